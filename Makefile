@@ -1,0 +1,47 @@
+# Every target sets up what it needs in .venv; nothing has to be installed by hand.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+SPEC := pyproject.toml constraints.txt
+
+.PHONY: demo test test-slow check format docs clean
+
+demo: .venv/.demo  ## train a ranker on scikit-learn's digits, print its table, draw its picture
+	$(BIN)/ltr bench digits --out runs/digits
+
+test: .venv/.dev  ## the tests, without the slow ones
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-slow: .venv/.dev  ## the slow ones
+	$(BIN)/python -m pytest -m slow
+
+check: .venv/.dev  ## format, lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+
+format: .venv/.dev  ## rewrite the files as `make check` wants them
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: .venv/.docs  ## the site, strict, in site/
+	$(BIN)/mkdocs build --strict
+
+.venv/.base:
+	$(PYTHON) -m venv .venv
+	touch $@
+
+.venv/.demo: .venv/.base $(SPEC)
+	$(PIP) --editable '.[plots]'
+	touch $@
+
+.venv/.dev: .venv/.base $(SPEC)
+	$(PIP) --editable '.[plots,dev]'
+	touch $@
+
+.venv/.docs: .venv/.base $(SPEC)
+	$(PIP) --editable '.[plots,docs]'
+	touch $@
+
+clean:
+	rm -rf .venv dist site

@@ -1,0 +1,114 @@
+"""The contracts of rank and sort operators.
+
+A new operator is one subclass: `forward` for a `RankOperator`, `permutation` for a
+`SortOperator`. Nothing has to be registered, and every loss takes it.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from ltr._shapes import check_top_k, hide
+from ltr.operators.permutation import SoftPermutation
+
+CUT_WIDTH = 0.2
+"""Width of the smooth cut at rank k + 1/2, in ranks: rank k counts 0.92, rank k + 1 counts 0.08."""
+
+
+def truncated(
+    discount: Callable[[Tensor], Tensor], k: int, *, exact: bool
+) -> Callable[[Tensor], Tensor]:
+    """`discount` of ranks, cut off behind rank k: the one cut-off that losses and metrics share.
+
+    Args:
+        discount: ranks (..., n) -> (..., n).
+        k: a whole number >= 1.
+        exact: cut at k (for whole ranks), or smoothly: times sigmoid((k + 1/2 - rank) / CUT_WIDTH).
+
+    Raises:
+        ValueError: k is not a whole number >= 1.
+
+    >>> truncated(torch.ones_like, 2, exact=True)(torch.tensor([1.0, 2.0, 3.0]))
+    tensor([1., 1., 0.])
+    >>> truncated(torch.ones_like, 2, exact=False)(torch.tensor([1.0, 2.0, 3.0]))
+    tensor([0.9994, 0.9241, 0.0759])
+    """
+    check_top_k(k, "k")
+
+    def cut(ranks: Tensor) -> Tensor:
+        if exact:
+            return torch.where(ranks > k, 0.0, discount(ranks) + 0 * ranks)  # NaN ranks stay NaN
+        return discount(ranks) * torch.sigmoid((k + 0.5 - ranks) / CUT_WIDTH)
+
+    return cut
+
+
+class RankOperator(nn.Module):
+    """scores (..., n), mask (..., n) -> soft ranks (..., n), 1 = the highest score.
+
+    What every operator keeps to:
+
+    - the m real items of a list get what they would get with the masked ones deleted; a masked
+      item has rank m + 1 and gradient 0, and NaN or inf under the mask never gets out;
+    - ranks of half-precision scores come in float32;
+    - an operator without a weighted form refuses `weights` with a ValueError.
+
+    >>> class SoftplusRank(RankOperator):
+    ...     def forward(self, scores, mask=None, weights=None):
+    ...         above = torch.nn.functional.softplus(scores.unsqueeze(-2) - scores.unsqueeze(-1))
+    ...         return 1 + above.sum(-1)
+    >>> SoftplusRank()(torch.tensor([0.0, 50.0])).round()
+    tensor([52.,  2.])
+    """
+
+    @property
+    def whole_ranks(self) -> bool:
+        """Whether `discounts` takes the discount at whole ranks only: a cut is exact then.
+
+        True for hard ranks (temperature 0), and for an operator that averages over their law.
+        """
+        return False
+
+    def forward(
+        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
+    ) -> Tensor:
+        """Soft ranks (..., n) of scores (..., n); mask (..., n) bool, weights (..., n)."""
+        raise NotImplementedError(f"{type(self).__name__} must define forward")
+
+    def discounts(
+        self, discount: Callable[[Tensor], Tensor], scores: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
+        """`discount` of the soft ranks, (..., n), 0 where masked.
+
+        An operator that knows the whole law of each rank gives the mean instead. `truncated`
+        makes a discount that is cut off at rank k.
+        """
+        return hide(discount(self(scores, mask)), mask)
+
+    def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Soft membership in the first k, (..., n) in [0, 1], 0 where masked.
+
+        `(ranks <= k)` with a smooth cut: sigmoid((k + 1/2 - rank) / CUT_WIDTH), so that an item
+        just outside has a gradient. It is exact where the operator is hard.
+
+        Raises:
+            ValueError: k is not a whole number >= 1.
+        """
+        return self.discounts(truncated(torch.ones_like, k, exact=self.whole_ranks), scores, mask)
+
+
+class SortOperator(RankOperator):
+    """A rank operator that has a relaxed permutation matrix; its transpose gives the ranks."""
+
+    def permutation(
+        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
+    ) -> SoftPermutation:
+        """The `SoftPermutation` that sorts scores (..., n) in falling order."""
+        raise NotImplementedError(f"{type(self).__name__} must define permutation")
+
+    def forward(
+        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
+    ) -> Tensor:
+        """Soft ranks (..., n): the transposed permutation applied to 1..n."""
+        return self.permutation(scores, mask, weights).ranks()

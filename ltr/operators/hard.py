@@ -1,0 +1,78 @@
+"""Hard ranks: what every soft operator relaxes, and what metrics use."""
+
+import torch
+from torch import Tensor
+
+from ltr._shapes import check_lists, count, hide, positions, refuse_weights, upcast
+from ltr.operators.base import RankOperator
+
+
+def descending_order(scores: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The items in order of falling score: `order[..., 0]` is the index of the best.
+
+    Ties stay in the order of the list. Masked items come last, in the order of the list.
+
+    Args:
+        scores: (..., n).
+        mask: (..., n) bool, True = a real item. Default: all are real.
+
+    Returns:
+        (..., n) int64, a permutation of 0..n-1 in each list. Cost: one sort.
+
+    >>> descending_order(torch.tensor([0.1, 0.9, 0.9, 0.5]))
+    tensor([1, 2, 3, 0])
+    """
+    if mask is None:
+        return torch.argsort(scores, dim=-1, descending=True, stable=True)
+    # A real -inf must not fall behind the masked items, which are the only ones to hold it.
+    lowest = torch.finfo(scores.dtype).min
+    keys = torch.where(mask, scores.clamp(min=lowest), -torch.inf)
+    return torch.argsort(keys, dim=-1, descending=True, stable=True)
+
+
+def hard_ranks(scores: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Ranks 1..m of the m real items, 1 = the highest score.
+
+    `scipy.stats.rankdata(-scores, method="ordinal")`: ties get different ranks, in the order of
+    the list. Masked items get m + 1; a list with a NaN gets NaN. There is no gradient.
+
+    Args:
+        scores: (..., n), any floating dtype.
+        mask: (..., n) bool, True = a real item. Default: all are real.
+
+    Returns:
+        (..., n), in float32 for half-precision scores, else in their dtype. Cost: one sort.
+
+    >>> hard_ranks(torch.tensor([0.1, 0.9, 0.9, 0.5]))
+    tensor([4., 1., 2., 3.])
+    """
+    check_lists(scores, mask=mask)
+    scores = upcast(hide(scores.detach(), mask))
+    order = descending_order(scores, mask)
+    places = positions(scores).expand(scores.shape)
+    ranks = torch.zeros_like(scores).scatter(-1, order, places)
+    if mask is not None:
+        ranks = torch.where(mask, ranks, count(scores, mask) + 1)
+    return torch.where(scores.isnan().any(-1, keepdim=True), torch.nan, ranks)
+
+
+class HardRank(RankOperator):
+    """The hard ranks as an operator: `SoftNDCG(HardRank())` is 1 - NDCG, with no gradient.
+
+    Ties, masked items and NaN: see `hard_ranks`.
+
+    >>> HardRank()(torch.tensor([0.3, 0.7, 0.5]))
+    tensor([3., 1., 2.])
+    """
+
+    @property
+    def whole_ranks(self) -> bool:
+        """Always."""
+        return True
+
+    def forward(
+        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
+    ) -> Tensor:
+        """Hard ranks (..., n) of scores (..., n); weights are refused."""
+        refuse_weights(self, weights)
+        return hard_ranks(scores, mask)

@@ -1,0 +1,19 @@
+"""What all tests share: one thread a worker, and where the real data lies."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def data_root() -> Path:
+    """The folder with the real data sets (`LTR_DATA`, or shared/data beside the checkout)."""
+    default = Path(__file__).parents[2] / "shared" / "data"
+    root = Path(os.environ.get("LTR_DATA", default))
+    if not root.is_dir():
+        pytest.skip(f"no real data at {root}: set LTR_DATA to the folder that holds MQ2008 and others")
+    return root
