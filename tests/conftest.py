@@ -1,6 +1,7 @@
 """What all tests share: one thread a worker, and where the real data lies."""
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -15,5 +16,15 @@ def data_root() -> Path:
     default = Path(__file__).parents[2] / "shared" / "data"
     root = Path(os.environ.get("LTR_DATA", default))
     if not root.is_dir():
-        pytest.skip(f"no real data at {root}: set LTR_DATA to the folder that holds MQ2008 and others")
+        pytest.skip(
+            f"no real data at {root}: set LTR_DATA to the folder that holds MQ2008 and others"
+        )
     return root
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port of this machine that nothing listens on."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return server.getsockname()[1]

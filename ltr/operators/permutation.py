@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 from torch.utils._pytree import register_pytree_node
@@ -222,9 +224,22 @@ def _assign(matrix: Tensor, mask: Tensor | None) -> Tensor:
     return order
 
 
+def _flatten(P: DensePermutation) -> tuple[list[Tensor], tuple[bool, bool]]:
+    # vmap refuses a leaf that is None, so the context says which are there
+    present = (P.mask is not None, P.order is not None)
+    return [t for t in (P.log_matrix, P.scores, P.mask, P.order) if t is not None], present
+
+
+def _unflatten(tensors: Iterable[Tensor], present: tuple[bool, bool]) -> DensePermutation:
+    left = iter(tensors)
+    log_matrix, scores = next(left), next(left)
+    mask, order = (next(left) if there else None for there in present)
+    return DensePermutation(log_matrix, scores, mask, order)
+
+
 register_pytree_node(
     DensePermutation,
-    lambda P: ([P.log_matrix, P.scores, P.mask, P.order], None),
-    lambda children, _: DensePermutation(*children),
+    _flatten,
+    _unflatten,
     serialized_type_name="ltr.operators.DensePermutation",
 )

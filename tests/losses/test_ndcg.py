@@ -1,0 +1,136 @@
+"""SoftNDCG against its formula, its hard limit and scikit-learn."""
+
+from math import log2
+
+import pytest
+import torch
+from sklearn.metrics import ndcg_score
+
+from ltr.losses import PointwiseMSE, SoftNDCG, pointwise_mse_loss, soft_ndcg_loss
+from ltr.losses.dcg import log2_discount
+from ltr.metrics.functional import ndcg
+from ltr.operators import HardRank, RankOperator, SigmoidRank, SoftSort
+
+
+def test_approx_ndcg_by_the_formula():
+    scores = torch.tensor([1.0, 0.0], dtype=torch.float64)
+    sigmoid = 1 / (1 + torch.tensor(1 / 0.5, dtype=torch.float64).exp())  # of the loser over 0.5
+    first, second = 1 + sigmoid, 2 - sigmoid
+    dcg = 1 / torch.log2(1 + first) + 3 / torch.log2(1 + second)
+    expected = 1 - dcg / (3 / log2(2) + 1 / log2(3))
+    loss = SoftNDCG(SigmoidRank(0.5))(scores, torch.tensor([1.0, 2.0]))
+    torch.testing.assert_close(loss, expected)
+
+
+OPERATORS = [SoftSort(0.3), SoftSort(0.3, power=2), SigmoidRank(0.3)]
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=repr)
+@pytest.mark.parametrize("gain", ["exp2", "linear"])
+def test_any_operator_by_the_formula(operator, gain):
+    scores = torch.randn(4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    labels = torch.randint(0, 4, (4, 6), generator=torch.Generator().manual_seed(1)).double()
+    loss = SoftNDCG(operator, gain=gain, reduction="none")(scores, labels)
+    for s, y, value in zip(scores, labels, loss, strict=True):
+        gains = [2 ** v.item() - 1 if gain == "exp2" else v.item() for v in y]
+        dcg = sum(g / log2(1 + r) for g, r in zip(gains, operator(s).tolist(), strict=True))
+        ideal = sum(g / log2(2 + i) for i, g in enumerate(sorted(gains, reverse=True)))
+        assert value.item() == pytest.approx(1 - dcg / ideal, abs=1e-12)
+
+
+@pytest.mark.parametrize("top_k", [None, 1, 3, 20])
+@pytest.mark.parametrize("operator", [HardRank(), SoftSort(0), SigmoidRank(0)], ids=repr)
+def test_hard_ranks_make_it_the_metric(operator, top_k):
+    scores = torch.randn(20, 8, generator=torch.Generator().manual_seed(0))
+    labels = torch.randint(0, 4, (20, 8), generator=torch.Generator().manual_seed(1)).float()
+    mask = torch.rand(20, 8, generator=torch.Generator().manual_seed(2)) < 0.8
+    labels[:3] = 0
+    loss = SoftNDCG(operator, top_k, reduction="none")(scores, labels, mask)
+    metric = ndcg(scores, labels, mask, top_k=top_k, empty=1, reduction="none")
+    torch.testing.assert_close(1 - loss, metric)
+
+
+def test_the_soft_loss_tends_to_one_minus_scikit_learns_ndcg():
+    scores = torch.randn(10, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    labels = torch.randint(0, 4, (10, 8), generator=torch.Generator().manual_seed(1)).double()
+    expected = 1 - ndcg_score((2**labels - 1).numpy(), scores.numpy())
+    for operator in [SoftSort(1e-6), SigmoidRank(1e-6)]:
+        assert SoftNDCG(operator)(scores, labels).item() == pytest.approx(expected, abs=1e-9)
+
+
+def test_the_soft_cut_at_k_is_near_the_hard_one():
+    scores = torch.randn(50, 20, generator=torch.Generator().manual_seed(0))
+    labels = torch.randint(0, 3, (50, 20), generator=torch.Generator().manual_seed(1)).float()
+    soft = SoftNDCG(SigmoidRank(1e-4), top_k=5)(scores, labels)
+    assert soft.item() == pytest.approx(1 - ndcg(scores, labels, top_k=5).item(), abs=0.02)
+
+
+def test_an_item_just_outside_the_cut_has_a_gradient():
+    scores = torch.tensor([3.0, 2.0, 1.0, 0.0], requires_grad=True)
+    SoftNDCG(SigmoidRank(0.3), top_k=2)(scores, torch.tensor([0.0, 0.0, 1.0, 0.0])).backward()
+    assert scores.grad[2] < -1e-4
+
+
+def test_weights_multiply_gains_and_the_ideal():
+    scores, labels = torch.tensor([2.0, 1.0]), torch.tensor([1.0, 1.0])
+    weights = torch.tensor([0.0, 5.0])
+    loss = SoftNDCG(HardRank())(scores, labels, weights=weights)
+    assert loss.item() == pytest.approx(1 - 1 / log2(3))
+
+
+def test_soft_ndcg_may_pass_1_with_softsort_ranks():
+    scores = torch.cat([torch.tensor([5.6]), torch.zeros(100)])
+    labels = torch.cat([torch.ones(1), torch.zeros(100)])
+    assert SoftNDCG(SoftSort(1.0))(scores, labels) < 0
+
+
+def test_an_operator_with_samples_is_averaged():
+    class Shifted(RankOperator):
+        def forward(self, scores, mask=None, weights=None):
+            return torch.stack([HardRank()(scores) + shift for shift in (0.0, 1.0, 2.0)])
+
+    scores, labels = torch.tensor([[2.0, 1.0], [1.0, 2.0]]), torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+    loss = SoftNDCG(Shifted(), reduction="none")(scores, labels)
+    expected = [1 - sum(1 / log2(1 + r + s) for s in range(3)) / 3 for r in (1, 2)]
+    torch.testing.assert_close(loss, torch.tensor(expected))
+
+
+def test_a_function_as_gain_and_discount():
+    scores, labels = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 0.0])
+    loss = SoftNDCG(HardRank(), gain=torch.square, discount=lambda ranks: 1 / ranks)
+    assert loss(scores, labels).item() == pytest.approx(1 - 1 / 2)
+
+
+def test_letor4_discount_does_not_discount_rank_2():
+    scores, labels = torch.tensor([1.0, 2.0]), torch.tensor([1.0, 0.0])
+    assert SoftNDCG(HardRank(), discount="letor4")(scores, labels) == 0
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="gain must be 'exp2', 'linear' or a function, got 'exp'"):
+        SoftNDCG(gain="exp")
+    with pytest.raises(ValueError, match="discount must be 'log2', 'letor4' or a function, got 3"):
+        SoftNDCG(discount=3)
+    with pytest.raises(ValueError, match="top_k must be None or a whole number >= 1, got 0"):
+        SoftNDCG(top_k=0)
+
+
+def test_functions_equal_classes():
+    scores, labels = torch.randn(3, 5), torch.randint(0, 3, (3, 5))
+    loss = soft_ndcg_loss(scores, labels, operator=SoftSort(0.2), top_k=3, gain="linear")
+    torch.testing.assert_close(loss, SoftNDCG(SoftSort(0.2), 3, "linear")(scores, labels))
+    torch.testing.assert_close(pointwise_mse_loss(scores, labels), PointwiseMSE()(scores, labels))
+
+
+def test_pointwise_mse_by_the_formula():
+    loss = PointwiseMSE(reduction="none")
+    scores, labels = torch.tensor([[1.0, 3.0, 9.0]]), torch.tensor([[0.0, 1.0, 0.0]])
+    mask = torch.tensor([[True, True, False]])
+    weights = torch.tensor([[3.0, 1.0, 7.0]])
+    assert loss(scores, labels, mask).tolist() == [(1 + 4) / 2]
+    assert loss(scores, labels, mask, weights).tolist() == [(3 * 1 + 4) / 4]
+    assert loss(scores, labels, mask, 0 * weights).tolist() == [0]
+
+
+def test_discount_at_rank_1_is_1():
+    assert log2_discount(torch.ones(())) == 1

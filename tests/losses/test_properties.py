@@ -1,0 +1,221 @@
+"""What every loss keeps to. A new loss is one line in LOSSES."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ltr.losses import PointwiseMSE, SoftNDCG
+from ltr.operators import SigmoidRank, SoftSort
+
+LOSSES = {
+    "SoftNDCG": SoftNDCG,
+    "SoftNDCG-SoftSort": lambda **options: SoftNDCG(SoftSort(0.5), **options),
+    "SoftNDCG-SoftSort-2": lambda **options: SoftNDCG(SoftSort(0.5, power=2), **options),
+    "SoftNDCG-SigmoidRank": lambda **options: SoftNDCG(SigmoidRank(0.5), **options),
+    "SoftNDCG@2": lambda **options: SoftNDCG(SigmoidRank(0.5), top_k=2, **options),
+    "SoftNDCG-linear": lambda **options: SoftNDCG(gain="linear", **options),
+    "PointwiseMSE": PointwiseMSE,
+}
+every = pytest.mark.parametrize("make", LOSSES.values(), ids=LOSSES)
+ranking = pytest.mark.parametrize(
+    "make", [m for n, m in LOSSES.items() if n != "PointwiseMSE"], ids=lambda make: ""
+)
+
+
+def draw(*shape: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(shape, generator=generator, dtype=torch.float64)
+    return scores, torch.randint(0, 4, shape, generator=generator).double()
+
+
+@every
+def test_builds_without_arguments_and_is_a_scalar(make):
+    assert make()(*draw(3, 5)).shape == ()
+
+
+@every
+def test_reductions(make):
+    scores, labels = draw(3, 2, 5)
+    each = make(reduction="none")(scores, labels)
+    assert each.shape == (3, 2)
+    torch.testing.assert_close(make(reduction="sum")(scores, labels), each.sum())
+    torch.testing.assert_close(make()(scores, labels), each.mean())
+
+
+@every
+def test_the_mean_leaves_out_lists_without_a_real_item(make):
+    scores, labels = draw(3, 5)
+    mask = torch.tensor([[True] * 5, [False] * 5, [True] * 5])
+    expected = make()(scores[[0, 2]], labels[[0, 2]])
+    torch.testing.assert_close(make()(scores, labels, mask), expected)
+    torch.testing.assert_close(
+        make()(scores[[1]], labels[[1]], mask[[1]]), torch.zeros(()).double()
+    )
+
+
+@every
+def test_any_batch_shape(make):
+    scores, labels = draw(2, 3, 4, 5)
+    flat = make(reduction="none")(scores.view(24, 5), labels.view(24, 5))
+    torch.testing.assert_close(make(reduction="none")(scores, labels), flat.view(2, 3, 4))
+    assert make()(scores[0, 0, 0], labels[0, 0, 0]).shape == ()
+
+
+@every
+@pytest.mark.parametrize("hidden", [0.0, 1e30, torch.nan, -torch.inf])
+def test_padding_changes_neither_value_nor_gradient(make, hidden):
+    real, labels = draw(4, 6)
+    weights = draw(4, 6, seed=9)[0].abs()
+    mask = torch.zeros(4, 9, dtype=torch.bool)
+    mask[:, [1, 2, 4, 5, 6, 8]] = True
+
+    def spread(x: torch.Tensor) -> torch.Tensor:
+        return torch.full((4, 9), hidden, dtype=torch.float64).masked_scatter(mask, x)
+
+    padded = spread(real).requires_grad_()
+    real.requires_grad_()
+    expected = make()(real, labels, weights=weights)
+    loss = make()(padded, spread(labels), mask, spread(weights))
+    torch.testing.assert_close(loss, expected, rtol=0, atol=1e-12)
+    expected.backward()
+    loss.backward()
+    assert (padded.grad[~mask] == 0).all()
+    torch.testing.assert_close(padded.grad[mask].view(4, 6), real.grad, rtol=0, atol=1e-12)
+
+
+@every
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_dtypes(make, dtype):
+    scores, labels = draw(3, 5)
+    scores = scores.to(dtype)
+    loss = make()(scores, labels.to(dtype))
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(make()(scores.double(), labels).item(), abs=1e-5)
+    torch.testing.assert_close(make()(scores, labels.long()), loss)  # whole labels as integers
+
+
+@every
+def test_gradcheck(make):
+    scores, labels = draw(2, 4)
+    mask = torch.tensor([[True, False, True, True], [True] * 4])
+    scores.requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: make()(x, labels, mask), scores)
+    assert torch.autograd.gradgradcheck(lambda x: make()(x, labels, mask), scores)
+
+
+@every
+def test_unusual_lists_have_a_graph_and_finite_gradients(make):
+    scores, labels = draw(4, 5)
+    labels[0] = 0  # no relevant item
+    labels[1] = 2  # all equal
+    scores[2] = 1  # all tied
+    mask = torch.ones(4, 5, dtype=torch.bool)
+    mask[3] = False
+    scores.requires_grad_()
+    loss = make()(scores, labels, mask)
+    loss.backward()
+    assert loss.isfinite()
+    assert scores.grad.isfinite().all()
+
+
+@ranking
+def test_no_relevant_item_counts_0_with_a_graph(make):
+    scores, _ = draw(2, 5)
+    scores.requires_grad_()
+    loss = make()(scores, torch.zeros(2, 5))
+    assert loss == 0
+    loss.backward()
+    assert (scores.grad == 0).all()
+
+
+@every
+def test_nan_scores_make_that_list_nan_alone(make):
+    scores, labels = draw(3, 5)
+    expected = make(reduction="none")(scores, labels)
+    scores[1, 2] = torch.nan
+    each = make(reduction="none")(scores, labels)
+    assert each[1].isnan()
+    torch.testing.assert_close(each[[0, 2]], expected[[0, 2]])
+
+
+@every
+def test_vmap(make):
+    scores, labels = draw(3, 5)
+    torch.testing.assert_close(
+        torch.func.vmap(make())(scores, labels), make(reduction="none")(scores, labels)
+    )
+
+
+@every
+def test_weights_of_one_change_nothing(make):
+    scores, labels = draw(3, 5)
+    loss = make()
+    torch.testing.assert_close(loss(scores, labels, weights=torch.ones(3, 5)), loss(scores, labels))
+
+
+@every
+def test_gradient_steps_lower_the_loss(make):
+    scores, labels = draw(6, 8)
+    scores.requires_grad_()
+    optimizer, loss = torch.optim.Adam([scores], lr=0.05), make()
+    before = loss(scores, labels).item()
+    for _ in range(100):
+        optimizer.zero_grad()
+        loss(scores, labels).backward()
+        optimizer.step()
+    assert loss(scores, labels).item() < before / 2
+
+
+@every
+@pytest.mark.parametrize("size", [1e-4, 1.0, 1e4])
+def test_extreme_scores(make, size):
+    scores, labels = draw(3, 6)
+    scores = (scores * size).float().requires_grad_()
+    loss = make()(scores, labels)
+    loss.backward()
+    assert loss.isfinite()
+    assert scores.grad.isfinite().all()
+
+
+@every
+def test_large_labels(make):
+    scores, labels = draw(2, 4)
+    labels = (labels + 31).float()
+    loss = make()(scores.float(), labels)
+    assert loss.isfinite()
+
+
+@every
+def test_bad_arguments(make):
+    scores, labels = draw(2, 3)
+    with pytest.raises(ValueError, match=r"labels must have the shape of scores \(2, 3\), got \(3"):
+        make()(scores, labels[0])
+    with pytest.raises(ValueError, match=r"mask must have the shape of scores"):
+        make()(scores, labels, torch.ones(2, dtype=torch.bool))
+    with pytest.raises(ValueError, match="weights must have the shape of scores"):
+        make()(scores, labels, None, torch.ones(3))
+    with pytest.raises(ValueError, match="labels must be a tensor, got list"):
+        make()(scores, labels.tolist())
+    with pytest.raises(ValueError, match="reduction must be 'mean', 'sum' or 'none', got 'max'"):
+        make(reduction="max")
+
+
+lists = st.integers(1, 6).flatmap(
+    lambda n: st.tuples(
+        st.lists(st.floats(-1e4, 1e4, width=32), min_size=n, max_size=n),
+        st.lists(st.integers(0, 5), min_size=n, max_size=n),
+        st.lists(st.booleans(), min_size=n, max_size=n),
+    )
+)
+
+
+@given(lists, st.sampled_from(list(LOSSES)))
+@settings(max_examples=200, deadline=None)
+def test_any_list_gives_a_finite_loss_and_gradient(columns, name):
+    scores, labels, mask = (torch.tensor(column) for column in columns)
+    scores = scores.float().requires_grad_()
+    loss = LOSSES[name]()(scores, labels, mask)
+    loss.backward()
+    assert loss.isfinite()
+    assert scores.grad.isfinite().all()

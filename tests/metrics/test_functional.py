@@ -1,0 +1,269 @@
+"""The functional metrics against formulas, scikit-learn, scipy, trec_eval and brute force."""
+
+from itertools import combinations
+from math import log2
+
+import numpy as np
+import pytest
+import pytrec_eval
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import kendalltau
+from sklearn.metrics import ndcg_score
+
+from ltr.metrics.functional import (
+    average_precision,
+    group_lists,
+    kendall_tau,
+    mrr,
+    ndcg,
+    perfect_order,
+)
+
+METRICS = {
+    "ndcg": ndcg,
+    "mrr": mrr,
+    "average_precision": average_precision,
+    "kendall_tau": kendall_tau,
+    "perfect_order": perfect_order,
+}
+every = pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
+CUT = [ndcg, mrr, average_precision]
+
+
+def draw(lists: int = 30, n: int = 12) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(lists, n, dtype=torch.float64, generator=generator)
+    labels = torch.randint(0, 5, (lists, n), generator=generator) - 2
+    mask = torch.rand(lists, n, generator=generator) < 0.7
+    mask[:, 0] = True
+    return scores, labels.clamp(min=0).double(), mask
+
+
+@pytest.mark.parametrize("top_k", [None, 1, 3, 10])
+@pytest.mark.parametrize("gain", ["exp2", "linear"])
+def test_ndcg_is_scikit_learns(top_k, gain):
+    scores, labels, _ = draw()
+    labels[:, 0] = 1  # scikit-learn gives 0 for a list without a relevant item; tested below
+    gains = 2**labels - 1 if gain == "exp2" else labels
+    expected = ndcg_score(gains.numpy(), scores.numpy(), k=top_k)
+    assert ndcg(scores, labels, top_k=top_k, gain=gain).item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_ndcg_by_the_formula():
+    scores, labels = torch.tensor([0.1, 0.9, 0.5]), torch.tensor([2.0, 0.0, 1.0])
+    dcg = 0 / log2(2) + 1 / log2(3) + 3 / log2(4)
+    ideal = 3 / log2(2) + 1 / log2(3)
+    assert ndcg(scores, labels).item() == pytest.approx(dcg / ideal)
+    assert ndcg(scores, labels, top_k=2).item() == pytest.approx((1 / log2(3)) / ideal)
+    letor = (0 + 1 + 3 / log2(3)) / (3 + 1)
+    assert ndcg(scores, labels, discount="letor4").item() == pytest.approx(letor)
+
+
+def test_short_lists_count_what_is_asked():
+    scores, labels = torch.tensor([[3.0, 2.0, 1.0]] * 2), torch.tensor([[1.0, 0.0, 0.0]] * 2)
+    mask = torch.tensor([[True, True, False], [True] * 3])
+    each = ndcg(scores, labels, mask, top_k=3, short=0, reduction="none")
+    assert each.tolist() == [0, 1]
+    assert ndcg(scores, labels, mask, top_k=3, reduction="none").tolist() == [1, 1]
+    all_masked = torch.zeros(2, 3, dtype=torch.bool)
+    assert ndcg(scores, labels, all_masked, top_k=3, short=0, reduction="none").isnan().all()
+
+
+def trec(measure: str, scores: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> list:
+    run, qrels = {}, {}
+    for i, (s, y, m) in enumerate(
+        zip(scores.tolist(), labels.tolist(), mask.tolist(), strict=True)
+    ):
+        real = [j for j in range(len(s)) if m[j]]
+        run[str(i)] = {str(j): s[j] for j in real}
+        qrels[str(i)] = {str(j): int(y[j]) for j in real}
+    results = pytrec_eval.RelevanceEvaluator(qrels, {measure}).evaluate(run)
+    key = measure.replace(".", "_")
+    return [results[str(i)][key] for i in range(len(scores))]
+
+
+def test_values_are_trec_evals():
+    scores, labels, mask = draw()
+    labels[0] = 0
+    for metric, measure in [
+        (mrr(scores, labels, mask, reduction="none"), "recip_rank"),
+        (average_precision(scores, labels, mask, reduction="none"), "map"),
+        (ndcg(scores, labels, mask, gain="linear", reduction="none"), "ndcg"),
+        (ndcg(scores, labels, mask, gain="linear", top_k=5, reduction="none"), "ndcg_cut.5"),
+    ]:
+        np.testing.assert_allclose(metric, trec(measure, scores, labels, mask), atol=1e-12)
+
+
+def test_relevant_items_with_negative_scores_count():
+    scores, labels = torch.tensor([-1.0, -2.0, -3.0]), torch.tensor([0.0, 1.0, 1.0])
+    assert mrr(scores, labels).item() == pytest.approx(1 / 2)
+    assert average_precision(scores, labels).item() == pytest.approx((1 / 2 + 2 / 3) / 2)
+
+
+def test_average_precision_and_mrr_at_k():
+    scores, labels = torch.tensor([4.0, 3.0, 2.0, 1.0]), torch.tensor([0.0, 1.0, 1.0, 1.0])
+    assert average_precision(scores, labels, top_k=2).item() == pytest.approx((1 / 2) / 2)
+    assert average_precision(scores, labels, top_k=10).item() == pytest.approx(
+        (1 / 2 + 2 / 3 + 3 / 4) / 3
+    )
+    assert mrr(scores, labels, top_k=1) == 0
+    assert mrr(scores, labels, top_k=2).item() == 0.5
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_kendall_tau_b_is_scipys(ties):
+    scores, labels, mask = draw()
+    if ties:
+        scores = scores.round()
+    each = kendall_tau(scores, labels, mask, empty="skip", reduction="none")
+    for s, y, m, value in zip(scores, labels, mask, each, strict=True):
+        expected = kendalltau(s[m], y[m]).statistic
+        np.testing.assert_allclose(value, expected, atol=1e-12)
+
+
+def test_kendall_tau_a_by_brute_force():
+    scores, labels, mask = draw()
+    each = kendall_tau(scores, labels, mask, variant="a", reduction="none")
+    for s, y, m, value in zip(scores, labels, mask, each, strict=True):
+        pairs = list(combinations(np.flatnonzero(m), 2))
+        signs = [np.sign((s[i] - s[j]).item()) * np.sign((y[i] - y[j]).item()) for i, j in pairs]
+        assert value.item() == pytest.approx(sum(signs) / len(pairs) if pairs else 0)
+
+
+def test_perfect_order_by_brute_force():
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randint(0, 4, (300, 3), generator=generator).double()
+    labels = torch.randint(0, 3, (300, 3), generator=generator).double()
+    mask = torch.rand(300, 3, generator=generator) < 0.8
+    each = perfect_order(scores, labels, mask, reduction="none")
+    for s, y, m, value in zip(scores, labels, mask, each, strict=True):
+        real = np.flatnonzero(m)
+        if not len(real):
+            assert value.isnan()
+            continue
+        good = all(s[i] > s[j] for i in real for j in real if y[i] > y[j])
+        assert value == good
+
+
+@every
+def test_mask_is_deletion_whatever_lies_under_it(metric):
+    scores, labels, mask = draw()
+    each = metric(scores, labels, mask, reduction="none")
+    looped = [metric(s[m], y[m]) for s, y, m in zip(scores, labels, mask, strict=True)]
+    torch.testing.assert_close(each, torch.stack(looped))
+    dirty = torch.where(mask, scores, torch.nan), torch.where(mask, labels, -1.0)
+    torch.testing.assert_close(metric(*dirty, mask, reduction="none"), each)
+
+
+@every
+def test_batch_shapes_and_reductions(metric):
+    scores, labels, _ = draw(6, 5)
+    each = metric(scores, labels, reduction="none")
+    shaped = metric(scores.view(2, 3, 5), labels.view(2, 3, 5), reduction="none")
+    torch.testing.assert_close(shaped, each.view(2, 3))
+    torch.testing.assert_close(metric(scores, labels), each.mean())
+    torch.testing.assert_close(metric(scores, labels, reduction="sum"), each.sum())
+    assert metric(scores[0], labels[0]).shape == ()
+
+
+@every
+def test_infinite_and_extreme_scores_are_ranked(metric):
+    labels = torch.tensor([3.0, 2.0, 1.0, 0.0])
+    for scores in [[torch.inf, 1e30, -1e30, -torch.inf], [3e-45, 0.0, -3e-45, -1e-38]]:
+        assert metric(torch.tensor(scores), labels).item() == pytest.approx(1)
+
+
+@every
+def test_half_precision_is_computed_in_float32(metric):
+    scores, labels, _ = draw(4, 6)
+    value = metric(scores.half(), labels.half())
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value, metric(scores.half().float(), labels.float()))
+
+
+@every
+@pytest.mark.parametrize("n", [0, 1])
+def test_very_short_lists(metric, n):
+    value = metric(torch.zeros(2, n), torch.ones(2, n))
+    expected = torch.nan if n == 0 else 0.0 if metric is kendall_tau else 1.0
+    assert value.item() == pytest.approx(expected, nan_ok=True)
+
+
+@every
+def test_all_masked_lists_are_left_out(metric):
+    scores, labels, mask = draw(4, 6)
+    mask[1] = False
+    torch.testing.assert_close(
+        metric(scores, labels, mask), metric(scores[[0, 2, 3]], labels[[0, 2, 3]], mask[[0, 2, 3]])
+    )
+    assert metric(scores[[1]], labels[[1]], mask[[1]]).isnan()
+
+
+@pytest.mark.parametrize("metric", [ndcg, mrr, average_precision, kendall_tau])
+def test_lists_without_a_value(metric):
+    scores = torch.tensor([[2.0, 1.0], [2.0, 1.0]])
+    labels = torch.tensor([[1.0, 0.0], [0.0, 0.0]])
+    assert metric(scores, labels).item() == 0.5
+    assert metric(scores, labels, empty=1).item() == 1
+    assert metric(scores, labels, empty="skip").item() == 1
+    each = metric(scores, labels, empty="skip", reduction="none")
+    assert each[1].isnan()
+    with pytest.raises(ValueError, match="empty is 'error' and 1 lists have no value"):
+        metric(scores, labels, empty="error")
+    with pytest.raises(ValueError, match="empty must be 'skip', 'error' or a number, got 'none'"):
+        metric(scores, labels, empty="none")
+
+
+@every
+def test_bad_values(metric):
+    scores, labels, mask = draw(2, 3)
+    bad = scores.clone()
+    bad[0, 1] = torch.nan
+    mask[0, 1] = True
+    with pytest.raises(ValueError, match="scores must not be NaN, got 1 NaN"):
+        metric(bad, labels, mask)
+    for value in [-1.0, torch.nan, torch.inf]:
+        broken = labels.clone()
+        broken[0, 0] = value
+        with pytest.raises(ValueError, match=f"labels must be finite and >= 0, got {value:g}"):
+            metric(scores, broken)
+    with pytest.raises(ValueError, match="labels must have the shape of scores"):
+        metric(scores, labels[0])
+    with pytest.raises(ValueError, match="mask must have the shape of scores"):
+        metric(scores, labels, mask[0])
+    with pytest.raises(ValueError, match="reduction must be 'mean', 'sum' or 'none', got 'max'"):
+        metric(scores, labels, reduction="max")
+
+
+@pytest.mark.parametrize("metric", CUT)
+def test_bad_top_k(metric):
+    with pytest.raises(ValueError, match=r"top_k must be None or a whole number >= 1, got 2\.5"):
+        metric(torch.zeros(3), torch.ones(3), top_k=2.5)
+
+
+def test_bad_variant():
+    with pytest.raises(ValueError, match="variant must be 'a' or 'b', got 'c'"):
+        kendall_tau(torch.zeros(3), torch.ones(3), variant="c")
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_flat_values_in_any_order_are_the_padded_ones(data):
+    lengths = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=5))
+    items = sum(lengths)
+    ids = torch.repeat_interleave(torch.arange(len(lengths)) * 7, torch.tensor(lengths))
+    scores = torch.tensor(data.draw(st.permutations(range(items)))).double()
+    labels = torch.tensor(data.draw(st.lists(st.integers(0, 3), min_size=items, max_size=items)))
+    shuffle = torch.tensor(data.draw(st.permutations(range(items))))
+    mask, s, y = group_lists(ids[shuffle], scores[shuffle], labels[shuffle])
+    assert mask.sum(-1).tolist() == lengths
+    each = ndcg(s, y, mask, reduction="none")
+    for i, value in enumerate(each):
+        torch.testing.assert_close(value, ndcg(scores[ids == 7 * i], labels[ids == 7 * i]))
+
+
+def test_group_lists_refuses_other_shapes():
+    with pytest.raises(ValueError, match=r"one-dimensional and of one shape, got \(2,\) and \(3,"):
+        group_lists(torch.zeros(2), torch.zeros(3))

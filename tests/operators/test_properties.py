@@ -1,0 +1,240 @@
+"""What every operator keeps to. A new operator is one line in OPERATORS."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.func import jvp, vmap
+
+from ltr.losses.dcg import log2_discount
+from ltr.operators import HardRank, SigmoidRank, SoftSort, SortOperator
+
+SOFT = {
+    "SoftSort-1": lambda temperature: SoftSort(temperature, power=1),
+    "SoftSort-2": lambda temperature: SoftSort(temperature, power=2),
+    "SoftSort-1.5": lambda temperature: SoftSort(temperature, power=1.5),
+    "SigmoidRank": lambda temperature: SigmoidRank(temperature),
+}
+OPERATORS = {name: make(0.7) for name, make in SOFT.items()} | {
+    "HardRank": HardRank(),
+    "SoftSort-0": SoftSort(0),
+    "SigmoidRank-0": SigmoidRank(0),
+}
+soft = pytest.mark.parametrize("operator", [make(0.7) for make in SOFT.values()], ids=list(SOFT))
+every = pytest.mark.parametrize("operator", OPERATORS.values(), ids=OPERATORS)
+
+
+def draw(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+
+
+@every
+def test_batch_is_loop(operator):
+    scores = draw(2, 3, 5)
+    looped = torch.stack([torch.stack([operator(row) for row in block]) for block in scores])
+    torch.testing.assert_close(operator(scores), looped, rtol=0, atol=1e-12)
+
+
+@every
+def test_permuting_items_permutes_ranks(operator):
+    scores, order = draw(4, 7), torch.randperm(7, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(
+        operator(scores[:, order]), operator(scores)[:, order], rtol=0, atol=1e-12
+    )
+
+
+@every
+def test_shifting_scores_changes_nothing(operator):
+    scores = draw(4, 7)
+    torch.testing.assert_close(operator(scores + 3), operator(scores), rtol=0, atol=1e-11)
+
+
+@every
+@pytest.mark.parametrize("hidden", [0.0, 1e30, torch.nan, torch.inf, -torch.inf])
+def test_mask_is_deletion(operator, hidden):
+    real, mask = draw(4, 6), torch.zeros(4, 9, dtype=torch.bool)
+    mask[:, [1, 2, 4, 5, 6, 8]] = True
+    scores = torch.full((4, 9), hidden, dtype=torch.float64).masked_scatter(mask, real)
+    real.requires_grad_()
+    scores.requires_grad_()
+    ranks = operator(scores, mask)
+    expected = operator(real)
+    torch.testing.assert_close(ranks[mask].view(4, 6), expected, rtol=0, atol=1e-12)
+    assert (ranks[~mask] == 7).all()
+    if not operator.whole_ranks:
+        weights = draw(4, 6, seed=2)
+        (expected * weights).sum().backward()
+        (ranks[mask].view(4, 6) * weights).sum().backward()
+        assert (scores.grad[~mask] == 0).all()
+        torch.testing.assert_close(scores.grad[mask].view(4, 6), real.grad, rtol=0, atol=1e-12)
+
+
+@every
+def test_all_masked(operator):
+    scores = draw(2, 4).requires_grad_()
+    ranks = operator(scores, torch.tensor([[False] * 4, [True] * 4]))
+    assert (ranks[0] == 1).all()
+    if not operator.whole_ranks:
+        ranks.sum().backward()
+        assert scores.grad.isfinite().all()
+
+
+@every
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_short_lists(operator, n):
+    ranks = operator(draw(3, n))
+    assert ranks.shape == (3, n)
+    if n == 1:
+        torch.testing.assert_close(ranks, torch.ones(3, 1, dtype=torch.float64))
+
+
+@every
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_dtypes(operator, dtype):
+    scores = draw(2, 5, dtype=dtype)
+    ranks = operator(scores)
+    assert ranks.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    torch.testing.assert_close(ranks.double(), operator(scores.double()), rtol=0, atol=2e-6)
+
+
+def test_ranks_of_long_half_precision_lists_are_exact():
+    scores = torch.arange(3000, 0, -1).half()  # float16 has steps of 2 beyond 2048
+    ranks = HardRank()(scores)
+    assert ranks.dtype == torch.float32
+    assert ranks.unique().numel() == 3000
+
+
+@every
+def test_nan_stays_in_its_list(operator):
+    scores = draw(3, 5)
+    expected = operator(scores)
+    scores[1, 2] = torch.nan
+    ranks = operator(scores)
+    assert ranks[1].isnan().all()
+    torch.testing.assert_close(ranks[[0, 2]], expected[[0, 2]])
+
+
+@pytest.mark.parametrize("make", SOFT.values(), ids=SOFT)
+def test_limits_of_the_temperature(make):
+    scores = draw(4, 6)
+    torch.testing.assert_close(make(1e-6)(scores), HardRank()(scores), rtol=0, atol=1e-9)
+    flat = torch.full((4, 6), 3.5, dtype=torch.float64)
+    torch.testing.assert_close(make(1e9)(scores), flat, rtol=0, atol=1e-6)
+    torch.testing.assert_close(make(0)(scores), HardRank()(scores), rtol=0, atol=0)
+
+
+@soft
+def test_tied_items_share_their_rank(operator):
+    ranks = operator(torch.tensor([1.0, 2.0, 1.0, 1.0], dtype=torch.float64))
+    torch.testing.assert_close(ranks[[0, 0]], ranks[[2, 3]], rtol=0, atol=1e-12)
+
+
+@soft
+@pytest.mark.parametrize(
+    "scores",
+    [[0.0] * 5, [1e4, 0.0, -1e4, 0.0, 1e4], [3.0, 3.0, 1.0, 1.0, 0.0]],
+    ids=["equal", "far apart", "ties"],
+)
+def test_gradients_are_finite(operator, scores):
+    x = torch.tensor(scores, dtype=torch.float64, requires_grad=True)
+    (operator(x) * draw(5, seed=3)).sum().backward()
+    assert x.grad.isfinite().all()
+
+
+@soft
+@pytest.mark.parametrize("masked", [False, True])
+def test_derivatives(operator, masked):
+    scores = draw(2, 4, seed=5).requires_grad_()
+    mask = torch.tensor([[True, True, False, True], [True] * 4]) if masked else None
+    assert torch.autograd.gradcheck(lambda x: operator(x, mask), scores)
+    assert torch.autograd.gradgradcheck(lambda x: operator(x, mask), scores)
+
+
+@soft
+def test_vmap_and_jvp(operator):
+    scores, tangent = draw(3, 5), draw(3, 5, seed=8)
+    torch.testing.assert_close(vmap(operator)(scores), operator(scores))
+    value, forward = jvp(operator, (scores,), (tangent,))
+    jacobian = torch.autograd.functional.jacobian(lambda x: operator(x).sum(0), scores)
+    torch.testing.assert_close(forward.sum(0), (jacobian * tangent).sum((1, 2)))
+    torch.testing.assert_close(value, operator(scores))
+
+
+@every
+def test_discounts_and_top_k(operator):
+    scores, mask = draw(2, 5), torch.tensor([[True] * 4 + [False], [True] * 5])
+    ranks = operator(scores, mask)
+    discounts = operator.discounts(log2_discount, scores, mask)
+    torch.testing.assert_close(discounts[mask], log2_discount(ranks)[mask])
+    assert (discounts[~mask] == 0).all()
+    members = operator.top_k(2, scores, mask)
+    assert ((members >= 0) & (members <= 1)).all()
+    assert (members[~mask] == 0).all()
+    if operator.whole_ranks:
+        assert torch.equal(members, ((ranks <= 2) & mask).double())
+
+
+@soft
+def test_an_item_just_outside_the_top_has_a_gradient(operator):
+    scores = draw(1, 6, seed=4).requires_grad_()
+    third = scores.argsort(descending=True)[0, 2]
+    operator.top_k(2, scores)[0, third].backward()
+    assert scores.grad[0, third] > 1e-4
+
+
+@every
+def test_weights_are_refused(operator):
+    with pytest.raises(ValueError, match="weights must be None"):
+        operator(draw(3), None, torch.ones(3))
+
+
+@every
+def test_bad_arguments(operator):
+    with pytest.raises(ValueError, match=r"mask must have the shape of scores \(2, 3\), got \(3,"):
+        operator(draw(2, 3), torch.ones(3, dtype=torch.bool))
+    with pytest.raises(ValueError, match=r"mask must be bool .* got torch.float32"):
+        operator(draw(3), torch.ones(3))
+    with pytest.raises(ValueError, match=r"scores must be a tensor \(..., n\), got \(\)"):
+        operator(torch.tensor(1.0))
+    with pytest.raises(ValueError, match=r"scores must be floating point, got torch\.int64"):
+        operator(torch.arange(3))
+    with pytest.raises(ValueError, match="k must be None or a whole number >= 1, got 0"):
+        operator.top_k(0, draw(3))
+
+
+@pytest.mark.parametrize("make", SOFT.values(), ids=SOFT)
+@pytest.mark.parametrize("temperature", [-1.0, torch.nan, torch.inf, "warm"])
+def test_bad_temperature(make, temperature):
+    with pytest.raises(ValueError, match=f"temperature must be >= 0, got {temperature!r}"):
+        make(temperature)
+
+
+@given(
+    st.lists(st.floats(-1e3, 1e3, width=32), min_size=1, max_size=8),
+    st.sampled_from(list(SOFT)),
+    st.sampled_from([1e-6, 1e-2, 1.0, 1e6]),
+)
+@settings(max_examples=150, deadline=None)
+def test_any_scores_give_finite_ranks_and_gradients(scores, name, temperature):
+    x = torch.tensor(scores, dtype=torch.float32, requires_grad=True)
+    ranks = SOFT[name](temperature)(x)
+    (ranks * torch.arange(len(scores))).sum().backward()
+    assert ranks.isfinite().all()
+    assert x.grad.isfinite().all()
+
+
+@every
+def test_autocast_does_not_round_ranks(operator):
+    scores = draw(600, dtype=torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        ranks = operator(scores)
+    torch.testing.assert_close(ranks, operator(scores))
+
+
+def test_matrices_are_only_asked_of_sort_operators():
+    for operator, power in itertools.product([SoftSort], [1, 2]):
+        assert isinstance(operator(0.1, power), SortOperator)
+    assert not isinstance(SigmoidRank(), SortOperator)
