@@ -1,0 +1,62 @@
+"""Readers, the list store, samplers, transforms and Lightning data modules.
+
+The data modules (`ListDataModule`, `LetorDataModule`, `DigitsDataModule`) import Lightning, which
+takes seconds; they are loaded when they are first asked for.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ltr.datasets.letor import read_letor
+from ltr.datasets.lists import ListDataset, ListSummary, collate_lists
+from ltr.datasets.samplers import ListSampler
+from ltr.datasets.store import load_letor, read_shard, write_shard
+from ltr.datasets.transforms import (
+    FeatureTransform,
+    MinMaxPerList,
+    NoTransform,
+    SignedLog1pStandardise,
+    Standardise,
+)
+
+if TYPE_CHECKING:
+    from ltr.datasets.digits import DigitsDataModule
+    from ltr.datasets.letor_data import LetorDataModule
+    from ltr.datasets.list_data import ListDataModule
+
+_LAZY = {
+    "DigitsDataModule": "ltr.datasets.digits",
+    "LetorDataModule": "ltr.datasets.letor_data",
+    "ListDataModule": "ltr.datasets.list_data",
+}
+
+__all__ = [
+    "DigitsDataModule",
+    "FeatureTransform",
+    "LetorDataModule",
+    "ListDataModule",
+    "ListDataset",
+    "ListSampler",
+    "ListSummary",
+    "MinMaxPerList",
+    "NoTransform",
+    "SignedLog1pStandardise",
+    "Standardise",
+    "collate_lists",
+    "load_letor",
+    "read_letor",
+    "read_shard",
+    "write_shard",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        value = getattr(import_module(_LAZY[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,99 @@
+"""Lists of handwritten digits, to be ranked by their digit: a data set that needs no download."""
+
+import warnings
+
+import numpy as np
+
+from ltr.datasets.list_data import ListDataModule
+from ltr.datasets.lists import ListDataset
+from ltr.datasets.transforms import FeatureTransform, NoTransform
+
+_SHARES = {"train": 0.6, "val": 0.2, "test": 0.2}
+
+
+class DigitsDataModule(ListDataModule):
+    """Lists of images from scikit-learn's bundled digits, 1,797 of 8x8 pixels.
+
+    The images are divided 60 : 20 : 20 into train, validation and test, so that none is in two
+    splits; then the lists of a split are drawn from its images, an image at most once in a list.
+    All of it depends on `seed` alone. Features are the 64 pixels, from 0 to 1; the label is the
+    digit, so a list ranked well has its nines first; `doc_ids` are the images' numbers in
+    scikit-learn's data; qids are like "digits-test-17".
+
+    Args:
+        list_size: images in a list.
+        train_lists: how many lists to train on.
+        val_lists: how many to validate on.
+        test_lists: how many to test on.
+        batch_size: lists in a batch, in each process.
+        transform: of the features, fitted on the training lists; None for `NoTransform()`.
+        num_workers: processes that make batches.
+        seed: of the split, the lists and the shuffling, >= 0.
+
+    Raises:
+        ValueError: for an argument out of range.
+
+    >>> digits = DigitsDataModule(list_size=3, train_lists=2, val_lists=1, test_lists=1)
+    >>> digits.setup("fit")
+    >>> item = digits.splits["train"][0]
+    >>> item["features"].shape, item["qid"], len(item["doc_ids"])
+    (torch.Size([3, 64]), 'digits-train-0', 3)
+    """
+
+    def __init__(
+        self,
+        list_size: int = 12,
+        train_lists: int = 2000,
+        val_lists: int = 500,
+        test_lists: int = 1000,
+        batch_size: int = 64,
+        transform: FeatureTransform | None = None,
+        num_workers: int = 0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(
+            batch_size=batch_size,
+            transform=NoTransform() if transform is None else transform,
+            num_workers=num_workers,
+            seed=seed,
+        )
+        with warnings.catch_warnings():  # Lightning warns of modules among the arguments
+            warnings.filterwarnings("ignore", ".*already saved during checkpointing.*")
+            self.save_hyperparameters(logger=False)  # names may be the model's too
+        self.counts = {"train": train_lists, "val": val_lists, "test": test_lists}
+        for split, count in self.counts.items():
+            if count < 1:
+                raise ValueError(f"{split}_lists must be >= 1, got {count}")
+        if list_size < 1:
+            raise ValueError(f"list_size must be >= 1, got {list_size}")
+        self.list_size = list_size
+
+    def load_splits(self) -> dict[str, ListDataset]:
+        """Divide the images, and draw each split's lists."""
+        from sklearn.datasets import load_digits
+
+        pixels, grades = load_digits(return_X_y=True)
+        features = np.asarray(pixels, dtype=np.float32) / 16
+        digits = np.asarray(grades, dtype=np.float32)
+        order = np.random.default_rng(self.seed).permutation(len(digits))
+        ends = np.round(np.cumsum(list(_SHARES.values())) * len(digits)).astype(int)
+        parts = np.split(order, ends[:-1])
+        smallest = min(len(part) for part in parts)
+        if self.list_size > smallest:
+            raise ValueError(f"list_size must be <= {smallest}, got {self.list_size}")
+        splits = {}
+        for number, (split, images) in enumerate(zip(_SHARES, parts, strict=True)):
+            draws = np.random.default_rng([self.seed, number])
+            count = self.counts[split]
+            rows = np.concatenate(
+                [draws.choice(images, self.list_size, replace=False) for _ in range(count)]
+            )
+            splits[split] = ListDataset(
+                features[rows],
+                digits[rows],
+                np.arange(count + 1, dtype=np.int64) * self.list_size,
+                [f"digits-{split}-{i}" for i in range(count)],
+                [str(row) for row in rows],
+            )
+        splits["predict"] = splits["test"]
+        return splits

@@ -1,0 +1,286 @@
+"""LETOR / svmlight text, as its publishers ship it, read into lists."""
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterator
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from ltr.datasets._svmlight import (
+    MalformedError,
+    Pairs,
+    parse_number,
+    quick_pairs,
+    strict_pairs,
+)
+from ltr.datasets.lists import ListDataset, find_return, gather_runs
+
+_BLOCK = 1 << 23  # bytes of text at a time
+_DOC_ID = re.compile(rb"docid\s*=\s*(\S+)")
+_GROUP_SUFFIXES = (".query", ".group")
+
+
+def read_letor(
+    path: str | PathLike[str],
+    *,
+    num_features: int | None = None,
+    sort_by_qid: bool = False,
+    group_file: str | PathLike[str] | None = None,
+) -> ListDataset:
+    r"""Read learning-to-rank text: `label qid:Q 1:v 2:v ... # comment`, one document a line.
+
+    Plain or gzip, LF or CRLF, with blanks at the ends of lines, blank lines and lines that are
+    comments alone. A feature that a line leaves out is 0. Where any line has a comment, the
+    comments become document ids: `#docid = GX004-93-7097963 inc = 1` gives `GX004-93-7097963`,
+    another comment its text, a line without one the empty string. LightGBM's files have no qid but
+    a file of group sizes beside them (`rank.train.query` or `rank.train.group` for `rank.train`);
+    their lists are named "1", "2", ...
+
+    Args:
+        path: the file.
+        num_features: how many features there are; a larger index is an error. None takes the
+            largest index in the file (at most 1,048,576).
+        sort_by_qid: gather the lines of a qid that comes back after another one, lists and
+            documents in the order of their first appearance; otherwise that is an error.
+        group_file: the file of group sizes, where it is not found beside `path`.
+
+    Returns:
+        The lists: features float32 (documents, num_features).
+
+    Raises:
+        ValueError: for a missing or empty file, a label that is missing, negative or not a finite
+            number, a missing qid, a qid that comes back, a malformed `index:value`, an index that
+            is 0, negative, too large or double, a value that is `NULL` or not finite, or group
+            sizes that do not fit; the message names the file, the line and the text.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     file = Path(folder, "train.txt")
+    ...     _ = file.write_text("2 qid:7 1:0.5 3:1 #docid = A1\n0 qid:7 2:0.25 #docid = B2\n")
+    ...     data = read_letor(file)
+    >>> data[0]["features"]
+    tensor([[0.5000, 0.0000, 1.0000],
+            [0.0000, 0.2500, 0.0000]])
+    >>> data[0]["labels"], data[0]["doc_ids"]
+    (tensor([2., 0.]), ['A1', 'B2'])
+    """
+    if num_features is not None and num_features < 1:
+        raise ValueError(f"num_features must be >= 1, got {num_features}")
+    reader = _Reader(Path(path), num_features, find_group_file(path, group_file))
+    for number, lines in _blocks(reader.path):
+        reader.take(number, lines)
+    if group_file is not None and reader.has_qid:
+        raise ValueError(f"group_file must be None where lines have a qid, got {group_file}")
+    return reader.finish(sort_by_qid)
+
+
+def find_group_file(
+    path: str | PathLike[str], group_file: str | PathLike[str] | None = None
+) -> Path | None:
+    """The file of group sizes of `path`: `group_file`, or one beside it, or None.
+
+    Raises:
+        ValueError: if `group_file` is not there.
+
+    >>> find_group_file("no/such/rank.train") is None
+    True
+    """
+    if group_file is not None:
+        if not Path(group_file).is_file():
+            raise ValueError(f"group_file must be a file, got {group_file}")
+        return Path(group_file)
+    stem = str(path)
+    for base in dict.fromkeys((stem, stem.removesuffix(".gz"))):
+        for suffix in _GROUP_SUFFIXES:
+            for candidate in (Path(base + suffix), Path(base + suffix + ".gz")):
+                if candidate.is_file():
+                    return candidate
+    return None
+
+
+class _Reader:
+    """Takes a file block by block: labels, qids and comments here, features in `_svmlight`."""
+
+    def __init__(self, path: Path, num_features: int | None, group_file: Path | None) -> None:
+        self.path = path
+        self.num_features = num_features
+        self.group_file = group_file
+        self.has_qid: bool | None = None
+        self.labels: list[float] = []
+        self.label_of: dict[bytes, float] = {}  # labels are few, so each text is parsed once
+        self.doc_ids: list[str] = []
+        self.runs: list[list[int]] = []  # of one qid: first line, last line, documents
+        self.run_qids: list[bytes] = []
+        self.pairs: list[Pairs] = []
+
+    def take(self, number: int, lines: list[bytes]) -> None:
+        """Take `lines`; the first is line `number` of the file."""
+        texts: list[bytes] = []
+        numbers: list[int] = []
+        for line_number, line in enumerate(lines, start=number):
+            text, _, comment = line.partition(b"#")
+            tokens = text.split(None, 2)
+            if not tokens:
+                continue
+            try:
+                texts.append(self._head(tokens, line_number))
+            except MalformedError as error:
+                raise self._located(line_number, error) from None
+            self.doc_ids.append(_doc_id(comment))
+            numbers.append(line_number)
+        if not texts:
+            return
+        try:
+            pairs = quick_pairs(texts, self.num_features) or strict_pairs(texts, self.num_features)
+        except MalformedError as error:
+            raise self._located(numbers[error.row], error) from None
+        self.pairs.append(pairs)
+
+    def _head(self, tokens: list[bytes], number: int) -> bytes:
+        """Take the label and the qid; give back the text of the features."""
+        label = tokens[0]
+        if label not in self.label_of:
+            if b":" in label:
+                raise MalformedError("the label is missing", b" ".join(tokens))
+            grade = parse_number(label)
+            if grade is None or grade < 0:
+                raise MalformedError("the label must be a finite number >= 0", label)
+            self.label_of[label] = grade
+        self.labels.append(self.label_of[label])
+
+        has_qid = len(tokens) > 1 and tokens[1].startswith(b"qid:")
+        if has_qid != self.has_qid:
+            if self.has_qid is not None and has_qid:
+                raise MalformedError("a qid comes after lines without one", tokens[1])
+            if not has_qid and (self.has_qid or self.group_file is None):
+                raise MalformedError(self._qid_is_missing(), b" ".join(tokens))
+            self.has_qid = has_qid
+        if not has_qid:
+            return b" ".join(tokens[1:])
+        qid = tokens[1][4:]
+        if not qid:
+            raise MalformedError("the qid is empty", b" ".join(tokens))
+        if not self.run_qids or self.run_qids[-1] != qid:
+            self.run_qids.append(qid)
+            self.runs.append([number, number, 0])
+        self.runs[-1][1] = number
+        self.runs[-1][2] += 1
+        return tokens[2] if len(tokens) > 2 else b""
+
+    def _qid_is_missing(self) -> str:
+        if self.has_qid:
+            return "the qid is missing"
+        return (
+            "the qid is missing, and there is no file of group sizes "
+            f"{self.path.name}.query or {self.path.name}.group"
+        )
+
+    def _located(self, number: int, error: MalformedError) -> ValueError:
+        return _error(self.path, number, error.problem, error.text)
+
+    def finish(self, sort_by_qid: bool) -> ListDataset:
+        """Put the lists together when the whole file is taken."""
+        documents = len(self.labels)
+        if not documents:
+            raise ValueError(f"{self.path}: the file must have a document at least, got none")
+        width = self.num_features or max(pairs.width for pairs in self.pairs)
+        if not width:
+            raise ValueError(f"{self.path}: a line must have a feature at least, got none anywhere")
+        if self.has_qid:
+            qids = [_decode(qid) for qid in self.run_qids]
+            sizes = [size for _, _, size in self.runs]
+            back = None if sort_by_qid else find_return(self.run_qids)
+            if back is not None:
+                (first, last, _), (again, _, _) = self.runs[back[0]], self.runs[back[1]]
+                problem = (
+                    f"a qid must not come back (its list stood at lines {first} to {last}; "
+                    "sort_by_qid=True gathers it)"
+                )
+                raise _error(self.path, again, problem, b"qid:" + self.run_qids[back[1]])
+        else:
+            assert self.group_file is not None  # else `_head` has raised
+            sizes = _read_sizes(self.group_file, self.path, documents)
+            qids = [str(i) for i in range(1, len(sizes) + 1)]
+
+        features = np.zeros((documents, width), dtype=np.float32)
+        start = 0
+        self.pairs.reverse()
+        while self.pairs:  # each block is let go of when it is written
+            pairs = self.pairs.pop()
+            end = start + len(pairs.counts)
+            pairs.write_to(features[start:end])
+            start = end
+        data = ListDataset(
+            features,
+            np.array(self.labels, dtype=np.float32),
+            np.cumsum([0, *sizes], dtype=np.int64),
+            qids,
+            pa.array(self.doc_ids, pa.string()) if any(self.doc_ids) else None,
+        )
+        return gather_runs(data)
+
+
+def _blocks(path: Path) -> Iterator[tuple[int, list[bytes]]]:
+    """The lines of a plain or gzip file, many at a time, with the first one's number."""
+    if not path.is_file():
+        raise ValueError(f"path must be a file, got {path}")
+    with path.open("rb") as raw:
+        zipped = raw.read(2) == b"\x1f\x8b"
+    number, rest = 1, b""
+    with gzip.open(path, "rb") if zipped else path.open("rb") as file:
+        while True:
+            try:
+                chunk = file.read(_BLOCK)
+            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+                raise ValueError(
+                    f"{path}, after line {number - 1}: the gzip file is damaged, got {error}"
+                ) from None
+            lines = (rest + chunk).split(b"\n")
+            if number == 1 and chunk:
+                lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")
+            rest = lines.pop() if chunk else b""
+            yield number, lines
+            number += len(lines)
+            if not chunk:
+                return
+
+
+def _read_sizes(group_file: Path, path: Path, documents: int) -> list[int]:
+    sizes: list[int] = []
+    for first, lines in _blocks(group_file):
+        for number, line in enumerate(lines, start=first):
+            text = line.strip()
+            if text and (not re.fullmatch(rb"[0-9]{1,18}", text) or int(text) < 1):
+                raise _error(group_file, number, "a group size must be a whole number >= 1", text)
+            if text:
+                sizes.append(int(text))
+    if sum(sizes) != documents:
+        raise ValueError(
+            f"{group_file}: the group sizes must sum to the {documents} documents of {path}, "
+            f"got {sum(sizes)}"
+        )
+    return sizes
+
+
+def _error(path: Path, number: int, problem: str, text: bytes) -> ValueError:
+    shown = _decode(text.strip())
+    if len(shown) > 80:
+        shown = shown[:77] + "..."
+    return ValueError(f"{path}, line {number}: {problem}, got {shown!r}")
+
+
+def _doc_id(comment: bytes) -> str:
+    found = _DOC_ID.match(comment.strip())
+    return _decode(found.group(1) if found else comment.strip())
+
+
+def _decode(text: bytes) -> str:
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return text.decode("latin-1")

@@ -1,0 +1,132 @@
+"""The data module for LETOR / svmlight files."""
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from ltr.datasets.list_data import ListDataModule
+from ltr.datasets.lists import ListDataset
+from ltr.datasets.splits import find_splits, list_folder
+from ltr.datasets.store import load_letor
+from ltr.datasets.transforms import FeatureTransform, Standardise
+
+
+class LetorDataModule(ListDataModule):
+    """Lists from LETOR / svmlight files, as their publishers ship them.
+
+    Args:
+        root: a folder with a train, a validation and a test file, plain or gzip, under any usual
+            name (train.txt, vali.txt, valid.txt, trainingset.txt, rank.train, ...), or with
+            folders Fold1, Fold2, ... of such files.
+        fold: which fold, where there are folds.
+        batch_size: lists in a batch, in each process.
+        transform: of the features, fitted on the training lists; None for `Standardise()`.
+            `NoTransform()` leaves them as they are.
+        num_features: how many features there are; None takes the largest index in any split.
+        sort_by_qid: gather the lines of a list that stands in several places; otherwise that is an
+            error.
+        val_fraction: where there is no validation file, the share of the training lists held out
+            for it, chosen by `seed`.
+        predict_path: the file to score with `predict`; None takes the test file.
+        num_workers: processes that make batches.
+        seed: of the shuffling and of the held-out lists, >= 0.
+        cache_dir: where the lists are kept once read; None: beside their files, or, where that is
+            read-only, in the user's cache folder.
+
+    Raises:
+        ValueError: at construction for an argument out of range, in `setup` for files that are
+            missing or not as `read_letor` wants them.
+
+    >>> LetorDataModule("data/MQ2008", fold=2).batch_size
+    64
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        fold: int = 1,
+        batch_size: int = 64,
+        transform: FeatureTransform | None = None,
+        num_features: int | None = None,
+        sort_by_qid: bool = False,
+        val_fraction: float = 0.2,
+        predict_path: str | Path | None = None,
+        num_workers: int = 0,
+        seed: int = 0,
+        cache_dir: str | Path | None = None,
+    ) -> None:
+        super().__init__(
+            batch_size=batch_size,
+            transform=Standardise() if transform is None else transform,
+            num_workers=num_workers,
+            seed=seed,
+        )
+        with warnings.catch_warnings():  # Lightning warns of modules among the arguments
+            warnings.filterwarnings("ignore", ".*already saved during checkpointing.*")
+            self.save_hyperparameters(logger=False)  # names may be the model's too
+        if num_features is not None and num_features < 1:
+            raise ValueError(f"num_features must be >= 1, got {num_features}")
+        if not 0 < val_fraction < 1:
+            raise ValueError(f"val_fraction must be in (0, 1), got {val_fraction}")
+        self.root = Path(root)
+        self.fold = fold
+        self.declared_features = num_features
+        self.sort_by_qid = sort_by_qid
+        self.val_fraction = val_fraction
+        self.predict_path = None if predict_path is None else Path(predict_path)
+        self.cache_dir = cache_dir
+
+    def prepare_data(self) -> None:
+        """Read the files once, so that the processes of a run find them in the cache."""
+        if not self.splits:
+            for path in self._files().values():
+                self._load(path)
+
+    def load_splits(self) -> dict[str, ListDataset]:
+        """Load the files that are there; hold out lists for validation where it has none."""
+        splits = {split: self._load(path) for split, path in self._files().items()}
+        if "train" in splits and "val" not in splits:
+            splits["train"], splits["val"] = self._hold_out(splits["train"])
+        if "test" in splits:
+            splits.setdefault("predict", splits["test"])
+        return splits
+
+    def missing_split(self, split: str) -> ValueError:
+        """Names the root, the split, and what is there."""
+        if split == "predict":
+            return ValueError(
+                f"predict_path must be a file where root has no test file, got {self.predict_path} "
+                f"(root {self.root} holds {list_folder(self.root)})"
+            )
+        name = {"val": "vali"}.get(split, split)
+        return ValueError(
+            f"root must hold a {split} file (such as {name}.txt or {name}.txt.gz), got "
+            f"{self.root}, fold {self.fold}, which holds {list_folder(self.root)}"
+        )
+
+    def _files(self) -> dict[str, Path]:
+        files = find_splits(self.root, self.fold)
+        if self.predict_path is not None:
+            if not self.predict_path.is_file():
+                raise ValueError(f"predict_path must be a file, got {self.predict_path}")
+            files["predict"] = self.predict_path
+        return files
+
+    def _load(self, path: Path) -> ListDataset:
+        return load_letor(
+            path,
+            num_features=self.declared_features,
+            sort_by_qid=self.sort_by_qid,
+            cache_dir=self.cache_dir,
+        )
+
+    def _hold_out(self, train: ListDataset) -> tuple[ListDataset, ListDataset]:
+        if len(train) < 2:
+            raise ValueError(
+                "root must hold a vali file, or 2 training lists to hold one out, got "
+                f"{len(train)} in {self.root}"
+            )
+        held = min(max(1, round(self.val_fraction * len(train))), len(train) - 1)
+        order = np.random.default_rng(self.seed).permutation(len(train))
+        return train.select(np.sort(order[held:])), train.select(np.sort(order[:held]))

@@ -1,0 +1,333 @@
+"""Lists of documents in flat arrays, and how they become batches."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch.utils.data import Dataset
+
+
+@dataclass(frozen=True)
+class ListSummary:
+    """What a data set holds; `str()` of it is the line that the data modules log.
+
+    Attributes:
+        lists: how many lists there are.
+        documents: how many documents they hold together.
+        features: how many features a document has.
+        longest: the length of the longest list.
+        without_relevant: lists without a document of label > 0; they are kept.
+        of_one: lists of one document; they are kept.
+    """
+
+    lists: int
+    documents: int
+    features: int
+    longest: int
+    without_relevant: int
+    of_one: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.lists} lists, {self.documents} documents, {self.features} features; "
+            f"the longest list has {self.longest} documents, "
+            f"{self.without_relevant} have no relevant document, "
+            f"{self.of_one} have one document (all are kept)"
+        )
+
+
+class ListDataset(Dataset[dict[str, Any]]):
+    """Lists of documents; `dataset[i]` is one list as a dict of tensors.
+
+    An item has `features` float32 (n, d), `labels` float32 (n,), `mask` bool (n,), all True, `qid`
+    (a string), and, where the data has them, `doc_ids` (n strings). `dataset[-1]` is a filler: a
+    list of one masked document with the qid "", for `ListSampler`.
+
+    Most users come here by `read_letor`, `load_letor` or `ListDataset.from_arrays`, which check the
+    data; this constructor checks shapes alone, and keeps the arrays without copying them.
+
+    Args:
+        features: float32 (documents, d).
+        labels: float32 (documents,), >= 0.
+        offsets: int64 (lists + 1,); list i has the documents offsets[i] to offsets[i + 1].
+        qids: one string per list.
+        doc_ids: one string per document, or None where the data has none.
+
+    Raises:
+        ValueError: if the shapes do not fit together.
+
+    >>> data = ListDataset.from_arrays([[1.0], [2.0], [3.0]], labels=[0, 2, 1], qid=[7, 7, 8])
+    >>> len(data)
+    2
+    >>> data[0]["labels"], data[0]["qid"]
+    (tensor([0., 2.]), '7')
+    """
+
+    def __init__(
+        self,
+        features: np.ndarray,
+        labels: np.ndarray,
+        offsets: np.ndarray,
+        qids: Sequence[str],
+        doc_ids: pa.StringArray | Sequence[str] | None = None,
+    ) -> None:
+        documents = len(labels)
+        if features.ndim != 2 or len(features) != documents:
+            raise ValueError(f"features must be ({documents}, d), got shape {features.shape}")
+        if len(offsets) != len(qids) + 1 or offsets[0] != 0 or offsets[-1] != documents:
+            raise ValueError(
+                f"offsets must run from 0 to {documents} in {len(qids) + 1} numbers, "
+                f"got {len(offsets)} from {offsets[0]} to {offsets[-1]}"
+            )
+        if doc_ids is not None and len(doc_ids) != documents:
+            raise ValueError(f"doc_ids must be {documents} strings, got {len(doc_ids)}")
+        self.features = features
+        self.labels = labels
+        self.offsets = offsets
+        self.qids: list[str] = list(qids)
+        self.doc_ids: Any = None  # a pyarrow.StringArray: compact, and quick to cut
+        if doc_ids is not None:
+            is_arrow = isinstance(doc_ids, pa.StringArray)
+            self.doc_ids = doc_ids if is_arrow else pa.array(doc_ids, pa.string())
+
+    @classmethod
+    def from_arrays(
+        cls,
+        features: Any,
+        labels: Any,
+        qid: Any,
+        doc_ids: Any = None,
+        *,
+        sort_by_qid: bool = False,
+    ) -> "ListDataset":
+        """Make lists of one's own arrays: numpy, torch, pandas (and so Parquet), or plain lists.
+
+        Args:
+            features: (documents, d), finite.
+            labels: (documents,), graded relevance >= 0.
+            qid: (documents,), the list that each document belongs to; any type, kept as a string.
+            doc_ids: (documents,), kept as strings; None for none.
+            sort_by_qid: gather the documents of a qid that comes back after another one, in the
+                order of their first appearance; otherwise that is an error.
+
+        Raises:
+            ValueError: if a shape does not fit, a feature is not finite, a label is negative or not
+                finite, a qid is missing, or a qid comes back after another one; with the row.
+
+        >>> import pandas as pd
+        >>> table = pd.DataFrame({"q": ["a", "a", "b"], "f1": [0.1, 0.2, 0.3], "y": [1, 0, 2]})
+        >>> ListDataset.from_arrays(table[["f1"]], table["y"], table["q"]).summary().lists
+        2
+        """
+        values = np.asarray(features)
+        if values.ndim != 2 or 0 in values.shape:
+            raise ValueError(f"features must be (documents, d), not empty, got {values.shape}")
+        with np.errstate(over="ignore"):
+            values = np.ascontiguousarray(values, dtype=np.float32)
+        documents = len(values)
+        grades = np.asarray(labels, dtype=np.float32)
+        names = np.asarray(qid)
+        for argument, array in (("labels", grades), ("qid", names)):
+            if array.shape != (documents,):
+                raise ValueError(f"{argument} must have shape ({documents},), got {array.shape}")
+        bad_rows = np.flatnonzero(~np.isfinite(values).all(axis=1))
+        if len(bad_rows):
+            row = int(bad_rows[0])
+            column = int(np.flatnonzero(~np.isfinite(values[row]))[0])
+            raise ValueError(
+                f"features must be finite in float32, got {np.asarray(features)[row, column]} "
+                f"at row {row}, column {column}"
+            )
+        bad_labels = np.flatnonzero(~(np.isfinite(grades) & (grades >= 0)))
+        if len(bad_labels):
+            row = int(bad_labels[0])
+            raise ValueError(f"labels must be finite and >= 0, got {grades[row]} at row {row}")
+        row = next((i for i, name in enumerate(names.tolist()) if _is_missing(name)), None)
+        if row is not None:
+            raise ValueError(
+                f"qid must name a list, got {names[row : row + 1].tolist()[0]!r} at row {row}"
+            )
+
+        starts = np.flatnonzero(np.r_[True, names[1:] != names[:-1]])
+        runs = [str(name) for name in names[starts]]
+        ends = np.r_[starts[1:], documents]
+        back = None if sort_by_qid else find_return(runs)
+        if back is not None:
+            first, again = back
+            raise ValueError(
+                f"qid must be contiguous, got {runs[again]!r} again at row {starts[again]}: its "
+                f"list stood at rows {starts[first]} to {ends[first] - 1} "
+                "(sort_by_qid=True gathers it)"
+            )
+        ids = None if doc_ids is None else pa.array([str(i) for i in doc_ids], pa.string())
+        offsets = np.r_[starts, documents].astype(np.int64)
+        return gather_runs(cls(values, grades, offsets, runs, ids))
+
+    def __len__(self) -> int:
+        return len(self.qids)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if index == -1:
+            return self._filler()
+        if not 0 <= index < len(self):
+            raise IndexError(f"index must be in [-1, {len(self)}), got {index}")
+        start, end = int(self.offsets[index]), int(self.offsets[index + 1])
+        item: dict[str, Any] = {  # copies, since the arrays may be a read-only map of a file
+            "features": torch.from_numpy(np.array(self.features[start:end])),
+            "labels": torch.from_numpy(np.array(self.labels[start:end])),
+            "mask": torch.ones(end - start, dtype=torch.bool),
+            "qid": self.qids[index],
+        }
+        if self.doc_ids is not None:
+            item["doc_ids"] = self.doc_ids[start:end].to_pylist()
+        return item
+
+    def _filler(self) -> dict[str, Any]:
+        item: dict[str, Any] = {
+            "features": torch.zeros(1, self.num_features),
+            "labels": torch.zeros(1),
+            "mask": torch.zeros(1, dtype=torch.bool),
+            "qid": "",
+        }
+        if self.doc_ids is not None:
+            item["doc_ids"] = []
+        return item
+
+    @property
+    def num_features(self) -> int:
+        """How many features a document has."""
+        return self.features.shape[1]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """How many documents each list has, int64 (lists,)."""
+        return np.diff(self.offsets)
+
+    def summary(self) -> ListSummary:
+        """Count lists and documents, and the lists that a metric treats apart.
+
+        >>> data = ListDataset.from_arrays([[1.0], [2.0], [3.0]], labels=[0, 0, 1], qid=[7, 7, 8])
+        >>> data.summary().without_relevant, data.summary().of_one
+        (1, 1)
+        """
+        lengths = self.lengths
+        best = np.maximum.reduceat(self.labels, self.offsets[:-1]) if len(self) else self.labels
+        return ListSummary(
+            lists=len(self),
+            documents=len(self.labels),
+            features=self.num_features,
+            longest=int(lengths.max(initial=0)),
+            without_relevant=int((best <= 0).sum()),
+            of_one=int((lengths == 1).sum()),
+        )
+
+    def select(self, lists: Sequence[int] | np.ndarray) -> "ListDataset":
+        """A data set of some of the lists, in the order given (a copy).
+
+        >>> data = ListDataset.from_arrays([[1.0], [2.0], [3.0]], labels=[0, 0, 1], qid=[7, 7, 8])
+        >>> data.select([1, 0]).qids
+        ['8', '7']
+        """
+        chosen = np.asarray(lists, dtype=np.int64)
+        lengths = self.lengths[chosen]
+        offsets = np.r_[0, np.cumsum(lengths)]
+        rows = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], lengths)
+        doc_ids = None if self.doc_ids is None else self.doc_ids.take(pa.array(rows))
+        qids = [self.qids[i] for i in chosen.tolist()]
+        return ListDataset(self.features[rows], self.labels[rows], offsets, qids, doc_ids)
+
+    def widen(self, num_features: int) -> "ListDataset":
+        """The same lists, with features of 0 up to `num_features` (sparse files leave them out).
+
+        Raises:
+            ValueError: if there are more features than that already.
+
+        >>> data = ListDataset.from_arrays([[1.0], [2.0]], labels=[0, 1], qid=[7, 7])
+        >>> data.widen(2)[0]["features"]
+        tensor([[1., 0.],
+                [2., 0.]])
+        """
+        if num_features < self.num_features:
+            raise ValueError(f"num_features must be >= {self.num_features}, got {num_features}")
+        if num_features == self.num_features:
+            return self
+        features = np.zeros((len(self.features), num_features), dtype=np.float32)
+        features[:, : self.num_features] = self.features
+        return ListDataset(features, self.labels, self.offsets, self.qids, self.doc_ids)
+
+
+def find_return(runs: Sequence[Hashable]) -> tuple[int, int] | None:
+    """The first run whose name came before: (where it was last, where it comes back), or None.
+
+    >>> find_return(["a", "b", "a"])
+    (0, 2)
+    """
+    last: dict[Hashable, int] = {}
+    for place, name in enumerate(runs):
+        if name in last:
+            return last[name], place
+        last[name] = place
+    return None
+
+
+def gather_runs(data: ListDataset) -> ListDataset:
+    """Join runs of the same qid into one list each, in the order of first appearance, stably.
+
+    >>> rows = np.ones((3, 1), dtype=np.float32)
+    >>> runs = ListDataset(rows, np.arange(3.0), np.arange(4), ["a", "b", "a"])
+    >>> joined = gather_runs(runs)
+    >>> joined.qids, joined.labels.tolist()
+    (['a', 'b'], [0.0, 2.0, 1.0])
+    """
+    names = list(dict.fromkeys(data.qids))
+    if len(names) == len(data):
+        return data
+    place = {name: i for i, name in enumerate(names)}
+    groups = np.array([place[name] for name in data.qids])
+    order = np.argsort(groups, kind="stable")
+    ordered = data.select(order)
+    lengths = np.bincount(groups, weights=data.lengths, minlength=len(names)).astype(np.int64)
+    offsets = np.r_[0, np.cumsum(lengths)]
+    return ListDataset(ordered.features, ordered.labels, offsets, names, ordered.doc_ids)
+
+
+def _is_missing(name: Any) -> bool:
+    # NaN differs from itself; pandas has more values for what is not there
+    return name is None or str(name) in ("", "<NA>", "NaT") or name != name
+
+
+def collate_lists(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Make a batch of lists, padded to the longest.
+
+    Args:
+        items: what `ListDataset` gives; all with the same keys.
+
+    Returns:
+        `features` float32 (B, n, d), `labels` float32 (B, n), `mask` bool (B, n), `qid`, B strings,
+        and `doc_ids`, B lists of strings (the real documents alone), where the items have them.
+        Every other tensor (n, ...) of the items, such as `weights`, is padded with 0 in the same
+        way.
+
+    >>> data = ListDataset.from_arrays([[1.0], [2.0], [3.0]], labels=[0, 2, 1], qid=[7, 7, 8])
+    >>> batch = collate_lists([data[0], data[1]])
+    >>> batch["labels"]
+    tensor([[0., 2.],
+            [1., 0.]])
+    >>> batch["mask"]
+    tensor([[ True,  True],
+            [ True, False]])
+    """
+    longest = max(len(item["mask"]) for item in items)
+    batch: dict[str, Any] = {}
+    for key, value in items[0].items():
+        if isinstance(value, torch.Tensor):
+            padded = value.new_zeros((len(items), longest, *value.shape[1:]))
+            for row, item in zip(padded, items, strict=True):
+                row[: len(item[key])] = item[key]
+            batch[key] = padded
+        else:
+            batch[key] = [item[key] for item in items]
+    return batch

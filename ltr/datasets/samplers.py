@@ -1,0 +1,72 @@
+"""Which lists each process sees, and in which order."""
+
+from collections.abc import Iterator, Sized
+from typing import Any, cast
+
+import numpy as np
+import torch.distributed as dist
+from torch.utils.data import DistributedSampler
+
+
+class ListSampler(DistributedSampler[int]):
+    """Indices of lists: shuffled by (seed, epoch) alone, dealt out to the processes.
+
+    Where the lists do not divide evenly, the last ones get the index -1, `ListDataset`'s filler,
+    instead of a list that another process has too: so that no metric counts a list twice. It is a
+    `DistributedSampler`, so Lightning leaves it in place and calls `set_epoch`.
+
+    Args:
+        dataset: anything with a length.
+        shuffle: a new order in each epoch, or the data's own.
+        seed: of the order, >= 0; the same in every process.
+        num_replicas: how many processes share the lists; None asks `torch.distributed`, 1 without
+            it.
+        rank: which of them this one is, from 0.
+
+    Attributes:
+        skip: how many of this process's indices to leave out at the start of the next pass, once:
+            to go on in the middle of an epoch. `len()` stays that of a whole epoch.
+
+    Raises:
+        ValueError: if the seed is negative or the rank is not one of the replicas.
+
+    >>> sampler = ListSampler(range(5), shuffle=False, num_replicas=2, rank=1)
+    >>> list(sampler)
+    [1, 3, -1]
+    >>> sampler.skip = 2
+    >>> list(sampler), list(sampler)
+    ([-1], [1, 3, -1])
+    """
+
+    def __init__(
+        self,
+        dataset: Sized,
+        *,
+        shuffle: bool = True,
+        seed: int = 0,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+    ) -> None:
+        if seed < 0:
+            raise ValueError(f"seed must be >= 0, got {seed}")
+        ready = dist.is_available() and dist.is_initialized()
+        if num_replicas is None:
+            num_replicas = dist.get_world_size() if ready else 1
+        if rank is None:
+            rank = dist.get_rank() if ready else 0
+        if num_replicas < 1 or not 0 <= rank < num_replicas:
+            raise ValueError(f"rank must be in [0, num_replicas={num_replicas}), got {rank}")
+        super().__init__(
+            cast(Any, dataset), num_replicas=num_replicas, rank=rank, shuffle=shuffle, seed=seed
+        )
+        self.skip = 0
+
+    def __iter__(self) -> Iterator[int]:
+        # a generator: it looks at the epoch and at `skip` when the first index is asked for
+        skip, self.skip = self.skip, 0
+        lists = len(cast(Sized, self.dataset))
+        order = np.full(self.total_size, -1)
+        order[:lists] = np.arange(lists)
+        if self.shuffle:
+            order[:lists] = np.random.default_rng([self.seed, self.epoch]).permutation(lists)
+        yield from order[self.rank :: self.num_replicas][skip:].tolist()

@@ -1,0 +1,88 @@
+"""Where a data set's files are: splits and folds under their publishers' names."""
+
+import re
+from pathlib import Path
+
+_SPLITS = {
+    "train": ("train", "training", "trainingset"),
+    "val": ("vali", "val", "valid", "validation", "validationset"),
+    "test": ("test", "testset"),
+}
+# the split's name, with or without an ending, or else one with a prefix: rank.train, set1.train.txt
+_NAME = r"(?:{})(?:\.(?:txt|dat|svm|svmlight|libsvm|letor))?"
+_PREFIX = r".*[._-]"
+_FOLD = re.compile(r"fold[ _-]?([0-9]+)", re.IGNORECASE)
+
+
+def find_splits(root: Path, fold: int) -> dict[str, Path]:
+    """The files of the splits "train", "val" and "test" in a folder, those that are there.
+
+    Args:
+        root: a folder with the files, or with the folders Fold1, Fold2, ...
+        fold: which of these; 1 where there are none.
+
+    Returns:
+        A path for each split that is there. Of a file and its .gz the plain one is taken.
+
+    Raises:
+        ValueError: if the folder or the fold is missing, or two files could be the same split.
+
+    >>> find_splits(Path("no/such/folder"), 1)
+    Traceback (most recent call last):
+    ...
+    ValueError: root must be a folder, got no/such/folder (no such folder)
+    """
+    if not root.is_dir():
+        reason = "a file" if root.exists() else "no such folder"
+        raise ValueError(f"root must be a folder, got {root} ({reason})")
+    folds = {
+        int(match.group(1)): folder
+        for folder in root.iterdir()
+        if folder.is_dir() and (match := _FOLD.fullmatch(folder.name))
+    }
+    if not folds:
+        if fold != 1:
+            raise ValueError(
+                f"fold must be 1 where root has no folds, got {fold} "
+                f"(root {root} holds {list_folder(root)})"
+            )
+        return _splits_in(root)
+    if fold not in folds:
+        raise ValueError(
+            f"fold must be one of {sorted(folds)}, got {fold} "
+            f"(root {root} holds {list_folder(root)})"
+        )
+    return _splits_in(folds[fold])
+
+
+def list_folder(folder: Path) -> str:
+    """The names in a folder, the first 12 of them, for error messages.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     list_folder(Path(folder))
+    'nothing'
+    """
+    names = sorted(path.name for path in folder.iterdir())
+    return ", ".join(names[:12] + ["..."] * (len(names) > 12)) or "nothing"
+
+
+def _splits_in(folder: Path) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for split, words in _SPLITS.items():
+        name = _NAME.format("|".join(words))
+        files = _matching(folder, name) or _matching(folder, _PREFIX + name)
+        if len(files) > 1:
+            raise ValueError(f"root must hold one {split} file, got {', '.join(files)} in {folder}")
+        if files:
+            found[split] = next(iter(files.values()))
+    return found
+
+
+def _matching(folder: Path, pattern: str) -> dict[str, Path]:
+    files: dict[str, Path] = {}
+    for path in sorted(folder.iterdir()):  # a.txt comes before a.txt.gz
+        plain = path.name.removesuffix(".gz")
+        if re.fullmatch(pattern, plain, re.IGNORECASE) and path.is_file():
+            files.setdefault(plain, path)
+    return files

@@ -1,0 +1,213 @@
+"""Feature transforms: fitted on the training lists, saved with the model."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+_CHUNK = 1 << 16  # documents at a time, so that fitting copies little of a mapped file
+
+
+class FeatureTransform(nn.Module):
+    """Base class: features (..., n, d), mask (..., n) -> features (..., n, d), 0 under the mask.
+
+    A subclass writes `transform`, and `fit` with buffers if it learns from the data. A buffer may
+    be empty until it is fitted: loading a state takes its shape over.
+
+    Args:
+        num_features: d, if it is known already; fitting or loading a state sets it.
+
+    >>> class Halve(FeatureTransform):
+    ...     def transform(self, features, mask):
+    ...         return features / 2
+    >>> Halve()(torch.tensor([[2.0], [float("nan")]]), mask=torch.tensor([True, False]))
+    tensor([[1.],
+            [0.]])
+    """
+
+    def __init__(self, num_features: int | None = None) -> None:
+        super().__init__()
+        if num_features is not None and num_features < 1:
+            raise ValueError(f"num_features must be >= 1, got {num_features}")
+        self.num_features = num_features
+
+    def fit(self, features: np.ndarray | Tensor) -> "FeatureTransform":
+        """Learn from the documents of the training lists.
+
+        Args:
+            features: (documents, d), all of them real.
+
+        Returns:
+            Itself.
+
+        Raises:
+            ValueError: if the shape is wrong or there is no document.
+        """
+        if features.ndim != 2 or 0 in features.shape:
+            raise ValueError(f"features must be (documents, d), not empty, got {features.shape}")
+        self._check_width(features.shape[1])
+        self.num_features = features.shape[1]
+        return self
+
+    def transform(self, features: Tensor, mask: Tensor) -> Tensor:
+        """The transform proper: features (..., n, d), 0 under mask (..., n)."""
+        raise NotImplementedError
+
+    def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Transform the features of real documents, and set those of masked ones to 0.
+
+        Args:
+            features: (..., n, d); what stands under the mask is never looked at.
+            mask: (..., n), True for a real document; None for all.
+
+        Raises:
+            ValueError: if d or the mask's shape is wrong, or the transform is not fitted.
+        """
+        self._check_width(features.shape[-1])
+        if mask is None:
+            mask = torch.ones(features.shape[:-1], dtype=torch.bool, device=features.device)
+        elif mask.shape != features.shape[:-1]:
+            raise ValueError(
+                f"mask must have shape {tuple(features.shape[:-1])}, got {tuple(mask.shape)}"
+            )
+        real = mask.unsqueeze(-1)
+        clean = features.masked_fill(~real, 0)
+        return self.transform(clean, mask).masked_fill(~real, 0)
+
+    def _check_width(self, width: int) -> None:
+        if self.num_features is not None and width != self.num_features:
+            raise ValueError(f"features must have num_features={self.num_features}, got {width}")
+
+
+class NoTransform(FeatureTransform):
+    """Leaves the features as they are (0 under the mask).
+
+    Args:
+        num_features: d, if it is known already.
+
+    >>> NoTransform()(torch.tensor([[3.0, -1.0]]))
+    tensor([[ 3., -1.]])
+    """
+
+    def transform(self, features: Tensor, mask: Tensor) -> Tensor:
+        """The features."""
+        return features
+
+
+class Standardise(FeatureTransform):
+    """(x - mean) / standard deviation, feature by feature; 0 for one constant in training.
+
+    Mean and deviation (over the documents, not their number less one) are taken in float64, two
+    passes.
+
+    Args:
+        num_features: d, if it is known already.
+
+    >>> fitted = Standardise().fit(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
+    >>> fitted(torch.tensor([[1.0, 5.0], [4.0, 9.0]]))
+    tensor([[-1.,  0.],
+            [ 2.,  0.]])
+    """
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, num_features: int | None = None) -> None:
+        super().__init__(num_features)
+        self.register_buffer("mean", torch.zeros(num_features or 0))
+        self.register_buffer("scale", torch.zeros(num_features or 0))
+        self._fitted = False
+
+    def fit(self, features: np.ndarray | Tensor) -> "Standardise":
+        """Take mean and standard deviation of each feature; see `FeatureTransform.fit`."""
+        super().fit(features)
+        width = features.shape[1]
+        low, high = np.full(width, np.inf), np.full(width, -np.inf)
+        total, squares = np.zeros(width), np.zeros(width)
+        for chunk in self._chunks(features):
+            low = np.minimum(low, chunk.min(axis=0))
+            high = np.maximum(high, chunk.max(axis=0))
+            total += chunk.sum(axis=0)
+        mean = total / len(features)
+        for chunk in self._chunks(features):
+            squares += np.square(chunk - mean).sum(axis=0)
+        deviation = np.sqrt(squares / len(features))
+        varies = (low < high) & (deviation > 0)
+        scale = np.divide(1, deviation, out=np.zeros_like(mean), where=varies)
+        self.mean = torch.as_tensor(mean).to(self.mean)
+        self.scale = torch.as_tensor(scale).to(self.scale)
+        self._fitted = True
+        return self
+
+    def transform(self, features: Tensor, mask: Tensor) -> Tensor:
+        """The standardised features."""
+        if not self._fitted:
+            raise ValueError(
+                f"{type(self).__name__} must be fitted, or loaded from a checkpoint, first"
+            )
+        return (self._warp(features) - self.mean) * self.scale
+
+    def _warp(self, features: Tensor) -> Tensor:
+        return features
+
+    def _chunks(self, features: np.ndarray | Tensor) -> Iterator[np.ndarray]:
+        if isinstance(features, Tensor):
+            features = features.detach().cpu().numpy()
+        for start in range(0, len(features), _CHUNK):
+            chunk = torch.from_numpy(np.array(features[start : start + _CHUNK], dtype=np.float64))
+            yield self._warp(chunk).numpy()
+
+    def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, state_dict: dict[str, Any], prefix: str, *args: Any
+    ) -> None:
+        mean = state_dict.get(prefix + "mean")
+        if mean is not None and self.num_features is None and mean.ndim == 1 and len(mean):
+            self.num_features = len(mean)
+            self.mean = self.mean.new_zeros(len(mean))
+            self.scale = self.scale.new_zeros(len(mean))
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        self._fitted = self._fitted or (mean is not None and len(mean) > 0)
+
+
+class SignedLog1pStandardise(Standardise):
+    """sign(x) log(1 + |x|), then `Standardise`: for counts and other features with long tails.
+
+    Args:
+        num_features: d, if it is known already.
+
+    >>> fitted = SignedLog1pStandardise().fit(torch.tensor([[-1.0], [1.0]]))
+    >>> fitted(torch.tensor([[-1.0], [3.0]]))
+    tensor([[-1.],
+            [ 2.]])
+    """
+
+    def _warp(self, features: Tensor) -> Tensor:
+        return features.sign() * features.abs().log1p()
+
+
+class MinMaxPerList(FeatureTransform):
+    """(x - min) / (max - min) over the list's real documents; 0 for a constant feature.
+
+    LETOR's "query level normalisation". There is nothing to fit.
+
+    Args:
+        num_features: d, if it is known already.
+
+    >>> MinMaxPerList()(torch.tensor([[1.0, 7.0], [3.0, 7.0], [2.0, 7.0]]))
+    tensor([[0.0000, 0.0000],
+            [1.0000, 0.0000],
+            [0.5000, 0.0000]])
+    """
+
+    def transform(self, features: Tensor, mask: Tensor) -> Tensor:
+        """The features, from 0 to 1."""
+        if features.shape[-2] == 0:
+            return features
+        padding = ~mask.unsqueeze(-1)
+        low = features.masked_fill(padding, torch.inf).amin(dim=-2, keepdim=True)
+        high = features.masked_fill(padding, -torch.inf).amax(dim=-2, keepdim=True)
+        varies = high > low  # False too where a list has no real document
+        width = torch.where(varies, high - low, 1)
+        return torch.where(varies, (features - low) / width, 0)

@@ -1,0 +1,68 @@
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from ltr.datasets import DigitsDataModule, NoTransform
+
+
+def digits(**options) -> DigitsDataModule:
+    data = DigitsDataModule(
+        **{"list_size": 10, "train_lists": 40, "val_lists": 15, "test_lists": 17, **options}
+    )
+    data.setup("fit")
+    return data
+
+
+def test_lists_of_images():
+    data = digits()
+    pixels, grades = load_digits(return_X_y=True)
+    assert data.num_features == 64
+    assert isinstance(data.feature_transform, NoTransform)
+    assert {name: len(lists) for name, lists in data.splits.items()} == {
+        "train": 40,
+        "val": 15,
+        "test": 17,
+        "predict": 17,
+    }
+    item = data.splits["test"][16]
+    assert item["qid"] == "digits-test-16"
+    assert item["features"].shape == (10, 64)
+    rows = [int(doc_id) for doc_id in item["doc_ids"]]
+    assert len(set(rows)) == 10
+    np.testing.assert_array_equal(item["features"], pixels[rows] / 16)
+    np.testing.assert_array_equal(item["labels"], grades[rows])
+    features = data.splits["train"].features
+    assert features.min() == 0
+    assert features.max() == 1
+
+
+def test_no_image_in_two_splits():
+    data = digits(train_lists=300, val_lists=300, test_lists=300)
+    images = [set(data.splits[s].doc_ids.to_pylist()) for s in ("train", "val", "test")]
+    assert sum(len(part) for part in images) == len(set.union(*images))
+    assert [len(part) for part in images] == pytest.approx([1078, 359, 360], abs=70)
+
+
+def test_seeded():
+    def rows(seed: int) -> list[str]:
+        return digits(seed=seed).splits["test"].doc_ids.to_pylist()
+
+    assert rows(1) == rows(1)
+    assert rows(1) != rows(2)
+
+
+def test_batches():
+    data = digits(batch_size=16)
+    batches = list(data.train_dataloader())
+    assert [len(batch["qid"]) for batch in batches] == [16, 16, 8]
+    assert batches[0]["features"].shape == (16, 10, 64)
+    assert len(list(data.val_dataloader())) == 1
+    assert next(iter(data.test_dataloader()))["qid"][0] == "digits-test-0"
+
+
+def test_bad_arguments():
+    for name in ("train_lists", "val_lists", "test_lists", "list_size"):
+        with pytest.raises(ValueError, match=f"{name} must be >= 1, got 0"):
+            DigitsDataModule(**{name: 0})
+    with pytest.raises(ValueError, match="list_size must be <= 359, got 500"):
+        digits(list_size=500)

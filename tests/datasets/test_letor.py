@@ -1,0 +1,409 @@
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import load_svmlight_file
+
+from ltr.datasets import ListDataset, letor, read_letor
+from ltr.datasets._svmlight import MalformedError, quick_pairs, strict_pairs
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def write(text: str | bytes, name: str = "train.txt") -> Path:
+        path = tmp_path / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return write
+
+
+def assert_same(got: ListDataset, want: ListDataset) -> None:
+    np.testing.assert_array_equal(got.features, want.features)
+    np.testing.assert_array_equal(got.labels, want.labels)
+    np.testing.assert_array_equal(got.offsets, want.offsets)
+    assert list(got.qids) == list(want.qids)
+    assert (got.doc_ids is None) == (want.doc_ids is None)
+    if got.doc_ids is not None:
+        assert got.doc_ids.to_pylist() == want.doc_ids.to_pylist()
+
+
+# --- golden files, one a format ---
+
+MQ2008 = (
+    "0 qid:10002 1:0.007477 2:0.000000 3:1.000000 #docid = GX008-86-4444840 inc = 1 prob = 0.086\n"
+    "2 qid:10002 1:0.603738 2:0.000000 3:0.500000 #docid = GX037-06-11625428 inc = 0.003 prob = 1\n"
+    "1 qid:10032 1:0.1 2:0.25 3:0 #docid = GX1-2-3 inc = 1 prob = 0.1\n"
+)
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", " \n", " \t\r\n"])
+@pytest.mark.parametrize("zipped", [False, True])
+def test_letor4_as_shipped(write: Write, line_end: str, zipped: bool):
+    text = MQ2008.replace("\n", line_end).encode()
+    path = write(gzip.compress(text) if zipped else text)
+    data = read_letor(path)
+    np.testing.assert_array_equal(
+        data.features,
+        np.array([[0.007477, 0, 1], [0.603738, 0, 0.5], [0.1, 0.25, 0]], dtype=np.float32),
+    )
+    assert data.features.dtype == data.labels.dtype == np.float32
+    assert data.labels.tolist() == [0, 2, 1]
+    assert data.offsets.tolist() == [0, 2, 3]
+    assert data.qids == ["10002", "10032"]
+    assert data.doc_ids.to_pylist() == ["GX008-86-4444840", "GX037-06-11625428", "GX1-2-3"]
+
+
+def test_ohsumed_and_mslr_lines(write: Write):
+    ohsumed = read_letor(write("2 qid:1 1:3.0 2:-3.87 #docid = 40626\r\n"))
+    assert ohsumed.doc_ids.to_pylist() == ["40626"]
+    mslr = read_letor(write("2 qid:1 1:3 2:11089534 3:0 \r\n0 qid:1 1:1 2:0.5 3:0 \r\n"))
+    assert mslr.doc_ids is None
+    assert mslr.features.tolist() == [[3, 11089534, 0], [1, 0.5, 0]]
+
+
+def test_sparse_lines_blank_lines_and_comments(write: Write):
+    path = write(
+        "\ufeff# a header\n"
+        "\n"
+        "1 qid:a 3:3\n"
+        "  \t\n"
+        "0.5 qid:a 5:-1e-3 2:+.5 # a remark # and more \n"
+        "# in between\r\n"
+        "+2 qid:b\t1:1.  4:1E2 #\n"
+        "0 qid:b #docid=X\n"
+        "0 qid:b # caf\xe9"
+    )
+    data = read_letor(path)
+    assert data.features.tolist() == [
+        [0, 0, 3, 0, 0],
+        [0, 0.5, 0, 0, np.float32(-1e-3)],
+        [1, 0, 0, 100, 0],
+        [0, 0, 0, 0, 0],
+        [0, 0, 0, 0, 0],
+    ]
+    assert data.labels.tolist() == [1, 0.5, 2, 0, 0]
+    assert data.doc_ids.to_pylist() == ["", "a remark # and more", "", "X", "café"]
+
+
+def test_a_comment_that_is_not_utf8_is_latin1(write: Write):
+    assert read_letor(write(b"1 qid:1 1:1 # caf\xe9\n")).doc_ids.to_pylist() == ["café"]
+
+
+def test_declared_width(write: Write):
+    assert read_letor(write("1 qid:1 2:1\n"), num_features=4).features.tolist() == [[0, 1, 0, 0]]
+    with pytest.raises(ValueError, match="num_features must be >= 1, got 0"):
+        read_letor("any", num_features=0)
+
+
+def test_a_split_list_is_gathered_on_request(write: Write):
+    path = write("0 qid:b 1:1 #w\n1 qid:a 1:2 #x\n2 qid:b 1:3 #y\n3 qid:a 1:4 #z\n")
+    data = read_letor(path, sort_by_qid=True)
+    assert data.qids == ["b", "a"]
+    assert data.labels.tolist() == [0, 2, 1, 3]
+    assert data.features.ravel().tolist() == [1, 3, 2, 4]
+    assert data.doc_ids.to_pylist() == ["w", "y", "x", "z"]
+    assert data.offsets.tolist() == [0, 2, 4]
+
+
+@pytest.mark.parametrize("name", ["rank.train.query", "rank.train.group", "rank.train.query.gz"])
+def test_group_sizes_beside_the_file(write: Write, name: str):
+    path = write("0 1:1\n1 2:0.5\n2 1:3\n", "rank.train")
+    sizes = b"1\r\n\r\n 2 \n"
+    write(gzip.compress(sizes) if name.endswith(".gz") else sizes, name)
+    data = read_letor(path)
+    assert data.qids == ["1", "2"]
+    assert data.offsets.tolist() == [0, 1, 3]
+    assert data.features.tolist() == [[1, 0], [0, 0.5], [3, 0]]
+
+
+def test_group_sizes_elsewhere_and_for_gzip(write: Write):
+    path = write(gzip.compress(b"0 1:1\n1 2:0.5\n"), "rank.train.gz")
+    write("1\n1\n", "rank.train.query")
+    assert len(read_letor(path)) == 2
+    assert len(read_letor(path, group_file=write("2\n", "sizes"))) == 1
+    with pytest.raises(ValueError, match=r"group_file must be a file, got none\.txt"):
+        read_letor(path, group_file="none.txt")
+    with pytest.raises(ValueError, match="group_file must be None where lines have a qid, got "):
+        read_letor(write("1 qid:1 1:1"), group_file=write("1\n", "sizes"))
+
+
+def test_group_sizes_are_not_looked_at_where_lines_have_a_qid(write: Write):
+    path = write("1 qid:7 1:1\n")
+    write("nonsense", "train.txt.query")
+    assert read_letor(path).qids == ["7"]
+
+
+# --- bad input: file, line and text ---
+
+BAD = {
+    "no label": ("qid:1 1:1", "the label is missing, got 'qid:1 1:1'"),
+    "no label, no qid": ("1:1 2:1", "the label is missing, got '1:1 2:1'"),
+    "negative label": ("-1 qid:1 1:1", "the label must be a finite number >= 0, got '-1'"),
+    "NaN label": ("nan qid:1 1:1", "the label must be a finite number >= 0, got 'nan'"),
+    "infinite label": ("inf qid:1 1:1", "the label must be a finite number >= 0, got 'inf'"),
+    "huge label": ("1e39 qid:1 1:1", "the label must be a finite number >= 0, got '1e39'"),
+    "word for a label": ("good qid:1 1:1", "the label must be a finite number >= 0, got 'good'"),
+    "no qid": ("1 1:1 2:1", "the qid is missing, got '1 1:1 2:1'"),
+    "a label alone": ("1", "the qid is missing, got '1'"),
+    "empty qid": ("1 qid: 1:1", "the qid is empty, got '1 qid: 1:1'"),
+    "no colon": ("1 qid:1 1:1 2", "a feature must be written index:value, got '2'"),
+    "blank before colon": ("1 qid:1 1 :1", "a feature must be written index:value, got '1'"),
+    "blank after colon": ("1 qid:1 1: 1", "a feature value must be a finite number, got '1:'"),
+    "two colons": ("1 qid:1 1:1:1", "a feature value must be a finite number, got '1:1:1'"),
+    "comma": ("1 qid:1 1,5", "a feature must be written index:value, got '1,5'"),
+    "word for an index": ("1 qid:1 bm25:1", "a feature must be written index:value, got 'bm25:1'"),
+    "second qid": ("1 qid:1 1:1 qid:2", "a feature must be written index:value, got 'qid:2'"),
+    "hexadecimal index": ("1 qid:1 0x1:1", "a feature must be written index:value, got '0x1:1'"),
+    "decimal index": ("1 qid:1 1.0:1", "a feature must be written index:value, got '1.0:1'"),
+    "NULL": ("1 qid:1 1:1 2:NULL", "a feature value must be a finite number, got '2:NULL'"),
+    "NaN": ("1 qid:1 1:nan", "a feature value must be a finite number, got '1:nan'"),
+    "infinity": ("1 qid:1 1:-inf", "a feature value must be a finite number, got '1:-inf'"),
+    "beyond float32": (
+        "1 qid:1 1:3.5e38",
+        "a feature value must be a finite number, got '1:3.5e38'",
+    ),
+    "underscore": ("1 qid:1 1:1_0", "a feature value must be a finite number, got '1:1_0'"),
+    "decimal comma": ("1 qid:1 1:1,5", "a feature value must be a finite number, got '1:1,5'"),
+    "index 0": ("1 qid:1 0:1", "a feature index must be >= 1, got '0:1'"),
+    "index -0": ("1 qid:1 -0:1", "a feature index must be >= 1, got '-0:1'"),
+    "negative index": ("1 qid:1 -3:1", "a feature index must be >= 1, got '-3:1'"),
+    "double index": ("1 qid:1 1:1 2:2 1:1", "a feature index must come once in a line, got '1:1'"),
+    "absurd index": (
+        "1 qid:1 99999999:1",
+        "a feature index must be <= 1048576 (declare num_features for more), got '99999999:1'",
+    ),
+    "split list": (
+        "1 qid:0 1:1",
+        "a qid must not come back (its list stood at lines 1 to 2; sort_by_qid=True gathers it), "
+        "got 'qid:0'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_line_is_named(write: Write, case: str):
+    line, message = BAD[case]
+    path = write(f"0 qid:0 1:1 2:1\n1 qid:0 1:2 2:1\n\n0 qid:1 1:2 2:1\n{line} #x\n0 qid:1 1:1\n")
+    with pytest.raises(ValueError, match="line 5") as error:
+        read_letor(path)
+    assert str(error.value) == f"{path}, line 5: {message}"
+
+
+def test_an_index_beyond_the_declared_width(write: Write):
+    path = write("1 qid:1 1:1 2:1\n0 qid:1 1:1 3:1\n")
+    with pytest.raises(ValueError, match=r"line 2: a feature index must be <= 2 .*got '3:1'"):
+        read_letor(path, num_features=2)
+
+
+def test_a_missing_qid_says_which_file_was_looked_for(write: Write):
+    path = write("1 1:1\n", "rank.train")
+    with pytest.raises(
+        ValueError, match=r"rank.train, line 1: the qid is missing, and there is no f"
+    ):
+        read_letor(path)
+    write("1\n", "rank.train.query")
+    path.write_text("1 1:1\n1 qid:2 1:1\n")
+    with pytest.raises(
+        ValueError, match=r"line 2: a qid comes after lines without one, got 'qid:2'"
+    ):
+        read_letor(path)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ("1\n2\n", r"rank.train.query: the group sizes must sum to the 2 documents of .*, got 3"),
+        ("", r"the group sizes must sum to the 2 documents of .*, got 0"),
+        ("1\n0\n1\n", r"rank.train.query, line 2: a group size must be a whole .* >= 1, got '0'"),
+        ("1\nx\n", r"rank.train.query, line 2: a group size must be a whole number >= 1, got 'x'"),
+    ],
+)
+def test_bad_group_sizes(write: Write, sizes: str, message: str):
+    path = write("1 1:1\n1 1:1\n", "rank.train")
+    write(sizes, "rank.train.query")
+    with pytest.raises(ValueError, match=message):
+        read_letor(path)
+
+
+def test_empty_missing_and_damaged_files(write: Write, tmp_path: Path):
+    for text in ("", "\n \n", "# nothing\n"):
+        path = write(text)
+        with pytest.raises(ValueError, match=f"{path}: the file must have a document"):
+            read_letor(path)
+    with pytest.raises(ValueError, match="a line must have a feature at least"):
+        read_letor(write("1 qid:1\n"))
+    assert read_letor(write("1 qid:1\n"), num_features=2).features.tolist() == [[0, 0]]
+    with pytest.raises(ValueError, match=rf"path must be a file, got {tmp_path}/none\.txt"):
+        read_letor(tmp_path / "none.txt")
+    with pytest.raises(ValueError, match=f"path must be a file, got {tmp_path}"):
+        read_letor(tmp_path)
+    path = write(gzip.compress(MQ2008.encode() * 50)[:-20])
+    with pytest.raises(ValueError, match=f"{path}, after line .*: the gzip file is damaged"):
+        read_letor(path)
+
+
+def test_long_text_is_cut_short(write: Write):
+    with pytest.raises(ValueError, match=r"got '1 1:1 .*\.\.\.'") as error:
+        read_letor(write("1 " + " ".join(f"{i}:1" for i in range(1, 200))))
+    assert len(str(error.value)) < 400
+
+
+# --- the quick parser agrees with the strict one, and blocks join up ---
+
+token = st.text("0123456789:+-.eE nx,_\t", max_size=12)
+lines = st.one_of(
+    token,
+    st.lists(st.tuples(st.integers(1, 12), st.floats(width=32))).map(
+        lambda pairs: " ".join(f"{k}:{v}" for k, v in pairs)
+    ),
+)
+
+
+@given(st.lists(lines, min_size=1, max_size=4))
+@example(["1:+-3"])
+@example(["1:2:3 4"])
+@example(["1:1e400"])
+@example(["1:1e-400 2:-0"])
+@example(["2:1 1:1", ""])
+@example(["", "1:1", "", "", "2:2", ""])
+@settings(max_examples=300, deadline=None)
+def test_quick_and_strict_agree(texts: list[str]):
+    raw = [text.encode() for text in texts]
+    quick = quick_pairs(raw, num_features=10)
+    if quick is None:
+        return
+    strict = strict_pairs(raw, num_features=10)
+    got, want = np.zeros((2, len(raw), 10), dtype=np.float32)
+    quick.write_to(got)
+    strict.write_to(want)
+    np.testing.assert_array_equal(got, want)
+    assert quick.width == strict.width
+    assert quick.counts.tolist() == strict.counts.tolist()
+
+
+def test_quick_takes_the_usual_and_leaves_the_rest():
+    assert quick_pairs([b"1:0.5 2:3", b"1:1 2:1"], None) is not None
+    assert quick_pairs([b"2:0.5 7:3", b"", b"1:-1e5\t"], None) is not None
+    for text in (
+        b"1:nan",
+        b"0x1:3",
+        b"1:2,3:4",
+        b"1,2",
+        b"1:\x0c1",
+        b"\xef\xbb\xbf1:2",
+        b"1:1 1:2",
+    ):
+        assert quick_pairs([text], None) is None
+    with pytest.raises(MalformedError):
+        strict_pairs([b"1:1", b"x"], None)
+
+
+documents = st.lists(
+    st.tuples(
+        st.integers(0, 4),
+        st.dictionaries(
+            st.integers(1, 9), st.floats(width=32, allow_nan=False, allow_infinity=False)
+        ),
+        st.from_regex(r"[a-z0-9#=]{0,6}", fullmatch=True),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@given(
+    st.dictionaries(st.from_regex(r"[a-zA-Z0-9:._-]{1,6}", fullmatch=True), documents, min_size=1),
+    st.sampled_from(["\n", "\r\n", " \n"]),
+    st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_lists_to_text_and_back(tmp_path_factory, lists, line_end: str, strict: bool):
+    path = tmp_path_factory.mktemp("letor") / "data.txt"
+    rows = [(label, qid, *rest) for qid, docs in lists.items() for label, *rest in docs]
+    with path.open("w", newline="") as file:
+        for label, qid, features, comment in rows:
+            pairs = "".join(f" {k}:{v!r}" for k, v in features.items())
+            file.write(f"{label} qid:{qid}{pairs} #{comment}{line_end}")
+    with pytest.MonkeyPatch.context() as patch:
+        if strict:
+            patch.setattr(letor, "quick_pairs", lambda *_: None)
+        data = read_letor(path, num_features=9)
+    want = np.zeros((len(rows), 9), dtype=np.float32)
+    for row, (_, _, features, _) in zip(want, rows, strict=True):
+        for index, value in features.items():
+            row[index - 1] = value
+    np.testing.assert_array_equal(data.features, want)
+    assert data.labels.tolist() == [row[0] for row in rows]
+    assert data.qids == list(lists)
+    assert data.lengths.tolist() == [len(docs) for docs in lists.values()]
+    comments = [row[3].strip() for row in rows]
+    assert (data.doc_ids.to_pylist() if data.doc_ids is not None else [""] * len(rows)) == comments
+
+
+@pytest.mark.parametrize("block", [1, 7, 64])
+def test_blocks_join_up(write: Write, monkeypatch: pytest.MonkeyPatch, block: int):
+    text = MQ2008 + "1 qid:x 3:5 1:2 # odd\n" + MQ2008.replace("qid:1", "qid:2")
+    path = write(text.rstrip())
+    want = read_letor(path)
+    monkeypatch.setattr(letor, "_BLOCK", block)
+    assert_same(read_letor(path), want)
+    path.write_text(text + "1 qid:y 1:NULL\n")
+    with pytest.raises(ValueError, match=r"line 8: .*'1:NULL'"):
+        read_letor(path)
+
+
+# --- the real files ---
+
+REAL = {  # lists, documents, features, documents by label, a document id
+    "MQ2008/Fold1/train.txt.gz": (471, 9630, 46, [7820, 1223, 587], "GX008-86-4444840"),
+    "MQ2008/Fold1/vali.txt.gz": (157, 2707, 46, [2140, 400, 167], None),
+    "MQ2008/Fold1/test.txt.gz": (156, 2874, 46, [2319, 378, 177], None),
+    "OHSUMED/Fold1/trainingset.txt.gz": (63, 9219, 25, [6052, 1765, 1402], "40626"),
+    "OHSUMED/Fold1/validationset.txt.gz": (21, 3538, 25, [2457, 546, 535], None),
+    "OHSUMED/Fold1/testset.txt.gz": (22, 3383, 25, [2794, 274, 315], None),
+    "MSLR-WEB10K-part/Fold1/train.txt.gz": (43, 5000, 136, [2792, 1458, 665, 55, 30], None),
+    "MSLR-WEB10K-part/Fold1/vali.txt.gz": (24, 2408, 136, [1100, 848, 391, 50, 19], None),
+    "MSLR-WEB10K-part/Fold1/test.txt.gz": (43, 5000, 136, [2847, 1442, 579, 98, 34], None),
+    "lightgbm-lambdarank/rank.train": (201, 3005, 300, [645, 1211, 858, 222, 69], None),
+    "lightgbm-lambdarank/rank.test": (50, 768, 300, [206, 256, 252, 44, 10], None),
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_files_by_their_counts(data_root: Path, name: str):
+    lists, count, features, by_label, doc_id = REAL[name]
+    data = read_letor(data_root / name)
+    assert (len(data), len(data.labels), data.num_features) == (lists, count, features)
+    assert np.bincount(data.labels.astype(int)).tolist() == by_label
+    if doc_id is not None:
+        assert data.doc_ids[0].as_py() == doc_id
+
+
+@pytest.mark.parametrize("name", ["MQ2008/Fold1/test.txt.gz", "MSLR-WEB10K-part/Fold1/vali.txt.gz"])
+def test_real_files_against_sklearn(data_root: Path, name: str, monkeypatch: pytest.MonkeyPatch):
+    data = read_letor(data_root / name)
+    features, labels, qids = load_svmlight_file(str(data_root / name), query_id=True)
+    np.testing.assert_array_equal(data.features, features.toarray().astype(np.float32))
+    np.testing.assert_array_equal(data.labels, labels)
+    assert np.repeat(data.qids, data.lengths).tolist() == [str(qid) for qid in qids]
+    monkeypatch.setattr(letor, "quick_pairs", lambda *_: None)
+    assert_same(read_letor(data_root / name), data)
+
+
+def test_real_group_sizes(data_root: Path):
+    data = read_letor(data_root / "lightgbm-lambdarank/rank.train")
+    assert data.lengths[:3].tolist() == [1, 13, 5]
+    assert data.summary().of_one == 1
+
+
+def test_real_lists_without_a_relevant_document(data_root: Path):
+    splits = [read_letor(data_root / f"MQ2008/Fold1/{s}.txt.gz") for s in ("train", "vali", "test")]
+    assert sum(data.summary().without_relevant for data in splits) == 220
+    assert sum(data.summary().lists for data in splits) == 784

@@ -1,0 +1,256 @@
+import logging
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from lightning.pytorch import LightningModule, Trainer
+
+from ltr.datasets import LetorDataModule, MinMaxPerList, NoTransform, Standardise, load_letor
+
+TRAIN = "2 qid:1 1:1 2:4\n0 qid:1 1:3\n0 qid:2 1:5 2:4\n0 qid:3 1:7 2:8\n1 qid:3 2:8\n"
+VALI = "1 qid:4 1:1\n0 qid:4 1:2\n"
+TEST = "1 qid:5 1:1 3:9\n"
+
+NAMES = {
+    "letor": ("train.txt", "vali.txt", "test.txt"),
+    "letor 2": ("trainingset.txt", "validationset.txt", "testset.txt"),
+    "valid": ("train.txt", "valid.txt", "test.txt"),
+    "val": ("train.dat", "val.dat", "test.dat"),
+    "lightgbm": ("rank.train", "rank.valid", "rank.test"),
+    "yahoo": ("set1.train.txt", "set1.valid.txt", "set1.test.txt"),
+    "capitals": ("Train.TXT", "Validation.TXT", "Test.TXT"),
+}
+
+
+def fill(folder: Path, names: tuple[str, ...] = NAMES["letor"]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in zip(names, (TRAIN, VALI, TEST), strict=True):
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize("names", NAMES)
+def test_publishers_names(tmp_path: Path, names: str):
+    data = LetorDataModule(fill(tmp_path, NAMES[names]))
+    data.prepare_data()
+    data.setup("fit")
+    assert [data.splits[split].qids for split in ("train", "val", "test")] == [
+        ["1", "2", "3"],
+        ["4"],
+        ["5"],
+    ]
+
+
+def test_every_split_gets_the_largest_width(tmp_path: Path):
+    data = LetorDataModule(str(fill(tmp_path)))
+    data.setup("fit")
+    assert data.num_features == 3
+    assert {split.num_features for split in data.splits.values()} == {3}
+    (batch,) = data.train_dataloader()
+    assert batch["features"].shape == (3, 2, 3)
+    assert batch["features"].max() == 8  # raw
+    assert batch["mask"].sum() == 5
+    declared = LetorDataModule(tmp_path, num_features=7)
+    declared.setup("test")
+    assert declared.num_features == 7
+    narrow = LetorDataModule(tmp_path, num_features=2)
+    with pytest.raises(ValueError, match=r"test.txt, line 1: a feature index must be <= 2 .*'3:9'"):
+        narrow.setup("fit")
+
+
+def test_the_transform_is_fitted_on_train_alone(tmp_path: Path):
+    data = LetorDataModule(fill(tmp_path))
+    data.setup("test")
+    assert isinstance(data.feature_transform, Standardise)
+    rows = np.array([[1, 4, 0], [3, 0, 0], [5, 4, 0], [7, 8, 0], [0, 8, 0]])
+    np.testing.assert_allclose(data.feature_transform.mean, rows.mean(axis=0), rtol=1e-6)
+    assert data.feature_transform.scale[2] == 0
+    mine = MinMaxPerList()
+    assert LetorDataModule(tmp_path, transform=mine).feature_transform is mine
+
+
+def test_setup_loads_once(tmp_path: Path):
+    data = LetorDataModule(fill(tmp_path))
+    data.setup("fit")
+    mean = data.feature_transform.mean
+    train = data.splits["train"]
+    data.setup("test")
+    data.prepare_data()
+    assert data.feature_transform.mean is mean
+    assert data.splits["train"] is train
+
+
+def test_lists_are_counted_and_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    with caplog.at_level(logging.INFO):
+        LetorDataModule(fill(tmp_path)).setup("fit")
+    assert (
+        "train: 3 lists, 5 documents, 3 features; the longest list has 2 documents, "
+        "1 have no relevant document, 1 have one document (all are kept)"
+    ) in caplog.messages
+    assert sum("test: 1 lists" in message for message in caplog.messages) == 1
+    assert not any(message.startswith("predict") for message in caplog.messages)
+
+
+def test_folds(tmp_path: Path):
+    for fold in (1, 2, 10):
+        fill(tmp_path / f"Fold{fold}")
+    (tmp_path / "Fold2" / "test.txt").write_text("0 qid:22 1:1\n")
+    data = LetorDataModule(tmp_path, fold=2)
+    data.setup("test")
+    assert data.splits["test"].qids == ["22"]
+    with pytest.raises(
+        ValueError, match=r"fold must be one of \[1, 2, 10\], got 3 \(root .* holds Fo"
+    ):
+        LetorDataModule(tmp_path, fold=3).setup("fit")
+    with pytest.raises(
+        ValueError, match=r"fold must be 1 where root has no folds, got 2 .*vali\.txt"
+    ):
+        LetorDataModule(tmp_path / "Fold1", fold=2).setup("fit")
+
+
+def test_without_a_validation_file_lists_are_held_out(tmp_path: Path):
+    text = "".join(f"1 qid:{i} 1:{i}\n" for i in range(20))
+    (tmp_path / "rank.train").write_text(text)
+
+    def split(**options) -> tuple[list[str], list[str]]:
+        data = LetorDataModule(tmp_path, **options)
+        data.setup("fit")
+        return data.splits["train"].qids, data.splits["val"].qids
+
+    train, val = split()
+    assert (len(train), len(val)) == (16, 4)
+    assert sorted(train + val, key=int) == [str(i) for i in range(20)]
+    assert split() == (train, val)
+    assert split(seed=1)[1] != val
+    assert len(split(val_fraction=0.5)[1]) == 10
+    (tmp_path / "rank.train").write_text("1 qid:1 1:1\n")
+    with pytest.raises(
+        ValueError, match=r"root must hold a vali file, or 2 training lists .* got 1"
+    ):
+        split()
+
+
+def test_what_is_missing_is_named(tmp_path: Path):
+    with pytest.raises(ValueError, match=r"root must be a folder, got no/such \(no such folder\)"):
+        LetorDataModule("no/such").setup("fit")
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(ValueError, match=rf"root must be a folder, got {file} \(a file\)"):
+        LetorDataModule(file).setup("fit")
+    message = rf"root must hold a train file .*, got {tmp_path}, fold 1, which holds file$"
+    with pytest.raises(ValueError, match=message):
+        LetorDataModule(tmp_path).setup("fit")
+    (tmp_path / "train.txt").write_text(TRAIN)
+    for stage, split in (("test", "test"), ("predict", "predict_path must be a file where root")):
+        with pytest.raises(ValueError, match=rf"{split}.* holds .*file, train\.txt"):
+            LetorDataModule(tmp_path).setup(stage)
+    (tmp_path / "training.txt").write_text(TRAIN)
+    with pytest.raises(ValueError, match=r"one train file, got train\.txt, training\.txt in"):
+        LetorDataModule(tmp_path).setup("fit")
+
+
+def test_plain_before_gzip_and_without_a_prefix_before_with(tmp_path: Path):
+    for name in ("train.txt.gz", "small_train.txt", "train.txt.query", "old-test.txt"):
+        (fill(tmp_path) / name).write_bytes(b"not looked at")
+    LetorDataModule(tmp_path).setup("fit")
+
+
+def test_test_alone_needs_no_training_file(tmp_path: Path):
+    (fill(tmp_path) / "train.txt").unlink()
+    data = LetorDataModule(tmp_path)
+    data.setup("test")
+    (batch,) = data.test_dataloader()
+    assert batch["qid"] == ["5"]
+    data.feature_transform.load_state_dict(Standardise().fit(np.eye(3)).state_dict())
+    assert data.feature_transform(batch["features"]).shape == (1, 1, 3)
+
+
+def test_predict(tmp_path: Path):
+    data = LetorDataModule(fill(tmp_path))
+    data.setup("predict")
+    assert [batch["qid"] for batch in data.predict_dataloader()] == [["5"]]
+    other = tmp_path / "new.txt"
+    other.write_text("0 qid:9 1:1 # x\n")
+    data = LetorDataModule(tmp_path, predict_path=other)
+    data.setup("predict")
+    (batch,) = data.predict_dataloader()
+    assert (batch["qid"], batch["doc_ids"]) == (["9"], [["x"]])
+    with pytest.raises(ValueError, match=r"predict_path must be a file, got .*none\.txt"):
+        LetorDataModule(tmp_path, predict_path=tmp_path / "none.txt").setup("predict")
+
+
+def test_a_split_list_and_sort_by_qid(tmp_path: Path):
+    (fill(tmp_path) / "train.txt").write_text("1 qid:1 1:1\n1 qid:2 1:1\n0 qid:1 1:1\n")
+    with pytest.raises(ValueError, match=r"train.txt, line 3: a qid must not come back .*'qid:1'"):
+        LetorDataModule(tmp_path).setup("fit")
+    data = LetorDataModule(tmp_path, sort_by_qid=True)
+    data.setup("fit")
+    assert data.splits["train"].lengths.tolist() == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size must be >= 1, got 0"),
+        ({"num_workers": -1}, "num_workers must be >= 0, got -1"),
+        ({"seed": -1}, "seed must be >= 0, got -1"),
+        ({"num_features": 0}, "num_features must be >= 1, got 0"),
+        ({"val_fraction": 1.0}, r"val_fraction must be in \(0, 1\), got 1.0"),
+    ],
+)
+def test_bad_arguments(options, message):
+    with pytest.raises(ValueError, match=message):
+        LetorDataModule("any", **options)
+
+
+class Collector(LightningModule):
+    def predict_step(self, batch, batch_idx):
+        return batch["qid"]
+
+
+@pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
+def test_predict_in_a_trainer_sees_each_list_once_in_order(tmp_path: Path):
+    data = LetorDataModule(fill(tmp_path), predict_path=tmp_path / "train.txt", batch_size=2)
+    trainer = Trainer(
+        accelerator="cpu", logger=False, enable_progress_bar=False, enable_checkpointing=False
+    )
+    assert trainer.predict(Collector(), datamodule=data) == [["1", "2"], ["3"]]
+
+
+def test_arguments_are_kept(tmp_path: Path):
+    data = LetorDataModule(fill(tmp_path), transform=NoTransform(), batch_size=3)
+    assert data.hparams["batch_size"] == 3
+    pickle.dumps(data.hparams)
+
+
+@pytest.mark.parametrize(
+    ("folder", "counts", "features"),
+    [
+        ("MQ2008", (471, 157, 156), 46),
+        ("OHSUMED", (63, 21, 22), 25),
+        ("MSLR-WEB10K-part", (43, 24, 43), 136),
+    ],
+)
+def test_real_folders(data_root: Path, tmp_path: Path, folder: str, counts, features: int):
+    data = LetorDataModule(data_root / folder, cache_dir=tmp_path)
+    data.prepare_data()
+    data.setup("fit")
+    assert tuple(len(data.splits[split]) for split in ("train", "val", "test")) == counts
+    assert data.num_features == features
+    batch = next(iter(data.val_dataloader()))
+    shown = data.feature_transform(batch["features"], batch["mask"])
+    assert shown.isfinite().all()
+    train = torch.from_numpy(data.splits["train"].features.copy())
+    torch.testing.assert_close(
+        data.feature_transform(train).mean(dim=0), torch.zeros(features), atol=1e-3, rtol=0
+    )
+
+
+def test_real_lightgbm_folder(data_root: Path, tmp_path: Path):
+    data = LetorDataModule(data_root / "lightgbm-lambdarank", cache_dir=tmp_path)
+    data.setup("fit")
+    assert (len(data.splits["train"]), len(data.splits["val"])) == (161, 40)
+    assert data.num_features == 300
+    assert len(load_letor(data_root / "lightgbm-lambdarank/rank.test", cache_dir=tmp_path)) == 50

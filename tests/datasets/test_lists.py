@@ -1,0 +1,160 @@
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import torch
+
+from ltr.datasets import ListDataset, collate_lists
+
+FEATURES = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0], [7.0, 8.0]]
+LABELS = [0, 2, 0, 0]
+QID = ["a", "a", "b", "c"]
+DOC_IDS = ["d1", "d2", "d3", "d4"]
+
+
+def data(**options) -> ListDataset:
+    return ListDataset.from_arrays(FEATURES, LABELS, QID, DOC_IDS, **options)
+
+
+def test_items():
+    dataset = data()
+    assert len(dataset) == 3
+    item = dataset[0]
+    assert item["features"].tolist() == FEATURES[:2]
+    assert item["features"].dtype == item["labels"].dtype == torch.float32
+    assert item["labels"].tolist() == [0, 2]
+    assert item["mask"].tolist() == [True, True]
+    assert item["mask"].dtype == torch.bool
+    assert item["qid"] == "a"
+    assert item["doc_ids"] == ["d1", "d2"]
+    assert "doc_ids" not in ListDataset.from_arrays(FEATURES, LABELS, QID)[0]
+    assert [item["qid"] for item in dataset] == ["a", "b", "c"]
+    for index in (3, -2):
+        with pytest.raises(IndexError, match=rf"index must be in \[-1, 3\), got {index}"):
+            dataset[index]
+
+
+def test_an_item_is_a_copy():
+    dataset = data()
+    dataset[0]["features"].zero_()
+    assert dataset[0]["features"].tolist() == FEATURES[:2]
+
+
+def test_filler():
+    item = data()[-1]
+    assert item["mask"].tolist() == [False]
+    assert item["features"].tolist() == [[0, 0]]
+    assert item["labels"].tolist() == [0]
+    assert item["qid"] == ""
+    assert item["doc_ids"] == []
+
+
+def test_batch():
+    dataset = data()
+    batch = collate_lists([dataset[1], dataset[0], dataset[-1]])
+    assert batch["features"].tolist() == [
+        [FEATURES[2], [0, 0]],
+        FEATURES[:2],
+        [[0, 0], [0, 0]],
+    ]
+    assert batch["labels"].tolist() == [[0, 0], [0, 2], [0, 0]]
+    assert batch["mask"].tolist() == [[True, False], [True, True], [False, False]]
+    assert batch["qid"] == ["b", "a", ""]
+    assert batch["doc_ids"] == [["d3"], ["d1", "d2"], []]
+    assert batch["features"].dtype == batch["labels"].dtype == torch.float32
+    assert set(collate_lists([dataset[-1]])) == set(batch)
+
+
+def test_batch_pads_what_else_the_items_have():
+    items = [dict(data()[i], weights=torch.ones(n)) for i, n in ((0, 2), (1, 1))]
+    assert collate_lists(items)["weights"].tolist() == [[1, 1], [1, 0]]
+
+
+def test_summary():
+    summary = data().summary()
+    assert (summary.lists, summary.documents, summary.features) == (3, 4, 2)
+    assert (summary.longest, summary.without_relevant, summary.of_one) == (2, 2, 2)
+    assert str(summary) == (
+        "3 lists, 4 documents, 2 features; the longest list has 2 documents, "
+        "2 have no relevant document, 2 have one document (all are kept)"
+    )
+
+
+def test_select_and_widen():
+    chosen = data().select([2, 0])
+    assert chosen.qids == ["c", "a"]
+    assert chosen.features.tolist() == [FEATURES[3], *FEATURES[:2]]
+    assert chosen[1]["doc_ids"] == ["d1", "d2"]
+    wide = data().widen(3)
+    assert wide[0]["features"].tolist() == [[1, 2, 0], [3, 4, 0]]
+    with pytest.raises(ValueError, match="num_features must be >= 2, got 1"):
+        data().widen(1)
+
+
+def test_from_every_kind_of_array(tmp_path):
+    table = pd.DataFrame(FEATURES, columns=["f1", "f2"]).assign(y=LABELS, q=QID, d=DOC_IDS)
+    pa.parquet.write_table(pa.Table.from_pandas(table), tmp_path / "t.parquet")
+    read = pd.read_parquet(tmp_path / "t.parquet")
+    for frame in (table, read):
+        got = ListDataset.from_arrays(frame[["f1", "f2"]], frame["y"], frame["q"], frame["d"])
+        assert got.features.tolist() == FEATURES
+        assert got.qids == ["a", "b", "c"]
+        assert got[0]["doc_ids"] == ["d1", "d2"]
+    got = ListDataset.from_arrays(
+        torch.tensor(FEATURES), torch.tensor(LABELS), np.array([7, 7, 8, 9]), np.arange(4)
+    )
+    assert got.qids == ["7", "8", "9"]
+    assert got[0]["doc_ids"] == ["0", "1"]
+
+
+def test_a_split_list():
+    with pytest.raises(
+        ValueError,
+        match=r"qid must be contiguous, got 'a' again at row 3: its list stood at rows 0 to 1",
+    ):
+        ListDataset.from_arrays(FEATURES, LABELS, ["a", "a", "b", "a"])
+    got = ListDataset.from_arrays(FEATURES, LABELS, ["b", "a", "b", "a"], DOC_IDS, sort_by_qid=True)
+    assert got.qids == ["b", "a"]
+    assert got.doc_ids.to_pylist() == ["d1", "d3", "d2", "d4"]
+    assert got.features[:, 0].tolist() == [1, 5, 3, 7]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"features": [1.0, 2.0]}, r"features must be \(documents, d\), not empty, got \(2,\)"),
+        ({"features": np.zeros((0, 2))}, r"features must be .* got \(0, 2\)"),
+        (
+            {"features": [*FEATURES[:3], [1, np.nan]]},
+            "features must be finite .* got nan at row 3, c",
+        ),
+        ({"features": [*FEATURES[:3], [1e300, 1]]}, r"features .* got 1e\+300 at row 3, column 0"),
+        ({"labels": [0, 1]}, r"labels must have shape \(4,\), got \(2,\)"),
+        ({"labels": [0, 1, -1, 0]}, r"labels must be finite and >= 0, got -1.0 at row 2"),
+        ({"labels": [0, np.nan, 1, 0]}, r"labels must be finite and >= 0, got nan at row 1"),
+        ({"qid": ["a"]}, r"qid must have shape \(4,\), got \(1,\)"),
+        ({"qid": ["a", None, "b", "c"]}, "qid must name a list, got None at row 1"),
+        ({"qid": ["a", "a", "", "c"]}, "qid must name a list, got '' at row 2"),
+        ({"qid": [1.0, np.nan, 2.0, 3.0]}, "qid must name a list, got nan at row 1"),
+        (
+            {"qid": pd.array([1, None, 2, 3], dtype="Int64")},
+            "qid must name a list, got nan at row 1",
+        ),
+        ({"doc_ids": ["x"]}, "doc_ids must be 4 strings, got 1"),
+    ],
+)
+def test_bad_arrays(change, message):
+    good = {"features": FEATURES, "labels": LABELS, "qid": QID}
+    with pytest.raises(ValueError, match=message):
+        ListDataset.from_arrays(**{**good, **change})
+
+
+def test_bad_offsets():
+    rows = np.zeros((2, 1), np.float32)
+    with pytest.raises(
+        ValueError, match="offsets must run from 0 to 2 in 2 numbers, got 2 from 0 to 1"
+    ):
+        ListDataset(rows, rows[:, 0], np.array([0, 1]), ["a"])
+    with pytest.raises(ValueError, match=r"features must be \(2, d\), got shape \(2,\)"):
+        ListDataset(rows[:, 0], rows[:, 0], np.array([0, 2]), ["a"])

@@ -1,0 +1,185 @@
+"""A run killed anywhere in an epoch goes on with just the lists that an unbroken run would see."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+
+from ltr.datasets import DigitsDataModule
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*does not have many workers.*",
+    "ignore:Checkpoint directory .* exists and is not empty",
+)
+
+LISTS, BATCH, EPOCHS = 22, 4, 4  # 6 batches an epoch, the last of 2 lists
+STEPS = 6
+
+
+class Recorder(LightningModule):
+    """One weight, and a note of every batch: (epoch, batch index, qids, a random number)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(()))
+        self.seen: list[tuple[int, int, tuple[str, ...]]] = []
+
+    def training_step(self, batch, batch_idx):
+        self.seen.append((self.current_epoch, batch_idx, tuple(batch["qid"])))
+        return self.weight * batch["features"].sum()
+
+    def validation_step(self, batch, batch_idx):
+        pass
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=1e-6)
+
+
+class KilledError(Exception):
+    pass
+
+
+class Kill(Callback):
+    """Stops the run in a hook of a certain step, after saving or not."""
+
+    def __init__(self, step: int, hook: str = "on_train_batch_end", save: Path | None = None):
+        self.step, self.save = step, save
+        setattr(self, hook, self.strike)
+
+    def strike(self, trainer, *args):
+        if trainer.global_step == self.step and not trainer.sanity_checking:
+            if self.save is not None:
+                trainer.save_checkpoint(self.save)
+            raise KilledError
+
+
+def digits(num_workers: int = 0, batch_size: int = BATCH) -> DigitsDataModule:
+    return DigitsDataModule(
+        list_size=3,
+        train_lists=LISTS,
+        val_lists=5,
+        test_lists=5,
+        batch_size=batch_size,
+        num_workers=num_workers,
+        seed=3,
+    )
+
+
+def fit(tmp_path: Path, *callbacks: Callback, resume: Path | None = None, data=None, **options):
+    model = Recorder()
+    trainer = Trainer(
+        **{
+            "accelerator": "cpu",
+            "max_epochs": EPOCHS,
+            "logger": False,
+            "enable_progress_bar": False,
+            "enable_model_summary": False,
+            "enable_checkpointing": any(isinstance(c, ModelCheckpoint) for c in callbacks),
+            "callbacks": list(callbacks),
+            "default_root_dir": tmp_path,
+            **options,
+        }
+    )
+    try:
+        trainer.fit(model, datamodule=data or digits(), ckpt_path=resume)
+    except KilledError:
+        assert resume is None
+    return model.seen
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    seen = fit(tmp_path_factory.mktemp("unbroken"))
+    assert [(e, b) for e, b, _ in seen] == [(e, b) for e in range(EPOCHS) for b in range(STEPS)]
+    orders = []
+    for epoch in range(EPOCHS):
+        qids = [qid for e, _, batch in seen if e == epoch for qid in batch]
+        assert sorted(qids) == sorted(f"digits-train-{i}" for i in range(LISTS))
+        orders.append(tuple(qids))
+    assert len(set(orders)) == EPOCHS
+    return seen
+
+
+def test_shuffling_depends_on_the_seed_alone(tmp_path: Path, unbroken):
+    torch.manual_seed(99)
+    assert fit(tmp_path) == unbroken
+    other = digits()
+    other.seed = 4
+    assert fit(tmp_path, data=other) != unbroken
+
+
+@pytest.mark.parametrize("step", [1, 4, 5, 6, 7, 11, 12, 13, 18, 23, 24])
+def test_saved_in_a_batch_end_hook(tmp_path: Path, unbroken, step: int):
+    file = tmp_path / "killed.ckpt"
+    before = fit(tmp_path, Kill(step, save=file))
+    after = fit(tmp_path, resume=file)
+    assert before + after == unbroken
+
+
+@pytest.mark.parametrize("options", [{}, {"limit_val_batches": 0}, {"val_check_interval": 2}])
+@pytest.mark.parametrize("step", [2, 5, 6, 7, 10, 12])
+def test_saved_by_model_checkpoint_every_step(tmp_path: Path, unbroken, step: int, options):
+    def saver() -> ModelCheckpoint:
+        return ModelCheckpoint(tmp_path, filename="{step}", every_n_train_steps=1, save_top_k=-1)
+
+    before = fit(tmp_path, saver(), Kill(step + 1, hook="on_before_zero_grad"), **options)
+    file = tmp_path / f"step={step}.ckpt"
+    assert file.exists()
+    after = fit(tmp_path, saver(), resume=file, **options)
+    assert before[:step] + after == unbroken
+
+
+@pytest.mark.parametrize("hook", ["on_validation_end", "on_train_epoch_end"])
+@pytest.mark.parametrize("step", [6, 12])
+def test_saved_at_the_end_of_an_epoch(tmp_path: Path, unbroken, step: int, hook: str):
+    file = tmp_path / "killed.ckpt"
+    before = fit(tmp_path, Kill(step, hook=hook, save=file))
+    after = fit(tmp_path, resume=file)
+    assert before + after == unbroken
+
+
+def test_saved_in_a_validation_inside_the_epoch(tmp_path: Path, unbroken):
+    file = tmp_path / "killed.ckpt"
+    options = {"val_check_interval": 2}
+    before = fit(tmp_path, Kill(10, hook="on_validation_end", save=file), **options)
+    assert before + fit(tmp_path, resume=file, **options) == unbroken
+
+
+def test_limited_by_steps(tmp_path: Path, unbroken):
+    file = tmp_path / "killed.ckpt"
+    options = {"max_epochs": -1, "max_steps": 20}
+    before = fit(tmp_path, Kill(9, save=file), **options)
+    assert before + fit(tmp_path, resume=file, **options) == unbroken[:20]
+
+
+def test_batches_fetched_ahead_by_workers_do_not_count(tmp_path: Path, unbroken):
+    file = tmp_path / "killed.ckpt"
+    before = fit(tmp_path, Kill(9, save=file), data=digits(num_workers=1))
+    assert before + fit(tmp_path, resume=file, data=digits(num_workers=1)) == unbroken
+
+
+def test_other_data_in_the_middle_of_an_epoch_is_a_warning(tmp_path: Path):
+    file = tmp_path / "killed.ckpt"
+    fit(tmp_path, Kill(9, save=file))
+    with pytest.warns(UserWarning, match="inside an epoch with other training data"):
+        fit(tmp_path, resume=file, data=digits(batch_size=3))
+
+
+def test_the_loader_by_hand_starts_at_the_start(tmp_path: Path, unbroken):
+    data = digits()
+    fit(tmp_path, Kill(9), data=data)
+    loader = data.train_dataloader()
+    assert len(loader) == len(list(loader)) == STEPS
+    assert tuple(next(iter(loader))["qid"]) == unbroken[0][2]
+
+
+def test_loading_draws_nothing_from_the_global_generator(unbroken):
+    data = digits()
+    data.setup("fit")
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    for loader in (data.train_dataloader(), data.val_dataloader()):
+        list(loader)
+    assert torch.equal(torch.get_rng_state(), before)

@@ -1,0 +1,61 @@
+import pytest
+from torch.utils.data import DistributedSampler
+
+from ltr.datasets import ListSampler
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize(("lists", "replicas"), [(10, 1), (10, 3), (9, 3), (2, 4), (1, 1)])
+def test_each_list_once_over_the_processes(lists: int, replicas: int, shuffle: bool):
+    shards = []
+    for rank in range(replicas):
+        sampler = ListSampler(range(lists), shuffle=shuffle, num_replicas=replicas, rank=rank)
+        sampler.set_epoch(3)
+        shards.append(list(sampler))
+        assert len(shards[-1]) == len(sampler)
+    assert len({len(shard) for shard in shards}) == 1
+    every = [index for shard in shards for index in shard]
+    assert sorted(index for index in every if index >= 0) == list(range(lists))
+    assert all(-1 not in shard[:-1] for shard in shards)
+
+
+def test_order_is_by_seed_and_epoch_alone():
+    def order(seed: int, epoch: int) -> list[int]:
+        sampler = ListSampler(range(50), seed=seed)
+        sampler.set_epoch(epoch)
+        return list(sampler)
+
+    assert order(1, 2) == order(1, 2)
+    orders = {tuple(order(seed, epoch)) for seed in range(4) for epoch in range(4)}
+    assert len(orders) == 16  # seed 0 in epoch 1 is not seed 1 in epoch 0
+    assert list(ListSampler(range(5), shuffle=False)) == [0, 1, 2, 3, 4]
+
+
+def test_skip_holds_once():
+    sampler = ListSampler(range(20), seed=5)
+    whole = list(sampler)
+    sampler.skip = 12
+    assert len(sampler) == 20
+    assert list(sampler) == whole[12:]
+    assert list(sampler) == whole
+
+
+def test_epoch_and_skip_are_read_at_the_first_index():
+    sampler = ListSampler(range(20))
+    started = iter(sampler)
+    sampler.set_epoch(4)
+    sampler.skip = 1
+    other = ListSampler(range(20))
+    other.set_epoch(4)
+    assert list(started) == list(other)[1:]
+
+
+def test_is_one_that_lightning_leaves_alone():
+    assert isinstance(ListSampler(range(3)), DistributedSampler)
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="seed must be >= 0, got -1"):
+        ListSampler(range(3), seed=-1)
+    with pytest.raises(ValueError, match=r"rank must be in \[0, num_replicas=2\), got 2"):
+        ListSampler(range(3), num_replicas=2, rank=2)

@@ -1,0 +1,77 @@
+"""The package as it is installed: what an import loads, and what the wheel holds."""
+
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+HEAVY = {"lightning", "pytorch_lightning", "sklearn", "scipy", "pandas", "pyarrow", "numba"}
+HEAVY |= {"triton", "torchmetrics", "matplotlib", "jsonargparse"}
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The top-level modules of a fresh process after `statement`."""
+    code = f"{statement}\nimport sys\nprint(*sorted({{m.partition('.')[0] for m in sys.modules}}))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(result.stdout.split())
+
+
+def test_import_ltr_loads_not_even_torch():
+    assert not loaded_by("import ltr") & (HEAVY | {"torch", "numpy"})
+
+
+@pytest.mark.parametrize("name", ["operators", "losses"])
+def test_import_losses_loads_torch_and_nothing_heavier(name):
+    modules = loaded_by(f"import ltr.{name}")
+    assert "torch" in modules
+    assert not modules & HEAVY
+
+
+def test_a_loss_in_a_plain_training_loop_loads_nothing_heavier():
+    step = (
+        "import torch; from ltr.losses import SoftNDCG\n"
+        "s = torch.randn(2, 5, requires_grad=True); SoftNDCG()(s, torch.ones(2, 5)).backward()"
+    )
+    assert not loaded_by(step) & HEAVY
+
+
+def test_readers_and_metrics_do_not_load_lightning():
+    modules = loaded_by("from ltr.datasets import read_letor; from ltr.metrics import NDCG")
+    assert not modules & {"lightning", "pytorch_lightning"}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT]
+    subprocess.run(command, check=True, capture_output=True)
+    return next(folder.glob("*.whl"))
+
+
+def test_the_wheel_holds_ltr_alone_with_the_recipes(wheel: Path):
+    names = zipfile.ZipFile(wheel).namelist()
+    top = {name.partition("/")[0] for name in names}
+    assert {name for name in top if not name.endswith(".dist-info")} == {"ltr"}
+    recipes = [p.relative_to(ROOT).as_posix() for p in ROOT.glob("ltr/recipes/*/*.yaml")]
+    assert recipes
+    assert set(recipes) <= set(names)
+    assert "ltr/py.typed" in names
+
+
+def test_the_wheel_runs_without_the_checkout(wheel: Path, tmp_path: Path):
+    venv.create(tmp_path / "env", with_pip=True)
+    python = tmp_path / "env" / "bin" / "python"
+    # the recipes are listed with the standard library alone, so no dependency is needed here
+    install = [python, "-m", "pip", "install", "--no-deps", "--no-index", wheel]
+    subprocess.run(install, check=True, capture_output=True)
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    command = [tmp_path / "env" / "bin" / "ltr", "recipes"]
+    result = subprocess.run(command, cwd=tmp_path, env=clean, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "digits" in result.stdout
+    assert "letor" in result.stdout
