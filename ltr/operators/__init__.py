@@ -5,23 +5,100 @@ a real item, and any batch dimensions may come before the list.
 """
 
 from ltr.operators.base import RankOperator, SortOperator, truncated
+from ltr.operators.functions import (
+    SoftTopK,
+    soft_argsort,
+    soft_median,
+    soft_quantile,
+    soft_rank,
+    soft_sort,
+    soft_topk,
+    sort_with,
+)
+from ltr.operators.gaussian import GaussianRank, gaussian_ranks
+from ltr.operators.gumbel_sinkhorn import GumbelSinkhorn, Matching, gumbel_sinkhorn
 from ltr.operators.hard import HardRank, descending_order, hard_ranks
-from ltr.operators.permutation import DensePermutation, SoftPermutation, TransposedPermutation
+from ltr.operators.isotonic import IsotonicRank, IsotonicSort, isotonic_ranks, isotonic_sort
+from ltr.operators.laplace import LaplaceRank, laplace_cdf, laplace_ranks
+from ltr.operators.lapsum import LapSum, LapSumPermutation, lapsum, lapsum_top_k
+from ltr.operators.network import NetworkPermutation, SortingNetwork, sorting_network
+from ltr.operators.neuralsort import NeuralSort, neuralsort
+from ltr.operators.permutation import (
+    DensePermutation,
+    HardPermutation,
+    SoftPermutation,
+    TransposedPermutation,
+    register_permutation,
+)
 from ltr.operators.sigmoid import SigmoidRank, sigmoid_ranks
+from ltr.operators.sinkhorn import SinkhornSort
+from ltr.operators.sinkhorn_permutation import SinkhornPermutation
+from ltr.operators.softrank import SoftRank, rank_distribution
 from ltr.operators.softsort import SoftSort, softsort
+from ltr.operators.softsort_rank import SoftSortRank, softsort_ranks
+from ltr.operators.stochastic import Stochastic, gumbel_noise
+from ltr.operators.straight_through import (
+    StraightThrough,
+    StraightThroughPermutation,
+    straight_through,
+)
+from ltr.operators.temperature import temperature_for
 
 __all__ = [
     "DensePermutation",
+    "GaussianRank",
+    "GumbelSinkhorn",
+    "HardPermutation",
     "HardRank",
+    "IsotonicRank",
+    "IsotonicSort",
+    "LapSum",
+    "LapSumPermutation",
+    "LaplaceRank",
+    "Matching",
+    "NetworkPermutation",
+    "NeuralSort",
     "RankOperator",
     "SigmoidRank",
+    "SinkhornPermutation",
+    "SinkhornSort",
     "SoftPermutation",
+    "SoftRank",
     "SoftSort",
+    "SoftSortRank",
+    "SoftTopK",
     "SortOperator",
+    "SortingNetwork",
+    "Stochastic",
+    "StraightThrough",
+    "StraightThroughPermutation",
     "TransposedPermutation",
     "descending_order",
+    "gaussian_ranks",
+    "gumbel_noise",
+    "gumbel_sinkhorn",
     "hard_ranks",
+    "isotonic_ranks",
+    "isotonic_sort",
+    "laplace_cdf",
+    "laplace_ranks",
+    "lapsum",
+    "lapsum_top_k",
+    "neuralsort",
+    "rank_distribution",
+    "register_permutation",
     "sigmoid_ranks",
+    "soft_argsort",
+    "soft_median",
+    "soft_quantile",
+    "soft_rank",
+    "soft_sort",
+    "soft_topk",
     "softsort",
+    "softsort_ranks",
+    "sort_with",
+    "sorting_network",
+    "straight_through",
+    "temperature_for",
     "truncated",
 ]

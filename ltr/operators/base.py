@@ -35,13 +35,25 @@ def truncated(
     tensor([0.9994, 0.9241, 0.0759])
     """
     check_top_k(k, "k")
+    return _Cut(discount, k, exact)
 
-    def cut(ranks: Tensor) -> Tensor:
-        if exact:
-            return torch.where(ranks > k, 0.0, discount(ranks) + 0 * ranks)  # NaN ranks stay NaN
-        return discount(ranks) * torch.sigmoid((k + 0.5 - ranks) / CUT_WIDTH)
 
-    return cut
+class _Cut:
+    """What `truncated` makes. `StraightThrough` asks a smooth cut for its `exact` twin."""
+
+    def __init__(self, discount: Callable[[Tensor], Tensor], k: int, exact: bool):
+        self.discount = discount
+        self.k = k
+        self.is_exact = exact
+
+    def __call__(self, ranks: Tensor) -> Tensor:
+        if self.is_exact:  # NaN ranks stay NaN
+            return torch.where(ranks > self.k, 0.0, self.discount(ranks) + 0 * ranks)
+        return self.discount(ranks) * torch.sigmoid((self.k + 0.5 - ranks) / CUT_WIDTH)
+
+    @property
+    def exact(self) -> "_Cut":
+        return _Cut(self.discount, self.k, True)
 
 
 class RankOperator(nn.Module):

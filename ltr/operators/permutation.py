@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -117,6 +118,15 @@ class SoftPermutation:
         self._needs_all_rows("hard")
         return _assign(self.dense().detach(), self.mask)
 
+    def _transposed_mv(self, w: Tensor) -> Tensor:
+        # what `P.mT.mv` does: a subclass overrides it here
+        w = hide(w, self.row_mask())
+        return (self.dense() * w.unsqueeze(-1)).sum(-2)
+
+    def _transposed_matmul(self, W: Tensor) -> Tensor:
+        rows = self.row_mask()
+        return _matmul(self.dense().mT, W if rows is None else hide(W, rows.unsqueeze(-1)))
+
     def _needs_all_rows(self, method: str) -> None:
         n = self.scores.shape[-1]
         if self.rows != n:
@@ -141,13 +151,11 @@ class TransposedPermutation:
 
     def mv(self, w: Tensor) -> Tensor:
         """P^T w: w (..., rows) -> (..., n)."""
-        w = hide(w, self.mT.row_mask())
-        return (self.mT.dense() * w.unsqueeze(-1)).sum(-2)
+        return self.mT._transposed_mv(w)
 
     def matmul(self, W: Tensor) -> Tensor:
         """P^T W by torch.matmul's rules: W (..., rows, d) -> (..., n, d)."""
-        rows = self.mT.row_mask()
-        return _matmul(self.dense(), W if rows is None else hide(W, rows.unsqueeze(-1)))
+        return self.mT._transposed_matmul(W)
 
     def __matmul__(self, W: Tensor) -> Tensor:
         return self.matmul(W)
@@ -197,6 +205,113 @@ class DensePermutation(SoftPermutation):
         return super().hard() if self.order is None else self.order
 
 
+class HardPermutation(SoftPermutation):
+    """A permutation proper, kept as an order: every product is a gather, in O(n).
+
+    A list with a NaN among its scores gives NaN everywhere.
+
+    Args:
+        order: (..., n) int64: item `order[..., i]` stands at position i; masked items come last.
+        scores: (..., n).
+        mask: (..., n) bool, or None.
+        kept: the number of rows, or None for all n.
+
+    >>> P = HardPermutation(torch.tensor([1, 2, 0]), torch.tensor([0.1, 0.9, 0.4]))
+    >>> P.sort()
+    tensor([0.9000, 0.4000, 0.1000])
+    >>> P.ranks()
+    tensor([3., 1., 2.])
+    """
+
+    def __init__(
+        self, order: Tensor, scores: Tensor, mask: Tensor | None = None, kept: int | None = None
+    ):
+        self.order = order
+        self.scores = scores
+        self.mask = mask
+        self.kept = kept
+
+    @property
+    def rows(self) -> int:
+        """The number of rows: n, or k after `top(k)`."""
+        return self.scores.shape[-1] if self.kept is None else self.kept
+
+    def top(self, k: int) -> HardPermutation:
+        """The first k rows (all of them if there are fewer)."""
+        return HardPermutation(self.order, self.scores, self.mask, _kept(self, k))
+
+    def log_dense(self) -> Tensor:
+        """The logarithm of the matrix, (..., rows, n): 0 or -inf."""
+        n = self.scores.shape[-1]
+        items = torch.arange(n, device=self.scores.device)
+        chosen = self.order[..., : self.rows].unsqueeze(-1) == items
+        log_p = self._spoil(torch.where(chosen, 0.0, -torch.inf).to(self.scores.dtype), 2)
+        rows = self.row_mask()
+        return log_p if rows is None else hide(log_p, rows.unsqueeze(-1), -torch.inf)
+
+    def mv(self, v: Tensor) -> Tensor:
+        """P v: v (..., n) -> (..., rows)."""
+        v = hide(_promote(v, self.scores), self.mask)
+        return self._spoil(take_along(v, self.order[..., : self.rows], -1), 1)
+
+    def matmul(self, V: Tensor) -> Tensor:
+        """P V by torch.matmul's rules: V (..., n, d) -> (..., rows, d)."""
+        if V.dim() == 1:
+            return self.mv(V)
+        V = V.to(self.scores.dtype)
+        if self.mask is not None:
+            V = hide(V, self.mask.unsqueeze(-1))
+        order = self.order[..., : self.rows].unsqueeze(-1)
+        return self._spoil(take_along(V, order, -2), 2)
+
+    def hard(self) -> Tensor:
+        """The order (..., n) int64."""
+        self._needs_all_rows("hard")
+        return self.order
+
+    def _transposed_mv(self, w: Tensor) -> Tensor:
+        w = _pad_rows(hide(_promote(w, self.scores), self.row_mask()), self)
+        return self._spoil(take_along(w, self._inverse(), -1), 1)
+
+    def _transposed_matmul(self, W: Tensor) -> Tensor:
+        if W.dim() == 1:
+            return self._transposed_mv(W)
+        rows, W = self.row_mask(), W.to(self.scores.dtype)
+        W = _pad_rows((W if rows is None else hide(W, rows.unsqueeze(-1))).mT, self).mT
+        return self._spoil(take_along(W, self._inverse().unsqueeze(-1), -2), 2)
+
+    def _inverse(self) -> Tensor:
+        places = torch.arange(self.order.shape[-1], device=self.order.device)
+        return torch.zeros_like(self.order).scatter(-1, self.order, places.expand_as(self.order))
+
+    def _spoil(self, y: Tensor, axes: int) -> Tensor:
+        # a NaN among the scores leaves no order at all
+        broken = self.scores.isnan().any(-1)
+        return torch.where(broken[(..., *[None] * axes)], torch.nan, y)
+
+
+def take_along(x: Tensor, index: Tensor, dim: int) -> Tensor:
+    """`torch.take_along_dim` for a negative dim, where one of the two may lack batch axes."""
+    axes = max(x.dim(), index.dim())
+    x, index = (t[(None,) * (axes - t.dim())] for t in (x, index))
+    return torch.take_along_dim(x, index, dim)
+
+
+def _promote(v: Tensor, scores: Tensor) -> Tensor:
+    return v.to(torch.promote_types(v.dtype, scores.dtype))
+
+
+def _kept(P: SoftPermutation, k: int) -> int:
+    if k < 1:
+        raise ValueError(f"k must be >= 1, got {k}")
+    return min(k, P.rows)
+
+
+def _pad_rows(w: Tensor, P: SoftPermutation) -> Tensor:
+    # the rows that `top` cut off count as 0
+    return torch.nn.functional.pad(w, (0, P.scores.shape[-1] - P.rows))
+
+
 def _matmul(a: Tensor, b: Tensor) -> Tensor:
     # autocast would round the matrix and the ranks to half precision
     with torch.autocast(a.device.type, enabled=False):
@@ -224,22 +339,48 @@ def _assign(matrix: Tensor, mask: Tensor | None) -> Tensor:
     return order
 
 
-def _flatten(P: DensePermutation) -> tuple[list[Tensor], tuple[bool, bool]]:
-    # vmap refuses a leaf that is None, so the context says which are there
-    present = (P.mask is not None, P.order is not None)
-    return [t for t in (P.log_matrix, P.scores, P.mask, P.order) if t is not None], present
+def register_permutation(
+    cls: type[SoftPermutation], tensors: Sequence[str], static: Sequence[str] = ()
+) -> None:
+    """Make a `SoftPermutation` class a pytree node, so that `vmap`, `compile`, `export` return it.
+
+    Args:
+        cls: its constructor takes all of `tensors` and `static` by name, and only keeps them.
+        tensors: names of attributes that hold a tensor, None or a tuple of tensors.
+        static: names of attributes that hold plain numbers, strings or None.
+    """
+
+    def flatten(P: SoftPermutation) -> tuple[list[Tensor], list[Any]]:
+        # vmap refuses a leaf that is None, so the context says which are there
+        leaves: list[Tensor] = []
+        kinds: list[int | str | None] = []
+        for name in tensors:
+            value = getattr(P, name)
+            if isinstance(value, tuple):
+                kinds.append(len(value))
+                leaves.extend(value)
+            elif value is None:
+                kinds.append(None)
+            else:
+                kinds.append("tensor")
+                leaves.append(value)
+        return leaves, [kinds, [getattr(P, name) for name in static]]
+
+    def unflatten(leaves: Iterable[Tensor], context: list[Any]) -> SoftPermutation:
+        left, (kinds, values) = iter(leaves), context
+        arguments = dict(zip(static, values, strict=True))
+        for name, kind in zip(tensors, kinds, strict=True):
+            if kind is None:
+                arguments[name] = None
+            elif kind == "tensor":
+                arguments[name] = next(left)
+            else:
+                arguments[name] = tuple(next(left) for _ in range(kind))
+        return cls(**arguments)
+
+    name = f"ltr.operators.{cls.__name__}"
+    register_pytree_node(cls, flatten, unflatten, serialized_type_name=name)
 
 
-def _unflatten(tensors: Iterable[Tensor], present: tuple[bool, bool]) -> DensePermutation:
-    left = iter(tensors)
-    log_matrix, scores = next(left), next(left)
-    mask, order = (next(left) if there else None for there in present)
-    return DensePermutation(log_matrix, scores, mask, order)
-
-
-register_pytree_node(
-    DensePermutation,
-    _flatten,
-    _unflatten,
-    serialized_type_name="ltr.operators.DensePermutation",
-)
+register_permutation(DensePermutation, ("log_matrix", "scores", "mask", "order"))
+register_permutation(HardPermutation, ("order", "scores", "mask"), ("kept",))

@@ -3,15 +3,8 @@
 import torch
 from torch import Tensor
 
-from ltr._shapes import (
-    check_lists,
-    check_number,
-    count,
-    hide,
-    refuse_weights,
-    upcast,
-)
-from ltr.operators.base import RankOperator
+from ltr._shapes import check_number, refuse_weights
+from ltr.operators._pairwise import TemperatureRank, expected_ranks
 from ltr.operators.hard import hard_ranks
 
 
@@ -44,16 +37,10 @@ def sigmoid_ranks(
     check_number("temperature", temperature, minimum=0.0)
     if temperature == 0:
         return hard_ranks(scores, mask)
-    check_lists(scores, mask=mask)
-    scores = upcast(hide(scores, mask))
-    above = torch.sigmoid((scores.unsqueeze(-2) - scores.unsqueeze(-1)) / temperature)
-    if mask is not None:
-        above = hide(above, mask.unsqueeze(-2))
-    ranks = 0.5 + above.sum(-1)  # the item itself is in the sum, with 1/2
-    return ranks if mask is None else torch.where(mask, ranks, count(ranks, mask) + 1)
+    return expected_ranks(scores, mask, lambda gaps: torch.sigmoid(gaps / temperature))
 
 
-class SigmoidRank(RankOperator):
+class SigmoidRank(TemperatureRank):
     """Expected ranks under logistic noise: `SoftNDCG(SigmoidRank())` is ApproxNDCG.
 
     As the temperature falls to 0 the ranks tend to the hard ranks (tied items share their mean
@@ -71,22 +58,9 @@ class SigmoidRank(RankOperator):
     tensor([3., 1., 2.])
     """
 
-    def __init__(self, temperature: float = 0.1):
-        super().__init__()
-        self.temperature = check_number("temperature", temperature, minimum=0.0)
-
-    @property
-    def whole_ranks(self) -> bool:
-        """Whether temperature is 0."""
-        return self.temperature == 0
-
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
         """Soft ranks (..., n) of scores (..., n); weights are refused."""
         refuse_weights(self, weights)
         return sigmoid_ranks(scores, mask, temperature=self.temperature)
-
-    def extra_repr(self) -> str:
-        """The hyper-parameter, for `print`."""
-        return f"temperature={self.temperature:g}"

@@ -1,7 +1,10 @@
 """SoftSort (Prillo and Eisenschlos 2020): the sort operator of one line."""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ltr._shapes import (
     check_lists,
@@ -14,7 +17,10 @@ from ltr._shapes import (
 )
 from ltr.operators.base import SortOperator
 from ltr.operators.hard import descending_order
-from ltr.operators.permutation import DensePermutation
+from ltr.operators.permutation import DensePermutation, HardPermutation
+
+Metric = Callable[..., Any]  # a narrower type would keep modules out of YAML files
+"""A semi-metric of two scores, elementwise: metric(a, b) >= 0, and 0 where a = b."""
 
 
 def softsort(
@@ -22,21 +28,26 @@ def softsort(
     mask: Tensor | None = None,
     *,
     temperature: float = 0.1,
-    power: float = 1.0,
-) -> DensePermutation:
-    """Soft permutation P = softmax over j of -|s_[i] - s_j|^power / temperature.
+    power: float | Metric = 1.0,
+) -> DensePermutation | HardPermutation:
+    """Soft permutation P = softmax over j of -d(s_[i], s_j) / temperature.
 
-    Here s_[i] is the i-th highest score. The hard twin is `torch.argsort(scores,
-    descending=True)` as a one-hot matrix: row-wise argmax gives it at every temperature.
+    Here s_[i] is the i-th highest score, and d(a, b) = |a - b|^power or a function given as
+    `power`. The hard twin is `torch.argsort(scores, descending=True)` as a one-hot matrix:
+    row-wise argmax gives it at every temperature, if d is 0 at a = b alone.
 
     Args:
         scores: (..., n), any floating dtype; half precision is computed in float32.
         mask: (..., n) bool, True = a real item. Default: all are real.
         temperature: tau, in units of score^power; >= 0, and 0 is the hard permutation.
-        power: exponent of the distance, > 0; 1 (Laplace rows) or 2 (Gaussian rows) as a rule.
+        power: exponent of the distance, > 0; 1 (Laplace rows) or 2 (Gaussian rows) as a rule. Or
+            a semi-metric: `metric(a, b)` is called once, with the sorted scores (..., n, 1) and
+            the scores (..., 1, n), and gives distances (..., n, n). Rows have one maximum in
+            sorted order if it grows with |a - b|.
 
     Returns:
-        A `DensePermutation`. Tied items share their rows equally. Cost: O(n^2) time and memory.
+        A `DensePermutation`; a `HardPermutation` at temperature 0. Tied items share their rows
+        equally. Cost: O(n^2) time and memory.
 
     Raises:
         ValueError: temperature < 0, power <= 0, or a mask of the wrong shape.
@@ -48,29 +59,42 @@ def softsort(
     tensor([[0.0900, 0.6700, 0.2400],
             [0.2100, 0.2100, 0.5800],
             [0.6700, 0.0900, 0.2400]])
+    >>> softsort(torch.tensor([1.0, 3.0]), power=lambda a, b: (a - b).abs().log1p()).sort()
+    tensor([3.0000, 1.0000])
     """
     check_number("temperature", temperature, minimum=0.0)
-    check_number("power", power, minimum=0.0, strict=True)
+    check_power(power)
     check_lists(scores, mask=mask)
     scores = upcast(hide(scores, mask))
     order = descending_order(scores.detach(), mask)
     if temperature == 0:
-        chosen = order.unsqueeze(-1) == torch.arange(scores.shape[-1], device=scores.device)
-        log_p = torch.where(chosen, 0.0, -torch.inf).to(scores.dtype)
-        broken = scores.isnan().any(-1, keepdim=True).unsqueeze(-1)
-        log_p = torch.where(broken, torch.nan, log_p)
-    else:
-        distance = _power(scores.gather(-1, order).unsqueeze(-1) - scores.unsqueeze(-2), power)
-        logits = -distance / temperature
-        if mask is not None:
-            # rows past the real items keep finite logits until the softmax is done
-            rows = (positions(scores) <= count(scores, mask)).unsqueeze(-1)
-            logits = torch.where(mask.unsqueeze(-2) | ~rows, logits, -torch.inf)
-        log_p = torch.log_softmax(logits, dim=-1)
+        return HardPermutation(order, scores, mask)
+    logits = -distances(scores, order, power) / temperature
+    rows = None
     if mask is not None:
+        # rows past the real items keep finite logits until the softmax is done
         rows = (positions(scores) <= count(scores, mask)).unsqueeze(-1)
-        log_p = torch.where(rows, log_p, -torch.inf)
+        logits = torch.where(mask.unsqueeze(-2) | ~rows, logits, -torch.inf)
+    log_p = hide(torch.log_softmax(logits, dim=-1), rows, -torch.inf)
     return DensePermutation(log_p, scores, mask, order)
+
+
+def check_power(power: float | Metric) -> None:
+    """Raise a ValueError unless `power` is a number > 0 or a function."""
+    if not callable(power):
+        check_number("power", power, minimum=0.0, strict=True)
+
+
+def distances(scores: Tensor, order: Tensor, power: float | Metric) -> Tensor:
+    """d(s_[i], s_j), (..., n, n): row i belongs to the i-th highest score."""
+    tops, items = scores.gather(-1, order).unsqueeze(-1), scores.unsqueeze(-2)
+    if not callable(power):
+        return _power(tops - items, power)
+    found = power(tops, items)
+    shape = (*scores.shape, scores.shape[-1])
+    if found.shape != shape:
+        raise ValueError(f"power must give distances of shape {shape}, got {tuple(found.shape)}")
+    return found
 
 
 def _power(x: Tensor, power: float) -> Tensor:
@@ -82,18 +106,31 @@ def _power(x: Tensor, power: float) -> Tensor:
     return torch.where(zero, 0.0, torch.where(zero, 1.0, x).abs().pow(power))
 
 
+def repr_of(temperature: float, power: float | Metric) -> str:
+    """The hyper-parameters, for `print`; a module prints itself."""
+    if isinstance(power, nn.Module):
+        return f"temperature={temperature:g}"
+    if callable(power):
+        return f"temperature={temperature:g}, power={getattr(power, '__name__', power)}"
+    return f"temperature={temperature:g}, power={power:g}"
+
+
 class SoftSort(SortOperator):
     """SoftSort: softmax of minus the distances between sorted and unsorted scores.
 
     Its ranks are the transpose applied to 1..n. Rows sum to 1 but columns need not, so ranks can
     leave [1, n]: 0.92 for one item a few temperatures above a hundred equal ones, and a
-    `SoftNDCG` on them may pass 1. As the temperature falls to 0 the ranks tend to the hard ranks
-    (tied items share theirs); as it grows each row tends to 1/n and each rank to (n + 1) / 2.
+    `SoftNDCG` on them may pass 1; `SoftSortRank` stays inside. As the temperature falls to 0 the
+    ranks tend to the hard ranks (tied items share theirs); as it grows each row tends to 1/n and
+    each rank to (n + 1) / 2.
 
     Args:
         temperature: tau, in units of score^power; >= 0, and 0 is hard (ties in list order, no
             gradient). Default 0.1, for scores of unit scale.
-        power: exponent of the distance, > 0. Default 1; 2 is NeuralSort's shape.
+        power: exponent of the distance, > 0. Default 1; 2 is NeuralSort's shape. Or a semi-metric
+            `metric(a, b)`, see `softsort`; an `nn.Module` becomes a submodule, so that its
+            parameters are learned with the model's (it lives in the units of the scores, and the
+            temperature divides what it gives).
 
     Cost: O(n^2) time and memory.
 
@@ -101,12 +138,21 @@ class SoftSort(SortOperator):
 
     >>> SoftSort(temperature=0.01)(torch.tensor([0.3, 0.7, 0.5]))
     tensor([3., 1., 2.])
+    >>> class Scaled(nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.log_scale = nn.Parameter(torch.zeros(()))
+    ...     def forward(self, a, b):
+    ...         return self.log_scale.exp() * (a - b).abs()
+    >>> [name for name, _ in SoftSort(power=Scaled()).named_parameters()]
+    ['power.log_scale']
     """
 
-    def __init__(self, temperature: float = 0.1, power: float = 1.0):
+    def __init__(self, temperature: float = 0.1, power: float | Metric = 1.0):
         super().__init__()
         self.temperature = check_number("temperature", temperature, minimum=0.0)
-        self.power = check_number("power", power, minimum=0.0, strict=True)
+        check_power(power)
+        self.power = power
 
     @property
     def whole_ranks(self) -> bool:
@@ -115,11 +161,11 @@ class SoftSort(SortOperator):
 
     def permutation(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
-    ) -> DensePermutation:
+    ) -> DensePermutation | HardPermutation:
         """The soft permutation of scores (..., n); weights are refused."""
         refuse_weights(self, weights)
         return softsort(scores, mask, temperature=self.temperature, power=self.power)
 
     def extra_repr(self) -> str:
         """The hyper-parameters, for `print`."""
-        return f"temperature={self.temperature:g}, power={self.power:g}"
+        return repr_of(self.temperature, self.power)

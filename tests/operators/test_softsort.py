@@ -5,9 +5,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jsonargparse import ArgumentParser
 from scipy.optimize import linear_sum_assignment
 
-from ltr.operators import DensePermutation, SigmoidRank, SoftSort, hard_ranks, softsort
+from ltr.operators import (
+    DensePermutation,
+    RankOperator,
+    SigmoidRank,
+    SoftSort,
+    SoftSortRank,
+    hard_ranks,
+    softsort,
+)
 
 
 def naive_softsort(scores: list[float], temperature: float, power: float) -> np.ndarray:
@@ -193,3 +202,60 @@ def test_hard_ranks_keep_real_minus_infinity_before_masked_items():
     scores = torch.tensor([0.0, -torch.inf, 1.0])
     mask = torch.tensor([False, True, True])
     assert hard_ranks(scores, mask).tolist() == [3, 2, 1]
+
+
+def test_power_may_be_a_function():
+    scores = torch.randn(2, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    by_function = softsort(scores, MASK, power=lambda a, b: (a - b).abs() ** 1.5)
+    by_number = softsort(scores, MASK, power=1.5)
+    torch.testing.assert_close(by_function.dense(), by_number.dense())
+    with pytest.raises(
+        ValueError, match=r"power must give distances of shape \(5, 5\), got \(5, 1"
+    ):
+        softsort(torch.randn(5), power=lambda a, b: a)
+    with pytest.raises(ValueError, match="power must be > 0, got 'laplace'"):
+        SoftSort(power="laplace")
+
+
+class LearnedDistance(torch.nn.Module):
+    """log(1 + exp(scale) |a - b|), a semi-metric with something to learn."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.tensor(0.3, dtype=torch.float64))
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return (self.scale.exp() * (a - b).abs()).log1p()
+
+
+@pytest.mark.parametrize("kind", [SoftSort, SoftSortRank])
+def test_a_module_as_power_is_learned(kind):
+    operator = kind(0.5, power=LearnedDistance())
+    assert [name for name, _ in operator.named_parameters()] == ["power.scale"]
+    assert list(operator.state_dict()) == ["power.scale"]
+    assert repr(operator).splitlines()[1] == "  temperature=0.5"
+    scores = torch.randn(2, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+
+    def ranks(scale):
+        return torch.func.functional_call(operator, {"power.scale": scale}, (scores, MASK))
+
+    scale = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(ranks, scale)
+    assert torch.autograd.gradgradcheck(ranks, scale)
+    operator(scores)[:, 0].sum().backward()
+    assert operator.power.scale.grad.abs() > 0
+
+
+def test_a_function_is_named_in_the_repr():
+    assert repr(SoftSort(0.5, torch.dist)) == "SoftSort(temperature=0.5, power=dist)"
+    assert repr(SoftSort(0.5, 2)) == "SoftSort(temperature=0.5, power=2)"
+
+
+@pytest.mark.parametrize(
+    "power", [2, "torch.dist", {"class_path": "torch.nn.PairwiseDistance", "init_args": {"p": 1.0}}]
+)
+def test_a_configuration_may_hold_any_power(power):
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--operator", type=RankOperator)
+    operator = {"class_path": "ltr.operators.SoftSort", "init_args": {"power": power}}
+    parser.parse_object({"operator": operator})

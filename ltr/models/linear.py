@@ -1,0 +1,27 @@
+"""The linear scorer."""
+
+from torch import nn
+
+from ltr.models.scorer import FeatureScorer
+
+
+class LinearScorer(FeatureScorer):
+    """score = w . features + b.
+
+    A ranking does not depend on b; it is there for losses on the labels' own scale.
+
+    Args:
+        num_features: d. Default: taken from the data (`Scorer.build`).
+
+    Raises:
+        ValueError: num_features < 1.
+
+    >>> import torch
+    >>> scorer = LinearScorer(num_features=46)
+    >>> scorer(torch.randn(8, 20, 46)).shape
+    torch.Size([8, 20])
+    """
+
+    def make_layers(self, num_features: int) -> nn.Module:
+        """One linear layer."""
+        return nn.Linear(num_features, 1)

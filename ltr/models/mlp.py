@@ -1,0 +1,64 @@
+"""The multi-layer perceptron, item by item."""
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from ltr.models.scorer import FeatureScorer
+
+
+class MLPScorer(FeatureScorer):
+    """Blocks of linear, layer norm, activation and dropout, then a linear layer to one score.
+
+    Layer norm looks at one item alone; batch norm would carry padding and other lists into an
+    item's score, and is not offered.
+
+    Args:
+        num_features: d. Default: taken from the data (`Scorer.build`).
+        hidden: widths of the hidden layers; () for none.
+        dropout: probability of dropping a hidden unit in training, in [0, 1).
+        activation: class of the activation, made without arguments.
+        norm: whether the hidden layers have a layer norm.
+
+    Raises:
+        ValueError: num_features or a width < 1; dropout is not in [0, 1).
+
+    >>> import torch
+    >>> scorer = MLPScorer(num_features=46, hidden=(64, 32))
+    >>> scorer(torch.randn(8, 20, 46)).shape
+    torch.Size([8, 20])
+    """
+
+    def __init__(
+        self,
+        num_features: int | None = None,
+        hidden: Sequence[int] = (256, 128, 64),
+        dropout: float = 0.1,
+        activation: type[nn.Module] = nn.ReLU,
+        norm: bool = True,
+    ):
+        if any(width < 1 for width in hidden):
+            raise ValueError(f"hidden must be widths >= 1, got {hidden!r}")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout must be in [0, 1), got {dropout!r}")
+        # before the base class makes the layers, where it can already; plain values, no modules
+        self.hidden = tuple(hidden)
+        self.dropout = dropout
+        self.activation = activation
+        self.norm = norm
+        super().__init__(num_features)
+
+    def make_layers(self, num_features: int) -> nn.Module:
+        """The blocks, and the layer to one score."""
+        layers: list[nn.Module] = []
+        width = num_features
+        for out in self.hidden:
+            layers.append(nn.Linear(width, out))
+            if self.norm:
+                layers.append(nn.LayerNorm(out))
+            layers.append(self.activation())
+            if self.dropout:
+                layers.append(nn.Dropout(self.dropout))
+            width = out
+        layers.append(nn.Linear(width, 1))
+        return nn.Sequential(*layers)

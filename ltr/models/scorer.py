@@ -1,0 +1,128 @@
+"""The contract of scorers, and what those on feature vectors share."""
+
+import torch
+from torch import Tensor, nn
+
+
+class Scorer(nn.Module):
+    """features (..., n, *item), mask (..., n) -> scores (..., n), any number of batch axes.
+
+    A new scorer is one subclass with `score`. What every scorer keeps to:
+
+    - features under the mask, NaN and inf included, reach neither scores nor gradients: `score`
+      gets 0 there; a masked item's own score is 0;
+    - the real items get what they would get with the masked ones deleted, and a list what it
+      would get alone, so nothing is averaged over the batch or over padding.
+
+    Attributes:
+        item_dims: axes of one item: 1 for a feature vector (default), 2 or 3 for an image.
+
+    >>> class Total(Scorer):
+    ...     def score(self, features, mask):
+    ...         return features.sum(-1)
+    >>> features = torch.tensor([[1.0, 2.0], [float("nan"), 5.0]])
+    >>> Total()(features, mask=torch.tensor([True, False]))
+    tensor([3., 0.])
+    """
+
+    item_dims: int = 1
+
+    def build(self, num_features: int) -> None:
+        """Take over the number of features of the data; called before training and loading.
+
+        A scorer that does not depend on it leaves this as it is.
+
+        Args:
+            num_features: d, the length of an item's feature vector.
+        """
+
+    def score(self, features: Tensor, mask: Tensor | None) -> Tensor:
+        """The scores proper: features (..., n, *item), 0 under mask (..., n) -> (..., n)."""
+        raise NotImplementedError(f"{type(self).__name__} must define score")
+
+    def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Scores (..., n) of features (..., n, *item); mask (..., n) bool, True = a real item.
+
+        Raises:
+            ValueError: features have too few axes, or mask is not bool of shape (..., n).
+        """
+        if features.dim() <= self.item_dims:
+            raise ValueError(
+                f"features must have {self.item_dims + 1} axes (..., n, *item) or more, "
+                f"got {tuple(features.shape)}"
+            )
+        if mask is None:
+            return self.score(features, None)
+        shape = features.shape[: features.dim() - self.item_dims]
+        if mask.dtype != torch.bool or mask.shape != shape:
+            raise ValueError(
+                f"mask must be bool of shape {tuple(shape)}, got {mask.dtype} {tuple(mask.shape)}"
+            )
+        real = mask.reshape(*mask.shape, *(1,) * self.item_dims)
+        scores = self.score(torch.where(real, features, 0), mask)
+        return torch.where(mask, scores, 0)
+
+
+class FeatureScorer(Scorer):
+    """Base of scorers that score each feature vector by itself: a subclass has `make_layers`.
+
+    Args:
+        num_features: d. Default: None, which leaves the layers to `build`.
+
+    Raises:
+        ValueError: num_features < 1.
+
+    >>> class Last(FeatureScorer):
+    ...     def make_layers(self, num_features):
+    ...         return torch.nn.Linear(num_features, 1, bias=False)
+    >>> scorer = Last()
+    >>> scorer.build(3)
+    >>> scorer(torch.randn(2, 5, 3)).shape
+    torch.Size([2, 5])
+    """
+
+    def __init__(self, num_features: int | None = None):
+        super().__init__()
+        self.fixed = num_features is not None
+        self.num_features: int | None = None
+        self.layers: nn.Module | None = None
+        if num_features is not None:
+            self._make(num_features)
+
+    def make_layers(self, num_features: int) -> nn.Module:
+        """The network: (..., num_features) -> (..., 1)."""
+        raise NotImplementedError(f"{type(self).__name__} must define make_layers")
+
+    def build(self, num_features: int) -> None:
+        """Make the layers, with new weights, unless they have this width already.
+
+        Raises:
+            ValueError: num_features < 1, or not what the constructor was given.
+        """
+        if self.num_features == num_features:
+            return
+        if self.fixed:
+            raise ValueError(
+                f"num_features must be {self.num_features}, as the scorer was made, "
+                f"got {num_features}"
+            )
+        self._make(num_features)
+
+    def score(self, features: Tensor, mask: Tensor | None) -> Tensor:
+        """The layers' output for each item."""
+        if self.layers is None:
+            raise ValueError(
+                f"num_features must be given to {type(self).__name__}, or to its `build`, "
+                "before it scores, got None"
+            )
+        if features.shape[-1] != self.num_features:
+            raise ValueError(
+                f"features must have num_features={self.num_features}, got {features.shape[-1]}"
+            )
+        return self.layers(features).squeeze(-1)
+
+    def _make(self, num_features: int) -> None:
+        if num_features < 1:
+            raise ValueError(f"num_features must be >= 1, got {num_features}")
+        self.layers = self.make_layers(num_features)
+        self.num_features = num_features

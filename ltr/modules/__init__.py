@@ -1,0 +1,7 @@
+"""Lightning modules: `Ranker`, which trains a scorer on a ranking loss and tests it by metrics."""
+
+from ltr.modules.callbacks import SeedSteps
+from ltr.modules.portable import PortableModule
+from ltr.modules.ranker import Ranker
+
+__all__ = ["PortableModule", "Ranker", "SeedSteps"]

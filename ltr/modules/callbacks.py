@@ -1,0 +1,74 @@
+"""Random numbers that depend on where the training stands, not on how it came there."""
+
+import os
+import random
+from typing import Any
+
+import numpy as np
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+_TRAIN, _VALIDATE = 0, 1
+
+
+class SeedSteps(Callback):
+    """Seeds torch, numpy and random before each batch, from (seed, epoch, batch, process).
+
+    So dropout and Gumbel noise after a resume, in the middle of an epoch too, are those of an
+    unbroken run, and validating more or less often changes nothing in the training, nor the
+    other way round. Tests and predictions are left alone. Every `Ranker` brings one to its
+    Trainer, unless the Trainer has one already.
+
+    Args:
+        seed: >= 0. Default: what `seed_everything` was given, or 0 without it. A checkpoint keeps
+            it, and a resumed run goes on with that.
+
+    Raises:
+        ValueError: seed < 0.
+
+    >>> SeedSteps(seed=3).state_dict()
+    {'seed': 3}
+    """
+
+    def __init__(self, seed: int | None = None):
+        if seed is not None and seed < 0:
+            raise ValueError(f"seed must be >= 0, got {seed}")
+        self.seed = seed
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Settle the seed."""
+        if self.seed is None:
+            self.seed = int(os.environ.get("PL_GLOBAL_SEED", "0"))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The seed, for the checkpoint."""
+        return {"seed": self.seed}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """The checkpoint's seed."""
+        self.seed = state_dict["seed"]
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Seed before a training step."""
+        self._start(trainer, _TRAIN, batch_idx, 0)
+
+    def on_validation_batch_start(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Seed before a validation step."""
+        self._start(trainer, _VALIDATE, batch_idx, dataloader_idx)
+
+    def _start(self, trainer: Trainer, stage: int, batch: int, loader: int) -> None:
+        place = [self.seed or 0, stage, trainer.current_epoch, batch, loader, trainer.global_rank]
+        words = np.random.SeedSequence(place).generate_state(3, np.uint32).tolist()
+        torch.manual_seed(words[0])
+        # the old global ones too: a scorer or loss of the user's may draw from them
+        np.random.seed(words[1])  # noqa: NPY002
+        random.seed(words[2])

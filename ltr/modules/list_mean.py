@@ -1,0 +1,40 @@
+"""The mean of a logged loss."""
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+
+class ListMean(Metric):
+    """Mean over lists of a number that is a mean in each batch; NaN stays NaN.
+
+    Exact over batches and processes of different sizes, where Lightning's own mean rounds the
+    number of lists a process to a whole one (2.6), and torchmetrics' `MeanMetric` forgets its
+    weights when it is to keep NaN (1.9).
+
+    >>> mean = ListMean()
+    >>> mean.update(torch.tensor(1.0), lists=torch.tensor(3))
+    >>> mean.update(torch.tensor(5.0), lists=torch.tensor(1))
+    >>> mean.compute()
+    tensor(2.)
+    """
+
+    full_state_update = False
+
+    total: Tensor
+    lists: Tensor
+
+    def __init__(self):
+        super().__init__()
+        for name in ("total", "lists"):
+            zero = torch.zeros((), dtype=torch.float64)
+            self.add_state(name, default=zero, dist_reduce_fx="sum")
+
+    def update(self, value: Tensor, lists: Tensor) -> None:
+        """Add a batch with the mean `value`, a scalar, over so many `lists`."""
+        self.total += value.double() * lists
+        self.lists += lists
+
+    def compute(self) -> Tensor:
+        """The mean, float32; NaN if there was no list."""
+        return (self.total / self.lists).float()

@@ -1,0 +1,186 @@
+"""The Lightning module that trains a scorer."""
+
+from typing import Any, cast
+
+import torch
+from lightning.pytorch import Callback
+from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable, ReduceLROnPlateau
+from torch import Tensor, nn
+from torchmetrics import Metric
+
+from ltr.datasets.transforms import FeatureTransform
+from ltr.losses import RankingLoss, SoftNDCG
+from ltr.metrics import MRR, NDCG, RankingMetric
+from ltr.models import MLPScorer, Scorer
+from ltr.modules.callbacks import SeedSteps
+from ltr.modules.list_mean import ListMean
+from ltr.modules.portable import PortableModule, pack, unpack
+
+
+class Ranker(PortableModule):
+    """Trains a scorer on a ranking loss, and tests it by metrics.
+
+    From a data module it takes the number of features, for a scorer that was made without, and
+    the `feature_transform`, once: from then on the transform belongs to the model and its
+    checkpoints, and batches are of raw features. Without a data module there is no transform.
+
+    Logged, one value an epoch: `train_loss`, `val_loss`, and `val_<name>` and `test_<name>` for
+    each metric. A NaN score stops a validation with the metric's ValueError; nothing is dropped.
+
+    Random numbers are seeded before each batch by `SeedSteps`: with a data module of
+    `ltr.datasets`, a run resumed from any checkpoint goes on as if it had not been broken.
+
+    A checkpoint holds all of it: `Ranker.load_from_checkpoint(path)` needs neither data nor
+    arguments (see `PortableModule`); with the Trainer's `ckpt_path`, the Ranker given is made with
+    the same arguments.
+
+    Args:
+        scorer: the model. Default: `MLPScorer()`.
+        loss: what is minimised. Default: `SoftNDCG()`.
+        metrics: by the name under which they are logged. Default: `ndcg_1`, `ndcg_5` and
+            `ndcg_10` (`NDCG(top_k=...)`) and `mrr` (`MRR()`).
+        optimizer: parameters -> optimiser.
+        scheduler: optimiser -> scheduler, stepped once an epoch; Lightning's `ReduceLROnPlateau`,
+            which has a `monitor`, too. Default: a constant learning rate.
+        compile: whether `torch.compile` compiles scorer and loss.
+
+    >>> from ltr.losses import PointwiseMSE
+    >>> from ltr.models import LinearScorer
+    >>> ranker = Ranker(LinearScorer(num_features=3), PointwiseMSE())
+    >>> ranker(torch.zeros(2, 4, 3)).shape
+    torch.Size([2, 4])
+    """
+
+    def __init__(
+        self,
+        scorer: Scorer | None = None,
+        loss: RankingLoss | None = None,
+        metrics: dict[str, RankingMetric] | None = None,
+        optimizer: OptimizerCallable = torch.optim.AdamW,
+        scheduler: LRSchedulerCallable | None = None,
+        compile: bool = False,
+    ):
+        super().__init__()
+        self.save_hyperparameters()
+        self.scorer = MLPScorer() if scorer is None else scorer
+        self.loss = SoftNDCG() if loss is None else loss
+        self.transform: FeatureTransform | None = None
+        chosen = _default_metrics() if metrics is None else metrics
+        self.val_metrics = nn.ModuleDict({name: m.clone() for name, m in chosen.items()})
+        self.test_metrics = nn.ModuleDict({name: m.clone() for name, m in chosen.items()})
+        self.train_loss = ListMean()
+        self.val_loss = ListMean()
+        self._optimizer = optimizer
+        self._scheduler = scheduler
+        self._compile = compile
+
+    def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Scores (..., n) of raw features (..., n, *item); 0 under mask (..., n)."""
+        if self.transform is not None:
+            features = self.transform(features, mask)
+        return self.scorer(features, mask)
+
+    def setup(self, stage: str) -> None:
+        """Take over what the data module knows: the number of features and the transform."""
+        data = getattr(self.trainer, "datamodule", None)
+        if (num_features := getattr(data, "num_features", None)) is not None:
+            self.scorer.build(num_features)
+        transform = getattr(data, "feature_transform", None)
+        if self.transform is None and transform is not None:
+            # a copy of its own; one that no checkpoint could give back fails here, not after hours
+            self.transform = unpack(pack(transform), FeatureTransform)
+        if self._compile:  # in place, so that the names in a checkpoint stay
+            self.scorer.compile()
+            self.loss.compile()
+            self._compile = False
+
+    def on_train_epoch_start(self) -> None:
+        """Empty the mean of the loss."""
+        self.train_loss.reset()
+
+    def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
+        """The loss of a batch."""
+        loss = self._loss(batch, self(batch["features"], batch["mask"]), self.train_loss)
+        self.log("train_loss", self.train_loss, on_step=False, on_epoch=True, prog_bar=True)
+        return loss
+
+    def on_validation_epoch_start(self) -> None:
+        """Empty the metrics: `validate` leaves tensors of inference mode, of no use to a `fit`."""
+        for metric in (self.val_loss, *self.val_metrics.values()):
+            cast(Metric, metric).reset()
+
+    def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
+        """Log the loss and the metrics."""
+        scores = self(batch["features"], batch["mask"])
+        self._loss(batch, scores, self.val_loss)
+        self.log("val_loss", self.val_loss, prog_bar=True)
+        self._update("val", self.val_metrics, batch, scores)
+
+    def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
+        """Log the metrics."""
+        scores = self(batch["features"], batch["mask"])
+        self._update("test", self.test_metrics, batch, scores)
+
+    def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
+        """`scores` (B, n) with `mask`, and `qid` and `doc_ids` where the batch has them."""
+        known = {key: batch[key] for key in ("qid", "doc_ids", "mask") if key in batch}
+        return {**known, "scores": self(batch["features"], batch["mask"])}
+
+    def configure_optimizers(self) -> Any:
+        """The optimiser, with its scheduler.
+
+        Raises:
+            ValueError: there is nothing to train, as for a scorer that knows no number of features.
+        """
+        parameters = [p for p in self.parameters() if p.requires_grad]
+        if not parameters:
+            raise ValueError(
+                "scorer must have parameters to train: without a data module that has "
+                f"num_features, give it num_features; got {self.scorer}"
+            )
+        optimizer = self._optimizer(parameters)
+        if self._scheduler is None:
+            return optimizer
+        scheduler = self._scheduler(optimizer)
+        config: dict[str, Any] = {"scheduler": scheduler}
+        if isinstance(scheduler, ReduceLROnPlateau):
+            config["monitor"] = scheduler.monitor
+        return {"optimizer": optimizer, "lr_scheduler": config}
+
+    def configure_callbacks(self) -> list[Callback]:
+        """`SeedSteps`, unless the Trainer has one."""
+        there = getattr(self.trainer, "callbacks", [])
+        return [] if any(isinstance(one, SeedSteps) for one in there) else [SeedSteps()]
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add the transform and the number of features."""
+        super().on_save_checkpoint(checkpoint)
+        checkpoint["num_features"] = getattr(self.scorer, "num_features", None)
+        checkpoint["transform"] = None if self.transform is None else pack(self.transform)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Make the layers and the transform that the checkpoint's state is for."""
+        super().on_load_checkpoint(checkpoint)
+        if (num_features := checkpoint.get("num_features")) is not None:
+            self.scorer.build(num_features)
+        self.transform = None
+        if (transform := checkpoint.get("transform")) is not None:
+            self.transform = unpack(transform, FeatureTransform).to(self.device)
+
+    def _loss(self, batch: dict[str, Any], scores: Tensor, mean: ListMean) -> Tensor:
+        loss = self.loss(scores, batch["labels"], batch["mask"], batch.get("weights"))
+        # over lists, not batches, nor the empty lists that fill up a distributed epoch
+        mean.update(loss.detach(), batch["mask"].any(-1).sum())
+        return loss
+
+    def _update(
+        self, split: str, metrics: nn.ModuleDict, batch: dict[str, Any], scores: Tensor
+    ) -> None:
+        for name, module in metrics.items():
+            metric = cast(RankingMetric, module)
+            metric.update(scores, batch["labels"], mask=batch["mask"])
+            self.log(f"{split}_{name}", metric)
+
+
+def _default_metrics() -> dict[str, RankingMetric]:
+    return {**{f"ndcg_{k}": NDCG(top_k=k) for k in (1, 5, 10)}, "mrr": MRR()}

@@ -1,0 +1,71 @@
+"""What operators share: soft counts of the items above each item, and the sorted order."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ltr._shapes import check_lists, check_number, count, hide, positions, upcast
+from ltr.operators.base import RankOperator
+
+
+def expected_ranks(
+    scores: Tensor, mask: Tensor | None, above: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """1 + sum over j != i of above(s_j - s_i): masked ranks m + 1, O(n^2) time and memory.
+
+    Args:
+        scores: (..., n), any floating dtype; half precision is computed in float32.
+        mask: (..., n) bool, or None.
+        above: differences (..., n, n) -> the chance that the first is above the second. It must
+            be 1/2 at 0, and above(-d) = 1 - above(d): then ties share their mean rank and the
+            ranks of a list sum to m (m + 1) / 2.
+    """
+    check_lists(scores, mask=mask)
+    scores = upcast(hide(scores, mask))
+    chances = above(scores.unsqueeze(-2) - scores.unsqueeze(-1))
+    if mask is not None:
+        chances = hide(chances, mask.unsqueeze(-2))
+    return with_masked(0.5 + chances.sum(-1), mask)  # the item itself is in the sum, with 1/2
+
+
+def with_masked(ranks: Tensor, mask: Tensor | None) -> Tensor:
+    """The ranks, with m + 1 for masked items."""
+    return ranks if mask is None else ranks.where(mask, count(ranks, mask) + 1)
+
+
+def falling(scores: Tensor, order: Tensor, mask: Tensor | None) -> Tensor:
+    """The scores in their falling order; behind the last real one it is repeated."""
+    points = scores.gather(-1, order)
+    if mask is None or not scores.shape[-1]:
+        return points
+    m = count(scores, mask)
+    last = points.gather(-1, (m - 1).clamp(min=0).long())
+    return torch.where(positions(points) <= m, points, last)
+
+
+def inverse(order: Tensor) -> Tensor:
+    """The positions of the items: where `order` (..., n), a permutation, has 0, 1, ..., n - 1."""
+    places = torch.arange(order.shape[-1], device=order.device).expand_as(order)
+    return torch.zeros_like(order).scatter(-1, order, places)
+
+
+class TemperatureRank(RankOperator):
+    """A rank operator whose one number is a temperature, 0 for hard ranks.
+
+    Args:
+        temperature: >= 0, in units of the scores. Default 0.1, for scores of unit scale.
+    """
+
+    def __init__(self, temperature: float = 0.1):
+        super().__init__()
+        self.temperature = check_number("temperature", temperature, minimum=0.0)
+
+    @property
+    def whole_ranks(self) -> bool:
+        """Whether temperature is 0."""
+        return self.temperature == 0
+
+    def extra_repr(self) -> str:
+        """The hyper-parameter, for `print`."""
+        return f"temperature={self.temperature:g}"

@@ -1,0 +1,103 @@
+"""The parts of SinkhornSort that are no solver: weights, squashing, costs, the hard coupling."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ltr._shapes import check_top_k, count, hide
+
+LEAST = 1e-30
+"""Added to every weight: an item of weight 0 moves no other, and still has a rank."""
+
+
+def milestone_shares(
+    milestones: int | Sequence[float] | None, weights: Sequence[float] | None
+) -> Tensor | None:
+    """The milestones' shares (R,), which sum to 1; None for one milestone an item.
+
+    >>> milestone_shares(2, [1.0, 3.0])
+    tensor([0.2500, 0.7500], dtype=torch.float64)
+    """
+    if milestones is None and weights is None:
+        return None
+    if isinstance(milestones, int):
+        check_top_k(milestones, "milestones")
+        rows = milestones
+    elif milestones is not None:
+        rows = len(milestones)
+    else:
+        rows = len(weights or ())
+    b = torch.ones(rows) if weights is None else torch.as_tensor(weights)
+    b = b.double()
+    if b.shape != (rows,) or rows == 0 or not (b > 0).all() or not b.isfinite().all():
+        raise ValueError(
+            f"milestone_weights must be {max(rows, 1)} positive numbers, got {weights!r}"
+        )
+    return b / b.sum()
+
+
+def item_weights(scores: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
+    """Weights (..., n) that sum to the number of real items, 0 where masked.
+
+    >>> item_weights(torch.zeros(2), None, torch.tensor([1.0, 3.0]))
+    tensor([0.5000, 1.5000])
+    """
+    if weights is None:
+        return hide(torch.ones_like(scores), mask)
+    weights = hide(weights.to(scores.dtype) + LEAST, mask)
+    total = weights.sum(-1, keepdim=True)
+    return weights * (count(scores, mask) / torch.where(total == 0, 1.0, total))
+
+
+def squashed(scores: Tensor, share: Tensor, squash: str | None) -> Tensor:
+    """Algorithm 2: standardised by mean and deviation under the shares (..., n), then in [0, 1].
+
+    >>> squashed(torch.tensor([-3.0, 3.0]), torch.tensor([0.5, 0.5]), "arctan")
+    tensor([0.2500, 0.7500])
+    """
+    if squash is None:
+        return scores
+    centred = scores - (share * scores).sum(-1, keepdim=True)
+    variance = (share * centred.square()).sum(-1, keepdim=True)
+    # scores that are equal up to rounding have no scale: it is left at 1, the gradient finite
+    digits = torch.finfo(scores.dtype)
+    floor = (8 * digits.eps) ** 2 * (share * scores.square()).sum(-1, keepdim=True)
+    flat = variance <= floor + digits.tiny**0.5
+    z = centred / torch.where(flat, 1.0, variance).sqrt()
+    return z.sigmoid() if squash == "logistic" else 0.5 + z.arctan() / torch.pi
+
+
+def power_cost(x: Tensor, power: float) -> Tensor:
+    """|x|^power, whose first and second derivatives at 0 are taken as 0 but for power 2."""
+    if power == 1:
+        return x.abs()
+    if power == 2:
+        return x.square()
+    zero = x == 0
+    return torch.where(zero, 0.0, torch.where(zero, 1.0, x).abs().pow(power))
+
+
+def sorted_coupling(a: Tensor, b: Tensor, order: Tensor) -> Tensor:
+    """The unregularised transport, each row summing to 1: masses meet in falling order.
+
+    Args:
+        a: (..., n) item weights.
+        b: (..., R) row weights, with the sum of a.
+        order: (..., n) int64, the items in falling order.
+
+    Returns:
+        (..., R, n).
+
+    >>> sorted_coupling(torch.ones(3), torch.tensor([1.5, 1.5]), torch.tensor([2, 0, 1]))
+    tensor([[0.3333, 0.0000, 0.6667],
+            [0.3333, 0.6667, 0.0000]])
+    """
+    item_end = a.gather(-1, order).cumsum(-1).unsqueeze(-2)
+    row_end = b.cumsum(-1).unsqueeze(-1)
+    item_start = torch.nn.functional.pad(item_end, (1, 0))[..., :-1]
+    row_start = torch.nn.functional.pad(row_end, (0, 0, 1, 0))[..., :-1, :]
+    shared = torch.minimum(item_end, row_end) - torch.maximum(item_start, row_start)
+    shared = shared.clamp(min=0) / torch.where(b == 0, 1.0, b).unsqueeze(-1)
+    places = order.unsqueeze(-2).expand(shared.shape)
+    return torch.zeros_like(shared).scatter(-1, places, shared)

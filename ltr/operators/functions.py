@@ -1,0 +1,345 @@
+"""Soft ranks, sorts, top-k and quantiles as functions, each beside the hard one it relaxes.
+
+All take `(x, operator=None, mask=None, dim=-1, descending=True)`. The operator is any
+`RankOperator` or, where a matrix is needed, any `SortOperator`; the default is `SoftSort()`, with
+temperature 0.1 for values of unit scale. `dim` is the list. With `descending=False` the operator
+sees -x. A `Stochastic` operator in training mode draws noise once per call and puts its axis of
+samples first. Half-precision results come in float32.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ltr._shapes import check_lists, count, upcast
+from ltr.operators.base import RankOperator, SortOperator
+from ltr.operators.isotonic import IsotonicSort
+from ltr.operators.permutation import SoftPermutation, take_along
+from ltr.operators.softsort import SoftSort
+from ltr.operators.stochastic import Stochastic, needs_matrix
+
+
+class SoftTopK(NamedTuple):
+    """What `soft_topk` gives.
+
+    Attributes:
+        values: the k highest values, the list axis of length k.
+        membership: how far each item belongs to them, in the shape of x.
+    """
+
+    values: Tensor
+    membership: Tensor
+
+
+def soft_rank(
+    x: Tensor,
+    operator: RankOperator | None = None,
+    mask: Tensor | None = None,
+    dim: int = -1,
+    descending: bool = True,
+) -> Tensor:
+    """Soft ranks along `dim`, 1 = the highest value, or the lowest with `descending=False`.
+
+    The hard twin is `1 + x.argsort(dim, descending=True).argsort(dim)`.
+
+    Args:
+        x: any shape with at least one axis, any floating dtype.
+        operator: any `RankOperator`. Default: `SoftSort()`.
+        mask: bool in the shape of x, True = a real item; a masked item has rank m + 1.
+        dim: the list. Default: the last axis.
+        descending: whether rank 1 is the highest value (default) or the lowest.
+
+    Returns:
+        The shape of x; with a `Stochastic` operator in training mode `samples` first.
+
+    Raises:
+        ValueError: x or mask are not such tensors.
+
+    >>> soft_rank(torch.tensor([0.3, 0.7, 0.5]), SoftSort(0.01))
+    tensor([3., 1., 2.])
+    >>> soft_rank(torch.tensor([0.3, 0.7, 0.5]), SoftSort(0.01), descending=False)
+    tensor([1., 3., 2.])
+    """
+    x, mask, back = _lists(x, mask, dim)
+    ranks = _default(operator)(x if descending else -x, mask)
+    return ranks.movedim(-1, back)
+
+
+def soft_sort(
+    x: Tensor,
+    operator: SortOperator | IsotonicSort | None = None,
+    mask: Tensor | None = None,
+    dim: int = -1,
+    descending: bool = True,
+) -> Tensor:
+    """Softly sorted values along `dim`: the soft permutation applied to x.
+
+    The hard twin is `torch.sort(x, dim, descending=True).values` (note that torch's own default
+    is ascending). With a mask the m real values come first, then zeros. A `Stochastic` operator
+    puts noise on what decides the order, not on the values.
+
+    Args:
+        x: any shape with at least one axis, any floating dtype.
+        operator: a `SortOperator`, or an `IsotonicSort`. Default: `SoftSort()`.
+        mask: bool in the shape of x, True = a real item. Default: all are real.
+        dim: the list. Default: the last axis.
+        descending: highest first (default) or lowest first.
+
+    Raises:
+        ValueError: the operator has no permutation.
+
+    >>> soft_sort(torch.tensor([0.3, 0.7, 0.5]), SoftSort(0.01))
+    tensor([0.7000, 0.5000, 0.3000])
+    """
+    x, mask, back = _lists(x, mask, dim)
+    return _sorted(x, operator, mask, descending, "soft_sort").movedim(-1, back)
+
+
+def soft_argsort(
+    x: Tensor,
+    operator: SortOperator | None = None,
+    mask: Tensor | None = None,
+    dim: int = -1,
+    descending: bool = True,
+) -> Tensor:
+    """Soft indices along `dim`: the soft permutation applied to 0..n-1.
+
+    The hard twin is `torch.argsort(x, dim, descending=True)`. A soft index is a mean of the
+    indices that may stand at a position, so it means something only where the order of the list
+    does; `sort_with` carries anything else. Masked items keep their place in the count, and past
+    the m real items there is 0.
+
+    Args:
+        x: any shape with at least one axis, any floating dtype.
+        operator: a `SortOperator`. Default: `SoftSort()`.
+        mask: bool in the shape of x, True = a real item. Default: all are real.
+        dim: the list. Default: the last axis.
+        descending: highest first (default) or lowest first.
+
+    Raises:
+        ValueError: the operator has no permutation.
+
+    >>> soft_argsort(torch.tensor([0.3, 0.7, 0.5]), SoftSort(0.01)).round()
+    tensor([1., 2., 0.])
+    """
+    x, mask, back = _lists(x, mask, dim)
+    P = _permutation(x, operator, mask, descending, "soft_argsort")
+    index = torch.arange(x.shape[-1], device=x.device, dtype=x.dtype)
+    return P.mv(index.expand(x.shape)).movedim(-1, back)
+
+
+def sort_with(
+    x: Tensor,
+    values: Tensor,
+    operator: SortOperator | None = None,
+    mask: Tensor | None = None,
+    dim: int = -1,
+    descending: bool = True,
+) -> Tensor:
+    """`values` softly sorted along `dim` by the keys x: the soft permutation applied to them.
+
+    The hard twin is `values[x.argsort(descending=True)]`.
+
+    Args:
+        x: the keys.
+        values: the shape of x, then any trailing axes: one vector, image or other per key.
+        operator: a `SortOperator`. Default: `SoftSort()`.
+        mask: bool in the shape of x, True = a real item. Default: all are real.
+        dim: the list, an axis of x. Default: its last axis.
+        descending: highest key first (default) or lowest first.
+
+    Returns:
+        The shape of values; with a `Stochastic` operator in training mode `samples` first.
+
+    Raises:
+        ValueError: values do not begin with the shape of x, or the operator has no permutation.
+
+    >>> colours = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+    >>> sort_with(torch.tensor([0.3, 0.7, 0.5]), colours, SoftSort(0.01)).round()
+    tensor([[0., 1.],
+            [0., 0.],
+            [1., 0.]])
+    """
+    if not isinstance(x, Tensor) or values.shape[: x.dim()] != x.shape:
+        shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+        raise ValueError(
+            f"values must begin with the shape of x, {shape}, got {tuple(values.shape)}"
+        )
+    trailing = values.shape[x.dim() :]
+    axis = dim % max(x.dim(), 1)
+    values = values.movedim(axis, x.dim() - 1).reshape(*_moved(x.shape, axis), trailing.numel())
+    x, mask, back = _lists(x, mask, dim)
+    P = _permutation(x, operator, mask, descending, "sort_with")
+    result = P.matmul(upcast(values)).unflatten(-1, trailing if trailing else (1,))
+    if not trailing:
+        return result.squeeze(-1).movedim(-1, back)
+    return result.movedim(-1 - len(trailing), back - len(trailing))
+
+
+def soft_topk(
+    x: Tensor,
+    k: int,
+    operator: SortOperator | None = None,
+    mask: Tensor | None = None,
+    dim: int = -1,
+    descending: bool = True,
+) -> SoftTopK:
+    """The k highest values and how far each item belongs to them, `(values, membership)`.
+
+    The hard twin is `torch.topk(x, k, dim, largest=True)`, with memberships (in the shape of x,
+    0 to 1) for its indices. Lists of fewer than k real items have zeros behind them.
+
+    Args:
+        x: any shape with at least one axis, any floating dtype.
+        k: a whole number from 1 to the length of the list.
+        operator: a `SortOperator`. Default: `SoftSort()`.
+        mask: bool in the shape of x, True = a real item. Default: all are real.
+        dim: the list. Default: the last axis.
+        descending: the highest (default) or the lowest.
+
+    Raises:
+        ValueError: k is out of range, or the operator has no permutation.
+
+    >>> values, membership = soft_topk(torch.tensor([0.3, 0.7, 0.5]), 2, SoftSort(0.01))
+    >>> values, membership.round()
+    (tensor([0.7000, 0.5000]), tensor([0., 1., 1.]))
+    """
+    x, mask, back = _lists(x, mask, dim)
+    n = x.shape[-1]
+    if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= n:
+        raise ValueError(f"k must be a whole number from 1 to {n}, got {k!r}")
+    keys, noisy_mask, plain = _draw(x, operator, mask, descending)
+    P = needs_matrix(plain, "soft_topk").permutation(keys, noisy_mask)
+    values = P.top(k).mv(upcast(x))
+    membership = plain.top_k(k, keys, noisy_mask)
+    return SoftTopK(values.movedim(-1, back), membership.movedim(-1, back))
+
+
+def soft_quantile(
+    x: Tensor,
+    q: float | Sequence[float] | Tensor,
+    operator: SortOperator | IsotonicSort | None = None,
+    mask: Tensor | None = None,
+    dim: int = -1,
+    descending: bool = True,
+) -> Tensor:
+    """Soft quantiles along `dim`: soft sorted values, linearly interpolated at q (m - 1).
+
+    The hard twin is `torch.quantile(x, q, dim)`: q counts from the lowest value. A list with no
+    real item gives 0.
+
+    Args:
+        x: any shape with at least one axis, any floating dtype.
+        q: one level in [0, 1], or several in a sequence or a tensor (Q,).
+        operator: a `SortOperator`, or an `IsotonicSort`. Default: `SoftSort()`.
+        mask: bool in the shape of x, True = a real item. Default: all are real.
+        dim: the list. Default: the last axis.
+        descending: which way the values are sorted on the way; the meaning of q does not change.
+
+    Returns:
+        x without `dim`; for several levels with an axis of Q in front, as `torch.quantile`.
+
+    Raises:
+        ValueError: a level outside [0, 1], or the operator has no permutation.
+
+    >>> soft_quantile(torch.tensor([0.0, 1.0, 2.0, 3.0]), 0.25, SoftSort(0.01))
+    tensor(0.7500)
+    """
+    x, mask, _ = _lists(x, mask, dim)
+    if not isinstance(q, Tensor):  # a tensor is not looked into: that would wait for the device
+        for level in [q] if isinstance(q, int | float) else q:
+            if not 0 <= level <= 1:
+                raise ValueError(f"q must lie in [0, 1], got {q!r}")
+    if x.shape[-1] == 0:
+        raise ValueError(f"x must have at least one item, got a list axis of 0: {tuple(x.shape)}")
+    values = _sorted(x, operator, mask, descending, "soft_quantile")
+    if values.shape[-1] != x.shape[-1]:
+        raise ValueError(
+            f"operator must give {x.shape[-1]} rows, one per item, got {values.shape[-1]}"
+        )
+    levels = torch.as_tensor(q, dtype=values.dtype, device=values.device)
+    if levels.dim() > 1:
+        raise ValueError(f"q must be one level or a list of levels, got {tuple(levels.shape)}")
+    m = count(upcast(x), mask)  # (..., 1)
+    place = levels.reshape(-1) * (m - 1).clamp(min=0)  # (..., Q), from the lowest
+    below = place.detach().floor()
+    above = torch.minimum(below + 1, (m - 1).clamp(min=0))
+    low, high = (
+        take_along(values, (m - 1 - i if descending else i).clamp(min=0).long(), -1)
+        for i in (below, above)
+    )
+    result = torch.lerp(low, high, (place - below).to(values.dtype).expand_as(low))
+    return result.squeeze(-1) if levels.dim() == 0 else result.movedim(-1, 0)
+
+
+def soft_median(
+    x: Tensor,
+    operator: SortOperator | IsotonicSort | None = None,
+    mask: Tensor | None = None,
+    dim: int = -1,
+    descending: bool = True,
+) -> Tensor:
+    """Soft median along `dim`: the mean of the two middle values where m is even.
+
+    The hard twin is `torch.quantile(x, 0.5, dim)`, numpy's median (`torch.median` takes the
+    lower of the two). `soft_quantile` has the arguments.
+
+    >>> soft_median(torch.tensor([5.0, 0.0, 1.0, 2.0]), SoftSort(0.01))
+    tensor(1.5000)
+    """
+    return soft_quantile(x, 0.5, operator, mask, dim, descending)
+
+
+def _default(operator: RankOperator | None) -> RankOperator:
+    return SoftSort() if operator is None else operator
+
+
+def _lists(x: Tensor, mask: Tensor | None, dim: int) -> tuple[Tensor, Tensor | None, int]:
+    # the list axis last, and where to put it back: counted from the end, for a first axis of
+    # samples may come
+    if not isinstance(x, Tensor) or x.dim() == 0 or not -x.dim() <= dim < x.dim():
+        got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+        raise ValueError(f"x must be a tensor with an axis dim = {dim}, got {got}")
+    if isinstance(mask, Tensor) and mask.shape != x.shape:
+        raise ValueError(f"mask must have the shape of x {tuple(x.shape)}, got {tuple(mask.shape)}")
+    mask = mask.movedim(dim, -1) if isinstance(mask, Tensor) else mask
+    back = dim if dim < 0 else dim - x.dim()
+    x = x.movedim(dim, -1)
+    check_lists(x, mask=mask)
+    return x, mask, back
+
+
+def _moved(shape: torch.Size, axis: int) -> list[int]:
+    return [*shape[:axis], *shape[axis + 1 :], shape[axis]]
+
+
+def _draw(
+    x: Tensor, operator: RankOperator | None, mask: Tensor | None, descending: bool
+) -> tuple[Tensor, Tensor | None, RankOperator]:
+    # the keys to sort by, with one draw of noise for all that a call asks of the operator
+    plain, keys = _default(operator), x if descending else -x
+    while isinstance(plain, Stochastic):
+        keys, mask, _ = plain.draw(keys, mask)
+        plain = plain.operator
+    return keys, mask, plain
+
+
+def _permutation(
+    x: Tensor, operator: RankOperator | None, mask: Tensor | None, descending: bool, name: str
+) -> SoftPermutation:
+    keys, mask, plain = _draw(x, operator, mask, descending)
+    return needs_matrix(plain, name).permutation(keys, mask)
+
+
+def _sorted(
+    x: Tensor,
+    operator: SortOperator | IsotonicSort | None,
+    mask: Tensor | None,
+    descending: bool,
+    name: str,
+) -> Tensor:
+    if isinstance(operator, IsotonicSort):
+        return operator(x, mask) if descending else -operator(-x, mask)
+    return _permutation(x, operator, mask, descending, name).mv(upcast(x))

@@ -1,0 +1,266 @@
+"""Gumbel-Sinkhorn (Mena et al. 2018): soft matchings of a score matrix."""
+
+import torch
+from torch import Tensor, nn
+
+from ltr._shapes import check_number, check_top_k, hide, positions, upcast
+from ltr.operators._sinkhorn import item_potentials, row_potentials
+from ltr.operators.permutation import DensePermutation, register_permutation
+from ltr.operators.stochastic import gumbel_noise
+
+
+class Matching(DensePermutation):
+    """A `SoftPermutation` that sorts nothing: row i says which column is matched with row i.
+
+    `P.ranks()` is the mean row of each column, counted from 1, and `P.mv(v)` carries a column's
+    value to its row. `P.sort()` is refused: there are no scores.
+
+    Args:
+        log_matrix: (..., rows, n).
+        scores: (..., n), zeros.
+        mask: (..., n) bool, the real columns, or None.
+        order: (..., n) int64, where it is known.
+        real_rows: (..., rows) bool, or None.
+
+    >>> matrix = torch.tensor([[0.0, 9.0], [8.0, 8.0]])
+    >>> P = gumbel_sinkhorn(matrix)
+    >>> P.hard()
+    tensor([1, 0])
+    >>> P.mv(torch.tensor([10.0, 20.0])).round()
+    tensor([20., 10.])
+    """
+
+    def __init__(
+        self,
+        log_matrix: Tensor,
+        scores: Tensor,
+        mask: Tensor | None = None,
+        order: Tensor | None = None,
+        real_rows: Tensor | None = None,
+    ):
+        super().__init__(log_matrix, scores, mask, order)
+        self.real_rows = real_rows
+
+    def row_mask(self) -> Tensor | None:
+        """(..., rows) bool: the real rows, or None."""
+        return self.real_rows
+
+    def top(self, k: int) -> "Matching":
+        """The first k rows (all of them if there are fewer)."""
+        if k < 1:
+            raise ValueError(f"k must be >= 1, got {k}")
+        real = None if self.real_rows is None else self.real_rows[..., :k]
+        return Matching(self.log_matrix[..., :k, :], self.scores, self.mask, self.order, real)
+
+    def sort(self) -> Tensor:
+        """Refused: `mv` carries values.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError("a Matching has no scores to sort: call mv with the columns' values")
+
+    def hard(self) -> Tensor:
+        """The matching of largest likelihood: order (..., n) int64, row i with column order[i].
+
+        Linear assignment on the logarithms (scipy, on the CPU). Normalising rows and columns
+        does not move it, so it is exactly the best matching of the score matrix, noise included,
+        at any temperature and after any number of iterations. Masked columns fill the masked
+        rows in order.
+
+        Raises:
+            ValueError: after `top(k)`, when rows are missing.
+        """
+        self._needs_all_rows("hard")
+        if self.order is not None:
+            return self.order
+        return _assigned(self.log_matrix, self.real_rows, self.mask)
+
+
+register_permutation(Matching, ("log_matrix", "scores", "mask", "order", "real_rows"))
+
+
+def gumbel_sinkhorn(
+    matrix: Tensor,
+    mask: Tensor | None = None,
+    row_mask: Tensor | None = None,
+    *,
+    temperature: float = 1.0,
+    iterations: int | None = 20,
+    samples: int | None = None,
+    scale: float = 1.0,
+    generator: torch.Generator | None = None,
+) -> Matching:
+    """Soft matching S(X / temperature): exp(X / temperature), columns and rows normalised in turn.
+
+    The hard twin is `scipy.optimize.linear_sum_assignment(X, maximize=True)`, the limit as the
+    temperature falls to 0; as it grows all entries tend to 1 / n. With Gumbel noise on X the
+    hard matchings are a law on permutations, and the soft ones its relaxation.
+
+    Args:
+        matrix: X (..., n, n): how well row i and column j match. Half precision is computed in
+            float32.
+        mask: (..., n) bool, the real columns. Default: all are real.
+        row_mask: (..., n) bool, the real rows. Default: the first m rows, m the number of real
+            columns.
+        temperature: tau, in units of X; >= 0, and 0 gives the hard matching (no gradient).
+        iterations: of Sinkhorn's algorithm, in the log domain; derivatives go through them. Each
+            ends with the rows, which sum to 1 to the last digit; columns do in the limit. None:
+            solved by Newton's method, with implicit derivatives, right to second order.
+        samples: None for no noise, or the number of draws.
+        scale: of the noise, in units of X.
+        generator: what to draw from. Default: torch's own.
+
+    Returns:
+        A `Matching` (..., n, n), with samples (samples, ..., n, n); 0 in masked rows and columns.
+        With unequal numbers of real rows and columns the columns sum to their ratio. Cost:
+        O(n^2) an iteration, in time and memory.
+
+    Raises:
+        ValueError: a matrix that is not square, a mask of the wrong shape, temperature < 0.
+
+    Reference: Mena, Belanger, Linderman and Snoek, "Learning Latent Permutations with
+    Gumbel-Sinkhorn Networks", ICLR 2018. They end with the columns.
+
+    >>> gumbel_sinkhorn(torch.tensor([[0.0, 2.0], [1.0, 1.0]])).dense().round(decimals=3)
+    tensor([[0.2690, 0.7310],
+            [0.7310, 0.2690]])
+    """
+    check_number("temperature", temperature, minimum=0.0)
+    check_number("scale", scale, minimum=0.0)
+    check_top_k(iterations, "iterations")
+    check_top_k(samples, "samples")
+    _check_matrix(matrix, mask=mask, row_mask=row_mask)
+    if mask is not None and row_mask is None:
+        row_mask = positions(mask.to(matrix.dtype)) <= mask.sum(-1, keepdim=True)
+    elif mask is None and row_mask is not None:
+        mask = torch.ones_like(row_mask)
+    if mask is not None and row_mask is not None:
+        matrix = hide(matrix, mask.unsqueeze(-2) & row_mask.unsqueeze(-1))
+    matrix = upcast(matrix)
+    if samples is not None:
+        matrix = matrix + gumbel_noise(matrix, samples, scale=scale, generator=generator)
+    shape = matrix.shape[:-1]
+    mask, row_mask = (None if m is None else m.expand(shape) for m in (mask, row_mask))
+    scores = matrix.new_zeros(shape)
+    if temperature == 0:
+        order = _assigned(matrix, row_mask, mask)
+        chosen = order.unsqueeze(-1) == torch.arange(shape[-1], device=matrix.device)
+        log_p = torch.where(chosen, 0.0, -torch.inf).to(matrix.dtype)
+        log_p = torch.where(matrix.isnan().any((-2, -1), keepdim=True), torch.nan, log_p)
+        if row_mask is not None:
+            log_p = torch.where(row_mask.unsqueeze(-1), log_p, -torch.inf)
+        return Matching(log_p, scores, mask, order, row_mask)
+    a, b = _shares(scores, mask, row_mask), _shares(scores, row_mask, mask)
+    kernel = matrix / temperature
+    if iterations is None:  # the solution's digits are lost with those of large logits
+        kernel, a, b = kernel.double(), a.double(), b.double()
+    rows = row_potentials(kernel, a, b, iterations=iterations, implicit=iterations is None)
+    log_p = (item_potentials(rows, kernel, a).unsqueeze(-2) + kernel).log_softmax(-1)
+    log_p = log_p.to(matrix.dtype)
+    if mask is not None and row_mask is not None:
+        log_p = torch.where(mask.unsqueeze(-2) & row_mask.unsqueeze(-1), log_p, -torch.inf)
+    return Matching(log_p, scores, mask, None, row_mask)
+
+
+def _check_matrix(matrix: Tensor, **masks: Tensor | None) -> None:
+    if not isinstance(matrix, Tensor) or matrix.dim() < 2 or matrix.shape[-1] != matrix.shape[-2]:
+        got = tuple(matrix.shape) if isinstance(matrix, Tensor) else type(matrix).__name__
+        raise ValueError(f"matrix must be a tensor (..., n, n), got {got}")
+    if not matrix.is_floating_point():
+        raise ValueError(f"matrix must be floating point, got {matrix.dtype}")
+    for name, mask in masks.items():
+        if mask is not None and (mask.shape != matrix.shape[:-1] or mask.dtype != torch.bool):
+            raise ValueError(
+                f"{name} must be bool {tuple(matrix.shape[:-1])}, "
+                f"got {mask.dtype} {tuple(mask.shape)}"
+            )
+
+
+def _shares(x: Tensor, mask: Tensor | None, other: Tensor | None) -> Tensor:
+    """Equal shares (..., n) of the real ones; of all, where nothing can be matched."""
+    real = torch.ones_like(x, dtype=torch.bool) if mask is None else mask
+    if mask is not None and other is not None:
+        real = mask | ~(mask.any(-1, keepdim=True) & other.any(-1, keepdim=True))
+    return real.to(x.dtype) / real.sum(-1, keepdim=True)
+
+
+def _assigned(matrix: Tensor, row_mask: Tensor | None, mask: Tensor | None) -> Tensor:
+    """The assignment of largest sum, (..., n) int64; real rows with real columns first."""
+    from scipy.optimize import linear_sum_assignment
+
+    n = matrix.shape[-1]
+    if matrix.numel() == 0:
+        return matrix.new_empty(matrix.shape[:-1], dtype=torch.int64)
+    real = torch.ones(matrix.shape[:-1], dtype=torch.bool)
+    rows = (real if row_mask is None else row_mask.cpu()).reshape(-1, n)
+    columns = (real if mask is None else mask.cpu()).reshape(-1, n)
+    lists = matrix.detach().double().nan_to_num(nan=0.0, posinf=None, neginf=-torch.inf).cpu()
+    order = torch.empty_like(rows, dtype=torch.int64)
+    for i, one in enumerate(lists.reshape(-1, n, n)):
+        row, column = rows[i].nonzero().squeeze(-1), columns[i].nonzero().squeeze(-1)
+        r, c = linear_sum_assignment(one[row][:, column].numpy(), maximize=True)
+        matched_rows, matched = row[r], column[c]
+        free = torch.ones(2, n, dtype=torch.bool)
+        free[0, matched_rows] = False
+        free[1, matched] = False
+        order[i, matched_rows] = matched
+        order[i, free[0]] = free[1].nonzero().squeeze(-1)
+    return order.view(matrix.shape[:-1]).to(matrix.device)
+
+
+class GumbelSinkhorn(nn.Module):
+    """Soft matchings of a score matrix (..., n, n), deterministic or sampled.
+
+    With `samples` it adds Gumbel noise in training mode only, as dropout does, and a first axis
+    of samples. It takes a matrix, so it is no `RankOperator`; it gives a `SoftPermutation`.
+
+    Args:
+        temperature: tau, in units of the matrix; >= 0, and 0 is the hard matching. Default 1.
+        iterations: of Sinkhorn's algorithm. Default 20. None: solved, with implicit derivatives.
+        samples: None for no noise (default), or the number of draws.
+        scale: of the noise, in units of the matrix. Default 1.
+        generator: what to draw from. Default: torch's own.
+
+    Cost: O(n^2) an iteration and a sample, in time and memory.
+
+    Reference: Mena et al., ICLR 2018; `gumbel_sinkhorn` is the function.
+
+    >>> GumbelSinkhorn(temperature=0.1)(torch.tensor([[0.0, 2.0], [1.0, 1.0]])).hard()
+    tensor([1, 0])
+    """
+
+    def __init__(
+        self,
+        temperature: float = 1.0,
+        iterations: int | None = 20,
+        samples: int | None = None,
+        scale: float = 1.0,
+        generator: torch.Generator | None = None,
+    ):
+        super().__init__()
+        self.temperature = check_number("temperature", temperature, minimum=0.0)
+        self.iterations = check_top_k(iterations, "iterations")
+        self.samples = check_top_k(samples, "samples")
+        self.scale = check_number("scale", scale, minimum=0.0)
+        self.generator = generator
+
+    def forward(
+        self, matrix: Tensor, mask: Tensor | None = None, row_mask: Tensor | None = None
+    ) -> Matching:
+        """The soft matching of matrix (..., n, n); mask (real columns), row_mask (..., n)."""
+        return gumbel_sinkhorn(
+            matrix,
+            mask,
+            row_mask,
+            temperature=self.temperature,
+            iterations=self.iterations,
+            samples=self.samples if self.training else None,
+            scale=self.scale,
+            generator=self.generator,
+        )
+
+    def extra_repr(self) -> str:
+        """The hyper-parameters, for `print`."""
+        noise = "" if self.samples is None else f", samples={self.samples}, scale={self.scale:g}"
+        return f"temperature={self.temperature:g}, iterations={self.iterations}{noise}"

@@ -1,0 +1,326 @@
+"""LapSum (Struski et al. 2025): ranks, a soft top-k and a soft sort from sums of Laplace laws."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ltr._shapes import (
+    check_lists,
+    check_number,
+    count,
+    hide,
+    positions,
+    refuse_weights,
+    upcast,
+)
+from ltr.operators._pairwise import falling
+from ltr.operators.base import SortOperator
+from ltr.operators.hard import descending_order, hard_ranks
+from ltr.operators.laplace import laplace_cdf, laplace_ranks, laplace_sums
+from ltr.operators.permutation import DensePermutation, HardPermutation, register_permutation
+
+
+def lapsum_top_k(
+    scores: Tensor,
+    k: float | Tensor,
+    mask: Tensor | None = None,
+    *,
+    temperature: float = 0.1,
+) -> Tensor:
+    """Soft membership p_i = F((s_i - b) / temperature), with the b for which they sum to k.
+
+    F is the distribution function of the Laplace law (`laplace_cdf`). The hard twin is the
+    indicator of `torch.topk(scores, k).indices`. The threshold b has a closed form between two
+    neighbouring scores, and its derivative is db/ds = softmax of -|s - b| / temperature.
+
+    Args:
+        scores: (..., n), any floating dtype; half precision is computed in float32.
+        k: how many, a number > 0, or a tensor that broadcasts against the batch shape (...): one
+            for each list. It need not be whole, and gradients flow to a tensor. From m on all m
+            real items belong; a tensor's k <= 0 gives none (it is not checked).
+        mask: (..., n) bool, True = a real item. Default: all are real.
+        temperature: the scale of the Laplace law, in units of the scores; >= 0. 0 is hard: 1 for
+            ranks up to k, and the fraction of a k that is not whole for the next.
+
+    Returns:
+        (..., n) in [0, 1], 0 where masked, with the sum k (m if k is larger). Tied items share
+        equally. Cost: one sort and O(n log n) time; the backward is O(n).
+
+    As the temperature grows all tend to k / m. All derivatives are exact up to the third order.
+
+    Raises:
+        ValueError: k <= 0, temperature < 0, or a mask of the wrong shape.
+
+    Reference: Struski, Bednarczyk, Podolak and Tabor, "LapSum: one method to differentiate them
+    all: ranking, sorting and top-k selection", ICML 2025.
+
+    >>> lapsum_top_k(torch.tensor([0.3, 0.7, 0.5]), 2, temperature=0.01).round()
+    tensor([0., 1., 1.])
+    >>> lapsum_top_k(torch.tensor([0.3, 0.7, 0.5]), 1.5, temperature=0.1)
+    tensor([0.0677, 0.9323, 0.5000])
+    """
+    check_number("temperature", temperature, minimum=0.0)
+    check_lists(scores, mask=mask)
+    if not isinstance(k, Tensor):
+        k = torch.tensor(
+            check_number("k", k, minimum=0.0, strict=True),
+            dtype=upcast(scores).dtype,
+            device=scores.device,
+        )
+    k = k.to(upcast(scores).dtype).unsqueeze(-1)
+    if temperature == 0:
+        ranks = hard_ranks(scores, mask)
+        return hide((k + 1 - ranks).clamp(0, 1), mask)
+    scores = upcast(hide(scores, mask))
+    x, _ = _arguments(scores, k, mask, temperature)
+    return hide(_spoil(laplace_cdf(x.squeeze(-2)), scores), mask)
+
+
+def lapsum(
+    scores: Tensor, mask: Tensor | None = None, *, temperature: float = 0.1
+) -> LapSumPermutation | HardPermutation:
+    """Soft permutation P: row i is the soft top-i less the soft top-(i - 1).
+
+    So P[i, j] = F((s_j - b_i) / temperature) - F((s_j - b_(i-1)) / temperature), with the
+    thresholds b of `lapsum_top_k`: the chance that item j, under Laplace noise, falls between
+    two of them. The hard twin is `torch.argsort(scores, descending=True)` as a one-hot matrix.
+
+    Args:
+        scores: (..., n), any floating dtype; half precision is computed in float32.
+        mask: (..., n) bool, True = a real item. Default: all are real.
+        temperature: the scale of the Laplace law, in units of the scores; >= 0, and 0 is the hard
+            permutation.
+
+    Returns:
+        A `LapSumPermutation`; a `HardPermutation` at temperature 0. It is doubly stochastic: rows
+        and columns of real items sum to 1. Cost: O(n^2) time and memory.
+
+    Raises:
+        ValueError: temperature < 0, or a mask of the wrong shape.
+
+    Reference: Struski et al., "LapSum", 2025.
+
+    >>> lapsum(torch.tensor([1.0, 3.0, 2.0]), temperature=0.5).dense().round(decimals=2)
+    tensor([[0.0200, 0.8000, 0.1700],
+            [0.1700, 0.1700, 0.6500],
+            [0.8000, 0.0200, 0.1700]])
+    """
+    check_number("temperature", temperature, minimum=0.0)
+    check_lists(scores, mask=mask)
+    scores = upcast(hide(scores, mask))
+    order = descending_order(scores.detach(), mask)
+    if temperature == 0:
+        return HardPermutation(order, scores, mask)
+    sizes = torch.arange(scores.shape[-1] + 1, device=scores.device, dtype=scores.dtype)
+    x, width = _arguments(scores, sizes, mask, temperature)
+    log_p = _log_difference(x[..., 1:, :], x[..., :-1, :], width.unsqueeze(-1))
+    log_p = _spoil(log_p, scores.unsqueeze(-2))
+    if mask is not None:
+        rows = positions(scores) <= count(scores, mask)
+        log_p = hide(log_p, rows.unsqueeze(-1) & mask.unsqueeze(-2), -torch.inf)
+    return LapSumPermutation(log_p, scores, mask, order, temperature)
+
+
+def _spoil(x: Tensor, scores: Tensor) -> Tensor:
+    # a NaN among the scores leaves no threshold at all
+    return torch.where(scores.isnan().any(-1, keepdim=True), torch.nan, x)
+
+
+def _arguments(
+    scores: Tensor, k: Tensor, mask: Tensor | None, temperature: float
+) -> tuple[Tensor, Tensor]:
+    # (s_j - b_i) / temperature, (..., K, n), for the thresholds b_i of the top k_i: k (..., K);
+    # -inf for k <= 0 and inf for k >= m. And (b_(i-1) - b_i) / temperature, (..., K - 1).
+    if mask is not None:  # an empty list is computed as a full one, and hidden in the end
+        mask = mask | ~mask.any(-1, keepdim=True)
+    m = count(scores, mask)
+    inside = (k > 0) & (k < m)
+    outside = torch.where(k > 0, torch.inf, -torch.inf).to(scores.dtype)
+    middle = torch.where(inside, k, m / 2)  # some threshold, where none is wanted
+    if not scores.shape[-1]:
+        x = scores.unsqueeze(-2) + middle.unsqueeze(-1)
+        return x, middle[..., 1:]
+    anchor, log_p = _threshold(scores.detach(), middle.detach(), mask, temperature)
+    # b = anchor + temperature * log_p stays in two parts: their sum would lose digits
+    from_anchor = (scores.unsqueeze(-2) - anchor.unsqueeze(-1)) / temperature
+    log_p = _with_derivatives(log_p.unsqueeze(-1), from_anchor, middle.unsqueeze(-1), mask)
+    x = torch.where(inside.unsqueeze(-1), from_anchor - log_p, outside.unsqueeze(-1))
+    log_p = log_p.squeeze(-1)
+    width = -anchor.diff(dim=-1) / temperature - log_p.diff(dim=-1)
+    between = inside[..., 1:] & inside[..., :-1]
+    tiny = torch.finfo(width.dtype).tiny
+    return x, torch.where(between, width, torch.inf).clamp(min=tiny)
+
+
+def _threshold(
+    scores: Tensor, k: Tensor, mask: Tensor | None, temperature: float
+) -> tuple[Tensor, Tensor]:
+    # The threshold of the top k, 0 < k < m, k (..., K): a score (..., K) and log p (..., K), with
+    # b = score + temperature * log p.
+    t = falling(scores, descending_order(scores, mask), mask)
+    above, below = laplace_sums(t, mask, temperature)
+    m, place = count(t, mask), positions(t)
+    counts = place - above / 2 + (below - 1) / 2  # softly above b = t_i: i - 1 + 1/2 if far apart
+    counts = torch.where(place <= m, counts, torch.inf)
+    over = (counts.unsqueeze(-2) <= k.unsqueeze(-1)).sum(-1)  # scores that lie at or over b
+    upper = (over - 1).clamp(min=0)
+    lower = torch.minimum(over, m.long() - 1).clamp(min=0)
+    high, low = (t.expand(*over.shape[:-1], t.shape[-1]).gather(-1, i) for i in (upper, lower))
+    A = above.expand(*over.shape[:-1], t.shape[-1]).gather(-1, upper)
+    B = below.expand(*over.shape[:-1], t.shape[-1]).gather(-1, lower)
+    # Between two scores the sum is over - A p / 2 + B e / (2 p) = k, with p = exp((b - high) / tau)
+    # and e = exp((low - high) / tau): a quadratic, solved without cancellation. A wide gap makes
+    # e underflow, so its logarithm is kept, and b is told from the nearer one of the two.
+    log_e = (low - high) / temperature
+    c = k - over
+    q = (c.square() + A * B * log_e.exp()).sqrt()
+    between = torch.where(
+        c > 0,
+        B.log() - (q + c).log(),  # from the lower score: no log_e
+        torch.where(c < 0, (q - c).log() - A.log(), (B.log() - A.log() + log_e) / 2),
+    )
+    all_below = (B / (2 * k)).log()  # b over the highest score, which is `high` too
+    all_above = (2 * (m - k) / A).log()  # b under the lowest
+    log_p = torch.where(over == 0, all_below, torch.where(over == m, all_above, between))
+    return torch.where((c > 0) & (over > 0) & (over < m), low, high), log_p
+
+
+def _with_derivatives(log_p: Tensor, from_anchor: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
+    # log p (..., K, 1) with its derivatives by the implicit function theorem. Newton's step for
+    # sum F = k moves no value here, but each doubles the number of derivatives that are right:
+    # two steps, three orders. All tails are scaled by the nearest one: they may all underflow.
+    x = (from_anchor - log_p).detach()
+    side = torch.where(x > 0, -1.0, 1.0).to(x.dtype)
+    real = None if mask is None else mask.unsqueeze(-2)
+    nearest = hide(-side * x, real, torch.inf).amin(-1, keepdim=True)
+
+    def tails(x: Tensor) -> Tensor:
+        return side * hide(torch.exp(nearest + side * x), real)
+
+    start = tails(x)
+    # beyond this scale, at which exp(-limit) is far below rounding, k moves items by 0
+    limit = 300.0 if x.dtype == torch.float64 else 40.0
+    moved = 2 * torch.exp(nearest.clamp(max=limit)) * (k - k.detach())
+    for _ in range(2):
+        now = tails(from_anchor - log_p)
+        step = (now - start).sum(-1, keepdim=True) - moved
+        log_p = log_p + step / (side * now).sum(-1, keepdim=True)
+    return log_p
+
+
+def _log_difference(x: Tensor, y: Tensor, width: Tensor) -> Tensor:
+    # log(F(x) - F(y)) for x > y, width = x - y > 0, also where both tails underflow
+    across = (x > 0) & (y < 0)
+    above, below = torch.where(across, x, 1.0), torch.where(across, y, -1.0)
+    both = torch.log(-(torch.expm1(-above) + torch.expm1(below)) / 2)
+    tail = torch.where(x > 0, -y, x) + torch.log(-torch.expm1(-width)) - math.log(2)
+    return torch.where(across, both, tail)
+
+
+class LapSumPermutation(DensePermutation):
+    """The doubly stochastic matrix of `lapsum`, whose ranks are the Laplace ranks.
+
+    Args:
+        log_matrix: (..., rows, n).
+        scores: (..., n).
+        mask: (..., n) bool, or None.
+        order: (..., n) int64, the hard order.
+        temperature: > 0.
+    """
+
+    def __init__(
+        self,
+        log_matrix: Tensor,
+        scores: Tensor,
+        mask: Tensor | None,
+        order: Tensor | None,
+        temperature: float,
+    ):
+        super().__init__(log_matrix, scores, mask, order)
+        self.temperature = temperature
+
+    def top(self, k: int) -> LapSumPermutation:
+        """The first k rows (all of them if there are fewer)."""
+        P = super().top(k)
+        return LapSumPermutation(P.log_matrix, P.scores, P.mask, P.order, self.temperature)
+
+    def ranks(self) -> Tensor:
+        """The Laplace ranks (..., n): in sort time, without the matrix.
+
+        `P.mT.mv` of 1..n gives other ones, nearly the same: the Laplace ranks of the scores
+        among the n - 1 thresholds.
+        """
+        self._needs_all_rows("ranks")
+        return laplace_ranks(self.scores, self.mask, temperature=self.temperature)
+
+
+register_permutation(LapSumPermutation, ("log_matrix", "scores", "mask", "order"), ("temperature",))
+
+
+class LapSum(SortOperator):
+    """`LaplaceRank` with a soft sort, and a `top_k` whose memberships sum to k exactly.
+
+    `forward` gives the Laplace ranks, `top_k` (`lapsum_top_k`) a soft selection of k items, and
+    `permutation` (`lapsum`) the doubly stochastic matrix of the differences of such selections.
+    As the temperature falls to 0 they tend to the hard ones (tied items share theirs); as it
+    grows all ranks tend to (n + 1) / 2, memberships to k / n and the matrix to 1/n.
+
+    Args:
+        temperature: the scale of the Laplace law, in units of the scores; >= 0, and 0 is hard
+            (ties in list order, no gradient). Default 0.1, for scores of unit scale.
+
+    Cost: ranks and top-k take one sort and O(n log n) time, the matrix O(n^2) time and memory.
+
+    Reference: Struski, Bednarczyk, Podolak and Tabor, "LapSum: one method to differentiate them
+    all: ranking, sorting and top-k selection", ICML 2025.
+
+    >>> operator = LapSum(temperature=0.1)
+    >>> scores = torch.tensor([0.3, 0.7, 0.5])
+    >>> operator(scores)
+    tensor([2.9232, 1.0768, 2.0000])
+    >>> operator.top_k(2, scores).sum()
+    tensor(2.)
+    """
+
+    def __init__(self, temperature: float = 0.1):
+        super().__init__()
+        self.temperature = check_number("temperature", temperature, minimum=0.0)
+
+    @property
+    def whole_ranks(self) -> bool:
+        """Whether temperature is 0."""
+        return self.temperature == 0
+
+    def forward(
+        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
+    ) -> Tensor:
+        """Laplace ranks (..., n) of scores (..., n); weights are refused."""
+        refuse_weights(self, weights)
+        return laplace_ranks(scores, mask, temperature=self.temperature)
+
+    def permutation(
+        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
+    ) -> LapSumPermutation | HardPermutation:
+        """The soft permutation of scores (..., n); weights are refused."""
+        refuse_weights(self, weights)
+        return lapsum(scores, mask, temperature=self.temperature)
+
+    def top_k(self, k: float | Tensor, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Soft membership in the first k, (..., n) in [0, 1], with the sum k (m if that is less).
+
+        Args:
+            k: a number > 0, whole or not, or a tensor (...), one for each list.
+            scores: (..., n).
+            mask: (..., n) bool.
+
+        Raises:
+            ValueError: a number k <= 0.
+        """
+        return lapsum_top_k(scores, k, mask, temperature=self.temperature)
+
+    def extra_repr(self) -> str:
+        """The hyper-parameter, for `print`."""
+        return f"temperature={self.temperature:g}"

@@ -1,0 +1,364 @@
+"""Differentiable sorting networks (Petersen et al. 2021): layers of soft swaps."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from ltr._shapes import check_lists, check_number, count, hide, refuse_weights, upcast
+from ltr.operators.base import SortOperator
+from ltr.operators.hard import descending_order
+from ltr.operators.permutation import (
+    HardPermutation,
+    SoftPermutation,
+    register_permutation,
+    take_along,
+)
+
+Network = Literal["odd_even", "bitonic"]
+Distribution = Literal["logistic", "cauchy", "optimal"]
+
+
+class Layer(NamedTuple):
+    """One layer of a network: the wires in blocks, the first half of a block against the second.
+
+    Attributes:
+        front: how many wires that do not exist stand before the first, so that blocks line up.
+        block: wires in a block, an even number.
+        mirrored: whether wire i of a block meets wire block - 1 - i, and not i + block / 2.
+        longer: only lists of more than this many items need the layer.
+    """
+
+    front: int
+    block: int
+    mirrored: bool
+    longer: int
+
+
+def network_layers(network: Network, n: int) -> list[Layer]:
+    """The layers that sort n items: n for "odd_even", about log2(n)^2 / 2 for "bitonic".
+
+    The higher of two items always goes to the wire in front. So items behind the last one never
+    come into play: a network of any length is the longer one with its last wires cut off, and a
+    list of m items ignores all that follows. In the bitonic network that takes the form where
+    the halves of a block meet mirrored, which is the usual one with some wires renamed. There is
+    always a layer, for its autograd graph.
+
+    Raises:
+        ValueError: a network of another name.
+
+    >>> len(network_layers("odd_even", 8)), len(network_layers("bitonic", 8))
+    (8, 6)
+    """
+    if network == "odd_even":
+        return [Layer(i % 2, 2, False, i) for i in range(max(n, 1))]
+    if network != "bitonic":
+        raise ValueError(f"network must be one of {get_args(Network)}, got {network!r}")
+    layers, size = [], 2
+    while size < 2 * max(n, 2):
+        layers.append(Layer(0, size, True, size // 2))
+        block = size // 2
+        while block > 1:
+            layers.append(Layer(0, block, False, size // 2))
+            block //= 2
+        size *= 2
+    return layers
+
+
+def swap_weight(x: Tensor, distribution: Distribution) -> Tensor:
+    """The part of two items that changes places when the second is higher by x temperatures.
+
+    A distribution function, 1/2 at x = 0; the hard twin is `x > 0`.
+
+    - "logistic": 1 / (1 + exp(-x)), Petersen et al. 2021;
+    - "cauchy": atan(x) / pi + 1/2;
+    - "optimal": x + 1/2 for |x| <= 1/4, beyond it 1/(16 |x|) away from 0 or 1.
+
+    With the last two no soft value ever falls as a score rises (Petersen et al. 2022).
+
+    Raises:
+        ValueError: a distribution of another name.
+
+    >>> swap_weight(torch.tensor([-1.0, 0.0, 1.0]), "cauchy")
+    tensor([0.2500, 0.5000, 0.7500])
+    """
+    if distribution == "logistic":
+        return torch.sigmoid(x)
+    if distribution == "cauchy":
+        return torch.atan(x) / math.pi + 0.5
+    if distribution != "optimal":
+        names = get_args(Distribution)
+        raise ValueError(f"distribution must be one of {names}, got {distribution!r}")
+    near = x.abs() <= 0.25
+    tail = 1 / (16 * torch.where(near, 1.0, x))  # with the sign of x
+    return torch.where(near, x + 0.5, torch.where(x > 0, 1 - tail, -tail))
+
+
+def sorting_network(
+    scores: Tensor,
+    mask: Tensor | None = None,
+    *,
+    temperature: float = 0.1,
+    network: Network = "odd_even",
+    distribution: Distribution = "logistic",
+) -> SoftPermutation:
+    """Soft permutation of a sorting network whose swaps are soft.
+
+    Two wires with values a, b become a + w (b - a) and b - w (b - a), where w =
+    `swap_weight((b - a) / temperature)`; the next layer works on the soft values. The hard twin
+    is `torch.sort(scores, descending=True)`.
+
+    Args:
+        scores: (..., n), any floating dtype; half precision is computed in float32.
+        mask: (..., n) bool, True = a real item. Default: all are real.
+        temperature: in units of the scores, one over the papers' beta; >= 0, and 0 is hard.
+        network: "odd_even" (n layers) or "bitonic" (about log2(n)^2 / 2 layers); any n.
+        distribution: "logistic", "cauchy" or "optimal", see `swap_weight`.
+
+    Returns:
+        A `NetworkPermutation`, a `HardPermutation` at temperature 0. Cost: "odd_even" O(n^2)
+        time and n (n - 1) / 2 swap weights; "bitonic" O(n log(n)^2) time and memory.
+
+    Raises:
+        ValueError: temperature < 0, an unknown name, or a mask of the wrong shape.
+
+    Reference: Petersen, Borgelt, Kuehne and Deussen, "Differentiable Sorting Networks for
+    Scalable Sorting and Ranking Supervision", ICML 2021; "Monotonic Differentiable Sorting
+    Networks", ICLR 2022.
+
+    >>> P = sorting_network(torch.tensor([1.0, 3.0, 2.0]), temperature=0.5)
+    >>> P.dense().round(decimals=2)
+    tensor([[0.0300, 0.8800, 0.0900],
+            [0.1100, 0.1000, 0.7800],
+            [0.8600, 0.0200, 0.1300]])
+    """
+    check_number("temperature", temperature, minimum=0.0)
+    check_lists(scores, mask=mask)
+    layers = network_layers(network, scores.shape[-1])
+    swap_weight(scores.new_zeros(()), distribution)
+    scores = upcast(hide(scores, mask))
+    if temperature == 0:
+        return HardPermutation(descending_order(scores.detach(), mask), scores, mask)
+    # real items first: a list of m items runs through the wires of a list of m items
+    first = None if mask is None else torch.argsort(~mask, dim=-1, stable=True)
+    values = scores if first is None else take_along(scores, first, -1)
+    swaps = []
+    for layer in layers:
+        a, b = _split(values, layer)
+        weight = swap_weight((b - a) / temperature, distribution)
+        weight = torch.where(_in_play(layer, scores, mask), weight, 0.0)
+        values = _swap(values, weight, layer)
+        swaps.append(weight)
+    return NetworkPermutation(tuple(swaps), scores, mask, first, network)
+
+
+def _split(x: Tensor, layer: Layer) -> tuple[Tensor, Tensor]:
+    # the two wires of each pair, (..., blocks, block / 2) each; wires that do not exist are 0
+    back = -(x.shape[-1] + layer.front) % layer.block
+    x = pad(x, (layer.front, back)) if layer.front or back else x
+    a, b = x.unflatten(-1, (x.shape[-1] // layer.block, layer.block)).chunk(2, -1)
+    return a, b.flip(-1) if layer.mirrored else b
+
+
+def _swap(x: Tensor, weight: Tensor, layer: Layer) -> Tensor:
+    # symmetric in the two wires of a pair, so this is its own transpose
+    a, b = _split(x, layer)
+    move = weight * (b - a)
+    a, b = a + move, b - move
+    y = torch.cat([a, b.flip(-1) if layer.mirrored else b], -1).flatten(-2)
+    return y[..., layer.front : layer.front + x.shape[-1]]
+
+
+def _in_play(layer: Layer, scores: Tensor, mask: Tensor | None) -> Tensor:
+    # pairs of two wires of this list, in a layer that a list of its length has
+    wires = torch.arange(1, scores.shape[-1] + 1, device=scores.device)
+    a, b = _split(wires, layer)
+    there = (a > 0) & (b > 0)
+    if mask is None:
+        return there
+    m = count(scores, mask).unsqueeze(-1)
+    return there & (b <= m) & (m > layer.longer)
+
+
+class NetworkPermutation(SoftPermutation):
+    """The doubly stochastic matrix of a sorting network, kept as its swap weights.
+
+    Products run through the layers, the transposed ones through the layers in reverse. The
+    matrix is built when `dense`, `log_dense`, `log_prob` or `hard` asks for it; where two items
+    can never meet it is exactly 0, its logarithm -inf.
+
+    Args:
+        swaps: for each layer the weights of its pairs, (..., blocks, block / 2).
+        scores: (..., n).
+        mask: (..., n) bool, or None.
+        first: (..., n) int64, the items on the wires at the start, real ones first; None where
+            they stand in the order of the list.
+        network: "odd_even" or "bitonic".
+        kept: the number of rows, or None for all n.
+    """
+
+    def __init__(
+        self,
+        swaps: tuple[Tensor, ...],
+        scores: Tensor,
+        mask: Tensor | None = None,
+        first: Tensor | None = None,
+        network: Network = "odd_even",
+        kept: int | None = None,
+    ):
+        self.swaps = swaps
+        self.scores = scores
+        self.mask = mask
+        self.first = first
+        self.network: Network = network
+        self.kept = kept
+
+    @property
+    def rows(self) -> int:
+        """The number of rows: n, or k after `top(k)`."""
+        return self.scores.shape[-1] if self.kept is None else self.kept
+
+    def top(self, k: int) -> NetworkPermutation:
+        """The first k rows (all of them if there are fewer)."""
+        if k < 1:
+            raise ValueError(f"k must be >= 1, got {k}")
+        k = min(k, self.rows)
+        return NetworkPermutation(self.swaps, self.scores, self.mask, self.first, self.network, k)
+
+    def dense(self) -> Tensor:
+        """The matrix itself, (..., rows, n)."""
+        n = self.scores.shape[-1]
+        one = torch.eye(n, dtype=self.scores.dtype, device=self.scores.device)
+        return self._wires(one.expand(*self.scores.shape[:-1], n, n), 2).mT
+
+    def log_dense(self) -> Tensor:
+        """The logarithm of the matrix, (..., rows, n), with -inf for its zeros."""
+        P = self.dense()
+        zero = P == 0  # an entry of exactly 0 has no finite derivative: it gets none
+        return torch.where(zero, -torch.inf, torch.where(zero, 1.0, P).log())
+
+    def mv(self, v: Tensor) -> Tensor:
+        """P v: v (..., n) -> (..., rows)."""
+        return self._wires(v, 1)
+
+    def matmul(self, V: Tensor) -> Tensor:
+        """P V by torch.matmul's rules: V (..., n, d) -> (..., rows, d)."""
+        return self.mv(V) if V.dim() == 1 else self._wires(V.mT, 2).mT
+
+    def _transposed_mv(self, w: Tensor) -> Tensor:
+        return self._items(w, 1)
+
+    def _transposed_matmul(self, W: Tensor) -> Tensor:
+        return self._transposed_mv(W) if W.dim() == 1 else self._items(W.mT, 2).mT
+
+    def _wires(self, x: Tensor, axes: int) -> Tensor:
+        # from items to positions: (..., n) -> (..., rows), or with one axis of columns before
+        x = self._prepare(x, self.mask, axes)
+        if self.first is not None:
+            x = take_along(x, _before(self.first, axes), -1)
+        for layer, weight in zip(self._layers(), self.swaps, strict=True):
+            x = _swap(x, _before(weight, axes, 2), layer)
+        return self._spoil(x[..., : self.rows], axes)
+
+    def _items(self, x: Tensor, axes: int) -> Tensor:
+        # from positions to items: the layers in reverse
+        x = self._prepare(x, self.row_mask(), axes)
+        x = pad(x, (0, self.scores.shape[-1] - self.rows))  # rows that `top` cut off
+        for layer, weight in reversed(list(zip(self._layers(), self.swaps, strict=True))):
+            x = _swap(x, _before(weight, axes, 2), layer)
+        if self.first is not None:
+            x = take_along(x, _before(torch.argsort(self.first, -1), axes), -1)
+        return self._spoil(x, axes)
+
+    def _layers(self) -> list[Layer]:
+        return network_layers(self.network, self.scores.shape[-1])
+
+    def _prepare(self, x: Tensor, mask: Tensor | None, axes: int) -> Tensor:
+        x = x.to(torch.promote_types(x.dtype, self.scores.dtype))
+        return x if mask is None else hide(x, _before(mask, axes))
+
+    def _spoil(self, y: Tensor, axes: int) -> Tensor:
+        # a NaN among the scores leaves no order at all
+        broken = self.scores.isnan().any(-1, keepdim=True)
+        return torch.where(_before(broken, axes), torch.nan, y)
+
+
+def _before(x: Tensor, axes: int, own: int = 1) -> Tensor:
+    # room for an axis of columns before the `own` last ones
+    return x if axes == 1 else x.unsqueeze(-own - 1)
+
+
+register_permutation(NetworkPermutation, ("swaps", "scores", "mask", "first"), ("network", "kept"))
+
+
+class SortingNetwork(SortOperator):
+    """A sorting network with soft swaps: doubly stochastic, and no matrix unless asked for.
+
+    Rows and columns of its permutation sum to 1, so the ranks of m items sum to m (m + 1) / 2
+    and stay in [1, m]. The network acts on the order of the list: permuting the items does not
+    exactly permute the ranks, and tied items need not share theirs. As the temperature falls to
+    0 the ranks tend to the hard ranks, like temperature / gap for the heavy-tailed "cauchy" and
+    "optimal"; as it grows every swap tends to one half, which leaves ranks that depend on where
+    an item stands in the list.
+
+    Args:
+        temperature: in units of the scores, one over the papers' inverse temperature beta;
+            >= 0, and 0 is hard (ties in list order, no gradient). Default 0.1, for scores of
+            unit scale.
+        network: "odd_even" (default; n layers, the smoother of the two) or "bitonic" (about
+            log2(n)^2 / 2 layers, for long lists). Any n.
+        distribution: "logistic" (2021 paper, the default), "cauchy" or "optimal" (2022 paper:
+            no soft value falls as a score rises, and gradients do not vanish far apart).
+
+    Cost: "odd_even" O(n^2) time and memory, "bitonic" O(n log(n)^2).
+
+    Raises:
+        ValueError: an argument that is none of these, named with its value.
+
+    Reference: Petersen et al., ICML 2021 and ICLR 2022; `sorting_network` is the function.
+
+    >>> SortingNetwork(temperature=0.01, network="bitonic")(torch.tensor([0.3, 0.7, 0.5]))
+    tensor([3., 1., 2.])
+    """
+
+    def __init__(
+        self,
+        temperature: float = 0.1,
+        network: Network = "odd_even",
+        distribution: Distribution = "logistic",
+    ):
+        super().__init__()
+        self.temperature = check_number("temperature", temperature, minimum=0.0)
+        network_layers(network, 0)
+        swap_weight(torch.zeros(()), distribution)
+        self.network: Network = network
+        self.distribution: Distribution = distribution
+
+    @property
+    def whole_ranks(self) -> bool:
+        """Whether temperature is 0."""
+        return self.temperature == 0
+
+    def permutation(
+        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
+    ) -> SoftPermutation:
+        """The soft permutation of scores (..., n); weights are refused."""
+        refuse_weights(self, weights)
+        return sorting_network(
+            scores,
+            mask,
+            temperature=self.temperature,
+            network=self.network,
+            distribution=self.distribution,
+        )
+
+    def extra_repr(self) -> str:
+        """The hyper-parameters, for `print`."""
+        return (
+            f"temperature={self.temperature:g}, network={self.network!r}, "
+            f"distribution={self.distribution!r}"
+        )

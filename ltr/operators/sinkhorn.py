@@ -1,0 +1,320 @@
+"""SinkhornSort (Cuturi, Teboul and Vert 2019): ranks, sorts and quantiles by optimal transport."""
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ltr._shapes import check_lists, check_number, check_top_k, count, hide, upcast
+from ltr.operators._sinkhorn import item_potentials, row_potentials
+from ltr.operators._transport import (
+    item_weights,
+    milestone_shares,
+    power_cost,
+    sorted_coupling,
+    squashed,
+)
+from ltr.operators.base import SortOperator
+from ltr.operators.hard import descending_order, hard_ranks
+from ltr.operators.sinkhorn_permutation import SinkhornPermutation
+
+Squash = Literal["arctan", "logistic"]
+
+
+class SinkhornSort(SortOperator):
+    """Ranks and sorted values by entropic optimal transport from the items to milestones.
+
+    The scores x are standardised and squashed to [0, 1], and each item's mass is carried to
+    milestones y on the same interval, at the least cost h(y_i - x_j) less epsilon times the
+    entropy: T = diag(u) exp(-h / epsilon) diag(v) with column sums a, the item weights, and row
+    sums b, those of the milestones. For a convex h and epsilon = 0 that transport sorts. Then
+
+    - `forward`: the ranks R = m T^T (cumulated b) / a, 1 = the highest, m the number of items;
+    - `permutation`: P = T / b, one row a milestone; `P.mv(v)` is the paper's S, `P.spread(w)` R.
+
+    As epsilon falls to 0 the ranks tend to the hard ranks (tied items share their mean rank);
+    as it grows P tends to a / m in every row and each rank to (n + 1) / 2. With equal weights and
+    a milestone an item, P is doubly stochastic and ranks sum to m (m + 1) / 2. The ranks depend
+    neither on the scores' shift nor on their scale. A list of equal scores is not rescaled.
+
+    Weights (non-negative, one an item, in `forward` and `permutation`) say how much of the
+    list an item is: a whole number stands for that many copies in the standardisation and the
+    transport. An item of weight 0 gets the rank that it would have without moving any other.
+
+    Args:
+        epsilon: the entropy's strength, in units of h on [0, 1]; >= 0. 0 is hard: ties in list
+            order, no gradient of the ranks. Default 0.01; the paper's are of 1e-2 to 1e-3.
+        milestones: how many, or where: falling numbers, of [0, 1] as a rule. Default: one for each
+            real item. Milestone i of weight b_i is put in the middle of its share of [0, 1],
+            at 1 - (b_1 + ... + b_i - b_i / 2). With fewer milestones than items ranks are coarse:
+            the best that can be had is the end of the milestone's share, m (b_1 + ... + b_i).
+        milestone_weights: b, positive, one a milestone; normalised. Default: equal.
+        cost: the exponent p >= 1 of h = |y - x|^p, or a function of the differences y - x, which
+            may be a module with parameters to learn. Default 2. `epsilon=0` takes it as convex.
+        squash: "arctan" (1/2 + arctan(z) / pi), "logistic", or None: scores as they are, which
+            should lie about [0, 1]; only then do their shift and scale matter.
+        iterations: that many Sinkhorn iterations from potentials 0, as published. Default: as
+            many steps of Newton's method on the dual as the threshold takes.
+        threshold: without `iterations`: solved until sum |row sums - b| is below; one more step
+            follows, which squares the error.
+        gradient: "implicit" (default): the first and second derivatives of the solution (third
+            ones are not right), at the cost of two products, whatever the solver did;
+            "unrolled": any derivative, through the given number of `iterations`, in their memory.
+
+    Cost: with R milestones, O(n R) memory and O(R^2 (n + R)) a Newton step, of which 10 to 50 do
+    for any epsilon from 100 to 1e-6: a second for n = R = 1000. An iteration is O(n R), but how
+    many are needed grows like 1 / epsilon: after 100 at epsilon = 0.001 column sums are still off
+    by 2 %. Row sums are always right, for the last half-step is by rows. The arithmetic is in
+    float64, and the solver waits for the device after each Newton step.
+
+    Raises:
+        ValueError: an argument that is none of these, named with its value.
+
+    Reference: Cuturi, Teboul and Vert, "Differentiable Ranks and Sorting using Optimal
+    Transport", NeurIPS 2019, equation 5 and algorithm 2. Their scores rise with the rank; here
+    1 is the highest.
+
+    >>> SinkhornSort(epsilon=1e-3)(torch.tensor([0.3, 0.7, 0.5])).round(decimals=3)
+    tensor([3., 1., 2.])
+    """
+
+    milestones: Tensor | None
+    milestone_weights: Tensor | None
+
+    def __init__(
+        self,
+        epsilon: float = 0.01,
+        milestones: int | Sequence[float] | None = None,
+        milestone_weights: Sequence[float] | None = None,
+        cost: float | Callable[[Tensor], Tensor] = 2.0,
+        squash: Squash | None = "arctan",
+        iterations: int | None = None,
+        threshold: float = 1e-9,
+        gradient: Literal["implicit", "unrolled"] = "implicit",
+    ):
+        super().__init__()
+        self.epsilon = check_number("epsilon", epsilon, minimum=0.0)
+        self.cost = cost if callable(cost) else check_number("cost", cost, minimum=1.0)
+        if squash not in ("arctan", "logistic", None):
+            raise ValueError(f"squash must be 'arctan', 'logistic' or None, got {squash!r}")
+        if gradient not in ("implicit", "unrolled"):
+            raise ValueError(f"gradient must be 'implicit' or 'unrolled', got {gradient!r}")
+        check_top_k(iterations, "iterations")
+        if gradient == "unrolled" and iterations is None:
+            raise ValueError("iterations must be a number if gradient is 'unrolled', got None")
+        self.squash: Squash | None = squash
+        self.iterations = iterations
+        self.threshold = check_number("threshold", threshold, minimum=0.0, strict=True)
+        self.gradient = gradient
+        weights = milestone_shares(milestones, milestone_weights)
+        places = None
+        if milestones is not None and not isinstance(milestones, int):
+            places = torch.as_tensor(milestones, dtype=torch.float64)
+            if places.dim() != 1 or not (places.diff() < 0).all():
+                raise ValueError(f"milestones must be falling numbers, got {milestones!r}")
+        self.register_buffer("milestones", places, persistent=False)
+        self.register_buffer("milestone_weights", weights, persistent=False)
+
+    @property
+    def whole_ranks(self) -> bool:
+        """Whether epsilon is 0 and each item has its milestone."""
+        return self.epsilon == 0 and self.milestone_weights is None
+
+    def forward(
+        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
+    ) -> Tensor:
+        """Soft ranks (..., n) of scores (..., n), item weights (..., n)."""
+        if self.whole_ranks and weights is None:
+            return hard_ranks(scores, mask)
+        return self.permutation(scores, mask, weights).ranks()
+
+    def permutation(
+        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
+    ) -> SinkhornPermutation:
+        """The soft permutation (..., milestones, n) of scores (..., n), item weights (..., n)."""
+        check_lists(scores, mask=mask, weights=weights)
+        scores = upcast(hide(scores, mask))
+        items = count(scores, mask)
+        if self.milestone_weights is None:
+            b = hide(torch.ones_like(scores), mask)
+            b = b if mask is None else b.sort(-1, descending=True).values
+        else:
+            b = items * self.milestone_weights.to(scores)
+        return self._couple(scores, mask, weights, b, self.milestones)
+
+    def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Soft membership in the first k, (..., n) in [0, 1]; sums to k, or to m if m < k.
+
+        The transport to two milestones, of k and of m - k items: with squared cost
+        sigmoid((x - c) / epsilon) of the squashed scores x, with the c that makes the sum k. It is
+        always solved to the threshold.
+
+        Raises:
+            ValueError: k is not a whole number >= 1.
+        """
+        check_top_k(k, "k")
+        check_lists(scores, mask=mask)
+        if self.epsilon == 0:
+            inside = (hard_ranks(scores, mask) <= k).to(upcast(scores).dtype)
+            return hide(inside, mask)
+        scores = upcast(hide(scores, mask))
+        items = count(scores, mask)
+        first = items.clamp(max=k)
+        b = torch.cat([first, items - first], -1)
+        a, kernel, a_share, b_share = self._problem(scores, mask, None, b, None)
+        rows = row_potentials(kernel, a_share, b_share, threshold=self.threshold)
+        inside = (rows.unsqueeze(-1) + kernel).softmax(-2)[..., 0, :].to(scores.dtype)
+        return torch.where(a == 0, 0.0, inside)
+
+    def quantiles(
+        self,
+        levels: float | Sequence[float],
+        scores: Tensor,
+        mask: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        """Soft quantiles of the scores, all from one transport.
+
+        The milestones are the windows of one item's mass around each level, and what lies
+        between. The hard twin is `numpy.quantile(..., method="hazen")`: what `epsilon=0` gives,
+        and the limit as epsilon falls to 0.
+
+        Args:
+            levels: one level in [0, 1], or several; 0 is the lowest score, 1 the highest.
+            scores: (..., n).
+            mask: (..., n) bool.
+            weights: (..., n), as in `forward`.
+
+        Returns:
+            (..., levels), or (...) for one level. 0 for a list without a real item. Cost: with q
+            levels, that of 2 q + 1 milestones: linear in n.
+
+        Raises:
+            ValueError: a level outside [0, 1].
+
+        >>> SinkhornSort(1e-4).quantiles([0.5, 1.0], torch.tensor([3.0, 1.0, 2.0, 8.0]))
+        tensor([2.5000, 8.0000])
+        """
+        single = isinstance(levels, int | float)
+        wanted = [levels] if single else list(levels)
+        for level in wanted:
+            if not 0 <= level <= 1:
+                raise ValueError(f"levels must be in [0, 1], got {level!r}")
+        check_lists(scores, mask=mask, weights=weights)
+        scores = upcast(hide(scores, mask))
+        items = count(scores, mask)
+        level = torch.tensor(wanted, dtype=scores.dtype, device=scores.device)
+        middle = torch.minimum((items * (1 - level)).clamp(min=0.5), items - 0.5)
+        edges = torch.cat([0 * items, items, middle - 0.5, middle + 0.5], -1).sort(-1).values
+        b = edges.diff().clamp(min=0)
+        centre = (edges[..., 1:] + edges[..., :-1]) / 2
+        inside = ((centre.unsqueeze(-2) - middle.unsqueeze(-1)).abs() < 0.5) * b.unsqueeze(-2)
+        values = self._couple(scores, mask, weights, b, None).sort().unsqueeze(-2)
+        total = inside.sum(-1)
+        mean = (inside * values).sum(-1) / torch.where(total == 0, 1.0, total)
+        return mean.squeeze(-1) if single else mean
+
+    def normalise(
+        self,
+        scores: Tensor,
+        target: Tensor,
+        mask: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        """Soft quantile normalisation: the scores with the values of a target, in their order.
+
+        The target's values are the milestones' values, and each item gets the mean of what it
+        is carried to. The hard twin, for as many values as items, is
+        `target.sort(descending=True).values[rank - 1]`.
+
+        Args:
+            scores: (..., n).
+            target: (..., m) or (m,), in any order, m >= 1.
+            mask: (..., n) bool.
+            weights: (..., n), as in `forward`.
+
+        Returns:
+            (..., n), 0 where masked.
+
+        Raises:
+            ValueError: a target that is no floating tensor with values.
+
+        >>> SinkhornSort(1e-4).normalise(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.0, 5, 9]))
+        tensor([9., 0., 5.])
+        """
+        check_lists(scores, mask=mask, weights=weights)
+        if not isinstance(target, Tensor) or target.dim() == 0 or target.shape[-1] == 0:
+            got = tuple(target.shape) if isinstance(target, Tensor) else type(target).__name__
+            raise ValueError(f"target must be a tensor (..., m) with m >= 1, got {got}")
+        scores = upcast(hide(scores, mask))
+        values = target.to(scores.dtype).sort(-1, descending=True).values
+        share = scores.new_full((target.shape[-1],), 1 / target.shape[-1])
+        b = count(scores, mask) * share
+        return self._couple(scores, mask, weights, b, None).spread(values)
+
+    def _couple(
+        self,
+        scores: Tensor,
+        mask: Tensor | None,
+        weights: Tensor | None,
+        b: Tensor,
+        places: Tensor | None,
+    ) -> SinkhornPermutation:
+        """The coupling of the items with rows of weight b (..., R), which sum to m."""
+        order = None if callable(self.cost) else descending_order(scores.detach(), mask)
+        if self.epsilon == 0:
+            a = item_weights(scores, mask, weights)
+            order = descending_order(scores.detach(), mask)
+            log_p = sorted_coupling(a, b, order).log()
+            broken = scores.isnan().any(-1, keepdim=True).unsqueeze(-1)
+            log_p = torch.where(broken, torch.nan, log_p)
+        else:
+            a, kernel, a_share, b_share = self._problem(scores, mask, weights, b, places)
+            rows = row_potentials(
+                kernel,
+                a_share,
+                b_share,
+                iterations=self.iterations,
+                threshold=self.threshold,
+                implicit=self.gradient == "implicit",
+            )
+            items = item_potentials(rows, kernel, a_share)
+            log_p = (items.unsqueeze(-2) + kernel).log_softmax(-1).to(scores.dtype)
+            log_p = torch.where((b == 0).unsqueeze(-1), -torch.inf, log_p)
+        return SinkhornPermutation(log_p, scores, mask, order, a, b, b.shape[-1])
+
+    def _problem(
+        self,
+        scores: Tensor,
+        mask: Tensor | None,
+        weights: Tensor | None,
+        b: Tensor,
+        places: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The item weights, the log-kernel, and both weights as shares that sum to 1.
+
+        All but the first are float64: costs are divided by epsilon, and their digits with them.
+        """
+        a = item_weights(scores, mask, weights)
+        items = count(scores, mask).double()
+        gone = items == 0  # a list without a real item is solved as any other, and then hidden
+        a_share = torch.where(gone, 1.0, a) / torch.where(gone, a.shape[-1], items)
+        b_share = torch.where(gone, 1.0, b) / torch.where(gone, b.shape[-1], items)
+        if places is None:
+            places = 1 - (b_share.cumsum(-1) - b_share / 2)
+        x = squashed(scores.double(), a_share, self.squash)
+        difference = places.to(x).unsqueeze(-1) - x.unsqueeze(-2)
+        if callable(self.cost):  # in the scores' precision, which a module's parameters share
+            h = self.cost(difference.to(scores.dtype)).double()
+        else:
+            h = power_cost(difference, self.cost)
+        return a, -h / self.epsilon, a_share, b_share
+
+    def extra_repr(self) -> str:
+        """The hyper-parameters, for `print`."""
+        rows = (
+            "" if self.milestone_weights is None else f", milestones={len(self.milestone_weights)}"
+        )
+        cost = "" if callable(self.cost) else f", cost={self.cost:g}"
+        return f"epsilon={self.epsilon:g}{rows}{cost}, squash={self.squash!r}"

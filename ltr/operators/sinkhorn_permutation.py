@@ -1,0 +1,99 @@
+"""What SinkhornSort gives: a coupling of the items with milestones, as a soft permutation."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ltr._shapes import count
+from ltr.operators.permutation import DensePermutation, register_permutation
+
+
+class SinkhornPermutation(DensePermutation):
+    """A `SoftPermutation` with one row a milestone, and weights of the rows and of the items.
+
+    P is diag(1 / b) T, T the coupling with row sums b and column sums a: its rows sum to 1
+    whatever the number of iterations, and T has the column sums a once it has converged. With
+    as many milestones as items and equal weights P is doubly stochastic.
+
+    Args:
+        log_matrix: (..., rows, n).
+        scores: (..., n).
+        mask: (..., n) bool, or None.
+        order: (..., n) int64 or None, as for `DensePermutation`.
+        item_weights: a (..., n), summing to the number m of real items; 0 where masked.
+        row_weights: b (..., rows), summing to m before `top`; 0 on rows past the real items.
+        all_rows: the number of rows before `top`.
+
+    >>> from ltr.operators import SinkhornSort
+    >>> P = SinkhornSort(epsilon=1e-3, milestones=2).permutation(torch.tensor([1.0, 4, 3, 2]))
+    >>> P.dense().round(decimals=2)
+    tensor([[0.0000, 0.5000, 0.5000, 0.0000],
+            [0.5000, 0.0000, 0.0000, 0.5000]])
+    """
+
+    def __init__(
+        self,
+        log_matrix: Tensor,
+        scores: Tensor,
+        mask: Tensor | None,
+        order: Tensor | None,
+        item_weights: Tensor,
+        row_weights: Tensor,
+        all_rows: int,
+    ):
+        super().__init__(log_matrix, scores, mask, order)
+        self.item_weights = item_weights
+        self.row_weights = row_weights
+        self.all_rows = all_rows
+
+    def row_mask(self) -> Tensor | None:
+        """(..., rows) bool: the rows that have weight; None without a mask."""
+        return None if self.mask is None else self.row_weights > 0
+
+    def top(self, k: int) -> SinkhornPermutation:
+        """The first k rows (all of them if there are fewer)."""
+        if k < 1:
+            raise ValueError(f"k must be >= 1, got {k}")
+        return SinkhornPermutation(
+            self.log_matrix[..., :k, :],
+            self.scores,
+            self.mask,
+            self.order,
+            self.item_weights,
+            self.row_weights[..., :k],
+            self.all_rows,
+        )
+
+    def spread(self, v: Tensor) -> Tensor:
+        """What each item gets of the rows' values, T^T v / a: v (..., rows) -> (..., n).
+
+        The R operator of Cuturi et al. 2019 (S, the other way, is `mv`). 0 where masked.
+        """
+        gone = self.item_weights == 0
+        got = self.mT.mv(v * self.row_weights) / torch.where(gone, 1.0, self.item_weights)
+        return torch.where(gone, 0.0, got)
+
+    def ranks(self) -> Tensor:
+        """Soft ranks (..., n): what each item gets of the cumulated row weights.
+
+        The transpose applied to 1..n where all weights are equal; m + 1 where masked.
+
+        Raises:
+            ValueError: after `top(k)`, when rows are missing.
+        """
+        if self.rows != self.all_rows:
+            raise ValueError(
+                f"ranks needs all {self.all_rows} rows of the permutation, got {self.rows}"
+            )
+        ranks = self.spread(self.row_weights.cumsum(-1))
+        if self.mask is None:
+            return ranks
+        return torch.where(self.mask, ranks, count(ranks, self.mask) + 1)
+
+
+register_permutation(
+    SinkhornPermutation,
+    ("log_matrix", "scores", "mask", "order", "item_weights", "row_weights"),
+    ("all_rows",),
+)

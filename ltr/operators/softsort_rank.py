@@ -1,0 +1,104 @@
+"""SoftSort's ranks normalised for each item: they stay between 1 and n."""
+
+import torch
+from torch import Tensor
+
+from ltr._shapes import (
+    check_lists,
+    check_number,
+    count,
+    hide,
+    positions,
+    refuse_weights,
+    upcast,
+)
+from ltr.operators._pairwise import TemperatureRank, with_masked
+from ltr.operators.hard import descending_order, hard_ranks
+from ltr.operators.softsort import Metric, check_power, distances, repr_of
+
+
+def softsort_ranks(
+    scores: Tensor,
+    mask: Tensor | None = None,
+    *,
+    temperature: float = 0.1,
+    power: float | Metric = 1.0,
+) -> Tensor:
+    """Soft ranks sum over i of i * softmax over i of -d(s_[i], s_j) / temperature.
+
+    Here s_[i] is the i-th highest score, and d(a, b) = |a - b|^power or a function given as
+    `power`: `softsort` normalises this over the items j, here it is over the positions i. The
+    hard twin is 1 + the number of higher scores, with ties at their mean rank.
+
+    Args:
+        scores: (..., n), any floating dtype; half precision is computed in float32.
+        mask: (..., n) bool, True = a real item. Default: all are real.
+        temperature: tau, in units of score^power; >= 0, and 0 gives `hard_ranks`.
+        power: exponent of the distance, > 0, or a semi-metric `metric(a, b)`, see `softsort`.
+
+    Returns:
+        (..., n), between 1 and m, equal for tied items, and from power 1 on in the order of the
+        scores; masked items have m + 1. Their sum may differ from m (m + 1) / 2. Cost: O(n^2)
+        time and memory.
+
+    Raises:
+        ValueError: temperature < 0, power <= 0, or a mask of the wrong shape.
+
+    Reference: the matrix of Prillo and Eisenschlos, "SoftSort: A Continuous Relaxation for the
+    argsort Operator", ICML 2020, equation 4, normalised by columns.
+
+    >>> softsort_ranks(torch.tensor([1.0, 3.0, 3.0]), temperature=0.1)
+    tensor([3.0000, 1.5000, 1.5000])
+    """
+    check_number("temperature", temperature, minimum=0.0)
+    check_power(power)
+    if temperature == 0:
+        return hard_ranks(scores, mask)
+    check_lists(scores, mask=mask)
+    scores = upcast(hide(scores, mask))
+    order = descending_order(scores.detach(), mask)
+    logits = -distances(scores, order, power) / temperature
+    if mask is not None:
+        # columns of masked items keep finite logits until the softmax is done
+        rows = (positions(scores) <= count(scores, mask)).unsqueeze(-1)
+        logits = torch.where(rows | ~mask.unsqueeze(-2), logits, -torch.inf)
+    places = positions(scores).unsqueeze(-1)
+    return with_masked((torch.softmax(logits, dim=-2) * places).sum(-2), mask)
+
+
+class SoftSortRank(TemperatureRank):
+    """SoftSort's distances as ranks that stay in [1, n]: a softmax over positions for each item.
+
+    `SoftSort`'s own ranks, its transpose applied to 1..n, can leave [1, n], and with them a
+    `SoftNDCG` can pass 1; with these it cannot. As the temperature falls to 0 the ranks tend to
+    the hard ranks (tied items share their mean rank); as it grows all tend to (n + 1) / 2.
+
+    Args:
+        temperature: tau, in units of score^power; >= 0, and 0 is hard (ties in list order, no
+            gradient). Default 0.1, for scores of unit scale.
+        power: exponent of the distance, > 0, default 1; or a semi-metric `metric(a, b)`, see
+            `softsort`. An `nn.Module` becomes a submodule.
+
+    Cost: O(n^2) time and memory.
+
+    Reference: after Prillo and Eisenschlos, ICML 2020; `softsort_ranks` is the function.
+
+    >>> SoftSortRank(temperature=0.01)(torch.tensor([0.3, 0.7, 0.5]))
+    tensor([3., 1., 2.])
+    """
+
+    def __init__(self, temperature: float = 0.1, power: float | Metric = 1.0):
+        super().__init__(temperature)
+        check_power(power)
+        self.power = power
+
+    def forward(
+        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
+    ) -> Tensor:
+        """Soft ranks (..., n) of scores (..., n); weights are refused."""
+        refuse_weights(self, weights)
+        return softsort_ranks(scores, mask, temperature=self.temperature, power=self.power)
+
+    def extra_repr(self) -> str:
+        """The hyper-parameters, for `print`."""
+        return repr_of(self.temperature, self.power)

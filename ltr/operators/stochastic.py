@@ -1,0 +1,162 @@
+"""Plackett-Luce samples around any operator: Gumbel noise on the scores."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ltr._shapes import check_lists, check_number, check_top_k, upcast
+from ltr.operators.base import RankOperator, SortOperator
+from ltr.operators.permutation import SoftPermutation
+from ltr.operators.softsort import SoftSort
+
+
+def gumbel_noise(
+    scores: Tensor, samples: int, *, scale: float = 1.0, generator: torch.Generator | None = None
+) -> Tensor:
+    """Gumbel noise for `samples` copies of scores (..., n): (samples, ..., n).
+
+    Sorting scores + noise draws an order from the Plackett-Luce law with weights
+    exp(scores / scale): the first item is i with probability softmax(scores / scale)_i, and so
+    on among the rest.
+
+    Args:
+        scores: (..., n), for their shape, dtype and device; the noise is float32 at least.
+        samples: how many.
+        scale: of the noise, in units of the scores.
+        generator: what to draw from, on any device: the noise is made there and then moved.
+            Default: torch's own of the scores' device.
+
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> gumbel_noise(torch.zeros(2, 3), samples=4, generator=generator).shape
+    torch.Size([4, 2, 3])
+    """
+    device = scores.device if generator is None else generator.device
+    dtype = upcast(scores.new_empty(0)).dtype
+    # torch.rand can give 0, and -log(-log(0)) = -inf; its largest value is below 1
+    uniform = torch.rand(
+        (samples, *scores.shape), generator=generator, dtype=dtype, device=device
+    ).clamp(min=torch.finfo(dtype).tiny)
+    return (-scale * (-uniform.log()).log()).to(scores.device)
+
+
+class Stochastic(SortOperator):
+    """`samples` draws of an operator under Gumbel noise on the scores: the Plackett-Luce law.
+
+    Adds noise in training mode only, as dropout does: results then have a first axis of
+    `samples`. In eval mode it is the plain operator, without that axis. Around a hard operator
+    the draws are orders from the Plackett-Luce law with weights exp(scores / scale); around a
+    soft one they are its reparameterised relaxation, with gradients (the stochastic variants of
+    NeuralSort and SoftSort). Each call of `forward`, `permutation`, `discounts` or `top_k` draws
+    noise once. Masked items stay masked in every sample; the noise is drawn for them too, so a
+    mask is a deletion in law, but not number by number.
+
+    With a generator the draws repeat after `generator.manual_seed(...)`. It is pickled and
+    copied with the module, state included; it is not in the `state_dict`. Under
+    `torch.func.vmap` say whether the calls share their noise, `randomness="same"`, or each has
+    its own, `"different"`.
+
+    Args:
+        operator: any `RankOperator`; `permutation` needs a `SortOperator`. Default `SoftSort()`.
+        samples: how many draws, >= 1. Default 5.
+        scale: of the noise, in units of the scores; >= 0. Default 1.
+        generator: what to draw from, on any device. Default: torch's own, which
+            `torch.manual_seed` sets.
+
+    Cost: `samples` times the operator's.
+
+    Raises:
+        ValueError: samples < 1 or scale < 0; `permutation` of an operator that has none.
+
+    Reference: Grover, Wang, Zweig and Ermon, "Stochastic Optimization of Sorting Networks via
+    Continuous Relaxations", ICLR 2019, section 4.
+
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> operator = Stochastic(SoftSort(0.1), samples=2, generator=generator)
+    >>> operator(torch.tensor([0.0, 0.0, 9.0])).shape
+    torch.Size([2, 3])
+    >>> operator.eval()(torch.tensor([0.0, 5.0, 9.0])).round()
+    tensor([3., 2., 1.])
+    """
+
+    def __init__(
+        self,
+        operator: RankOperator | None = None,
+        samples: int = 5,
+        scale: float = 1.0,
+        generator: torch.Generator | None = None,
+    ):
+        super().__init__()
+        if samples is None:
+            raise ValueError("samples must be a whole number >= 1, got None")
+        check_top_k(samples, "samples")
+        self.operator = SoftSort() if operator is None else operator
+        self.samples = samples
+        self.scale = check_number("scale", scale, minimum=0.0)
+        self.generator = generator
+
+    @property
+    def whole_ranks(self) -> bool:
+        """Whether the operator's ranks are whole."""
+        return self.operator.whole_ranks
+
+    def draw(
+        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Noisy scores, mask and weights, each (samples, ..., n); as given in eval mode."""
+        check_lists(scores, mask=mask, weights=weights)
+        if not self.training:
+            return scores, mask, weights
+        noise = gumbel_noise(scores, self.samples, scale=self.scale, generator=self.generator)
+        noisy = upcast(scores) + noise
+        mask, weights = (None if t is None else t.expand(noisy.shape) for t in (mask, weights))
+        return noisy, mask, weights
+
+    def forward(
+        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
+    ) -> Tensor:
+        """Soft ranks (samples, ..., n) of scores (..., n); (..., n) in eval mode."""
+        return self.operator(*self.draw(scores, mask, weights))
+
+    def permutation(
+        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
+    ) -> SoftPermutation:
+        """The soft permutations (samples, ..., n, n); `P.mv(scores)` sorts the noiseless scores.
+
+        Raises:
+            ValueError: the operator has no permutation.
+        """
+        operator = needs_matrix(self.operator, "Stochastic.permutation")
+        return operator.permutation(*self.draw(scores, mask, weights))
+
+    def discounts(
+        self, discount: Callable[[Tensor], Tensor], scores: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
+        """The operator's discounts, (samples, ..., n); (..., n) in eval mode."""
+        scores, mask, _ = self.draw(scores, mask)
+        return self.operator.discounts(discount, scores, mask)
+
+    def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+        """The operator's soft membership, (samples, ..., n); (..., n) in eval mode."""
+        scores, mask, _ = self.draw(scores, mask)
+        return self.operator.top_k(k, scores, mask)
+
+    def extra_repr(self) -> str:
+        """The hyper-parameters, for `print`."""
+        return f"samples={self.samples}, scale={self.scale:g}"
+
+
+def needs_matrix(operator: RankOperator, method: str) -> SortOperator:
+    """The operator, or a ValueError that names it and the method that needs its matrix.
+
+    >>> from ltr.operators import SigmoidRank
+    >>> needs_matrix(SigmoidRank(), "soft_sort")
+    Traceback (most recent call last):
+    ValueError: soft_sort needs a permutation: operator must be a SortOperator, got SigmoidRank
+    """
+    if not isinstance(operator, SortOperator):
+        raise ValueError(
+            f"{method} needs a permutation: operator must be a SortOperator, "
+            f"got {type(operator).__name__}"
+        )
+    return operator

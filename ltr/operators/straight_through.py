@@ -1,0 +1,191 @@
+"""Straight-through operators: the hard result forward, the soft one's gradient backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_is_leaf, tree_map_only
+
+from ltr._shapes import check_top_k, hide, refuse_weights, upcast
+from ltr.operators.base import RankOperator, SortOperator
+from ltr.operators.hard import descending_order, hard_ranks
+from ltr.operators.permutation import HardPermutation, SoftPermutation, register_permutation
+from ltr.operators.softsort import SoftSort
+from ltr.operators.stochastic import Stochastic, needs_matrix
+
+
+def straight_through(hard: Tensor, soft: Tensor) -> Tensor:
+    """The value of `hard` with the gradient of `soft`, of every order.
+
+    >>> soft = torch.tensor([0.2, 0.8], requires_grad=True)
+    >>> straight_through(torch.tensor([0.0, 1.0]), soft)
+    tensor([0., 1.], grad_fn=<AddBackward0>)
+    """
+    return hard.detach() + (soft - soft.detach())
+
+
+class StraightThroughPermutation(SoftPermutation):
+    """H + (S - S.detach()): a hard permutation H in value, a soft one S in gradient.
+
+    Products are those of H and S, so there is a matrix only if S has one.
+
+    Args:
+        hard_part: H.
+        soft_part: S, of the same shape.
+    """
+
+    def __init__(self, hard_part: SoftPermutation, soft_part: SoftPermutation):
+        self.hard_part = hard_part
+        self.soft_part = soft_part
+
+    @property
+    def scores(self) -> Tensor:  # type: ignore[override]
+        """(..., n) what was sorted."""
+        return self.soft_part.scores
+
+    @property
+    def mask(self) -> Tensor | None:  # type: ignore[override]
+        """(..., n) bool, or None."""
+        return self.soft_part.mask
+
+    @property
+    def rows(self) -> int:
+        """The number of rows: n, or k after `top(k)`."""
+        return self.soft_part.rows
+
+    def top(self, k: int) -> StraightThroughPermutation:
+        """The first k rows (all of them if there are fewer)."""
+        return StraightThroughPermutation(self.hard_part.top(k), self.soft_part.top(k))
+
+    def dense(self) -> Tensor:
+        """The matrix itself, (..., rows, n): zeros and ones."""
+        return straight_through(self.hard_part.dense(), self.soft_part.dense())
+
+    def log_dense(self) -> Tensor:
+        """The logarithm of the matrix, 0 or -inf, with the gradient of the soft logarithm."""
+        soft = self.soft_part.log_dense()
+        return straight_through(
+            self.hard_part.log_dense(), torch.where(soft == -torch.inf, 0.0, soft)
+        )
+
+    def mv(self, v: Tensor) -> Tensor:
+        """P v: v (..., n) -> (..., rows)."""
+        return self.hard_part.mv(v) + (self.soft_part.mv(v) - self._frozen().mv(v))
+
+    def matmul(self, V: Tensor) -> Tensor:
+        """P V by torch.matmul's rules: V (..., n, d) -> (..., rows, d)."""
+        return self.hard_part.matmul(V) + (self.soft_part.matmul(V) - self._frozen().matmul(V))
+
+    def hard(self) -> Tensor:
+        """The order (..., n) int64."""
+        return self.hard_part.hard()
+
+    def _transposed_mv(self, w: Tensor) -> Tensor:
+        soft = self.soft_part.mT.mv(w) - self._frozen().mT.mv(w)
+        return self.hard_part.mT.mv(w) + soft
+
+    def _transposed_matmul(self, W: Tensor) -> Tensor:
+        soft = self.soft_part.mT.matmul(W) - self._frozen().mT.matmul(W)
+        return self.hard_part.mT.matmul(W) + soft
+
+    def _frozen(self) -> SoftPermutation:
+        # S without its gradient; a vector keeps its own, which then comes from H alone
+        return tree_map_only(Tensor, Tensor.detach, self.soft_part)
+
+
+register_permutation(StraightThroughPermutation, ("hard_part", "soft_part"))
+
+
+class StraightThrough(SortOperator):
+    """Hard ranks, permutations, discounts and memberships, with the gradients of a soft operator.
+
+    The value is that of `HardRank` exactly, also in a `SoftNDCG(top_k=...)`, whose smooth cut is
+    made exact for the value and kept smooth for the gradient. A permutation is
+    H + (S - S.detach()): in `P.mv(v)` what flows to the scores through P is the gradient of the
+    soft S, what flows to v is that of the hard H. Ties stand in list order; NaN stays in its
+    list.
+
+    Args:
+        operator: any `RankOperator`; `permutation` needs a `SortOperator`. Default `SoftSort()`.
+            For noise put `Stochastic` outside: `Stochastic(StraightThrough(operator))`.
+
+    Cost: the operator's, and one sort.
+
+    Raises:
+        ValueError: the operator is a `Stochastic`; `permutation` of an operator that has none.
+
+    Reference: Bengio, Léonard and Courville, "Estimating or propagating gradients through
+    stochastic neurons for conditional computation", 2013.
+
+    >>> from ltr.operators import SigmoidRank
+    >>> scores = torch.tensor([0.3, 0.7, 0.5], requires_grad=True)
+    >>> ranks = StraightThrough(SigmoidRank(temperature=1.0))(scores)
+    >>> ranks
+    tensor([3., 1., 2.], grad_fn=<AddBackward0>)
+    >>> ranks[0].backward()
+    >>> scores.grad.sign()
+    tensor([-1.,  1.,  1.])
+    """
+
+    def __init__(self, operator: RankOperator | None = None):
+        super().__init__()
+        if isinstance(operator, Stochastic):
+            raise ValueError(
+                "operator must not be a Stochastic, whose noise the hard ranks would miss: "
+                "write Stochastic(StraightThrough(...))"
+            )
+        self.operator = SoftSort() if operator is None else operator
+
+    @property
+    def whole_ranks(self) -> bool:
+        """Whether the operator's ranks are whole: its gradient is what a cut must keep."""
+        return self.operator.whole_ranks
+
+    def forward(
+        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
+    ) -> Tensor:
+        """Hard ranks (..., n) of scores (..., n), with soft gradients; weights are refused."""
+        refuse_weights(self, weights)
+        soft = self.operator(scores, mask)
+        return straight_through(hard_ranks(scores, mask), soft)
+
+    def permutation(
+        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
+    ) -> SoftPermutation:
+        """The hard permutation (..., n, n), with soft gradients; weights are refused.
+
+        Raises:
+            ValueError: the operator has no permutation, or one with other than n rows.
+        """
+        refuse_weights(self, weights)
+        operator = needs_matrix(self.operator, "StraightThrough.permutation")
+        soft = operator.permutation(scores, mask)
+        n = scores.shape[-1]
+        if tree_is_leaf(soft):  # it could not be frozen, and its gradient would cancel
+            name = type(soft).__name__
+            raise ValueError(
+                f"operator must give a registered permutation: see register_permutation, got {name}"
+            )
+        if soft.rows != n:
+            raise ValueError(f"operator must give {n} rows, one per item, got {soft.rows}")
+        values = upcast(hide(scores, mask))
+        order = descending_order(values.detach(), mask)
+        return StraightThroughPermutation(HardPermutation(order, values, mask), soft)
+
+    def discounts(
+        self, discount: Callable[[Tensor], Tensor], scores: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
+        """`discount` of the hard ranks, with the gradient of the operator's discounts."""
+        soft = self.operator.discounts(discount, scores, mask)
+        exact = getattr(discount, "exact", discount)  # a smooth cut is for the gradient only
+        return straight_through(hide(exact(hard_ranks(scores, mask)), mask), soft)
+
+    def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Membership in the first k, 0 or 1, with the gradient of the operator's."""
+        check_top_k(k, "k")
+        soft = self.operator.top_k(k, scores, mask)
+        ranks = hard_ranks(scores, mask)
+        hard = hide((ranks <= k).to(ranks.dtype) + 0 * ranks, mask)
+        return straight_through(hard, soft)

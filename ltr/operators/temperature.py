@@ -1,0 +1,99 @@
+"""A temperature that means the same for every scale of the scores and every length of list."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ltr._shapes import check_lists, check_number, count, hide
+from ltr.operators.base import RankOperator
+from ltr.operators.hard import hard_ranks
+from ltr.operators.sigmoid import SigmoidRank
+
+
+def temperature_for(
+    scores: Tensor,
+    mask: Tensor | None = None,
+    *,
+    sharpness: float = 10.0,
+    operator: Callable[[float], RankOperator] | None = None,
+) -> float:
+    """The temperature at which items closer than std / sharpness blur into each other.
+
+    Here std is the standard deviation of the scores within their lists. `sharpness` has no unit:
+    it is how many temperatures one standard deviation holds. So the temperature scales with the
+    scores, does not move with an offset, and does not depend on how long the lists are: soft
+    ranks divided by n stay the same. For normal scores about 0.28 / sharpness of a list lies
+    within one temperature above an average item; 10 is the operators' default for scores of unit
+    scale, 1 or less is flat, 100 or more nearly hard on short lists.
+
+    That is the temperature of operators that take it in units of the scores as a width:
+    `SigmoidRank`, `GaussianRank`, `LaplaceRank`, `LapSum`, `SoftRank`, `SoftSort`. Others have
+    other units: SoftSort of power p takes score^p, and NeuralSort's and the isotonic operators'
+    temperatures change with n. For these pass `operator`, and the temperature is the one
+    at which its ranks are as far from the hard ranks, on the average of these lists, as those of
+    SigmoidRank at std / sharpness.
+
+    Args:
+        scores: (..., n), such as a first batch of a model's, or the training labels' scale.
+        mask: (..., n) bool, True = a real item. Default: all are real.
+        sharpness: > 0, standard deviations per temperature.
+        operator: temperature -> operator: a class such as `NeuralSort`, or
+            `lambda t: SoftSort(t, power=2)`. Default: std / sharpness is the answer.
+
+    Returns:
+        A float > 0; no gradient. Choose it once, or between epochs: it waits for the device.
+        Cost: O(number of scores), or some 60 calls of the operator.
+
+    Raises:
+        ValueError: sharpness <= 0; scores that are all equal in each list, or not finite.
+
+    >>> scores = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
+    >>> round(temperature_for(scores), 4)
+    0.1581
+    >>> round(temperature_for(1000 * scores, sharpness=5), 4)
+    316.2278
+    >>> from ltr.operators import SoftSort
+    >>> round(temperature_for(scores, operator=lambda t: SoftSort(t, power=2)), 4)
+    0.158
+    """
+    check_number("sharpness", sharpness, minimum=0.0, strict=True)
+    check_lists(scores, mask=mask)
+    scores = hide(scores.detach(), mask).double()
+    m = count(scores, mask)
+    offset = hide(scores - scores.sum(-1, keepdim=True) / m.clamp(min=1), mask)
+    # m - 1 as in an unbiased variance, or short lists would look narrower than long ones
+    variance = (offset.square().sum() / (m - 1).clamp(min=0).sum()).item()
+    if not (0 < variance < math.inf):
+        raise ValueError(
+            "scores must be finite and differ within a list, got a variance within lists of "
+            f"{variance}"
+        )
+    width = math.sqrt(variance) / sharpness
+    if operator is None:
+        return width
+    return _as_blurred(scores, mask, width, operator)
+
+
+def _as_blurred(
+    scores: Tensor, mask: Tensor | None, width: float, operator: Callable[[float], RankOperator]
+) -> float:
+    hard = hard_ranks(scores, mask)
+
+    @torch.no_grad()
+    def blur(ranks: RankOperator) -> float:
+        return hide(ranks(scores, mask) - hard, mask).abs().sum().item()
+
+    wanted = blur(SigmoidRank(width))
+    # bisection on a logarithmic scale, as wide as the unit may be (score^p, or score / n)
+    low, high = math.log(width) - 40, math.log(width) + 40
+    for _ in range(60):
+        middle = (low + high) / 2
+        if blur(operator(math.exp(middle))) < wanted:
+            low = middle
+        else:
+            high = middle
+    return math.exp((low + high) / 2)

@@ -1,0 +1,428 @@
+"""The Ranker: it learns, logs, and its checkpoints need nothing else."""
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from lightning.pytorch import LightningDataModule, Trainer, seed_everything
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.cli import LightningCLI, ReduceLROnPlateau
+from lightning.pytorch.loggers import CSVLogger
+from torch import nn
+from torch.utils.data import DataLoader
+
+from ltr.datasets import (
+    DigitsDataModule,
+    FeatureTransform,
+    LetorDataModule,
+    ListDataset,
+    NoTransform,
+    SignedLog1pStandardise,
+    Standardise,
+    collate_lists,
+)
+from ltr.losses import PointwiseMSE, SoftNDCG
+from ltr.metrics import MRR, NDCG
+from ltr.models import LinearScorer, MLPScorer, Scorer
+from ltr.modules import Ranker, SeedSteps
+from ltr.operators import SoftSort
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*does not have many workers.*",
+    "ignore:.*`isinstance.treespec, LeafSpec.*",
+)
+
+
+def digits(**options) -> DigitsDataModule:
+    return DigitsDataModule(
+        **{
+            "list_size": 5,
+            "train_lists": 40,
+            "val_lists": 10,
+            "test_lists": 10,
+            "batch_size": 8,
+            **options,
+        }
+    )
+
+
+def trainer(tmp_path: Path, **options) -> Trainer:
+    return Trainer(
+        **{
+            "accelerator": "cpu",
+            "max_epochs": 1,
+            "logger": False,
+            "enable_checkpointing": False,
+            "enable_progress_bar": False,
+            "enable_model_summary": False,
+            "default_root_dir": tmp_path,
+            **options,
+        }
+    )
+
+
+class Halve(FeatureTransform):
+    """A user's own, with a state that is not a buffer."""
+
+    def __init__(self, by: float = 2.0):
+        super().__init__()
+        self.by = by
+
+    def transform(self, features, mask):
+        return features / self.by
+
+
+class Own(Scorer):
+    """A user's own scorer, with a fixed width."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(-1, 1, 64))
+
+    def score(self, features, mask):
+        return features @ self.weight
+
+
+class OwnLoss(SoftNDCG):
+    """A user's own loss, with a parameter."""
+
+    def __init__(self):
+        super().__init__(SoftSort(0.3))
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def per_list(self, scores, labels, mask, weights):
+        return super().per_list(self.scale * scores, labels, mask, weights)
+
+
+def assert_same_state(one: nn.Module, other: nn.Module) -> None:
+    one_state, other_state = one.state_dict(), other.state_dict()
+    assert list(one_state) == list(other_state)
+    assert all(torch.equal(one_state[key], other_state[key]) for key in one_state)
+
+
+def test_twenty_steps_reduce_the_loss(tmp_path: Path):
+    seed_everything(0)
+    ranker = Ranker(
+        MLPScorer(hidden=(32,), dropout=0.0), optimizer=partial(torch.optim.Adam, lr=1e-2)
+    )
+    data = digits(transform=Standardise())
+    fit = trainer(tmp_path, max_epochs=4)
+    [before] = fit.validate(ranker, data, verbose=False)
+    fit.fit(ranker, data)
+    assert fit.global_step == 20
+    [after] = fit.validate(ranker, data, verbose=False)
+    assert after["val_loss"] < 0.8 * before["val_loss"]
+    assert after["val_ndcg_5"] > before["val_ndcg_5"]
+
+
+def test_logged_names(tmp_path: Path):
+    fit = trainer(tmp_path, logger=CSVLogger(tmp_path), log_every_n_steps=1)
+    ranker = Ranker()
+    fit.fit(ranker, digits())
+    metrics = {"ndcg_1", "ndcg_5", "ndcg_10", "mrr"}
+    expected = {"train_loss", "val_loss", *(f"val_{name}" for name in metrics)}
+    assert set(fit.callback_metrics) == expected
+    [result] = fit.test(ranker, digits(), verbose=False)
+    assert set(result) == {f"test_{name}" for name in metrics}
+    own = Ranker(metrics={"quality": NDCG(top_k=3, empty=1)})
+    [result] = fit.validate(own, digits(), verbose=False)
+    assert set(result) == {"val_loss", "val_quality"}
+
+
+def test_values_are_those_of_the_lists_one_by_one(tmp_path: Path):
+    ranker = Ranker(Own(), metrics={"ndcg_3": NDCG(top_k=3), "mrr": MRR()})
+    data = digits(val_lists=11, batch_size=4)  # the last batch is smaller
+    [result] = trainer(tmp_path).validate(ranker, data, verbose=False)
+    loss, ndcg, mrr = [], NDCG(top_k=3), MRR()
+    for i in range(11):
+        item = data.splits["val"][i]
+        scores = ranker(item["features"]).detach()
+        loss.append(SoftNDCG()(scores, item["labels"]))
+        ndcg.update(scores, item["labels"])
+        mrr.update(scores, item["labels"])
+    expected = [torch.stack(loss).mean(), ndcg.compute(), mrr.compute()]
+    got = [result["val_loss"], result["val_ndcg_3"], result["val_mrr"]]
+    torch.testing.assert_close(torch.tensor(got), torch.stack(expected), rtol=1e-5, atol=1e-6)
+
+
+def test_the_transform_is_the_models(tmp_path: Path):
+    data = digits(transform=Standardise())
+    ranker = Ranker(LinearScorer())
+    trainer(tmp_path).fit(ranker, data)
+    assert isinstance(ranker.transform, Standardise)
+    assert ranker.transform is not data.feature_transform
+    mean = data.feature_transform.mean
+    assert torch.equal(ranker.state_dict()["transform.mean"], mean)
+    # other data do not replace it, nor do they without any
+    trainer(tmp_path).validate(ranker, digits(transform=NoTransform()), verbose=False)
+    assert torch.equal(ranker.transform.mean, mean)
+    trainer(tmp_path).fit(ranker, digits(transform=Standardise(), seed=5))
+    assert torch.equal(ranker.transform.mean, mean)
+
+
+def test_plain_loaders_without_a_data_module(tmp_path: Path):
+    lists = ListDataset.from_arrays(torch.randn(6, 3).numpy(), [0, 1, 2, 0, 1, 0], qid=[1] * 6)
+    loader = DataLoader(lists, collate_fn=collate_lists)
+    ranker = Ranker(MLPScorer(num_features=3, hidden=(4,)))
+    fit = trainer(tmp_path)
+    fit.fit(ranker, loader, loader)
+    assert ranker.transform is None
+    [predicted] = fit.predict(ranker, loader) or []
+    assert set(predicted) == {"qid", "mask", "scores"}  # these data have no document ids
+    with pytest.raises(ValueError, match=r"scorer must have parameters .* give it num_features"):
+        trainer(tmp_path).fit(Ranker(), loader, loader)
+
+
+def test_predictions_come_with_their_documents(tmp_path: Path):
+    data = digits(test_lists=3, batch_size=2)
+    ranker = Ranker(Own())
+    batches = trainer(tmp_path).predict(ranker, data) or []
+    assert [batch["qid"] for batch in batches] == [
+        ["digits-test-0", "digits-test-1"],
+        ["digits-test-2"],
+    ]
+    for batch, raw in zip(batches, data.predict_dataloader(), strict=True):
+        assert batch["doc_ids"] == raw["doc_ids"]
+        assert torch.equal(batch["mask"], raw["mask"])
+        torch.testing.assert_close(batch["scores"], ranker(raw["features"], raw["mask"]).detach())
+
+
+PYTHON_ROUTES = [
+    lambda: Ranker(),
+    lambda: Ranker(
+        MLPScorer(hidden=(8,), activation=nn.GELU),
+        SoftNDCG(SoftSort(0.2), top_k=3),
+        {"ndcg_3": NDCG(top_k=3)},
+        partial(torch.optim.SGD, lr=0.1, momentum=0.9),
+        partial(torch.optim.lr_scheduler.StepLR, step_size=1),
+    ),
+    lambda: Ranker(Own(), OwnLoss()),
+]
+
+
+@pytest.mark.parametrize("make", PYTHON_ROUTES)
+@pytest.mark.parametrize("transform", [Standardise(), Halve(4.0), None])
+def test_a_checkpoint_needs_nothing_else(tmp_path: Path, make, transform):
+    ranker, data = make(), digits(transform=transform)
+    fit = trainer(tmp_path, max_epochs=2)
+    fit.fit(ranker, data)
+    file = tmp_path / "ranker.ckpt"
+    fit.save_checkpoint(file)
+
+    torch.load(file, weights_only=True)  # as the Trainer and LightningCLI read it
+    loaded = Ranker.load_from_checkpoint(file)
+    assert_same_state(ranker, loaded)
+    assert type(loaded.scorer) is type(ranker.scorer)
+    assert str(loaded.loss) == str(ranker.loss)
+    assert type(loaded.transform) is type(ranker.transform)
+    features = data.splits["test"][0]["features"]
+    assert torch.equal(loaded.eval()(features), ranker.eval()(features))
+    loaded.train()
+    assert set(loaded.val_metrics) == set(ranker.val_metrics)
+
+    # the Trainer's way: state from the file, with the same arguments; data of another kind
+    [one] = trainer(tmp_path).test(ranker, data, verbose=False)
+    [other] = trainer(tmp_path).test(make(), digits(), ckpt_path=file, verbose=False)
+    [third] = trainer(tmp_path).test(loaded, digits(), verbose=False)
+    assert one == other == third
+    # and the loaded one can be trained on, and saved again
+    again = trainer(tmp_path, max_epochs=3)
+    again.fit(loaded, data, ckpt_path=file)
+    again.save_checkpoint(file)
+    assert_same_state(loaded, Ranker.load_from_checkpoint(file))
+
+
+def test_arguments_that_cannot_be_pickled_and_untrusted_files(tmp_path: Path):
+    ranker = Ranker(LinearScorer(), optimizer=lambda p: torch.optim.SGD(p, lr=0.1))
+    fit = trainer(tmp_path)
+    fit.fit(ranker, digits())
+    file = tmp_path / "ranker.ckpt"
+    fit.save_checkpoint(file)
+    with pytest.raises(ValueError, match="optimizer must be given: it could not be pickled"):
+        Ranker.load_from_checkpoint(file)
+    again = Ranker.load_from_checkpoint(file, optimizer=torch.optim.SGD)
+    assert_same_state(ranker, again)
+    options = {"optimizer": torch.optim.SGD, "weights_only": True}
+    with pytest.raises(ValueError, match="scorer must be given with weights_only=True"):
+        Ranker.load_from_checkpoint(file, **options)
+    safe = Ranker.load_from_checkpoint(file, scorer=LinearScorer(), **options)
+    assert_same_state(ranker, safe)
+
+
+def test_loggers_show_the_arguments_in_words(tmp_path: Path):
+    logger = CSVLogger(tmp_path)
+    ranker = Ranker(LinearScorer(), PointwiseMSE())
+    trainer(tmp_path, logger=logger, log_every_n_steps=1).fit(ranker, digits())
+    text = (Path(logger.log_dir) / "hparams.yaml").read_text()
+    assert "scorer: LinearScorer()" in text
+    assert "!!python" not in text
+
+
+@pytest.mark.parametrize("monitor", ["val_loss", "val_mrr"])
+def test_schedulers(tmp_path: Path, monitor: str):
+    def rates(scheduler) -> list[float]:
+        ranker = Ranker(LinearScorer(), optimizer=torch.optim.Adam, scheduler=scheduler)
+        fit = trainer(tmp_path, max_epochs=2)
+        fit.fit(ranker, digits())
+        return [group["lr"] for group in fit.optimizers[0].param_groups]
+
+    step = partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.5)
+    torch.testing.assert_close(rates(step), [1e-3 * 0.25])
+    never_good = partial(ReduceLROnPlateau, monitor=monitor, patience=0, threshold=1e9, factor=0.1)
+    torch.testing.assert_close(rates(partial(never_good, threshold_mode="abs")), [1e-4])
+
+
+def test_seed_steps_is_the_users_if_there_is_one(tmp_path: Path):
+    fit = trainer(tmp_path, callbacks=[SeedSteps(seed=7)])
+    fit.validate(Ranker(), digits(), verbose=False)
+    assert [c.seed for c in fit.callbacks if isinstance(c, SeedSteps)] == [7]
+    with pytest.raises(ValueError, match="seed must be >= 0, got -1"):
+        SeedSteps(-1)
+
+
+def test_a_nan_score_stops_the_validation(tmp_path: Path):
+    ranker = Ranker(Own())
+    with torch.no_grad():
+        ranker.scorer.weight[0] = float("nan")
+    with pytest.raises(ValueError, match="NaN"):
+        trainer(tmp_path).validate(ranker, digits(), verbose=False)
+
+
+def test_weights_reach_the_loss():
+    batch = {
+        "features": torch.tensor([[[1.0], [2.0]]]),
+        "labels": torch.zeros(1, 2),
+        "mask": torch.ones(1, 2, dtype=torch.bool),
+    }
+    ranker = Ranker(LinearScorer(1), PointwiseMSE())
+    with torch.no_grad():
+        ranker.scorer.layers.weight.fill_(1.0)
+        ranker.scorer.layers.bias.zero_()
+    ranker.log = lambda *args, **kwargs: None
+    plain = ranker.training_step(batch, 0)
+    first = ranker.training_step({**batch, "weights": torch.tensor([[1.0, 0.0]])}, 0)
+    assert plain.item() > first.item()
+
+
+def write_letor(folder: Path) -> Path:
+    """A small LETOR folder: 12 train, 5 vali and 5 test lists of 1 to 6 documents."""
+    folder.mkdir()
+    generator = torch.Generator().manual_seed(0)
+    for name, lists in {"train": 12, "vali": 5, "test": 5}.items():
+        lines = []
+        for qid in range(lists):
+            for _ in range(qid % 6 + 1):
+                x = torch.randn(4, generator=generator)
+                label = int((x[0] > 0).int() + (x[0] > 1).int())
+                features = " ".join(f"{i + 1}:{v:.4f}" for i, v in enumerate(x.tolist()))
+                lines.append(f"{label} qid:{qid} {features}\n")
+        (folder / f"{name}.txt").write_text("".join(lines))
+    return folder
+
+
+CONFIG = """
+model:
+  scorer:
+    class_path: ltr.models.MLPScorer
+    init_args: {hidden: [8], activation: torch.nn.GELU}
+  loss:
+    class_path: ltr.losses.SoftNDCG
+    init_args:
+      operator: {class_path: ltr.operators.SoftSort, init_args: {temperature: 0.5}}
+  metrics:
+    ndcg_2: {class_path: ltr.metrics.NDCG, init_args: {top_k: 2, empty: skip}}
+  optimizer: {class_path: torch.optim.SGD, init_args: {lr: 0.05}}
+  scheduler: {class_path: torch.optim.lr_scheduler.StepLR, init_args: {step_size: 1}}
+"""
+
+
+@pytest.mark.parametrize("config", [CONFIG, ""])
+def test_under_lightning_cli(tmp_path: Path, config: str, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "config.yaml").write_text(config or "{}")
+    monkeypatch.setattr("sys.argv", ["ltr"])
+    monkeypatch.setenv("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # Lightning's, not ours
+    letor = write_letor(tmp_path / "letor")
+
+    def run(command: str, *args: str) -> LightningCLI:
+        return LightningCLI(
+            Ranker,
+            LightningDataModule,
+            subclass_mode_data=True,
+            auto_configure_optimizers=False,
+            save_config_callback=None,
+            trainer_defaults={
+                "accelerator": "cpu",
+                "max_epochs": 2,
+                "logger": False,
+                "enable_progress_bar": False,
+                "enable_model_summary": False,
+                "callbacks": [ModelCheckpoint(tmp_path / "fit", filename="x")],
+            },
+            args=[
+                command,
+                f"--config={tmp_path / 'config.yaml'}",
+                "--data=ltr.datasets.LetorDataModule",
+                f"--data.root={letor}",
+                *args,
+            ],
+        )
+
+    fitted = run("fit", "--data.transform=ltr.datasets.SignedLog1pStandardise")
+    file = tmp_path / "fit" / "x.ckpt"
+    ranker = fitted.model
+    assert ranker.scorer.num_features == 4
+    [result] = fitted.trainer.test(ranker, fitted.datamodule, verbose=False)
+    loaded = Ranker.load_from_checkpoint(file)
+    assert_same_state(ranker, loaded)
+    if config:
+        assert loaded.scorer.hidden == (8,)
+        assert loaded.scorer.activation is nn.GELU
+        assert loaded.loss.operator.temperature == 0.5
+        assert set(result) == {"test_ndcg_2"}
+    torch.load(file, weights_only=True)
+    # the transform is the checkpoint's
+    tested = run("test", f"--ckpt_path={file}")
+    assert_same_state(ranker, tested.model)
+    assert type(tested.model.transform) is SignedLog1pStandardise
+    assert tested.trainer.callback_metrics == {k: pytest.approx(v) for k, v in result.items()}
+    [again] = trainer(tmp_path).test(loaded, LetorDataModule(letor), verbose=False)
+    assert again == result
+
+
+# torch looks at `.grad` of what it compiles, with its warning hidden in a way that "error" undoes
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf.*")
+def test_compiled_in_place(tmp_path: Path):
+    plain, compiled = (
+        Ranker(LinearScorer(64), optimizer=partial(torch.optim.SGD, lr=0.1), compile=compiled)
+        for compiled in (False, True)
+    )
+    compiled.load_state_dict(plain.state_dict())
+    for ranker in (plain, compiled):
+        trainer(tmp_path, max_steps=2, limit_val_batches=0).fit(ranker, digits())
+    assert list(plain.state_dict()) == list(compiled.state_dict())
+    for one, other in zip(plain.parameters(), compiled.parameters(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+class Extended(Ranker):
+    """A user's own module, with arguments of its own."""
+
+    def __init__(self, extra: nn.Module, rate: float = 0.5, **kwargs):
+        super().__init__(**kwargs)
+        self.save_hyperparameters({"rate": rate})
+        self.extra, self.rate = extra, rate
+
+
+def test_a_subclass_keeps_its_arguments_too(tmp_path: Path):
+    ranker = Extended(nn.Linear(2, 1), rate=0.25, scorer=LinearScorer(), loss=PointwiseMSE())
+    fit = trainer(tmp_path)
+    fit.fit(ranker, digits())
+    fit.save_checkpoint(tmp_path / "x.ckpt")
+    with pytest.raises(ValueError, match="must be given with weights_only=True"):
+        Extended.load_from_checkpoint(tmp_path / "x.ckpt", weights_only=True)
+    with (tmp_path / "x.ckpt").open("rb") as file:
+        loaded = Extended.load_from_checkpoint(file)
+    assert loaded.rate == 0.25
+    assert isinstance(loaded.loss, PointwiseMSE)
+    assert_same_state(ranker, loaded)

@@ -1,0 +1,39 @@
+"""Gaussian expected ranks against the formula and against noise that is drawn."""
+
+import numpy as np
+import pytest
+import torch
+from operator_table import draw
+from scipy.stats import norm
+
+from ltr.operators import GaussianRank, SigmoidRank, gaussian_ranks
+
+
+@pytest.mark.parametrize("sigma", [0.05, 0.7, 20.0])
+def test_the_formula(sigma):
+    scores = draw(6).tolist()
+    expected = [
+        1 + sum(norm.cdf((t - s) / (np.sqrt(2) * sigma)) for j, t in enumerate(scores) if j != i)
+        for i, s in enumerate(scores)
+    ]
+    ranks = gaussian_ranks(torch.tensor(scores, dtype=torch.float64), temperature=sigma)
+    np.testing.assert_allclose(ranks, expected, rtol=1e-13)
+
+
+def test_they_are_the_mean_ranks_of_noisy_scores():
+    generator = torch.Generator().manual_seed(0)
+    scores, draws = torch.tensor([0.0, 0.5, 0.6, 2.0]).double(), 100_000
+    noise = torch.randn(draws, 4, dtype=torch.float64, generator=generator)
+    drawn = 1 + (scores + 0.7 * noise).argsort(-1, descending=True).argsort(-1).double()
+    error = drawn.std(0) / draws**0.5
+    assert ((drawn.mean(0) - GaussianRank(0.7)(scores)).abs() < 5 * error).all()
+
+
+def test_the_far_tail_keeps_its_digits():
+    ranks = gaussian_ranks(torch.tensor([0.0, 10.0], dtype=torch.float64), temperature=1.0)
+    assert ranks[1].item() - 1 == pytest.approx(norm.sf(10 / np.sqrt(2)), rel=1e-3)
+
+
+def test_1_2_times_the_temperature_of_sigmoid_ranks_is_as_soft():
+    scores = draw(50)
+    assert (GaussianRank(0.36)(scores) - SigmoidRank(0.3)(scores)).abs().max() < 0.2

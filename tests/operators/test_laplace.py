@@ -1,0 +1,80 @@
+"""Laplace expected ranks: the scans against the pairwise sum, and against noise that is drawn."""
+
+import numpy as np
+import pytest
+import torch
+from operator_table import draw
+from scipy.stats import laplace
+
+from ltr.operators import LaplaceRank, laplace_cdf, laplace_ranks
+from ltr.operators._pairwise import expected_ranks
+
+
+def pairwise(scores: torch.Tensor, mask: torch.Tensor | None, temperature: float) -> torch.Tensor:
+    """The plain definition, O(n^2)."""
+    return expected_ranks(scores, mask, lambda gaps: laplace_cdf(gaps / temperature))
+
+
+def test_the_formula():
+    scores = draw(6).tolist()
+    expected = [
+        1 + sum(laplace.cdf((t - s) / 0.3) for j, t in enumerate(scores) if j != i)
+        for i, s in enumerate(scores)
+    ]
+    ranks = laplace_ranks(torch.tensor(scores, dtype=torch.float64), temperature=0.3)
+    np.testing.assert_allclose(ranks, expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 9, 31, 64, 100])
+@pytest.mark.parametrize("temperature", [1e-3, 0.5, 40.0])
+@pytest.mark.parametrize("masked", [False, True])
+def test_scans_are_the_pairwise_sum(n, temperature, masked):
+    scores = 1000 + draw(3, n, seed=n)
+    mask = draw(3, n, seed=1) > -0.5 if masked else None
+    ranks = laplace_ranks(scores, mask, temperature=temperature)
+    torch.testing.assert_close(ranks, pairwise(scores, mask, temperature), rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_gradients_are_those_of_the_pairwise_sum(ties):
+    scores = draw(2, 20, seed=6)
+    if ties:
+        scores = (2 * scores).round() / 2
+    mask, weights = draw(2, 20, seed=7) > -1, draw(2, 20, seed=8)
+
+    def gradient(ranks):
+        x = scores.clone().requires_grad_()
+        return torch.autograd.grad((ranks(x, mask, temperature=0.4) * weights).sum(), x)[0]
+
+    torch.testing.assert_close(gradient(laplace_ranks), gradient(pairwise), rtol=0, atol=1e-12)
+
+
+def test_they_are_the_mean_ranks_of_scores_with_exponential_noise():
+    rng, draws = np.random.default_rng(0), 100_000
+    scores = np.array([0.0, 0.5, 0.6, 2.0])
+    drawn = torch.tensor(scores + rng.exponential(0.7, (draws, 4)))
+    drawn = 1 + drawn.argsort(-1, descending=True).argsort(-1).double()
+    error = drawn.std(0) / draws**0.5
+    expected = LaplaceRank(0.7)(torch.tensor(scores))
+    assert ((drawn.mean(0) - expected).abs() < 5 * error).all()
+
+
+@pytest.mark.parametrize("temperature", [1e-2, 1.0, 1e2])
+def test_float32_keeps_its_digits_on_long_lists(temperature):
+    scores = draw(5000, dtype=torch.float32)
+    double = laplace_ranks(scores.double(), temperature=temperature)
+    single = laplace_ranks(scores, temperature=temperature)
+    assert (single - double).abs().max() / 5000 < 1e-6
+
+
+def test_a_long_list_needs_no_matrix():
+    scores = draw(100_000, dtype=torch.float32).requires_grad_()
+    ranks = laplace_ranks(scores)
+    ranks[0].backward()
+    assert ranks.double().mean().item() == pytest.approx(50_000.5, rel=1e-6)
+    assert scores.grad.isfinite().all()
+
+
+def test_the_distribution_function_has_one_slope_at_0():
+    x = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.grad(laplace_cdf(x), x)[0] == 0.5

@@ -1,0 +1,518 @@
+"""SinkhornSort against a dense Sinkhorn, linear programming and the paper's formulas."""
+
+import numpy as np
+import pytest
+import torch
+from operator_table import draw
+from scipy.optimize import linprog
+from scipy.stats import norm
+from torch.func import hessian, jacfwd, jacrev, jvp, vmap
+
+from ltr.operators import SinkhornPermutation, SinkhornSort, hard_ranks
+
+A = torch.tensor([0.5, 2.0, 1.0, 1.0, 3.0, 0.3], dtype=torch.float64)
+B = [1.0, 3.0, 2.0, 0.5]
+SHAPES = {
+    "an item each": ({}, None),
+    "four": ({"milestones": 4}, None),
+    "weighted": ({"milestone_weights": B}, A),
+    "placed": ({"milestones": [1.2, 0.7, 0.6, 0.1], "milestone_weights": B}, A),
+    "more than items": ({"milestones": 9}, A),
+}
+shapes = pytest.mark.parametrize(("options", "weights"), SHAPES.values(), ids=SHAPES)
+
+
+def squash(x, a, kind):
+    """Algorithm 2, with the mean and the deviation under a."""
+    z = x - (a * x).sum()
+    z = z / np.sqrt((a * z**2).sum())
+    return 1 / (1 + np.exp(-z)) if kind == "logistic" else 0.5 + np.arctan(z) / np.pi
+
+
+def problem(scores, options, weights, power=2.0, kind="arctan"):
+    """Costs (milestones, items) and the weights a, b, as written in the class."""
+    x, n = scores.numpy(), len(scores)
+    a = np.full(n, 1 / n) if weights is None else weights.numpy() / weights.sum().item()
+    b = np.array(options.get("milestone_weights") or np.ones(options.get("milestones", n)))
+    b = b / b.sum()
+    y = options.get("milestones")
+    y = np.array(y) if isinstance(y, list) else 1 - (np.cumsum(b) - b / 2)
+    return np.abs(y[:, None] - squash(x, a, kind)) ** power, a, b
+
+
+def dense_sinkhorn(cost, a, b, epsilon, iterations):
+    """Algorithm 1: scalings of the kernel, rows last. The coupling (milestones, items)."""
+    K = np.exp(-cost / epsilon)
+    u = np.ones(len(b))
+    for _ in range(iterations):
+        v = a / (K.T @ u)
+        u = b / (K @ v)
+    return u[:, None] * K * v
+
+
+@shapes
+@pytest.mark.parametrize(
+    ("power", "kind"), [(1, "logistic"), (1.5, "arctan"), (2, "arctan"), (3, "logistic")]
+)
+def test_the_solution_is_that_of_dense_sinkhorn(options, weights, power, kind):
+    scores = draw(6)
+    cost, a, b = problem(scores, options, weights, power, kind)
+    T = dense_sinkhorn(cost, a, b, 0.05, 3000)
+    operator = SinkhornSort(0.05, cost=power, squash=kind, **options)
+    P = operator.permutation(scores, None, weights)
+    np.testing.assert_allclose(P.dense(), T / b[:, None], atol=1e-10)
+    # R = n a^-1 * (T b_bar), S = b^-1 * (T x), with T transposed to (items, milestones) in R
+    ranks = 6 * (T.T @ np.cumsum(b)) / a
+    np.testing.assert_allclose(operator(scores, None, weights), ranks, atol=1e-9)
+    np.testing.assert_allclose(P.sort(), (T @ scores.numpy()) / b, atol=1e-10)
+    v = draw(len(b), seed=1)
+    np.testing.assert_allclose(P.spread(v), (T.T @ v.numpy()) / a, atol=1e-9)
+
+
+@shapes
+@pytest.mark.parametrize("gradient", ["implicit", "unrolled"])
+@pytest.mark.parametrize("iterations", [1, 2, 30])
+def test_a_number_of_iterations_is_the_published_algorithm(options, weights, gradient, iterations):
+    scores = draw(6)
+    cost, a, b = problem(scores, options, weights)
+    T = dense_sinkhorn(cost, a, b, 0.1, iterations)
+    operator = SinkhornSort(0.1, iterations=iterations, gradient=gradient, **options)
+    P = operator.permutation(scores, None, weights)
+    np.testing.assert_allclose(P.dense(), T / b[:, None], rtol=1e-10)
+    np.testing.assert_allclose(P.dense().sum(-1), 1, rtol=1e-14)
+
+
+@shapes
+@pytest.mark.parametrize("power", [1, 2])
+def test_epsilon_0_is_the_linear_program(options, weights, power):
+    scores = draw(6)
+    cost, a, b = problem(scores, options, weights, power)
+    rows, columns = cost.shape
+    sums = np.concatenate(
+        [np.kron(np.eye(rows), np.ones(columns)), np.kron(np.ones(rows), np.eye(columns))]
+    )
+    best = linprog(cost.ravel(), A_eq=sums, b_eq=np.concatenate([b, a]))
+    P = SinkhornSort(0, cost=power, **options).permutation(scores, None, weights)
+    T = P.dense().numpy() * b[:, None]
+    assert (T * cost).sum() == pytest.approx(best.fun, abs=1e-12)
+    np.testing.assert_allclose(T.sum(0), a, atol=1e-14)
+    if power == 2 and not isinstance(options.get("milestones"), list):
+        np.testing.assert_allclose(T, best.x.reshape(rows, columns), atol=1e-9)
+        soft = SinkhornSort(1e-6, **options).permutation(scores, None, weights)
+        np.testing.assert_allclose(soft.dense(), P.dense(), atol=1e-6)
+
+
+def test_pot_agrees():
+    ot = pytest.importorskip("ot")
+    for epsilon, power in [(0.1, 2.0), (0.02, 2.0), (0.1, 1.0)]:
+        cost, a, b = problem(draw(8), {"milestone_weights": B}, None, power)
+        T = ot.sinkhorn(b, a, cost, epsilon, method="sinkhorn_log", stopThr=1e-12, numItermax=10**5)
+        P = SinkhornSort(epsilon, milestone_weights=B, cost=power).permutation(draw(8))
+        np.testing.assert_allclose(P.dense(), T / b[:, None], atol=1e-9)
+
+
+@pytest.mark.parametrize("power", [1, 2, 4])
+@pytest.mark.parametrize("epsilon", [1e-6, 1e-4, 1e-2, 1.0, 100.0])
+def test_columns_are_right_for_any_epsilon(power, epsilon):
+    n = 40
+    far = draw(n, seed=1)
+    far[0] = 1e6
+    lists = torch.stack([draw(n), draw(n).round(), far, torch.arange(float(n)).double()])
+    weights = draw(4, n, seed=2).abs() ** 4
+    for milestones in (None, 2, 7):
+        operator = SinkhornSort(epsilon, milestones, cost=power)
+        P = operator.permutation(lists, None, weights)
+        columns = P.mT.mv(P.row_weights)
+        torch.testing.assert_close(columns, P.item_weights, rtol=0, atol=1e-8)
+
+
+def test_plain_iterations_are_slow():
+    """What the docstring says of them."""
+    for iterations, least, most in [(100, 0.01, 0.04), (None, 0.0, 1e-10)]:
+        P = SinkhornSort(0.001, iterations=iterations).permutation(draw(100))
+        assert least <= (P.dense().sum(-2) - 1).abs().mean() < most
+
+
+@shapes
+@pytest.mark.parametrize("kind", ["arctan", "logistic"])
+def test_first_and_second_derivatives(options, weights, kind):
+    scores = draw(6, seed=3).requires_grad_()
+    weights = (A if weights is None else weights).clone().requires_grad_()
+    operator = SinkhornSort(0.1, cost=1.5, squash=kind, **options)
+    assert torch.autograd.gradcheck(lambda x, w: operator(x, None, w), (scores, weights))
+    assert torch.autograd.gradgradcheck(lambda x, w: operator(x, None, w), (scores, weights))
+
+
+def test_implicit_and_unrolled_derivatives_agree():
+    scores, direction = draw(6), draw(6, seed=1)
+    implicit = SinkhornSort(0.2)
+    for other in (
+        SinkhornSort(0.2, iterations=300, gradient="unrolled"),
+        SinkhornSort(0.2, iterations=300),
+    ):
+        for derive in (jacrev, hessian):
+            torch.testing.assert_close(
+                derive(lambda x: implicit(x) @ direction)(scores),
+                derive(lambda x, other=other: other(x) @ direction)(scores),
+                rtol=1e-8,
+                atol=1e-9,
+            )
+
+
+def test_unrolled_derivatives_are_those_of_the_iterations():
+    operator = SinkhornSort(0.05, iterations=3, gradient="unrolled")
+    scores = draw(2, 4).requires_grad_()
+    mask = torch.tensor([[True, True, False, True], [True] * 4])
+    for m in (None, mask):
+        assert torch.autograd.gradcheck(lambda x, m=m: operator(x, m), scores)
+        assert torch.autograd.gradgradcheck(lambda x, m=m: operator(x, m), scores)
+
+
+class Metric(torch.nn.Module):
+    """A convex cost with a parameter to learn."""
+
+    def __init__(self):
+        super().__init__()
+        self.slope = torch.nn.Parameter(torch.tensor([1.5], dtype=torch.float64))
+
+    def forward(self, difference):
+        return self.slope * difference.square() + difference.exp()
+
+
+def test_a_cost_may_be_learned():
+    metric = Metric()
+    operator = SinkhornSort(0.3, cost=metric)
+    assert list(operator.parameters()) == [metric.slope]
+    scores = draw(5).requires_grad_()
+
+    def ranks(x, slope):
+        return torch.func.functional_call(operator, {"cost.slope": slope}, (x,))
+
+    slope = metric.slope.detach().clone().requires_grad_()
+    assert torch.autograd.gradcheck(ranks, (scores, slope))
+    assert torch.autograd.gradgradcheck(ranks, (scores, slope))
+    # |.|^2 as a function is |.|^2 as a number
+    plain = SinkhornSort(0.3, cost=torch.square).permutation(scores)
+    torch.testing.assert_close(plain.dense(), SinkhornSort(0.3).permutation(scores).dense())
+    assert sorted(plain.hard().tolist()) == list(range(5))
+    assert SinkhornSort(0.3, cost=Metric().float())(scores.float()).dtype == torch.float32
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 1e-2, 0.1])
+@pytest.mark.parametrize("power", [1, 2])
+def test_float32_gradients_are_right(epsilon, power):
+    grads = []
+    for dtype in (torch.float32, torch.float64):
+        scores = draw(100).float().to(dtype).requires_grad_()
+        ranks = SinkhornSort(epsilon, cost=power)(scores)
+        (ranks * draw(100, seed=1).to(dtype)).sum().backward()
+        grads.append(scores.grad.double())
+    assert (grads[0] - grads[1]).norm() < 1e-5 * grads[1].norm()
+
+
+@pytest.mark.parametrize("options", [{}, {"milestones": 3}, {"milestone_weights": B}])
+@pytest.mark.parametrize("epsilon", [0.0, 0.05])
+@pytest.mark.parametrize("hidden", [0.0, 1e30, torch.nan, torch.inf])
+def test_mask_is_deletion_in_the_matrix(options, epsilon, hidden):
+    real, mask = draw(2, 5), torch.tensor([[True, False, True, True, False, True, True]] * 2)
+    scores = torch.full((2, 7), hidden, dtype=torch.float64).masked_scatter(mask, real)
+    weights = torch.full((2, 7), hidden, dtype=torch.float64).masked_scatter(
+        mask, draw(2, 5, seed=1).abs()
+    )
+    scores.requires_grad_()
+    operator = SinkhornSort(epsilon, **options)
+    for w in (None, weights):
+        P = operator.permutation(scores, mask, w)
+        expected = operator.permutation(real, None, None if w is None else w[mask].view(2, 5))
+        rows = expected.rows
+        inside = P.dense()[..., :rows, :][..., mask[0]]
+        torch.testing.assert_close(inside, expected.dense(), rtol=0, atol=1e-12)
+        assert (P.dense()[..., ~mask[0]] == 0).all()
+        assert (P.dense()[..., rows:, :] == 0).all()
+        torch.testing.assert_close(P.sort()[..., :rows], expected.sort(), rtol=0, atol=1e-12)
+        assert (P.ranks()[~mask] == 6).all()
+        v = draw(2, P.rows, seed=2)
+        if not options:
+            v = v.masked_fill(~P.row_mask(), torch.nan)
+        assert P.spread(v).isfinite().all()
+        if epsilon:
+            (grad,) = torch.autograd.grad(P.dense().square().sum(), scores)
+            assert grad.isfinite().all()
+            assert (grad[~mask] == 0).all()
+
+
+def test_rows_and_columns_sum_to_one():
+    P = SinkhornSort(0.01).permutation(draw(3, 9))
+    ones = torch.ones(3, 9, dtype=torch.float64)
+    torch.testing.assert_close(P.dense().sum(-1), ones, rtol=0, atol=1e-14)
+    torch.testing.assert_close(P.dense().sum(-2), ones, rtol=0, atol=1e-12)
+    torch.testing.assert_close(P.ranks().sum(-1), 45 * ones[:, 0])
+
+
+def test_few_milestones():
+    scores = draw(2, 6)
+    P = SinkhornSort(0.01, milestones=2).permutation(scores)
+    assert isinstance(P, SinkhornPermutation)
+    assert P.shape == (2, 2, 6)
+    assert P.mT.shape == (2, 6, 2)
+    # the ends of the milestones' shares
+    hard = SinkhornSort(0, milestones=2)(scores)
+    torch.testing.assert_close(hard, torch.where(hard_ranks(scores) <= 3, 3.0, 6.0).double())
+    with pytest.raises(ValueError, match="hard needs all 6 rows of the permutation, got 2"):
+        P.hard()
+    assert P.top(1).rows == 1
+    torch.testing.assert_close(P.top(1).mv(scores), P.sort()[..., :1])
+    with pytest.raises(ValueError, match="ranks needs all 2 rows of the permutation, got 1"):
+        P.top(1).ranks()
+    with pytest.raises(ValueError, match="k must be >= 1, got 0"):
+        P.top(0)
+    assert not SinkhornSort(0, milestones=2).whole_ranks
+    assert SinkhornSort(0).whole_ranks
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1e-3, 0.1])
+@pytest.mark.parametrize("options", [{"milestones": 4}, {"milestone_weights": B}])
+def test_whole_weights_are_copies(epsilon, options):
+    scores = draw(4)
+    operator = SinkhornSort(epsilon, **options)
+    weighted = operator.permutation(scores, None, torch.tensor([1.0, 3.0, 2.0, 1.0]).double())
+    copies = operator.permutation(scores[[0, 1, 1, 1, 2, 2, 3]])
+    torch.testing.assert_close(weighted.sort(), copies.sort(), rtol=0, atol=1e-9)
+    if epsilon:  # copies are told apart by nothing but the list's order
+        ranks = copies.ranks()[[0, 1, 4, 6]] / 7
+        torch.testing.assert_close(weighted.ranks() / 4, ranks, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.1])
+def test_an_item_of_weight_0_moves_no_other(epsilon):
+    scores = draw(6).requires_grad_()
+    weights = torch.tensor([1.0, 0.0, 2.0, 1.0, 1.0, 0.0]).double().requires_grad_()
+    kept = weights > 0
+    operator = SinkhornSort(epsilon, milestones=5)
+    ranks = operator(scores, None, weights)
+    expected = operator(scores[kept], None, weights[kept])
+    torch.testing.assert_close(ranks[kept] / 6, expected / 4, rtol=0, atol=1e-12)
+    assert ((ranks > 0) & (ranks <= 6)).all()
+    grads = torch.autograd.grad(ranks.square().sum(), (scores, weights))
+    assert all(g.isfinite().all() for g in grads)
+
+
+def test_scale_and_shift_do_not_matter_once_squashed():
+    scores = draw(3, 7)
+    for kind in ("arctan", "logistic"):
+        operator = SinkhornSort(0.05, squash=kind)
+        torch.testing.assert_close(operator(1e3 * scores - 70), operator(scores))
+    raw = SinkhornSort(0.05, squash=None)
+    assert (raw(2 * scores) - raw(scores)).abs().max() > 0.01
+    # with a squared cost a shift goes into the potentials
+    torch.testing.assert_close(raw(scores + 3), raw(scores))
+
+
+@pytest.mark.parametrize("k", [1, 3, 6])
+@pytest.mark.parametrize("epsilon", [1e-4, 0.01, 1.0])
+@pytest.mark.parametrize("cost", [1, 2])
+def test_top_k_sums_to_k(k, epsilon, cost):
+    scores = draw(4, 6)
+    members = SinkhornSort(epsilon, cost=cost).top_k(k, scores)
+    torch.testing.assert_close(members.sum(-1), torch.full((4,), float(k)).double())
+    assert ((members >= 0) & (members <= 1)).all()
+    if epsilon == 1e-4 and cost == 2:
+        expected = (hard_ranks(scores) <= k).double()
+        torch.testing.assert_close(members, expected, rtol=0, atol=1e-6)
+
+
+def test_top_k_is_a_logistic_threshold():
+    scores = draw(9)
+    members = SinkhornSort(0.1).top_k(4, scores)
+    x = torch.from_numpy(squash(scores.numpy(), np.full(9, 1 / 9), "arctan"))
+    offsets = members.logit() - x / 0.1
+    torch.testing.assert_close(offsets, offsets[:1].expand(9))
+
+
+def test_top_k_of_short_and_masked_lists():
+    mask = torch.tensor([[True, True, False, True], [False] * 4, [True] * 4])
+    scores = draw(3, 4).masked_fill(~mask, torch.nan).requires_grad_()
+    for epsilon in (0.0, 0.1):
+        members = SinkhornSort(epsilon).top_k(3, scores, mask)
+        torch.testing.assert_close(members.sum(-1), torch.tensor([3.0, 0, 3]).double())
+        torch.testing.assert_close(members[0], mask[0].double())
+    members[2, 0].backward()
+    assert scores.grad.isfinite().all()
+    assert scores.grad[2, 0] > 0
+    x = draw(1, 5).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: SinkhornSort(0.2).top_k(2, x), x)
+    assert torch.autograd.gradgradcheck(lambda x: SinkhornSort(0.2).top_k(2, x), x)
+
+
+LEVELS = [0.0, 0.1, 0.25, 0.5, 0.5, 0.77, 1.0]
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1e-5])
+@pytest.mark.parametrize("n", [1, 2, 5, 12])
+def test_quantiles_are_hazens(epsilon, n):
+    scores = draw(3, n)
+    found = SinkhornSort(epsilon).quantiles(LEVELS, scores)
+    expected = np.quantile(scores.numpy(), LEVELS, axis=-1, method="hazen").T
+    np.testing.assert_allclose(found, expected, atol=1e-10 if epsilon == 0 else 1e-3)
+
+
+def test_each_level_and_list_for_itself():
+    scores, mask = draw(2, 8), torch.tensor([[True] * 5 + [False] * 3, [True] * 8])
+    operator = SinkhornSort(1e-4)
+    both = operator.quantiles([0.3, 0.8], scores, mask)
+    short = operator.quantiles([0.3, 0.8], scores[0, :5])
+    torch.testing.assert_close(both[0], short, rtol=0, atol=1e-12)
+    one = operator.quantiles(0.3, scores, mask)
+    assert one.shape == (2,)
+    torch.testing.assert_close(one, both[:, 0], rtol=0, atol=1e-2)
+    assert operator.quantiles(0.5, draw(3), torch.zeros(3, dtype=torch.bool)) == 0
+
+
+def test_weighted_quantiles():
+    scores, weights = torch.tensor([2.0, 5.0, 3.0]), torch.tensor([3.0, 1.0, 1.0])
+    for epsilon in (0.0, 1e-5):
+        # 60 % of the mass is at 2, and the window around the median is a third of the mass
+        found = SinkhornSort(epsilon).quantiles([0.4, 0.5], scores, None, weights)
+        expected = torch.tensor([2.0, (2 * (0.6 - 1 / 3) + 3 * (2 / 3 - 0.6)) * 3])
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+def test_derivatives_of_quantiles_and_normalised_scores():
+    operator, x = SinkhornSort(0.05), draw(2, 5).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: operator.quantiles([0.2, 0.7], x), x)
+    assert torch.autograd.gradgradcheck(lambda x: operator.quantiles([0.2, 0.7], x), x)
+    target = draw(4, seed=1).requires_grad_()
+    assert torch.autograd.gradcheck(operator.normalise, (x, target))
+    assert torch.autograd.gradgradcheck(operator.normalise, (x, target))
+
+
+def test_a_median_reaches_many_items_and_long_lists_are_cheap():
+    scores = draw(20_000, dtype=torch.float32).requires_grad_()
+    median = SinkhornSort(1e-3).quantiles(0.5, scores)
+    assert median.item() == pytest.approx(0, abs=0.03)
+    median.backward()
+    assert (scores.grad > 0).sum() > 100
+    assert scores.grad.sum().item() == pytest.approx(1, abs=1e-3)
+
+
+def test_normalised_scores_have_the_targets_law():
+    scores = draw(2, 6)
+    target = torch.tensor([3.0, -1.0, 10.0, 4.0, 0.0, 7.0]).double()
+    ranks = hard_ranks(scores).long()
+    expected = target.sort(descending=True).values[ranks - 1]
+    torch.testing.assert_close(SinkhornSort(0).normalise(scores, target), expected)
+    soft = SinkhornSort(1e-5).normalise(scores, target)
+    torch.testing.assert_close(soft, expected, rtol=0, atol=1e-6)
+    mask = torch.tensor([[True] * 4 + [False] * 2, [True] * 6])
+    masked = SinkhornSort(0.01).normalise(scores, target, mask)
+    assert (masked[0, 4:] == 0).all()
+    alone = SinkhornSort(0.01).normalise(scores[0, :4], target)
+    torch.testing.assert_close(masked[0, :4], alone, rtol=0, atol=1e-12)
+    # a normal law from a skewed one
+    normal = torch.from_numpy(norm.ppf((np.arange(200) + 0.5) / 200))
+    got = SinkhornSort(1e-5).normalise(draw(200).exp(), normal)
+    assert (got.sort().values - normal).abs().mean() < 0.01
+    with pytest.raises(ValueError, match=r"target must be a tensor \(..., m\) with m >= 1"):
+        SinkhornSort().normalise(scores, torch.ones(0))
+
+
+def test_hard_is_the_order_of_the_scores():
+    scores = draw(3, 6)
+    mask = draw(3, 6, seed=1) > -0.5
+    for epsilon in (0.0, 0.01, 10.0):
+        P = SinkhornSort(epsilon).permutation(scores, mask)
+        real = mask.gather(-1, P.hard())
+        ranks = torch.where(real, torch.arange(1.0, 7).double(), 0)
+        assert torch.equal(ranks, hard_ranks(scores, mask).gather(-1, P.hard()) * real)
+
+
+def test_nan_stays_in_its_list():
+    scores = draw(2, 4)
+    scores[0, 1] = torch.nan
+    for epsilon in (0.0, 0.1):
+        P = SinkhornSort(epsilon).permutation(scores).dense()
+        assert P[0].isnan().all()
+        assert P[1].isfinite().all()
+        assert SinkhornSort(epsilon).quantiles(0.5, scores).isnan().tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [SinkhornSort(0.1), SinkhornSort(0.1, iterations=4, gradient="unrolled"), SinkhornSort(0)],
+    ids=["implicit", "unrolled", "hard"],
+)
+def test_transforms(operator):
+    scores, tangent = draw(3, 5), draw(3, 5, seed=1)
+    mask, weights = draw(3, 5, seed=2) > -1, draw(3, 5, seed=3).abs()
+    P = vmap(operator.permutation)(scores, mask, weights)
+    assert isinstance(P, SinkhornPermutation)
+    expected = operator.permutation(scores, mask, weights)
+    torch.testing.assert_close(P.dense(), expected.dense())
+    torch.testing.assert_close(P.ranks(), operator(scores, mask, weights))
+    if operator.epsilon:
+        jacobian = jacrev(operator)(scores[0])
+        torch.testing.assert_close(jacfwd(operator)(scores[0]), jacobian)
+        _, forward = jvp(operator, (scores[0],), (tangent[0],))
+        torch.testing.assert_close(forward, jacobian @ tangent[0])
+        torch.testing.assert_close(
+            vmap(lambda x: operator.quantiles([0.2, 0.5], x))(scores),
+            operator.quantiles([0.2, 0.5], scores),
+        )
+        torch.testing.assert_close(
+            vmap(lambda x: operator.top_k(2, x))(scores), operator.top_k(2, scores)
+        )
+
+    class Sort(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.operator = operator
+
+        def forward(self, scores):
+            return self.operator.permutation(scores)
+
+    expected = operator.permutation(scores).dense()
+    compiled = torch.compile(Sort(), fullgraph=True, backend="aot_eager")
+    x = scores.clone().requires_grad_()
+    soft = compiled(x).dense()
+    torch.testing.assert_close(soft, expected)
+    if operator.epsilon:
+        (grad,) = torch.autograd.grad(soft.square().sum(), x)
+        (right,) = torch.autograd.grad(operator.permutation(x).dense().square().sum(), x)
+        torch.testing.assert_close(grad, right)
+    exported = torch.export.export(Sort(), (scores,)).module()
+    torch.testing.assert_close(exported(scores).dense(), expected)
+
+
+def test_the_state_holds_no_constants_but_moves_with_the_module():
+    operator = SinkhornSort(0.1, milestones=[0.9, 0.1])
+    assert operator.state_dict() == {}
+    assert len(list(operator.buffers())) == 2
+    assert operator.half()(draw(4, dtype=torch.float32)).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cost": 0.5}, "cost must be >= 1, got 0.5"),
+        ({"squash": "tanh"}, "squash must be 'arctan', 'logistic' or None, got 'tanh'"),
+        ({"gradient": "none"}, "gradient must be 'implicit' or 'unrolled', got 'none'"),
+        ({"gradient": "unrolled"}, "iterations must be a number if gradient is 'unrolled'"),
+        ({"iterations": 0}, "iterations must be None or a whole number >= 1, got 0"),
+        ({"threshold": 0}, "threshold must be > 0, got 0"),
+        ({"milestones": 0}, "milestones must be None or a whole number >= 1, got 0"),
+        ({"milestones": [0.1, 0.9]}, r"milestones must be falling numbers, got \[0.1, 0.9\]"),
+        ({"milestone_weights": []}, r"milestone_weights must be 1 positive numbers, got \[\]"),
+        ({"milestone_weights": [1, 0]}, "milestone_weights must be 2 positive numbers"),
+        ({"milestones": 3, "milestone_weights": [1, 1]}, "must be 3 positive numbers, got"),
+    ],
+)
+def test_bad_arguments(options, message):
+    with pytest.raises(ValueError, match=message):
+        SinkhornSort(**options)
+
+
+def test_bad_calls():
+    with pytest.raises(ValueError, match=r"levels must be in \[0, 1\], got 1.5"):
+        SinkhornSort().quantiles([0.5, 1.5], draw(3))
+    with pytest.raises(ValueError, match="weights must have the shape of scores"):
+        SinkhornSort()(draw(3), None, torch.ones(2))

@@ -1,0 +1,224 @@
+"""SoftRank: both laws of the ranks, by enumeration, by integration and by noise that is drawn."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from operator_table import AVERAGES_OVER_RANKS, OPERATORS, draw, over
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from ltr.losses import SoftNDCG
+from ltr.losses.dcg import log2_discount
+from ltr.operators import GaussianRank, HardRank, SoftRank, rank_distribution, truncated
+
+LAWS = ["paper", "exact"]
+averages = over({name: OPERATORS[name] for name in sorted(AVERAGES_OVER_RANKS)})
+
+
+def enumerated(chances: list[float]) -> np.ndarray:
+    """The law of the number of independent events that happen, over all their subsets."""
+    law = np.zeros(len(chances) + 1)
+    for happens in itertools.product([0, 1], repeat=len(chances)):
+        law[sum(happens)] += np.where(happens, chances, 1 - np.array(chances)).prod()
+    return law
+
+
+def paper_law(scores: list[float], sigma: float) -> np.ndarray:
+    """Independent comparisons."""
+    return np.array(
+        [
+            enumerated([norm.cdf((t - s) / (2**0.5 * sigma)) for t in scores[:i] + scores[i + 1 :]])
+            for i, s in enumerate(scores)
+        ]
+    )
+
+
+def exact_law(scores: list[float], sigma: float) -> np.ndarray:
+    """Comparisons that share the item's own noise x, integrated over it."""
+
+    def given(x: float, i: int, r: int) -> float:
+        others = scores[:i] + scores[i + 1 :]
+        return norm.pdf(x) * enumerated([norm.cdf((t - scores[i]) / sigma - x) for t in others])[r]
+
+    n = len(scores)
+    return np.array([[quad(given, -8, 8, args=(i, r))[0] for r in range(n)] for i in range(n)])
+
+
+@pytest.mark.parametrize("scores", [[0.4], [0.1, 0.3], [0.1, -0.4, 0.1], [1.0, 0.0, 0.2, 0.9]])
+@pytest.mark.parametrize("sigma", [0.1, 0.6, 5.0])
+def test_laws_by_enumeration(scores, sigma):
+    x = torch.tensor(scores, dtype=torch.float64)
+    paper = rank_distribution(x, temperature=sigma)
+    np.testing.assert_allclose(paper, paper_law(scores, sigma), atol=1e-14)
+    if len(scores) < 4 or sigma == 0.6:
+        exact = rank_distribution(x, temperature=sigma, law="exact")
+        np.testing.assert_allclose(exact, exact_law(scores, sigma), atol=1e-6)
+
+
+def test_laws_by_draws():
+    generator = torch.Generator().manual_seed(0)
+    scores, sigma, draws = draw(8), 0.7, 100_000
+    noisy = scores + sigma * torch.randn(draws, 8, dtype=torch.float64, generator=generator)
+    above = noisy.argsort(-1, descending=True).argsort(-1)
+    exact = torch.nn.functional.one_hot(above, 8).double().mean(0)
+    gaps = (scores - scores[:, None]) / (2**0.5 * sigma)
+    noise = torch.randn(draws, 8, 8, generator=generator)  # of each comparison, and each side
+    above = ((noise < gaps) & ~torch.eye(8, dtype=torch.bool)).sum(-1)
+    paper = torch.nn.functional.one_hot(above, 8).double().mean(0)
+    for law, drawn in [("exact", exact), ("paper", paper)]:
+        found = rank_distribution(scores, temperature=sigma, law=law)
+        error = (found * (1 - found) / draws).sqrt() + 1e-6
+        assert ((found - drawn).abs() < 5 * error).all()
+    assert (exact - paper).abs().max() > 0.1  # the two are far apart
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_laws_are_laws_with_the_same_mean(law):
+    scores, mask = draw(3, 6), torch.tensor([[True] * 6, [True, False] * 3, [False] * 6])
+    found = SoftRank(0.5, law).rank_distribution(scores, mask)
+    assert (found >= 0).all()
+    assert (found[~mask] == 0).all()
+    assert (found[1, :, 3:] == 0).all()
+    torch.testing.assert_close(found.sum(-1), mask.double())
+    mean = (found * torch.arange(1.0, 7)).sum(-1)
+    expected = GaussianRank(0.5)(scores, mask)
+    torch.testing.assert_close(mean[mask], expected[mask], rtol=0, atol=1e-6)
+    assert torch.equal(SoftRank(0.5, law)(scores, mask), expected)
+
+
+def test_only_the_exact_law_gives_each_rank_away_once():
+    scores = draw(2, 12)
+    exact = rank_distribution(scores, temperature=0.6, law="exact")
+    torch.testing.assert_close(exact.sum(-2), torch.ones_like(scores), rtol=0, atol=2e-6)
+    total = SoftRank(0.6, "exact").discounts(log2_discount, scores).sum(-1)
+    all_ranks = log2_discount(torch.arange(1.0, 13).double()).sum()
+    torch.testing.assert_close(total, all_ranks.expand(2), rtol=0, atol=2e-6)
+    paper = rank_distribution(scores, temperature=0.6)
+    assert (paper.sum(-2) - 1).abs().max() > 0.05
+
+
+def test_a_crowd_far_below_is_integrated_well():
+    for gap in [0.0, 1.0, 3.0, 6.0]:
+        scores = torch.cat([torch.tensor([gap]), torch.zeros(150)]).double()
+        law = rank_distribution(scores, temperature=1.0, law="exact", top_k=3)
+        first = quad(lambda x, gap=gap: norm.pdf(x) * norm.cdf(x + gap) ** 150, -9, 9)[0]
+        assert law[0, 0].item() == pytest.approx(first, abs=3e-6)
+        assert law[:, 0].sum().item() == pytest.approx(1, abs=1e-5)  # 151 errors of one sign
+
+
+@averages
+def test_discounts_are_means_and_cuts_are_truncated_recursions(operator):
+    scores, mask = draw(2, 6), torch.tensor([[True] * 6, [True, False] * 3])
+    law = operator.rank_distribution(scores, mask)
+    places = torch.arange(1.0, 7).double()
+    expected = (law * log2_discount(places)).sum(-1)
+    torch.testing.assert_close(operator.discounts(log2_discount, scores, mask), expected)
+    for k in [1, 3, 9]:
+        torch.testing.assert_close(operator.rank_distribution(scores, mask, k), law[..., :k])
+        cut = operator.discounts(truncated(log2_discount, k, exact=True), scores, mask)
+        torch.testing.assert_close(cut, (law * log2_discount(places))[..., :k].sum(-1))
+        members = operator.top_k(k, scores, mask)
+        torch.testing.assert_close(members, law[..., :k].sum(-1))
+        smooth = truncated(log2_discount, k, exact=False)
+        torch.testing.assert_close(
+            operator.discounts(smooth, scores, mask), (law * smooth(places)).sum(-1)
+        )
+
+
+@averages
+def test_derivatives_of_discounts(operator):
+    scores = draw(2, 4, seed=5).requires_grad_()
+    mask = torch.tensor([[True, True, False, True], [True] * 4])
+
+    def discounts(x):
+        return operator.discounts(log2_discount, x, mask)
+
+    assert torch.autograd.gradcheck(discounts, scores)
+    assert torch.autograd.gradgradcheck(discounts, scores)
+    for hard in [[0.0] * 5, [1e4, 0.0, -1e4, 0.0, 1e4]]:
+        x = torch.tensor(hard, dtype=torch.float64, requires_grad=True)
+        (operator.discounts(log2_discount, x) * draw(5, seed=3)).sum().backward()
+        assert x.grad.isfinite().all()
+
+
+@averages
+def test_a_mask_deletes_from_the_law(operator):
+    mask = torch.tensor([True, False, True, True, False, True])
+    real = draw(4, seed=9).requires_grad_()
+    scores = torch.full((6,), torch.nan).double().masked_scatter(mask, real.detach())
+    scores.requires_grad_()
+    found, expected = (
+        operator.discounts(log2_discount, scores, mask)[mask],
+        operator.discounts(log2_discount, real),
+    )
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    (found * draw(4)).sum().backward()
+    (expected * draw(4)).sum().backward()
+    torch.testing.assert_close(scores.grad[mask], real.grad, rtol=0, atol=1e-12)
+    assert (scores.grad[~mask] == 0).all()
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_temperature_0_is_hard(law):
+    scores = torch.tensor([1.0, 2.0, 1.0, torch.nan])
+    mask = torch.tensor([True, True, True, False])
+    operator = SoftRank(0, law)
+    assert operator.rank_distribution(scores, mask).tolist() == [
+        [0, 1, 0, 0],
+        [1, 0, 0, 0],
+        [0, 0, 1, 0],
+        [0, 0, 0, 0],
+    ]
+    assert torch.equal(
+        operator.discounts(log2_discount, scores, mask),
+        HardRank().discounts(log2_discount, scores, mask),
+    )
+
+
+@averages
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_half_precision_is_computed_in_float32(operator, dtype):
+    scores = draw(2, 5, dtype=dtype)
+    discounts = operator.discounts(log2_discount, scores)
+    assert discounts.dtype == torch.float32
+    expected = operator.discounts(log2_discount, scores.double())
+    torch.testing.assert_close(discounts.double(), expected, rtol=0, atol=2e-6)
+
+
+@averages
+def test_nan_stays_in_its_list(operator):
+    scores = torch.tensor([[0.0, torch.nan], [1.0, 2.0]])
+    broken = operator.discounts(log2_discount, scores).isnan()
+    assert broken.tolist() == [[True, True], [False, False]]
+    assert operator.discounts(log2_discount, scores[:1, 1:]).isnan().all()
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("n", [0, 1])
+def test_short_lists(law, n):
+    found = rank_distribution(torch.zeros(3, n), law=law)
+    assert found.shape == (3, n, n)
+    torch.testing.assert_close(found, torch.ones(3, n, n))
+
+
+def test_soft_ndcg_on_it_is_softrank():
+    scores, labels = draw(1, 5), torch.tensor([[2.0, 0.0, 1.0, 0.0, 1.0]]).double()
+    law = rank_distribution(scores, temperature=0.3)
+    gains, places = 2**labels - 1, torch.arange(1.0, 6).double()
+    best = gains.sort(descending=True).values
+    for k in [None, 2]:
+        discount = log2_discount(places) * (places <= (k or 5))
+        expected = 1 - (gains * (law @ discount)).sum() / (best * discount).sum()
+        loss = SoftNDCG(SoftRank(0.3), top_k=k)(scores, labels)
+        torch.testing.assert_close(loss, expected)
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="law must be 'paper' or 'exact', got 'true'"):
+        SoftRank(0.1, law="true")
+    with pytest.raises(ValueError, match="law must be 'paper' or 'exact', got 'true'"):
+        rank_distribution(draw(3), law="true")
+    with pytest.raises(ValueError, match="top_k must be None or a whole number >= 1, got 0"):
+        rank_distribution(draw(3), top_k=0)
