@@ -67,9 +67,9 @@ class RankingMetric(Metric):
         real = target.new_full(target.shape[:-1], target.shape[-1] > 0, dtype=torch.bool)
         if mask is not None:
             real = mask.any(-1)
-        self.total += values[known].sum()
-        self.lists += known.sum()
-        self.left_out += (real & ~known).sum()
+        self.total = self.total + values[known].sum()
+        self.lists = self.lists + known.sum()
+        self.left_out = self.left_out + (real & ~known).sum()
 
     def compute(self) -> Tensor:
         """The mean over the lists that count, float32; NaN if there is none."""

@@ -351,6 +351,7 @@ def test_under_lightning_cli(tmp_path: Path, config: str, monkeypatch: pytest.Mo
             subclass_mode_data=True,
             auto_configure_optimizers=False,
             save_config_callback=None,
+            seed_everything_default=0,
             trainer_defaults={
                 "accelerator": "cpu",
                 "max_epochs": 2,

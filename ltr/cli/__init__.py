@@ -1,0 +1,145 @@
+"""The `ltr` command: train, test and predict from one YAML file.
+
+    ltr recipes                                list the recipes that come with ltr
+    ltr fit --config digits                    train one of them
+    ltr test --config digits --ckpt_path best  test the best weights
+    ltr copy digits mine.yaml                  take a recipe's file, to change it
+    ltr bench digits --out runs/digits         run a recipe's whole table
+
+`fit`, `validate`, `test` and `predict` take `--config`, a recipe's name (`digits`), one of its
+overlays (`digits/smoke`, which is laid over `digits`) or a file, as often as wanted, each laid over
+those before it; then any option of the model, the data or the trainer, such as
+`--model.loss.operator.temperature 0.2`. `--print_config` prints what comes of it all.
+
+A wrong option, class, value or file is one line on stderr and exit code 2; an interrupted run is
+exit code 130, a terminated one 143. Setting `LTR_TRACEBACK=1` in the environment shows where an
+error came from.
+
+This module imports neither torch nor lightning; the commands that need them do.
+"""
+
+import os
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+
+from ltr import __version__
+from ltr.cli.errors import CommandError, as_user_error, nearest
+
+_COMMANDS = {
+    "fit": ("ltr.cli.lightning_cli", "train a model"),
+    "validate": ("ltr.cli.lightning_cli", "evaluate it on the validation lists"),
+    "test": ("ltr.cli.lightning_cli", "evaluate it on the test lists"),
+    "predict": ("ltr.cli.lightning_cli", "write scores and ranks: CSV, Parquet or a TREC run"),
+    "bench": ("ltr.cli.bench", "run a recipe's whole table: folds, seeds, variants"),
+    "recipes": ("ltr.cli.recipes", "list the recipes"),
+    "copy": ("ltr.cli.recipes", "copy a recipe's file, to change it"),
+}
+
+_HELP = "\n".join(
+    [
+        "usage: ltr COMMAND [options]",
+        "",
+        "Learning to rank on PyTorch and Lightning.",
+        "",
+        *(f"  {name:<10}{text}" for name, (_, text) in _COMMANDS.items()),
+        "",
+        "Begin with `ltr recipes` and `ltr fit --config digits`.",
+        "`ltr COMMAND --help` lists the options; `ltr --version` prints the version.",
+    ]
+)
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `ltr` with these arguments.
+
+    Args:
+        argv: what follows `ltr` on the command line. Default: this process's own arguments.
+
+    Returns:
+        The exit code: 0; 2 for a mistake in the command, the configuration or the data, said in
+        one line on stderr; 130 if interrupted. A bug in `ltr` raises.
+
+    >>> main(["--version"])  # doctest: +ELLIPSIS
+    ltr ...
+    0
+    """
+    args = list(sys.argv[1:] if argv is None else argv)
+    with _interrupts_restored():
+        try:
+            return _run(args)
+        except KeyboardInterrupt:
+            return _interrupted(args)
+        except SystemExit as stop:
+            # Lightning turns an interrupt into exit code 1 once it has shut down
+            if isinstance(stop.__context__, KeyboardInterrupt):
+                return _interrupted(args)
+            if type(stop) is not SystemExit:  # Lightning's SIGTERMException
+                return _interrupted(args, "terminated", signal.SIGTERM)
+            return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        except Exception as error:
+            told = as_user_error(error)
+            if told is None or os.environ.get("LTR_TRACEBACK"):
+                raise
+            name = " ".join(["ltr", *args[:1]]) if args[:1] and args[0] in _COMMANDS else "ltr"
+            print(f"{name}: {told}", file=sys.stderr)
+            return 2
+
+
+def _run(args: list[str]) -> int:
+    if not args:
+        print(_HELP, file=sys.stderr)
+        return 2
+    command, rest = args[0], args[1:]
+    if command in ("-h", "--help", "help"):
+        print(_HELP)
+        return 0
+    if command == "--version":
+        print(f"ltr {__version__}")
+        return 0
+    if command not in _COMMANDS:
+        kind = "option" if command.startswith("-") else "command"
+        raise CommandError(f"unknown {kind} {command!r}: {nearest(command, _COMMANDS)}")
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.append(here)  # so that a configuration may name a class of one's own file
+    run: Callable[[str, list[str]], int] = import_module(_COMMANDS[command][0]).run
+    return run(command, rest)
+
+
+def _interrupted(
+    args: list[str], how: str = "interrupted", number: signal.Signals = signal.SIGINT
+) -> int:
+    print(f"ltr: {how}", file=sys.stderr, end="")
+    again = None
+    if args[:1] == ["fit"]:
+        again = shlex.join(["ltr", *_without_ckpt_path(args), "--ckpt_path", "last"])
+    elif args[:1] == ["bench"]:
+        again = shlex.join(["ltr", *args])
+    print("" if again is None else f"; to go on from where it was: {again}", file=sys.stderr)
+    return 128 + number
+
+
+def _without_ckpt_path(args: list[str]) -> Iterator[str]:
+    rest = iter(args)
+    for arg in rest:
+        if arg == "--ckpt_path":
+            next(rest, None)
+        elif not arg.startswith("--ckpt_path="):
+            yield arg
+
+
+@contextmanager
+def _interrupts_restored() -> Iterator[None]:
+    """Lightning ignores Ctrl+C from the first one on; whoever called `main` may want it back."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread() and before is not None:
+            signal.signal(signal.SIGINT, before)

@@ -1,0 +1,240 @@
+"""`ltr bench`: a recipe's whole table, run by run, each of them once."""
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ltr import __version__
+from ltr.cli.errors import CommandError, close_matches, nearest
+from ltr.cli.plan import Plan, Run, differences, make_plan
+from ltr.cli.recipes import LineParser
+from ltr.cli.table import NOT_RUN, Result, Table, make_tables, summaries
+
+_EPILOG = """\
+All other options are those of `ltr fit`, and hold for every run: --trainer.max_epochs 5,
+--data.root FOLDER, --config FILE. An option of the grid takes the place of its values there:
+--data.fold 1, or --seed_everything "[1, 2, 3]". Finished runs are not run again, and one that was
+broken off goes on, so the same command goes on with a bench that was.
+Results: DIR/results.json, DIR/table.md.
+"""
+
+
+def run(command: str, args: list[str]) -> int:
+    """The command `bench`."""
+    parser = LineParser(
+        "ltr bench",
+        usage="ltr bench RECIPE [--out DIR] [--only VARIANT] [options of ltr fit]",
+        description="Run a recipe's whole table, as its bench.yaml says: folds, seeds, variants.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--out", help="folder of the results; default: runs/bench-RECIPE")
+    parser.add_argument("--only", action="append", metavar="VARIANT", help="run this variant alone")
+    options, rest = parser.parse_known_args(args)
+    if not rest or rest[0].startswith("-"):
+        raise CommandError("RECIPE is required, first: ltr bench RECIPE (`ltr recipes` lists them)")
+    for arg in rest[1:]:
+        if close_matches(arg.partition("=")[0], ["--out", "--only"], at_least=0.75):
+            raise CommandError(f"unknown option {arg}: {nearest(arg, ['--out', '--only'])}")
+    plan = make_plan(rest[0], rest[1:])
+    for name in options.only or []:
+        if name not in plan.variants:
+            raise CommandError(f"no variant {name!r}: {nearest(name, plan.variants)}")
+    out = Path(options.out or f"runs/bench-{plan.recipe}").expanduser()
+    chosen = [run for run in plan.runs if run.variant in (options.only or plan.variants)]
+    run_bench(plan, out, chosen)
+    return 0
+
+
+def run_bench(plan: Plan, out: Path, chosen: list[Run]) -> None:
+    """Run what is not finished yet, then write and print the results.
+
+    Args:
+        plan: of the bench.
+        out: folder of the results.
+        chosen: the runs, of those of the plan.
+
+    Raises:
+        CommandError: the folder has results of another configuration.
+    """
+    _check(out, plan)
+    for number, one in enumerate(chosen, start=1):
+        folder = out / "runs" / one.name
+        if not (folder / "result.json").is_file():
+            print(f"run {number} of {len(chosen)}: {one.title}", flush=True)
+            _write(folder / "result.json", _perform(plan, one, folder))
+            write_results(plan, out)
+    tables = write_results(plan, out)
+    _print_tables(tables)
+    print(f"wrote {out / 'results.json'} and {out / 'table.md'}")
+    if plan.figure is not None:
+        _draw(plan.figure, out)
+
+
+def _check(out: Path, plan: Plan) -> None:
+    """Results of different configurations are not to get into one table."""
+    path = out / "bench.json"
+    begun = [*out.glob("runs/*/result.json"), *out.glob("runs/*/checkpoints")]
+    if not path.is_file() or not begun:
+        return
+    before = json.loads(path.read_text(encoding="utf-8"))
+    if before["digest"] == plan.digest:
+        return
+    names = differences(before["identity"], json.loads(json.dumps(plan.identity)))
+    names = [name.removeprefix("config.").removeprefix("overrides.") for name in names]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    raise CommandError(
+        f"{out} has results of another configuration, with other {', '.join(names[:3])}{more}: "
+        f"give another --out, or delete {out}"
+    )
+
+
+def _perform(plan: Plan, one: Run, folder: Path) -> Result:
+    """Train a run, or go on with it, and test its best weights once."""
+    # the runs are in this process: importing all this takes longer than a small one does
+    from ltr.cli.lightning_cli import make_cli, quiet
+
+    folder.mkdir(parents=True, exist_ok=True)
+    layer = folder / "overrides.yaml"
+    layer.write_text(yaml.safe_dump(one.config, sort_keys=False), encoding="utf-8")
+    args = ["--trainer.enable_model_summary", "false", *plan.args, "--config", str(layer)]
+    args += ["--trainer.default_root_dir", str(folder)]
+    checkpoints, fitted = folder / "checkpoints", folder / "fit.json"
+    resumed = (checkpoints / "last.ckpt").is_file()
+    begin = time.monotonic()
+    with quiet(brief=True):
+        if resumed:
+            args += ["--ckpt_path", "last"]
+        cli = make_cli("fit", args, name=plan.recipe)
+        _write(folder.parents[1] / "bench.json", {"digest": plan.digest, "identity": plan.identity})
+        fit: dict[str, Any] = {}
+        if one.fit:
+            if not fitted.is_file():
+                cli.execute()
+                _write(fitted, _fit_result(cli, time.monotonic() - begin, resumed))
+            fit = json.loads(fitted.read_text(encoding="utf-8"))
+        best = checkpoints / "best.ckpt"
+        weights = best if best.is_file() else checkpoints / "last.ckpt"
+        scores = cli.trainer.test(
+            cli.model,
+            datamodule=cli.datamodule,
+            ckpt_path=str(weights) if one.fit else None,
+            verbose=False,
+        )
+        return {
+            "name": one.name,
+            "variant": one.variant,
+            "point": one.point,
+            "overrides": one.config,
+            "fit": one.fit,
+            "seed": cli.config.seed_everything,
+            **fit,
+            "metrics": {name: value for loader in scores for name, value in loader.items()},
+            "environment": environment(cli.trainer.strategy.root_device),
+        }
+
+
+def _fit_result(cli: Any, seconds: float, resumed: bool) -> dict[str, Any]:
+    best = cli.config_init.best_checkpoint
+    score = best.best_model_score
+    return {
+        "seconds": round(seconds, 2),
+        "resumed": resumed,  # the seconds are of the last part alone, then
+        "epochs": cli.trainer.current_epoch,
+        "steps": cli.trainer.global_step,
+        "parameters": sum(p.numel() for p in cli.model.parameters()),
+        best.monitor: None if score is None else float(score),
+    }
+
+
+def environment(device: Any) -> dict[str, str]:
+    """Versions of what ran, and on what."""
+    import torch
+
+    kind = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
+    return {
+        "python": platform.python_version(),
+        "ltr": __version__,
+        **{name: version(name) for name in ("torch", "lightning", "torchmetrics", "numpy")},
+        "device": f"{device.type} ({kind})",
+        "threads": str(torch.get_num_threads()),
+    }
+
+
+def write_results(plan: Plan, out: Path) -> list[Table]:
+    """Write `results.json` and `table.md` of what is finished.
+
+    Returns:
+        The tables.
+    """
+    results: dict[str, Result] = {}
+    for one in plan.runs:
+        path = out / "runs" / one.name / "result.json"
+        if path.is_file():
+            results[one.name] = json.loads(path.read_text(encoding="utf-8"))
+    environments = [result["environment"] for result in results.values()]
+    content = {
+        "recipe": plan.recipe,
+        "digest": plan.digest,
+        "config": plan.config,
+        "overrides": plan.overrides,
+        "grid": plan.grid,
+        "environments": [e for i, e in enumerate(environments) if e not in environments[:i]],
+        "summaries": summaries(plan, results),
+        "runs": [results.get(one.name, {"name": one.name, "status": NOT_RUN}) for one in plan.runs],
+    }
+    _write(out / "results.json", content)
+    tables = make_tables(plan, results)
+    text = "\n\n".join(table.markdown() for table in tables)
+    _replace(out / "table.md", text + "\n")
+    return tables
+
+
+def _print_tables(tables: list[Table]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+    # a file or a pipe has no width: nothing is to be cut off there
+    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False)
+    for table in tables:
+        grid = RichTable(title=table.title or None, box=box.SIMPLE_HEAD)
+        for number, name in enumerate(table.head):
+            grid.add_column(name, justify="right" if number else "left")
+        for row in table.rows:
+            grid.add_row(*row)
+        console.print(grid)
+
+
+def _draw(figure: str, out: Path) -> None:
+    module, _, name = figure.rpartition(".")
+    try:
+        draw: Callable[[Path], Path] = getattr(import_module(module), name)
+        print(f"drew {draw(out)}")
+    except ModuleNotFoundError as error:
+        if error.name != "matplotlib":
+            raise
+        print("no picture: matplotlib is not installed (it comes with the extra `plots`)")
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    _replace(path, json.dumps(content, indent=2, default=str) + "\n")
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, path)

@@ -1,0 +1,212 @@
+"""The callbacks of `ltr fit`: best weights, last state, early stopping, a line an epoch."""
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import lightning.pytorch.callbacks as lightning_callbacks
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
+
+
+def checkpoint_folder(root: str | os.PathLike[str]) -> Path:
+    """Where a run with this `default_root_dir` keeps `best.ckpt` and `last.ckpt`.
+
+    >>> checkpoint_folder("/runs/digits").as_posix()
+    '/runs/digits/checkpoints'
+    """
+    return Path(root).expanduser().resolve() / "checkpoints"
+
+
+class BestCheckpoint(ModelCheckpoint):
+    """Keeps `checkpoints/best.ckpt`: the weights with the best value so far.
+
+    Args:
+        monitor: which logged value.
+        mode: whether "max" or "min" is best.
+
+    >>> BestCheckpoint(monitor="val_mrr").filename
+    'best'
+    """
+
+    def __init__(self, monitor: str = "val_ndcg_10", mode: Literal["max", "min"] = "max") -> None:
+        super().__init__(
+            filename="best", monitor=monitor, mode=mode, save_top_k=1, enable_version_counter=False
+        )
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Settle the folder."""
+        self.dirpath = str(checkpoint_folder(trainer.default_root_dir))
+        super().setup(trainer, pl_module, stage)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on with the best value so far, also where the run's folder has moved."""
+        here, there = str(self.dirpath), state_dict["dirpath"]
+        state = dict(state_dict)
+        if here != there:
+            for key in ("best_model_path", "kth_best_model_path", "last_model_path"):
+                state[key] = _moved(state[key], here)
+            models = state["best_k_models"].items()
+            state["best_k_models"] = {_moved(path, here): score for path, score in models}
+            state["dirpath"] = here
+        super().load_state_dict(state)
+
+
+def _moved(path: str, folder: str) -> str:
+    return os.path.join(folder, os.path.basename(path)) if path else path
+
+
+class LastCheckpoint(Checkpoint):
+    """Keeps `checkpoints/last.ckpt`, with which a killed run goes on (`--ckpt_path last`).
+
+    It is written at the end of each epoch, and within an epoch as often as said here. It takes the
+    place of the one before only once it is complete.
+
+    Args:
+        every_n_train_steps: also after every so many steps; None for not.
+        every_seconds: also once so many seconds have gone by; None for not.
+
+    Raises:
+        ValueError: one of them is not > 0.
+
+    >>> LastCheckpoint(every_seconds=0)
+    Traceback (most recent call last):
+    ValueError: every_seconds must be > 0 or None, got 0
+    """
+
+    def __init__(
+        self, every_n_train_steps: int | None = None, every_seconds: float | None = 60.0
+    ) -> None:
+        super().__init__()
+        if every_n_train_steps is not None and every_n_train_steps < 1:
+            raise ValueError(f"every_n_train_steps must be >= 1 or None, got {every_n_train_steps}")
+        if every_seconds is not None and not every_seconds > 0:
+            raise ValueError(f"every_seconds must be > 0 or None, got {every_seconds}")
+        self.every_n_train_steps = every_n_train_steps
+        self.every_seconds = every_seconds
+        self._saved_at = time.monotonic()
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start the clock."""
+        self._saved_at = time.monotonic()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, *args: Any, **kwargs: Any
+    ) -> None:
+        """Save if it is time."""
+        steps = self.every_n_train_steps
+        due = steps is not None and trainer.global_step % steps == 0
+        if self.every_seconds is not None and not due:
+            due = time.monotonic() - self._saved_at >= self.every_seconds
+            due = trainer.strategy.broadcast(due)  # the clocks of processes differ
+        if due:
+            self._save(trainer)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Save; Lightning calls checkpoint callbacks last, so the others' state is settled."""
+        self._save(trainer)
+
+    def _save(self, trainer: Trainer) -> None:
+        path = checkpoint_folder(trainer.default_root_dir) / "last.ckpt"
+        part = path.with_suffix(".ckpt.part")
+        trainer.save_checkpoint(part, weights_only=False)
+        if trainer.is_global_zero:
+            os.replace(part, path)
+        trainer.strategy.barrier("last.ckpt")
+        self._saved_at = time.monotonic()
+
+
+class EarlyStopping(lightning_callbacks.EarlyStopping):
+    """Stops the training when a logged value no longer gets better.
+
+    Args:
+        monitor: which logged value.
+        mode: whether "max" or "min" is best.
+        patience: how many validations in a row without a new best value stop it; None for never.
+        min_delta: by how much a new best value has to be better.
+
+    Raises:
+        ValueError: patience < 1; during the training, if no value of this name is logged.
+
+    >>> EarlyStopping(patience=0)
+    Traceback (most recent call last):
+    ValueError: patience must be >= 1 or None, got 0
+    """
+
+    def __init__(
+        self,
+        monitor: str = "val_ndcg_10",
+        mode: Literal["max", "min"] = "max",
+        patience: int | None = 10,
+        min_delta: float = 0.0,
+    ) -> None:
+        if patience is not None and patience < 1:
+            raise ValueError(f"patience must be >= 1 or None, got {patience}")
+        self.never = patience is None
+        super().__init__(
+            monitor=monitor,
+            mode=mode,
+            patience=sys.maxsize if patience is None else patience,
+            min_delta=min_delta,
+        )
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on counting, with the patience of this run's configuration."""
+        patience = self.patience
+        super().load_state_dict(state_dict)
+        self.patience = patience
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """A run that had stopped does not train another epoch when it is resumed."""
+        if not self.never and self.wait_count >= self.patience:
+            trainer.should_stop = True
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Look, where there is one validation an epoch."""
+        if not self.never:
+            with self._monitor_named(trainer):
+                super().on_train_epoch_end(trainer, pl_module)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Look, where there are several validations an epoch, or fewer than one."""
+        if not self.never:
+            with self._monitor_named(trainer):
+                super().on_validation_end(trainer, pl_module)
+
+    @contextmanager
+    def _monitor_named(self, trainer: Trainer) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            names = trainer.callback_metrics
+            if self.monitor in names:
+                raise
+            raise ValueError(
+                f"early_stopping.monitor must be one of {', '.join(sorted(names))}, got "
+                f"{self.monitor!r}; early_stopping.patience null turns early stopping off"
+            ) from error
+
+
+class EpochLines(Callback):
+    """Prints one line an epoch, where there is no terminal for a progress bar.
+
+    Args:
+        monitor: which logged value stands in it, beside the losses.
+
+    >>> EpochLines("val_mrr").names
+    ('train_loss', 'val_loss', 'val_mrr')
+    """
+
+    def __init__(self, monitor: str = "val_ndcg_10") -> None:
+        self.names = ("train_loss", "val_loss", monitor)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Print those of the values that were logged."""
+        if trainer.is_global_zero:
+            logged = trainer.callback_metrics
+            values = [f"{name} {logged[name].item():.4f}" for name in self.names if name in logged]
+            print("  ".join([f"epoch {trainer.current_epoch + 1}", *values]), flush=True)

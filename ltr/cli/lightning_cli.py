@@ -1,0 +1,309 @@
+"""`ltr fit`, `validate`, `test` and `predict`: Lightning's command line with ltr's defaults."""
+
+import logging
+import pickle
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
+from lightning.pytorch.cli import (
+    LightningArgumentParser,
+    LightningCLI,
+    SaveConfigCallback,
+)
+from lightning.pytorch.loggers import CSVLogger
+
+# the command line finds the classes that have been imported
+import ltr.modules
+import ltr.operators  # noqa: F401
+from ltr.cli.callbacks import (
+    BestCheckpoint,
+    EarlyStopping,
+    EpochLines,
+    LastCheckpoint,
+    checkpoint_folder,
+)
+from ltr.cli.errors import CommandError, nearest
+from ltr.cli.explain import explain
+from ltr.cli.predict import PredictionWriter
+from ltr.cli.recipes import expand_configs
+from ltr.datasets import DigitsDataModule, LetorDataModule  # noqa: F401
+
+Command = Literal["fit", "validate", "test", "predict"]
+
+SEED = 42
+"""The default of `seed_everything`: fixed, so that a run can be repeated."""
+
+_DESCRIPTIONS = {
+    "fit": "Train a model.",
+    "validate": "Evaluate a model on the validation lists.",
+    "test": "Evaluate a model on the test lists.",
+    "predict": "Write scores and ranks of documents.",
+}
+
+# True of small runs on purpose, or advice that ltr has taken already
+_IGNORED_WARNINGS = [
+    ".*does not have many workers.*",
+    ".*smaller than the logging interval.*",
+    ".*Checkpoint directory .* exists and is not empty.*",
+    ".*was configured so validation will run.*",
+    ".*callbacks used to create the checkpoint need to be provided.*",
+    ".*LeafSpec.*",
+    ".*torch.jit.script.*",
+]
+
+_ADVERTISEMENTS = ("💡", "TPU available")
+_SAME_FOR_EVERY_RUN = ("Seed set", "GPU available", "Restor", "Loaded model", "`Trainer.fit` stop")
+
+
+class _ParseError(Exception):
+    """What jsonargparse has to say."""
+
+
+class RankingParser(LightningArgumentParser):
+    """A parser that raises its errors."""
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        """Raise the message, for `explain` to make a line of."""
+        raise _ParseError(message) from ex
+
+
+class SaveConfig(SaveConfigCallback):
+    """Saves the whole configuration beside the log of a run."""
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Save it, except where a prediction leaves no log."""
+        if stage != "predict":
+            super().setup(trainer, pl_module, stage)
+
+
+class RankingCLI(LightningCLI):
+    """Lightning's command line, parsed and instantiated; `execute` runs the command.
+
+    Any LightningModule and LightningDataModule can be named; the model is a `Ranker` if none is.
+    Options `best_checkpoint`, `last_checkpoint` and `early_stopping` configure the callbacks of
+    `fit`; checkpoints are in `<trainer.default_root_dir>/checkpoints`, CSV logs, each in a folder
+    of its own, in `<trainer.default_root_dir>/logs`.
+
+    Args:
+        command: what to run.
+        args: the options, `--config` with files only.
+        name: of the run: the default of `trainer.default_root_dir` is `runs/<name>`.
+
+    Raises:
+        CommandError: an option, class or value is wrong.
+    """
+
+    config: Any
+    config_init: Any
+
+    def __init__(self, command: Command, args: list[str], name: str) -> None:
+        self.command: Command = command
+        super().__init__(
+            LightningModule,
+            LightningDataModule,
+            save_config_callback=SaveConfig,
+            save_config_kwargs={"overwrite": True},
+            trainer_defaults={"default_root_dir": f"runs/{name}"},
+            seed_everything_default=SEED,
+            parser_class=RankingParser,
+            parser_kwargs={
+                "prog": f"ltr {command}",
+                "description": _DESCRIPTIONS[command],
+                "allow_abbrev": False,
+            },
+            subclass_mode_model=True,
+            subclass_mode_data=True,
+            args=args,
+            run=False,
+            auto_configure_optimizers=False,
+        )
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """The callbacks, the checkpoint to start from, and where predictions go."""
+        parser.set_defaults({"model": {"class_path": "ltr.modules.Ranker"}})
+        parser.add_lightning_class_args(BestCheckpoint, "best_checkpoint")
+        parser.add_lightning_class_args(LastCheckpoint, "last_checkpoint")
+        parser.add_lightning_class_args(EarlyStopping, "early_stopping")
+        parser.add_argument(
+            "--ckpt_path",
+            type=str | None,
+            default=None,
+            help="a checkpoint file, or `best` or `last` of this run; fit goes on from it",
+        )
+        if self.command == "predict":
+            parser.add_argument(
+                "--output", type=str | None, default=None, help="file: .csv, .parquet, .run or .txt"
+            )
+            parser.add_argument(
+                "--format",
+                type=Literal["csv", "parquet", "trec"] | None,
+                default=None,
+                help="of the output, if its name does not say",
+            )
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Parse; a mistake becomes one line."""
+        try:
+            self.config = parser.parse_args(args)
+        except _ParseError as error:
+            raise CommandError(explain(parser, args, str(error))) from error
+
+    @property
+    def root(self) -> Path:
+        """The run's folder."""
+        return Path(self.config.trainer.default_root_dir)
+
+    def before_instantiate_classes(self) -> None:
+        """Find mistakes that need no model to be made."""
+        if self.command == "predict":
+            self.writer = PredictionWriter(self.config.output, self.config.format)
+            if self.config.ckpt_path is None:
+                raise CommandError("--ckpt_path is required: a checkpoint file, `best` or `last`")
+        self.ckpt_path = self._find_checkpoint(self.config.ckpt_path)
+
+    def _find_checkpoint(self, value: str | None) -> str | None:
+        folder = checkpoint_folder(self.root)
+        if value is None:
+            return None
+        path = Path(value).expanduser()
+        if value in ("best", "last"):
+            path = folder / f"{value}.ckpt"
+            if value == "last" and self.command == "fit" and not path.is_file():
+                print(f"no {path} yet: training from the start")
+                return None
+        if not path.is_file():
+            there = [str(file) for file in sorted(self.root.glob("checkpoints/*.ckpt"))]
+            choice = nearest(str(path), there) if there else f"{self.root} has none"
+            raise CommandError(f"no checkpoint {value!r}: {choice}")
+        return str(path)
+
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        """The trainer, with ltr's callbacks for `fit` and a CSV log."""
+        config = {**self.config_init.trainer.as_dict(), **kwargs}
+        light = config["fast_dev_run"] or config["barebones"]
+        if not config["barebones"]:
+            if config["log_every_n_steps"] is None:
+                config["log_every_n_steps"] = 10
+            if config["logger"] in (None, True):
+                config["logger"] = CSVLogger(self.root, name="logs")
+        callbacks: list[Callback] = []
+        if self.command == "fit" and not light:
+            callbacks.append(self.config_init.early_stopping)
+            if config["enable_checkpointing"] is not False:
+                callbacks += [self.config_init.best_checkpoint, self.config_init.last_checkpoint]
+        elif not light:
+            config["enable_checkpointing"] = False
+        if config["enable_progress_bar"] is None and not sys.stdout.isatty():
+            config["enable_progress_bar"] = False
+            callbacks.append(EpochLines(self.config.best_checkpoint.monitor))
+        if self.command == "predict":
+            callbacks.append(self.writer)
+        return self._instantiate_trainer(config, callbacks)
+
+    def execute(self) -> None:
+        """Run the command."""
+        with _checkpoint_errors(self.ckpt_path):
+            options: dict[str, Any] = {"datamodule": self.datamodule, "ckpt_path": self.ckpt_path}
+            if self.command == "predict":
+                self.trainer.predict(self.model, return_predictions=False, **options)
+            else:
+                getattr(self.trainer, self.command)(self.model, **options)
+
+
+def make_cli(command: Command, args: list[str], name: str | None = None) -> RankingCLI:
+    """Parse and instantiate a command; `args` may have recipes' names after `--config`.
+
+    Args:
+        command: "fit", "validate", "test" or "predict".
+        args: its options.
+        name: of the run. Default: the recipe's or file's name, "ltr" without any.
+
+    Raises:
+        CommandError: an option, class or value is wrong.
+    """
+    expanded, found = expand_configs(args)
+    return RankingCLI(command, expanded, name or found or "ltr")
+
+
+def run(command: str, args: list[str]) -> int:
+    """The commands `fit`, `validate`, `test` and `predict`."""
+    with quiet():
+        cli = make_cli(command, args)  # pyright: ignore[reportArgumentType]
+        if command == "test" and cli.ckpt_path is None:
+            print("no --ckpt_path: testing a model that is not trained")
+        cli.execute()
+        if command == "fit" and cli.trainer.is_global_zero:
+            _say_best(cli)
+    return 0
+
+
+def _say_best(cli: RankingCLI) -> None:
+    best = checkpoint_folder(cli.root) / "best.ckpt"
+    callback = cli.trainer.checkpoint_callback
+    if isinstance(callback, BestCheckpoint) and callback.best_model_score is not None:
+        print(f"best {callback.monitor}: {callback.best_model_score:.4f}, in {best}")
+
+
+@contextmanager
+def _checkpoint_errors(path: str | None) -> Iterator[None]:
+    """A checkpoint of another model, or no checkpoint, is the user's mistake."""
+    try:
+        yield
+    except RuntimeError as error:
+        if path is None or "loading state_dict" not in str(error):
+            raise
+        raise CommandError(
+            f"{path} is of another model than the configuration: give the one that it was trained "
+            "with, config.yaml in the run's logs"
+        ) from error
+    except (pickle.UnpicklingError, EOFError) as error:
+        if path is None:
+            raise
+        raise CommandError(f"{path} is not a checkpoint: {error}") from error
+
+
+class _Filter(logging.Filter):
+    """Drops notes by their first words."""
+
+    def __init__(self, words: tuple[str, ...]) -> None:
+        super().__init__()
+        self.words = words
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a note is passed on."""
+        return not record.getMessage().startswith(self.words)
+
+
+@contextmanager
+def quiet(brief: bool = False) -> Iterator[None]:
+    """Lightning's notes on stdout, without advertisements; stderr is for warnings and errors.
+
+    Args:
+        brief: without the notes that are the same for every run, too.
+    """
+    handlers = {
+        handler
+        for name in ("lightning", "lightning.pytorch", "lightning.fabric")
+        for handler in logging.getLogger(name).handlers
+        if isinstance(handler, logging.StreamHandler)
+    }
+    before = {handler: handler.stream for handler in handlers}
+    silence = _Filter(_ADVERTISEMENTS + (_SAME_FOR_EVERY_RUN if brief else ()))
+    for handler in handlers:
+        handler.stream = sys.stdout
+        handler.addFilter(silence)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # between libraries
+            for pattern in _IGNORED_WARNINGS:
+                warnings.filterwarnings("ignore", pattern)
+            yield
+    finally:
+        for handler in handlers:
+            handler.stream = before[handler]
+            handler.removeFilter(silence)

@@ -1,0 +1,125 @@
+"""The options of a command line and its configuration files, as a tree."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ltr.cli.errors import CommandError, one_line
+
+_NESTING = ("init_args", "dict_kwargs")
+
+
+@dataclass
+class Node:
+    """An option, and the options below it; `init_args` and `class_path` are no part of names.
+
+    Attributes:
+        value: what it is set to; of a class, its name.
+        file: the file that says so, "" for the command line.
+        written: the option, as it was written on the command line.
+        children: by name.
+    """
+
+    value: Any = None
+    file: str = ""
+    written: str = ""
+    children: dict[str, "Node"] = field(default_factory=dict)
+
+    def set(self, value: Any, file: str) -> None:
+        """Take a value; another class has other options."""
+        if value != self.value:
+            self.children = {}
+        self.value, self.file = value, file
+
+    def lay(self, value: Any, file: str) -> None:
+        """Lay a value, such as the content of a file, over this node."""
+        if isinstance(value, list) and any(isinstance(item, dict) for item in value):
+            value = {str(number): item for number, item in enumerate(value)}
+        if not isinstance(value, dict):
+            self.set(value, file)
+            return
+        self.file = file
+        if "class_path" in value:
+            self.set(value["class_path"], file)
+        for key, inner in value.items():
+            if key in _NESTING and isinstance(inner, dict):
+                self.lay(inner, file)
+            elif key != "class_path":
+                self.children.setdefault(str(key), Node()).lay(inner, file)
+
+    def name(self, path: tuple[str, ...]) -> str:
+        """The option at `path` as the user knows it, with the file that it is in."""
+        if self.file:
+            return f"{self.file}: {'.'.join(path)}"
+        return self.written or option_name(self, path)
+
+
+def option_name(node: Node, path: tuple[str, ...]) -> str:
+    """How the option at `path` is to be written where `node` stands.
+
+    >>> option_name(Node(), ("model", "loss")), option_name(Node(file="a.yaml"), ("model", "loss"))
+    ('--model.loss', 'model.loss')
+    """
+    return ("" if node.file else "--") + ".".join(path)
+
+
+def read_options(args: list[str]) -> Node:
+    """The options of a command line, those of its files before and after them laid in order.
+
+    Raises:
+        CommandError: a file is not YAML, or has no options in it.
+
+    >>> tree = read_options(["--model.loss", "SoftNDCG", "--model.loss.init_args.top_k=10"])
+    >>> tree.children["model"].children["loss"].children["top_k"].value
+    10
+    """
+    tree = Node()
+    rest = iter(args)
+    for arg in rest:
+        if not arg.startswith("--"):
+            continue
+        option, equals, value = arg.partition("=")
+        if not equals:
+            value = next(rest, "")
+        if option == "--config":
+            tree.lay(load_options(value), value)
+            continue
+        node = tree
+        for name in option.removeprefix("--").removesuffix("+").split("."):
+            if name not in (*_NESTING, "class_path"):
+                node = node.children.setdefault(name, Node())
+        node.lay(parse_value(value), "")
+        node.written = option
+    return tree
+
+
+def parse_value(text: str) -> Any:
+    """A value as the command line means it: YAML, or else a string.
+
+    >>> parse_value("[1, 2]"), parse_value("1e-3"), parse_value("a: [")
+    ([1, 2], '1e-3', 'a: [')
+    """
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+
+
+def load_options(path: str | Path) -> dict[str, Any]:
+    """The content of a configuration file.
+
+    Raises:
+        CommandError: the file is not YAML, with the line; or has no options in it.
+    """
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except yaml.MarkedYAMLError as error:
+        line = "" if error.problem_mark is None else f", line {error.problem_mark.line + 1}"
+        raise CommandError(f"{path}{line}: {error.problem or error.context}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise CommandError(one_line(f"{path}: not YAML: {error}")) from error
+    if not isinstance(content, dict):
+        raise CommandError(one_line(f"{path}: must have options and values, got {content!r}"))
+    return content

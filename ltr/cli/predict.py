@@ -1,0 +1,180 @@
+"""Predictions on disk: one row a document, with its score and rank."""
+
+import csv
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from ltr.cli.errors import CommandError
+
+_EXTENSIONS = {
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".run": "trec",
+    ".trec": "trec",
+    ".txt": "trec",
+}
+
+_SCHEMA = pa.schema(
+    [
+        ("qid", pa.string()),
+        ("doc_id", pa.string()),
+        ("score", pa.float32()),
+        ("rank", pa.int32()),
+    ]
+)
+
+_TAG = "ltr"
+
+
+def hard_ranks(scores: np.ndarray) -> np.ndarray:
+    """Ranks 1..n of one list's scores (n,), 1 = highest; equal scores rank in list order.
+
+    >>> hard_ranks(np.array([0.5, 2.0, 0.5])).tolist()
+    [2, 1, 3]
+    """
+    order = np.argsort(-scores, kind="stable")
+    ranks = np.empty(len(scores), dtype=np.int32)
+    ranks[order] = np.arange(1, len(scores) + 1, dtype=np.int32)
+    return ranks
+
+
+def falling(scores: np.ndarray) -> np.ndarray:
+    """Scores (n,) in falling order, each made smaller than the one before by as little as can be.
+
+    Evaluation tools sort a TREC run by score, read as float32, and break ties in their own way;
+    so equal scores are told apart in the last digit.
+
+    >>> falling(np.array([2.0, 2.0, 1.0], dtype=np.float32)).tolist()
+    [2.0, 1.9999998807907104, 1.0]
+    """
+    apart = scores.astype(np.float32)
+    for i in range(1, len(apart)):
+        if apart[i] >= apart[i - 1]:
+            apart[i] = np.nextafter(apart[i - 1], np.float32(-np.inf), dtype=np.float32)
+    return apart
+
+
+class PredictionWriter(Callback):
+    """Writes a row a document (`qid`, `doc_id`, `score`, `rank`) as the lists are scored.
+
+    Rows of CSV (with a header) and Parquet are in the data's order; lines of a TREC run (`qid Q0
+    doc_id rank score tag`) in the order of ranks, with scores that fall from rank to rank. Where
+    the data has no document ids, the 0-based position in the list is the id. The file appears
+    under its name once it is complete, in the place of one that was there.
+
+    Args:
+        output: the file.
+        format: "csv", "parquet" or "trec". Default: as the file's extension says: .csv, .parquet,
+            .run, .trec or .txt.
+
+    Raises:
+        CommandError: there is no output, or its extension says nothing.
+        ValueError: a score is NaN or infinite; a name for a TREC run has a blank in it.
+
+    >>> PredictionWriter("scores.xlsx")
+    Traceback (most recent call last):
+    ltr.cli.errors.CommandError: --output must end in .csv, .parquet, .run, .trec or .txt, got \
+scores.xlsx; or say --format csv, parquet or trec
+    """
+
+    def __init__(self, output: str | None, format: str | None = None) -> None:
+        if output is None:
+            raise CommandError("--output is required: a file .csv, .parquet, .run, .trec or .txt")
+        self.path = Path(output).expanduser()
+        found = format or _EXTENSIONS.get(self.path.suffix.lower())
+        if found is None:
+            raise CommandError(
+                "--output must end in .csv, .parquet, .run, .trec or .txt, got "
+                f"{output}; or say --format csv, parquet or trec"
+            )
+        self.format = found
+        self.rows = 0
+        self._part = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
+        self._text: IO[str] | None = None
+        self._parquet: pq.ParquetWriter | None = None
+
+    def on_predict_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Open the file."""
+        if trainer.world_size > 1:
+            raise CommandError("ltr predict writes from one process: give --trainer.devices 1")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if self.format == "parquet":
+            self._parquet = pq.ParquetWriter(self._part, _SCHEMA)
+            return
+        self._text = self._part.open("w", encoding="utf-8", newline="")
+        if self.format == "csv":
+            csv.writer(self._text, lineterminator="\n").writerow(_SCHEMA.names)
+
+    def on_predict_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Write a batch: outputs are its scores (B, n), or a dict that has them as `scores`."""
+        scores = outputs["scores"] if isinstance(outputs, dict) else outputs
+        table = scores.detach().double().cpu().numpy()
+        masks = batch["mask"].cpu().numpy()
+        ids = batch.get("doc_ids")
+        for i, (row, mask) in enumerate(zip(table, masks, strict=True)):
+            if mask.any():
+                known = ids[i] if ids is not None else [str(p) for p in range(int(mask.sum()))]
+                self._write_list(batch["qid"][i], known, row[mask])
+
+    def _write_list(self, qid: str, ids: list[str], scores: np.ndarray) -> None:
+        if not np.isfinite(scores).all():
+            raise ValueError(f"scores must be finite, got {scores.tolist()} for qid {qid}")
+        ranks = hard_ranks(scores)
+        self.rows += len(ids)
+        if self._parquet is not None:
+            columns = [[qid] * len(ids), ids, scores.astype(np.float32), ranks]
+            self._parquet.write_table(pa.table(columns, schema=_SCHEMA))
+        elif self._text is not None and self.format == "csv":
+            lines = zip([qid] * len(ids), ids, map(_digits, scores), ranks, strict=True)
+            csv.writer(self._text, lineterminator="\n").writerows(lines)
+        elif self._text is not None:
+            self._text.writelines(_trec_lines(qid, ids, scores, ranks))
+
+    def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Close the file and give it its name."""
+        self._close()
+        os.replace(self._part, self.path)
+        print(f"wrote {self.path}: {self.rows} rows")
+
+    def on_exception(
+        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
+    ) -> None:
+        """Leave nothing half written."""
+        self._close()
+        self._part.unlink(missing_ok=True)
+
+    def _close(self) -> None:
+        for file in (self._text, self._parquet):
+            if file is not None:
+                file.close()
+
+
+def _digits(score: float) -> str:
+    return f"{np.float32(score):.9g}"  # enough for any float32 to be read back as it was
+
+
+def _trec_lines(qid: str, ids: list[str], scores: np.ndarray, ranks: np.ndarray) -> Iterator[str]:
+    for name in (qid, *ids):
+        if not name or len(name.split()) != 1:
+            raise ValueError(
+                f"names in a TREC run must be one word, got {name!r} in qid {qid!r}: "
+                "write CSV or Parquet"
+            )
+    order = np.argsort(ranks)
+    for rank, (i, score) in enumerate(zip(order, falling(scores[order]), strict=True), start=1):
+        yield f"{qid} Q0 {ids[i]} {rank} {_digits(score)} {_TAG}\n"

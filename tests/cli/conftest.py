@@ -1,0 +1,102 @@
+"""Running `ltr` in this process, on data and models that take no time."""
+
+import os
+import random
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ltr.cli import main
+
+TINY = """\
+# A run of no time at all.
+model:
+  class_path: Ranker
+  init_args:
+    scorer: {class_path: MLPScorer, init_args: {hidden: [4], dropout: 0.5}}
+    loss:
+      class_path: SoftNDCG
+      init_args: {operator: {class_path: SoftSort, init_args: {temperature: 0.3}}}
+    metrics:
+      ndcg_10: {class_path: NDCG, init_args: {top_k: 10}}
+      mrr: {class_path: MRR}
+data:
+  class_path: DigitsDataModule
+  init_args: {list_size: 4, train_lists: 10, val_lists: 4, test_lists: 5, batch_size: 2}
+trainer:
+  max_epochs: 2
+  accelerator: cpu
+  enable_model_summary: false
+"""
+
+# to be interrupted before a certain step: STOP_AT in the environment
+STOPPER = """\
+import os
+from lightning.pytorch import Callback
+
+class Stopper(Callback):
+    def on_train_batch_start(self, trainer, *args):
+        name = os.path.basename(trainer.default_root_dir)
+        if os.environ.get("STOP_AT") == f"{name}:{trainer.global_step}":
+            raise KeyboardInterrupt
+"""
+
+
+@dataclass
+class Answer:
+    """What a command came to."""
+
+    code: int
+    out: str
+    err: str
+
+
+Ltr = Callable[..., Answer]
+
+
+@pytest.fixture
+def ltr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ltr:
+    """`ltr(...)` in an empty folder that has `tiny.yaml` and a callback that interrupts."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delenv("LTR_TRACEBACK", raising=False)
+    for name in ("stopper", "own_figure", "own_loss"):  # modules that tests write
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    Path("tiny.yaml").write_text(TINY)
+    Path("stopper.py").write_text(STOPPER)
+
+    def run(*args: object) -> Answer:
+        capsys.readouterr()
+        code = main([str(arg) for arg in args])
+        out, err = capsys.readouterr()
+        return Answer(code, out, err)
+
+    return run
+
+
+def write_letor(path: Path, lists: int, features: int = 46, seed: int = 0) -> None:
+    """A file of lists of three documents."""
+    draw = random.Random(seed)
+    lines = []
+    for qid in range(lists):
+        for doc, label in enumerate(draw.sample([0, 1, 2], 3)):
+            pairs = " ".join(
+                f"{i}:{draw.random() + label * (i == 1):.4f}" for i in range(1, features + 1)
+            )
+            lines.append(f"{label} qid:{qid} {pairs} #docid = D{qid}-{doc} inc = 1\n")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(lines))
+
+
+@pytest.fixture(scope="session")
+def letor_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as MQ2008's, with two folds."""
+    root = tmp_path_factory.mktemp("letor")
+    for fold in (1, 2):
+        for number, (name, lists) in enumerate({"train": 160, "vali": 8, "test": 8}.items()):
+            write_letor(root / f"Fold{fold}" / f"{name}.txt", lists, seed=10 * fold + number)
+    return root

@@ -1,0 +1,145 @@
+"""A mistake in the options is one line that names it and the nearest right name."""
+
+from pathlib import Path
+
+import pytest
+
+TINY = ("--config", "tiny.yaml")
+
+COMMAND_LINE = [
+    # options that there are not
+    (["--model.lss", "3"], "unknown option --model.lss: did you mean --model.loss?"),
+    (
+        ["--model.loss.init_args.operator.init_args.temperatur", "3"],
+        "unknown option --model.loss.init_args.operator.init_args.temperatur: "
+        "did you mean --model.loss.operator.temperature?",
+    ),
+    (["--model.loss.temperature=3"], "did you mean --model.loss.operator.temperature?"),
+    (["--model.metrics.ndcg_10.topk", "5"], "did you mean --model.metrics.ndcg_10.top_k?"),
+    (["--model.optimizer.lrr", "0.1"], "did you mean --model.optimizer.lr?"),
+    (["--data.fld", "3"], "unknown option --data.fld"),
+    (["--data.listsize", "3"], "did you mean --data.list_size?"),
+    (["--trainer.max_epoch", "3"], "did you mean --trainer.max_epochs?"),
+    (["--trainr.max_epochs", "3"], "did you mean --trainer.max_epochs?"),
+    (["--max_epochs", "3"], "unknown option --max_epochs: did you mean --trainer.max_epochs?"),
+    (["--early_stopping.patient", "3"], "did you mean --early_stopping.patience?"),
+    (["--checkpoint", "x"], "did you mean --last_checkpoint or --best_checkpoint?"),
+    (["stray"], "not an option: stray"),
+    (["--trainer.max_epochs"], "--trainer.max_epochs needs a value"),
+    # classes that there are not
+    (["--model", "Rankr"], "--model: no class 'Rankr': did you mean Ranker?"),
+    (["--data", "Letor"], "--data: no class 'Letor': did you mean LetorDataModule?"),
+    (["--model.loss", "SoftNCDG"], "--model.loss: no class 'SoftNCDG': did you mean SoftNDCG?"),
+    (["--model.loss.operator", "ltr.operators.SoftSor"], "did you mean SoftSort?"),
+    (["--model.optimizer", "Adm"], "did you mean Adam?"),
+    (["--trainer.callbacks", "EarlyStoping"], "did you mean EarlyStopping?"),
+    # values of another type
+    (
+        ["--model.loss.operator.temperature", "hot"],
+        "--model.loss.operator.temperature must be a number, got 'hot'",
+    ),
+    (
+        ["--trainer.max_epochs", "many"],
+        "--trainer.max_epochs must be a whole number or null, got 'many'",
+    ),
+    (
+        ["--model.loss.gain", "exp3"],
+        "--model.loss.gain must be exp2 or linear or a function's import path, got 'exp3': "
+        "did you mean exp2?",
+    ),
+    # values that a constructor refuses
+    (["--model.loss.operator.temperature", "-1"], "temperature must be >= 0, got -1"),
+    (["--early_stopping.patience", "0"], "patience must be >= 1 or None, got 0"),
+    (["--data.batch_size", "0"], "batch_size must be >= 1, got 0"),
+    (["--trainer.accelerator", "gpuu"], "accelerator='gpuu'"),
+    # what is missing
+    (["--data", "LetorDataModule"], "--data.root is required by LetorDataModule"),
+    (["--ckpt_path", "nowhere.ckpt"], "no checkpoint 'nowhere.ckpt': runs/tiny has none"),
+    (["--ckpt_path", "best"], "no checkpoint 'best': runs/tiny has none"),
+]
+
+
+@pytest.mark.parametrize(("args", "message"), COMMAND_LINE, ids=lambda value: str(value)[:40])
+def test_on_the_command_line(ltr, args, message):
+    answer = ltr("fit", *TINY, *args)
+    assert answer.code == 2
+    assert answer.err.startswith("ltr fit: ")
+    assert answer.err.count("\n") == 1
+    assert message in answer.err
+
+
+FILES = [
+    ("model: [1, {", "own.yaml, line 1: "),
+    ("model:\n  a: b: c\n", "own.yaml, line 2: mapping values are not allowed here"),
+    ("just text", "own.yaml: must have options and values, got 'just text'"),
+    ("modle: {class_path: Ranker}", "own.yaml: unknown option modle: did you mean model?"),
+    (
+        "trainer: {max_epoch: 3}",
+        "unknown option trainer.max_epoch: did you mean trainer.max_epochs",
+    ),
+    (
+        "model: {init_args: {los: {class_path: SoftNDCG}}}",
+        "own.yaml: unknown option model.los: did you mean model.loss?",
+    ),
+    (
+        "model: {init_args: {metrics: {n: {class_path: NCDG}}}}",
+        "own.yaml: model.metrics.n: no class 'NCDG': did you mean NDCG?",
+    ),
+    (
+        "trainer: {callbacks: [{class_path: LearningRateMonitr}]}",
+        "own.yaml: trainer.callbacks.0: no class 'LearningRateMonitr': "
+        "did you mean LearningRateMonitor?",
+    ),
+    (
+        "model: {init_args: {loss: {class_path: SoftNDCG, init_args: {top_k: x}}}}",
+        "own.yaml: model.loss.top_k must be a whole number or null, got 'x'",
+    ),
+    ("data: {class_path: nowhere.Data}", "own.yaml: data: no class 'nowhere.Data'"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), FILES, ids=lambda value: value[:40])
+def test_in_a_file(ltr, text, message):
+    Path("own.yaml").write_text(text)
+    answer = ltr("fit", *TINY, "--config", "own.yaml")
+    assert answer.code == 2
+    assert answer.err.count("\n") == 1
+    assert message in answer.err
+
+
+def test_a_recipe_that_there_is_not(ltr):
+    answer = ltr("fit", "--config", "digts")
+    assert answer.code == 2
+    assert answer.err == "ltr fit: no configuration 'digts': did you mean digits?\n"
+
+
+def test_no_data(ltr):
+    answer = ltr("fit")
+    assert answer.code == 2
+    assert answer.err.startswith("ltr fit: --data is required: a recipe")
+    assert answer.err.count("\n") == 1
+
+
+def test_data_that_are_not_there(ltr, tmp_path):
+    answer = ltr("fit", "--config", "letor", "--data.root", tmp_path / "nowhere")
+    assert answer.code == 2
+    assert answer.err.count("\n") == 1
+    assert "nowhere" in answer.err
+
+
+def test_a_malformed_line_of_data(ltr, tmp_path):
+    for name in ("train", "vali", "test"):
+        (tmp_path / f"{name}.txt").write_text("1 qid:1 1:0.5\n0 qid:1 1:NULL\n")
+    answer = ltr("fit", "--config", "letor", "--data.root", tmp_path)
+    assert answer.code == 2
+    assert answer.err.count("\n") == 1
+    for part in ("train.txt", "2", "NULL"):
+        assert part in answer.err
+
+
+def test_a_value_that_is_not_logged(ltr):
+    answer = ltr("fit", *TINY, "--early_stopping.monitor", "val_ndcg_5")
+    assert answer.code == 2
+    last = answer.err.splitlines()[-1]
+    assert "early_stopping.monitor must be one of " in last
+    assert "val_ndcg_10" in last

@@ -1,0 +1,251 @@
+"""`ltr fit`, `validate` and `test`: configurations in layers, checkpoints, logs, resuming."""
+
+import csv
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from ltr.cli.recipes import find_recipes
+
+SHIPPED = [
+    name
+    for recipe in find_recipes().values()
+    for name in [recipe.name, *(f"{recipe.name}/{overlay}" for overlay in recipe.overlays)]
+]
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open() as lines:
+        return list(csv.DictReader(lines))
+
+
+def printed(ltr, *args) -> dict:
+    answer = ltr("fit", *args, "--print_config")
+    assert answer.code == 0, answer.err
+    return yaml.safe_load(answer.out)
+
+
+@pytest.mark.parametrize("name", [*SHIPPED, "tiny.yaml"])
+def test_print_config_can_be_read_back(ltr, name):
+    first = ltr("fit", "--config", name, "--print_config")
+    assert first.code == 0, first.err
+    Path("printed.yaml").write_text(first.out)
+    assert ltr("fit", "--config", "printed.yaml", "--print_config").out == first.out
+
+
+def test_print_config_with_overrides_can_be_read_back(ltr):
+    overrides = ["--model.loss.operator.temperature", "0.2", "--model.optimizer", "SGD"]
+    overrides += ["--model.optimizer.lr", "0.5", "--model.metrics.mrr.top_k", "3"]
+    first = printed(ltr, "--config", "digits", "--config", "tiny.yaml", *overrides)
+    model = first["model"]["init_args"]
+    assert model["loss"]["init_args"]["operator"]["init_args"]["temperature"] == 0.2
+    assert model["optimizer"]["class_path"] == "torch.optim.SGD"
+    assert model["optimizer"]["init_args"]["lr"] == 0.5
+    assert model["metrics"]["mrr"]["init_args"]["top_k"] == 3
+    Path("printed.yaml").write_text(yaml.safe_dump(first))
+    assert printed(ltr, "--config", "printed.yaml") == first
+
+
+def test_a_layer_changes_what_it_names(ltr):
+    Path("layer.yaml").write_text(
+        "model: {init_args: {loss: {init_args: {operator: {class_path: SigmoidRank}}}}}\n"
+        "data: {init_args: {list_size: 3}}\n"
+    )
+    below = printed(ltr, "--config", "tiny.yaml")
+    both = printed(ltr, "--config", "tiny.yaml", "--config", "layer.yaml")
+    assert both["data"]["init_args"].pop("list_size") == 3
+    below["data"]["init_args"].pop("list_size")
+    operator = both["model"]["init_args"]["loss"]["init_args"].pop("operator")
+    below["model"]["init_args"]["loss"]["init_args"].pop("operator")
+    assert operator["class_path"] == "ltr.operators.SigmoidRank"
+    assert both == below
+
+
+def test_defaults(ltr):
+    config = printed(ltr, "--data", "DigitsDataModule")
+    assert config["model"]["class_path"] == "ltr.modules.Ranker"
+    assert config["seed_everything"] == 42
+    assert config["trainer"]["default_root_dir"] == "runs/ltr"
+    assert config["best_checkpoint"] == {"monitor": "val_ndcg_10", "mode": "max"}
+    assert config["early_stopping"]["patience"] == 10
+    assert printed(ltr, "--config", "digits/smoke")["trainer"]["default_root_dir"] == (
+        "runs/digits-smoke"
+    )
+
+
+@pytest.mark.filterwarnings("ignore:.*could not find the monitored key.*")  # no whole epoch
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_shipped_configuration_trains_20_steps(ltr, letor_root, name):
+    data = ["--data.root", letor_root] if name.startswith("letor") else []
+    answer = ltr(
+        *("fit", "--config", name, *data, "--trainer.max_steps", 20),
+        *("--last_checkpoint.every_n_train_steps", 20, "--early_stopping.patience", "null"),
+        *("--trainer.limit_val_batches", 1, "--trainer.default_root_dir", "run"),
+    )
+    assert answer.code == 0, answer.err
+    assert torch.load("run/checkpoints/last.ckpt")["global_step"] == 20
+
+
+def test_a_run_leaves_checkpoints_a_log_and_its_configuration(ltr):
+    answer = ltr("fit", "--config", "tiny.yaml")
+    assert answer.code == 0, answer.err
+    root = Path("runs/tiny")
+    assert sorted(p.name for p in (root / "checkpoints").iterdir()) == ["best.ckpt", "last.ckpt"]
+    log = root / "logs" / "version_0"
+    rows = read_csv(log / "metrics.csv")
+    assert {"train_loss", "val_loss", "val_ndcg_10", "val_mrr"} <= set(rows[0])
+    saved = yaml.safe_load((log / "config.yaml").read_text())
+    assert saved == printed(ltr, "--config", "tiny.yaml")
+    assert "best val_ndcg_10: " in answer.out
+    assert "epoch 2  train_loss " in answer.out
+
+
+def test_the_same_run_twice_is_the_same(ltr):
+    for root in ("one", "two"):
+        assert ltr("fit", "--config", "tiny.yaml", "--trainer.default_root_dir", root).code == 0
+    one, two = (torch.load(f"{root}/checkpoints/last.ckpt") for root in ("one", "two"))
+    assert_same_weights(one, two)
+
+
+def assert_same_weights(one: dict, two: dict) -> None:
+    assert one["state_dict"].keys() == two["state_dict"].keys()
+    for name, value in one["state_dict"].items():
+        assert torch.equal(value, two["state_dict"][name]), name
+
+
+def test_validate_and_test_the_best_weights(ltr):
+    assert ltr("fit", "--config", "tiny.yaml").code == 0
+    best = torch.load("runs/tiny/checkpoints/best.ckpt")["callbacks"]
+    score = next(value for key, value in best.items() if "BestCheckpoint" in key)
+    answer = ltr("validate", "--config", "tiny.yaml", "--ckpt_path", "best")
+    assert answer.code == 0, answer.err
+    rows = read_csv(Path("runs/tiny/logs/version_1/metrics.csv"))
+    assert float(rows[0]["val_ndcg_10"]) == pytest.approx(float(score["best_model_score"]))
+    for path in ("best", "runs/tiny/checkpoints/best.ckpt"):
+        answer = ltr("test", "--config", "tiny.yaml", "--ckpt_path", path)
+        assert answer.code == 0, answer.err
+        assert "test_ndcg_10" in answer.out
+    # and from the configuration that the run saved
+    saved = "runs/tiny/logs/version_0/config.yaml"
+    assert ltr("test", "--config", saved, "--ckpt_path", "best").code == 0
+
+
+def test_a_checkpoint_of_another_model(ltr):
+    assert ltr("fit", "--config", "tiny.yaml").code == 0
+    answer = ltr(
+        *("test", "--config", "tiny.yaml", "--ckpt_path", "best"),
+        *("--model.scorer.hidden", "[7]"),
+    )
+    assert answer.code == 2
+    assert answer.err.count("\n") == 1
+    assert "best.ckpt is of another model than the configuration" in answer.err
+
+
+def test_a_checkpoint_that_is_none(ltr):
+    Path("mine.ckpt").write_text("no checkpoint")
+    answer = ltr("test", "--config", "tiny.yaml", "--ckpt_path", "mine.ckpt")
+    assert answer.code == 2
+    assert "mine.ckpt is not a checkpoint" in answer.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("step", [3, 7])  # in the first epoch of 5 steps, and in the second
+def test_a_run_killed_in_an_epoch_goes_on_to_the_same_weights(ltr, monkeypatch, step):
+    options = ["--trainer.callbacks", "stopper.Stopper", "--trainer.max_epochs", 3]
+    options += ["--last_checkpoint.every_n_train_steps", 1]
+
+    def fit(root, *more):
+        return ltr(
+            *("fit", "--config", "tiny.yaml", *options, "--trainer.default_root_dir", root, *more)
+        )
+
+    assert fit("whole").code == 0
+    monkeypatch.setenv("STOP_AT", f"broken:{step}")
+    killed = fit("broken")
+    assert killed.code == 130
+    assert killed.err.startswith("ltr: interrupted; to go on from where it was: ltr fit ")
+    assert killed.err.endswith(" --ckpt_path last\n")
+    assert torch.load("broken/checkpoints/last.ckpt")["global_step"] == step
+    monkeypatch.delenv("STOP_AT")
+    assert fit("broken", "--ckpt_path", "last").code == 0
+    for name in ("last", "best"):
+        whole, broken = (torch.load(f"{r}/checkpoints/{name}.ckpt") for r in ("whole", "broken"))
+        assert whole["global_step"] == broken["global_step"]
+        assert_same_weights(whole, broken)
+    # the log of the first part is kept
+    assert sorted(p.name for p in Path("broken/logs").iterdir()) == ["version_0", "version_1"]
+    assert Path("broken/logs/version_0/config.yaml").is_file()
+
+
+def test_last_starts_anew_where_there_is_none(ltr):
+    answer = ltr("fit", "--config", "tiny.yaml", "--ckpt_path", "last")
+    assert answer.code == 0
+    assert "training from the start" in answer.out
+
+
+def test_early_stopping_stops_and_stays_stopped(ltr):
+    options = ["--early_stopping.patience", 1, "--early_stopping.min_delta", 2]
+    options += ["--trainer.max_epochs", 9]
+    assert ltr("fit", "--config", "tiny.yaml", *options).code == 0
+    steps = torch.load("runs/tiny/checkpoints/last.ckpt")["global_step"]
+    assert steps == 2 * 5  # the first epoch is the best so far, the second stops it
+    assert ltr("fit", "--config", "tiny.yaml", *options, "--ckpt_path", "last").code == 0
+    assert torch.load("runs/tiny/checkpoints/last.ckpt")["global_step"] == steps
+    # with more patience it goes on
+    more = [*options[2:], "--early_stopping.patience", 2]
+    assert ltr("fit", "--config", "tiny.yaml", *more, "--ckpt_path", "last").code == 0
+    assert torch.load("runs/tiny/checkpoints/last.ckpt")["global_step"] > steps
+
+
+def test_a_moved_run_goes_on_with_its_best(ltr):
+    assert ltr("fit", "--config", "tiny.yaml", "--trainer.default_root_dir", "here").code == 0
+    Path("here").rename("there")
+    before = torch.load("there/checkpoints/best.ckpt")["global_step"]
+    # a value that no later epoch can reach
+    last = torch.load("there/checkpoints/last.ckpt")
+    for key, state in last["callbacks"].items():
+        if "BestCheckpoint" in key:
+            best = torch.tensor(2.0)
+            state |= {"best_model_score": best, "kth_value": best}
+            state["best_k_models"] = dict.fromkeys(state["best_k_models"], best)
+    torch.save(last, "there/checkpoints/last.ckpt")
+    options = ["--trainer.max_epochs", 3, "--ckpt_path", "last"]
+    answer = ltr("fit", "--config", "tiny.yaml", "--trainer.default_root_dir", "there", *options)
+    assert answer.code == 0, answer.err
+    assert "best val_ndcg_10: 2.0" in answer.out
+    assert torch.load("there/checkpoints/best.ckpt")["global_step"] == before
+    assert not Path("here").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--trainer.fast_dev_run", "true"],
+        ["--trainer.enable_checkpointing", "false", "--trainer.logger", "false"],
+        ["--trainer.limit_val_batches", 0, "--early_stopping.patience", "null"],
+        ["--trainer.check_val_every_n_epoch", 2],
+        ["--trainer.val_check_interval", 0.5],
+    ],
+    ids=lambda options: options[0],
+)
+def test_the_trainers_own_options(ltr, options):
+    answer = ltr("fit", "--config", "tiny.yaml", *options)
+    assert answer.code == 0, answer.err
+
+
+def test_a_class_of_ones_own(ltr):
+    Path("own_loss.py").write_text(
+        "from ltr.losses import RankingLoss\n"
+        "class OwnLoss(RankingLoss):\n"
+        "    def __init__(self, margin: float = 1.0):\n"
+        "        super().__init__()\n"
+        "        self.margin = margin\n"
+        "    def per_list(self, scores, labels, mask, weights):\n"
+        "        return ((scores - labels * self.margin) ** 2).mean(-1)\n"
+    )
+    own = ["--model.loss", "own_loss.OwnLoss", "--model.loss.margin", 2]
+    config = printed(ltr, "--config", "tiny.yaml", *own)
+    assert config["model"]["init_args"]["loss"]["init_args"] == {"margin": 2.0}
+    answer = ltr("fit", "--config", "tiny.yaml", *own, "--trainer.max_epochs", 1)
+    assert answer.code == 0, answer.err

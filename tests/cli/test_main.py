@@ -1,0 +1,107 @@
+"""The dispatcher: what it loads, what it says, how it ends."""
+
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+import ltr as package
+from ltr.cli import main
+
+HEAVY = {"torch", "lightning", "jsonargparse", "numpy", "yaml", "rich", "pandas", "sklearn"}
+
+
+@pytest.mark.parametrize(
+    "args", [["--help"], ["--version"], ["recipes"], ["copy", "digits", "mine.yaml"], []]
+)
+def test_what_needs_no_torch_loads_none(args: list[str], tmp_path):
+    code = (
+        "import sys; from ltr.cli import main\n"
+        f"main({args!r})\n"
+        "print(*sorted({m.partition('.')[0] for m in sys.modules}), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert not HEAVY & set(done.stderr.split())
+
+
+def test_help_names_every_command(ltr):
+    answer = ltr("--help")
+    assert answer.code == 0
+    for command in ("fit", "validate", "test", "predict", "bench", "recipes", "copy"):
+        assert f"\n  {command}" in answer.out
+
+
+def test_version(ltr):
+    assert ltr("--version").out == f"ltr {package.__version__}\n"
+
+
+def test_no_command_is_help_and_an_error(ltr):
+    answer = ltr()
+    assert answer.code == 2
+    assert answer.err.startswith("usage: ltr COMMAND")
+
+
+@pytest.mark.parametrize(
+    ("args", "named", "near"),
+    [
+        (["fti"], "'fti'", "did you mean fit?"),
+        (["frobnicate"], "'frobnicate'", "choose from bench, copy, fit"),
+        (["--verison"], "'--verison'", "unknown option"),
+        (["recipes", "--al"], "--al", "ltr recipes --help"),
+        (["copy", "digits"], "DEST", "ltr copy --help"),
+        (["copy", "digit", "x.yaml"], "'digit'", "did you mean digits"),
+        (["copy", "digits/smok", "x.yaml"], "'smok'", "did you mean digits/smoke?"),
+    ],
+)
+def test_mistakes_are_one_line(ltr, args, named, near):
+    answer = ltr(*args)
+    assert answer.code == 2
+    assert answer.err.count("\n") == 1
+    assert named in answer.err
+    assert near in answer.err
+
+
+def test_a_bug_keeps_its_traceback(ltr, monkeypatch):
+    def broken(command, args):
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(import_module("ltr.cli.recipes"), "run", broken)
+    with pytest.raises(KeyError, match="a bug"):
+        main(["recipes"])
+
+
+def test_a_user_error_shows_its_traceback_on_demand(ltr, monkeypatch):
+    def broken(command, args):
+        raise ValueError("root must be\n  a folder")
+
+    monkeypatch.setattr(import_module("ltr.cli.recipes"), "run", broken)
+    assert ltr("recipes").err == "ltr recipes: root must be a folder\n"
+    monkeypatch.setenv("LTR_TRACEBACK", "1")
+    with pytest.raises(ValueError, match="root must be"):
+        main(["recipes"])
+
+
+@pytest.mark.parametrize(
+    ("args", "again"),
+    [
+        (["fit", "--config", "a b.yaml"], "ltr fit --config 'a b.yaml' --ckpt_path last"),
+        (["fit", "--ckpt_path", "x.ckpt", "-c", "d"], "ltr fit -c d --ckpt_path last"),
+        (["fit", "--ckpt_path=last"], "ltr fit --ckpt_path last"),
+        (["bench", "digits"], "ltr bench digits"),
+        (["recipes"], None),
+    ],
+)
+def test_an_interrupt_says_how_to_go_on(ltr, monkeypatch, args, again):
+    def interrupted(command, args):
+        raise KeyboardInterrupt
+
+    names = {"fit": "ltr.cli.lightning_cli", "bench": "ltr.cli.bench"}
+    module = import_module(names.get(args[0], "ltr.cli.recipes"))
+    monkeypatch.setattr(module, "run", interrupted)
+    answer = ltr(*args)
+    assert answer.code == 130
+    end = "" if again is None else f"; to go on from where it was: {again}"
+    assert answer.err == f"ltr: interrupted{end}\n"
