@@ -1,6 +1,7 @@
-"""Learning to rank for PyTorch and Lightning: `ltr.operators`, `ltr.losses`, `ltr.metrics` and more.
+"""Learning to rank for PyTorch and Lightning.
 
-Importing `ltr` loads nothing else; each subpackage is imported by its own name.
+Importing `ltr` loads nothing else; each subpackage, such as `ltr.losses` or `ltr.metrics`, is
+imported by its own name.
 """
 
 __version__ = "0.1.0"

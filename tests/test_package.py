@@ -17,7 +17,9 @@ HEAVY |= {"triton", "torchmetrics", "matplotlib", "jsonargparse"}
 def loaded_by(statement: str) -> set[str]:
     """The top-level modules of a fresh process after `statement`."""
     code = f"{statement}\nimport sys\nprint(*sorted({{m.partition('.')[0] for m in sys.modules}}))"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     return set(result.stdout.split())
 
 

@@ -3,7 +3,7 @@
 import csv
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from matplotlib.axes import Axes
@@ -26,10 +26,10 @@ def learning_curves(axes: Axes, out: Path, metric: str) -> None:
         if not result["fit"]:
             continue
         by_epoch: dict[int, float] = {}
-        # a run that was resumed has a log for each part, in the order of their numbers
-        logs = (out / "runs" / result["name"]).glob("logs/version_*/metrics.csv")
-        for log in sorted(logs, key=lambda path: int(path.parent.name.partition("_")[2])):
-            with log.open(newline="", encoding="utf-8") as lines:
+        for folder in _logs(out, result):
+            if not (folder / "metrics.csv").is_file():
+                continue
+            with (folder / "metrics.csv").open(newline="", encoding="utf-8") as lines:
                 rows = [row for row in csv.DictReader(lines) if row.get(metric)]
             by_epoch |= {int(row["epoch"]): float(row[metric]) for row in rows}
         axes.plot([epoch + 1 for epoch in by_epoch], list(by_epoch.values()), label=result["name"])
@@ -52,7 +52,7 @@ def digits(out: Path) -> Path:
 
     trained = [result for result in _results(out) if result["fit"]]
     figure = Figure(figsize=(13, 1.1 + 1.25 * SHOWN_LISTS), layout="constrained")
-    left, right = figure.subfigures(1, 2, width_ratios=[1, 2])
+    left, right = cast(Any, figure.subfigures(1, 2, width_ratios=[1, 2]))
     learning_curves(left.subplots(), out, "val_ndcg_10")
     checkpoint = out / "runs" / trained[0]["name"] / "checkpoints" / "best.ckpt"
     ranker = Ranker.load_from_checkpoint(checkpoint).eval()
@@ -91,8 +91,14 @@ def _results(out: Path) -> list[dict[str, Any]]:
     return [run for run in runs if "metrics" in run]
 
 
+def _logs(out: Path, result: dict[str, Any]) -> list[Path]:
+    # a run that was resumed has a log for each part, in the order of their numbers
+    folders = (out / "runs" / result["name"]).glob("logs/version_*")
+    return sorted(folders, key=lambda folder: int(folder.name.partition("_")[2]))
+
+
 def _data_options(out: Path, result: dict[str, Any]) -> dict[str, Any]:
     import yaml
 
-    log = next((out / "runs" / result["name"]).glob("logs/version_*/config.yaml"))
-    return yaml.safe_load(log.read_text(encoding="utf-8"))["data"]["init_args"]
+    config = _logs(out, result)[-1] / "config.yaml"
+    return yaml.safe_load(config.read_text(encoding="utf-8"))["data"]["init_args"]
