@@ -24,7 +24,10 @@ format: .venv/.dev  ## rewrite the files as `make check` wants them
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: .venv/.docs  ## the site, strict, in site/
+docs: .venv/.docs  ## the plots, the benchmarks' tables, and the site, strict, in site/
+	$(BIN)/python docs/gallery.py
+	$(BIN)/python docs/operator_plots.py
+	$(BIN)/python docs/tables.py
 	$(BIN)/mkdocs build --strict
 
 .venv/.base:

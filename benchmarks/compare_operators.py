@@ -61,7 +61,7 @@ Make = Callable[[float], RankOperator]
 WIDTH = 0.1
 """SigmoidRank's temperature, in deviations of the scores: sharpness 10."""
 
-DRAWS = 3
+DRAWS = 2
 """Random signs for the norm of a Jacobian."""
 
 # name -> how to make it, and a first guess of its temperature for lists of n
@@ -243,15 +243,17 @@ def main() -> None:
     """Read the arguments, compare, write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--sizes", type=int, nargs="+", default=[100, 1000], help="list lengths")
-    parser.add_argument("--lists", type=int, default=8, help="lists in a batch, half from 1000 on")
-    parser.add_argument("--rounds", type=int, default=9, help="repeats, a third from 1000 on")
+    parser.add_argument(
+        "--lists", type=int, default=8, help="lists in a batch, a quarter from 1000 on"
+    )
+    parser.add_argument("--rounds", type=int, default=7, help="repeats, half from 1000 on")
     parser.add_argument("--output", type=Path, default=RESULTS / "compare_operators.json")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     sizes = []
     for n in arguments.sizes:
-        number = arguments.lists // 2 if n >= 1000 else arguments.lists
-        rounds = max(1, arguments.rounds // (3 if n >= 1000 else 1))
+        number = max(1, arguments.lists // 4) if n >= 1000 else arguments.lists
+        rounds = max(1, arguments.rounds // (2 if n >= 1000 else 1))
         scores = lists(number, n)
         found = operators(scores)
         sizes.append(

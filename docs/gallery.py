@@ -139,7 +139,8 @@ def matrices() -> Figure:
     for (name, (make, levels)), column in zip(kinds.items(), axes.T, strict=True):
         for level, axis in zip(levels, column, strict=True):
             P = make(level).permutation(scores).dense().numpy()
-            axis.imshow(P, cmap="viridis", vmin=0, vmax=1)
+            # hot matrices have small entries only: they get a colour scale of their own
+            axis.imshow(P, cmap="viridis", vmin=0, vmax=P.max() if axis is column[0] else 1)
             axis.set(title=f"{name}, {level:g}", xticks=[], yticks=[])
     return figure
 

@@ -1,0 +1,5 @@
+"""What pytest leaves out: the site's own extension, where the site's tools are not installed."""
+
+from importlib.util import find_spec
+
+collect_ignore = [] if find_spec("griffe") else ["griffe_doctests.py"]

@@ -1,0 +1,141 @@
+"""Write the benchmarks' tables into docs/operators/comparison.md: `python docs/tables.py`.
+
+What stands between `<!-- table NAME -->` and `<!-- end -->` there comes from the JSON files in
+benchmarks/results; a test holds the page to them.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "operators" / "comparison.md"
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table: the first column to the left, numbers to the right.
+
+    >>> print(table(["a", "b"], [["x", "1"]]))
+    | a | b |
+    | :-- | --: |
+    | x | 1 |
+    """
+    lines = [header, [":--", *["--:"] * (len(header) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def number(x: float | None, digits: int = 3) -> str:
+    """A number for a reader: `digits` significant ones, no exponent where it can be avoided.
+
+    >>> number(0.012345), number(1234.5), number(0.0), number(2.5e-7), number(None)
+    ('0.0123', '1230', '0', '2.5e-07', '-')
+    """
+    if x is None:
+        return "-"
+    rounded = float(f"{x:.{digits}g}")
+    if rounded == 0 or abs(rounded) >= 1e-4:
+        return f"{rounded:.10f}".rstrip("0").rstrip(".")
+    return f"{rounded:g}"
+
+
+def _ranks(size: Mapping[str, Any]) -> str:
+    header = [
+        "operator", "temperature", "mean error", "error, top 10", "largest", "gradient",
+        "still, %", "ms", "MB",
+    ]  # fmt: skip
+    rows = [
+        [
+            row["operator"],
+            number(row["temperature"]),
+            number(row["mean"]),
+            number(row["top"]),
+            number(row["largest"]),
+            number(row["gradient"]),
+            number(100 * row["still"], 2),
+            number(1e3 * row["seconds"]),
+            number(row["bytes"] / 1e6),
+        ]
+        for row in size["ranks"]
+    ]
+    return table(header, rows)
+
+
+def _values(size: Mapping[str, Any]) -> str:
+    rows = [
+        [
+            row["operator"],
+            number(row["temperature"]),
+            number(row["mean"]),
+            number(row["largest"]),
+            number(row["gradient"]),
+            number(1e3 * row["seconds"]),
+            number(row["bytes"] / 1e6),
+        ]
+        for row in size["values"]
+    ]
+    header = ["operator", "temperature", "mean error", "largest", "gradient", "ms", "MB"]
+    return table(header, rows)
+
+
+def _cubed(result: Mapping[str, Any]) -> str:
+    rows = [
+        [
+            str(size["n"]),
+            number(1e3 * size["seconds"]["published"]),
+            number(1e3 * size["seconds"]["row_sums"]),
+            number(1e3 * size["seconds"]["ours"]),
+            number(size["ratio"], 2),
+            number(size["difference_float64"], 1),
+            number(size["error_float32"]["published"], 1),
+            number(size["error_float32"]["ours"], 1),
+        ]
+        for size in result["sizes"]
+    ]
+    header = [
+        "n", "published, ms", "row sums, ms", "ours, ms", "published / ours",
+        "difference, float64", "error, float32, published", "ours",
+    ]  # fmt: skip
+    return table(header, rows)
+
+
+def _setting(result: Mapping[str, Any]) -> str:
+    where = result["environment"]
+    threads = "one thread" if where["threads"] == 1 else f"{where['threads']} threads"
+    return f"torch {where['torch']}, Python {where['python']}, {where['processor']}, {threads}."
+
+
+def tables() -> dict[str, str]:
+    """Every table by its name."""
+    compared, cubed = (
+        json.loads((RESULTS / f"{name}.json").read_text())
+        for name in ("compare_operators", "neuralsort_cubed")
+    )
+    found = {"setting": _setting(compared), "setting cubed": _setting(cubed)}
+    kinds: dict[str, Callable[[Mapping[str, Any]], str]] = {"ranks": _ranks, "values": _values}
+    for size in compared["sizes"]:
+        for kind, make in kinds.items():
+            head = f"n = {size['n']}, {size['lists']} lists, float32:\n\n"
+            found[f"{kind} {size['n']}"] = head + make(size)
+    head = f"{cubed['lists']} lists, temperature {cubed['temperature']:g}:\n\n"
+    return found | {"cubed": head + _cubed(cubed)}
+
+
+def filled(page: str, found: Mapping[str, str]) -> str:
+    """The page with its tables written anew.
+
+    >>> filled("<!-- table a -->old<!-- end -->", {"a": "new"}).split()
+    ['<!--', 'table', 'a', '-->', 'new', '<!--', 'end', '-->']
+    """
+    return re.sub(
+        r"(<!-- table (.+?) -->).*?(<!-- end -->)",
+        lambda match: f"{match[1]}\n\n{found[match[2]]}\n\n{match[3]}",
+        page,
+        flags=re.DOTALL,
+    )
+
+
+if __name__ == "__main__":
+    PAGE.write_text(filled(PAGE.read_text(), tables()))
