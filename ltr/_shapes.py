@@ -1,13 +1,21 @@
 """Shape work that every operator, loss and metric shares: done once, here."""
 
+from collections.abc import Sequence
+from numbers import Integral, Real
+
 import torch
 from torch import Tensor
 
 HALF = (torch.float16, torch.bfloat16)
 
+LEAST_TEMPERATURE = 1e-30
+"""Below it float32 divides 0 by 0: ranks and gradients would be NaN. 0 is what was meant."""
+
 
 def check_number(name: str, value: float, *, minimum: float, strict: bool = False) -> float:
     """`value` as a float, or a ValueError that names the argument.
+
+    Any real number will do, numpy's scalars too; a bool or a tensor is none.
 
     >>> check_number("temperature", 0.1, minimum=0.0)
     0.1
@@ -15,18 +23,56 @@ def check_number(name: str, value: float, *, minimum: float, strict: bool = Fals
     Traceback (most recent call last):
     ValueError: temperature must be >= 0, got -1.0
     """
-    good = isinstance(value, (int, float)) and (value > minimum if strict else value >= minimum)
+    sign = ">" if strict else ">="
+    if isinstance(value, bool) or not isinstance(value, (int, float, Real)):
+        raise ValueError(f"{name} must be a number {sign} {minimum:g}, got {value!r}")
+    good = value > minimum if strict else value >= minimum
     if not good or value == float("inf"):
-        sign = ">" if strict else ">="
         raise ValueError(f"{name} must be {sign} {minimum:g}, got {value!r}")
     return float(value)
 
 
+def check_temperature(value: float, name: str = "temperature") -> float:
+    """`value` as a float if it is 0 or from LEAST_TEMPERATURE on, else a ValueError.
+
+    >>> check_temperature(1e-300)
+    Traceback (most recent call last):
+    ValueError: temperature must be 0 (hard) or >= 1e-30, got 1e-300
+    """
+    temperature = check_number(name, value, minimum=0.0)
+    if 0 < temperature < LEAST_TEMPERATURE:
+        raise ValueError(f"{name} must be 0 (hard) or >= {LEAST_TEMPERATURE:g}, got {value!r}")
+    return temperature
+
+
+def check_whole(name: str, value: int, wanted: str = "a whole number >= 1") -> int:
+    """`value` as an int if it is a whole number >= 1, else a ValueError that names the argument.
+
+    >>> check_whole("k", 2.5)
+    Traceback (most recent call last):
+    ValueError: k must be a whole number >= 1, got 2.5
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, Integral)) or value < 1:
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+    return int(value)
+
+
 def check_top_k(top_k: int | None, name: str = "top_k") -> int | None:
     """`top_k` if it is None or a whole number >= 1, else a ValueError that names the argument."""
-    if top_k is not None and (isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1):
-        raise ValueError(f"{name} must be None or a whole number >= 1, got {top_k!r}")
-    return top_k
+    return None if top_k is None else check_whole(name, top_k, "None or a whole number >= 1")
+
+
+def check_levels(name: str, levels: float | Sequence[float]) -> list[float]:
+    """The quantile levels, one or several, as a list; a ValueError unless all are in [0, 1].
+
+    >>> check_levels("q", 0.5)
+    [0.5]
+    """
+    several = [levels] if isinstance(levels, (int, float, Real, str)) else list(levels)
+    for level in several:
+        if isinstance(level, (bool, str)) or not 0 <= level <= 1:
+            raise ValueError(f"{name} must lie in [0, 1], got {level!r}")
+    return [float(level) for level in several]
 
 
 def check_lists(scores: Tensor, **others: Tensor | None) -> None:

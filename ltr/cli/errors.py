@@ -71,7 +71,7 @@ def innermost(text: str) -> str:
     if "Does not validate against any of the Union subtypes" not in text:
         return one_line(text)
     no_cause = ("Does not validate", "Subtypes:", "Errors:", "Given value", "Parser key")
-    no_cause += ("Expected a <class 'NoneType'>",)
+    no_cause += ("Expected a <class 'NoneType'>", "Problem with given class_path")
     lines = [line.strip().removeprefix("- ") for line in text.splitlines()]
     return next((line for line in lines if line and not line.startswith(no_cause)), one_line(text))
 

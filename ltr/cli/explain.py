@@ -12,12 +12,12 @@ import types
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from jsonargparse import ArgumentParser
 
 from ltr.cli.errors import CommandError, close_matches, innermost, nearest
-from ltr.cli.options import Node, option_name, read_options
+from ltr.cli.options import NESTING, Node, option_name, read_options
 
 _FEW = 12  # arguments that can be listed in a line
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
@@ -75,7 +75,7 @@ def explain(parser: ArgumentParser, args: list[str], message: str) -> str:
         for level in levels:
             if (found := find(level, levels, message)) is not None:
                 return found
-    return _from_message(message)
+    return _from_message(message, args)
 
 
 # what could have been given
@@ -158,12 +158,18 @@ def _class_of(argument: Argument, node: Node, path: Names) -> type | None:
             return default
         name = default.get("class_path") if hasattr(default, "get") else None
     if not isinstance(name, str):
-        return None
+        if _fits(argument.hint, name) is not False:
+            return None
+        choice = nearest("", {cls.__name__ for base in bases for cls in _subclasses(base)})
+        raise CommandError(f"{node.name(path)} must be the name of a class, got {name!r}: {choice}")
     found = _find_class(name, bases)
     if found is None:
         names = {cls.__name__ for base in bases for cls in _subclasses(base)}
         choice = nearest(name.rpartition(".")[2], names)
         raise CommandError(f"{node.name(path)}: no class {name!r}: {choice}")
+    if not any(issubclass(found, base) or getattr(base, "_is_protocol", False) for base in bases):
+        wanted = " or ".join(base.__name__ for base in bases)
+        raise CommandError(f"{node.name(path)} must be a class of {wanted}, got {name!r}")
     return found
 
 
@@ -291,7 +297,11 @@ def _fits_one(hint: Any, value: Any) -> bool | None:
     if get_origin(hint) is Literal:
         return value in get_args(hint)
     if get_origin(hint) is collections.abc.Callable or hint is collections.abc.Callable:
-        return None if "." in str(value) else False  # a function is named by its import path
+        # a function is named by its import path, a class that makes what is wanted by its name
+        known = "." in str(value) or _find_class(str(value), _base_classes(hint))
+        return None if known else False
+    if get_origin(hint) is type:
+        return None if "." in str(value) else False
     if hint is bool:
         return isinstance(value, bool)
     if hint is int:
@@ -301,9 +311,20 @@ def _fits_one(hint: Any, value: Any) -> bool | None:
             return not isinstance(value, bool) and isinstance(float(value), float)
         except (TypeError, ValueError):
             return False
-    if isinstance(get_origin(hint), type) and isinstance(value, str):
-        return False if get_origin(hint) in (list, dict, tuple) else None
+    if _is_container(hint):
+        right = dict if issubclass(cast(type, get_origin(hint)), collections.abc.Mapping) else list
+        return None if isinstance(value, right) else False
+    if isinstance(hint, type) and hint.__module__ not in ("builtins", "pathlib", "os", "enum"):
+        # a class is given by its name; and there is no way to write a tensor
+        return None if isinstance(value, dict) or "." in str(value) else _named(hint, value)
     return None
+
+
+def _named(base: type, value: Any) -> bool | None:
+    """None where `value` may name a class or a member of `base`, else False."""
+    members = getattr(base, "__members__", ())
+    known = str(value) in members or _find_class(str(value), [base]) is not None
+    return None if known else False
 
 
 def _in_words(hint: Any) -> str:
@@ -313,6 +334,11 @@ def _in_words(hint: Any) -> str:
         return " or ".join(map(str, literals))
     if get_origin(hint) is collections.abc.Callable or hint is collections.abc.Callable:
         return "a function's import path"
+    if get_origin(hint) is type:
+        return "a class's import path"
+    if _is_container(hint):
+        mapping = issubclass(cast(type, get_origin(hint)), collections.abc.Mapping)
+        return "values by name" if mapping else "a list"
     return _WORDS.get(hint) or getattr(hint, "__name__", str(hint))
 
 
@@ -336,10 +362,26 @@ def _missing(level: Level, levels: list[Level], message: str) -> str | None:
     return None
 
 
-def _from_message(message: str) -> str:
+def _without_value(name: str, args: list[str]) -> str:
+    """The option that argparse knows as `name`, such as --data, as it is on the command line."""
+    followed = zip(args, [*args[1:], "--"], strict=True)
+    bare = (one for one, after in followed if after.startswith("--") and "=" not in one)
+    return next((one for one in bare if one == name or one.startswith(f"{name}.")), name)
+
+
+def _from_message(message: str, args: list[str]) -> str:
     text = innermost(message)
     if match := re.match(r"argument (\S+): expected .*argument", text):
-        return f"{match.group(1)} needs a value"
+        return f"{_without_value(match.group(1), args)} needs a value"
     if match := re.match(r"unrecognized arguments: (.*)", text):
         return f"not an option: {match.group(1)}"
+    where = re.findall(r'Parser key "([^"]+)"', message)
+    if match := re.match(r"Option '(\S+)' is not accepted", text):
+        rest = [part for part in match.group(1).split(".") if part not in NESTING]
+        return (
+            f"{'.'.join(where + rest)} is set before the class that it is an option of: name the "
+            "class (class_path), in the same --config or in one before it"
+        )
+    if where and where[-1] not in text:
+        return f"--{'.'.join(where)}: {text}"
     return text

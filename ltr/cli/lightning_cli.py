@@ -6,10 +6,15 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
+import torch
+from jsonargparse import Namespace
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
+from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.cli import (
     LightningArgumentParser,
     LightningCLI,
@@ -27,8 +32,9 @@ from ltr.cli.callbacks import (
     LastCheckpoint,
     checkpoint_folder,
 )
-from ltr.cli.errors import CommandError, nearest
+from ltr.cli.errors import CommandError, nearest, one_line
 from ltr.cli.explain import explain
+from ltr.cli.options import load_options
 from ltr.cli.predict import PredictionWriter
 from ltr.cli.recipes import expand_configs
 from ltr.datasets import DigitsDataModule, LetorDataModule  # noqa: F401
@@ -152,6 +158,9 @@ class RankingCLI(LightningCLI):
             self.config = parser.parse_args(args)
         except _ParseError as error:
             raise CommandError(explain(parser, args, str(error))) from error
+        for group in ("trainer", "best_checkpoint", "last_checkpoint", "early_stopping"):
+            if not isinstance(value := self.config[group], Namespace):
+                raise CommandError(f"{group} must have options and values, got {value!r}")
 
     @property
     def root(self) -> Path:
@@ -180,6 +189,7 @@ class RankingCLI(LightningCLI):
             there = [str(file) for file in sorted(self.root.glob("checkpoints/*.ckpt"))]
             choice = nearest(str(path), there) if there else f"{self.root} has none"
             raise CommandError(f"no checkpoint {value!r}: {choice}")
+        _check_checkpoint(path)
         return str(path)
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
@@ -198,12 +208,20 @@ class RankingCLI(LightningCLI):
                 callbacks += [self.config_init.best_checkpoint, self.config_init.last_checkpoint]
         elif not light:
             config["enable_checkpointing"] = False
-        if config["enable_progress_bar"] is None and not sys.stdout.isatty():
+        own_bar = any(isinstance(one, ProgressBar) for one in _as_list(config["callbacks"]))
+        if config["enable_progress_bar"] is None and not sys.stdout.isatty() and not own_bar:
             config["enable_progress_bar"] = False
             callbacks.append(EpochLines(self.config.best_checkpoint.monitor))
         if self.command == "predict":
             callbacks.append(self.writer)
-        return self._instantiate_trainer(config, callbacks)
+        try:
+            return self._instantiate_trainer(config, callbacks)
+        except (MisconfigurationException, TypeError, ValueError) as error:
+            said = str(error)
+            option = "accelerator" if str(config["accelerator"]).lower() in said.lower() else ""
+            option = "devices" if "devices" in said else option
+            where = f"--trainer.{option} {config[option]}" if option else "trainer"
+            raise CommandError(f"{where}: {one_line(error)}") from error
 
     def execute(self) -> None:
         """Run the command."""
@@ -224,9 +242,12 @@ def make_cli(command: Command, args: list[str], name: str | None = None) -> Rank
         name: of the run. Default: the recipe's or file's name, "ltr" without any.
 
     Raises:
-        CommandError: an option, class or value is wrong.
+        CommandError: a file, option, class or value is wrong.
     """
     expanded, found = expand_configs(args)
+    for option, file in pairwise(expanded):
+        if option == "--config":
+            load_options(file)
     return RankingCLI(command, expanded, name or found or "ltr")
 
 
@@ -249,6 +270,10 @@ def _say_best(cli: RankingCLI) -> None:
         print(f"best {callback.monitor}: {callback.best_model_score:.4f}, in {best}")
 
 
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
 @contextmanager
 def _checkpoint_errors(path: str | None) -> Iterator[None]:
     """A checkpoint of another model, or no checkpoint, is the user's mistake."""
@@ -265,6 +290,19 @@ def _checkpoint_errors(path: str | None) -> Iterator[None]:
         if path is None:
             raise
         raise CommandError(f"{path} is not a checkpoint: {error}") from error
+
+
+def _check_checkpoint(path: Path) -> None:
+    """Look into a checkpoint before the data are read: is it whole, and one of Lightning's?"""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, EOFError, OSError, RuntimeError, KeyError) as error:
+        cause = one_line(error).partition(". ")[0] or "it is empty"
+        raise CommandError(f"{path} is not a checkpoint, or a damaged one: {cause}") from error
+    if not isinstance(content, dict) or not {"state_dict", "pytorch-lightning_version"} <= {
+        *content
+    }:
+        raise CommandError(f"{path} is not a checkpoint of ltr fit, but something else")
 
 
 class _Filter(logging.Filter):

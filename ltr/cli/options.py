@@ -8,7 +8,22 @@ import yaml
 
 from ltr.cli.errors import CommandError, one_line
 
-_NESTING = ("init_args", "dict_kwargs")
+NESTING = ("init_args", "dict_kwargs")
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that comes twice, of which YAML would drop the first without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.tag == "tag:yaml.org,2002:str" and key.value in seen:
+                problem = f"{key.value!r} is there twice"
+                raise yaml.constructor.ConstructorError(
+                    problem=problem, problem_mark=key.start_mark
+                )
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
 
 
 @dataclass
@@ -44,7 +59,7 @@ class Node:
         if "class_path" in value:
             self.set(value["class_path"], file)
         for key, inner in value.items():
-            if key in _NESTING and isinstance(inner, dict):
+            if key in NESTING and isinstance(inner, dict):
                 self.lay(inner, file)
             elif key != "class_path":
                 self.children.setdefault(str(key), Node()).lay(inner, file)
@@ -88,7 +103,7 @@ def read_options(args: list[str]) -> Node:
             continue
         node = tree
         for name in option.removeprefix("--").removesuffix("+").split("."):
-            if name not in (*_NESTING, "class_path"):
+            if name not in (*NESTING, "class_path"):
                 node = node.children.setdefault(name, Node())
         node.lay(parse_value(value), "")
         node.written = option
@@ -111,10 +126,10 @@ def load_options(path: str | Path) -> dict[str, Any]:
     """The content of a configuration file.
 
     Raises:
-        CommandError: the file is not YAML, with the line; or has no options in it.
+        CommandError: the file is not YAML or has a key twice, with the line; or no options.
     """
     try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        content = yaml.load(Path(path).read_text(encoding="utf-8"), _Loader)
     except yaml.MarkedYAMLError as error:
         line = "" if error.problem_mark is None else f", line {error.problem_mark.line + 1}"
         raise CommandError(f"{path}{line}: {error.problem or error.context}") from error

@@ -103,9 +103,9 @@ def make_plan(recipe: str, overrides: list[str]) -> Plan:
     Raises:
         CommandError: there is no such recipe, or its `bench.yaml` is not as it should be.
 
-    >>> plan = make_plan("letor", ["--data.fold", "[1, 2]"])
+    >>> plan = make_plan("digits", ["--seed_everything", "7"])
     >>> [run.name for run in plan.runs]
-    ['softndcg-fold-1', 'softndcg-fold-2']
+    ['before-training-seed-7', 'softndcg-seed-7', 'pointwise-mse-seed-7']
     """
     name, files = resolve(recipe)
     bench = files[0].with_name("bench.yaml")

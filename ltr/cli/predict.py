@@ -94,6 +94,8 @@ scores.xlsx; or say --format csv, parquet or trec
                 "--output must end in .csv, .parquet, .run, .trec or .txt, got "
                 f"{output}; or say --format csv, parquet or trec"
             )
+        if self.path.is_dir():
+            raise CommandError(f"--output must be a file, got the folder {output}")
         self.format = found
         self.rows = 0
         self._part = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")

@@ -134,7 +134,7 @@ class ListDataModule(LightningDataModule):
             for name, data in self.splits.items():
                 if name != "predict" or data is not self.splits.get("test"):
                     rank_zero_info(f"{name}: {data.summary()}")
-        for split in _NEEDED.get(str(stage), ()):
+        for split in _NEEDED.get(stage or "", ()):
             self._split(split)
 
     def train_dataloader(self) -> DataLoader[Any]:

@@ -115,21 +115,24 @@ class ListDataset(Dataset[dict[str, Any]]):
 
         Raises:
             ValueError: if a shape does not fit, a feature is not finite, a label is negative or not
-                finite, a qid is missing, or a qid comes back after another one; with the row.
+                finite, a qid or a document id is missing, or a qid comes back after another one;
+                with the row.
 
         >>> import pandas as pd
         >>> table = pd.DataFrame({"q": ["a", "a", "b"], "f1": [0.1, 0.2, 0.3], "y": [1, 0, 2]})
         >>> ListDataset.from_arrays(table[["f1"]], table["y"], table["q"]).summary().lists
         2
         """
-        values = np.asarray(features)
+        values = _as_numbers("features", features)
         if values.ndim != 2 or 0 in values.shape:
             raise ValueError(f"features must be (documents, d), not empty, got {values.shape}")
+        given = values
         with np.errstate(over="ignore"):
             values = np.ascontiguousarray(values, dtype=np.float32)
         documents = len(values)
-        grades = np.asarray(labels, dtype=np.float32)
-        names = np.asarray(qid)
+        with np.errstate(over="ignore"):
+            grades = _as_numbers("labels", labels).astype(np.float32)
+        names = _as_names(qid)
         for argument, array in (("labels", grades), ("qid", names)):
             if array.shape != (documents,):
                 raise ValueError(f"{argument} must have shape ({documents},), got {array.shape}")
@@ -138,7 +141,7 @@ class ListDataset(Dataset[dict[str, Any]]):
             row = int(bad_rows[0])
             column = int(np.flatnonzero(~np.isfinite(values[row]))[0])
             raise ValueError(
-                f"features must be finite in float32, got {np.asarray(features)[row, column]} "
+                f"features must be finite in float32, got {given[row, column]} "
                 f"at row {row}, column {column}"
             )
         bad_labels = np.flatnonzero(~(np.isfinite(grades) & (grades >= 0)))
@@ -162,7 +165,13 @@ class ListDataset(Dataset[dict[str, Any]]):
                 f"list stood at rows {starts[first]} to {ends[first] - 1} "
                 "(sort_by_qid=True gathers it)"
             )
-        ids = None if doc_ids is None else pa.array([str(i) for i in doc_ids], pa.string())
+        ids = None
+        if doc_ids is not None:
+            given_ids = _as_names(doc_ids).tolist()
+            row = next((i for i, name in enumerate(given_ids) if _is_absent(name)), None)
+            if row is not None:
+                raise ValueError(f"doc_ids must be names, got {given_ids[row]!r} at row {row}")
+            ids = pa.array([str(name) for name in given_ids], pa.string())
         offsets = np.r_[starts, documents].astype(np.int64)
         return gather_runs(cls(values, grades, offsets, runs, ids))
 
@@ -294,9 +303,37 @@ def gather_runs(data: ListDataset) -> ListDataset:
     return ListDataset(ordered.features, ordered.labels, offsets, names, ordered.doc_ids)
 
 
+def _as_array(values: Any) -> np.ndarray:
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu()
+        values = values.float() if values.dtype == torch.bfloat16 else values  # numpy has none
+    return np.asarray(values)
+
+
+def _as_numbers(argument: str, values: Any) -> np.ndarray:
+    try:
+        array = _as_array(values)
+        if array.dtype.kind == "c":
+            raise TypeError("complex numbers")
+        return array if array.dtype.kind in "biuf" else array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{argument} must be an array of numbers, got {error}") from error
+
+
+def _as_names(values: Any) -> np.ndarray:
+    if hasattr(values, "__array__"):
+        return _as_array(values)
+    # as they are: numpy would make the text "nan" of a NaN among strings
+    return np.asarray(list(values), dtype=object)
+
+
 def _is_missing(name: Any) -> bool:
+    return _is_absent(name) or str(name) == ""
+
+
+def _is_absent(name: Any) -> bool:
     # NaN differs from itself; pandas has more values for what is not there
-    return name is None or str(name) in ("", "<NA>", "NaT") or name != name
+    return name is None or str(name) in ("<NA>", "NaT") or name != name
 
 
 def collate_lists(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -310,6 +347,9 @@ def collate_lists(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
         and `doc_ids`, B lists of strings (the real documents alone), where the items have them.
         Every other tensor (n, ...) of the items, such as `weights`, is padded with 0 in the same
         way.
+
+    Raises:
+        ValueError: the items' tensors differ in more than their length.
 
     >>> data = ListDataset.from_arrays([[1.0], [2.0], [3.0]], labels=[0, 2, 1], qid=[7, 7, 8])
     >>> batch = collate_lists([data[0], data[1]])
@@ -325,6 +365,9 @@ def collate_lists(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
     for key, value in items[0].items():
         if isinstance(value, torch.Tensor):
             padded = value.new_zeros((len(items), longest, *value.shape[1:]))
+            if any(item[key].shape[1:] != value.shape[1:] for item in items):
+                shapes = sorted({tuple(item[key].shape[1:]) for item in items})
+                raise ValueError(f"items must have {key} of one width, got {shapes}")
             for row, item in zip(padded, items, strict=True):
                 row[: len(item[key])] = item[key]
             batch[key] = padded

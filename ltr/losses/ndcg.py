@@ -14,6 +14,7 @@ from ltr.losses.dcg import (
     item_gains,
 )
 from ltr.operators import RankOperator, SigmoidRank, truncated
+from ltr.operators.base import check_operator
 
 
 class SoftNDCG(RankingLoss):
@@ -59,7 +60,7 @@ class SoftNDCG(RankingLoss):
         reduction: Reduction = "mean",
     ):
         super().__init__(reduction)
-        self.operator = SigmoidRank() if operator is None else operator
+        self.operator = SigmoidRank() if operator is None else check_operator(operator)
         self.top_k = check_top_k(top_k)
         self.gain = gain_function(gain)
         self.discount = discount_function(discount)

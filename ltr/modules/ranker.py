@@ -1,5 +1,7 @@
 """The Lightning module that trains a scorer."""
 
+import re
+from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
@@ -37,12 +39,17 @@ class Ranker(PortableModule):
     Args:
         scorer: the model. Default: `MLPScorer()`.
         loss: what is minimised. Default: `SoftNDCG()`.
-        metrics: by the name under which they are logged. Default: `ndcg_1`, `ndcg_5` and
-            `ndcg_10` (`NDCG(top_k=...)`) and `mrr` (`MRR()`).
+        metrics: by the name, of letters, digits and _, under which they are logged. Default:
+            `ndcg_1`, `ndcg_5` and `ndcg_10` (`NDCG(top_k=...)`) and `mrr` (`MRR()`).
         optimizer: parameters -> optimiser.
         scheduler: optimiser -> scheduler, stepped once an epoch; Lightning's `ReduceLROnPlateau`,
             which has a `monitor`, too. Default: a constant learning rate.
         compile: whether `torch.compile` compiles scorer and loss.
+
+    Raises:
+        ValueError: a scorer or loss is a class, not an object; a metric's name is "loss", or has
+            other than letters, digits and _. In training: the loss is not a scalar, or has no
+            gradient.
 
     >>> from ltr.losses import PointwiseMSE
     >>> from ltr.models import LinearScorer
@@ -61,6 +68,7 @@ class Ranker(PortableModule):
         compile: bool = False,
     ):
         super().__init__()
+        _check_parts(scorer, loss, metrics)
         self.save_hyperparameters()
         self.scorer = MLPScorer() if scorer is None else scorer
         self.loss = SoftNDCG() if loss is None else loss
@@ -73,6 +81,7 @@ class Ranker(PortableModule):
         self._optimizer = optimizer
         self._scheduler = scheduler
         self._compile = compile
+        self._resumed: list[str] | None = None  # the optimisers of a checkpoint
 
     def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         """Scores (..., n) of raw features (..., n, *item); 0 under mask (..., n)."""
@@ -94,6 +103,19 @@ class Ranker(PortableModule):
             self.loss.compile()
             self._compile = False
 
+    def on_train_start(self) -> None:
+        """Refuse the state of another optimiser, which a checkpoint may have brought along.
+
+        Raises:
+            ValueError: the optimiser is of another class than the one in the checkpoint.
+        """
+        now = [type(one).__name__ for one in self.trainer.optimizers]
+        if self._resumed not in (None, now):
+            raise ValueError(
+                f"optimizer must be {', '.join(self._resumed or ())}, as in the checkpoint to go "
+                f"on from, got {', '.join(now)}"
+            )
+
     def on_train_epoch_start(self) -> None:
         """Empty the mean of the loss."""
         self.train_loss.reset()
@@ -101,6 +123,11 @@ class Ranker(PortableModule):
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The loss of a batch."""
         loss = self._loss(batch, self(batch["features"], batch["mask"]), self.train_loss)
+        if not loss.requires_grad:
+            raise ValueError(
+                "loss must have a gradient to train by, got one without: hard ranks, such as those "
+                f"of HardRank, have none ({self.loss})"
+            )
         self.log("train_loss", self.train_loss, on_step=False, on_epoch=True, prog_bar=True)
         return loss
 
@@ -155,12 +182,14 @@ class Ranker(PortableModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the transform and the number of features."""
         super().on_save_checkpoint(checkpoint)
+        checkpoint["optimizers"] = [type(one).__name__ for one in self.trainer.optimizers]
         checkpoint["num_features"] = getattr(self.scorer, "num_features", None)
         checkpoint["transform"] = None if self.transform is None else pack(self.transform)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Make the layers and the transform that the checkpoint's state is for."""
         super().on_load_checkpoint(checkpoint)
+        self._resumed = checkpoint.get("optimizers")
         if (num_features := checkpoint.get("num_features")) is not None:
             self.scorer.build(num_features)
         self.transform = None
@@ -169,6 +198,11 @@ class Ranker(PortableModule):
 
     def _loss(self, batch: dict[str, Any], scores: Tensor, mean: ListMean) -> Tensor:
         loss = self.loss(scores, batch["labels"], batch["mask"], batch.get("weights"))
+        if loss.dim():
+            raise ValueError(
+                f"loss must give one number a batch, got shape {tuple(loss.shape)}: "
+                'its reduction must be "mean" or "sum"'
+            )
         # over lists, not batches, nor the empty lists that fill up a distributed epoch
         mean.update(loss.detach(), batch["mask"].any(-1).sum())
         return loss
@@ -180,6 +214,19 @@ class Ranker(PortableModule):
             metric = cast(RankingMetric, module)
             metric.update(scores, batch["labels"], mask=batch["mask"])
             self.log(f"{split}_{name}", metric)
+
+
+def _check_parts(scorer: Any, loss: Any, metrics: Any) -> None:
+    for name, value in (("scorer", scorer), ("loss", loss)):
+        if value is not None and not isinstance(value, nn.Module):
+            raise ValueError(f"{name} must be an object, such as {name}=Name(), got {value!r}")
+    if metrics is not None and not isinstance(metrics, Mapping):
+        raise ValueError(f"metrics must be metrics by their names, got {metrics!r}")
+    for name in metrics or ():
+        if re.fullmatch(r"\w+", name) is None or name == "loss":
+            raise ValueError(
+                f"metrics must have names of letters, digits and _, other than loss, got {name!r}"
+            )
 
 
 def _default_metrics() -> dict[str, RankingMetric]:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_lists, check_number, count, hide, positions, upcast
+from ltr._shapes import check_lists, check_temperature, count, hide, positions, upcast
 from ltr.operators.base import RankOperator
 
 
@@ -50,6 +50,16 @@ def inverse(order: Tensor) -> Tensor:
     return torch.zeros_like(order).scatter(-1, order, places)
 
 
+def abs_power(x: Tensor, power: float) -> Tensor:
+    """|x|^power; its derivatives at 0 are taken as 0, but for the second one of power 2."""
+    if power == 1:
+        return x.abs()
+    if power == 2:
+        return x.square()
+    zero = x == 0
+    return torch.where(zero, 0.0, torch.where(zero, 1.0, x).abs().pow(power))
+
+
 class TemperatureRank(RankOperator):
     """A rank operator whose one number is a temperature, 0 for hard ranks.
 
@@ -59,7 +69,7 @@ class TemperatureRank(RankOperator):
 
     def __init__(self, temperature: float = 0.1):
         super().__init__()
-        self.temperature = check_number("temperature", temperature, minimum=0.0)
+        self.temperature = check_temperature(temperature)
 
     @property
     def whole_ranks(self) -> bool:

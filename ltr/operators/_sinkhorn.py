@@ -106,7 +106,9 @@ def solve_rows(
         rows = _iterate(start, log_kernel, safe_log(a), log_b, iterations - 1)
     else:
         rows = _newton(log_kernel, a, b, log_b, threshold)
-    return rows.to(dtype), _inverse(log_kernel, a, b, rows).to(dtype)
+    inverse = _inverse(log_kernel, a, b, rows)  # LAPACK's columns first
+    # the strides that the fake kernel below declares, which compiled code relies on
+    return rows.to(dtype).contiguous(), inverse.to(dtype).contiguous()
 
 
 @solve_rows.register_fake

@@ -1,14 +1,27 @@
 """The parts of SinkhornSort that are no solver: weights, squashing, costs, the hard coupling."""
 
 from collections.abc import Sequence
+from numbers import Integral
 
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_top_k, count, hide
+from ltr._shapes import check_whole, count, hide
 
 LEAST = 1e-30
 """Added to every weight: an item of weight 0 moves no other, and still has a rank."""
+
+
+def numbers(name: str, values: Sequence[float]) -> Tensor:
+    """The values (R,) as float64, or a ValueError that names the argument.
+
+    >>> numbers("milestones", [1, 0.5])
+    tensor([1.0000, 0.5000], dtype=torch.float64)
+    """
+    try:
+        return torch.tensor([float(value) for value in values], dtype=torch.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be numbers, got {values!r}") from None
 
 
 def milestone_shares(
@@ -21,15 +34,15 @@ def milestone_shares(
     """
     if milestones is None and weights is None:
         return None
-    if isinstance(milestones, int):
-        check_top_k(milestones, "milestones")
-        rows = milestones
+    if isinstance(milestones, (int, Integral)):
+        rows = check_whole("milestones", milestones)
     elif milestones is not None:
         rows = len(milestones)
+        if not rows:
+            raise ValueError(f"milestones must not be empty, got {milestones!r}")
     else:
         rows = len(weights or ())
-    b = torch.ones(rows) if weights is None else torch.as_tensor(weights)
-    b = b.double()
+    b = torch.ones(rows).double() if weights is None else numbers("milestone_weights", weights)
     if b.shape != (rows,) or rows == 0 or not (b > 0).all() or not b.isfinite().all():
         raise ValueError(
             f"milestone_weights must be {max(rows, 1)} positive numbers, got {weights!r}"
@@ -53,29 +66,24 @@ def item_weights(scores: Tensor, mask: Tensor | None, weights: Tensor | None) ->
 def squashed(scores: Tensor, share: Tensor, squash: str | None) -> Tensor:
     """Algorithm 2: standardised by mean and deviation under the shares (..., n), then in [0, 1].
 
+    The result is in float64.
+
     >>> squashed(torch.tensor([-3.0, 3.0]), torch.tensor([0.5, 0.5]), "arctan")
-    tensor([0.2500, 0.7500])
+    tensor([0.2500, 0.7500], dtype=torch.float64)
     """
+    least = torch.finfo(scores.dtype).tiny
+    scores = scores.double()
     if squash is None:
         return scores
     centred = scores - (share * scores).sum(-1, keepdim=True)
     variance = (share * centred.square()).sum(-1, keepdim=True)
-    # scores that are equal up to rounding have no scale: it is left at 1, the gradient finite
-    digits = torch.finfo(scores.dtype)
+    # Scores that are equal up to rounding have no scale: it is left at 1, the gradient finite.
+    # So it is where the gradient, one over the scale, would be beyond the scores' dtype.
+    digits = torch.finfo(torch.float64)
     floor = (8 * digits.eps) ** 2 * (share * scores.square()).sum(-1, keepdim=True)
-    flat = variance <= floor + digits.tiny**0.5
+    flat = variance <= floor + max(least, digits.tiny**0.5)
     z = centred / torch.where(flat, 1.0, variance).sqrt()
     return z.sigmoid() if squash == "logistic" else 0.5 + z.arctan() / torch.pi
-
-
-def power_cost(x: Tensor, power: float) -> Tensor:
-    """|x|^power, whose first and second derivatives at 0 are taken as 0 but for power 2."""
-    if power == 1:
-        return x.abs()
-    if power == 2:
-        return x.square()
-    zero = x == 0
-    return torch.where(zero, 0.0, torch.where(zero, 1.0, x).abs().pow(power))
 
 
 def sorted_coupling(a: Tensor, b: Tensor, order: Tensor) -> Tensor:

@@ -9,11 +9,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from ltr._shapes import check_top_k, hide
+from ltr._shapes import check_whole, hide
 from ltr.operators.permutation import SoftPermutation
 
-CUT_WIDTH = 0.2
-"""Width of the smooth cut at rank k + 1/2, in ranks: rank k counts 0.92, rank k + 1 counts 0.08."""
+CUT_WIDTH = 0.1
+"""Width of the smooth cut at rank k + 1/2, in ranks: rank k counts 0.94, rank k + 1 counts 0.06."""
 
 
 def truncated(
@@ -24,7 +24,10 @@ def truncated(
     Args:
         discount: ranks (..., n) -> (..., n).
         k: a whole number >= 1.
-        exact: cut at k (for whole ranks), or smoothly: times sigmoid((k + 1/2 - rank) / CUT_WIDTH).
+        exact: cut at k (for whole ranks), or smoothly: times the Cauchy distribution's
+            1/2 + arctan((k + 1/2 - rank) / CUT_WIDTH) / pi. Its tail falls like one over the
+            distance: where all items of a long list are soft and so far behind k, as before
+            training, they still have a gradient, which an exponential tail would not give them.
 
     Raises:
         ValueError: k is not a whole number >= 1.
@@ -32,9 +35,9 @@ def truncated(
     >>> truncated(torch.ones_like, 2, exact=True)(torch.tensor([1.0, 2.0, 3.0]))
     tensor([1., 1., 0.])
     >>> truncated(torch.ones_like, 2, exact=False)(torch.tensor([1.0, 2.0, 3.0]))
-    tensor([0.9994, 0.9241, 0.0759])
+    tensor([0.9788, 0.9372, 0.0628])
     """
-    check_top_k(k, "k")
+    k = check_whole("k", k)
     return _Cut(discount, k, exact)
 
 
@@ -49,7 +52,8 @@ class _Cut:
     def __call__(self, ranks: Tensor) -> Tensor:
         if self.is_exact:  # NaN ranks stay NaN
             return torch.where(ranks > self.k, 0.0, self.discount(ranks) + 0 * ranks)
-        return self.discount(ranks) * torch.sigmoid((self.k + 0.5 - ranks) / CUT_WIDTH)
+        inside = torch.atan((self.k + 0.5 - ranks) / CUT_WIDTH)
+        return self.discount(ranks) * (0.5 + inside / torch.pi)
 
     @property
     def exact(self) -> "_Cut":
@@ -64,7 +68,13 @@ class RankOperator(nn.Module):
     - the m real items of a list get what they would get with the masked ones deleted; a masked
       item has rank m + 1 and gradient 0, and NaN or inf under the mask never gets out;
     - ranks of half-precision scores come in float32;
-    - an operator without a weighted form refuses `weights` with a ValueError.
+    - a NaN among the scores makes ranks of its list NaN, and of no other; so does an infinite
+      score, at least its own rank, but for hard operators, which rank it (inf - inf is NaN);
+    - an operator without a weighted form refuses `weights` with a ValueError: only `SinkhornSort`,
+      which moves mass, has one. Elsewhere a row is a position and holds one item (`SoftSort`,
+      `NeuralSort`, `LapSum`, `SortingNetwork`), or ranks count items one by one (`SigmoidRank`
+      and its kin, `SoftRank`, `SoftSortRank`, `IsotonicRank`, `HardRank`). A loss weighs its
+      terms instead, as `SoftNDCG` does the gains.
 
     >>> class SoftplusRank(RankOperator):
     ...     def forward(self, scores, mask=None, weights=None):
@@ -101,8 +111,8 @@ class RankOperator(nn.Module):
     def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Soft membership in the first k, (..., n) in [0, 1], 0 where masked.
 
-        `(ranks <= k)` with a smooth cut: sigmoid((k + 1/2 - rank) / CUT_WIDTH), so that an item
-        just outside has a gradient. It is exact where the operator is hard.
+        `(ranks <= k)` with the smooth cut of `truncated`, so that an item outside has a gradient.
+        It is exact where `whole_ranks`.
 
         Raises:
             ValueError: k is not a whole number >= 1.
@@ -110,8 +120,30 @@ class RankOperator(nn.Module):
         return self.discounts(truncated(torch.ones_like, k, exact=self.whole_ranks), scores, mask)
 
 
+def check_operator(operator: RankOperator) -> RankOperator:
+    """The operator, or a ValueError for what is none; what wraps one (a compiled one) will do.
+
+    >>> check_operator("SoftSort")
+    Traceback (most recent call last):
+    ValueError: operator must be a RankOperator, got 'SoftSort'
+    """
+    if isinstance(operator, type) or not hasattr(operator, "discounts"):
+        raise ValueError(f"operator must be a RankOperator, got {operator!r}")
+    return operator
+
+
 class SortOperator(RankOperator):
-    """A rank operator that has a relaxed permutation matrix; its transpose gives the ranks."""
+    """A rank operator that has a relaxed permutation matrix; its transpose gives the ranks.
+
+    >>> from ltr.operators import DensePermutation
+    >>> class SquaredSort(SortOperator):
+    ...     def permutation(self, scores, mask=None, weights=None):
+    ...         tops = scores.sort(descending=True).values.unsqueeze(-1)
+    ...         logits = -(tops - scores.unsqueeze(-2)).square()
+    ...         return DensePermutation(logits.log_softmax(-1), scores, mask)
+    >>> SquaredSort()(torch.tensor([0.0, 9.0, 4.0])).round()
+    tensor([3., 1., 2.])
+    """
 
     def permutation(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_lists, count, upcast
-from ltr.operators.base import RankOperator, SortOperator
+from ltr._shapes import check_levels, check_lists, check_whole, count, upcast
+from ltr.operators.base import RankOperator, SortOperator, check_operator
 from ltr.operators.isotonic import IsotonicSort
 from ltr.operators.permutation import SoftPermutation, take_along
 from ltr.operators.softsort import SoftSort
@@ -27,6 +27,9 @@ class SoftTopK(NamedTuple):
     Attributes:
         values: the k highest values, the list axis of length k.
         membership: how far each item belongs to them, in the shape of x.
+
+    >>> soft_topk(torch.tensor([0.3, 0.7, 0.5]), 1, SoftSort(0.01)).values
+    tensor([0.7000])
     """
 
     values: Tensor
@@ -162,11 +165,10 @@ def sort_with(
             [0., 0.],
             [1., 0.]])
     """
-    if not isinstance(x, Tensor) or values.shape[: x.dim()] != x.shape:
-        shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
-        raise ValueError(
-            f"values must begin with the shape of x, {shape}, got {tuple(values.shape)}"
-        )
+    check_lists(x)
+    if not isinstance(values, Tensor) or values.shape[: x.dim()] != x.shape:
+        got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+        raise ValueError(f"values must begin with the shape of x, {tuple(x.shape)}, got {got}")
     trailing = values.shape[x.dim() :]
     axis = dim % max(x.dim(), 1)
     values = values.movedim(axis, x.dim() - 1).reshape(*_moved(x.shape, axis), trailing.numel())
@@ -208,7 +210,7 @@ def soft_topk(
     """
     x, mask, back = _lists(x, mask, dim)
     n = x.shape[-1]
-    if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= n:
+    if check_whole("k", k, f"a whole number from 1 to {n}") > n:
         raise ValueError(f"k must be a whole number from 1 to {n}, got {k!r}")
     keys, noisy_mask, plain = _draw(x, operator, mask, descending)
     P = needs_matrix(plain, "soft_topk").permutation(keys, noisy_mask)
@@ -249,9 +251,7 @@ def soft_quantile(
     """
     x, mask, _ = _lists(x, mask, dim)
     if not isinstance(q, Tensor):  # a tensor is not looked into: that would wait for the device
-        for level in [q] if isinstance(q, int | float) else q:
-            if not 0 <= level <= 1:
-                raise ValueError(f"q must lie in [0, 1], got {q!r}")
+        check_levels("q", q)
     if x.shape[-1] == 0:
         raise ValueError(f"x must have at least one item, got a list axis of 0: {tuple(x.shape)}")
     values = _sorted(x, operator, mask, descending, "soft_quantile")
@@ -293,7 +293,7 @@ def soft_median(
 
 
 def _default(operator: RankOperator | None) -> RankOperator:
-    return SoftSort() if operator is None else operator
+    return SoftSort() if operator is None else check_operator(operator)
 
 
 def _lists(x: Tensor, mask: Tensor | None, dim: int) -> tuple[Tensor, Tensor | None, int]:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_number, refuse_weights
+from ltr._shapes import check_temperature, refuse_weights
 from ltr.operators._pairwise import TemperatureRank, expected_ranks
 from ltr.operators.hard import hard_ranks
 
@@ -28,7 +28,7 @@ def gaussian_ranks(
         ranks of a list sum to m (m + 1) / 2. Cost: O(n^2) time and memory.
 
     Raises:
-        ValueError: temperature < 0, or a mask of the wrong shape.
+        ValueError: temperature < 0 or in (0, 1e-30), or a mask of the wrong shape.
 
     Reference: Taylor, Guiver, Robertson and Minka, "SoftRank: optimizing non-smooth rank
     metrics", WSDM 2008, equation 9.
@@ -36,7 +36,7 @@ def gaussian_ranks(
     >>> gaussian_ranks(torch.tensor([1.0, 3.0, 3.0]), temperature=0.1)
     tensor([3.0000, 1.5000, 1.5000])
     """
-    check_number("temperature", temperature, minimum=0.0)
+    temperature = check_temperature(temperature)
     if temperature == 0:
         return hard_ranks(scores, mask)
     return expected_ranks(scores, mask, lambda gaps: normal_cdf(gaps / (2**0.5 * temperature)))

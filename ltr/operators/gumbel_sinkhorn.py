@@ -3,10 +3,18 @@
 import torch
 from torch import Tensor, nn
 
-from ltr._shapes import check_number, check_top_k, hide, positions, upcast
+from ltr._shapes import (
+    check_number,
+    check_temperature,
+    check_top_k,
+    check_whole,
+    hide,
+    positions,
+    upcast,
+)
 from ltr.operators._sinkhorn import item_potentials, row_potentials
 from ltr.operators.permutation import DensePermutation, register_permutation
-from ltr.operators.stochastic import gumbel_noise
+from ltr.operators.stochastic import check_generator, gumbel_noise
 
 
 class Matching(DensePermutation):
@@ -47,8 +55,7 @@ class Matching(DensePermutation):
 
     def top(self, k: int) -> "Matching":
         """The first k rows (all of them if there are fewer)."""
-        if k < 1:
-            raise ValueError(f"k must be >= 1, got {k}")
+        k = check_whole("k", k)
         real = None if self.real_rows is None else self.real_rows[..., :k]
         return Matching(self.log_matrix[..., :k, :], self.scores, self.mask, self.order, real)
 
@@ -117,7 +124,7 @@ def gumbel_sinkhorn(
         O(n^2) an iteration, in time and memory.
 
     Raises:
-        ValueError: a matrix that is not square, a mask of the wrong shape, temperature < 0.
+        ValueError: a matrix that is not square, a mask of the wrong shape, a bad temperature.
 
     Reference: Mena, Belanger, Linderman and Snoek, "Learning Latent Permutations with
     Gumbel-Sinkhorn Networks", ICLR 2018. They end with the columns.
@@ -126,7 +133,7 @@ def gumbel_sinkhorn(
     tensor([[0.2690, 0.7310],
             [0.7310, 0.2690]])
     """
-    check_number("temperature", temperature, minimum=0.0)
+    temperature = check_temperature(temperature)
     check_number("scale", scale, minimum=0.0)
     check_top_k(iterations, "iterations")
     check_top_k(samples, "samples")
@@ -239,11 +246,11 @@ class GumbelSinkhorn(nn.Module):
         generator: torch.Generator | None = None,
     ):
         super().__init__()
-        self.temperature = check_number("temperature", temperature, minimum=0.0)
+        self.temperature = check_temperature(temperature)
         self.iterations = check_top_k(iterations, "iterations")
         self.samples = check_top_k(samples, "samples")
         self.scale = check_number("scale", scale, minimum=0.0)
-        self.generator = generator
+        self.generator = check_generator(generator)
 
     def forward(
         self, matrix: Tensor, mask: Tensor | None = None, row_mask: Tensor | None = None

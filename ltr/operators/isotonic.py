@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ltr._shapes import (
     check_lists,
-    check_number,
+    check_temperature,
     count,
     hide,
     positions,
@@ -54,7 +54,8 @@ def isotonic_ranks(
     piecewise linear. An item whose block is itself alone has gradient 0.
 
     Raises:
-        ValueError: temperature < 0, an unknown regularization, or a mask of the wrong shape.
+        ValueError: temperature < 0 or in (0, 1e-30), an unknown regularization, or a mask of the
+            wrong shape.
 
     Reference: Blondel, Teboul, Berthet and Djolonga, "Fast Differentiable Sorting and Ranking",
     ICML 2020, equation 8 and proposition 3.
@@ -62,7 +63,7 @@ def isotonic_ranks(
     >>> isotonic_ranks(torch.tensor([2.0, 5.0, 2.5]), temperature=1.0)
     tensor([2.7500, 1.0000, 2.2500])
     """
-    check_number("temperature", temperature, minimum=0.0)
+    temperature = check_temperature(temperature)
     _check_regularization(regularization)
     if temperature == 0:
         return hard_ranks(scores, mask)
@@ -126,7 +127,7 @@ def isotonic_sort(
     >>> isotonic_sort(torch.tensor([2.0, 7.0, 2.5]), temperature=1.0)
     tensor([4.8333, 3.8333, 2.8333])
     """
-    check_number("temperature", temperature, minimum=0.0)
+    temperature = check_temperature(temperature)
     _check_regularization(regularization)
     check_lists(scores, mask=mask)
     dtype = upcast(scores).dtype
@@ -199,7 +200,7 @@ class IsotonicRank(RankOperator):
 
     def __init__(self, temperature: float = 1.0, regularization: Regularization = "l2"):
         super().__init__()
-        self.temperature = check_number("temperature", temperature, minimum=0.0)
+        self.temperature = check_temperature(temperature)
         _check_regularization(regularization)
         self.regularization: Regularization = regularization
 
@@ -244,7 +245,7 @@ class IsotonicSort(nn.Module):
 
     def __init__(self, temperature: float = 0.1, regularization: Regularization = "l2"):
         super().__init__()
-        self.temperature = check_number("temperature", temperature, minimum=0.0)
+        self.temperature = check_temperature(temperature)
         _check_regularization(regularization)
         self.regularization: Regularization = regularization
 

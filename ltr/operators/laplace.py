@@ -3,7 +3,15 @@
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_lists, check_number, count, hide, positions, refuse_weights, upcast
+from ltr._shapes import (
+    check_lists,
+    check_temperature,
+    count,
+    hide,
+    positions,
+    refuse_weights,
+    upcast,
+)
 from ltr.operators._pairwise import TemperatureRank, falling, inverse, with_masked
 from ltr.operators.hard import descending_order, hard_ranks
 
@@ -29,7 +37,7 @@ def laplace_ranks(
         O(n) memory, O(n log n) while gradients are recorded.
 
     Raises:
-        ValueError: temperature < 0, or a mask of the wrong shape.
+        ValueError: temperature < 0 or in (0, 1e-30), or a mask of the wrong shape.
 
     Reference: Struski, Bednarczyk, Podolak and Tabor, "LapSum: one method to differentiate them
     all: ranking, sorting and top-k selection", ICML 2025.
@@ -37,7 +45,7 @@ def laplace_ranks(
     >>> laplace_ranks(torch.tensor([1.0, 3.0, 3.0]), temperature=0.1)
     tensor([3.0000, 1.5000, 1.5000])
     """
-    check_number("temperature", temperature, minimum=0.0)
+    temperature = check_temperature(temperature)
     if temperature == 0:
         return hard_ranks(scores, mask)
     check_lists(scores, mask=mask)

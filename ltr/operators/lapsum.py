@@ -10,6 +10,7 @@ from torch import Tensor
 from ltr._shapes import (
     check_lists,
     check_number,
+    check_temperature,
     count,
     hide,
     positions,
@@ -62,7 +63,7 @@ def lapsum_top_k(
     >>> lapsum_top_k(torch.tensor([0.3, 0.7, 0.5]), 1.5, temperature=0.1)
     tensor([0.0677, 0.9323, 0.5000])
     """
-    check_number("temperature", temperature, minimum=0.0)
+    temperature = check_temperature(temperature)
     check_lists(scores, mask=mask)
     if not isinstance(k, Tensor):
         k = torch.tensor(
@@ -99,7 +100,7 @@ def lapsum(
         and columns of real items sum to 1. Cost: O(n^2) time and memory.
 
     Raises:
-        ValueError: temperature < 0, or a mask of the wrong shape.
+        ValueError: temperature < 0 or in (0, 1e-30), or a mask of the wrong shape.
 
     Reference: Struski et al., "LapSum", 2025.
 
@@ -108,7 +109,7 @@ def lapsum(
             [0.1700, 0.1700, 0.6500],
             [0.8000, 0.0200, 0.1700]])
     """
-    check_number("temperature", temperature, minimum=0.0)
+    temperature = check_temperature(temperature)
     check_lists(scores, mask=mask)
     scores = upcast(hide(scores, mask))
     order = descending_order(scores.detach(), mask)
@@ -229,6 +230,10 @@ class LapSumPermutation(DensePermutation):
         mask: (..., n) bool, or None.
         order: (..., n) int64, the hard order.
         temperature: > 0.
+
+    >>> P = lapsum(torch.tensor([1.0, 3.0, 2.0]), temperature=0.5)
+    >>> P.ranks()
+    tensor([2.9232, 1.0768, 2.0000])
     """
 
     def __init__(
@@ -287,7 +292,7 @@ class LapSum(SortOperator):
 
     def __init__(self, temperature: float = 0.1):
         super().__init__()
-        self.temperature = check_number("temperature", temperature, minimum=0.0)
+        self.temperature = check_temperature(temperature)
 
     @property
     def whole_ranks(self) -> bool:

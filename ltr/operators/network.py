@@ -9,12 +9,21 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ltr._shapes import check_lists, check_number, count, hide, refuse_weights, upcast
+from ltr._shapes import (
+    check_lists,
+    check_temperature,
+    check_whole,
+    count,
+    hide,
+    refuse_weights,
+    upcast,
+)
 from ltr.operators.base import SortOperator
 from ltr.operators.hard import descending_order
 from ltr.operators.permutation import (
     HardPermutation,
     SoftPermutation,
+    check_axis,
     register_permutation,
     take_along,
 )
@@ -124,7 +133,7 @@ def sorting_network(
         time and n (n - 1) / 2 swap weights; "bitonic" O(n log(n)^2) time and memory.
 
     Raises:
-        ValueError: temperature < 0, an unknown name, or a mask of the wrong shape.
+        ValueError: temperature < 0 or in (0, 1e-30), an unknown name, or a mask of the wrong shape.
 
     Reference: Petersen, Borgelt, Kuehne and Deussen, "Differentiable Sorting Networks for
     Scalable Sorting and Ranking Supervision", ICML 2021; "Monotonic Differentiable Sorting
@@ -136,7 +145,7 @@ def sorting_network(
             [0.1100, 0.1000, 0.7800],
             [0.8600, 0.0200, 0.1300]])
     """
-    check_number("temperature", temperature, minimum=0.0)
+    temperature = check_temperature(temperature)
     check_lists(scores, mask=mask)
     layers = network_layers(network, scores.shape[-1])
     swap_weight(scores.new_zeros(()), distribution)
@@ -199,6 +208,12 @@ class NetworkPermutation(SoftPermutation):
             they stand in the order of the list.
         network: "odd_even" or "bitonic".
         kept: the number of rows, or None for all n.
+
+    >>> P = sorting_network(torch.tensor([1.0, 3.0]), temperature=1.0)
+    >>> P.swaps[0]
+    tensor([[0.8808]])
+    >>> P.sort()
+    tensor([2.7616, 1.2384])
     """
 
     def __init__(
@@ -224,9 +239,7 @@ class NetworkPermutation(SoftPermutation):
 
     def top(self, k: int) -> NetworkPermutation:
         """The first k rows (all of them if there are fewer)."""
-        if k < 1:
-            raise ValueError(f"k must be >= 1, got {k}")
-        k = min(k, self.rows)
+        k = min(check_whole("k", k), self.rows)
         return NetworkPermutation(self.swaps, self.scores, self.mask, self.first, self.network, k)
 
     def dense(self) -> Tensor:
@@ -243,10 +256,12 @@ class NetworkPermutation(SoftPermutation):
 
     def mv(self, v: Tensor) -> Tensor:
         """P v: v (..., n) -> (..., rows)."""
+        check_axis("v", v, -1, self.scores.shape[-1])
         return self._wires(v, 1)
 
     def matmul(self, V: Tensor) -> Tensor:
         """P V by torch.matmul's rules: V (..., n, d) -> (..., rows, d)."""
+        check_axis("V", V, -2, self.scores.shape[-1])
         return self.mv(V) if V.dim() == 1 else self._wires(V.mT, 2).mT
 
     def _transposed_mv(self, w: Tensor) -> Tensor:
@@ -332,7 +347,7 @@ class SortingNetwork(SortOperator):
         distribution: Distribution = "logistic",
     ):
         super().__init__()
-        self.temperature = check_number("temperature", temperature, minimum=0.0)
+        self.temperature = check_temperature(temperature)
         network_layers(network, 0)
         swap_weight(torch.zeros(()), distribution)
         self.network: Network = network

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ltr._shapes import (
     check_lists,
-    check_number,
+    check_temperature,
     count,
     hide,
     positions,
@@ -40,7 +40,7 @@ def neuralsort(
     the same spread, the temperature must grow with n.
 
     Raises:
-        ValueError: temperature < 0, or a mask of the wrong shape.
+        ValueError: temperature < 0 or in (0, 1e-30), or a mask of the wrong shape.
 
     Reference: Grover, Wang, Zweig and Ermon, "Stochastic Optimization of Sorting Networks via
     Continuous Relaxations", ICLR 2019, equation 3.
@@ -50,7 +50,7 @@ def neuralsort(
             [0.2100, 0.2100, 0.5800],
             [0.7200, 0.0100, 0.2700]])
     """
-    check_number("temperature", temperature, minimum=0.0)
+    temperature = check_temperature(temperature)
     check_lists(scores, mask=mask)
     scores = upcast(hide(scores, mask))
     order = descending_order(scores.detach(), mask)
@@ -124,7 +124,7 @@ class NeuralSort(SortOperator):
 
     def __init__(self, temperature: float = 1.0):
         super().__init__()
-        self.temperature = check_number("temperature", temperature, minimum=0.0)
+        self.temperature = check_temperature(temperature)
 
     @property
     def whole_ranks(self) -> bool:

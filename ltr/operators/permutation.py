@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import register_pytree_node
 
-from ltr._shapes import count, hide, positions
+from ltr._shapes import check_whole, count, hide, positions
 
 
 class SoftPermutation:
@@ -64,10 +64,12 @@ class SoftPermutation:
 
     def mv(self, v: Tensor) -> Tensor:
         """P v: v (..., n) -> (..., rows)."""
+        check_axis("v", v, -1, self.scores.shape[-1])
         return (self.dense() * hide(v, self.mask).unsqueeze(-2)).sum(-1)
 
     def matmul(self, V: Tensor) -> Tensor:
         """P V by torch.matmul's rules: V (..., n, d) -> (..., rows, d)."""
+        check_axis("V", V, -2, self.scores.shape[-1])
         if self.mask is not None:
             V = hide(V, self.mask.unsqueeze(-1))
         return _matmul(self.dense(), V)
@@ -102,7 +104,13 @@ class SoftPermutation:
         """Log-probabilities log P[i, order[i]]: order (..., rows) int64 -> (..., rows).
 
         Rows past the real items give 0. Its negative mean is the sorting task's cross-entropy.
+
+        Raises:
+            ValueError: order is not int64 (..., rows).
         """
+        check_axis("order", order, -1, self.rows)
+        if order.dtype != torch.int64:
+            raise ValueError(f"order must be int64, got {order.dtype}")
         picked = self.log_dense().gather(-1, order.unsqueeze(-1)).squeeze(-1)
         return hide(picked, self.row_mask())
 
@@ -134,7 +142,12 @@ class SoftPermutation:
 
 
 class TransposedPermutation:
-    """The transpose of a `SoftPermutation`: (..., n, rows)."""
+    """The transpose of a `SoftPermutation`: (..., n, rows).
+
+    >>> P = HardPermutation(torch.tensor([1, 2, 0]), torch.tensor([0.1, 0.9, 0.4]))
+    >>> P.mT.mv(torch.tensor([10.0, 20.0, 30.0]))
+    tensor([30., 10., 20.])
+    """
 
     def __init__(self, permutation: SoftPermutation):
         self.mT = permutation
@@ -151,10 +164,12 @@ class TransposedPermutation:
 
     def mv(self, w: Tensor) -> Tensor:
         """P^T w: w (..., rows) -> (..., n)."""
+        check_axis("w", w, -1, self.mT.rows)
         return self.mT._transposed_mv(w)
 
     def matmul(self, W: Tensor) -> Tensor:
         """P^T W by torch.matmul's rules: W (..., rows, d) -> (..., n, d)."""
+        check_axis("W", W, -2, self.mT.rows)
         return self.mT._transposed_matmul(W)
 
     def __matmul__(self, W: Tensor) -> Tensor:
@@ -169,6 +184,10 @@ class DensePermutation(SoftPermutation):
         scores: (..., n).
         mask: (..., n) bool, or None.
         order: (..., n) int64, the hard order where the operator knows it (`hard` returns it).
+
+    >>> matrix = torch.tensor([[0.1, 0.9], [0.9, 0.1]])
+    >>> DensePermutation(matrix.log(), torch.tensor([1.0, 2.0])).sort()
+    tensor([1.9000, 1.1000])
     """
 
     def __init__(
@@ -195,8 +214,7 @@ class DensePermutation(SoftPermutation):
         >>> P.top(2).shape
         torch.Size([2, 3])
         """
-        if k < 1:
-            raise ValueError(f"k must be >= 1, got {k}")
+        k = check_whole("k", k)
         return DensePermutation(self.log_matrix[..., :k, :], self.scores, self.mask, self.order)
 
     def hard(self) -> Tensor:
@@ -251,11 +269,13 @@ class HardPermutation(SoftPermutation):
 
     def mv(self, v: Tensor) -> Tensor:
         """P v: v (..., n) -> (..., rows)."""
+        check_axis("v", v, -1, self.scores.shape[-1])
         v = hide(_promote(v, self.scores), self.mask)
         return self._spoil(take_along(v, self.order[..., : self.rows], -1), 1)
 
     def matmul(self, V: Tensor) -> Tensor:
         """P V by torch.matmul's rules: V (..., n, d) -> (..., rows, d)."""
+        check_axis("V", V, -2, self.scores.shape[-1])
         if V.dim() == 1:
             return self.mv(V)
         V = V.to(self.scores.dtype)
@@ -290,6 +310,17 @@ class HardPermutation(SoftPermutation):
         return torch.where(broken[(..., *[None] * axes)], torch.nan, y)
 
 
+def check_axis(name: str, x: Tensor, dim: int, size: int) -> None:
+    """Raise a ValueError unless x is a tensor with so many items along `dim`.
+
+    A vector stands for a matrix of one column, as for `torch.matmul`.
+    """
+    if not isinstance(x, Tensor) or not x.dim() or x.shape[max(dim, -x.dim())] != size:
+        got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+        wanted = f"(..., {size})" if dim == -1 else f"(..., {size}, d)"
+        raise ValueError(f"{name} must be a tensor {wanted}, got {got}")
+
+
 def take_along(x: Tensor, index: Tensor, dim: int) -> Tensor:
     """`torch.take_along_dim` for a negative dim, where one of the two may lack batch axes."""
     axes = max(x.dim(), index.dim())
@@ -302,9 +333,7 @@ def _promote(v: Tensor, scores: Tensor) -> Tensor:
 
 
 def _kept(P: SoftPermutation, k: int) -> int:
-    if k < 1:
-        raise ValueError(f"k must be >= 1, got {k}")
-    return min(k, P.rows)
+    return min(check_whole("k", k), P.rows)
 
 
 def _pad_rows(w: Tensor, P: SoftPermutation) -> Tensor:
@@ -313,9 +342,12 @@ def _pad_rows(w: Tensor, P: SoftPermutation) -> Tensor:
 
 
 def _matmul(a: Tensor, b: Tensor) -> Tensor:
+    b = b.to(a.dtype)
+    if not torch.amp.is_autocast_available(a.device.type):  # such as "meta"
+        return torch.matmul(a, b)
     # autocast would round the matrix and the ranks to half precision
     with torch.autocast(a.device.type, enabled=False):
-        return torch.matmul(a, b.to(a.dtype))
+        return torch.matmul(a, b)
 
 
 def _assign(matrix: Tensor, mask: Tensor | None) -> Tensor:
@@ -324,6 +356,8 @@ def _assign(matrix: Tensor, mask: Tensor | None) -> Tensor:
         place = (~mask).cumsum(-1) + count(matrix[..., 0, :], mask)
         certain = ~mask.unsqueeze(-2) & (positions(matrix).unsqueeze(-1) == place.unsqueeze(-2))
         matrix = matrix + certain.to(matrix.dtype)
+    if not matrix.shape[-1]:  # argmax refuses an empty axis
+        return matrix.new_zeros(matrix.shape[:-1], dtype=torch.int64)
     order = matrix.argmax(-1)
     n = order.shape[-1]
     places = torch.arange(n, device=order.device)
@@ -348,6 +382,10 @@ def register_permutation(
         cls: its constructor takes all of `tensors` and `static` by name, and only keeps them.
         tensors: names of attributes that hold a tensor, None or a tuple of tensors.
         static: names of attributes that hold plain numbers, strings or None.
+
+    >>> class Reported(DensePermutation):
+    ...     pass
+    >>> register_permutation(Reported, ("log_matrix", "scores", "mask", "order"))
     """
 
     def flatten(P: SoftPermutation) -> tuple[list[Tensor], list[Any]]:

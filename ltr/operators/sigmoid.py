@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_number, refuse_weights
+from ltr._shapes import check_temperature, refuse_weights
 from ltr.operators._pairwise import TemperatureRank, expected_ranks
 from ltr.operators.hard import hard_ranks
 
@@ -26,7 +26,7 @@ def sigmoid_ranks(
         ranks of a list sum to m (m + 1) / 2. Cost: O(n^2) time and memory.
 
     Raises:
-        ValueError: temperature < 0, or a mask of the wrong shape.
+        ValueError: temperature < 0 or in (0, 1e-30), or a mask of the wrong shape.
 
     Reference: Qin, Liu and Li, "A general approximation framework for direct optimization of
     information retrieval measures", Information Retrieval 2010, equation 13.
@@ -34,7 +34,7 @@ def sigmoid_ranks(
     >>> sigmoid_ranks(torch.tensor([1.0, 3.0, 3.0]), temperature=0.1)
     tensor([3.0000, 1.5000, 1.5000])
     """
-    check_number("temperature", temperature, minimum=0.0)
+    temperature = check_temperature(temperature)
     if temperature == 0:
         return hard_ranks(scores, mask)
     return expected_ranks(scores, mask, lambda gaps: torch.sigmoid(gaps / temperature))

@@ -1,17 +1,29 @@
 """SinkhornSort (Cuturi, Teboul and Vert 2019): ranks, sorts and quantiles by optimal transport."""
 
 from collections.abc import Callable, Sequence
+from numbers import Integral, Real
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_lists, check_number, check_top_k, count, hide, upcast
+from ltr._shapes import (
+    check_levels,
+    check_lists,
+    check_number,
+    check_temperature,
+    check_top_k,
+    check_whole,
+    count,
+    hide,
+    upcast,
+)
+from ltr.operators._pairwise import abs_power
 from ltr.operators._sinkhorn import item_potentials, row_potentials
 from ltr.operators._transport import (
     item_weights,
     milestone_shares,
-    power_cost,
+    numbers,
     sorted_coupling,
     squashed,
 )
@@ -94,24 +106,23 @@ class SinkhornSort(SortOperator):
         gradient: Literal["implicit", "unrolled"] = "implicit",
     ):
         super().__init__()
-        self.epsilon = check_number("epsilon", epsilon, minimum=0.0)
+        self.epsilon = check_temperature(epsilon, "epsilon")
         self.cost = cost if callable(cost) else check_number("cost", cost, minimum=1.0)
         if squash not in ("arctan", "logistic", None):
             raise ValueError(f"squash must be 'arctan', 'logistic' or None, got {squash!r}")
         if gradient not in ("implicit", "unrolled"):
             raise ValueError(f"gradient must be 'implicit' or 'unrolled', got {gradient!r}")
-        check_top_k(iterations, "iterations")
         if gradient == "unrolled" and iterations is None:
             raise ValueError("iterations must be a number if gradient is 'unrolled', got None")
         self.squash: Squash | None = squash
-        self.iterations = iterations
+        self.iterations = check_top_k(iterations, "iterations")
         self.threshold = check_number("threshold", threshold, minimum=0.0, strict=True)
         self.gradient = gradient
         weights = milestone_shares(milestones, milestone_weights)
         places = None
-        if milestones is not None and not isinstance(milestones, int):
-            places = torch.as_tensor(milestones, dtype=torch.float64)
-            if places.dim() != 1 or not (places.diff() < 0).all():
+        if milestones is not None and not isinstance(milestones, (int, Integral)):
+            places = numbers("milestones", milestones)
+            if not (places.diff() < 0).all():
                 raise ValueError(f"milestones must be falling numbers, got {milestones!r}")
         self.register_buffer("milestones", places, persistent=False)
         self.register_buffer("milestone_weights", weights, persistent=False)
@@ -153,7 +164,7 @@ class SinkhornSort(SortOperator):
         Raises:
             ValueError: k is not a whole number >= 1.
         """
-        check_top_k(k, "k")
+        k = check_whole("k", k)
         check_lists(scores, mask=mask)
         if self.epsilon == 0:
             inside = (hard_ranks(scores, mask) <= k).to(upcast(scores).dtype)
@@ -196,11 +207,8 @@ class SinkhornSort(SortOperator):
         >>> SinkhornSort(1e-4).quantiles([0.5, 1.0], torch.tensor([3.0, 1.0, 2.0, 8.0]))
         tensor([2.5000, 8.0000])
         """
-        single = isinstance(levels, int | float)
-        wanted = [levels] if single else list(levels)
-        for level in wanted:
-            if not 0 <= level <= 1:
-                raise ValueError(f"levels must be in [0, 1], got {level!r}")
+        wanted = check_levels("levels", levels)
+        single = isinstance(levels, (int, float, Real))
         check_lists(scores, mask=mask, weights=weights)
         scores = upcast(hide(scores, mask))
         items = count(scores, mask)
@@ -303,12 +311,12 @@ class SinkhornSort(SortOperator):
         b_share = torch.where(gone, 1.0, b) / torch.where(gone, b.shape[-1], items)
         if places is None:
             places = 1 - (b_share.cumsum(-1) - b_share / 2)
-        x = squashed(scores.double(), a_share, self.squash)
+        x = squashed(scores, a_share, self.squash)
         difference = places.to(x).unsqueeze(-1) - x.unsqueeze(-2)
         if callable(self.cost):  # in the scores' precision, which a module's parameters share
             h = self.cost(difference.to(scores.dtype)).double()
         else:
-            h = power_cost(difference, self.cost)
+            h = abs_power(difference, self.cost)
         return a, -h / self.epsilon, a_share, b_share
 
     def extra_repr(self) -> str:

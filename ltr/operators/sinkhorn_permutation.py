@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ltr._shapes import count
+from ltr._shapes import check_whole, count
 from ltr.operators.permutation import DensePermutation, register_permutation
 
 
@@ -53,8 +53,7 @@ class SinkhornPermutation(DensePermutation):
 
     def top(self, k: int) -> SinkhornPermutation:
         """The first k rows (all of them if there are fewer)."""
-        if k < 1:
-            raise ValueError(f"k must be >= 1, got {k}")
+        k = check_whole("k", k)
         return SinkhornPermutation(
             self.log_matrix[..., :k, :],
             self.scores,

@@ -9,7 +9,7 @@ from torch.nn.functional import pad
 
 from ltr._shapes import (
     check_lists,
-    check_number,
+    check_temperature,
     check_top_k,
     hide,
     positions,
@@ -59,7 +59,8 @@ def rank_distribution(
         O(n^2 k) while gradients are recorded; 43 times that for the exact law.
 
     Raises:
-        ValueError: temperature < 0, an unknown law, top_k < 1, or a mask of the wrong shape.
+        ValueError: temperature < 0 or in (0, 1e-30), an unknown law, top_k < 1, or a mask of the
+            wrong shape.
 
     Reference: Taylor, Guiver, Robertson and Minka, "SoftRank: optimizing non-smooth rank
     metrics", WSDM 2008, section 3.2.
@@ -76,7 +77,7 @@ def rank_distribution(
             [0.2500, 0.5000, 0.2500],
             [0.2500, 0.5000, 0.2500]])
     """
-    check_number("temperature", temperature, minimum=0.0)
+    temperature = check_temperature(temperature)
     _check_law(law)
     check_top_k(top_k)
     check_lists(scores, mask=mask)

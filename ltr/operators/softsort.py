@@ -9,12 +9,14 @@ from torch import Tensor, nn
 from ltr._shapes import (
     check_lists,
     check_number,
+    check_temperature,
     count,
     hide,
     positions,
     refuse_weights,
     upcast,
 )
+from ltr.operators._pairwise import abs_power
 from ltr.operators.base import SortOperator
 from ltr.operators.hard import descending_order
 from ltr.operators.permutation import DensePermutation, HardPermutation
@@ -50,7 +52,7 @@ def softsort(
         equally. Cost: O(n^2) time and memory.
 
     Raises:
-        ValueError: temperature < 0, power <= 0, or a mask of the wrong shape.
+        ValueError: temperature < 0 or in (0, 1e-30), power <= 0, or a mask of the wrong shape.
 
     Reference: Prillo and Eisenschlos, "SoftSort: A Continuous Relaxation for the argsort
     Operator", ICML 2020, equation 4.
@@ -62,7 +64,7 @@ def softsort(
     >>> softsort(torch.tensor([1.0, 3.0]), power=lambda a, b: (a - b).abs().log1p()).sort()
     tensor([3.0000, 1.0000])
     """
-    check_number("temperature", temperature, minimum=0.0)
+    temperature = check_temperature(temperature)
     check_power(power)
     check_lists(scores, mask=mask)
     scores = upcast(hide(scores, mask))
@@ -89,21 +91,12 @@ def distances(scores: Tensor, order: Tensor, power: float | Metric) -> Tensor:
     """d(s_[i], s_j), (..., n, n): row i belongs to the i-th highest score."""
     tops, items = scores.gather(-1, order).unsqueeze(-1), scores.unsqueeze(-2)
     if not callable(power):
-        return _power(tops - items, power)
+        return abs_power(tops - items, power)
     found = power(tops, items)
     shape = (*scores.shape, scores.shape[-1])
     if found.shape != shape:
         raise ValueError(f"power must give distances of shape {shape}, got {tuple(found.shape)}")
     return found
-
-
-def _power(x: Tensor, power: float) -> Tensor:
-    if power == 1:
-        return x.abs()
-    if power == 2:
-        return x.square()
-    zero = x == 0  # the derivative of |x|^p at 0 is taken as 0, also where p < 1 has none
-    return torch.where(zero, 0.0, torch.where(zero, 1.0, x).abs().pow(power))
 
 
 def repr_of(temperature: float, power: float | Metric) -> str:
@@ -150,7 +143,7 @@ class SoftSort(SortOperator):
 
     def __init__(self, temperature: float = 0.1, power: float | Metric = 1.0):
         super().__init__()
-        self.temperature = check_number("temperature", temperature, minimum=0.0)
+        self.temperature = check_temperature(temperature)
         check_power(power)
         self.power = power
 

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ltr._shapes import (
     check_lists,
-    check_number,
+    check_temperature,
     count,
     hide,
     positions,
@@ -42,7 +42,7 @@ def softsort_ranks(
         time and memory.
 
     Raises:
-        ValueError: temperature < 0, power <= 0, or a mask of the wrong shape.
+        ValueError: temperature < 0 or in (0, 1e-30), power <= 0, or a mask of the wrong shape.
 
     Reference: the matrix of Prillo and Eisenschlos, "SoftSort: A Continuous Relaxation for the
     argsort Operator", ICML 2020, equation 4, normalised by columns.
@@ -50,7 +50,7 @@ def softsort_ranks(
     >>> softsort_ranks(torch.tensor([1.0, 3.0, 3.0]), temperature=0.1)
     tensor([3.0000, 1.5000, 1.5000])
     """
-    check_number("temperature", temperature, minimum=0.0)
+    temperature = check_temperature(temperature)
     check_power(power)
     if temperature == 0:
         return hard_ranks(scores, mask)

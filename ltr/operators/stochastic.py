@@ -5,8 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_lists, check_number, check_top_k, upcast
-from ltr.operators.base import RankOperator, SortOperator
+from ltr._shapes import check_lists, check_number, check_whole, upcast
+from ltr.operators.base import RankOperator, SortOperator, check_operator
 from ltr.operators.permutation import SoftPermutation
 from ltr.operators.softsort import SoftSort
 
@@ -38,6 +38,13 @@ def gumbel_noise(
         (samples, *scores.shape), generator=generator, dtype=dtype, device=device
     ).clamp(min=torch.finfo(dtype).tiny)
     return (-scale * (-uniform.log()).log()).to(scores.device)
+
+
+def check_generator(generator: torch.Generator | None) -> torch.Generator | None:
+    """The generator, or a ValueError for what is neither None nor one."""
+    if not isinstance(generator, torch.Generator | None):
+        raise ValueError(f"generator must be a torch.Generator or None, got {generator!r}")
+    return generator
 
 
 class Stochastic(SortOperator):
@@ -87,13 +94,10 @@ class Stochastic(SortOperator):
         generator: torch.Generator | None = None,
     ):
         super().__init__()
-        if samples is None:
-            raise ValueError("samples must be a whole number >= 1, got None")
-        check_top_k(samples, "samples")
-        self.operator = SoftSort() if operator is None else operator
-        self.samples = samples
+        self.operator = SoftSort() if operator is None else check_operator(operator)
+        self.samples = check_whole("samples", samples)
         self.scale = check_number("scale", scale, minimum=0.0)
-        self.generator = generator
+        self.generator = check_generator(generator)
 
     @property
     def whole_ranks(self) -> bool:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_is_leaf, tree_map_only
 
-from ltr._shapes import check_top_k, hide, refuse_weights, upcast
-from ltr.operators.base import RankOperator, SortOperator
+from ltr._shapes import check_whole, hide, refuse_weights, upcast
+from ltr.operators.base import RankOperator, SortOperator, check_operator
 from ltr.operators.hard import descending_order, hard_ranks
 from ltr.operators.permutation import HardPermutation, SoftPermutation, register_permutation
 from ltr.operators.softsort import SoftSort
@@ -34,6 +34,12 @@ class StraightThroughPermutation(SoftPermutation):
     Args:
         hard_part: H.
         soft_part: S, of the same shape.
+
+    >>> P = StraightThrough(SoftSort(0.5)).permutation(torch.tensor([1.0, 3.0, 2.0]))
+    >>> P.dense()
+    tensor([[0., 1., 0.],
+            [0., 0., 1.],
+            [1., 0., 0.]])
     """
 
     def __init__(self, hard_part: SoftPermutation, soft_part: SoftPermutation):
@@ -136,7 +142,7 @@ class StraightThrough(SortOperator):
                 "operator must not be a Stochastic, whose noise the hard ranks would miss: "
                 "write Stochastic(StraightThrough(...))"
             )
-        self.operator = SoftSort() if operator is None else operator
+        self.operator = SoftSort() if operator is None else check_operator(operator)
 
     @property
     def whole_ranks(self) -> bool:
@@ -184,7 +190,7 @@ class StraightThrough(SortOperator):
 
     def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Membership in the first k, 0 or 1, with the gradient of the operator's."""
-        check_top_k(k, "k")
+        k = check_whole("k", k)
         soft = self.operator.top_k(k, scores, mask)
         ranks = hard_ranks(scores, mask)
         hard = hide((ranks <= k).to(ranks.dtype) + 0 * ranks, mask)

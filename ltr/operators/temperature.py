@@ -73,6 +73,10 @@ def temperature_for(
             f"{variance}"
         )
     width = math.sqrt(variance) / sharpness
+    if isinstance(operator, RankOperator) or not (operator is None or callable(operator)):
+        raise ValueError(
+            f"operator must be a class or a function of a temperature, got {operator!r}"
+        )
     if operator is None:
         return width
     return _as_blurred(scores, mask, width, operator)

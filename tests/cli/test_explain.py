@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 TINY = ("--config", "tiny.yaml")
 
@@ -26,6 +27,8 @@ COMMAND_LINE = [
     (["--checkpoint", "x"], "did you mean --last_checkpoint or --best_checkpoint?"),
     (["stray"], "not an option: stray"),
     (["--trainer.max_epochs"], "--trainer.max_epochs needs a value"),
+    (["--data.seed", "--seed_everything", "3"], "--data.seed needs a value"),
+    (["--seed_everything", "3", "--data.seed"], "--data.seed needs a value"),
     # classes that there are not
     (["--model", "Rankr"], "--model: no class 'Rankr': did you mean Ranker?"),
     (["--data", "Letor"], "--data: no class 'Letor': did you mean LetorDataModule?"),
@@ -47,12 +50,33 @@ COMMAND_LINE = [
         "--model.loss.gain must be exp2 or linear or a function's import path, got 'exp3': "
         "did you mean exp2?",
     ),
+    (["--model.scorer.hidden", "wide"], "--model.scorer.hidden must be a list, got 'wide'"),
+    (["--model.scorer.hidden", "[a]"], "--model.scorer.hidden: Expected a <class 'int'>"),
+    (
+        ["--model.scorer.activation", "ReLU"],
+        "--model.scorer.activation must be a class's import path, got 'ReLU'",
+    ),
+    (["--model.scorer.activation", "torch.nn.Relu"], "'torch.nn' has no attribute 'Relu'"),
+    (["--model.optimizer.lr", "x"], "--model.optimizer.lr must be a number or Tensor, got 'x'"),
+    (["--model.metrics.mrr", "null"], "--model.metrics.mrr must be the name of a class, got None"),
+    (
+        ["--model.scorer", "ltr.losses.SoftNDCG"],
+        "--model.scorer must be a class of Scorer, got 'ltr.losses.SoftNDCG'",
+    ),
     # values that a constructor refuses
     (["--model.loss.operator.temperature", "-1"], "temperature must be >= 0, got -1"),
     (["--early_stopping.patience", "0"], "patience must be >= 1 or None, got 0"),
     (["--data.batch_size", "0"], "batch_size must be >= 1, got 0"),
     (["--trainer.accelerator", "gpuu"], "accelerator='gpuu'"),
+    (["--trainer.devices", "x"], "--trainer.devices x: `devices` selected with"),
+    (["--trainer.devices", "0"], "--trainer.devices 0: "),
+    (["--model.loss.reduction", "none"], 'reduction must be "mean" or "sum"'),
+    (["--model.loss.operator", "HardRank"], "loss must have a gradient to train by"),
     # what is missing
+    (
+        ["--model.scheduler", "CosineAnnealingLR"],
+        "--model.scheduler.T_max is required by CosineAnnealingLR",
+    ),
     (["--data", "LetorDataModule"], "--data.root is required by LetorDataModule"),
     (["--ckpt_path", "nowhere.ckpt"], "no checkpoint 'nowhere.ckpt': runs/tiny has none"),
     (["--ckpt_path", "best"], "no checkpoint 'best': runs/tiny has none"),
@@ -95,6 +119,15 @@ FILES = [
         "own.yaml: model.loss.top_k must be a whole number or null, got 'x'",
     ),
     ("data: {class_path: nowhere.Data}", "own.yaml: data: no class 'nowhere.Data'"),
+    ("data: {class_path: 3}", "own.yaml: data must be the name of a class, got 3: choose from"),
+    ("model: [Ranker]", "own.yaml: model must be the name of a class, got ['Ranker']"),
+    ("trainer: 5", "trainer must have options and values, got 5"),
+    ("trainer: {max_epochs: 3, max_epochs: 4}", "own.yaml, line 1: 'max_epochs' is there twice"),
+    (
+        "model: {init_args: {metrics: [NDCG]}}",
+        "own.yaml: model.metrics must be values by name or null, got ['NDCG']",
+    ),
+    ("model: {init_args: {metrics: {loss: {class_path: NDCG}}}}", "metrics must have names of"),
 ]
 
 
@@ -105,6 +138,31 @@ def test_in_a_file(ltr, text, message):
     assert answer.code == 2
     assert answer.err.count("\n") == 1
     assert message in answer.err
+
+
+def test_layers_in_the_wrong_order(ltr):
+    Path("layer.yaml").write_text("data: {init_args: {batch_size: 4}}")
+    answer = ltr("fit", "--config", "layer.yaml", *TINY)
+    assert answer.code == 2
+    assert answer.err.count("\n") == 1
+    assert "data.batch_size is set before the class that it is an option of" in answer.err
+
+
+def test_a_file_that_is_no_text(ltr):
+    Path("own.yaml").write_bytes(b"\xff\xfe\x00")
+    answer = ltr("fit", "--config", "own.yaml")
+    assert answer.code == 2
+    assert answer.err.count("\n") == 1
+    assert "own.yaml: not YAML" in answer.err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("name", ["gpu", "cuda"])
+def test_a_gpu_that_there_is_not(ltr, name):
+    answer = ltr("fit", *TINY, "--trainer.accelerator", name)
+    assert answer.code == 2
+    assert answer.err.count("\n") == 1
+    assert f"--trainer.accelerator {name}: " in answer.err
 
 
 def test_a_recipe_that_there_is_not(ltr):
@@ -125,6 +183,15 @@ def test_data_that_are_not_there(ltr, tmp_path):
     assert answer.code == 2
     assert answer.err.count("\n") == 1
     assert "nowhere" in answer.err
+
+
+@pytest.mark.parametrize(("command", "split"), [("fit", "train"), ("test", "test")])
+def test_an_empty_folder(ltr, tmp_path, command, split):
+    (tmp_path / "empty").mkdir()
+    answer = ltr(command, "--config", "letor", "--data.root", "empty")
+    assert answer.code == 2
+    assert answer.err.count("\n") == 1
+    assert f"root must hold a {split} file" in answer.err
 
 
 def test_a_malformed_line_of_data(ltr, tmp_path):

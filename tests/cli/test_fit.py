@@ -150,6 +150,35 @@ def test_a_checkpoint_that_is_none(ltr):
     assert "mine.ckpt is not a checkpoint" in answer.err.splitlines()[-1]
 
 
+@pytest.mark.parametrize("kind", ["empty", "cut", "a dict", "a list"])
+def test_files_that_are_nearly_checkpoints(ltr, kind):
+    assert ltr("fit", "--config", "tiny.yaml", "--trainer.max_epochs", 1).code == 0
+    whole = Path("runs/tiny/checkpoints/best.ckpt").read_bytes()
+    if kind.startswith("a "):
+        torch.save({"weight": 1} if kind == "a dict" else [1, 2], "mine.ckpt")
+    else:
+        Path("mine.ckpt").write_bytes(whole[: len(whole) // 2] if kind == "cut" else b"")
+    for command in ("test", "fit"):
+        answer = ltr(command, "--config", "tiny.yaml", "--ckpt_path", "mine.ckpt")
+        assert answer.code == 2
+        assert answer.err.count("\n") == 1
+        assert "mine.ckpt is not a checkpoint" in answer.err
+
+
+def test_going_on_with_another_optimizer(ltr):
+    assert ltr("fit", "--config", "tiny.yaml").code == 0
+    again = ["fit", "--config", "tiny.yaml", "--ckpt_path", "last", "--trainer.max_epochs", 3]
+    answer = ltr(*again, "--model.optimizer", "SGD")
+    assert answer.code == 2
+    assert answer.err.count("\n") == 1
+    assert "optimizer must be AdamW, as in the checkpoint to go on from, got SGD" in answer.err
+
+
+def test_a_progress_bar_of_ones_own(ltr):
+    answer = ltr("fit", "--config", "tiny.yaml", "--trainer.callbacks", "TQDMProgressBar")
+    assert answer.code == 0, answer.err
+
+
 @pytest.mark.parametrize("step", [3, 7])  # in the first epoch of 5 steps, and in the second
 def test_a_run_killed_in_an_epoch_goes_on_to_the_same_weights(ltr, monkeypatch, step):
     options = ["--trainer.callbacks", "stopper.Stopper", "--trainer.max_epochs", 3]

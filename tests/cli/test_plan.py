@@ -115,4 +115,4 @@ def test_shipped_benches_can_be_read(name, tmp_path, monkeypatch):
     assert isinstance(plan, Plan)
     assert plan.runs
     logged = {f"test_{metric}" for metric in plan.config["model"]["init_args"]["metrics"]}
-    assert set(plan.metrics) - {"seconds", "epochs"} == logged
+    assert {metric for metric in plan.metrics if metric.startswith("test_")} == logged

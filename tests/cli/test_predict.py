@@ -79,6 +79,13 @@ def test_an_output_that_cannot_be(ltr, args, message):
     assert message in answer.err
 
 
+def test_an_output_that_is_a_folder(ltr):
+    Path("p.csv").mkdir()
+    answer = ltr("predict", "--config", "tiny.yaml", "--ckpt_path", "best", "--output", "p.csv")
+    assert answer.code == 2
+    assert answer.err == "ltr predict: --output must be a file, got the folder p.csv\n"
+
+
 def test_no_checkpoint(ltr):
     answer = ltr("predict", "--config", "tiny.yaml", "--output", "p.csv")
     assert answer.code == 2

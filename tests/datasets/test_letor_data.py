@@ -151,6 +151,12 @@ def test_what_is_missing_is_named(tmp_path: Path):
         LetorDataModule(tmp_path).setup("fit")
 
 
+def test_what_is_missing_is_named_under_a_trainer(tmp_path: Path):
+    fit = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
+    with pytest.raises(ValueError, match=r"predict_path must be a file where root has no test fil"):
+        fit.predict(Collector(), LetorDataModule(tmp_path))
+
+
 def test_plain_before_gzip_and_without_a_prefix_before_with(tmp_path: Path):
     for name in ("train.txt.gz", "small_train.txt", "train.txt.query", "old-test.txt"):
         (fill(tmp_path) / name).write_bytes(b"not looked at")

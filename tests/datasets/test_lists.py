@@ -141,13 +141,32 @@ def test_a_split_list():
             {"qid": pd.array([1, None, 2, 3], dtype="Int64")},
             "qid must name a list, got nan at row 1",
         ),
+        ({"qid": ["a", "a", "b", np.nan]}, "qid must name a list, got nan at row 3"),
         ({"doc_ids": ["x"]}, "doc_ids must be 4 strings, got 1"),
+        ({"doc_ids": ["x", None, "y", "z"]}, "doc_ids must be names, got None at row 1"),
+        ({"doc_ids": ["x", "y", "z", np.nan]}, "doc_ids must be names, got nan at row 3"),
+        ({"labels": ["low", 0, 1, 0]}, "labels must be an array of numbers, got could not"),
+        ({"features": [[1, 2], [3], [4, 5], [6, 7]]}, "features must be an array of numbers"),
+        ({"features": np.array(FEATURES) * 1j}, "features must .* numbers, got complex numbers"),
     ],
 )
 def test_bad_arrays(change, message):
     good = {"features": FEATURES, "labels": LABELS, "qid": QID}
     with pytest.raises(ValueError, match=message):
         ListDataset.from_arrays(**{**good, **change})
+
+
+def test_tensors_with_a_graph_and_of_half_precision():
+    features = torch.tensor(FEATURES, dtype=torch.bfloat16, requires_grad=True)
+    got = ListDataset.from_arrays(features, torch.tensor(LABELS), QID)
+    assert got.features.tolist() == np.array(FEATURES, np.float32).tolist()
+
+
+def test_items_of_different_width():
+    one = ListDataset.from_arrays([[1.0, 2.0]], [1], ["a"])[0]
+    other = ListDataset.from_arrays([[1.0]], [1], ["a"])[0]
+    with pytest.raises(ValueError, match=r"items must have features of one width, got"):
+        collate_lists([one, other])
 
 
 def test_bad_offsets():

@@ -9,7 +9,14 @@ from sklearn.metrics import ndcg_score
 from ltr.losses import PointwiseMSE, SoftNDCG, pointwise_mse_loss, soft_ndcg_loss
 from ltr.losses.dcg import log2_discount
 from ltr.metrics.functional import ndcg
-from ltr.operators import HardRank, RankOperator, SigmoidRank, SoftSort
+from ltr.operators import (
+    HardRank,
+    RankOperator,
+    SigmoidRank,
+    SoftSort,
+    Stochastic,
+    StraightThrough,
+)
 
 
 def test_approx_ndcg_by_the_formula():
@@ -71,6 +78,19 @@ def test_an_item_just_outside_the_cut_has_a_gradient():
     assert scores.grad[2] < -1e-4
 
 
+def test_a_cut_far_before_all_soft_ranks_does_not_stop_the_training():
+    generator = torch.Generator().manual_seed(0)
+    scores = (torch.randn(4, 150, generator=generator) * 0.01).requires_grad_()
+    labels = (torch.rand(4, 150, generator=generator) < 0.1).float()
+    loss, optimizer = SoftNDCG(SigmoidRank(1.0), top_k=10), torch.optim.Adam([scores], lr=0.1)
+    assert SigmoidRank(1.0)(scores).min() > 70  # all items are far behind rank 10
+    for _ in range(100):
+        optimizer.zero_grad()
+        loss(scores, labels).backward()
+        optimizer.step()
+    assert ndcg(scores.detach(), labels, top_k=10) > 0.9
+
+
 def test_weights_multiply_gains_and_the_ideal():
     scores, labels = torch.tensor([2.0, 1.0]), torch.tensor([1.0, 1.0])
     weights = torch.tensor([0.0, 5.0])
@@ -104,6 +124,13 @@ def test_a_function_as_gain_and_discount():
 def test_letor4_discount_does_not_discount_rank_2():
     scores, labels = torch.tensor([1.0, 2.0]), torch.tensor([1.0, 0.0])
     assert SoftNDCG(HardRank(), discount="letor4")(scores, labels) == 0
+
+
+@pytest.mark.parametrize("operator", ["SoftSort", SoftSort, torch.nn.Linear(2, 2), 0.1], ids=repr)
+@pytest.mark.parametrize("kind", [SoftNDCG, Stochastic, StraightThrough])
+def test_what_is_no_operator_is_refused(kind, operator):
+    with pytest.raises(ValueError, match="operator must be a RankOperator, got "):
+        kind(operator)
 
 
 def test_bad_arguments():

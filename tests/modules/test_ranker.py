@@ -26,7 +26,7 @@ from ltr.losses import PointwiseMSE, SoftNDCG
 from ltr.metrics import MRR, NDCG
 from ltr.models import LinearScorer, MLPScorer, Scorer
 from ltr.modules import Ranker, SeedSteps
-from ltr.operators import SoftSort
+from ltr.operators import HardRank, SoftSort
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*does not have many workers.*",
@@ -427,3 +427,30 @@ def test_a_subclass_keeps_its_arguments_too(tmp_path: Path):
     assert loaded.rate == 0.25
     assert isinstance(loaded.loss, PointwiseMSE)
     assert_same_state(ranker, loaded)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"scorer": MLPScorer}, "scorer must be an object, such as scorer=Name()"),
+        ({"loss": SoftNDCG}, "loss must be an object"),
+        ({"metrics": [MRR()]}, "metrics must be metrics by their names"),
+        ({"metrics": {"loss": MRR()}}, "metrics must have names .*, got 'loss'"),
+        ({"metrics": {"ndcg/10": MRR()}}, "metrics must have names .*, got 'ndcg/10'"),
+    ],
+)
+def test_bad_parts(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Ranker(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (SoftNDCG(HardRank()), "loss must have a gradient to train by"),
+        (SoftNDCG(reduction="none"), r"loss must give one number a batch, got shape \(8,\)"),
+    ],
+)
+def test_losses_to_train_by_nothing(tmp_path: Path, loss, message):
+    with pytest.raises(ValueError, match=message):
+        trainer(tmp_path, num_sanity_val_steps=0).fit(Ranker(loss=loss), digits())

@@ -240,3 +240,9 @@ def test_bad_arguments():
         soft_median(x[:, :0])
     with pytest.raises(ValueError, match=r"values must begin with the shape of x, \(2, 3\)"):
         sort_with(x, draw(3, 2))
+    with pytest.raises(ValueError, match=r"values must begin with the shape of x, .* got list"):
+        sort_with(x, [1.0, 2.0])
+    with pytest.raises(ValueError, match=r"q must lie in .* got 'median'"):
+        soft_quantile(x, "median")
+    with pytest.raises(ValueError, match="operator must be a RankOperator, got 'SoftSort'"):
+        soft_rank(x, "SoftSort")

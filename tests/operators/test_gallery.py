@@ -1,21 +1,58 @@
-"""The gallery's script draws its figures, and its page shows them."""
+"""The docs' scripts draw every figure, and the pages show them all."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
+PAGES = DOCS / "operators"
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def figures():
+    pytest.importorskip("matplotlib")
+    return load("gallery").FIGURES, load("operator_plots").PLOTS
+
+
+def test_pages_show_the_figures_that_are_drawn(figures):
+    gallery, plots = figures
+    shown = {
+        page.stem: set(re.findall(r"\(img/([\w-]+)\.png\)", page.read_text()))
+        for page in PAGES.glob("*.md")
+    }
+    assert shown["gallery"] == set(gallery)
+    for name in plots:
+        assert shown[name] == {name}
+    assert set().union(*shown.values()) == {*gallery, *plots}
+
+
+def test_every_public_name_of_the_operators_is_on_a_page():
+    import ltr.operators
+
+    blocks = {
+        name
+        for page in PAGES.glob("*.md")
+        for name in re.findall(
+            r"^::: ltr\.operators\.(?:\w+\.)?(\w+)$", page.read_text(), re.MULTILINE
+        )
+    }
+    assert blocks == set(ltr.operators.__all__)
 
 
 @pytest.mark.slow
-def test_every_figure_is_drawn_and_shown(tmp_path):
-    spec = importlib.util.spec_from_file_location("gallery", DOCS / "gallery.py")
-    gallery = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(gallery)
-    gallery.main(tmp_path)
-    page = (DOCS / "operators" / "gallery.md").read_text()
-    assert len(gallery.FIGURES) == 4
-    for name in gallery.FIGURES:
-        assert (tmp_path / f"{name}.png").stat().st_size > 1000
-        assert f"img/{name}.png" in page
+@pytest.mark.parametrize(("script", "number"), [("gallery", 4), ("operator_plots", 14)])
+def test_every_figure_is_drawn(script, number, tmp_path):
+    pytest.importorskip("matplotlib")
+    load(script).main(tmp_path)
+    drawn = list(tmp_path.glob("*.png"))
+    assert len(drawn) == number
+    assert all(file.stat().st_size > 1000 for file in drawn)

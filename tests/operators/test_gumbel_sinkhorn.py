@@ -116,7 +116,7 @@ def test_a_matching_as_a_soft_permutation():
         P.sort()
     with pytest.raises(ValueError, match="hard needs all 4 rows"):
         P.top(2).hard()
-    with pytest.raises(ValueError, match="k must be >= 1, got 0"):
+    with pytest.raises(ValueError, match="k must be a whole number >= 1, got 0"):
         P.top(0)
 
 

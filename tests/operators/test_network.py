@@ -196,7 +196,7 @@ def test_bad_names():
         SortingNetwork(network="merge")
     with pytest.raises(ValueError, match=r"distribution must be one of .* got 'normal'"):
         SortingNetwork(distribution="normal")
-    with pytest.raises(ValueError, match="k must be >= 1, got 0"):
+    with pytest.raises(ValueError, match="k must be a whole number >= 1, got 0"):
         SortingNetwork().permutation(draw(3)).top(0)
     with pytest.raises(ValueError, match="ranks needs all 3 rows of the permutation, got 2"):
         SortingNetwork().permutation(draw(3)).top(2).ranks()

@@ -7,6 +7,7 @@ from operator_table import SORT_OPERATORS, draw, over
 from ltr.operators import HardPermutation, descending_order, register_permutation
 
 MASK = torch.tensor([[True, False, True, True, True], [True] * 5])
+SHORT = torch.tensor([[True, False, True, True], [True] * 4, [False] * 4])
 
 
 @over(SORT_OPERATORS)
@@ -110,3 +111,33 @@ def test_a_user_class_can_be_registered():
     assert len(leaves) == 2
     assert isinstance(again, Mine)
     assert torch.equal(again.dense(), P.dense())
+
+
+@over(SORT_OPERATORS)
+@pytest.mark.parametrize("mask", [None, SHORT], ids=["full", "masked"])
+def test_vectors_of_another_length_are_refused(operator, mask):
+    P = operator.permutation(draw(3, 4), mask)
+    for length in (1, 3, 5):
+        v, V = torch.ones(3, length).double(), torch.ones(3, length, 2).double()
+        with pytest.raises(ValueError, match=rf"v must be a tensor .*4\), got \(3, {length}\)"):
+            P.mv(v)
+        with pytest.raises(ValueError, match=rf"V must be a tensor .*4, d\), got \(3, {length}, 2"):
+            P.matmul(V)
+        with pytest.raises(ValueError, match=rf"w must be a tensor .*4\), got \(3, {length}\)"):
+            P.mT.mv(v)
+        with pytest.raises(ValueError, match=rf"W must be a tensor .*4, d\), got \(3, {length}, 2"):
+            P.mT.matmul(V)
+    with pytest.raises(ValueError, match=r"v must be a tensor .* got list"):
+        P.mv([1.0, 2.0, 3.0, 4.0])
+    with pytest.raises(ValueError, match=r"order must be int64, got torch\.float64"):
+        P.log_prob(draw(3, 4))
+    for k in (0, 2.5, True, None):
+        with pytest.raises(ValueError, match=f"k must be a whole number >= 1, got {k!r}"):
+            P.top(k)
+
+
+@over(SORT_OPERATORS)
+def test_lists_of_nothing(operator):
+    P = operator.permutation(draw(2, 0))
+    assert P.dense().shape == (2, 0, 0)
+    assert P.hard().shape == P.sort().shape == P.mT.mv(P.sort()).shape == (2, 0)

@@ -1,7 +1,10 @@
 """What every operator keeps to. The operators are in operator_table.py, one line each."""
 
+import copy
+import io
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -234,11 +237,40 @@ def test_bad_arguments(operator):
 
 
 @over(SOFT, argument="make")
-@pytest.mark.parametrize("temperature", [-1.0, torch.nan, torch.inf, "warm"])
+@pytest.mark.parametrize("temperature", [-1.0, torch.nan, torch.inf])
 def test_bad_temperature(make, temperature):
     expected = f"(temperature|epsilon) must be >= 0, got {temperature!r}"
     with pytest.raises(ValueError, match=expected):
         make(temperature)
+
+
+@over(SOFT, argument="make")
+@pytest.mark.parametrize("temperature", ["warm", None, True, torch.tensor(0.1)], ids=repr)
+def test_a_temperature_is_a_number(make, temperature):
+    expected = r"(temperature|epsilon) must be a number >= 0, got (" + "'warm'|None|True|tensor)"
+    with pytest.raises(ValueError, match=expected):
+        make(temperature)
+
+
+@over(SOFT, argument="make")
+def test_numbers_of_numpy_are_numbers(make):
+    scores = draw(2, 5)
+    for temperature in (np.float64(0.5), np.float32(0.5)):
+        assert torch.equal(make(temperature)(scores), make(0.5)(scores))
+    assert torch.equal(make(np.int64(1))(scores), make(1.0)(scores))
+    assert torch.equal(make(0.5).top_k(np.int64(2), scores), make(0.5).top_k(2, scores))
+
+
+@over(SOFT, argument="make")
+def test_the_ends_of_the_temperature(make):
+    with pytest.raises(ValueError, match=r"must be 0 \(hard\) or >= 1e-30, got 1e-300"):
+        make(1e-300)
+    x = torch.tensor([[0.3, 0.7, 0.5, 0.5], [1e4, 0, -1e4, 0]], requires_grad=True)
+    for temperature in (1e-30, 1e300):  # in float32, which has neither 1e-60 nor 1e300
+        ranks = make(temperature)(x)
+        (gradient,) = torch.autograd.grad((ranks * torch.arange(4)).sum(), x)
+        assert ranks.isfinite().all()
+        assert gradient.isfinite().all()
 
 
 @given(
@@ -253,6 +285,56 @@ def test_any_scores_give_finite_ranks_and_gradients(scores, name, temperature):
     (ranks * torch.arange(len(scores))).sum().backward()
     assert ranks.isfinite().all()
     assert x.grad.isfinite().all()
+
+
+@every
+@pytest.mark.parametrize("bad", [torch.inf, -torch.inf])
+def test_an_infinite_score_stays_in_its_list(operator, bad):
+    scores = draw(3, 5)
+    expected = operator(scores)
+    scores[1, 2] = bad
+    ranks = operator(scores)
+    if isinstance(operator, HardRank):
+        assert ranks[1, 2] == (1 if bad > 0 else 5)
+    if operator in SOFT_OPERATORS.values():
+        assert ranks[1, 2].isnan()
+    torch.testing.assert_close(ranks[[0, 2]], expected[[0, 2]], rtol=0, atol=1e-12)
+
+
+def one_more(x: torch.Tensor) -> torch.Tensor:
+    """The values of x with other strides: every second of a longer list."""
+    return x.repeat_interleave(2, -1)[..., ::2]
+
+
+@every
+def test_any_strides(operator):
+    scores, mask = draw(3, 5), torch.tensor([True, True, False, True, True])
+    expected = operator(scores, mask.repeat(3, 1))
+    for view in (one_more(scores), scores.mT.contiguous().mT):
+        assert not view.is_contiguous()
+        torch.testing.assert_close(operator(view, mask.expand(3, 5)), expected)
+    one = scores[:1].expand(3, 5)
+    torch.testing.assert_close(operator(one), operator(one.contiguous()))
+
+
+@every
+def test_copies_and_files(operator):
+    scores, file = draw(3, 5), io.BytesIO()
+    expected = operator(scores)
+    assert torch.equal(copy.deepcopy(operator)(scores), expected)
+    torch.save(operator, file)
+    file.seek(0)
+    assert torch.equal(torch.load(file, weights_only=False)(scores), expected)
+
+
+@every
+def test_without_gradients(operator):
+    scores = draw(3, 5).requires_grad_()
+    with torch.no_grad():
+        assert not operator(scores).requires_grad
+    with torch.inference_mode():
+        ranks = operator(draw(3, 5))
+    torch.testing.assert_close(ranks, operator(draw(3, 5)))
 
 
 @every

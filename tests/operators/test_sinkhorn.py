@@ -264,7 +264,7 @@ def test_few_milestones():
     torch.testing.assert_close(P.top(1).mv(scores), P.sort()[..., :1])
     with pytest.raises(ValueError, match="ranks needs all 2 rows of the permutation, got 1"):
         P.top(1).ranks()
-    with pytest.raises(ValueError, match="k must be >= 1, got 0"):
+    with pytest.raises(ValueError, match="k must be a whole number >= 1, got 0"):
         P.top(0)
     assert not SinkhornSort(0, milestones=2).whole_ranks
     assert SinkhornSort(0).whole_ranks
@@ -499,7 +499,9 @@ def test_the_state_holds_no_constants_but_moves_with_the_module():
         ({"gradient": "unrolled"}, "iterations must be a number if gradient is 'unrolled'"),
         ({"iterations": 0}, "iterations must be None or a whole number >= 1, got 0"),
         ({"threshold": 0}, "threshold must be > 0, got 0"),
-        ({"milestones": 0}, "milestones must be None or a whole number >= 1, got 0"),
+        ({"milestones": 0}, "milestones must be a whole number >= 1, got 0"),
+        ({"milestones": []}, r"milestones must not be empty, got \[\]"),
+        ({"milestones": "abc"}, "milestones must be numbers, got 'abc'"),
         ({"milestones": [0.1, 0.9]}, r"milestones must be falling numbers, got \[0.1, 0.9\]"),
         ({"milestone_weights": []}, r"milestone_weights must be 1 positive numbers, got \[\]"),
         ({"milestone_weights": [1, 0]}, "milestone_weights must be 2 positive numbers"),
@@ -512,7 +514,7 @@ def test_bad_arguments(options, message):
 
 
 def test_bad_calls():
-    with pytest.raises(ValueError, match=r"levels must be in \[0, 1\], got 1.5"):
+    with pytest.raises(ValueError, match=r"levels must lie in \[0, 1\], got 1.5"):
         SinkhornSort().quantiles([0.5, 1.5], draw(3))
     with pytest.raises(ValueError, match="weights must have the shape of scores"):
         SinkhornSort()(draw(3), None, torch.ones(2))

@@ -150,7 +150,7 @@ def test_what_needs_all_rows_says_so():
         P.ranks()
     with pytest.raises(ValueError, match="hard needs all 4 rows"):
         P.hard()
-    with pytest.raises(ValueError, match="k must be >= 1, got 0"):
+    with pytest.raises(ValueError, match="k must be a whole number >= 1, got 0"):
         P.top(0)
 
 
@@ -213,7 +213,7 @@ def test_power_may_be_a_function():
         ValueError, match=r"power must give distances of shape \(5, 5\), got \(5, 1"
     ):
         softsort(torch.randn(5), power=lambda a, b: a)
-    with pytest.raises(ValueError, match="power must be > 0, got 'laplace'"):
+    with pytest.raises(ValueError, match="power must be a number > 0, got 'laplace'"):
         SoftSort(power="laplace")
 
 

@@ -76,3 +76,9 @@ def test_scores_without_a_spread_are_refused(scores):
 def test_sharpness_must_be_positive():
     with pytest.raises(ValueError, match="sharpness must be > 0, got 0"):
         temperature_for(draw(5), sharpness=0)
+
+
+@pytest.mark.parametrize("operator", [SigmoidRank(), "SigmoidRank"], ids=repr)
+def test_an_operator_is_made_from_its_temperature(operator):
+    with pytest.raises(ValueError, match="operator must be a class or a function of a temperature"):
+        temperature_for(draw(5), operator=operator)

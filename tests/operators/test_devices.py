@@ -1,0 +1,55 @@
+"""Every operator where the scores are: on the CPU, on a GPU, and on "meta", which has no values."""
+
+import copy
+
+import pytest
+import torch
+from operator_table import OPERATORS, draw, every
+
+from ltr.losses import SoftNDCG
+from ltr.operators import SinkhornSort, SortOperator, Stochastic
+
+MASK = torch.tensor([[True, True, False, True, True], [True] * 5, [False] * 5])
+TABLE = OPERATORS | {
+    "Sinkhorn-3": SinkhornSort(milestones=3),
+    "Stochastic": Stochastic(OPERATORS["SoftSort-1"], 2),
+}
+
+
+def results(operator, scores, mask, labels):
+    """Ranks, memberships, a loss, the gradient of all, and what a permutation gives."""
+    x = scores.detach().clone().requires_grad_()
+    found = [operator(x, mask), operator.top_k(2, x, mask)]
+    found.append(SoftNDCG(operator, top_k=2)(x, labels, mask))
+    total = torch.stack([y.square().sum() for y in found]).sum()
+    if total.requires_grad:
+        found.append(torch.autograd.grad(total, x)[0])
+    inner = getattr(operator, "operator", operator)  # of a wrapper
+    if isinstance(inner, SortOperator):
+        P = operator.permutation(scores, mask)
+        v = P.sort()
+        found += [v, P.mT.mv(v), P.top(2).matmul(scores.unsqueeze(-1)), P.dense(), P.ranks()]
+        found.append(P.log_prob(torch.zeros_like(v, dtype=torch.int64)))
+    return found
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_no_tensor_is_left_on_the_cpu(name):
+    # "meta" refuses the CPU's tensors as a GPU does, and every machine has it
+    operator, scores = TABLE[name], torch.empty(3, 5, device="meta")
+    moved = copy.deepcopy(operator).to("meta")
+    for found in results(moved, scores, MASK.to("meta"), scores):
+        assert found.device.type == "meta"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@every
+def test_a_gpu_gives_what_the_cpu_gives(operator):
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        scores, labels = draw(3, 5, dtype=dtype), draw(3, 5, seed=1).abs().to(dtype)
+        expected = results(operator, scores, MASK, labels)
+        found = results(operator, scores.cuda(), MASK.cuda(), labels.cuda())
+        close = {torch.float64: 1e-9, torch.float32: 1e-4}.get(dtype, 1e-2)
+        for a, b in zip(found, expected, strict=True):
+            assert a.is_cuda
+            torch.testing.assert_close(a.cpu(), b, rtol=close, atol=close)
