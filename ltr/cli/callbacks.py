@@ -147,6 +147,7 @@ class EarlyStopping(lightning_callbacks.EarlyStopping):
         if patience is not None and patience < 1:
             raise ValueError(f"patience must be >= 1 or None, got {patience}")
         self.never = patience is None
+        self.validated = False
         super().__init__(
             monitor=monitor,
             mode=mode,
@@ -166,13 +167,15 @@ class EarlyStopping(lightning_callbacks.EarlyStopping):
             trainer.should_stop = True
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Look, where there is one validation an epoch."""
-        if not self.never:
+        """Look, where there is one validation an epoch; not if `max_steps` cut it off."""
+        cut_off = not self.validated and any(trainer.num_val_batches)
+        if not self.never and not cut_off:
             with self._monitor_named(trainer):
                 super().on_train_epoch_end(trainer, pl_module)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Look, where there are several validations an epoch, or fewer than one."""
+        self.validated = self.validated or not trainer.sanity_checking
         if not self.never:
             with self._monitor_named(trainer):
                 super().on_validation_end(trainer, pl_module)

@@ -213,6 +213,11 @@ def test_last_starts_anew_where_there_is_none(ltr):
     assert "training from the start" in answer.out
 
 
+def test_max_steps_before_the_first_validation_is_no_mistake(ltr):
+    answer = ltr("fit", "--config", "tiny.yaml", "--trainer.max_steps", 1)
+    assert answer.code == 0, answer.err
+
+
 def test_early_stopping_stops_and_stays_stopped(ltr):
     options = ["--early_stopping.patience", 1, "--early_stopping.min_delta", 2]
     options += ["--trainer.max_epochs", 9]
