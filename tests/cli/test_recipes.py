@@ -1,10 +1,12 @@
 """Finding, listing and copying recipes; what `--config` stands for."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from ltr.cli.errors import CommandError
+from ltr.cli.plan import make_plan
 from ltr.cli.recipes import expand_configs, find_recipes, resolve
 
 
@@ -129,3 +131,12 @@ def test_copy_overwrites_nothing(ltr):
     assert answer.code == 2
     assert answer.err == "ltr copy: mine.yaml exists already: choose another name, or delete it\n"
     assert Path("mine.yaml").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", find_recipes())
+def test_the_committed_results_are_of_the_committed_configuration(name):
+    folder = find_recipes()[name].folder
+    results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    assert results["digest"] == make_plan(name, []).digest
+    assert all("metrics" in run for run in results["runs"])
+    assert (folder / "table.md").is_file()
