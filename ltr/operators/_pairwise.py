@@ -6,13 +6,20 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_lists, check_temperature, count, hide, positions, upcast
+from ltr.operators._transport import item_weights
 from ltr.operators.base import RankOperator
+from ltr.operators.hard import descending_order, hard_ranks
 
 
 def expected_ranks(
-    scores: Tensor, mask: Tensor | None, above: Callable[[Tensor], Tensor]
+    scores: Tensor,
+    mask: Tensor | None,
+    above: Callable[[Tensor], Tensor],
+    weights: Tensor | None = None,
 ) -> Tensor:
     """1 + sum over j != i of above(s_j - s_i): masked ranks m + 1, O(n^2) time and memory.
+
+    With weights an item counts as w tied copies of itself, and has their mean rank.
 
     Args:
         scores: (..., n), any floating dtype; half precision is computed in float32.
@@ -20,13 +27,34 @@ def expected_ranks(
         above: differences (..., n, n) -> the chance that the first is above the second. It must
             be 1/2 at 0, and above(-d) = 1 - above(d): then ties share their mean rank and the
             ranks of a list sum to m (m + 1) / 2.
+        weights: (..., n), >= 0, scaled to sum to m; or None.
     """
-    check_lists(scores, mask=mask)
+    check_lists(scores, mask=mask, weights=weights)
     scores = upcast(hide(scores, mask))
     chances = above(scores.unsqueeze(-2) - scores.unsqueeze(-1))
     if mask is not None:
         chances = hide(chances, mask.unsqueeze(-2))
+    if weights is not None:
+        chances = chances * item_weights(scores, mask, weights).unsqueeze(-2)
     return with_masked(0.5 + chances.sum(-1), mask)  # the item itself is in the sum, with 1/2
+
+
+def hard_expected_ranks(
+    scores: Tensor, mask: Tensor | None, weights: Tensor | None = None
+) -> Tensor:
+    """The limit at temperature 0: `hard_ranks`, with weights the mean rank of each item's copies.
+
+    >>> hard_expected_ranks(torch.tensor([1.0, 3.0]), None, torch.tensor([1.0, 3.0]))
+    tensor([2.2500, 1.2500])
+    """
+    ranks = hard_ranks(scores, mask)
+    if weights is None:
+        return ranks
+    check_lists(scores, weights=weights)
+    w = item_weights(upcast(hide(scores, mask)), mask, weights)
+    order = descending_order(hide(scores.detach(), mask), mask)
+    heavier = w.gather(-1, order).cumsum(-1).gather(-1, inverse(order))
+    return with_masked(0.5 + heavier - w / 2 + 0 * ranks, mask)  # NaN ranks stay NaN
 
 
 def with_masked(ranks: Tensor, mask: Tensor | None) -> Tensor:

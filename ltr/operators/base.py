@@ -70,11 +70,10 @@ class RankOperator(nn.Module):
     - ranks of half-precision scores come in float32;
     - a NaN among the scores makes ranks of its list NaN, and of no other; so does an infinite
       score, at least its own rank, but for hard operators, which rank it (inf - inf is NaN);
-    - an operator without a weighted form refuses `weights` with a ValueError: only `SinkhornSort`,
-      which moves mass, has one. Elsewhere a row is a position and holds one item (`SoftSort`,
-      `NeuralSort`, `LapSum`, `SortingNetwork`), or ranks count items one by one (`SigmoidRank`
-      and its kin, `SoftRank`, `SoftSortRank`, `IsotonicRank`, `HardRank`). A loss weighs its
-      terms instead, as `SoftNDCG` does the gains.
+    - weights scale to sum to m; `SinkhornSort` moves that much mass, `SigmoidRank`,
+      `GaussianRank` and `LaplaceRank` count each item that often. An operator without a weighted
+      form refuses `weights` with a ValueError: its rows are positions and hold one item each. A
+      loss weighs its terms instead, as `SoftNDCG` does the gains.
 
     >>> class SoftplusRank(RankOperator):
     ...     def forward(self, scores, mask=None, weights=None):

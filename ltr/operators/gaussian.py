@@ -3,13 +3,16 @@
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_temperature, refuse_weights
-from ltr.operators._pairwise import TemperatureRank, expected_ranks
-from ltr.operators.hard import hard_ranks
+from ltr._shapes import check_temperature
+from ltr.operators._pairwise import TemperatureRank, expected_ranks, hard_expected_ranks
 
 
 def gaussian_ranks(
-    scores: Tensor, mask: Tensor | None = None, *, temperature: float = 0.1
+    scores: Tensor,
+    mask: Tensor | None = None,
+    weights: Tensor | None = None,
+    *,
+    temperature: float = 0.1,
 ) -> Tensor:
     """Soft ranks 1 + sum over j != i of Phi((s_j - s_i) / (sqrt(2) temperature)).
 
@@ -20,6 +23,8 @@ def gaussian_ranks(
     Args:
         scores: (..., n), any floating dtype; half precision is computed in float32.
         mask: (..., n) bool, True = a real item. Default: all are real.
+        weights: (..., n), >= 0, scaled to sum to m: an item counts as so many tied copies,
+            1/2 + w_i / 2 + sum over j != i of w_j F, their mean rank. Default: 1 each.
         temperature: sigma, the deviation of one score, in units of the scores; >= 0, and 0 gives
             `hard_ranks`.
 
@@ -38,8 +43,10 @@ def gaussian_ranks(
     """
     temperature = check_temperature(temperature)
     if temperature == 0:
-        return hard_ranks(scores, mask)
-    return expected_ranks(scores, mask, lambda gaps: normal_cdf(gaps / (2**0.5 * temperature)))
+        return hard_expected_ranks(scores, mask, weights)
+    return expected_ranks(
+        scores, mask, lambda gaps: normal_cdf(gaps / (2**0.5 * temperature)), weights
+    )
 
 
 def normal_cdf(x: Tensor) -> Tensor:
@@ -74,6 +81,5 @@ class GaussianRank(TemperatureRank):
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
-        """Soft ranks (..., n) of scores (..., n); weights are refused."""
-        refuse_weights(self, weights)
-        return gaussian_ranks(scores, mask, temperature=self.temperature)
+        """Soft ranks (..., n) of scores (..., n), item weights (..., n)."""
+        return gaussian_ranks(scores, mask, weights, temperature=self.temperature)

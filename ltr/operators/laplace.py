@@ -9,15 +9,25 @@ from ltr._shapes import (
     count,
     hide,
     positions,
-    refuse_weights,
     upcast,
 )
-from ltr.operators._pairwise import TemperatureRank, falling, inverse, with_masked
-from ltr.operators.hard import descending_order, hard_ranks
+from ltr.operators._pairwise import (
+    TemperatureRank,
+    falling,
+    hard_expected_ranks,
+    inverse,
+    with_masked,
+)
+from ltr.operators._transport import item_weights
+from ltr.operators.hard import descending_order
 
 
 def laplace_ranks(
-    scores: Tensor, mask: Tensor | None = None, *, temperature: float = 0.1
+    scores: Tensor,
+    mask: Tensor | None = None,
+    weights: Tensor | None = None,
+    *,
+    temperature: float = 0.1,
 ) -> Tensor:
     """Soft ranks 1 + sum over j != i of F((s_j - s_i) / temperature), F the Laplace distribution.
 
@@ -28,6 +38,8 @@ def laplace_ranks(
     Args:
         scores: (..., n), any floating dtype; half precision is computed in float32.
         mask: (..., n) bool, True = a real item. Default: all are real.
+        weights: (..., n), >= 0, scaled to sum to m: an item counts as so many tied copies,
+            1/2 + w_i / 2 + sum over j != i of w_j F, their mean rank. Default: 1 each.
         temperature: the scale of the Laplace law (its deviation is sqrt(2) as much), in units of
             the scores; >= 0, and 0 gives `hard_ranks`.
 
@@ -47,14 +59,20 @@ def laplace_ranks(
     """
     temperature = check_temperature(temperature)
     if temperature == 0:
-        return hard_ranks(scores, mask)
-    check_lists(scores, mask=mask)
+        return hard_expected_ranks(scores, mask, weights)
+    check_lists(scores, mask=mask, weights=weights)
     scores = upcast(hide(scores, mask))
     order = descending_order(scores.detach(), mask)
     points = falling(scores, order, mask)
-    above, below = laplace_sums(points, mask, temperature)
+    if weights is None:
+        above, below = laplace_sums(points, mask, temperature)
+        place = positions(scores)
+    else:
+        w = item_weights(scores, mask, weights).gather(-1, order)
+        above, below = laplace_sums(points, mask, temperature, w)
+        place = 0.5 + w.cumsum(-1) - w / 2
     # F is 1 - exp / 2 for each of the i - 1 items above, and exp / 2 for each below
-    ranks = positions(scores) + (below - above) / 2
+    ranks = place + (below - above) / 2
     return with_masked(ranks.gather(-1, inverse(order)), mask)
 
 
@@ -71,7 +89,9 @@ def laplace_cdf(x: Tensor) -> Tensor:
     return torch.where(up, 1 - tail, tail)
 
 
-def laplace_sums(points: Tensor, mask: Tensor | None, temperature: float) -> tuple[Tensor, Tensor]:
+def laplace_sums(
+    points: Tensor, mask: Tensor | None, temperature: float, weights: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """For each of the falling points, the sum of exp(-|t_j - t_i| / temperature) on both sides.
 
     Two scans by doubling: after the step of width w a point holds the sum over the 2 w nearest on
@@ -84,16 +104,18 @@ def laplace_sums(points: Tensor, mask: Tensor | None, temperature: float) -> tup
         points: (..., n), as `falling` gives them.
         mask: the mask of the scores, in any order: the first m points are the real ones.
         temperature: > 0.
+        weights: (..., n) of the points, 0 past the real ones. Default: 1 each.
 
     Returns:
-        The sums over j <= i and over j >= i, both (..., n), the point itself with 1. Cost:
+        The sums over j <= i and over j >= i, both (..., n), the point itself with it. Cost:
         O(n log n) time.
     """
     line = torch.stack([points, -points.flip(-1)])
     sums = 1 + 0 * line  # one point has a graph too, and a NaN in it shows
-    if mask is not None:
-        real = (positions(points) <= count(points, mask)).to(points.dtype)
-        sums = sums * torch.stack([real, real.flip(-1)])
+    if weights is None and mask is not None:
+        weights = (positions(points) <= count(points, mask)).to(points.dtype)
+    if weights is not None:
+        sums = sums * torch.stack([weights, weights.flip(-1)])
     width, n = 1, points.shape[-1]
     while width < n:
         decay = torch.exp((line[..., width:] - line[..., :-width]) / temperature)
@@ -125,6 +147,5 @@ class LaplaceRank(TemperatureRank):
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
-        """Soft ranks (..., n) of scores (..., n); weights are refused."""
-        refuse_weights(self, weights)
-        return laplace_ranks(scores, mask, temperature=self.temperature)
+        """Soft ranks (..., n) of scores (..., n), item weights (..., n)."""
+        return laplace_ranks(scores, mask, weights, temperature=self.temperature)

@@ -3,13 +3,16 @@
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_temperature, refuse_weights
-from ltr.operators._pairwise import TemperatureRank, expected_ranks
-from ltr.operators.hard import hard_ranks
+from ltr._shapes import check_temperature
+from ltr.operators._pairwise import TemperatureRank, expected_ranks, hard_expected_ranks
 
 
 def sigmoid_ranks(
-    scores: Tensor, mask: Tensor | None = None, *, temperature: float = 0.1
+    scores: Tensor,
+    mask: Tensor | None = None,
+    weights: Tensor | None = None,
+    *,
+    temperature: float = 0.1,
 ) -> Tensor:
     """Soft ranks 1 + sum over j != i of sigmoid((s_j - s_i) / temperature).
 
@@ -19,6 +22,8 @@ def sigmoid_ranks(
     Args:
         scores: (..., n), any floating dtype; half precision is computed in float32.
         mask: (..., n) bool, True = a real item. Default: all are real.
+        weights: (..., n), >= 0, scaled to sum to m: an item counts as so many tied copies,
+            1/2 + w_i / 2 + sum over j != i of w_j F, their mean rank. Default: 1 each.
         temperature: tau, in units of the scores; >= 0, and 0 gives `hard_ranks`.
 
     Returns:
@@ -36,8 +41,8 @@ def sigmoid_ranks(
     """
     temperature = check_temperature(temperature)
     if temperature == 0:
-        return hard_ranks(scores, mask)
-    return expected_ranks(scores, mask, lambda gaps: torch.sigmoid(gaps / temperature))
+        return hard_expected_ranks(scores, mask, weights)
+    return expected_ranks(scores, mask, lambda gaps: torch.sigmoid(gaps / temperature), weights)
 
 
 class SigmoidRank(TemperatureRank):
@@ -61,6 +66,5 @@ class SigmoidRank(TemperatureRank):
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
-        """Soft ranks (..., n) of scores (..., n); weights are refused."""
-        refuse_weights(self, weights)
-        return sigmoid_ranks(scores, mask, temperature=self.temperature)
+        """Soft ranks (..., n) of scores (..., n), item weights (..., n)."""
+        return sigmoid_ranks(scores, mask, weights, temperature=self.temperature)

@@ -99,6 +99,8 @@ HEAVY_TAILED: set[str] = {"OddEven-cauchy", "Bitonic-optimal"}
 
 # Items have weights of their own: what others refuse.
 TAKES_WEIGHTS: set[str] = {"Sinkhorn", "Sinkhorn-1", "Sinkhorn-0"}
+TAKES_WEIGHTS |= {"SigmoidRank", "GaussianRank", "LaplaceRank"}
+TAKES_WEIGHTS |= {"SigmoidRank-0", "GaussianRank-0", "LaplaceRank-0"}
 # An item that is a block of its own has its hard rank already, and gradient 0.
 SPARSE_GRADIENT: set[str] = {"Isotonic-kl"}
 # Row by row a softmax of distances: the argmax sorts and rows are unimodal, but columns do not sum

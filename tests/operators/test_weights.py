@@ -1,0 +1,50 @@
+"""Item weights of the expected ranks: a weight of w is w tied copies."""
+
+import pytest
+import torch
+
+from ltr.operators import GaussianRank, LaplaceRank, SigmoidRank
+
+OPERATORS = [make(t) for make in (SigmoidRank, GaussianRank, LaplaceRank) for t in (0.4, 0.0)]
+every = pytest.mark.parametrize("operator", OPERATORS, ids=repr)
+SCORES = torch.tensor([0.3, -1.2, 0.9, 0.1], dtype=torch.float64)
+COPIES = torch.tensor([2, 1, 3, 1])
+
+
+@every
+def test_a_weight_counts_like_copies(operator):
+    # 7 copies against weights that sum to 4: ranks from 1/2 on scale by 4 / 7
+    ranks = operator(SCORES.repeat_interleave(COPIES))
+    mean = torch.stack([part.mean() for part in ranks.split(COPIES.tolist())])
+    weighted = operator(SCORES, None, COPIES.double())
+    torch.testing.assert_close(weighted, 0.5 + (mean - 0.5) * 4 / 7)
+
+
+@every
+def test_equal_weights_change_nothing(operator):
+    weights = torch.full((4,), 3.0, dtype=torch.float64)
+    torch.testing.assert_close(operator(SCORES, None, weights), operator(SCORES))
+
+
+@every
+def test_masked_weights_do_not_count(operator):
+    scores = torch.cat([SCORES, SCORES.new_tensor([torch.nan])])
+    weights = torch.cat([COPIES.double(), SCORES.new_tensor([torch.nan])])
+    mask = torch.tensor([True] * 4 + [False])
+    expected = operator(SCORES, None, COPIES.double())
+    ranks = operator(scores, mask, weights)
+    torch.testing.assert_close(ranks[:4], expected)
+    assert ranks[4] == 5
+
+
+@pytest.mark.parametrize("operator", OPERATORS[::2], ids=repr)
+def test_derivatives(operator):
+    scores, weights = SCORES.clone().requires_grad_(), COPIES.double().requires_grad_()
+    assert torch.autograd.gradcheck(lambda s, w: operator(s, None, w), (scores, weights))
+    assert torch.autograd.gradgradcheck(lambda s, w: operator(s, None, w), (scores, weights))
+
+
+@every
+def test_weights_of_another_shape_are_refused(operator):
+    with pytest.raises(ValueError, match=r"weights must have the shape of scores"):
+        operator(SCORES, None, torch.ones(3))
