@@ -27,7 +27,7 @@ def isotonic_blocks(p: Tensor, q: Tensor, length: Tensor, kl: bool) -> Tensor:
 
     Returns:
         (..., n) int64: the index of the first item of each item's block. Cost: O(n), on the CPU,
-        in plain Python: 0.02 s for 100,000 items.
+        in plain Python.
     """
     if p.numel() == 0:
         return p.new_empty(p.shape, dtype=torch.int64)

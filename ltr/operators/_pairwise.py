@@ -91,6 +91,8 @@ def abs_power(x: Tensor, power: float) -> Tensor:
 class TemperatureRank(RankOperator):
     """A rank operator whose one number is a temperature, 0 for hard ranks.
 
+    A sort operator of that kind names it before `SortOperator` among its bases.
+
     Args:
         temperature: >= 0, in units of the scores. Default 0.1, for scores of unit scale.
     """

@@ -71,7 +71,9 @@ class RankOperator(nn.Module):
     - a NaN among the scores makes ranks of its list NaN, and of no other; so does an infinite
       score, at least its own rank, but for hard operators, which rank it (inf - inf is NaN);
     - weights scale to sum to m; `SinkhornSort` moves that much mass, `SigmoidRank`,
-      `GaussianRank` and `LaplaceRank` count each item that often. An operator without a weighted
+      `GaussianRank` and `LaplaceRank` count each item that often; weights that are all 0 count as
+      equal, and negative ones are the caller's mistake (to look would wait for the device). An
+      operator without a weighted
       form refuses `weights` with a ValueError: its rows are positions and hold one item each. A
       loss weighs its terms instead, as `SoftNDCG` does the gains.
 

@@ -17,7 +17,7 @@ from ltr._shapes import (
     refuse_weights,
     upcast,
 )
-from ltr.operators._pairwise import falling
+from ltr.operators._pairwise import TemperatureRank, falling
 from ltr.operators.base import SortOperator
 from ltr.operators.hard import descending_order, hard_ranks
 from ltr.operators.laplace import laplace_cdf, laplace_ranks, laplace_sums
@@ -265,7 +265,7 @@ class LapSumPermutation(DensePermutation):
 register_permutation(LapSumPermutation, ("log_matrix", "scores", "mask", "order"), ("temperature",))
 
 
-class LapSum(SortOperator):
+class LapSum(TemperatureRank, SortOperator):
     """`LaplaceRank` with a soft sort, and a `top_k` whose memberships sum to k exactly.
 
     `forward` gives the Laplace ranks, `top_k` (`lapsum_top_k`) a soft selection of k items, and
@@ -289,15 +289,6 @@ class LapSum(SortOperator):
     >>> operator.top_k(2, scores).sum()
     tensor(2.)
     """
-
-    def __init__(self, temperature: float = 0.1):
-        super().__init__()
-        self.temperature = check_temperature(temperature)
-
-    @property
-    def whole_ranks(self) -> bool:
-        """Whether temperature is 0."""
-        return self.temperature == 0
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
@@ -325,7 +316,3 @@ class LapSum(SortOperator):
             ValueError: a number k <= 0.
         """
         return lapsum_top_k(scores, k, mask, temperature=self.temperature)
-
-    def extra_repr(self) -> str:
-        """The hyper-parameter, for `print`."""
-        return f"temperature={self.temperature:g}"

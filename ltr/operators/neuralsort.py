@@ -12,7 +12,7 @@ from ltr._shapes import (
     refuse_weights,
     upcast,
 )
-from ltr.operators._pairwise import falling, inverse
+from ltr.operators._pairwise import TemperatureRank, falling, inverse
 from ltr.operators.base import SortOperator
 from ltr.operators.hard import descending_order
 from ltr.operators.permutation import DensePermutation, HardPermutation
@@ -103,7 +103,7 @@ def _logits_from_gaps(t: Tensor) -> Tensor:
     return -(torch.nn.functional.pad(right, (1, 0)) + torch.nn.functional.pad(left, (0, 1)))
 
 
-class NeuralSort(SortOperator):
+class NeuralSort(TemperatureRank, SortOperator):
     """NeuralSort: rows that are Gaussian in the index, not in the scores.
 
     Its ranks are the transpose applied to 1..n; they can leave [1, n] a little, since columns
@@ -123,13 +123,7 @@ class NeuralSort(SortOperator):
     """
 
     def __init__(self, temperature: float = 1.0):
-        super().__init__()
-        self.temperature = check_temperature(temperature)
-
-    @property
-    def whole_ranks(self) -> bool:
-        """Whether temperature is 0."""
-        return self.temperature == 0
+        super().__init__(temperature)
 
     def permutation(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
@@ -137,7 +131,3 @@ class NeuralSort(SortOperator):
         """The soft permutation of scores (..., n); weights are refused."""
         refuse_weights(self, weights)
         return neuralsort(scores, mask, temperature=self.temperature)
-
-    def extra_repr(self) -> str:
-        """The hyper-parameter, for `print`."""
-        return f"temperature={self.temperature:g}"
