@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_lists, check_temperature, count, hide, positions, upcast
+from ltr.kernels import Law, chance_above, kernel_sums, level_of, sort_lists
 from ltr.operators._transport import item_weights
 from ltr.operators.base import RankOperator
 from ltr.operators.hard import descending_order, hard_ranks
@@ -19,7 +20,8 @@ def expected_ranks(
 ) -> Tensor:
     """1 + sum over j != i of above(s_j - s_i): masked ranks m + 1, O(n^2) time and memory.
 
-    With weights an item counts as w tied copies of itself, and has their mean rank.
+    The plain definition, for any `above`, that `kernel_ranks` is checked against. With weights an
+    item counts as w tied copies of itself, and has their mean rank.
 
     Args:
         scores: (..., n), any floating dtype; half precision is computed in float32.
@@ -37,6 +39,37 @@ def expected_ranks(
     if weights is not None:
         chances = chances * item_weights(scores, mask, weights).unsqueeze(-2)
     return with_masked(0.5 + chances.sum(-1), mask)  # the item itself is in the sum, with 1/2
+
+
+def kernel_ranks(
+    scores: Tensor,
+    mask: Tensor | None,
+    law: Law,
+    temperature: float,
+    weights: Tensor | None = None,
+) -> Tensor:
+    """`expected_ranks` for a law with a kernel, in sort time: one sort and O(n), backward too.
+
+    Args:
+        scores: (..., n), any floating dtype; half precision is computed in float32.
+        mask: (..., n) bool, or None.
+        law: of the noise that decides a pair: "laplace", "logistic" or "normal".
+        temperature: its scale, > 0.
+        weights: (..., n), >= 0, scaled to sum to m; or None.
+
+    >>> kernel_ranks(torch.tensor([1.0, 3.0, 3.0]), None, "logistic", 0.1)
+    tensor([3.0000, 1.5000, 1.5000])
+    """
+    check_lists(scores, mask=mask, weights=weights)
+    scores = upcast(hide(scores, mask))
+    if weights is None:
+        column = scores.new_ones(()).expand(scores.shape)
+    else:
+        column = item_weights(scores, mask, weights)
+    above = chance_above(law, level_of(scores.dtype))
+    lists = sort_lists(scores, mask)
+    (chances,) = kernel_sums(scores, [column], [(0, above)], lists, temperature)
+    return with_masked(0.5 + chances, mask)  # the item itself is in the sum, with 1/2
 
 
 def hard_expected_ranks(

@@ -4,30 +4,8 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_lists, count, hide, positions, refuse_weights, upcast
+from ltr.kernels import descending_order
 from ltr.operators.base import RankOperator
-
-
-def descending_order(scores: Tensor, mask: Tensor | None = None) -> Tensor:
-    """The items in order of falling score: `order[..., 0]` is the index of the best.
-
-    Ties stay in the order of the list. Masked items come last, in the order of the list.
-
-    Args:
-        scores: (..., n).
-        mask: (..., n) bool, True = a real item. Default: all are real.
-
-    Returns:
-        (..., n) int64, a permutation of 0..n-1 in each list. Cost: one sort.
-
-    >>> descending_order(torch.tensor([0.1, 0.9, 0.9, 0.5]))
-    tensor([1, 2, 3, 0])
-    """
-    if mask is None:
-        return torch.argsort(scores, dim=-1, descending=True, stable=True)
-    # A real -inf must not fall behind the masked items, which are the only ones to hold it.
-    lowest = torch.finfo(scores.dtype).min
-    keys = torch.where(mask, scores.clamp(min=lowest), -torch.inf)
-    return torch.argsort(keys, dim=-1, descending=True, stable=True)
 
 
 def hard_ranks(scores: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -3,23 +3,12 @@
 import torch
 from torch import Tensor
 
-from ltr._shapes import (
-    check_lists,
-    check_temperature,
-    count,
-    hide,
-    positions,
-    upcast,
-)
-from ltr.operators._pairwise import (
-    TemperatureRank,
-    falling,
-    hard_expected_ranks,
-    inverse,
-    with_masked,
-)
-from ltr.operators._transport import item_weights
-from ltr.operators.hard import descending_order
+from ltr._shapes import check_temperature
+from ltr.kernels import Kernel, Profile, SortedLists, kernel_sums, laplace
+from ltr.operators._pairwise import TemperatureRank, hard_expected_ranks, kernel_ranks
+
+ABOVE = Kernel(laplace().nodes, laplace().above, Profile((0,)))
+BELOW = Kernel(laplace().nodes, Profile((0,)), laplace().below)
 
 
 def laplace_ranks(
@@ -45,8 +34,8 @@ def laplace_ranks(
 
     Returns:
         (..., n), between 1 and m; tied items share their mean rank; masked items have m + 1. The
-        ranks of a list sum to m (m + 1) / 2. Cost: one sort and O(n log n) time, backward too;
-        O(n) memory, O(n log n) while gradients are recorded.
+        ranks of a list sum to m (m + 1) / 2. Cost: one sort and O(n) time and memory, forward
+        and backward; exact.
 
     Raises:
         ValueError: temperature < 0 or in (0, 1e-30), or a mask of the wrong shape.
@@ -60,20 +49,7 @@ def laplace_ranks(
     temperature = check_temperature(temperature)
     if temperature == 0:
         return hard_expected_ranks(scores, mask, weights)
-    check_lists(scores, mask=mask, weights=weights)
-    scores = upcast(hide(scores, mask))
-    order = descending_order(scores.detach(), mask)
-    points = falling(scores, order, mask)
-    if weights is None:
-        above, below = laplace_sums(points, mask, temperature)
-        place = positions(scores)
-    else:
-        w = item_weights(scores, mask, weights).gather(-1, order)
-        above, below = laplace_sums(points, mask, temperature, w)
-        place = 0.5 + w.cumsum(-1) - w / 2
-    # F is 1 - exp / 2 for each of the i - 1 items above, and exp / 2 for each below
-    ranks = place + (below - above) / 2
-    return with_masked(ranks.gather(-1, inverse(order)), mask)
+    return kernel_ranks(scores, mask, "laplace", temperature, weights)
 
 
 def laplace_cdf(x: Tensor) -> Tensor:
@@ -89,40 +65,27 @@ def laplace_cdf(x: Tensor) -> Tensor:
     return torch.where(up, 1 - tail, tail)
 
 
-def laplace_sums(
-    points: Tensor, mask: Tensor | None, temperature: float, weights: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """For each of the falling points, the sum of exp(-|t_j - t_i| / temperature) on both sides.
+def laplace_sums(scores: Tensor, lists: SortedLists, temperature: float) -> tuple[Tensor, Tensor]:
+    """For each item, the sum of exp(-|s_j - s_i| / temperature) above and below it, exact.
 
-    Two scans by doubling: after the step of width w a point holds the sum over the 2 w nearest on
-    its side, itself included. Every decay comes from a difference of two points and lies in
-    [0, 1], so nothing overflows or cancels, whatever the temperature is. Tied points count on
-    the side where the order has them: for a kernel like the Laplace distribution, whose slope is
-    the same from both sides, the derivatives are then right too.
+    Tied items count on the side where the order has them, and an item itself on neither: the
+    sums are over the places before and after it.
 
     Args:
-        points: (..., n), as `falling` gives them.
-        mask: the mask of the scores, in any order: the first m points are the real ones.
+        scores: (..., n).
+        lists: the sorted lists of these scores.
         temperature: > 0.
-        weights: (..., n) of the points, 0 past the real ones. Default: 1 each.
 
     Returns:
-        The sums over j <= i and over j >= i, both (..., n), the point itself with it. Cost:
-        O(n log n) time.
+        Both sums, (..., n), 0 where masked. Cost: O(n).
+
+    >>> from ltr.kernels import sort_lists
+    >>> laplace_sums(torch.zeros(3), sort_lists(torch.zeros(3)), 1.0)
+    (tensor([0., 1., 2.]), tensor([2., 1., 0.]))
     """
-    line = torch.stack([points, -points.flip(-1)])
-    sums = 1 + 0 * line  # one point has a graph too, and a NaN in it shows
-    if weights is None and mask is not None:
-        weights = (positions(points) <= count(points, mask)).to(points.dtype)
-    if weights is not None:
-        sums = sums * torch.stack([weights, weights.flip(-1)])
-    width, n = 1, points.shape[-1]
-    while width < n:
-        decay = torch.exp((line[..., width:] - line[..., :-width]) / temperature)
-        near = decay * sums[..., :-width]
-        sums = sums + torch.nn.functional.pad(near, (width, 0))
-        width *= 2
-    return sums[0], sums[1].flip(-1)
+    one = scores.new_ones(()).expand(scores.shape)
+    first, second = kernel_sums(scores, [one], [(0, ABOVE), (0, BELOW)], lists, temperature)
+    return first, second
 
 
 class LaplaceRank(TemperatureRank):
@@ -135,8 +98,7 @@ class LaplaceRank(TemperatureRank):
         temperature: the scale of the Laplace law of a difference, in units of the scores; >= 0,
             and 0 is hard (ties in list order, no gradient). Default 0.1, for scores of unit scale.
 
-    Cost: one sort and O(n log n) time, backward too; O(n) memory, O(n log n) while gradients are
-    recorded.
+    Cost: one sort and O(n), forward and backward.
 
     Reference: Struski et al., "LapSum", 2025; `laplace_ranks` is the function.
 

@@ -1,0 +1,74 @@
+"""The kernels that operators and losses are made of: constants, made once from the table."""
+
+from typing import Literal
+
+import torch
+
+from ltr.kernels.kernel import Kernel, Profile
+from ltr.kernels.table import Level, Nodes, exponential_sum
+
+Law = Literal["laplace", "logistic", "normal"]
+LAWS: tuple[Law, ...] = ("laplace", "logistic", "normal")
+LEVELS: tuple[Level, ...] = ("float32", "float64")
+
+
+def _profile(name: Literal["laplace", "logistic", "softplus", "gaussian", "normal"], level: Level):
+    total = exponential_sum(name, level)
+    return Profile(total.weights[0], total.weights[1:]), total.nodes
+
+
+def _even(profile: Profile, nodes: Nodes) -> Kernel:
+    return Kernel(nodes, profile, profile, own=profile.at_zero)
+
+
+def _distribution(law: Law, level: Level) -> Kernel:
+    psi, nodes = _profile(law, level)
+    if law == "laplace":
+        psi = psi.scaled(0.5)
+    return Kernel(nodes, psi.scaled(-1.0).plus(constant=1.0), psi, own=0.5)
+
+
+# plain dicts of constants: torch.compile looks into them, but not into a cached function
+_LAPLACE = _even(*_profile("laplace", "float64"))
+_GAUSSIAN = {level: _even(*_profile("gaussian", level)) for level in LEVELS}
+_CHANCE_ABOVE = {law: {level: _distribution(law, level) for level in LEVELS} for law in LAWS}
+
+
+def level_of(dtype: torch.dtype) -> Level:
+    """Which level of the table a dtype needs.
+
+    >>> level_of(torch.float64)
+    'float64'
+    """
+    return "float64" if dtype == torch.float64 else "float32"
+
+
+def laplace() -> Kernel:
+    """exp(-|x|), exact. Its derivative at 0 is taken as 0.
+
+    >>> laplace().below.weights
+    (1,)
+    """
+    return _LAPLACE
+
+
+def gaussian(level: Level = "float64") -> Kernel:
+    """exp(-x^2).
+
+    >>> round(gaussian().below.at_zero, 12)
+    1.0
+    """
+    return _GAUSSIAN[level]
+
+
+def chance_above(law: Law, level: Level = "float64") -> Kernel:
+    """F(-x): the chance that the other item is above, for a difference of law F.
+
+    It is 1 - psi on the side of the higher scores and psi on that of the lower ones, with
+    psi(x) = 1 / (1 + exp(x)), exp(-x) / 2 or Phi(-x); 1/2 for tied items and for an item itself.
+
+    >>> k = chance_above("logistic")
+    >>> k.above.constant, k.below.constant, k.own
+    (1.0, 0.0, 0.5)
+    """
+    return _CHANCE_ABOVE[law][level]

@@ -1,0 +1,191 @@
+"""The primitive: sums of a kernel over sorted scores, and their derivatives of any order.
+
+With g the gradient of y_i = sum_j k((s_i - s_j) / temperature) v_j, that of v is the transposed
+kernel's sum of g, and that of s_i is (g_i (k' v)_i - v_i (k'^T g)_i) / temperature: kernel sums
+again, on the same exponentials. So the backward pass is one more call of the same function.
+"""
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ltr.kernels.implementations import implementation
+from ltr.kernels.kernel import Kernel
+from ltr.kernels.lists import SortedLists
+from ltr.kernels.sorting import batch_first
+
+Outputs = tuple[tuple[int, Kernel], ...]
+"""What to compute: pairs of a column's number and the kernel to sum it with."""
+
+
+def kernel_sums(
+    scores: Tensor,
+    columns: Sequence[Tensor],
+    outputs: Sequence[tuple[int, Kernel]],
+    lists: SortedLists,
+    temperature: float = 1.0,
+) -> tuple[Tensor, ...]:
+    """For each output (c, k): y_i = sum over the items j of i's list of k((s_i - s_j) / tau) v_cj.
+
+    Args:
+        scores: (..., N), float32 or float64.
+        columns: the v_c, (..., N) each.
+        outputs: pairs of a column's number and a `Kernel`, all with the same nodes.
+        lists: the sorted lists of these scores, by `sort_lists`.
+        temperature: tau > 0, in units of the scores.
+
+    Returns:
+        One (..., N) an output, in the scores' order and dtype; 0 for items of no list. A list
+        with a NaN or an infinite score is NaN.  Differentiable in scores and columns, to any
+        order. Cost: O(N) time a node, column and output, and O(N) memory.
+
+    >>> from ltr.kernels import laplace, sort_lists
+    >>> s = torch.tensor([0.0, 2.0, 1.0])
+    >>> y, = kernel_sums(s, [torch.ones(3)], [(0, laplace())], sort_lists(s))
+    >>> torch.allclose(y, torch.exp(-(s.unsqueeze(-1) - s).abs()).sum(-1))
+    True
+    """
+    function = _Compiled if torch.compiler.is_compiling() else _KernelSums
+    arguments = lists.order, lists.starts, lists.lengths, tuple(outputs), float(temperature)
+    return function.apply(scores, *arguments, *columns)
+
+
+class _KernelSums(torch.autograd.Function):
+    """The bare op with its derivatives, backward and forward, and a batch rule for `vmap`."""
+
+    @staticmethod
+    def forward(
+        scores: Tensor,
+        order: Tensor,
+        starts: Tensor,
+        lengths: Tensor,
+        outputs: Outputs,
+        temperature: float,
+        *columns: Tensor,
+    ) -> tuple[Tensor, ...]:
+        nodes = outputs[0][1].nodes
+        found = torch.ops.ltr.kernel_sums(
+            scores,
+            order,
+            starts,
+            lengths,
+            list(columns),
+            1 / temperature,
+            [nodes.first.real, nodes.first.imag, nodes.step.real, nodes.step.imag, nodes.count],
+            [number for _, kernel in outputs for number in kernel.row],
+            [column for column, _ in outputs],
+        )
+        return tuple(found)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        scores, order, starts, lengths, ctx.outputs, ctx.temperature, *columns = inputs
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(scores, order, starts, lengths, *columns)
+        ctx.save_for_forward(scores, order, starts, lengths, *columns)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        # The bare op will do where nothing is to be differentiated again. torch.compile has no
+        # second derivatives, and does not take this function in its own backward.
+        bare = torch.compiler.is_compiling() or not torch.is_grad_enabled()
+        call = _KernelSums.forward if bare else _KernelSums.apply
+        scores, order, starts, lengths, *columns = ctx.saved_tensors
+        given = [(o, g) for o, g in enumerate(gradients) if g is not None]
+        sources = [*columns, *(g for _, g in given)]
+        wanted: list[tuple[int, Kernel]] = []
+        for g, (o, _) in enumerate(given, len(columns)):
+            column, kernel = ctx.outputs[o]
+            if ctx.needs_input_grad[0]:
+                wanted += [(column, kernel.derivative), (g, kernel.derivative.transpose)]
+            if ctx.needs_input_grad[6 + column]:
+                wanted.append((g, kernel.transpose))
+        of_scores, of_columns = None, [None] * len(columns)
+        if wanted:
+            lists = order, starts, lengths
+            found = iter(call(scores, *lists, tuple(wanted), ctx.temperature, *sources))
+            for o, gradient in given:
+                column, _ = ctx.outputs[o]
+                if ctx.needs_input_grad[0]:
+                    own, others = gradient * next(found), columns[column] * next(found)
+                    of_scores = _add(of_scores, (own - others) / ctx.temperature)
+                if ctx.needs_input_grad[6 + column]:
+                    of_columns[column] = _add(of_columns[column], next(found))
+        return of_scores, None, None, None, None, None, *of_columns
+
+    @staticmethod
+    def jvp(ctx: Any, scores: Tensor | None, *tangents: Any) -> tuple[Tensor | None, ...]:
+        x, order, starts, lengths, *columns = ctx.saved_tensors
+        moved = tangents[5:]
+        sources, wanted, parts = list(columns), [], []
+        for column, kernel in ctx.outputs:
+            if scores is not None:
+                sources.append(columns[column] * scores)
+                wanted += [(column, kernel.derivative), (len(sources) - 1, kernel.derivative)]
+            if moved[column] is not None:
+                sources.append(moved[column])
+                wanted.append((len(sources) - 1, kernel))
+        lists = SortedLists(order, starts, lengths)
+        found = iter(kernel_sums(x, sources, wanted, lists, ctx.temperature))
+        for column, _ in ctx.outputs:
+            part = torch.zeros_like(x)
+            if scores is not None:
+                part = part + (scores * next(found) - next(found)) / ctx.temperature
+            if moved[column] is not None:
+                part = part + next(found)
+            parts.append(part)
+        return tuple(parts)
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], scores: Tensor, *arguments: Any
+    ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        *lists, outputs, temperature = arguments[:5]
+        tensors = [scores, *lists, *arguments[5:]]
+        dims = [*in_dims[:4], *in_dims[6:]]
+        pairs = zip(tensors, dims, strict=True)
+        tensors = [batch_first(x, dim, info.batch_size) for x, dim in pairs]
+        found = _KernelSums.apply(*tensors[:4], outputs, temperature, *tensors[4:])
+        return found, (0,) * len(outputs)
+
+
+# torch looks the signature up at every call: a sixth of what a short list costs
+_KernelSums.forward.__signature__ = inspect.signature(_KernelSums.forward)
+
+
+class _Compiled(torch.autograd.Function):
+    """The same without `jvp`, which `torch.compile` does not take."""
+
+    forward = staticmethod(_KernelSums.forward)
+    setup_context = staticmethod(_KernelSums.setup_context)
+    backward = staticmethod(_KernelSums.backward)
+
+
+def _add(total: Tensor | None, more: Tensor) -> Tensor:
+    return more if total is None else total + more
+
+
+torch.library.define(
+    "ltr::kernel_sums",
+    "(Tensor scores, Tensor order, Tensor starts, Tensor lengths, Tensor[] columns, float scale,"
+    " float[] nodes, float[] rows, int[] sources) -> Tensor[]",
+)
+
+
+def _fake(scores: Tensor, *rest: Any) -> list[Tensor]:
+    return [torch.empty(scores.shape, dtype=scores.dtype, device=scores.device) for _ in rest[-1]]
+
+
+torch.library.register_fake("ltr::kernel_sums", _fake)
+
+
+def _bare(scores: Tensor, *arguments: Any) -> list[Tensor]:
+    if not scores.numel():
+        return _fake(scores, *arguments)
+    return implementation(scores.device.type)(scores, *arguments)
+
+
+torch.library.impl("ltr::kernel_sums", "CompositeExplicitAutograd", _bare)
