@@ -80,6 +80,11 @@ def _turn(size, angle, real, imaginary):  # size * exp(-i angle), angle >= 0 not
 
 
 @jit
+def _item(order, row, place):
+    return order[row, place] if len(order) else place
+
+
+@jit
 def _load(tile, x, order, columns, slots, fills, chunks, group, halo, scale, nodes):
     # points[p] and values[c, p]: p = 0 and past the end are neighbours, with value 0. Then the
     # gaps and decays between p - 1 and p. Returns the longest chunk's length.
@@ -94,7 +99,7 @@ def _load(tile, x, order, columns, slots, fills, chunks, group, halo, scale, nod
     for lane in range(lanes):
         row, begin, length, before, after, _ = chunks[group + lane]
         for p in range(length):
-            item = order[row, begin + p]
+            item = _item(order, row, begin + p)
             point = x[row, item]
             known = math.isfinite(point)
             points[p + 1, lane] = point if known else 0.0
@@ -104,9 +109,9 @@ def _load(tile, x, order, columns, slots, fills, chunks, group, halo, scale, nod
                 values[c, p + 1, lane] = value if known else math.nan  # which spoils its list
         near, far = points[1, lane], points[length, lane]
         if halo and before >= 0:
-            near = x[row, order[row, before]]
+            near = x[row, _item(order, row, before)]
         if halo and after >= 0:
-            far = x[row, order[row, after]]
+            far = x[row, _item(order, row, after)]
         points[0, lane] = near
         points[length + 1 : longest + 2, lane] = far
     clipped, exponents = np.empty(LANES), np.empty(LANES, np.int64)
@@ -294,16 +299,16 @@ def chain(x, order, chunks, states, scale, nodes):
             kept[:] = 0.0
         own = states[0, chunk].copy()
         states[0, chunk] = kept
-        near = x[row, order[row, begin if before < 0 else before]]
-        _join(kept, own, (near - x[row, order[row, begin + length - 1]]) * scale, nodes)
+        near = x[row, _item(order, row, begin if before < 0 else before)]
+        _join(kept, own, (near - x[row, _item(order, row, begin + length - 1)]) * scale, nodes)
     for number in range(len(chunks) - 1, -1, -1):
         row, begin, length, _, after, chunk = chunks[number]
         if after < 0:
             kept[:] = 0.0
         own = states[1, chunk].copy()
         states[1, chunk] = kept
-        near = x[row, order[row, begin + length - 1 if after < 0 else after]]
-        _join(kept, own, (x[row, order[row, begin]] - near) * scale, nodes)
+        near = x[row, _item(order, row, begin + length - 1 if after < 0 else after)]
+        _join(kept, own, (x[row, _item(order, row, begin)] - near) * scale, nodes)
 
 
 @jit
@@ -354,7 +359,7 @@ def sums(
         for lane in range(lanes):
             row, start, length, _, _, _ = chunks[group + lane]
             for p in range(length):
-                item = order[row, start + p]
+                item = _item(order, row, start + p)
                 for o in range(len(out)):
                     out[o, row, item] = result[p + 1, o, lane]
 
@@ -391,7 +396,7 @@ def cut(starts, lengths, size):
 
 def kernel_sums(
     scores: Tensor,
-    order: Tensor,
+    order: Tensor | None,
     starts: Tensor,
     lengths: Tensor,
     columns: list[Tensor],
@@ -403,7 +408,8 @@ def kernel_sums(
     """As `ltr::kernel_sums`, for CPU tensors: scores (..., N), starts (..., R)."""
     used, weights, *rest = _plan(tuple(nodes), tuple(rows), tuple(sources))
     n, count, outputs = scores.shape[-1], int(nodes[4]), len(sources)
-    x, item = _rows(scores), _rows(order)
+    x = _rows(scores)
+    item = np.empty((0, 0), np.int64) if order is None else _rows(order)
     first, size = _rows(starts), _rows(lengths)
     wanted = [columns[source] for source in used]
     # a column that is one number everywhere is not written out

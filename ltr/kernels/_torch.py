@@ -15,7 +15,7 @@ TOGETHER = 1 << 20  # so many numbers are scanned at a time, for speed on short 
 
 def kernel_sums(
     scores: Tensor,
-    order: Tensor,
+    order: Tensor | None,
     starts: Tensor,
     lengths: Tensor,
     columns: list[Tensor],
@@ -26,11 +26,14 @@ def kernel_sums(
 ) -> list[Tensor]:
     """As `ltr::kernel_sums`: scores, order, columns (..., N), starts, lengths (..., R)."""
     n = scores.shape[-1]
-    order = order.reshape(-1, n)
-    begins, inside, ids = _layout(starts, lengths, n, order.shape[0])
+    order = None if order is None else order.reshape(-1, n)
+    begins, inside, ids = _layout(starts, lengths, n)
     exact = scores.dtype if scores.device.type == "mps" else torch.float64
-    x = scores.reshape(-1, n).gather(-1, order).to(exact)
-    v = torch.stack([c.reshape(-1, n).gather(-1, order) for c in columns]).to(exact)
+    x, *v = (
+        y.reshape(-1, n) if order is None else y.reshape(-1, n).gather(-1, order)
+        for y in (scores, *columns)
+    )
+    x, v = x.to(exact), torch.stack(v).to(exact)
     usable = inside & x.isfinite() & v.isfinite().all(0)
     spoiled = _any_in_list(inside & ~usable, ids)
     x, v = torch.where(usable, x, 0.0), torch.where(usable, v, 0.0)
@@ -42,15 +45,16 @@ def kernel_sums(
     below = _side(-x.flip(-1), v.flip(-1), ends.flip(-1), scale, nodes, weights[1], sources)
     result += below.flip(-1)
     result = torch.where(spoiled, torch.nan, torch.where(inside, result, 0.0)).to(scores.dtype)
-    found = torch.empty_like(result).scatter_(-1, order.expand(result.shape), result)
-    return [y.clone().view(scores.shape) for y in found]
+    if order is not None:
+        result = torch.empty_like(result).scatter_(-1, order.expand(result.shape), result)
+    return [y.clone().view(scores.shape) for y in result]
 
 
-def _layout(starts: Tensor, lengths: Tensor, n: int, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+def _layout(starts: Tensor, lengths: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
     # for each place: does a list begin here, is it in a list, which list is it (0 is none)
-    starts, lengths = starts.reshape(rows, -1), lengths.reshape(rows, -1)
+    starts, lengths = (y.reshape(-1, y.shape[-1]) for y in (starts, lengths))
     some = (lengths > 0).long()
-    edges = starts.new_zeros(rows, n + 1)
+    edges = starts.new_zeros(len(starts), n + 1)
     begins = edges.scatter_add(-1, starts, some)
     inside = begins.scatter_add(-1, starts + lengths, -some).cumsum(-1)[:, :n] > 0
     begins = begins[:, :n] > 0

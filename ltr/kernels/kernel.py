@@ -106,6 +106,13 @@ class Kernel:
         """k(-x): its matrix is the transpose."""
         return Kernel(self.nodes, self.below, self.above, self.own)
 
+    def ready(self) -> "Kernel":
+        """The kernel, with all computed that a first derivative needs: for `torch.compile`."""
+        for kernel in (self, self.transpose):
+            for each in (kernel, kernel.derivative):
+                _ = each.row, each.transpose.row
+        return self
+
     @cached_property
     def row(self) -> tuple[float, ...]:
         """All numbers but the nodes, as the implementations take them."""

@@ -18,14 +18,14 @@ def _profile(name: Literal["laplace", "logistic", "softplus", "gaussian", "norma
 
 
 def _even(profile: Profile, nodes: Nodes) -> Kernel:
-    return Kernel(nodes, profile, profile, own=profile.at_zero)
+    return Kernel(nodes, profile, profile, own=profile.at_zero).ready()
 
 
 def _distribution(law: Law, level: Level) -> Kernel:
     psi, nodes = _profile(law, level)
     if law == "laplace":
         psi = psi.scaled(0.5)
-    return Kernel(nodes, psi.scaled(-1.0).plus(constant=1.0), psi, own=0.5)
+    return Kernel(nodes, psi.scaled(-1.0).plus(constant=1.0), psi, own=0.5).ready()
 
 
 # plain dicts of constants: torch.compile looks into them, but not into a cached function

@@ -48,9 +48,13 @@ def kernel_sums(
     >>> torch.allclose(y, torch.exp(-(s.unsqueeze(-1) - s).abs()).sum(-1))
     True
     """
-    function = _Compiled if torch.compiler.is_compiling() else _KernelSums
     arguments = lists.order, lists.starts, lists.lengths, tuple(outputs), float(temperature)
-    return function.apply(scores, *arguments, *columns)
+    call = _KernelSums.apply
+    if torch.compiler.is_compiling():
+        # it counts the arguments of a function that needs no gradient, which here are any number
+        graph = torch.is_grad_enabled() and any(x.requires_grad for x in (scores, *columns))
+        call = _Compiled.apply if graph else _KernelSums.forward
+    return call(scores, *arguments, *columns)
 
 
 class _KernelSums(torch.autograd.Function):
@@ -59,7 +63,7 @@ class _KernelSums(torch.autograd.Function):
     @staticmethod
     def forward(
         scores: Tensor,
-        order: Tensor,
+        order: Tensor | None,
         starts: Tensor,
         lengths: Tensor,
         outputs: Outputs,
@@ -170,7 +174,7 @@ def _add(total: Tensor | None, more: Tensor) -> Tensor:
 
 torch.library.define(
     "ltr::kernel_sums",
-    "(Tensor scores, Tensor order, Tensor starts, Tensor lengths, Tensor[] columns, float scale,"
+    "(Tensor scores, Tensor? order, Tensor starts, Tensor lengths, Tensor[] columns, float scale,"
     " float[] nodes, float[] rows, int[] sources) -> Tensor[]",
 )
 

@@ -7,8 +7,8 @@ from ltr._shapes import check_temperature
 from ltr.kernels import Kernel, Profile, SortedLists, kernel_sums, laplace
 from ltr.operators._pairwise import TemperatureRank, hard_expected_ranks, kernel_ranks
 
-ABOVE = Kernel(laplace().nodes, laplace().above, Profile((0,)))
-BELOW = Kernel(laplace().nodes, Profile((0,)), laplace().below)
+ABOVE = Kernel(laplace().nodes, laplace().above, Profile((0,))).ready()
+BELOW = Kernel(laplace().nodes, Profile((0,)), laplace().below).ready()
 
 
 def laplace_ranks(

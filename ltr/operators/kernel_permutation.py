@@ -1,0 +1,186 @@
+"""SoftSort's permutation for powers 1 and 2, in sort time: its rows are kernel sums."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ltr._shapes import check_whole, count, hide, positions
+from ltr.kernels import gaussian, in_order, kernel_sums, laplace, level_of
+from ltr.kernels.kernel import Kernel
+from ltr.operators._pairwise import abs_power, falling, inverse
+from ltr.operators.permutation import (
+    SoftPermutation,
+    check_axis,
+    register_permutation,
+    take_along,
+)
+
+
+class KernelPermutation(SoftPermutation):
+    """The matrix of `softsort` with power 1 or 2, which is never built.
+
+    In sorted order it is diag(1 / c) K, K the kernel exp(-|t_i - t_j|^power / temperature) of the
+    sorted scores and c = K 1. Products, ranks, sorted values and `log_prob` cost O(n) time and
+    memory once the scores are sorted, forward and backward to any order. Only `log_dense` and
+    `dense` build the matrix. A list with a score that is not finite gives NaN.
+
+    Args:
+        scores: (..., n).
+        mask: (..., n) bool, or None.
+        order: (..., n) int64, the hard order.
+        temperature: > 0.
+        power: 1 or 2.
+        kept: the number of rows, or None for all n.
+
+    >>> scores = torch.tensor([0.1, 0.9, 0.4])
+    >>> P = KernelPermutation(scores, None, torch.tensor([1, 2, 0]), temperature=0.2, power=1)
+    >>> P.ranks()
+    tensor([2.7751, 1.0788, 2.1461])
+    """
+
+    def __init__(
+        self,
+        scores: Tensor,
+        mask: Tensor | None,
+        order: Tensor,
+        temperature: float,
+        power: float,
+        kept: int | None = None,
+    ):
+        self.scores = scores
+        self.mask = mask
+        self.order = order
+        self.temperature = temperature
+        self.power = power
+        self.kept = kept
+
+    @property
+    def rows(self) -> int:
+        """The number of rows: n, or k after `top(k)`."""
+        return self.scores.shape[-1] if self.kept is None else self.kept
+
+    def top(self, k: int) -> KernelPermutation:
+        """The first k rows (all of them if there are fewer)."""
+        k = min(check_whole("k", k), self.rows)
+        return KernelPermutation(
+            self.scores, self.mask, self.order, self.temperature, self.power, k
+        )
+
+    def log_dense(self) -> Tensor:
+        """The logarithm of the matrix, (..., rows, n): the plain definition, in O(n^2) memory."""
+        tops = take_along(self.scores, self.order[..., : self.rows], -1).unsqueeze(-1)
+        gaps = abs_power(tops - self.scores.unsqueeze(-2), self.power)
+        logits, rows = -gaps / self.temperature, self.row_mask()
+        if self.mask is None or rows is None:
+            return torch.log_softmax(logits, -1)
+        # rows past the real items keep finite logits until the softmax is done
+        rows = rows.unsqueeze(-1)
+        logits = torch.where(self.mask.unsqueeze(-2) | ~rows, logits, -torch.inf)
+        return hide(torch.log_softmax(logits, -1), rows, -torch.inf)
+
+    def mv(self, v: Tensor) -> Tensor:
+        """P v: v (..., n) -> (..., rows)."""
+        check_axis("v", v, -1, self.scores.shape[-1])
+        (found,) = self._rows_of([v])
+        return found
+
+    def matmul(self, V: Tensor) -> Tensor:
+        """P V by torch.matmul's rules: V (..., n, d) -> (..., rows, d)."""
+        check_axis("V", V, -2, self.scores.shape[-1])
+        if V.dim() == 1:
+            return self.mv(V)
+        if not V.shape[-1]:
+            return V.new_zeros((*V.shape[:-2], self.rows, 0)) + 0 * self.mv(V.sum(-1)).unsqueeze(-1)
+        return torch.stack(self._rows_of(V.unbind(-1)), -1)
+
+    def log_prob(self, order: Tensor) -> Tensor:
+        """Log-probabilities log P[i, order[i]]: order (..., rows) int64 -> (..., rows).
+
+        Rows past the real items give 0.
+
+        Raises:
+            ValueError: order is not int64 (..., rows).
+        """
+        check_axis("order", order, -1, self.rows)
+        if order.dtype != torch.int64:
+            raise ValueError(f"order must be int64, got {order.dtype}")
+        points = self._points()
+        picked = take_along(self.scores, order, -1)
+        gaps = abs_power(points[..., : self.rows] - picked, self.power)
+        found = -gaps / self.temperature - self._normalisers(points)[..., : self.rows].log()
+        if self.mask is not None:  # a masked item has no chance at all
+            found = torch.where(take_along(self.mask, order, -1), found, -torch.inf)
+        return hide(found, self.row_mask())
+
+    def hard(self) -> Tensor:
+        """The order (..., n) int64."""
+        self._needs_all_rows("hard")
+        return self.order
+
+    def _points(self) -> Tensor:
+        return falling(self.scores, self.order, self.mask)
+
+    def _kernel(self) -> Kernel:
+        return laplace() if self.power == 1 else gaussian(level_of(self.scores.dtype))
+
+    def _sums(self, points: Tensor, columns: list[Tensor]) -> tuple[Tensor, ...]:
+        # the kernel is in units of temperature^(1/power)
+        scale = self.temperature ** (1 / self.power)
+        kernel = self._kernel()
+        outputs = [(i, kernel) for i in range(len(columns))]
+        batch = torch.broadcast_shapes(points.shape, *(column.shape for column in columns))
+        columns = [column.expand(batch) for column in columns]
+        lists = in_order(
+            points.expand(batch), None if self.mask is None else self.mask.expand(batch)
+        )
+        return kernel_sums(points.expand(batch), columns, outputs, lists, scale)
+
+    def _normalisers(self, points: Tensor) -> Tensor:
+        # c, (..., n), at least 1 for real items; 1 for others
+        (c,) = self._sums(points, [points.new_ones(())])
+        return c if self.mask is None else torch.where(self._real(points), c, 1.0)
+
+    def _real(self, points: Tensor) -> Tensor:
+        return positions(points) <= count(points, self.mask)
+
+    def _rows_of(self, columns: list[Tensor] | tuple[Tensor, ...]) -> list[Tensor]:
+        points = self._points()
+        inside = [take_along(self._typed(v), self.order, -1) for v in columns]
+        *found, c = self._sums(points, [*inside, points.new_ones(())])
+        if self.mask is not None:
+            c = torch.where(self._real(points), c, 1.0)
+        return [(y / c)[..., : self.rows] for y in found]
+
+    def _typed(self, v: Tensor) -> Tensor:
+        return hide(v.to(self.scores.dtype), self.mask)
+
+    def _transposed_mv(self, w: Tensor) -> Tensor:
+        (found,) = self._columns_of([w])
+        return found
+
+    def _transposed_matmul(self, W: Tensor) -> Tensor:
+        if W.dim() == 1:
+            return self._transposed_mv(W)
+        if not W.shape[-1]:
+            n = self.scores.shape[-1]
+            return (
+                W.new_zeros((*W.shape[:-2], n, 0)) + 0 * self._transposed_mv(W.sum(-1))[..., None]
+            )
+        return torch.stack(self._columns_of(W.unbind(-1)), -1)
+
+    def _columns_of(self, columns: list[Tensor] | tuple[Tensor, ...]) -> list[Tensor]:
+        points, rows = self._points(), self.row_mask()
+        c = self._normalisers(points)
+        missing = self.scores.shape[-1] - self.rows
+        padded = (
+            torch.nn.functional.pad(hide(w.to(points.dtype), rows), (0, missing)) for w in columns
+        )
+        found = self._sums(points, [w / c for w in padded])
+        places = inverse(self.order)
+        return [take_along(y, places, -1) for y in found]
+
+
+register_permutation(
+    KernelPermutation, ("scores", "mask", "order"), ("temperature", "power", "kept")
+)
