@@ -76,7 +76,8 @@ class Kernel:
     """k(x): `above(-x)` for x < 0, `below(x)` for x > 0, `own` for an item with itself.
 
     Of two tied items the one that the order has first is above the other; with above(0) =
-    below(0), as in all kernels here that have a derivative at 0, that makes no difference.
+    below(0), as in all kernels here that have a derivative at 0, that makes no difference. A
+    derivative is by the score: `kernel_sums` divides it by temperature^order.
 
     >>> from ltr.kernels import laplace
     >>> k = laplace()
@@ -91,6 +92,7 @@ class Kernel:
     above: Profile
     below: Profile
     own: float = 0.0
+    order: int = 0
 
     @cached_property
     def derivative(self) -> "Kernel":
@@ -99,12 +101,12 @@ class Kernel:
         strict = self.above.tie != 0 or self.below.tie != 0
         if strict or abs(above.at_zero - below.at_zero) > 1e-9:
             above, below = above.without_ties(), below.without_ties()
-        return Kernel(self.nodes, above, below)
+        return Kernel(self.nodes, above, below, order=self.order + 1)
 
     @cached_property
     def transpose(self) -> "Kernel":
         """k(-x): its matrix is the transpose."""
-        return Kernel(self.nodes, self.below, self.above, self.own)
+        return Kernel(self.nodes, self.below, self.above, self.own, self.order)
 
     def ready(self) -> "Kernel":
         """The kernel, with all computed that a first derivative needs: for `torch.compile`."""

@@ -1,7 +1,7 @@
 """The primitive: sums of a kernel over sorted scores, and their derivatives of any order.
 
 With g the gradient of y_i = sum_j k((s_i - s_j) / temperature) v_j, that of v is the transposed
-kernel's sum of g, and that of s_i is (g_i (k' v)_i - v_i (k'^T g)_i) / temperature: kernel sums
+kernel's sum of g, and that of s_i is g_i (k' v)_i - v_i (k'^T g)_i, k' taken by s: kernel sums
 again, on the same exponentials. So the backward pass is one more call of the same function.
 """
 
@@ -79,7 +79,7 @@ class _KernelSums(torch.autograd.Function):
             list(columns),
             1 / temperature,
             [nodes.first.real, nodes.first.imag, nodes.step.real, nodes.step.imag, nodes.count],
-            [number for _, kernel in outputs for number in kernel.row],
+            [number / temperature**k.order for _, k in outputs for number in k.row],
             [column for column, _ in outputs],
         )
         return tuple(found)
@@ -114,8 +114,9 @@ class _KernelSums(torch.autograd.Function):
             for o, gradient in given:
                 column, _ = ctx.outputs[o]
                 if ctx.needs_input_grad[0]:
-                    own, others = gradient * next(found), columns[column] * next(found)
-                    of_scores = _add(of_scores, (own - others) / ctx.temperature)
+                    own, others = gradient * next(found), next(found)
+                    moved = torch.addcmul(own, columns[column], others, value=-1)
+                    of_scores = _add(of_scores, moved)
                 if ctx.needs_input_grad[6 + column]:
                     of_columns[column] = _add(of_columns[column], next(found))
         return of_scores, None, None, None, None, None, *of_columns
@@ -137,7 +138,7 @@ class _KernelSums(torch.autograd.Function):
         for column, _ in ctx.outputs:
             part = torch.zeros_like(x)
             if scores is not None:
-                part = part + (scores * next(found) - next(found)) / ctx.temperature
+                part = part + scores * next(found) - next(found)
             if moved[column] is not None:
                 part = part + next(found)
             parts.append(part)

@@ -8,7 +8,7 @@ from torch import Tensor
 from ltr._shapes import check_whole, count, hide, positions
 from ltr.kernels import gaussian, in_order, kernel_sums, laplace, level_of
 from ltr.kernels.kernel import Kernel
-from ltr.operators._pairwise import abs_power, falling, inverse
+from ltr.operators._pairwise import abs_power, falling
 from ltr.operators.permutation import (
     SoftPermutation,
     check_axis,
@@ -177,8 +177,9 @@ class KernelPermutation(SoftPermutation):
             torch.nn.functional.pad(hide(w.to(points.dtype), rows), (0, missing)) for w in columns
         )
         found = self._sums(points, [w / c for w in padded])
-        places = inverse(self.order)
-        return [take_along(y, places, -1) for y in found]
+        # back to the order of the items
+        order = self.order.expand(found[0].shape)
+        return [torch.empty_like(y).scatter(-1, order, y) for y in found]
 
 
 register_permutation(

@@ -323,6 +323,8 @@ def check_axis(name: str, x: Tensor, dim: int, size: int) -> None:
 
 def take_along(x: Tensor, index: Tensor, dim: int) -> Tensor:
     """`torch.take_along_dim` for a negative dim, where one of the two may lack batch axes."""
+    if x.shape == index.shape:
+        return x.gather(dim, index)
     axes = max(x.dim(), index.dim())
     x, index = (t[(None,) * (axes - t.dim())] for t in (x, index))
     return torch.take_along_dim(x, index, dim)

@@ -1,0 +1,94 @@
+"""Write the numbers into docs/kernels/table.md: `python docs/kernel_table.py`.
+
+What stands between `<!-- table NAME -->` and `<!-- end -->` there comes from
+ltr/kernels/table.json; a test holds the page to it.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "kernels" / "table.md"
+TABLE = ROOT / "ltr" / "kernels" / "table.json"
+PROFILES = {
+    "logistic": "1/(1 + exp(x))",
+    "softplus": "log(1 + exp(-x))",
+    "gaussian": "exp(-x^2)",
+    "normal": "Phi(-x)",
+}
+DISCOUNTS = {"log2": "1/log2(2 + r)", "log2 gap": "1/log2(1 + r) - 1/log2(2 + r)"}
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table: the first two columns to the left, numbers to the right.
+
+    >>> print(table(["a", "b", "c"], [["x", "y", "1"]]))
+    | a | b | c |
+    | :-- | :-- | --: |
+    | x | y | 1 |
+    """
+    lines = [header, [":--", ":--", *["--:"] * (len(header) - 2)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def kernels(stored: Mapping[str, Any]) -> str:
+    """The half-line profiles: nodes, errors and weights by order."""
+    rows = []
+    for name, profile in PROFILES.items():
+        for level, entry in stored["sums"][name].items():
+            first, step = (complex(*entry[key]) for key in ("first", "step"))
+            line = "1, 2, ..." if step == 1 else f"{first.real:g} + {step.imag:g} i (m + 1/2)"
+            sizes = [sum(abs(complex(*w)) for w in row) for row in entry["weights"]]
+            errors = [f"{error:.1e}" for error in entry["errors"]]
+            weights = ", ".join(f"{size:.3g}" for size in sizes)
+            rows.append([profile, level, line, str(entry["count"]), *errors, weights])
+    header = ["f", "level", "nodes at", "nodes", "error of f", "of f'", "of f''", "weights"]
+    return table(header, rows)
+
+
+def discounts(stored: Mapping[str, Any]) -> str:
+    """The powers: how many, how good, and between which z."""
+    rows = []
+    for name, formula in DISCOUNTS.items():
+        for entry in stored["discounts"][name]:
+            z = entry["z"]
+            ends = [f"{z[0]:.3f}", f"1 - {1 - z[-1]:.1e}"]
+            rows.append([formula, str(entry["n"]), str(len(z)), f"{entry['error']:.1e}", *ends])
+    return table(["discount", "n", "powers", "error", "smallest z", "largest z"], rows)
+
+
+def softrank(stored: Mapping[str, Any]) -> str:
+    """Errors of SoftRank's profiles over z."""
+    levels = stored["softrank"]
+    head, rows = [], []
+    for level, entry in levels.items():
+        line = f"{entry['first'][0]:g} + {entry['step'][1]:g} i (m + 1/2)"
+        head.append(f"- {level}: {entry['count']} conjugate pairs at {line}")
+        for z, *errors in zip(entry["z"], *entry["errors"], strict=True):
+            rows.append([level, f"{z:.7g}", *[f"{error:.1e}" for error in errors]])
+    return "\n".join(head) + "\n\n" + table(["level", "z", "value", "slope", "curvature"], rows)
+
+
+KINDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "kernels": kernels,
+    "discounts": discounts,
+    "softrank": softrank,
+}
+
+
+def filled(page: str) -> str:
+    """The page with its tables written anew from table.json."""
+    stored = json.loads(TABLE.read_text())
+    return re.sub(
+        r"(<!-- table (.+?) -->).*?(<!-- end -->)",
+        lambda match: f"{match[1]}\n\n{KINDS[match[2]](stored)}\n\n{match[3]}",
+        page,
+        flags=re.DOTALL,
+    )
+
+
+if __name__ == "__main__":
+    PAGE.write_text(filled(PAGE.read_text()))
