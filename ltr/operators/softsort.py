@@ -19,7 +19,9 @@ from ltr._shapes import (
 from ltr.operators._pairwise import abs_power
 from ltr.operators.base import SortOperator
 from ltr.operators.hard import descending_order
+from ltr.operators.kernel_permutation import KernelPermutation
 from ltr.operators.permutation import DensePermutation, HardPermutation
+from ltr.operators.tiled import TiledPermutation, row_softmax
 
 Metric = Callable[..., Any]  # a narrower type would keep modules out of YAML files
 """A semi-metric of two scores, elementwise: metric(a, b) >= 0, and 0 where a = b."""
@@ -31,7 +33,7 @@ def softsort(
     *,
     temperature: float = 0.1,
     power: float | Metric = 1.0,
-) -> DensePermutation | HardPermutation:
+) -> KernelPermutation | TiledPermutation | DensePermutation | HardPermutation:
     """Soft permutation P = softmax over j of -d(s_[i], s_j) / temperature.
 
     Here s_[i] is the i-th highest score, and d(a, b) = |a - b|^power or a function given as
@@ -48,8 +50,11 @@ def softsort(
             sorted order if it grows with |a - b|.
 
     Returns:
-        A `DensePermutation`; a `HardPermutation` at temperature 0. Tied items share their rows
-        equally. Cost: O(n^2) time and memory.
+        A `KernelPermutation` for powers 1 and 2, a `TiledPermutation` for others (a
+        `DensePermutation` for a short list) and a `DensePermutation` for a function; a
+        `HardPermutation` at temperature 0. Tied items share their rows equally. Cost: one sort
+        and O(n) time and memory for powers 1 and 2; O(n w) time for rows w entries wide, and O(n)
+        memory, for others; O(n^2) time and memory for a function.
 
     Raises:
         ValueError: temperature < 0 or in (0, 1e-30), power <= 0, or a mask of the wrong shape.
@@ -71,6 +76,10 @@ def softsort(
     order = descending_order(scores.detach(), mask)
     if temperature == 0:
         return HardPermutation(order, scores, mask)
+    if not callable(power):
+        if power in (1, 2):
+            return KernelPermutation(scores, mask, order, temperature, power)
+        return row_softmax(scores, mask, order, temperature, power)
     logits = -distances(scores, order, power) / temperature
     rows = None
     if mask is not None:
@@ -125,7 +134,8 @@ class SoftSort(SortOperator):
             parameters are learned with the model's (it lives in the units of the scores, and the
             temperature divides what it gives).
 
-    Cost: O(n^2) time and memory.
+    Cost: one sort and O(n) time and memory for powers 1 and 2; O(n w) time for rows w entries wide
+    and O(n) memory for other powers; O(n^2) time and memory for a function.
 
     Reference: Prillo and Eisenschlos, ICML 2020; `softsort` is the function.
 
@@ -154,7 +164,7 @@ class SoftSort(SortOperator):
 
     def permutation(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
-    ) -> DensePermutation | HardPermutation:
+    ) -> KernelPermutation | TiledPermutation | DensePermutation | HardPermutation:
         """The soft permutation of scores (..., n); weights are refused."""
         refuse_weights(self, weights)
         return softsort(scores, mask, temperature=self.temperature, power=self.power)

@@ -12,9 +12,9 @@ from ltr._shapes import (
     refuse_weights,
     upcast,
 )
-from ltr.operators._pairwise import TemperatureRank, with_masked
+from ltr.operators._pairwise import TemperatureRank, inverse, with_masked
 from ltr.operators.hard import descending_order, hard_ranks
-from ltr.operators.softsort import Metric, check_power, distances, repr_of
+from ltr.operators.softsort import Metric, check_power, distances, repr_of, softsort
 
 
 def softsort_ranks(
@@ -38,8 +38,8 @@ def softsort_ranks(
 
     Returns:
         (..., n), between 1 and m, equal for tied items, and from power 1 on in the order of the
-        scores; masked items have m + 1. Their sum may differ from m (m + 1) / 2. Cost: O(n^2)
-        time and memory.
+        scores; masked items have m + 1. Their sum may differ from m (m + 1) / 2. Cost: as
+        for `softsort`.
 
     Raises:
         ValueError: temperature < 0 or in (0, 1e-30), power <= 0, or a mask of the wrong shape.
@@ -56,6 +56,11 @@ def softsort_ranks(
         return hard_ranks(scores, mask)
     check_lists(scores, mask=mask)
     scores = upcast(hide(scores, mask))
+    if not callable(power):
+        # in sorted order the distances are symmetric, so the columns' softmax is the rows'
+        P = softsort(scores, mask, temperature=temperature, power=power)
+        place = inverse(P.hard())
+        return with_masked(P.mv((place + 1).to(scores.dtype)).gather(-1, place), mask)
     order = descending_order(scores.detach(), mask)
     logits = -distances(scores, order, power) / temperature
     if mask is not None:
@@ -79,7 +84,8 @@ class SoftSortRank(TemperatureRank):
         power: exponent of the distance, > 0, default 1; or a semi-metric `metric(a, b)`, see
             `softsort`. An `nn.Module` becomes a submodule.
 
-    Cost: O(n^2) time and memory.
+    Cost: one sort and O(n) time and memory for powers 1 and 2; O(n w) time for rows w entries wide
+    and O(n) memory for other powers; O(n^2) time and memory for a function.
 
     Reference: after Prillo and Eisenschlos, ICML 2020; `softsort_ranks` is the function.
 

@@ -1,0 +1,255 @@
+"""Permutations that are row softmaxes of sorted scores, computed tile by tile in O(n) memory."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ltr._shapes import check_whole, count, hide, positions
+from ltr.kernels.rows_function import RowSoftmax
+from ltr.operators._pairwise import abs_power, falling, inverse
+from ltr.operators.permutation import (
+    DensePermutation,
+    SoftPermutation,
+    check_axis,
+    register_permutation,
+    take_along,
+)
+
+SHORT = 64
+"""Lists up to this length keep their matrix: it is then faster than to compute it again."""
+
+SHORT_COMPILED = 32
+"""The same where the rows are compiled: NeuralSort's, on the CPU."""
+
+
+class TiledPermutation(SoftPermutation):
+    """The matrix of `neuralsort`, or of `softsort` with any power, which is never built.
+
+    Products, ranks, sorted values and `log_prob` cost O(n) memory, forward and backward to any
+    order: tiles of rows are computed, used, and computed again for the derivatives. A row ends
+    where its entries are lost in rounding. Only `log_dense` and `dense` build the matrix. A list
+    with a score that is not finite gives NaN.
+
+    Args:
+        scores: (..., n).
+        mask: (..., n) bool, or None.
+        order: (..., n) int64, the hard order.
+        temperature: > 0.
+        power: softsort's, > 0; None for NeuralSort.
+        kept: the number of rows, or None for all n.
+
+    >>> scores = torch.tensor([0.1, 0.9, 0.4])
+    >>> P = TiledPermutation(scores, None, torch.tensor([1, 2, 0]), temperature=0.2, power=3.0)
+    >>> P.ranks()
+    tensor([2.3110, 1.1834, 2.5056])
+    """
+
+    def __init__(
+        self,
+        scores: Tensor,
+        mask: Tensor | None,
+        order: Tensor,
+        temperature: float,
+        power: float | None,
+        kept: int | None = None,
+    ):
+        self.scores = scores
+        self.mask = mask
+        self.order = order
+        self.temperature = temperature
+        self.power = power
+        self.kept = kept
+
+    @property
+    def rows(self) -> int:
+        """The number of rows: n, or k after `top(k)`."""
+        return self.scores.shape[-1] if self.kept is None else self.kept
+
+    def top(self, k: int) -> TiledPermutation:
+        """The first k rows (all of them if there are fewer)."""
+        k = min(check_whole("k", k), self.rows)
+        return TiledPermutation(self.scores, self.mask, self.order, self.temperature, self.power, k)
+
+    def log_dense(self) -> Tensor:
+        """The logarithm of the matrix, (..., rows, n): the plain definition, in O(n^2) memory."""
+        t, lengths = self._points()
+        if self.power is None:
+            logits = _gap_logits(t.detach())[..., : self.rows, :]
+            slack, place = _slack(t, lengths.unsqueeze(-1)), positions(t)
+            step = place - place[: self.rows].unsqueeze(-1)
+            own = slack[..., : self.rows].unsqueeze(-1)
+            linear = 2 * step * t.unsqueeze(-2) - slack.unsqueeze(-2) + own
+            # The formula's terms are larger than the differences that count: it keeps the
+            # derivatives, and the values come from the gaps, where nothing cancels.
+            logits = logits + (linear - linear.detach())
+        else:
+            logits = -abs_power(t[..., : self.rows].unsqueeze(-1) - t.unsqueeze(-2), self.power)
+        logits = logits / self.temperature
+        rows, real = self.row_mask(), positions(t) <= lengths.unsqueeze(-1)
+        if rows is not None:
+            # rows past the real items keep finite logits until the softmax is done
+            logits = torch.where(real.unsqueeze(-2) | ~rows.unsqueeze(-1), logits, -torch.inf)
+        log_p = self._spoil(torch.log_softmax(logits, -1), 2)
+        if rows is not None:
+            log_p = torch.where((rows.unsqueeze(-1) & real.unsqueeze(-2)), log_p, -torch.inf)
+        return take_along(log_p, inverse(self.order).unsqueeze(-2), -1)
+
+    def mv(self, v: Tensor) -> Tensor:
+        """P v: v (..., n) -> (..., rows)."""
+        check_axis("v", v, -1, self.scores.shape[-1])
+        v = v.to(torch.promote_types(v.dtype, self.scores.dtype))
+        v = take_along(hide(v, self.mask), self.order, -1)
+        return self._spoil(self._softmax(v.unsqueeze(-1)).matmul(v.unsqueeze(-1)).squeeze(-1), 1)
+
+    def matmul(self, V: Tensor) -> Tensor:
+        """P V by torch.matmul's rules: V (..., n, d) -> (..., rows, d)."""
+        check_axis("V", V, -2, self.scores.shape[-1])
+        if V.dim() == 1:
+            return self.mv(V.to(self.scores.dtype))
+        V = V.to(self.scores.dtype)
+        if self.mask is not None:
+            V = hide(V, self.mask.unsqueeze(-1))
+        V = take_along(V, self.order.unsqueeze(-1), -2)
+        return self._spoil(self._softmax(V).matmul(V), 2)
+
+    def log_prob(self, order: Tensor) -> Tensor:
+        """Log-probabilities log P[i, order[i]]: order (..., rows) int64 -> (..., rows).
+
+        Rows past the real items give 0.
+
+        Raises:
+            ValueError: order is not int64 (..., rows).
+        """
+        check_axis("order", order, -1, self.rows)
+        if order.dtype != torch.int64:
+            raise ValueError(f"order must be int64, got {order.dtype}")
+        column = take_along(inverse(self.order), order, -1)
+        t, lengths = self._points()
+        at = take_along(t, column, -1)
+        if self.power is None:
+            logits = _gap_logits_at(t.detach(), column)
+            slack, place = _slack(t, lengths.unsqueeze(-1)), positions(t, self.rows)
+            linear = 2 * (column + 1 - place) * at - take_along(slack, column, -1)
+            linear = linear + slack[..., : self.rows]
+            logits = logits + (linear - linear.detach())
+        else:
+            logits = -abs_power(t[..., : self.rows] - at, self.power)
+        log_p = logits / self.temperature - self._softmax(None).log_sums()
+        if self.mask is not None:
+            log_p = torch.where(column < lengths.unsqueeze(-1), log_p, -torch.inf)
+        return hide(self._spoil(log_p, 1), self.row_mask())
+
+    def hard(self) -> Tensor:
+        """The order (..., n) int64."""
+        self._needs_all_rows("hard")
+        return self.order
+
+    def _transposed_mv(self, w: Tensor) -> Tensor:
+        w = w.to(torch.promote_types(w.dtype, self.scores.dtype))
+        w = hide(w, self.row_mask()).unsqueeze(-1)
+        return self._to_items(w).squeeze(-1)
+
+    def _transposed_matmul(self, W: Tensor) -> Tensor:
+        W = W.to(self.scores.dtype)
+        if W.dim() == 1:
+            return self._transposed_mv(W)
+        rows = self.row_mask()
+        return self._to_items(W if rows is None else hide(W, rows.unsqueeze(-1)))
+
+    def _to_items(self, W: Tensor) -> Tensor:
+        batch = torch.broadcast_shapes(W.shape[:-2], self.scores.shape[:-1])
+        W = W.expand(*batch, *W.shape[-2:])
+        Z = self._softmax(W).transposed_matmul(W)
+        return self._spoil(take_along(Z, inverse(self.order).unsqueeze(-1), -2), 2)
+
+    def _points(self) -> tuple[Tensor, Tensor]:
+        # the scores in falling order, and how many are real, (...); a list with a score that is
+        # not finite is left to `_spoil`
+        t = falling(self.scores, self.order, self.mask)
+        lengths = count(t, self.mask).long().squeeze(-1)
+        return torch.where(self._broken(), 0.0, t), lengths
+
+    def _softmax(self, columns: Tensor | None) -> RowSoftmax:
+        # the kernel, with the batch axes and the dtype of its columns (..., rows or n, d)
+        t, lengths = self._points()
+        if columns is not None:
+            t = t.to(columns.dtype).expand(*columns.shape[:-2], t.shape[-1])
+            lengths = lengths.expand(columns.shape[:-2])
+        slack = None
+        if self.power is None:
+            slack = _slack(t, lengths.unsqueeze(-1))
+        return RowSoftmax(t, slack, lengths, self.temperature, self.power, self.rows)
+
+    def _broken(self) -> Tensor:
+        return ~self.scores.isfinite().all(-1, keepdim=True)
+
+    def _spoil(self, y: Tensor, axes: int) -> Tensor:
+        broken = self._broken()
+        return torch.where(broken if axes == 1 else broken.unsqueeze(-1), torch.nan, y)
+
+
+register_permutation(
+    TiledPermutation, ("scores", "mask", "order"), ("temperature", "power", "kept")
+)
+
+
+def row_softmax(
+    scores: Tensor, mask: Tensor | None, order: Tensor, temperature: float, power: float | None
+) -> TiledPermutation | DensePermutation:
+    """The permutation of scores in that order: with its matrix where the list is short."""
+    P = TiledPermutation(scores, mask, order, temperature, power)
+    compiled = power is None and scores.device.type == "cpu"
+    if scores.shape[-1] > (SHORT_COMPILED if compiled else SHORT):
+        return P
+    return DensePermutation(P.log_dense(), scores, mask, order)
+
+
+def _slack(t: Tensor, m: Tensor) -> Tensor:
+    # A_j - (m + 1 - 2 j) t_j of falling t, with A_j = sum over k of |t_j - t_k|: NeuralSort's
+    # logit is (2 (j - i) t_j - this) / temperature. Without ties its derivative by t_j is 0, so
+    # nothing cancels in gradients. Items tied with j count on neither side of it, so that the
+    # derivative is that of the formula, with sign(0) = 0.
+    n = t.shape[-1]
+    if not n:
+        return t
+    place = torch.arange(n, device=t.device).expand(t.shape)
+    edge = torch.nn.functional.pad(t[..., :-1] != t[..., 1:], (1, 1), value=True)
+    first = torch.where(edge[..., :-1], place, 0).cummax(-1).values
+    behind = torch.where(edge[..., 1:], place + 1, n).flip(-1).cummin(-1).values.flip(-1)
+    behind = torch.minimum(behind, m)
+    sums = torch.nn.functional.pad(t.cumsum(-1), (1, 0))
+    whole = sums.gather(-1, m)
+    return (
+        sums.gather(-1, first)
+        + sums.gather(-1, behind)
+        - whole
+        + (2 * place + 1 - first - behind) * t
+    )
+
+
+def _gap_logits(t: Tensor) -> Tensor:
+    # For falling t the logit of column j in row i, relative to column i, is minus the sum of
+    # (2 |l - i| + 1) (t_l - t_(l+1)) over the gaps l between them, counted from i outwards.
+    n = t.shape[-1]
+    if not n:
+        return t.unsqueeze(-1)
+    row = torch.arange(n, device=t.device).unsqueeze(-1)
+    offset = torch.arange(n - 1, device=t.device) - row
+    steps = (2 * offset + 1).abs() * (t[..., :-1] - t[..., 1:]).unsqueeze(-2)
+    right = torch.where(offset >= 0, steps, 0.0).cumsum(-1)
+    left = torch.where(offset < 0, steps, 0.0).flip(-1).cumsum(-1).flip(-1)
+    return -(torch.nn.functional.pad(right, (1, 0)) + torch.nn.functional.pad(left, (0, 1)))
+
+
+def _gap_logits_at(t: Tensor, column: Tensor) -> Tensor:
+    # the same in row i for one column, (..., rows), by prefix sums
+    gaps = (t[..., :-1] - t[..., 1:]).double()
+    place = torch.arange(t.shape[-1], device=t.device)
+    zero = torch.nn.functional.pad(gaps.cumsum(-1), (1, 0))
+    one = torch.nn.functional.pad((gaps * place[:-1]).cumsum(-1), (1, 0))
+    rows = column.shape[-1]
+    slope = 2 * place[:rows] - 1
+    far = 2 * (take_along(one, column, -1) - one[..., :rows])
+    far = far - slope * (take_along(zero, column, -1) - zero[..., :rows])
+    return -far.clamp(min=0).to(t.dtype)

@@ -1,0 +1,281 @@
+"""The permutation without a matrix against the matrix of the same scores."""
+
+import pytest
+import torch
+from operator_table import draw
+
+from ltr.operators import (
+    DensePermutation,
+    NeuralSort,
+    SoftSort,
+    SoftSortRank,
+    Stochastic,
+    StraightThrough,
+    descending_order,
+    neuralsort,
+    softsort,
+    softsort_ranks,
+    tiled,
+)
+from ltr.operators.tiled import TiledPermutation
+
+POWERS = [None, 0.5, 1.5, 3.0]
+MASK = torch.tensor([[True, False, True, True, True], [True] * 5, [False] * 5])
+
+
+def make(scores, mask=None, temperature=0.7, power=None, k=None):
+    """The same permutation without its matrix, and with it."""
+    clean = scores if mask is None else torch.where(mask, scores, 0.0)
+    order = descending_order(clean.detach(), mask)
+    P = TiledPermutation(clean, mask, order, temperature, power)
+    P = P if k is None else P.top(k)
+    return P, DensePermutation(P.log_dense(), clean, mask, order)
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """Short lists too go without their matrix."""
+    monkeypatch.setattr(tiled, "SHORT", -1)
+    monkeypatch.setattr(tiled, "SHORT_COMPILED", -1)
+
+
+def products(rows, n):
+    """Name -> (P, v) -> one of P's products, that of the vector v (..., n) where it takes one."""
+    reverse = torch.arange(n).flip(0)[:rows]
+    return {
+        "mv": lambda P, v: P.mv(v),
+        "sort": lambda P, v: P.sort(),
+        "matmul": lambda P, v: P.matmul(torch.stack([v, v.square()], -1)),
+        "mT.mv": lambda P, v: P.mT.mv(v[..., :rows]),
+        "mT.matmul": lambda P, v: P.mT.matmul(torch.stack([v, v.square()], -1)[..., :rows, :]),
+        "log_prob": lambda P, v: P.log_prob(reverse.expand(*v.shape[:-1], rows)).clamp(min=-1e9),
+    }
+
+
+CASES = {
+    "distinct": (draw(2, 6), None, 0.7),
+    "ties": (torch.tensor([[1.0, 3, 3, 2, 3, 2], [0.5] * 6]).double(), None, 0.7),
+    "one item": (draw(2, 1), None, 0.7),
+    "two items": (draw(2, 2), None, 0.7),
+    "masked": (draw(3, 5, seed=1), MASK, 0.7),
+    "tied and masked": (draw(3, 5, seed=1).round(), MASK, 0.7),
+    "far apart": (torch.tensor([[1e4, 0, 1e4 + 0.3, 0.2, -7000]]).double(), None, 0.7),
+    "cold": (draw(2, 6), None, 1e-6),
+    "hot": (draw(2, 6), None, 1e6),
+    "banded": (draw(2, 300), torch.arange(300) < torch.tensor([[300], [250]]), 0.3),
+}
+
+
+@pytest.mark.parametrize("power", POWERS)
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("k", [None, 2])
+def test_products_and_their_derivatives_are_those_of_the_matrix(case, power, k):
+    scores, mask, temperature = CASES[case]
+    n = scores.shape[-1]
+    rows = n if k is None else min(n, k)
+    direction, weight = draw(*scores.shape, seed=3), draw(*scores.shape, seed=4)
+    for name, product in products(rows, n).items():
+        results = []
+        for which in (0, 1):
+            x, v = scores.clone().requires_grad_(), draw(*scores.shape, seed=2).requires_grad_()
+            y = product(make(x, mask, temperature, power, k)[which], v)
+            cotangent = draw(*y.shape, seed=5)
+            inputs = (x,) if name in ("sort", "log_prob") else (x, v)
+            first = torch.autograd.grad((y * cotangent).sum(), inputs, create_graph=True)
+            along = (first[0] * direction).sum()
+            if len(first) == 2:
+                along = along + (first[1] * weight).sum()
+            second = torch.autograd.grad(along, inputs, allow_unused=True)
+            results.append((y, *first, *(s for s in second if s is not None)))
+        for found, expected in zip(*results, strict=True):
+            assert expected.isfinite().all(), name
+            size = expected.detach().abs().max().item() if expected.numel() else 0.0
+            close = {"rtol": 1e-9, "atol": 1e-10 * max(size, 1.0)}
+            torch.testing.assert_close(found, expected, **close, msg=lambda m: f"{name}: {m}")  # noqa: B023
+
+
+@pytest.mark.parametrize("power", POWERS)
+def test_lists_of_nothing(power):
+    P, _ = make(draw(2, 0), power=power)
+    assert P.sort().shape == P.mT.mv(P.sort()).shape == P.ranks().shape == (2, 0)
+    assert P.matmul(draw(2, 0, 3)).shape == (2, 0, 3)
+    assert P.log_prob(P.hard()).shape == (2, 0)
+    P, _ = make(draw(0, 7), power=power)
+    assert P.ranks().shape == (0, 7)
+
+
+@pytest.mark.parametrize("power", POWERS)
+def test_batches_broadcast_by_the_rules_of_matmul(power):
+    P, Q = make(draw(2, 1, 5), power=power)
+    v, V, W = draw(5), draw(3, 5, 2), draw(4, 1, 1, 5, 2)
+    torch.testing.assert_close(P.mv(v), Q.mv(v))
+    torch.testing.assert_close(P.mT.mv(v), Q.mT.mv(v))
+    torch.testing.assert_close(P.matmul(v), Q.matmul(v.unsqueeze(-1)).squeeze(-1))
+    torch.testing.assert_close(P.mT.matmul(v), Q.mT.matmul(v.unsqueeze(-1)).squeeze(-1))
+    for U in (V, W):
+        torch.testing.assert_close(P @ U, Q @ U)
+        torch.testing.assert_close(P.mT @ U, Q.mT @ U)
+    assert P.matmul(draw(5, 0)).shape == (2, 1, 5, 0)
+
+
+@pytest.mark.parametrize("power", POWERS)
+def test_strange_strides_and_dtypes(power):
+    scores = draw(6, 40).mT[:, ::2]  # (40, 3), not contiguous
+    expected = make(scores.contiguous(), power=power)[0].ranks()
+    torch.testing.assert_close(make(scores, power=power)[0].ranks(), expected)
+    one = draw(40)
+    wide = make(one.expand(3, 40), power=power)[0].ranks()
+    torch.testing.assert_close(wide, make(one, power=power)[0].ranks().expand(3, 40))
+    P = make(one.float(), power=power)[0]
+    assert P.mv(torch.ones(40, dtype=torch.int64)).dtype == torch.float32
+    assert P.mv(draw(40)).dtype == torch.float64
+    assert P.mT.mv(torch.ones(40).double()).dtype == torch.float64
+    assert P.matmul(draw(40, 2)).dtype == torch.float32
+
+
+@pytest.mark.parametrize("operator", [NeuralSort(3.0), SoftSort(0.3, 1.5), SoftSortRank(0.3, 3)])
+def test_half_precision_is_computed_in_single(operator):
+    scores = draw(2500, dtype=torch.float32).half()
+    ranks = operator(scores)
+    assert ranks.dtype == torch.float32
+    torch.testing.assert_close(ranks, operator(scores.float()))
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("operator", [NeuralSort(0.5), SoftSort(0.5, 1.5), SoftSortRank(0.5, 1.5)])
+def test_what_is_not_finite_spoils_its_list_alone(operator, bad, always):
+    scores = draw(3, 300).requires_grad_()
+    clean = operator(scores)
+    (expected,) = torch.autograd.grad((clean[::2] * draw(2, 300, seed=1)).sum(), scores)
+    spoiled = scores.detach().clone()
+    spoiled[1, 7] = bad
+    spoiled.requires_grad_()
+    ranks = operator(spoiled)
+    assert ranks[1].isnan().all()
+    torch.testing.assert_close(ranks[::2], clean[::2])
+    (found,) = torch.autograd.grad((ranks[::2] * draw(2, 300, seed=1)).sum(), spoiled)
+    torch.testing.assert_close(found[::2], expected[::2])
+    assert (found[1] == 0).all()
+
+
+def test_float32_keeps_its_digits():
+    scores = 100 + draw(1500, dtype=torch.float32)
+    for power, temperature, bound in [(None, 1.0, 3e-6), (1.5, 0.1, 3e-6), (3.0, 1e-3, 3e-6)]:
+        ranks = []
+        for x in (scores, scores.double()):
+            x = x.clone().requires_grad_()
+            y = make(x, temperature=temperature, power=power)[0].ranks()
+            (slope,) = torch.autograd.grad((y * draw(1500, seed=1)).sum(), x)
+            ranks.append((y.double() / 1500, slope.double() / slope.abs().max()))
+        for single, double in zip(*ranks, strict=True):
+            assert (single - double).abs().max() < bound
+
+
+def test_long_lists_have_no_matrix_and_short_ones_do():
+    assert isinstance(neuralsort(draw(300)), TiledPermutation)
+    assert isinstance(neuralsort(draw(30)), DensePermutation)
+    assert isinstance(softsort(draw(300), power=1.5), TiledPermutation)
+    assert isinstance(softsort(draw(60), power=1.5), DensePermutation)
+    assert not isinstance(softsort(draw(300), power=lambda a, b: (a - b).abs()), TiledPermutation)
+
+
+@pytest.mark.parametrize("operator", [NeuralSort(0.5), SoftSort(0.3, 1.5), SoftSortRank(0.3, 1.5)])
+def test_what_is_kept_for_the_backward_grows_like_n(operator):
+    kept = {}
+    for n in (400, 800):
+        sizes = []
+        hooks = torch.autograd.graph.saved_tensors_hooks(
+            lambda x: (sizes.append(x.numel()), x)[1],  # noqa: B023
+            lambda x: x,
+        )
+        with hooks:
+            operator(draw(2, n).requires_grad_()).sum()
+        kept[n] = sum(sizes)
+        assert max(sizes) <= 4 * n
+    assert kept[800] <= 2.1 * kept[400]
+
+
+def test_ranks_by_positions_are_those_of_the_matrix(always):
+    scores, mask = draw(3, 5, seed=1), MASK
+    for power in (0.5, 1.5, 3.0):
+        found = softsort_ranks(scores, mask, power=power)
+        by_function = softsort_ranks(scores, mask, power=lambda a, b: (a - b).abs() ** power)  # noqa: B023
+        torch.testing.assert_close(found, by_function)
+
+
+OPERATORS = [NeuralSort(0.7), SoftSort(0.7, 1.5), SoftSortRank(0.7, 1.5)]
+compiles = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_torch_func(operator, always):
+    scores, v, w = draw(3, 5), draw(5, seed=1), draw(5, seed=2)
+    torch.testing.assert_close(torch.func.vmap(operator)(scores), operator(scores))
+    torch.testing.assert_close(torch.func.vmap(operator)(scores, MASK), operator(scores, MASK))
+
+    def f(x):
+        return (operator(x) * w).sum()
+
+    each = torch.func.vmap(torch.func.grad(f))(scores)
+    x = scores.clone().requires_grad_()
+    torch.testing.assert_close(each, torch.autograd.grad((operator(x) * w).sum(), x)[0])
+    _, forward = torch.func.jvp(f, (scores[0],), (v,))
+    torch.testing.assert_close(forward, (each[0] * v).sum())
+    hessian = torch.func.hessian(f)(scores[0])
+    torch.testing.assert_close(hessian, torch.func.jacrev(torch.func.jacrev(f))(scores[0]))
+    torch.testing.assert_close(hessian, hessian.mT)
+
+
+@compiles
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_compile_and_export(operator, always):
+    torch._dynamo.reset()
+    scores, weights = draw(3, 5).requires_grad_(), draw(3, 5, seed=1)
+    expected = operator(scores, MASK)
+    found = torch.compile(operator, fullgraph=True, backend="aot_eager")(scores, MASK)
+    torch.testing.assert_close(found, expected)
+    gradients = [torch.autograd.grad((y * weights).sum(), scores)[0] for y in (found, expected)]
+    torch.testing.assert_close(*gradients)
+    exported = torch.export.export(operator, (scores.detach(), MASK)).module()
+    torch.testing.assert_close(exported(weights, MASK), operator(weights, MASK))
+
+
+@compiles
+def test_a_permutation_leaves_vmap_compile_and_export(always):
+    class Sort(torch.nn.Module):
+        def forward(self, scores):
+            P = NeuralSort(0.5).permutation(scores)
+            return P, P.top(2), P.log_prob(P.hard())
+
+    torch._dynamo.reset()
+    scores = draw(2, 5)
+    P, Q, logs = Sort()(scores)
+    assert isinstance(P, TiledPermutation)
+    outside = torch.compile(Sort(), fullgraph=True, backend="eager")(scores)
+    for found in (outside, torch.export.export(Sort(), (scores,)).module()(scores)):
+        torch.testing.assert_close(found[0].dense(), P.dense())
+        torch.testing.assert_close(found[1].sort(), Q.sort())
+        torch.testing.assert_close(found[2], logs)
+    R = torch.func.vmap(NeuralSort(0.5).permutation)(scores)
+    torch.testing.assert_close(R.ranks(), P.ranks())
+
+
+def test_wrappers_take_it(always):
+    scores = draw(2, 40).requires_grad_()
+    P = StraightThrough(NeuralSort(0.5)).permutation(scores)
+    values = P.sort()
+    torch.testing.assert_close(values, scores.sort(-1, descending=True).values)
+    w = draw(2, 40, seed=1)
+    (found,) = torch.autograd.grad((P.mv(w) * w).sum(), scores)
+    soft = NeuralSort(0.5).permutation(scores).mv(w)
+    torch.testing.assert_close(found, torch.autograd.grad((soft * w).sum(), scores)[0])
+    assert Stochastic(NeuralSort(0.5), samples=3)(scores).shape == (3, 2, 40)
+
+
+def test_autocast_leaves_it_in_single_precision(always):
+    scores = draw(2, 300, dtype=torch.float32)
+    P = SoftSort(0.3, 1.5).permutation(scores)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = P.matmul(scores.unsqueeze(-1).expand(2, 300, 2)), P.ranks()
+    torch.testing.assert_close(found[0], P.matmul(scores.unsqueeze(-1).expand(2, 300, 2)))
+    torch.testing.assert_close(found[1], P.ranks())
