@@ -84,3 +84,104 @@ def test_the_comparison_page_shows_the_results():
     page = tables.PAGE.read_text()
     assert tables.filled(page, tables.tables()) == page
     assert all(f"<!-- table {name} -->" in page for name in tables.tables())
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    return run("operators.py", tmp_path_factory.mktemp("operators") / "result.json", "--quick")
+
+
+def test_operators_measures_every_kind(quick):
+    settings = {(point["scores"], point["threads"] == 1) for point in quick["points"]}
+    assert {("random", True), ("sorted", True), ("reversed", True), ("tied", True)} <= settings
+    groups = {row["group"] for row in quick["points"][0]["rows"]}
+    assert {"sort", "compiled", "plain", "naive"} <= groups
+    for point in quick["points"]:
+        assert all(row["cpu"] >= 0 < row["wall"] for row in point["rows"])
+        assert not point["left_out"]
+    assert all(0 <= row["relative"] < 1e-6 > row["gradient"] for row in quick["accuracy"])
+    assert quick["recursion"]["values"] < 1e-6
+    assert all(row["bytes"] >= 4 * row["n"] and row["finite"] for row in quick["memory"])
+
+
+def test_naive_operators_are_the_operators(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    contestants = load(ROOT / "benchmarks" / "operators_contestants.py")
+    everyone = {c.key: c for c in contestants.contestants()}
+    scores = contestants.scores_of(2, 30).double()
+    naive = [c for c in everyone.values() if c.group == "naive"]
+    assert len(naive) == 4
+    for contestant in naive:
+        ours = everyone[contestant.name]
+        for found, expected in (
+            (ours.values(scores), contestant.values(scores)),
+            (ours.call(scores)(), contestant.call(scores)()),
+        ):
+            assert (found - expected).abs().max() < 1e-8 * expected.abs().max()
+
+
+def test_a_call_that_would_take_too_long_is_left_out(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    time = load(ROOT / "benchmarks" / "operators_time.py")
+    contestant = time.Contestant("x", "naive", lambda s: s, growth=2.0)
+    forecast = time.Forecast()
+    assert forecast.seconds(contestant, 10) == 0
+    forecast.saw(contestant, 10, 1.0)
+    assert forecast.seconds(contestant, 30) == pytest.approx(9.0)
+    forecast.saw(contestant, 20, 8.0)  # it has grown with the third power
+    assert forecast.seconds(contestant, 40) == pytest.approx(64.0)
+    assert contestant.fits(1, 2000)
+    assert not contestant.fits(1, 100_000)
+
+
+def test_goals_are_met_or_not(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    goals = load(ROOT / "benchmarks" / "operators_goals.py").goals
+    rows = [
+        {"name": "torch.sort", "group": "sort", "cpu": 2.0},
+        {"name": "SoftSort, power 1", "group": "compiled", "cpu": 1.5},
+        {"name": "SigmoidRank", "group": "compiled", "cpu": 5.0},
+        {"name": "torchsort.soft_rank, l2", "group": "peer", "cpu": 1.0},
+    ]
+    point = {"lists": 1, "n": 1_000_000, "scores": "random", "threads": 1, "rows": rows}
+    memory = {"name": "NeuralSort", "lists": 20, "n": 4000, "bytes": 2**20, "tensors": 3}
+    result = {
+        "points": [point],
+        "memory": [memory],
+        "accuracy": [],
+        "recursion": {"n": 5, "cpu": 9.0},
+    }
+    found = {goal["goal"]: (goal["measured"], goal["met"]) for goal in goals(result)}
+    assert found["SoftSort, power 1, n = 1e6: time / torch.sort"] == (0.75, True)
+    assert found["SigmoidRank, n = 1e6: time / torch.sort"] == (2.5, False)
+    assert found["SoftSort, power 1, 1 x 1000000: time / torchsort's l2 rank"] == (1.5, False)
+    assert found["NeuralSort, 20 x 4000: peak in MiB"] == (1.0, True)
+    assert found["SigmoidRank, 64 x 128: naive time / time"] == (None, None)
+
+
+def test_the_speed_page_can_be_made(quick, tmp_path):
+    pytest.importorskip("matplotlib")
+    speed = load(ROOT / "docs" / "speed.py")
+    found = speed.tables(quick)
+    page = speed.PAGE.read_text()
+    assert all(f"<!-- table {name} -->" in page for name in found)
+    new = speed.filled(page, found)
+    assert speed.filled(new, found) == new
+    rows = {(row["name"], row["group"]) for row in quick["points"][0]["rows"]}
+    lines = found["times 1"].splitlines()
+    assert all(any(f"| {name} | {group} |" in line for line in lines) for name, group in rows)
+    speed.draw(quick, tmp_path / speed.PLOT.name)
+    assert (tmp_path / speed.PLOT.name).stat().st_size > 10_000
+    assert f"(img/{speed.PLOT.name})" in page
+
+
+def test_the_speed_page_shows_the_results(quick):
+    result = committed("operators.json")
+    assert {1_000_000, 100} <= {point["n"] for point in result["points"]}
+    kinds = shape(quick)
+    assert {key: kinds[key] for key in ("config", "recursion")} == {
+        key: shape(result[key]) for key in ("config", "recursion")
+    }
+    speed = load(ROOT / "docs" / "speed.py")
+    page = speed.PAGE.read_text()
+    assert speed.filled(page, speed.tables(result)) == page

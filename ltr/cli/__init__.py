@@ -5,6 +5,7 @@
     ltr test --config digits --ckpt_path best  test the best weights
     ltr copy digits mine.yaml                  take a recipe's file, to change it
     ltr bench digits --out runs/digits         run a recipe's whole table
+    ltr evaluate my.run --qrels qrels.txt      metrics of scores in a file, without any model
 
 `fit`, `validate`, `test` and `predict` take `--config`, a recipe's name (`digits`), one of its
 overlays (`digits/smoke`, which is laid over `digits`) or a file, as often as wanted, each laid over
@@ -36,6 +37,7 @@ _COMMANDS = {
     "test": ("ltr.cli.lightning_cli", "evaluate it on the test lists"),
     "predict": ("ltr.cli.lightning_cli", "write scores and ranks: CSV, Parquet or a TREC run"),
     "bench": ("ltr.cli.bench", "run a recipe's whole table: folds, seeds, variants"),
+    "evaluate": ("ltr.cli.evaluate", "metrics of a TREC run or a table of scores"),
     "recipes": ("ltr.cli.recipes", "list the recipes"),
     "copy": ("ltr.cli.recipes", "copy a recipe's file, to change it"),
 }

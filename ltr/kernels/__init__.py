@@ -1,7 +1,17 @@
 """Kernel sums over sorted scores: the engine below operators, losses and metrics."""
 
 from ltr.kernels.kernel import Kernel, Profile
-from ltr.kernels.lists import SortedLists, in_order, sort_lists
+from ltr.kernels.lists import (
+    SortedLists,
+    check_lengths,
+    in_order,
+    list_ids,
+    pad_lists,
+    places_in_lists,
+    sort_lists,
+    sort_ragged,
+    sum_lists,
+)
 from ltr.kernels.named import Law, chance_above, gaussian, laplace, level_of
 from ltr.kernels.sorting import descending_order
 from ltr.kernels.sums import kernel_sums
@@ -14,11 +24,17 @@ __all__ = [
     "Profile",
     "SortedLists",
     "chance_above",
+    "check_lengths",
     "descending_order",
     "gaussian",
     "in_order",
     "kernel_sums",
     "laplace",
     "level_of",
+    "list_ids",
+    "pad_lists",
+    "places_in_lists",
     "sort_lists",
+    "sort_ragged",
+    "sum_lists",
 ]

@@ -34,9 +34,10 @@ def kernel_sums(
         for y in (scores, *columns)
     )
     x, v = x.to(exact), torch.stack(v).to(exact)
-    usable = inside & x.isfinite() & v.isfinite().all(0)
-    spoiled = _any_in_list(inside & ~usable, ids)
-    x, v = torch.where(usable, x, 0.0), torch.where(usable, v, 0.0)
+    # what is not finite spoils its list, in a column the outputs of that column
+    usable = inside & x.isfinite() & v.isfinite()
+    spoiled = _any_in_list(inside & ~usable, ids)[sources]
+    x, v = torch.where(inside & x.isfinite(), x, 0.0), torch.where(usable, v, 0.0)
     numbers = torch.tensor(rows, dtype=exact, device=x.device).view(len(sources), -1)
     weights = numbers[:, 1:].view(len(sources), 2, -1).unbind(1)
     result = numbers[:, :1].unsqueeze(-1) * v[sources]
@@ -62,8 +63,8 @@ def _layout(starts: Tensor, lengths: Tensor, n: int) -> tuple[Tensor, Tensor, Te
 
 
 def _any_in_list(flags: Tensor, ids: Tensor) -> Tensor:
-    per_list = torch.zeros_like(ids, dtype=torch.int64)
-    per_list = pad(per_list, (0, 1)).scatter_add(-1, ids, flags.long())
+    ids = ids.expand(flags.shape)
+    per_list = pad(torch.zeros_like(ids), (0, 1)).scatter_add(-1, ids, flags.long())
     return per_list.gather(-1, ids) > 0
 
 

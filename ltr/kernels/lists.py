@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ltr.kernels.sorting import descending_order
+from ltr.kernels.sorting import descending_order, group_order
 
 
 @dataclass(frozen=True)
@@ -54,3 +54,87 @@ def in_order(points: Tensor, mask: Tensor | None = None) -> SortedLists:
     if mask is None:
         return SortedLists(None, starts, starts + points.shape[-1])
     return SortedLists(None, starts, mask.sum(-1, keepdim=True))
+
+
+def sort_ragged(scores: Tensor, lengths: Tensor) -> SortedLists:
+    """Ragged lists without padding, one after the other, in sorted order. Cost: two sorts.
+
+    Args:
+        scores: (N,), the lists' scores one list after the other.
+        lengths: (R,) int64, how many items each list has; they sum to N.
+
+    Raises:
+        ValueError: shapes or dtypes are others, or, on the CPU, lengths are negative or do not
+            sum to N.
+
+    >>> import torch
+    >>> sort_ragged(torch.tensor([0.1, 0.9, 0.2, 0.3, 0.4]), torch.tensor([2, 3])).order
+    tensor([1, 0, 4, 3, 2])
+    """
+    check_lengths(scores, lengths)
+    order = group_order(descending_order(scores.detach()), list_ids(scores, lengths))
+    return SortedLists(order, lengths.cumsum(0) - lengths, lengths)
+
+
+def check_lengths(scores: Tensor, lengths: Tensor) -> None:
+    """Raise a ValueError unless flat scores (N,) and lengths (R,) int64 belong together."""
+    if scores.dim() != 1:
+        raise ValueError(f"scores must be flat (N,) where lengths are given, got {_shape(scores)}")
+    if not isinstance(lengths, Tensor) or lengths.dim() != 1 or lengths.dtype != torch.int64:
+        raise ValueError(f"lengths must be an int64 tensor (lists,), got {lengths!r}")
+    if lengths.device.type == "cpu" and not torch.compiler.is_compiling():
+        if (lengths < 0).any():
+            raise ValueError(f"lengths must be >= 0, got {int(lengths.min())}")
+        if int(lengths.sum()) != len(scores):
+            raise ValueError(f"lengths must sum to {len(scores)} scores, got {int(lengths.sum())}")
+
+
+def list_ids(scores: Tensor, lengths: Tensor) -> Tensor:
+    """The number of each item's list, (N,) int64.
+
+    >>> import torch
+    >>> list_ids(torch.zeros(3), torch.tensor([2, 0, 1]))
+    tensor([0, 0, 2])
+    """
+    numbers = torch.arange(len(lengths), device=lengths.device)
+    return numbers.repeat_interleave(lengths, output_size=len(scores))
+
+
+def places_in_lists(lists: SortedLists, like: Tensor) -> Tensor:
+    """The hard rank 1, 2, ... of each item in its ragged list, (N,) in the dtype of `like`."""
+    assert lists.order is not None
+    rank = torch.arange(1, len(like) + 1, device=like.device)
+    rank = rank - lists.starts.repeat_interleave(lists.lengths, output_size=len(like))
+    return torch.empty_like(rank).scatter(0, lists.order, rank).to(like.dtype)
+
+
+def pad_lists(lengths: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
+    """Ragged values (N,) -> the mask and padded values (lists, longest), 0 where padded.
+
+    `padded[mask]` gives the flat ones back.
+
+    >>> import torch
+    >>> mask, padded = pad_lists(torch.tensor([1, 2]), torch.tensor([0.1, 0.2, 0.3]))
+    >>> padded
+    tensor([[0.1000, 0.0000],
+            [0.2000, 0.3000]])
+    """
+    longest = int(lengths.max()) if len(lengths) else 0
+    mask = torch.arange(longest, device=lengths.device) < lengths.unsqueeze(-1)
+    padded = (value.new_zeros(mask.shape).masked_scatter(mask, value) for value in values)
+    return mask, *padded
+
+
+def sum_lists(values: Tensor, lengths: Tensor) -> Tensor:
+    """The sum of ragged values (..., N) in each list: (..., R).
+
+    >>> import torch
+    >>> sum_lists(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([2, 0, 1]))
+    tensor([3., 0., 3.])
+    """
+    total = values.new_zeros((*values.shape[:-1], len(lengths)))
+    return total.index_add(-1, list_ids(values[(0,) * (values.dim() - 1)], lengths), values)
+
+
+def _shape(x: Tensor) -> tuple[int, ...]:
+    return tuple(x.shape)

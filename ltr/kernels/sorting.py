@@ -92,6 +92,24 @@ def _sort_wide(keys: Any) -> Any:
     return pairs
 
 
+def group_order(order: Tensor, ids: Tensor) -> Tensor:
+    """An order (N,) of all items made one of their lists: list by list, kept within each.
+
+    Args:
+        order: (N,) int64.
+        ids: (N,) int64, the number of each item's list.
+
+    >>> group_order(torch.tensor([2, 0, 1]), torch.tensor([1, 0, 0]))
+    tensor([2, 1, 0])
+    """
+    ids = ids[order]
+    if ids.device.type != "cpu" or len(order) >= 2**31:
+        return order[torch.argsort(ids, stable=True)]
+    pairs = ids.bitwise_left_shift(32).add_(torch.arange(len(order))).numpy()
+    pairs.sort()  # no two are equal: numpy's fast sort is stable then
+    return order[torch.from_numpy(pairs).bitwise_and_(0xFFFFFFFF)]
+
+
 torch.library.define("ltr::descending_order", "(Tensor scores, Tensor? mask) -> Tensor")
 torch.library.impl("ltr::descending_order", "CompositeExplicitAutograd", by_torch)
 torch.library.impl("ltr::descending_order", "CPU", by_numpy)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ltr._shapes import check_lists, upcast
+from ltr.kernels import check_lengths, pad_lists
 
 Reduction = Literal["mean", "sum", "none"]
 
@@ -46,14 +47,29 @@ class RankingLoss(nn.Module):
         """One number a list: (..., n) each -> (...), or with more axes in front (samples)."""
         raise NotImplementedError(f"{type(self).__name__} must define per_list")
 
+    def per_ragged_list(
+        self, scores: Tensor, labels: Tensor, lengths: Tensor, weights: Tensor | None
+    ) -> Tensor:
+        """One number a ragged list: (N,) each and lengths (R,) -> (R,); pads, unless overridden."""
+        mask, *padded = pad_lists(lengths, scores, labels, *([] if weights is None else [weights]))
+        return self.per_list(padded[0], padded[1], mask, None if weights is None else padded[2])
+
     def forward(
         self,
         scores: Tensor,
         labels: Tensor,
         mask: Tensor | None = None,
         weights: Tensor | None = None,
+        *,
+        lengths: Tensor | None = None,
     ) -> Tensor:
-        """The loss of scores (..., n) against labels (..., n); mask and weights (..., n)."""
+        """The loss of scores (..., n) against labels (..., n); mask and weights (..., n).
+
+        Ragged lists come flat, one after the other, as scores, labels and weights (N,), with
+        their `lengths` (R,) int64 in place of a mask; with reduction="none" the result is (R,).
+        """
+        if lengths is not None:
+            return self._forward_ragged(scores, labels, mask, weights, lengths)
         check_lists(scores, labels=labels, mask=mask, weights=weights)
         scores = upcast(scores)
         labels = labels.to(scores.dtype)
@@ -63,6 +79,28 @@ class RankingLoss(nn.Module):
         if samples:
             per_list = per_list.mean(tuple(range(samples)))
         return self._reduce(per_list, scores, mask)
+
+    def _forward_ragged(
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        mask: Tensor | None,
+        weights: Tensor | None,
+        lengths: Tensor,
+    ) -> Tensor:
+        if mask is not None:
+            raise ValueError("mask must be None where lengths are given: ragged lists have none")
+        check_lists(scores, labels=labels, weights=weights)
+        check_lengths(scores, lengths)
+        scores = upcast(scores)
+        labels = labels.to(scores.dtype)
+        weights = None if weights is None else weights.to(scores.dtype)
+        per_list = self.per_ragged_list(scores, labels, lengths, weights)
+        if per_list.dim() > 1:
+            per_list = per_list.mean(tuple(range(per_list.dim() - 1)))
+        if self.reduction == "mean":
+            return per_list.sum() / (lengths > 0).sum().clamp(min=1)
+        return per_list if self.reduction == "none" else per_list.sum()
 
     def _reduce(self, per_list: Tensor, scores: Tensor, mask: Tensor | None) -> Tensor:
         if self.reduction == "none":

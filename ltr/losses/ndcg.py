@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_top_k
+from ltr.kernels import places_in_lists, sort_ragged, sum_lists
 from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.dcg import (
     Discount,
@@ -69,14 +70,33 @@ class SoftNDCG(RankingLoss):
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """1 - soft NDCG of each list."""
-        discount = self.discount
-        if self.top_k is not None:
-            discount = truncated(discount, self.top_k, exact=self.operator.whole_ranks)
         gains = item_gains(labels, mask, weights, self.gain)
-        dcg = (gains * self.operator.discounts(discount, scores, mask)).sum(-1)
-        ideal = ideal_dcg(gains, self.discount, self.top_k)
-        defined = ideal > 0
-        return torch.where(defined, 1 - dcg / torch.where(defined, ideal, 1.0), 0 * dcg)
+        dcg = (gains * self.operator.discounts(self._cut_discount(), scores, mask)).sum(-1)
+        return _share_lost(dcg, ideal_dcg(gains, self.discount, self.top_k))
+
+    def per_ragged_list(
+        self, scores: Tensor, labels: Tensor, lengths: Tensor, weights: Tensor | None
+    ) -> Tensor:
+        """1 - soft NDCG of each ragged list, without padding where the operator needs none."""
+        gains = item_gains(labels, None, weights, self.gain)
+        discounts = self.operator.ragged_discounts(self._cut_discount(), scores, lengths)
+        ranks = places_in_lists(sort_ragged(gains, lengths), gains)
+        cut = self.discount
+        if self.top_k is not None:
+            cut = truncated(cut, self.top_k, exact=True)
+        ideal = sum_lists(gains * cut(ranks), lengths)
+        return _share_lost(sum_lists(gains * discounts, lengths), ideal)
+
+    def _cut_discount(self) -> Discount:
+        if self.top_k is None:
+            return self.discount
+        return truncated(self.discount, self.top_k, exact=self.operator.whole_ranks)
+
+
+def _share_lost(dcg: Tensor, ideal: Tensor) -> Tensor:
+    # 1 - dcg / ideal, 0 with a graph where no item is relevant
+    defined = ideal > 0
+    return torch.where(defined, 1 - dcg / torch.where(defined, ideal, 1.0), 0 * dcg)
 
 
 def soft_ndcg_loss(

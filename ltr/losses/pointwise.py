@@ -1,9 +1,13 @@
 """Pointwise losses: each item by itself, the baseline that a ranking loss has to beat."""
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from ltr._shapes import hide
+from ltr._shapes import check_number, hide
 from ltr.losses.base import RankingLoss, Reduction
 
 
@@ -26,11 +30,97 @@ class PointwiseMSE(RankingLoss):
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """Weighted mean squared error of each list."""
-        weights = torch.ones_like(scores) if weights is None else weights
-        weights = hide(weights, mask)
         squared = (hide(scores, mask) - hide(labels, mask)).square()
-        total = weights.sum(-1)
-        return (weights * squared).sum(-1) / torch.where(total > 0, total, 1.0)
+        return _item_mean(squared, mask, weights)
+
+
+def _item_mean(each: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
+    """Weighted mean of finite `each` (..., n) over the real items: (...)."""
+    weights = hide(torch.ones_like(each) if weights is None else weights, mask)
+    total = weights.sum(-1)
+    return (weights * each).sum(-1) / torch.where(total > 0, total, 1.0)
+
+
+class PointwiseSigmoid(RankingLoss):
+    """Sigmoid cross-entropy: is the item relevant, by 1 / (1 + exp(-s))?
+
+    log(1 + exp(s)) - t s with the target t, 1 or 0, averaged over the items of each list with
+    their weights. No relevant item: all targets are 0, a loss like another. All masked, or all
+    weights 0: 0, with a graph.
+
+    Args:
+        threshold: t is 1 for labels >= threshold, > 0 (default 1, as rax); None takes the labels
+            themselves for t, which must then lie in [0, 1]: chances, or a teacher's.
+        reduction: "mean" over the lists with a real item (default), "sum", "none".
+
+    Raises:
+        ValueError: threshold is not a number > 0.
+
+    >>> PointwiseSigmoid()(torch.tensor([0.0, 0.0]), torch.tensor([3.0, 0.0]))
+    tensor(0.6931)
+    """
+
+    def __init__(self, threshold: float | None = 1.0, reduction: Reduction = "mean"):
+        super().__init__(reduction)
+        if threshold is not None:
+            threshold = check_number("threshold", threshold, minimum=0.0, strict=True)
+        self.threshold = threshold
+
+    def per_list(
+        self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
+        """Weighted mean cross-entropy of each list."""
+        s, y = hide(scores, mask), hide(labels, mask)
+        target = y if self.threshold is None else (y >= self.threshold).to(s.dtype)
+        each = F.binary_cross_entropy_with_logits(s, target, reduction="none")
+        return _item_mean(each, mask, weights)
+
+
+class PointwiseOrdinal(RankingLoss):
+    """Cumulative logits: for each grade g, is the item of grade g or more, by sigmoid(s - theta_g)?
+
+    The sum over the thresholds of the sigmoid cross-entropy, averaged over the items of each list
+    with their weights. One score an item serves all grades, so the score ranks, and its place
+    between the thresholds tells the grade (the proportional odds model; allRank's ordinal loss has
+    an output for each grade instead). All masked, or all weights 0: 0, with a graph.
+
+    Args:
+        thresholds: theta_1 <= theta_2 <= ..., in units of score; the g-th asks for labels >= g.
+            Default: 1/2, 3/2, 5/2, 7/2, for grades 0 to 4 with scores on the scale of the grades.
+            Labels above the last grade count as that one.
+        reduction: "mean" over the lists with a real item (default), "sum", "none".
+
+    Raises:
+        ValueError: thresholds are none, or fall.
+
+    Reference: McCullagh, "Regression models for ordinal data", 1980; Rennie and Srebro, "Loss
+    functions for preference levels", 2005 (all-threshold logistic).
+
+    >>> PointwiseOrdinal([0.0])(torch.tensor([0.0, 0.0]), torch.tensor([3.0, 0.0]))
+    tensor(0.6931)
+    """
+
+    def __init__(self, thresholds: Sequence[float] | None = None, reduction: Reduction = "mean"):
+        super().__init__(reduction)
+        chosen = [0.5, 1.5, 2.5, 3.5] if thresholds is None else [float(x) for x in thresholds]
+        if not chosen or any(a > b for a, b in pairwise(chosen)):
+            raise ValueError(
+                f"thresholds must be one or more numbers that rise, got {thresholds!r}"
+            )
+        self.thresholds = chosen
+
+    def per_list(
+        self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
+        """Weighted mean over the items, summed over the thresholds, of each list."""
+        s, y = hide(scores, mask), hide(labels, mask)
+        each = torch.zeros_like(s)
+        for grade, threshold in enumerate(self.thresholds, 1):
+            target = (y >= grade).to(s.dtype)
+            each = each + F.binary_cross_entropy_with_logits(
+                s - threshold, target, reduction="none"
+            )
+        return _item_mean(each, mask, weights)
 
 
 def pointwise_mse_loss(
@@ -47,3 +137,37 @@ def pointwise_mse_loss(
     tensor(2.)
     """
     return PointwiseMSE(reduction)(scores, labels, mask, weights)
+
+
+def pointwise_sigmoid_loss(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None = None,
+    weights: Tensor | None = None,
+    *,
+    threshold: float | None = 1.0,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Sigmoid cross-entropy, as a function: see `PointwiseSigmoid`.
+
+    >>> pointwise_sigmoid_loss(torch.tensor([0.0, 0.0]), torch.tensor([3.0, 0.0]))
+    tensor(0.6931)
+    """
+    return PointwiseSigmoid(threshold, reduction)(scores, labels, mask, weights)
+
+
+def pointwise_ordinal_loss(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None = None,
+    weights: Tensor | None = None,
+    *,
+    thresholds: Sequence[float] | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Cumulative logits, as a function: see `PointwiseOrdinal`.
+
+    >>> pointwise_ordinal_loss(torch.tensor([0.0, 0.0]), torch.tensor([3.0, 0.0]), thresholds=[0.0])
+    tensor(0.6931)
+    """
+    return PointwiseOrdinal(thresholds, reduction)(scores, labels, mask, weights)

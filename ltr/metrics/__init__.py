@@ -1,6 +1,38 @@
 """Exact ranking metrics: `torchmetrics.Metric` classes here, functions in `functional`."""
 
 from ltr.metrics.base import RankingMetric
-from ltr.metrics.classes import MAP, MRR, NDCG, KendallTau, PerfectOrder
+from ltr.metrics.gains import ARP, DCG, ERR, NDCG, RBP, AlphaNDCG
+from ltr.metrics.rankings import OPA, RBO, KendallTau, PerfectOrder, Spearman
+from ltr.metrics.relevant import (
+    MAP,
+    MRR,
+    BPref,
+    HitRate,
+    Precision,
+    Recall,
+    RPrecision,
+    TopKAccuracy,
+)
 
-__all__ = ["MAP", "MRR", "NDCG", "KendallTau", "PerfectOrder", "RankingMetric"]
+__all__ = [
+    "ARP",
+    "DCG",
+    "ERR",
+    "MAP",
+    "MRR",
+    "NDCG",
+    "OPA",
+    "RBO",
+    "RBP",
+    "AlphaNDCG",
+    "BPref",
+    "HitRate",
+    "KendallTau",
+    "PerfectOrder",
+    "Precision",
+    "RPrecision",
+    "RankingMetric",
+    "Recall",
+    "Spearman",
+    "TopKAccuracy",
+]

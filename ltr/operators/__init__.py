@@ -19,6 +19,7 @@ from ltr.operators.gaussian import GaussianRank, gaussian_ranks
 from ltr.operators.gumbel_sinkhorn import GumbelSinkhorn, Matching, gumbel_sinkhorn
 from ltr.operators.hard import HardRank, descending_order, hard_ranks
 from ltr.operators.isotonic import IsotonicRank, IsotonicSort, isotonic_ranks, isotonic_sort
+from ltr.operators.kernel_permutation import KernelPermutation
 from ltr.operators.laplace import LaplaceRank, laplace_cdf, laplace_ranks
 from ltr.operators.lapsum import LapSum, LapSumPermutation, lapsum, lapsum_top_k
 from ltr.operators.network import NetworkPermutation, SortingNetwork, sorting_network
@@ -43,6 +44,7 @@ from ltr.operators.straight_through import (
     straight_through,
 )
 from ltr.operators.temperature import temperature_for
+from ltr.operators.tiled import TiledPermutation
 
 __all__ = [
     "DensePermutation",
@@ -52,6 +54,7 @@ __all__ = [
     "HardRank",
     "IsotonicRank",
     "IsotonicSort",
+    "KernelPermutation",
     "LapSum",
     "LapSumPermutation",
     "LaplaceRank",
@@ -72,6 +75,7 @@ __all__ = [
     "Stochastic",
     "StraightThrough",
     "StraightThroughPermutation",
+    "TiledPermutation",
     "TransposedPermutation",
     "descending_order",
     "gaussian_ranks",

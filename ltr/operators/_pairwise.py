@@ -1,12 +1,13 @@
 """What operators share: soft counts of the items above each item, and the sorted order."""
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ltr._shapes import check_lists, check_temperature, count, hide, positions, upcast
-from ltr.kernels import Law, chance_above, kernel_sums, level_of, sort_lists
+from ltr.kernels import Law, chance_above, kernel_sums, level_of, sort_lists, sort_ragged
 from ltr.operators._transport import item_weights
 from ltr.operators.base import RankOperator
 from ltr.operators.hard import descending_order, hard_ranks
@@ -142,3 +143,32 @@ class TemperatureRank(RankOperator):
     def extra_repr(self) -> str:
         """The hyper-parameter, for `print`."""
         return f"temperature={self.temperature:g}"
+
+
+class KernelRank(TemperatureRank):
+    """A rank operator whose ranks are kernel sums: ragged lists need no padding.
+
+    Attributes:
+        law: of the noise that decides a pair.
+        width: the scale of that law, in temperatures.
+    """
+
+    law: ClassVar[Law]
+    width: ClassVar[float] = 1.0
+
+    def ragged(self, scores: Tensor, lengths: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Soft ranks (N,) of flat scores (N,), lengths (R,), weights (N,): one sweep."""
+        if weights is not None or self.temperature == 0:
+            return super().ragged(scores, lengths, weights)
+        scores = upcast(scores)
+        lists = sort_ragged(scores, lengths)
+        above = chance_above(self.law, level_of(scores.dtype))
+        column = scores.new_ones(()).expand(scores.shape)
+        scale = self.width * self.temperature
+        return 0.5 + kernel_sums(scores, [column], [(0, above)], lists, scale)[0]
+
+    def ragged_discounts(
+        self, discount: Callable[[Tensor], Tensor], scores: Tensor, lengths: Tensor
+    ) -> Tensor:
+        """`discount` of the soft ranks, (N,)."""
+        return discount(self.ragged(scores, lengths))

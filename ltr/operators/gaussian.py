@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_temperature
-from ltr.operators._pairwise import TemperatureRank, hard_expected_ranks, kernel_ranks
+from ltr.operators._pairwise import KernelRank, hard_expected_ranks, kernel_ranks
 
 
 def gaussian_ranks(
@@ -57,7 +57,7 @@ def normal_cdf(x: Tensor) -> Tensor:
     return torch.erfc(x * -(0.5**0.5)) / 2
 
 
-class GaussianRank(TemperatureRank):
+class GaussianRank(KernelRank):
     """Expected ranks when every score has Gaussian noise of deviation `temperature`.
 
     As the temperature falls to 0 the ranks tend to the hard ranks (tied items share their mean
@@ -76,6 +76,9 @@ class GaussianRank(TemperatureRank):
     >>> GaussianRank(temperature=0.01)(torch.tensor([0.3, 0.7, 0.5]))
     tensor([3., 1., 2.])
     """
+
+    law = "normal"
+    width = 2**0.5
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None

@@ -5,8 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_whole, count, hide, positions
-from ltr.kernels import gaussian, in_order, kernel_sums, laplace, level_of
+from ltr._shapes import check_whole, count, hide, positions, upcast
+from ltr.kernels import (
+    gaussian,
+    in_order,
+    kernel_sums,
+    laplace,
+    level_of,
+    places_in_lists,
+    sort_ragged,
+)
 from ltr.kernels.kernel import Kernel
 from ltr.operators._pairwise import abs_power, falling
 from ltr.operators.permutation import (
@@ -121,13 +129,8 @@ class KernelPermutation(SoftPermutation):
     def _points(self) -> Tensor:
         return falling(self.scores, self.order, self.mask)
 
-    def _kernel(self) -> Kernel:
-        return laplace() if self.power == 1 else gaussian(level_of(self.scores.dtype))
-
     def _sums(self, points: Tensor, columns: list[Tensor]) -> tuple[Tensor, ...]:
-        # the kernel is in units of temperature^(1/power)
-        scale = self.temperature ** (1 / self.power)
-        kernel = self._kernel()
+        kernel, scale = kernel_of(self.power, self.temperature, points.dtype)
         outputs = [(i, kernel) for i in range(len(columns))]
         batch = torch.broadcast_shapes(points.shape, *(column.shape for column in columns))
         columns = [column.expand(batch) for column in columns]
@@ -185,3 +188,39 @@ class KernelPermutation(SoftPermutation):
 register_permutation(
     KernelPermutation, ("scores", "mask", "order"), ("temperature", "power", "kept")
 )
+
+
+def kernel_of(power: float, temperature: float, dtype: torch.dtype) -> tuple[Kernel, float]:
+    """The kernel exp(-|x|^power) and its scale, temperature^(1/power), for power 1 or 2.
+
+    >>> kernel_of(2, 0.01, torch.float32)[1]
+    0.1
+    """
+    kernel = laplace() if power == 1 else gaussian(level_of(dtype))
+    return kernel, temperature ** (1 / power)
+
+
+def ragged_ranks(
+    scores: Tensor, lengths: Tensor, temperature: float, power: float, *, by_item: bool
+) -> Tensor:
+    """Ranks (N,) of ragged lists: `softsort`'s transpose at 1..n, or `softsort_ranks`.
+
+    Args:
+        scores: (N,), one list after the other.
+        lengths: (R,) int64.
+        temperature: > 0.
+        power: 1 or 2.
+        by_item: normalise the kernel for each item (`softsort_ranks`), else for each position.
+
+    >>> ragged_ranks(torch.tensor([0.0, 9.0]), torch.tensor([2]), 0.1, 1, by_item=True)
+    tensor([2., 1.])
+    """
+    scores = upcast(scores)
+    lists = sort_ragged(scores, lengths)
+    kernel, scale = kernel_of(power, temperature, scores.dtype)
+    place, one = places_in_lists(lists, scores), scores.new_ones(()).expand(scores.shape)
+    if by_item:
+        y, c = kernel_sums(scores, [place, one], [(0, kernel), (1, kernel)], lists, scale)
+        return y / c
+    (c,) = kernel_sums(scores, [one], [(0, kernel)], lists, scale)
+    return kernel_sums(scores, [place / c], [(0, kernel)], lists, scale)[0]

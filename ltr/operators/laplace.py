@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ltr._shapes import check_temperature
 from ltr.kernels import Kernel, Profile, SortedLists, kernel_sums, laplace
-from ltr.operators._pairwise import TemperatureRank, hard_expected_ranks, kernel_ranks
+from ltr.operators._pairwise import KernelRank, hard_expected_ranks, kernel_ranks
 
 ABOVE = Kernel(laplace().nodes, laplace().above, Profile((0,))).ready()
 BELOW = Kernel(laplace().nodes, Profile((0,)), laplace().below).ready()
@@ -88,7 +88,7 @@ def laplace_sums(scores: Tensor, lists: SortedLists, temperature: float) -> tupl
     return first, second
 
 
-class LaplaceRank(TemperatureRank):
+class LaplaceRank(KernelRank):
     """Expected ranks when every score has exponential noise of mean `temperature`.
 
     As the temperature falls to 0 the ranks tend to the hard ranks (tied items share their mean
@@ -105,6 +105,8 @@ class LaplaceRank(TemperatureRank):
     >>> LaplaceRank(temperature=0.01)(torch.tensor([0.3, 0.7, 0.5]))
     tensor([3., 1., 2.])
     """
+
+    law = "laplace"
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None

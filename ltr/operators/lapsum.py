@@ -18,7 +18,7 @@ from ltr._shapes import (
     upcast,
 )
 from ltr.kernels import sort_lists
-from ltr.operators._pairwise import TemperatureRank, falling
+from ltr.operators._pairwise import KernelRank, falling
 from ltr.operators.base import SortOperator
 from ltr.operators.hard import descending_order, hard_ranks
 from ltr.operators.laplace import laplace_cdf, laplace_ranks, laplace_sums
@@ -268,7 +268,7 @@ class LapSumPermutation(DensePermutation):
 register_permutation(LapSumPermutation, ("log_matrix", "scores", "mask", "order"), ("temperature",))
 
 
-class LapSum(TemperatureRank, SortOperator):
+class LapSum(KernelRank, SortOperator):
     """`LaplaceRank` with a soft sort, and a `top_k` whose memberships sum to k exactly.
 
     `forward` gives the Laplace ranks, `top_k` (`lapsum_top_k`) a soft selection of k items, and
@@ -293,12 +293,19 @@ class LapSum(TemperatureRank, SortOperator):
     tensor(2.)
     """
 
+    law = "laplace"
+
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
         """Laplace ranks (..., n) of scores (..., n); weights are refused."""
         refuse_weights(self, weights)
         return laplace_ranks(scores, mask, temperature=self.temperature)
+
+    def ragged(self, scores: Tensor, lengths: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Laplace ranks (N,) of flat scores (N,), lengths (R,); weights are refused."""
+        refuse_weights(self, weights)
+        return super().ragged(scores, lengths)
 
     def permutation(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None

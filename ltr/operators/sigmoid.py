@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from ltr._shapes import check_temperature
-from ltr.operators._pairwise import TemperatureRank, hard_expected_ranks, kernel_ranks
+from ltr.operators._pairwise import KernelRank, hard_expected_ranks, kernel_ranks
 
 
 def sigmoid_ranks(
@@ -46,7 +46,7 @@ def sigmoid_ranks(
     return kernel_ranks(scores, mask, "logistic", temperature, weights)
 
 
-class SigmoidRank(TemperatureRank):
+class SigmoidRank(KernelRank):
     """Expected ranks under logistic noise: `SoftNDCG(SigmoidRank())` is ApproxNDCG.
 
     As the temperature falls to 0 the ranks tend to the hard ranks (tied items share their mean
@@ -64,6 +64,8 @@ class SigmoidRank(TemperatureRank):
     >>> SigmoidRank(temperature=0.01)(torch.tensor([0.3, 0.7, 0.5]))
     tensor([3., 1., 2.])
     """
+
+    law = "logistic"
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None

@@ -19,7 +19,7 @@ from ltr._shapes import (
 from ltr.operators._pairwise import abs_power
 from ltr.operators.base import SortOperator
 from ltr.operators.hard import descending_order
-from ltr.operators.kernel_permutation import KernelPermutation
+from ltr.operators.kernel_permutation import KernelPermutation, ragged_ranks
 from ltr.operators.permutation import DensePermutation, HardPermutation
 from ltr.operators.tiled import TiledPermutation, row_softmax
 
@@ -168,6 +168,19 @@ class SoftSort(SortOperator):
         """The soft permutation of scores (..., n); weights are refused."""
         refuse_weights(self, weights)
         return softsort(scores, mask, temperature=self.temperature, power=self.power)
+
+    def ragged(self, scores: Tensor, lengths: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Soft ranks (N,) of flat scores (N,), lengths (R,); one sweep for powers 1 and 2."""
+        refuse_weights(self, weights)
+        if self.temperature == 0 or callable(self.power) or self.power not in (1, 2):
+            return super().ragged(scores, lengths)
+        return ragged_ranks(scores, lengths, self.temperature, self.power, by_item=False)
+
+    def ragged_discounts(
+        self, discount: Callable[[Tensor], Tensor], scores: Tensor, lengths: Tensor
+    ) -> Tensor:
+        """`discount` of the soft ranks, (N,)."""
+        return discount(self.ragged(scores, lengths))
 
     def extra_repr(self) -> str:
         """The hyper-parameters, for `print`."""

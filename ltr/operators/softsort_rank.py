@@ -1,5 +1,7 @@
 """SoftSort's ranks normalised for each item: they stay between 1 and n."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -14,6 +16,7 @@ from ltr._shapes import (
 )
 from ltr.operators._pairwise import TemperatureRank, inverse, with_masked
 from ltr.operators.hard import descending_order, hard_ranks
+from ltr.operators.kernel_permutation import ragged_ranks
 from ltr.operators.softsort import Metric, check_power, distances, repr_of, softsort
 
 
@@ -104,6 +107,19 @@ class SoftSortRank(TemperatureRank):
         """Soft ranks (..., n) of scores (..., n); weights are refused."""
         refuse_weights(self, weights)
         return softsort_ranks(scores, mask, temperature=self.temperature, power=self.power)
+
+    def ragged(self, scores: Tensor, lengths: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Soft ranks (N,) of flat scores (N,), lengths (R,); one sweep for powers 1 and 2."""
+        refuse_weights(self, weights)
+        if self.temperature == 0 or callable(self.power) or self.power not in (1, 2):
+            return super().ragged(scores, lengths)
+        return ragged_ranks(scores, lengths, self.temperature, self.power, by_item=True)
+
+    def ragged_discounts(
+        self, discount: Callable[[Tensor], Tensor], scores: Tensor, lengths: Tensor
+    ) -> Tensor:
+        """`discount` of the soft ranks, (N,)."""
+        return discount(self.ragged(scores, lengths))
 
     def extra_repr(self) -> str:
         """The hyper-parameters, for `print`."""

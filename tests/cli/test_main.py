@@ -30,7 +30,7 @@ def test_what_needs_no_torch_loads_none(args: list[str], tmp_path):
 def test_help_names_every_command(ltr):
     answer = ltr("--help")
     assert answer.code == 0
-    for command in ("fit", "validate", "test", "predict", "bench", "recipes", "copy"):
+    for command in ("fit", "validate", "test", "predict", "bench", "evaluate", "recipes", "copy"):
         assert f"\n  {command}" in answer.out
 
 
@@ -48,7 +48,7 @@ def test_no_command_is_help_and_an_error(ltr):
     ("args", "named", "near"),
     [
         (["fti"], "'fti'", "did you mean fit?"),
-        (["frobnicate"], "'frobnicate'", "choose from bench, copy, fit"),
+        (["frobnicate"], "'frobnicate'", "choose from bench, copy, evaluate"),
         (["--verison"], "'--verison'", "unknown option"),
         (["recipes", "--al"], "--al", "ltr recipes --help"),
         (["copy", "digits"], "DEST", "ltr copy --help"),

@@ -160,6 +160,18 @@ def test_ragged_lists_and_a_spoiled_one(implementation):
 
 
 @both
+def test_a_nan_in_a_column_stays_in_its_outputs_and_its_list(implementation):
+    scores, kernel = draw(2, 30), KERNELS["normal"]
+    broken = draw(2, 30, seed=1)
+    broken[1, 7] = float("nan")
+    outputs = [(0, kernel), (1, kernel)]
+    first, second = call(implementation, scores, [scores, broken], outputs, sort_lists(scores))
+    assert first.isfinite().all()
+    assert second[0].isfinite().all()
+    assert second[1].isnan().all()
+
+
+@both
 def test_no_items_and_all_masked(implementation):
     kernel = KERNELS["logistic"]
     for shape in [(0,), (3, 0), (0, 4)]:

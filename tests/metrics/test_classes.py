@@ -7,7 +7,29 @@ import torch
 import torch.multiprocessing as mp
 from torchmetrics import MetricCollection
 
-from ltr.metrics import MAP, MRR, NDCG, KendallTau, PerfectOrder, RankingMetric
+import ltr.metrics
+from ltr.metrics import (
+    ARP,
+    DCG,
+    ERR,
+    MAP,
+    MRR,
+    NDCG,
+    OPA,
+    RBO,
+    RBP,
+    AlphaNDCG,
+    BPref,
+    HitRate,
+    KendallTau,
+    PerfectOrder,
+    Precision,
+    RankingMetric,
+    Recall,
+    RPrecision,
+    Spearman,
+    TopKAccuracy,
+)
 from ltr.metrics import functional as F
 
 METRICS = {
@@ -19,6 +41,24 @@ METRICS = {
     "NDCG-skip": (lambda: NDCG(empty="skip"), lambda *a: F.ndcg(*a, empty="skip")),
     "MRR": (MRR, F.mrr),
     "MAP": (MAP, F.average_precision),
+    "DCG": (lambda: DCG(gain="linear"), lambda *a: F.dcg(*a, gain="linear")),
+    "ERR": (lambda: ERR(max_label=4), lambda *a: F.err(*a, max_label=4)),
+    "ARP": (ARP, F.arp),
+    "RBP": (lambda: RBP(p=0.7), lambda *a: F.rbp(*a, p=0.7)),
+    "Precision@4": (lambda: Precision(top_k=4), lambda *a: F.precision(*a, top_k=4)),
+    "Recall@4": (lambda: Recall(top_k=4), lambda *a: F.recall(*a, top_k=4)),
+    "HitRate@2": (lambda: HitRate(top_k=2), lambda *a: F.hit_rate(*a, top_k=2)),
+    "RPrecision": (RPrecision, F.r_precision),
+    "BPref": (BPref, F.bpref),
+    "TopKAccuracy": (TopKAccuracy, F.top_k_accuracy),
+    "OPA": (lambda: OPA(ties="expected"), lambda *a: F.opa(*a, ties="expected")),
+    "Spearman": (Spearman, F.spearman),
+    "weighted": (
+        lambda: KendallTau(variant="weighted"),
+        lambda *a: F.kendall_tau(*a, variant="weighted"),
+    ),
+    "RBO": (lambda: RBO(ties="expected"), lambda *a: F.rbo(*a, ties="expected")),
+    "AlphaNDCG": (lambda: AlphaNDCG(alpha=0.3), lambda *a: F.alpha_ndcg(*a, alpha=0.3)),
     "KendallTau": (KendallTau, F.kendall_tau),
     "PerfectOrder": (PerfectOrder, F.perfect_order),
 }
@@ -64,8 +104,10 @@ def test_pickle_and_state(make, function):
     metric = make()
     metric.update(scores, labels, mask=mask)
     torch.testing.assert_close(pickle.loads(pickle.dumps(metric)).compute(), metric.compute())
-    assert sum(getattr(metric, name).numel() for name in metric._defaults) == 3
-    assert metric.higher_is_better
+    before = sum(getattr(metric, name).numel() for name in metric._defaults)
+    metric.update(scores, labels, mask=mask)
+    assert sum(getattr(metric, name).numel() for name in metric._defaults) == before < 100
+    assert metric.higher_is_better == (make is not ARP)
     assert not metric.is_differentiable
 
 
@@ -99,10 +141,124 @@ def test_bad_arguments_are_refused_at_construction():
         NDCG(top_k=0)
     with pytest.raises(ValueError, match="empty must be"):
         MAP(empty="ignore")
-    with pytest.raises(ValueError, match="variant must be 'a' or 'b', got 'c'"):
+    with pytest.raises(ValueError, match="variant must be 'a', 'b' or 'weighted', got 'c'"):
         KendallTau(variant="c")
     with pytest.raises(NotImplementedError, match="RankingMetric must define per_list"):
         RankingMetric().update(torch.zeros(1, 2), torch.zeros(1, 2))
+
+
+def test_every_class_is_tested():
+    known = {type(make()).__name__ for make, _ in METRICS.values()}
+    assert known == set(ltr.metrics.__all__) - {"RankingMetric"}
+
+
+@every
+def test_merge_of_states_is_one_pass(make, function):
+    scores, labels, mask = draw()
+    first, second = make(), make()
+    first.update(scores[:8], labels[:8], mask=mask[:8])
+    second.update(scores[8:], labels[8:], mask=mask[8:])
+    first.merge_state(second)
+    torch.testing.assert_close(first.compute(), function(scores, labels, mask))
+
+
+@every
+def test_forward_gives_the_batch_and_counts_it(make, function):
+    scores, labels, mask = draw()
+    metric = make()
+    batch = metric(scores[:8], labels[:8], mask=mask[:8])
+    torch.testing.assert_close(batch, function(scores[:8], labels[:8], mask[:8]))
+    metric(scores[8:], labels[8:], mask=mask[8:])
+    torch.testing.assert_close(metric.compute(), function(scores, labels, mask))
+
+
+def test_equal_first_states_do_not_make_one_metric_of_two():
+    # torchmetrics takes metrics whose states are equal after the first update for the same
+    perfect = torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 0.0, 0.0]])
+    later = torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([[1.0, 0.0, 1.0]])
+    collection = MetricCollection([NDCG(), MAP(), MRR()])
+    collection.update(*perfect)
+    assert {value.item() for value in collection.compute().values()} == {1}
+    collection.update(*later)
+    for name, function in (("NDCG", F.ndcg), ("MAP", F.average_precision), ("MRR", F.mrr)):
+        expected = (1 + function(*later)) / 2
+        torch.testing.assert_close(collection.compute()[name], expected)
+
+
+def test_indexes_of_the_shape_of_scores_and_of_its_lists():
+    scores, labels, mask = draw()
+    items, rows = MRR(), MRR()
+    items.update(scores, labels, torch.arange(20).unsqueeze(-1).expand(20, 10), mask)
+    rows.update(scores, labels, torch.arange(20), mask)
+    torch.testing.assert_close(items.compute(), F.mrr(scores, labels, mask))
+    torch.testing.assert_close(rows.compute(), F.mrr(scores, labels, mask))
+    with pytest.raises(ValueError, match=r"indexes must have the shape of preds \(20, 10\)"):
+        rows.update(scores, labels, torch.arange(7))
+
+
+def test_values_kept():
+    scores, labels, mask = draw()
+    metric = NDCG(keep=True, empty="skip")
+    metric.update(scores[:8], labels[:8], mask=mask[:8])
+    metric.update(scores[8:], labels[8:], mask=mask[8:])
+    expected = F.ndcg(scores, labels, mask, empty="skip", reduction="none").double()
+    torch.testing.assert_close(metric.per_list_values, expected, equal_nan=True)
+    metric.reset()
+    assert metric.per_list_values.shape == (0,)
+    with pytest.raises(ValueError, match="keep must be True for per_list_values, got False"):
+        _ = NDCG().per_list_values
+
+
+def test_flat_values_kept_by_rising_id():
+    metric = MRR(keep=True)
+    labels, ids = torch.tensor([1, 0, 1, 1]), torch.tensor([9, 9, 9, 2])
+    metric.update(torch.tensor([0.1, 0.2, -0.3, -4.0]), labels, ids)
+    assert metric.per_list_values.tolist() == [1, 0.5]
+
+
+def test_empty_lists_are_reported_whatever_they_count():
+    scores = torch.tensor([[2.0, 1.0], [2.0, 1.0], [2.0, 1.0]])
+    labels = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]])
+    mask = torch.tensor([[True, True], [True, True], [False, False]])
+    for empty, lists in ((0, 2), (1, 2), ("skip", 1)):
+        metric = MRR(empty=empty)
+        metric.update(scores, labels, mask=mask)
+        assert metric.empty_lists == 1
+        assert metric.lists == lists
+        assert metric.left_out == 2 - lists
+
+
+def test_an_id_of_another_update_is_another_list_unless_once():
+    scores, ids = torch.tensor([2.0, 1.0, 3.0]), torch.tensor([4, 4, 8])
+    two, one = MRR(), MRR(once=True)
+    for labels in ([0, 1, 1], [0, 1, 1]):
+        two.update(scores, torch.tensor(labels), ids)
+        one.update(scores, torch.tensor(labels), ids)
+    one.update(scores[:1], torch.tensor([0]), ids[:1] + 1)
+    assert two.lists == 4
+    assert two.compute() == 0.75
+    assert one.per_list_values.tolist() == [0.5, 0.0, 1.0]
+    assert one.compute() == 0.5
+    with pytest.raises(ValueError, match="indexes must be given where once=True, got None"):
+        one.update(scores, scores)
+
+
+def test_item_weights():
+    scores, labels, mask = draw()
+    weights = torch.rand(20, 10, generator=torch.Generator().manual_seed(5))
+    for make, function in (
+        (NDCG, F.ndcg),
+        (DCG, F.dcg),
+        (ARP, F.arp),
+        (OPA, F.opa),
+        (Precision, F.precision),
+        (Recall, F.recall),
+    ):
+        metric = make()
+        metric.update(scores, labels, mask=mask, weights=weights)
+        torch.testing.assert_close(metric.compute(), function(scores, labels, mask, weights))
+    with pytest.raises(TypeError):
+        MRR().update(scores, labels, mask=mask, weights=weights)
 
 
 def two_processes(rank: int, port: int, folder: str) -> None:
@@ -116,6 +272,21 @@ def two_processes(rank: int, port: int, folder: str) -> None:
         metric = make()
         metric.update(scores[mine], labels[mine], mask=mask[mine])
         values[name] = metric.compute()
+    kept, once, alone = MRR(keep=True), MRR(once=True), MRR(keep=True)
+    kept.update(scores[mine], labels[mine], mask=mask[mine])
+    # the second process repeats lists of the first, as Lightning's distributed sampler does
+    shard = torch.arange(13) if rank == 0 else torch.arange(9, 20)
+    once.update(scores[shard], labels[shard], shard, mask[shard])
+    if rank == 0:
+        alone.update(scores[mine], labels[mine], mask=mask[mine])
+    # the same ids in both processes are two lists each
+    twice = MRR()
+    twice.update(scores[mine], labels[mine], torch.arange(len(scores[mine])), mask[mine])
+    values["once"], values["alone"], values["twice"] = [
+        metric.compute() for metric in (once, alone, twice)
+    ]
+    with kept.sync_context():
+        values["kept"] = kept.per_list_values
     torch.save(values, f"{folder}/{rank}.pt")
     torch.distributed.destroy_process_group()
 
@@ -129,3 +300,9 @@ def test_two_processes_equal_one(tmp_path, free_port):
             torch.testing.assert_close(
                 values[name], function(scores, labels, mask), rtol=0, atol=1e-6
             )
+        whole = F.mrr(scores, labels, mask)
+        each = F.mrr(scores, labels, mask, reduction="none")
+        torch.testing.assert_close(values["once"], whole, rtol=0, atol=1e-6)
+        torch.testing.assert_close(values["twice"], whole, rtol=0, atol=1e-6)
+        torch.testing.assert_close(values["alone"], each[:13].nanmean(), rtol=0, atol=1e-6)
+        torch.testing.assert_close(values["kept"], each.double(), equal_nan=True)

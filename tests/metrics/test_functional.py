@@ -1,5 +1,6 @@
 """The functional metrics against formulas, scikit-learn, scipy, trec_eval and brute force."""
 
+from importlib import import_module
 from itertools import combinations
 from math import log2
 
@@ -12,8 +13,10 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau
 from sklearn.metrics import ndcg_score
 
+from ltr.metrics import functional as F
 from ltr.metrics.functional import (
     average_precision,
+    flat,
     group_lists,
     kendall_tau,
     mrr,
@@ -21,13 +24,10 @@ from ltr.metrics.functional import (
     perfect_order,
 )
 
-METRICS = {
-    "ndcg": ndcg,
-    "mrr": mrr,
-    "average_precision": average_precision,
-    "kendall_tau": kendall_tau,
-    "perfect_order": perfect_order,
-}
+METRICS = {name: getattr(F, name) for name in F.__all__ if name not in ("flat", "group_lists")}
+CORRELATIONS = ("kendall_tau", "spearman", "opa")  # one item has no value
+# no 1 for the best order: they depend on how many items there are, or are lower for the better
+OPEN = ("arp", "dcg", "err", "precision", "rbp")
 every = pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
 CUT = [ndcg, mrr, average_precision]
 
@@ -168,7 +168,7 @@ def test_batch_shapes_and_reductions(metric):
     assert metric(scores[0], labels[0]).shape == ()
 
 
-@every
+@pytest.mark.parametrize("metric", [METRICS[name] for name in METRICS if name not in OPEN])
 def test_infinite_and_extreme_scores_are_ranked(metric):
     labels = torch.tensor([3.0, 2.0, 1.0, 0.0])
     for scores in [[torch.inf, 1e30, -1e30, -torch.inf], [3e-45, 0.0, -3e-45, -1e-38]]:
@@ -187,7 +187,9 @@ def test_half_precision_is_computed_in_float32(metric):
 @pytest.mark.parametrize("n", [0, 1])
 def test_very_short_lists(metric, n):
     value = metric(torch.zeros(2, n), torch.ones(2, n))
-    expected = torch.nan if n == 0 else 0.0 if metric is kendall_tau else 1.0
+    expected = torch.nan if n == 0 else 0.0 if metric.__name__ in CORRELATIONS else 1.0
+    if n == 1 and metric.__name__ in ("err", "rbp"):
+        expected = 0.5 if metric.__name__ == "err" else 1 - 0.8
     assert value.item() == pytest.approx(expected, nan_ok=True)
 
 
@@ -201,7 +203,9 @@ def test_all_masked_lists_are_left_out(metric):
     assert metric(scores[[1]], labels[[1]], mask[[1]]).isnan()
 
 
-@pytest.mark.parametrize("metric", [ndcg, mrr, average_precision, kendall_tau])
+@pytest.mark.parametrize(
+    "metric", [METRICS[n] for n in METRICS if n not in (*OPEN, "perfect_order")]
+)
 def test_lists_without_a_value(metric):
     scores = torch.tensor([[2.0, 1.0], [2.0, 1.0]])
     labels = torch.tensor([[1.0, 0.0], [0.0, 0.0]])
@@ -244,7 +248,7 @@ def test_bad_top_k(metric):
 
 
 def test_bad_variant():
-    with pytest.raises(ValueError, match="variant must be 'a' or 'b', got 'c'"):
+    with pytest.raises(ValueError, match="variant must be 'a', 'b' or 'weighted', got 'c'"):
         kendall_tau(torch.zeros(3), torch.ones(3), variant="c")
 
 
@@ -257,13 +261,58 @@ def test_flat_values_in_any_order_are_the_padded_ones(data):
     scores = torch.tensor(data.draw(st.permutations(range(items)))).double()
     labels = torch.tensor(data.draw(st.lists(st.integers(0, 3), min_size=items, max_size=items)))
     shuffle = torch.tensor(data.draw(st.permutations(range(items))))
+    whole = flat(ndcg, scores[shuffle], labels[shuffle], ids[shuffle], reduction="none")
     mask, s, y = group_lists(ids[shuffle], scores[shuffle], labels[shuffle])
     assert mask.sum(-1).tolist() == lengths
     each = ndcg(s, y, mask, reduction="none")
     for i, value in enumerate(each):
         torch.testing.assert_close(value, ndcg(scores[ids == 7 * i], labels[ids == 7 * i]))
+    torch.testing.assert_close(whole, each)
 
 
 def test_group_lists_refuses_other_shapes():
     with pytest.raises(ValueError, match=r"one-dimensional and of one shape, got \(2,\) and \(3,"):
         group_lists(torch.zeros(2), torch.zeros(3))
+
+
+@every
+def test_flat_is_the_loop_over_lists(metric):
+    generator = torch.Generator().manual_seed(2)
+    lengths = torch.randint(1, 40, (50,), generator=generator)
+    ids = torch.repeat_interleave(torch.randperm(50, generator=generator) - 20, lengths)
+    ids = ids[torch.randperm(len(ids), generator=generator)]
+    scores = torch.randn(len(ids), dtype=torch.float64, generator=generator)
+    labels = torch.randint(0, 3, (len(ids),), generator=generator)
+    mask = torch.rand(len(ids), generator=generator) < 0.9
+    each = flat(metric, scores, labels, ids, mask, reduction="none")
+    kept = [(ids == i) & mask for i in ids[mask].unique()]
+    looped = torch.stack([metric(scores[one], labels[one]) for one in kept])
+    torch.testing.assert_close(each, looped)
+    torch.testing.assert_close(flat(metric, scores, labels, ids, mask), looped.nanmean())
+
+
+def test_flat_in_chunks_of_any_size(monkeypatch):
+    module = import_module("ltr.metrics.functional.flat")
+
+    generator = torch.Generator().manual_seed(2)
+    monkeypatch.setattr(module, "SAME", 100)
+    for high, lists in ((4, 300), (200, 60)):  # many lists a length, and few
+        lengths = torch.randint(1, high, (lists,), generator=generator)
+        ids = torch.repeat_interleave(torch.arange(lists), lengths)
+        scores = torch.randn(len(ids), generator=generator)
+        labels = torch.randint(0, 3, (len(ids),), generator=generator)
+        whole = flat(mrr, scores, labels, ids, reduction="none")
+        for places in (1, 7, 300, 1 << 20):
+            monkeypatch.setattr(module, "PLACES", places)
+            assert flat(mrr, scores, labels, ids, reduction="none").equal(whole)
+            cuts = module._cuts(lengths.sort().values)
+            assert [a for a, _ in cuts] == [0, *(b for _, b in cuts[:-1])]
+            assert cuts[-1][1] == lists
+
+
+def test_flat_refuses_other_shapes():
+    with pytest.raises(ValueError, match="indexes must be one-dimensional whole numbers, got"):
+        flat(mrr, torch.zeros(2), torch.zeros(2), torch.zeros(2))
+    with pytest.raises(ValueError, match="an item for each of the 2 indexes, got shape"):
+        flat(mrr, torch.zeros(2), torch.zeros(3), torch.arange(2))
+    assert flat(mrr, torch.zeros(0), torch.zeros(0), torch.zeros(0, dtype=torch.long)).isnan()

@@ -5,8 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_lists, count, hide, positions, upcast
-from ltr.operators import descending_order
+from ltr._shapes import check_lists, count, hide, upcast
+from ltr.metrics.functional._scope import scope
 
 Empty = Literal["skip", "error"] | float
 Reduction = Literal["mean", "sum", "none"]
@@ -47,24 +47,6 @@ def check_values(
     return scores, labels
 
 
-def ranked(values: Tensor, scores: Tensor, mask: Tensor | None) -> Tensor:
-    """`values` in order of falling score, ties in list order, masked items last.
-
-    >>> ranked(torch.tensor([5.0, 6.0, 7.0]), torch.tensor([0.1, 0.9, 0.5]), None)
-    tensor([6., 7., 5.])
-    """
-    return values.gather(-1, descending_order(scores, mask))
-
-
-def real_places(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """(..., n) bool: whether the i-th place of the ranked list holds a real item.
-
-    >>> real_places(torch.zeros(3), torch.tensor([True, False, True]))
-    tensor([ True,  True, False])
-    """
-    return positions(scores) <= count(scores, mask)
-
-
 def list_values(
     values: Tensor, defined: Tensor, scores: Tensor, mask: Tensor | None, empty: Empty
 ) -> Tensor:
@@ -82,6 +64,8 @@ def list_values(
     real = count(scores, mask).squeeze(-1) > 0
     if empty == "error" and (real & ~defined).any():
         raise ValueError(f"empty is 'error' and {int((real & ~defined).sum())} lists have no value")
+    if scope.undefined is not None:
+        scope.undefined = scope.undefined + (real & ~defined).sum()
     fill = torch.nan if isinstance(empty, str) else float(empty)
     values = torch.where(defined, values, fill)
     return torch.where(real, values, torch.nan)
@@ -105,7 +89,8 @@ def reduce_lists(values: Tensor, reduction: Reduction) -> Tensor:
 def group_lists(indexes: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
     """Flat values (items,) with a list id each -> mask and padded values (lists, longest).
 
-    Rows may come in any order; within a list they keep theirs.
+    Rows may come in any order; within a list they keep theirs. Lists stand by rising id. Pads all
+    lists to the longest: for many ragged lists see `flat`, which does not.
 
     Raises:
         ValueError: shapes differ or are not one-dimensional.

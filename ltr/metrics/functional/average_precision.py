@@ -3,14 +3,17 @@
 from torch import Tensor
 
 from ltr._shapes import check_top_k, positions
-from ltr.metrics.functional._lists import (
-    Empty,
-    Reduction,
-    check_empty,
-    check_values,
-    list_values,
-    ranked,
-    reduce_lists,
+from ltr.metrics.functional._lists import Empty, Reduction, check_empty, list_values, reduce_lists
+from ltr.metrics.functional._ranking import (
+    Ranked,
+    Ties,
+    before,
+    check_ties,
+    places_of,
+    rank,
+    run_sums,
+    ties_of,
+    within,
 )
 
 
@@ -21,18 +24,21 @@ def average_precision(
     *,
     top_k: int | None = None,
     empty: Empty = 0,
+    ties: Ties = "stable",
     reduction: Reduction = "mean",
 ) -> Tensor:
     """Average precision: the mean over the relevant items of the precision at their ranks.
 
     Args:
-        scores: (..., n), not NaN. Ties are ranked in list order.
+        scores: (..., n), not NaN.
         labels: (..., n), >= 0; above 0 is relevant.
         mask: (..., n) bool, True = a real item. Default: all are real.
         top_k: count the relevant items of the first k alone, and divide by min(k, number of
             relevant items). Default: the whole list.
         empty: what a list without a relevant item counts: a number, "skip" or "error".
-        reduction: "mean" over the lists that count (MAP), "sum", or "none" (NaN for one left out).
+        ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
+            in closed form (McSherry and Najork 2008).
+        reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
         A scalar, or (...) with reduction="none". All masked: no list, left out. Cost: one sort.
@@ -40,18 +46,36 @@ def average_precision(
     Raises:
         ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
 
-    Reference: Buckley and Voorhees, "Evaluating evaluation measure stability", 2000.
+    Reference: Buckley and Voorhees, "Evaluating evaluation measure stability", 2000; McSherry and
+    Najork, "Computing information retrieval performance measures efficiently in the presence of
+    tied scores", 2008.
 
     >>> import torch
     >>> average_precision(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 2.0]))
     tensor(0.8333)
     """
-    scores, labels = check_values(scores, labels, mask)
     check_empty(empty)
-    hits = (ranked(labels, scores, mask) > 0).to(scores.dtype)
-    total = hits.sum(-1)
-    if check_top_k(top_k) is not None:
-        hits, total = hits[..., :top_k], total.clamp(max=top_k)
-    precision = hits.cumsum(-1) / positions(hits)
-    values = (hits * precision).sum(-1) / total.clamp(min=1)
-    return reduce_lists(list_values(values, total > 0, scores, mask, empty), reduction)
+    check_ties(ties)
+    check_top_k(top_k)
+    lists = rank(scores, labels, mask)
+    if ties == "worst":
+        lists = lists.by_value((lists.labels > 0).to(lists.scores.dtype))[0]
+    hits = (lists.labels > 0).to(lists.scores.dtype)
+    total = hits.sum(-1) if top_k is None else hits.sum(-1).clamp(max=top_k)
+    found = _expected(hits, lists) if ties == "expected" else hits * hits.cumsum(-1)
+    precision = found / positions(hits)
+    values = (precision * within(hits, top_k)).sum(-1) / total.clamp(min=1)
+    return reduce_lists(list_values(values, total > 0, lists.scores, lists.mask, empty), reduction)
+
+
+def _expected(hits: Tensor, lists: Ranked) -> Tensor:
+    """The mean at each place of hit * hits up to it, over the orders of tied items.
+
+    A place of g tied items with r hits has one with probability r / g; each of the t places of the
+    run before it then has one with probability (r - 1) / (g - 1).
+    """
+    starts, ends = ties_of(lists)
+    size, found = ends - starts, run_sums(hits, starts, ends)
+    earlier = before(hits).gather(-1, starts)
+    beside = (found - 1) / (size - 1).clamp(min=1) * (places_of(hits) - starts)
+    return (found / size * (earlier + 1 + beside)).to(hits.dtype)

@@ -1,19 +1,28 @@
-"""Kendall's rank correlation between scores and labels."""
+"""Kendall's rank correlation."""
 
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from ltr._shapes import hide
-from ltr.metrics.functional._lists import (
-    Empty,
-    Reduction,
-    check_empty,
-    check_values,
-    list_values,
-    reduce_lists,
-)
+from ltr._shapes import count, hide, positions
+from ltr.metrics.functional._lists import Empty, Reduction, check_empty, list_values, reduce_lists
+from ltr.metrics.functional._pairs import dense_ranks, rising_pairs
+from ltr.metrics.functional._ranking import Ranked, rank, runs, ties_of
+from ltr.operators import descending_order
+
+Variant = Literal["a", "b", "weighted"]
+
+
+def check_variant(variant: Variant) -> Variant:
+    """`variant` as it is, or a ValueError.
+
+    >>> check_variant("b")
+    'b'
+    """
+    if variant not in ("a", "b", "weighted"):
+        raise ValueError(f"variant must be 'a', 'b' or 'weighted', got {variant!r}")
+    return variant
 
 
 def kendall_tau(
@@ -21,7 +30,7 @@ def kendall_tau(
     labels: Tensor,
     mask: Tensor | None = None,
     *,
-    variant: Literal["a", "b"] = "b",
+    variant: Variant = "b",
     empty: Empty = 0,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -32,41 +41,79 @@ def kendall_tau(
         labels: (..., n), >= 0.
         mask: (..., n) bool, True = a real item. Default: all are real.
         variant: "a" divides by the number of pairs, "b" by sqrt(pairs not tied in the scores *
-            pairs not tied in the labels), so that equal labels may stand either way round.
-        empty: what a list without a value counts (one item; for "b" all labels or all scores
-            equal): a number, "skip" or "error".
+            pairs not tied in the labels), so that equal labels may stand either way round;
+            "weighted" is "b" with pairs that count 1 / rank + 1 / rank of their items, the mean of
+            ranks by scores (then labels) and by labels (then scores), as `scipy.stats.weightedtau`.
+        empty: what a list without a value counts (one item; all labels or all
+            scores equal, but for "a"): a number, "skip" or "error".
         reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
         A scalar in [-1, 1], or (...) with reduction="none". All masked: no list, left out.
-        Cost: O(n^2) time and memory.
+        Ties need no option here: the definition counts them. Cost: O(n log n)
+        time, O(n) memory.
 
     Raises:
         ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
 
-    Reference: Kendall, "The treatment of ties in ranking problems", Biometrika 1945.
+    Reference: Kendall, "The treatment of ties in ranking problems", Biometrika 1945; Knight, "A
+    computer method for calculating Kendall's tau with ungrouped data", 1966; Vigna, "A weighted
+    correlation index for rankings with ties", WWW 2015.
 
     >>> kendall_tau(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([2.0, 0.0, 0.0]))
     tensor(0.8165)
     """
-    scores, labels = check_values(scores, labels, mask)
     check_empty(empty)
-    if variant not in ("a", "b"):
-        raise ValueError(f"variant must be 'a' or 'b', got {variant!r}")
-    by_score, by_label = _signs(scores, mask), _signs(labels, mask)
-    agreement = (by_score * by_label).sum((-1, -2))
-    if variant == "a":
-        n = scores.shape[-1] if mask is None else mask.sum(-1)
-        pairs = torch.as_tensor(n * (n - 1), device=scores.device).to(scores.dtype)
+    check_variant(variant)
+    lists = rank(scores, labels, mask)
+    excess, by_score, by_label, pairs = _counts(lists, variant == "weighted")
+    if variant == "weighted":
+        order = descending_order(lists.labels, lists.mask)
+        swapped = lists.reorder(order)
+        swapped = Ranked(swapped.labels, swapped.scores, lists.mask, None)
+        other = _counts(swapped, True)
+        values = _ratio(excess, by_score, by_label) / 2 + _ratio(*other[:3]) / 2
+    elif variant == "b":
+        values = _ratio(excess, by_score, by_label)
     else:
-        pairs = (by_score.abs().sum((-1, -2)) * by_label.abs().sum((-1, -2))).sqrt()
-    pairs = pairs.expand(agreement.shape)
-    values = agreement / pairs.clamp(min=1)
-    return reduce_lists(list_values(values, pairs > 0, scores, mask, empty), reduction)
+        values = excess / pairs.clamp(min=1)
+    defined = pairs > 0 if variant == "a" else (by_score > 0) & (by_label > 0)
+    values = values.to(lists.scores.dtype)
+    return reduce_lists(list_values(values, defined, lists.scores, lists.mask, empty), reduction)
 
 
-def _signs(x: Tensor, mask: Tensor | None) -> Tensor:
-    # compared, not subtracted: inf - inf is NaN, and tiny differences underflow
-    row, column = x.unsqueeze(-1), x.unsqueeze(-2)
-    signs = (row > column).to(x.dtype) - (row < column).to(x.dtype)
-    return signs if mask is None else hide(signs, mask.unsqueeze(-1) & mask.unsqueeze(-2))
+def _ratio(excess: Tensor, by_score: Tensor, by_label: Tensor) -> Tensor:
+    both = by_score.clamp(min=0).sqrt() * by_label.clamp(min=0).sqrt()
+    return excess / both.where(both > 0, 1.0)
+
+
+def _counts(lists: Ranked, hyperbolic: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Concordant less discordant pairs, pairs untied by score, by label, all pairs: (...) float64.
+
+    A pair counts the sum of its items' weights: 1/2 each, or 1 / rank, where tied items are ranked
+    by label. An item of a run of g ties then loses (g - 1) times its weight.
+    """
+    lists = lists.by_value(lists.labels, descending=True)[0]
+    place = positions(lists.scores.double())
+    weight = 1 / place if hyperbolic else torch.full_like(place, 0.5)
+    weight = hide(weight.expand(lists.scores.shape), lists.mask)
+
+    def tied(starts: Tensor, ends: Tensor, weight: Tensor = weight) -> Tensor:
+        return ((ends - starts - 1) * weight).sum(-1)
+
+    m = count(weight, lists.mask).squeeze(-1)
+    everything = (m - 1).clamp(min=0) * weight.sum(-1)
+    columns = [lists.scores, lists.labels] + ([] if lists.mask is None else [lists.mask])
+    # the labels' own order; under the padding nothing weighs, but it must not join a run of zeros
+    order = descending_order(lists.labels, lists.mask)
+    labels = [lists.labels.gather(-1, order)] + ([] if lists.mask is None else [lists.mask])
+    by_score = tied(*ties_of(lists))
+    by_label = tied(*runs(*labels), weight.gather(-1, order))
+    ranks = dense_ranks(hide(lists.labels, lists.mask, -torch.inf))
+    discordant = rising_pairs(ranks, weight, weight)
+    excess = everything - by_score - by_label + tied(*runs(*columns)) - 2 * discordant
+    # sums of 1 / rank round: what is less than that is no pair
+    least = 1e-12 * everything
+    by_score, by_label = everything - by_score, everything - by_label
+    by_score = by_score.where(by_score > least, 0.0)
+    return excess, by_score, by_label.where(by_label > least, 0.0), everything

@@ -3,14 +3,8 @@
 from torch import Tensor
 
 from ltr._shapes import count
-from ltr.metrics.functional._lists import (
-    Reduction,
-    check_values,
-    list_values,
-    ranked,
-    real_places,
-    reduce_lists,
-)
+from ltr.metrics.functional._lists import Reduction, list_values, reduce_lists
+from ltr.metrics.functional._ranking import rank
 
 
 def perfect_order(
@@ -36,12 +30,12 @@ def perfect_order(
     ...               torch.tensor([[2.0, 0.0, 0.0], [0.0, 1.0, 2.0]]))
     tensor(0.5000)
     """
-    scores, labels = check_values(scores, labels, mask)
-    by_rank, at_rank = ranked(labels, scores, mask), ranked(scores, scores, mask)
-    higher, lower = by_rank[..., :-1], by_rank[..., 1:]
-    parted = (higher > lower) & (at_rank[..., :-1] > at_rank[..., 1:])
-    good = (higher == lower) | parted | ~real_places(scores, mask)[..., 1:]
-    real = count(scores, mask).squeeze(-1) > 0
-    return reduce_lists(
-        list_values(good.all(-1).to(scores.dtype), real, scores, mask, "skip"), reduction
-    )
+    lists = rank(scores, labels, mask)
+    higher, lower = lists.labels[..., :-1], lists.labels[..., 1:]
+    parted = (higher > lower) & (lists.scores[..., :-1] > lists.scores[..., 1:])
+    good = (higher == lower) | parted
+    if lists.mask is not None:
+        good = good | ~lists.mask[..., 1:]
+    real = count(lists.scores, lists.mask).squeeze(-1) > 0
+    values = good.all(-1).to(lists.scores.dtype)
+    return reduce_lists(list_values(values, real, lists.scores, lists.mask, "skip"), reduction)

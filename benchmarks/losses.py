@@ -1,0 +1,147 @@
+"""Every loss against plain all-pairs RankNet in torch: one forward and backward.
+
+    python benchmarks/losses.py
+
+The floor is the pairwise logistic loss as anyone writes it: the n x n differences of the scores,
+softplus, a mask of the pairs with y_i > y_j, autograd. `ratio` is the time of a loss over that of
+the floor, from one run in which all take turns. `SoftNDCG dense` is SoftNDCG on ranks by the n x n
+sigmoids, in plain torch, the floor of `SoftNDCG`. Batches of normal scores with grades 0 to 4,
+float32.
+"""
+
+import argparse
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from measure import RESULTS, environment, peak_memory, rounded, times, write
+from torch import Tensor
+
+import ltr.losses
+from ltr.losses import (
+    ARPLoss1,
+    ARPLoss2,
+    DeltaMAP,
+    DeltaMRR,
+    DeltaNDCG,
+    DeltaPrecision,
+    LabelDifference,
+    LambdaLoss,
+    NDCGLoss1,
+    NDCGLoss2,
+    NDCGLoss2PP,
+    NeuralNDCG,
+    RankingLoss,
+    SoftNDCG,
+)
+from ltr.losses.dcg import ideal_dcg, log2_discount
+from ltr.operators import LaplaceRank, SigmoidRank
+
+BATCHES = ["64x40", "64x120", "16x500"]
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def all_pairs_ranknet(scores: Tensor, labels: Tensor) -> Tensor:
+    """The floor."""
+    differences = scores.unsqueeze(-1) - scores.unsqueeze(-2)
+    pairs = (labels.unsqueeze(-1) > labels.unsqueeze(-2)).to(scores.dtype)
+    totals = (F.softplus(-differences) * pairs).sum((-1, -2))
+    return (totals / pairs.sum((-1, -2)).clamp(min=1)).mean()
+
+
+def dense_soft_ndcg(scores: Tensor, labels: Tensor, temperature: float) -> Tensor:
+    """SoftNDCG with SigmoidRank by its definition."""
+    differences = (scores.unsqueeze(-2) - scores.unsqueeze(-1)) / temperature
+    ranks = 0.5 + torch.sigmoid(differences).sum(-1)  # an item itself adds 1/2
+    gains = torch.exp2(labels) - 1
+    ideal = ideal_dcg(gains, log2_discount)
+    return (1 - (gains / torch.log2(1 + ranks)).sum(-1) / ideal.clamp(min=1e-9)).mean()
+
+
+def losses() -> dict[str, Loss]:
+    """Every loss class of `ltr.losses` as it is built without arguments, and some with."""
+    temperature = SigmoidRank().temperature
+    found: dict[str, Loss] = {
+        "all-pairs RankNet": all_pairs_ranknet,
+        "SoftNDCG dense": lambda s, y: dense_soft_ndcg(s, y, temperature),
+    }
+    for name in ltr.losses.__all__:
+        kind = getattr(ltr.losses, name)
+        if not inspect.isclass(kind) or not issubclass(kind, RankingLoss):
+            continue
+        if name not in ("RankingLoss", "PairwiseLoss", "LambdaLoss"):
+            found[name] = kind()
+    found["SoftNDCG(LaplaceRank)"] = SoftNDCG(LaplaceRank())
+    found["NeuralNDCG(top_k=10)"] = NeuralNDCG(top_k=10)
+    found["LambdaRank(top_k=10)"] = LambdaLoss(DeltaNDCG(10))
+    for weights in (
+        NDCGLoss1(),
+        NDCGLoss2(),
+        NDCGLoss2(10),
+        NDCGLoss2PP(),
+        ARPLoss1(),
+        ARPLoss2(),
+        LabelDifference(),
+        DeltaMAP(),
+        DeltaMRR(),
+        DeltaPrecision(),
+    ):
+        cut = "top_k=10" if weights.top_k else ""
+        found[f"LambdaLoss({type(weights).__name__}({cut}))"] = LambdaLoss(weights)
+    return found
+
+
+def backward_of(loss: Loss, scores: Tensor, labels: Tensor) -> Callable[[], Tensor]:
+    """A call that goes forward and backward through the loss."""
+    scores = scores.clone().requires_grad_()
+    return lambda: torch.autograd.grad(loss(scores, labels), scores)[0]
+
+
+def main() -> None:
+    """Read the arguments, measure, write."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--batches", nargs="+", default=BATCHES, help="lists x items, as 64x120")
+    parser.add_argument("--only", nargs="+", help="parts of the names to measure beside the floor")
+    parser.add_argument("--rounds", type=int, default=5, help="repeats")
+    parser.add_argument("--output", type=Path, default=RESULTS / "losses.json")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    batches = []
+    for batch in arguments.batches:
+        lists, n = map(int, batch.split("x"))
+        generator = torch.Generator().manual_seed(n)
+        scores = torch.randn(lists, n, generator=generator)
+        labels = torch.randint(0, 5, (lists, n), generator=generator).float()
+        calls = {
+            name: backward_of(loss, scores, labels)
+            for name, loss in losses().items()
+            if not arguments.only
+            or name == "all-pairs RankNet"
+            or any(part in name for part in arguments.only)
+        }
+        seconds = times(calls, arguments.rounds)
+        floor = seconds["all-pairs RankNet"]
+        rows = [
+            {
+                "loss": name,
+                "seconds": rounded(taken),
+                "ratio": rounded(taken / floor),
+                "bytes": peak_memory(calls[name]),
+            }
+            for name, taken in seconds.items()
+        ]
+        print(f"{lists} lists of {n}: the floor takes {1e3 * floor:.2f} ms")
+        for row in sorted(rows, key=lambda row: row["ratio"]):
+            megabytes = row["bytes"] / 1e6
+            print(f"  {row['ratio']:7.2f} x the floor  {megabytes:7.1f} MB  {row['loss']}")
+        batches.append({"lists": lists, "n": n, "losses": rows})
+    write(
+        arguments.output,
+        {"environment": environment(), "rounds": arguments.rounds, "batches": batches},
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,238 @@
+"""Write docs/operators/speed.md's tables and draw its plot: `python docs/speed.py`.
+
+What stands between `<!-- table NAME -->` and `<!-- end -->` there comes from
+benchmarks/results/operators.json; a test holds the page to it. The plot goes to
+docs/operators/img/speed.svg.
+"""
+
+import importlib.util
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "operators" / "speed.md"
+RESULT = ROOT / "benchmarks" / "results" / "operators.json"
+PLOT = ROOT / "docs" / "operators" / "img" / "speed.svg"
+ORDERS = ["random", "sorted", "reversed", "tied"]
+
+Result = Mapping[str, Any]
+
+
+def _shared() -> ModuleType:
+    """docs/tables.py, which is no package's module."""
+    spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+SHARED = _shared()
+table, number, filled = SHARED.table, SHARED.number, SHARED.filled
+
+
+def size(lists: int, n: int) -> str:
+    """A batch, for a header.
+
+    >>> size(1, 100), size(20, 4000)
+    ('100', '20 × 4,000')
+    """
+    return f"{n:,}" if lists == 1 else f"{lists} × {n:,}"
+
+
+def chosen(result: Result, **where: Any) -> list[Mapping[str, Any]]:
+    """The points that are as asked."""
+    return [
+        point
+        for point in result["points"]
+        if all(point[key] in value for key, value in where.items())
+    ]
+
+
+def by_point(
+    points: Sequence[Mapping[str, Any]],
+    heads: Sequence[str],
+    cell: Callable[[Mapping[str, Any]], str],
+) -> str:
+    """A row for each contestant, a column for each point."""
+    names = dict.fromkeys(_key(row) for point in points for row in point["rows"])
+    columns = [{_key(row): cell(row) for row in point["rows"]} for point in points]
+    rows = [
+        [name, group, *(column.get((name, group), "-") for column in columns)]
+        for name, group in names
+    ]
+    return table(["", "", *heads], rows)
+
+
+def times(result: Result, lists: Sequence[int]) -> str:
+    """Milliseconds of CPU, and how many times torch.sort's, in one thread on random scores."""
+    points = chosen(result, lists=lists, threads=[1], scores=["random"])
+    heads = [size(point["lists"], point["n"]) for point in points]
+    return by_point(
+        points, heads, lambda row: f"{number(1e3 * row['cpu'])} ({number(row['ratio'])})"
+    )
+
+
+def threads(result: Result) -> str:
+    """Wall-clock milliseconds with all threads, and in one, at the larger points."""
+    points = [
+        point
+        for point in chosen(result, scores=["random"])
+        if (point["lists"], point["n"]) in ((1, 1_000_000), (20, 4000), (64, 128))
+    ]
+    points = sorted(points, key=lambda point: (point["lists"], point["threads"]))
+    heads = [
+        f"{size(point['lists'], point['n'])}, {_threads(point['threads'])}" for point in points
+    ]
+    return by_point(points, heads, lambda row: number(1e3 * row["wall"]))
+
+
+def orders(result: Result, n: int) -> str:
+    """CPU milliseconds of one list of n by the order of its scores, in one thread."""
+    points = chosen(result, lists=[1], n=[n], threads=[1], scores=ORDERS)
+    some = {_key(row) for point in points if point["scores"] != "random" for row in point["rows"]}
+    kept = [
+        {**point, "rows": [row for row in point["rows"] if _key(row) in some]} for point in points
+    ]
+    heads = [point["scores"] for point in kept]
+    return by_point(kept, heads, lambda row: number(1e3 * row["cpu"]))
+
+
+def memory(result: Result) -> str:
+    """Peaks."""
+    rows = [
+        [
+            row["name"],
+            size(row["lists"], row["n"]),
+            number(row["bytes"] / 2**20),
+            number(row["tensors"]),
+            number(row["seconds"]),
+        ]
+        for row in result["memory"]
+    ]
+    return table(["", "scores", "MiB", "tensors of that size", "seconds"], rows)
+
+
+def accuracy(result: Result) -> str:
+    """Float32 against float64."""
+    rows = [
+        [row["name"], row["group"], f"{row['n']:,}"]
+        + [number(row[key]) for key in ("values", "relative", "gradient")]
+        for row in result["accuracy"]
+    ]
+    return table(["", "", "n", "largest error", "/ n", "of the gradient, relative"], rows)
+
+
+def recursion(result: Result) -> str:
+    """SoftRank's recursion in a sentence."""
+    found = result["recursion"]
+    ours = "-"
+    for point in chosen(result, lists=[1], n=[found["n"]], threads=[1], scores=["random"]):
+        for row in point["rows"]:
+            if _key(row) == ("SoftRank, discounts", "compiled"):
+                ours = number(1e3 * row["cpu"])
+    return (
+        f"One list of {found['n']:,}: the recursion takes {number(found['cpu'])} s of CPU, ours"
+        f" {ours} ms. They differ by at most {number(found['values'])} in the discounts and"
+        f" {number(found['gradient'])} of the largest gradient in the gradients."
+    )
+
+
+def goals(result: Result) -> str:
+    """What was asked, and what was measured."""
+    words = {True: "yes", False: "no", None: "not measured"}
+    rows = [
+        [row["goal"], row["asked"], number(row["measured"]), words[row["met"]]]
+        for row in result["goals"]
+    ]
+    return table(["", "asked", "measured", "met"], rows)
+
+
+def setting(result: Result) -> str:
+    """Versions and processor."""
+    where = result["environment"]
+    versions = [f"{name} {where[name]}" for name in ("torch", "numpy", "numba")]
+    peers = [f"{name} {message}" for name, message in result["peers"].items()]
+    packages = ", ".join([*versions, f"Python {where['python']}", *peers])
+    return f"{packages}; {where['processor']}, {_threads(where['threads'])} in all."
+
+
+def tables(result: Result) -> dict[str, str]:
+    """Every table by its name."""
+    return {
+        "goals": goals(result),
+        "times 1": times(result, [1]),
+        "times more": times(result, [20, 64]),
+        "threads": threads(result),
+        "orders 100000": orders(result, 100_000),
+        "orders 1000000": orders(result, 1_000_000),
+        "memory": memory(result),
+        "accuracy": accuracy(result),
+        "recursion": recursion(result),
+        "setting": setting(result),
+    }
+
+
+STYLES = {"sort": "-", "compiled": "-", "plain": "--", "naive": ":", "peer": "-."}
+DRAWN = [
+    "torch.sort",
+    "torchsort.soft_rank, l2",
+    "SoftSort, power 1",
+    "SoftSort, power 2",
+    "SigmoidRank",
+    "SoftRank, discounts",
+    "NeuralSort",
+]
+
+
+def draw(result: Result, path: Path) -> None:
+    """The times by n on logarithmic axes, for one list and for twenty, to an SVG file."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained", sharey=True)
+    batches = sorted({point["lists"] for point in result["points"]})[:2]
+    for axis, lists in zip(axes, batches, strict=True):
+        lines: dict[tuple[str, str], list[tuple[int, float]]] = {}
+        for point in chosen(result, lists=[lists], threads=[1], scores=["random"]):
+            for row in point["rows"]:
+                if row["name"] in DRAWN:
+                    lines.setdefault(_key(row), []).append((point["n"], 1e3 * row["cpu"]))
+        for (name, group), line in lines.items():
+            colour = "black" if group in ("sort", "peer") else f"C{DRAWN.index(name) - 2}"
+            label = name if group in ("sort", "peer") else f"{name}, {group}"
+            axis.plot(
+                *zip(*line, strict=True),
+                STYLES[group],
+                color=colour,
+                marker=".",
+                linewidth=1.2,
+                label=label,
+            )
+        axis.set(xscale="log", yscale="log", xlabel="n", title=f"batch {lists}")
+        axis.grid(alpha=0.3)
+    axes[0].set(ylabel="ms of CPU, one thread, forward + backward")
+    axes[1].legend(fontsize=7, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+    plt.close(figure)
+
+
+def _key(row: Mapping[str, Any]) -> tuple[str, str]:
+    return row["name"], row["group"]
+
+
+def _threads(count: int) -> str:
+    return "one thread" if count == 1 else f"{count} threads"
+
+
+if __name__ == "__main__":
+    measured = json.loads(RESULT.read_text())
+    PAGE.write_text(filled(PAGE.read_text(), tables(measured)))
+    draw(measured, PLOT)

@@ -1,0 +1,276 @@
+"""`ltr evaluate`: metrics of TREC runs, or of tables of labels and scores, without any model."""
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ltr.cli.errors import CommandError, nearest
+from ltr.cli.recipes import LineParser
+
+if TYPE_CHECKING:
+    from ltr.cli.ranked_files import Columns, Evaluated, Measure
+    from ltr.metrics.compare import Comparison, Interval
+
+_EPILOG = """\
+A run has the lines `qid Q0 docno rank score tag`, the qrels `qid 0 docno rel`; both may be gzipped.
+A table, .csv or .parquet, has a row a document, in any order. With --qrels its labels come from
+there, by the column doc_id, as `ltr predict` writes it.
+
+  ltr evaluate bm25.run --qrels qrels.txt --metrics ndcg@10 map recall@100
+  ltr evaluate bm25.run mine.run --qrels qrels.txt         the second against the first
+  ltr evaluate scored.parquet --score before --score after
+"""
+
+_DEFAULT = ["ndcg@10", "map", "mrr"]
+_TIES = "of equal scores; stable, the default: in trec_eval's order, or a table's rows in theirs"
+
+
+def run(command: str, args: list[str]) -> int:
+    """The command `evaluate`."""
+    options = _parser().parse_args(args)
+    out = None if options.out is None else Path(options.out).expanduser()
+    if out is not None and out.is_dir():
+        raise CommandError(f"--out must be a file, got the folder {options.out}")
+    if not 0 < options.confidence < 1:
+        raise CommandError(f"--confidence must lie in (0, 1), got {options.confidence}")
+    if options.resamples < 1:
+        raise CommandError(f"--resamples must be >= 1, got {options.resamples}")
+
+    # what follows takes torch; a mistake above is told at once
+    models = _evaluate(options)
+    content = _report(options, models)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        print(f"wrote {out}")
+    return 0
+
+
+def _parser() -> LineParser:
+    parser = LineParser(
+        "ltr evaluate",
+        usage="ltr evaluate FILE [FILE ...] [--qrels FILE] [--metrics NAME ...] [--at K ...] ...",
+        description="Metrics with bootstrap intervals; several models are compared with the first.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("files", nargs="+", metavar="FILE", help="TREC runs, or tables .csv, .csv.gz, .parquet")
+    add("--qrels", metavar="FILE", help="judgements; required for a TREC run")
+    add("--metrics", nargs="+", metavar="NAME", help=f"default: {' '.join(_DEFAULT)}")
+    add("--at", nargs="+", type=int, metavar="K", help="cut the metrics that have no @K here")
+    add("--gain", choices=["linear", "exp2"], help="default: linear with --qrels, else exp2")
+    add("--ties", choices=["stable", "expected", "worst"], default="stable", help=_TIES)
+    add("--empty", default="0", help="a list without a relevant item: a number, skip or error; 0")
+    add("--skip-missing", action="store_true", help="leave out queries that a run lacks")
+    add("--qid", default="qid", metavar="COLUMN", help="of the lists' names; default: qid")
+    add("--label", default="label", metavar="COLUMN", help="of the labels; default: label")
+    add("--score", action="append", metavar="COLUMN", help="of the scores; repeat it to compare")
+    add("--doc-id", default="doc_id", metavar="COLUMN", help="with --qrels; default: doc_id")
+    add("--test", choices=["randomisation", "bootstrap"], default="randomisation", help="paired")
+    add("--confidence", type=float, default=0.95, help="of the intervals; default: 0.95")
+    add("--resamples", type=int, default=10_000, help="default: 10000")
+    add("--seed", type=int, default=0, help="of the draws; default: 0")
+    add("--out", metavar="FILE.json", help="write the numbers, and every list's values")
+    return parser
+
+
+def _evaluate(options: argparse.Namespace) -> "list[Evaluated]":
+    from ltr.cli.ranked_files import Columns, evaluate_run, evaluate_table, is_table
+    from ltr.metrics.trec import read_qrels
+
+    columns = Columns(options.qid, options.label, options.score or ["score"], options.doc_id)
+    measures = _measures(options.metrics, options.at, of_runs=options.qrels is not None)
+    gain = options.gain or ("exp2" if options.qrels is None else "linear")
+    chosen = {"gain": gain, "empty": _empty(options.empty), "ties": options.ties}
+    for path in [*options.files, *([] if options.qrels is None else [options.qrels])]:
+        if not Path(path).is_file():
+            raise CommandError(f"{path}: no such file")
+        if options.qrels is None and not is_table(path):
+            raise CommandError(
+                f"{path}: --qrels is required for a TREC run; a table ends in .csv or .parquet"
+            )
+    names = _names(options.files, columns)
+    if options.qrels is None:
+        found = []
+        for path, several in zip(options.files, names, strict=True):
+            found += evaluate_table(path, several, measures, chosen, columns)
+        return _align(found)
+    qrels = read_qrels(options.qrels)
+    return [
+        evaluate_run(
+            path,
+            name,
+            qrels,
+            measures,
+            chosen,
+            skip_missing=options.skip_missing,
+            columns=columns,
+        )
+        for path, (name, *_) in zip(options.files, names, strict=True)
+    ]
+
+
+def _measures(
+    names: Sequence[str] | None, cuts: Sequence[int] | None, *, of_runs: bool
+) -> "list[Measure]":
+    """The metrics asked for: `ndcg@10` is cut there, `ndcg` at each of `--at`, if there is one."""
+    from ltr.cli.ranked_files import Measure, metric_names
+
+    for cut in cuts or []:
+        if cut < 1:
+            raise CommandError(f"--at must be >= 1, got {cut}")
+    if names is None:
+        names = [name.partition("@")[0] for name in _DEFAULT] if cuts else _DEFAULT
+    known = metric_names()
+    found: list[Measure] = []
+    for text in names:
+        name, at, cut = text.partition("@")
+        if name not in known:
+            raise CommandError(f"--metrics: no metric {name!r}: {nearest(name, known)}")
+        has_cut = Measure(name).has_cut
+        if at and not (cut.isascii() and cut.isdigit() and int(cut) >= 1):
+            raise CommandError(f"--metrics: {name}@K must have a K >= 1, got {text!r}")
+        if at and not has_cut:
+            raise CommandError(f"--metrics: {name} is not cut at a rank, got {text!r}")
+        if of_runs and (not has_cut or name == "rbo"):  # rbo is of two orders of the same items
+            raise CommandError(f"--metrics: {name} is of whole lists, which a run has not")
+        if of_runs and name == "precision" and not at and not cuts:
+            raise CommandError("--metrics: of a run precision must have a K, such as precision@10")
+        whole = [Measure(name)]
+        cut_at = [Measure(name, k) for k in cuts or []] if has_cut else []
+        found += [Measure(name, int(cut))] if at else cut_at or whole
+    return list(dict.fromkeys(found))
+
+
+def _empty(text: str) -> str | float:
+    if text in ("skip", "error"):
+        return text
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise CommandError(f"--empty must be a number, skip or error, got {text}")
+    return value
+
+
+def _names(files: Sequence[str], columns: "Columns") -> list[list[str]]:
+    """A name for each model: of files their stems, where these differ; of columns theirs."""
+    stems = [_stem(path) for path in files]
+    if len(set(stems)) < len(stems):
+        stems = list(files)
+    if len(set(stems)) < len(stems):
+        twice = next(path for path in files if files.count(path) > 1)
+        raise CommandError(f"{twice}: is there twice")
+    if len(set(columns.score)) < len(columns.score):
+        raise CommandError(f"--score must be different columns, got {' '.join(columns.score)}")
+    if len(columns.score) == 1:
+        return [[stem] for stem in stems]
+    if len(files) == 1:
+        return [list(columns.score)]
+    return [[f"{stem}:{column}" for column in columns.score] for stem in stems]
+
+
+def _stem(path: str) -> str:
+    name = Path(path).name
+    return Path(name.removesuffix(".gz")).stem or name
+
+
+def _align(models: "list[Evaluated]") -> "list[Evaluated]":
+    """The models' values list by list, NaN for a list that a table lacks."""
+    import numpy as np
+
+    from ltr.cli.ranked_files import Evaluated
+
+    qids = list(dict.fromkeys(qid for model in models for qid in model.qids))
+    if all(model.qids == qids for model in models):
+        return models
+    place = {qid: i for i, qid in enumerate(qids)}
+    aligned = []
+    for model in models:
+        places = [place[qid] for qid in model.qids]
+        values = {}
+        for title, x in model.values.items():
+            values[title] = np.full(len(qids), np.nan)
+            values[title][places] = x
+        notes = list(model.notes)
+        if len(model.qids) < len(qids):
+            lacking = len(qids) - len(model.qids)
+            notes.append(f"{model.name}: {lacking:,} of {len(qids):,} lists are not there")
+        aligned.append(Evaluated(model.name, qids, values, model.empty, notes))
+    return aligned
+
+
+def _report(options: argparse.Namespace, models: "list[Evaluated]") -> dict[str, Any]:
+    """Print the tables; give back what goes into the file."""
+    import numpy as np
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from ltr.metrics.compare import compare, mean_interval
+
+    # a file or a pipe has no width: nothing is to be cut off there
+    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False)
+    draws = {key: getattr(options, key) for key in ("confidence", "resamples", "seed")}
+    titles = list(models[0].values)
+    results: dict[str, Any] = {}
+    if len(models) == 1:
+        table = Table(box=box.SIMPLE_HEAD)
+        table.add_column("")
+        for heading in (f"{models[0].name} [{100 * options.confidence:g}%]", "lists"):
+            table.add_column(Text(heading), justify="right")
+        for title in titles:
+            x = models[0].values[title]
+            found = mean_interval(x, **draws)
+            counted = int((~np.isnan(x)).sum())
+            table.add_row(Text(title), Text(str(found)), f"{counted:,}")
+            results[title] = {"lists": counted, "mean": _finite(found)}
+        console.print(table)
+    else:
+        for title in titles:
+            values = {model.name: model.values[title] for model in models}
+            comparison: Comparison = compare(values, test=options.test, **draws)
+            console.print(title, style="bold")
+            console.print(comparison)
+            results[title] = comparison.to_dict()
+    gain = options.gain or ("exp2" if options.qrels is None else "linear")
+    notes = [note for model in models for note in model.notes]
+    for model in models:
+        if model.empty:
+            how = "left out" if options.empty == "skip" else f"counted {options.empty}"
+            lists = f"{model.empty:,} of {len(model.qids):,} lists"
+            notes.append(f"{model.name}: {lists} have no relevant item: {how}")
+    if any("cg" in title for title in titles):
+        notes.append(f"gain: {gain}")
+    for note in notes:
+        print(note)
+    return {
+        "files": options.files,
+        "qrels": options.qrels,
+        "gain": gain,
+        "empty": options.empty,
+        "ties": options.ties,
+        "notes": notes,
+        **draws,
+        "metrics": results,
+        "qids": models[0].qids,
+        "values": {
+            model.name: {
+                title: [None if math.isnan(v) else v for v in x.tolist()]
+                for title, x in model.values.items()
+            }
+            for model in models
+        },
+    }
+
+
+def _finite(interval: "Interval") -> dict[str, float | None]:
+    return {k: None if math.isnan(v) else v for k, v in interval._asdict().items()}

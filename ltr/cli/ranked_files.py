@@ -1,0 +1,267 @@
+"""What `ltr evaluate` reads: TREC runs with their judgements, and tables of scored documents."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from ltr.cli.errors import CommandError, nearest, one_line
+from ltr.metrics import functional
+from ltr.metrics.functional import flat
+from ltr.metrics.trec import Qrels, Run, join, read_run
+
+Metric = Callable[..., Tensor]
+
+_TABLES = (".csv", ".csv.gz", ".parquet")
+_ALIASES = {"map": "average_precision"}
+_OTHERS = {"alpha_ndcg"}  # its labels have an axis of subtopics, which no file here has
+_CHUNK = 1 << 22  # places of a padded chunk of lists: what bounds the memory
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A metric and its cut, such as `ndcg@10`.
+
+    >>> Measure("ndcg", 10).title
+    'ndcg@10'
+    """
+
+    name: str
+    top_k: int | None = None
+
+    @property
+    def title(self) -> str:
+        """Its name, `@` and the cut."""
+        return self.name if self.top_k is None else f"{self.name}@{self.top_k}"
+
+    @property
+    def has_cut(self) -> bool:
+        """Whether the metric is cut at a rank."""
+        return "top_k" in signature(self.metric).parameters
+
+    @property
+    def metric(self) -> Metric:
+        """The function."""
+        return getattr(functional, _ALIASES.get(self.name, self.name))
+
+    def options(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Those of the given options that the metric has, and its cut."""
+        known = signature(self.metric).parameters
+        options = {name: value for name, value in given.items() if name in known}
+        return options if self.top_k is None else {**options, "top_k": self.top_k}
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The names of a table's columns."""
+
+    qid: str = "qid"
+    label: str = "label"
+    score: Sequence[str] = ("score",)
+    doc_id: str = "doc_id"
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """One model's per-list values.
+
+    Attributes:
+        name: of the model.
+        qids: of the lists.
+        values: (lists,) float64 by the measure's title; NaN for a list left out.
+        empty: lists without a relevant document.
+        notes: what was left out or is missing, a line each.
+    """
+
+    name: str
+    qids: list[str]
+    values: dict[str, np.ndarray]
+    empty: int
+    notes: list[str] = field(default_factory=list)
+
+
+def metric_names() -> list[str]:
+    """Every metric of `ltr.metrics.functional` that scores and labels are enough for.
+
+    >>> {"ndcg", "map", "mrr"} <= set(metric_names())
+    True
+    """
+    found = []
+    for name in set(functional.__all__) - _OTHERS:
+        known = signature(getattr(functional, name)).parameters
+        needed = [p for p, spec in known.items() if spec.default is Parameter.empty]
+        if "reduction" in known and needed == ["scores", "labels"]:
+            found.append(next((short for short, long in _ALIASES.items() if long == name), name))
+    return sorted(found)
+
+
+def is_table(path: str) -> bool:
+    """Whether the file is CSV or Parquet by its extension.
+
+    >>> is_table("a.parquet"), is_table("b.CSV.gz"), is_table("c.run")
+    (True, True, False)
+    """
+    return path.lower().endswith(_TABLES)
+
+
+def evaluate_run(
+    path: str,
+    name: str,
+    qrels: Qrels,
+    measures: Sequence[Measure],
+    options: dict[str, Any],
+    *,
+    skip_missing: bool,
+    columns: Columns,
+) -> Evaluated:
+    """Per-list values of a TREC run, or of a table with a column of document ids."""
+    run = _table_run(path, columns) if is_table(path) else read_run(path)
+    if not run.keys() & qrels.keys():
+        raise CommandError(f"{path}: has no query of the qrels")
+    options = _with_scale(options, max(max(x.values(), default=0) for x in qrels.values()))
+    deepest = max([1, *(m.top_k for m in measures if m.top_k is not None)])
+    chunks: dict[str, list[Tensor]] = {measure.title: [] for measure in measures}
+    empty = 0
+    for part in _parts(qrels, run, deepest):
+        lists = join(run, part, depth=deepest, skip_missing=skip_missing, allow_disjoint=True)
+        counted = lists.mask.any(-1)
+        empty += int((counted & ~((lists.labels > 0) & lists.mask).any(-1)).sum())
+        for measure in measures:
+            values = lists.values(measure.metric, **measure.options(options))
+            chunks[measure.title].append(values)
+    missing, unjudged = len(qrels.keys() - run.keys()), len(run.keys() - qrels.keys())
+    notes = []
+    if missing:
+        how = "left out" if skip_missing else "counted as empty lists (--skip-missing: left out)"
+        notes.append(f"{name}: {missing:,} of {len(qrels):,} judged queries are not there: {how}")
+    if unjudged:
+        notes.append(f"{name}: {unjudged:,} queries have no judgements: left out")
+    values = {title: torch.cat(parts).double().numpy() for title, parts in chunks.items()}
+    return Evaluated(name, list(qrels), values, empty, notes)
+
+
+def evaluate_table(
+    path: str,
+    names: Sequence[str],
+    measures: Sequence[Measure],
+    options: dict[str, Any],
+    columns: Columns,
+) -> list[Evaluated]:
+    """Per-list values of a table with a row a document; one model a column of scores."""
+    table = _read_table(path, [columns.qid, columns.label, *columns.score], columns.qid)
+    labels = _numbers(path, table, columns.label)
+    if (labels < 0).any():
+        row = int((labels < 0).argmax()) + 1
+        raise CommandError(
+            f"{path}, row {row}: column {columns.label!r} must be >= 0, got {labels[row - 1]:g}"
+        )
+    qids, lists = _encode(table, columns.qid)
+    relevant = np.bincount(lists, weights=labels > 0, minlength=len(qids))
+    options = _with_scale(options, float(labels.max()))
+    ids, grades = torch.from_numpy(lists), torch.from_numpy(labels)
+    found = []
+    for name, column in zip(names, columns.score, strict=True):
+        scores = torch.from_numpy(_numbers(path, table, column))
+        values = {
+            measure.title: flat(
+                measure.metric, scores, grades, ids, reduction="none", **measure.options(options)
+            )
+            .double()
+            .numpy()
+            for measure in measures
+        }
+        found.append(Evaluated(name, qids, values, int((relevant == 0).sum())))
+    return found
+
+
+def _with_scale(options: dict[str, Any], largest: float) -> dict[str, Any]:
+    """The options, and the highest grade there is: what ERR measures labels by."""
+    return {**options, "max_label": largest} if largest > 0 else options
+
+
+def _parts(qrels: Qrels, run: Run, depth: int) -> Iterator[Qrels]:
+    """The judgements of some queries at a time, so that the padded lists stay small."""
+    part: Qrels = {}
+    width = 0
+    for qid, labels in qrels.items():
+        widest = max(width, depth + len(labels), len(run.get(qid, ())) + len(labels))
+        if part and widest * (len(part) + 1) > _CHUNK:
+            yield part
+            part, widest = {}, max(depth + len(labels), len(run.get(qid, ())) + len(labels))
+        part[qid], width = labels, widest
+    yield part
+
+
+def _table_run(path: str, columns: Columns) -> Run:
+    if len(columns.score) > 1:
+        raise CommandError("--score must be one column with --qrels")
+    score = columns.score[0]
+    table = _read_table(path, [columns.qid, columns.doc_id, score], columns.qid, columns.doc_id)
+    scores = _numbers(path, table, score).tolist()
+    run: Run = {}
+    names = zip(*(table.column(c).to_pylist() for c in (columns.qid, columns.doc_id)), strict=True)
+    for row, ((qid, doc), value) in enumerate(zip(names, scores, strict=True), start=1):
+        found = run.setdefault(qid, {})
+        if doc in found:
+            raise CommandError(f"{path}, row {row}: query {qid!r} has {doc!r} twice")
+        found[doc] = value
+    return run
+
+
+def _read_table(path: str, wanted: Sequence[str], *text: str) -> pa.Table:
+    """The wanted columns of a file; those named as text as strings, the others as float64."""
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    if not Path(path).is_file():
+        raise CommandError(f"{path}: no such file")
+    types = {name: pa.string() if name in text else pa.float64() for name in wanted}
+    try:
+        if path.lower().endswith(".parquet"):
+            _check_columns(path, wanted, pyarrow.parquet.read_schema(path).names)
+            table = pyarrow.parquet.read_table(path, columns=list(types))
+            table = table.cast(pa.schema([(c, types[c]) for c in table.column_names]))
+        else:
+            with pyarrow.csv.open_csv(path) as reader:
+                _check_columns(path, wanted, reader.schema.names)
+            convert = pyarrow.csv.ConvertOptions(column_types=types, include_columns=list(types))
+            table = pyarrow.csv.read_csv(path, convert_options=convert)
+    except (pa.ArrowException, OSError) as error:
+        raise CommandError(one_line(f"{path}: {error}")) from None
+    if not len(table):
+        raise CommandError(f"{path}: the table must have a row at least, got none")
+    for name in text:
+        _refuse_missing(path, name, np.asarray(table.column(name).is_null()))
+    return table
+
+
+def _check_columns(path: str, wanted: Sequence[str], names: Sequence[str]) -> None:
+    for name in wanted:
+        if name not in names:
+            raise CommandError(f"{path}: no column {name!r}: {nearest(name, names)}")
+
+
+def _numbers(path: str, table: pa.Table, column: str) -> np.ndarray:
+    numbers = table.column(column).to_numpy()
+    _refuse_missing(path, column, ~np.isfinite(numbers))
+    return np.array(numbers)  # a copy of one's own, which torch may have
+
+
+def _refuse_missing(path: str, column: str, bad: np.ndarray) -> None:
+    if bad.any():
+        raise CommandError(
+            f"{path}, row {int(bad.argmax()) + 1}: column {column!r} must have a value "
+            f"in every row, finite where it is a number; {int(bad.sum()):,} have none"
+        )
+
+
+def _encode(table: pa.Table, column: str) -> tuple[list[str], np.ndarray]:
+    """The lists' names in the order of their first rows, and each row's list."""
+    coded = table.column(column).combine_chunks().dictionary_encode()
+    return coded.dictionary.to_pylist(), coded.indices.to_numpy().astype(np.int64)

@@ -1,0 +1,92 @@
+"""1 - average precision on soft ranks: Smooth-AP and its kin, by choice of the operator."""
+
+import torch
+from torch import Tensor
+
+from ltr._shapes import check_top_k, hide
+from ltr.losses._soft import cut, one_draw, reciprocal_rank, relevance, shortfall
+from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.dcg import ideal_dcg, item_gains
+from ltr.operators import RankOperator, SigmoidRank
+from ltr.operators.base import check_operator
+
+
+class SoftMAP(RankingLoss):
+    """1 - soft average precision: the mean of soft precisions at the relevant items.
+
+    The precision at item i is its soft rank among the relevant items over its soft rank among
+    all, so the operator is asked twice. With hard ranks this is exactly 1 - `ltr.metrics.MAP`;
+    with `SigmoidRank`, the default, it is Smooth-AP: `SoftMAP(SigmoidRank(0.01))` has the
+    paper's temperature, for cosine similarities. Where an operator's ranks are no sums over pairs
+    the precision may pass 1, and the loss fall below 0 by a little.
+
+    What unusual lists give: no relevant item, or all masked: 0, with a graph. One item: 0. Tied
+    scores: what the operator gives them.
+
+    Args:
+        operator: any `RankOperator`. Default: `SigmoidRank()`. One draw of a `Stochastic` serves
+            both ranks.
+        top_k: AP@k, by a smooth cut at rank k + 1/2; the ideal is min(k, number of relevant
+            items). Default: all.
+        reduction: "mean" over the lists with a real item (default), "sum", "none".
+
+    Weights make the mean over the relevant items a weighted one; with `top_k` the ideal has the
+    k largest weights.
+
+    Cost: twice the operator's.
+
+    Raises:
+        ValueError: an argument that is none of these, named with its value.
+
+    Reference: Brown, Xie, Kalogeiton and Zisserman, "Smooth-AP: Smoothing the path towards
+    large-scale image retrieval", ECCV 2020; Qin, Liu and Li, 2010.
+
+    >>> from ltr.operators import HardRank
+    >>> SoftMAP(HardRank())(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 1.0]))
+    tensor(0.1667)
+    """
+
+    def __init__(
+        self,
+        operator: RankOperator | None = None,
+        top_k: int | None = None,
+        reduction: Reduction = "mean",
+    ):
+        super().__init__(reduction)
+        self.operator = SigmoidRank() if operator is None else check_operator(operator)
+        self.top_k = check_top_k(top_k)
+
+    def per_list(
+        self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
+        """1 - soft average precision of each list."""
+        gains = item_gains(labels, mask, weights, relevance)
+        ideal = ideal_dcg(gains, torch.ones_like, self.top_k)
+        relevant = (hide(labels, mask) > 0).expand(scores.shape)
+        operator, scores, mask = one_draw(self.operator, scores, mask)
+        relevant = relevant.expand(scores.shape)
+        among = operator(scores, relevant if mask is None else relevant & mask)
+        discount = cut(reciprocal_rank, self.top_k, operator)
+        precision = hide(among, relevant) * operator.discounts(discount, scores, mask)
+        return shortfall((gains * precision).sum(-1), ideal)
+
+
+def soft_map_loss(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None = None,
+    weights: Tensor | None = None,
+    *,
+    operator: RankOperator | None = None,
+    top_k: int | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """1 - soft average precision, as a function: (..., n) each -> a scalar.
+
+    See `SoftMAP` for the arguments, the errors and what unusual lists give.
+
+    >>> from ltr.operators import HardRank
+    >>> soft_map_loss(torch.tensor([3.0, 1.0]), torch.tensor([0.0, 1.0]), operator=HardRank())
+    tensor(0.5000)
+    """
+    return SoftMAP(operator, top_k, reduction)(scores, labels, mask, weights)

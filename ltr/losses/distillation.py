@@ -1,0 +1,87 @@
+"""Distillation: a teacher's scores as soft labels."""
+
+import torch
+from torch import Tensor
+
+from ltr._shapes import check_number, hide
+from ltr.losses.base import RankingLoss, Reduction
+
+
+class Distillation(RankingLoss):
+    """KL(softmax(teacher / T) || softmax(scores / T)) * T^2: labels are a teacher's scores.
+
+    The softmaxes are over the list. It is 0 where the scores are the teacher's, up to a constant
+    a list; T^2 keeps the size of the gradients as T grows (for large T it tends to half the
+    variance of the differences). The labels may be any numbers.
+
+    Other losses take a teacher as well, where its numbers suit them: `SpearmanLoss` any scores,
+    `SoftNDCG(gain="linear")` and the listwise losses scores >= 0, and every pairwise loss its
+    order.
+
+    What unusual lists give: one item, or all masked: 0, with a graph. Ties are nothing special.
+
+    Args:
+        temperature: T > 0. Default: 1.
+        reduction: "mean" over the lists with a real item (default), "sum", "none".
+
+    Weights count an item like so many copies of it, in both softmaxes.
+
+    Raises:
+        ValueError: temperature is not > 0.
+
+    Reference: Hinton, Vinyals and Dean, "Distilling the knowledge in a neural network", 2015;
+    Cao, Qin, Liu, Tsai and Li, "Learning to rank: from pairwise approach to listwise approach",
+    ICML 2007, whose top-one probabilities these are.
+
+    >>> teacher = torch.tensor([2.0, -1.0, 0.5])
+    >>> Distillation()(teacher + 3, teacher).abs() < 1e-6
+    tensor(True)
+    """
+
+    def __init__(self, temperature: float = 1.0, reduction: Reduction = "mean"):
+        super().__init__(reduction)
+        self.temperature = check_number("temperature", temperature, minimum=0.0, strict=True)
+
+    def per_list(
+        self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
+        """The divergence of each list."""
+        if not scores.shape[-1]:
+            return scores.sum(-1)
+        w = hide(torch.ones_like(scores) if weights is None else weights, mask)
+        real = w > 0
+        log_w = torch.where(real, w, 1.0).log()
+        student = _log_softmax(scores / self.temperature, log_w, real)
+        teacher = _log_softmax(labels / self.temperature, log_w, real)
+        terms = teacher.exp() * (teacher - student)
+        divergence = torch.where(real, terms, 0.0).sum(-1)
+        # a NaN score is a mistake also where its weight is 0
+        return self.temperature**2 * divergence + 0 * hide(scores, mask).sum(-1)
+
+    def extra_repr(self) -> str:
+        """The hyper-parameters, for `print`."""
+        return ", ".join(filter(None, [f"temperature={self.temperature:g}", super().extra_repr()]))
+
+
+def _log_softmax(x: Tensor, log_w: Tensor, real: Tensor) -> Tensor:
+    """Log-softmax of x + log_w over the real items; finite numbers elsewhere."""
+    some = real | ~real.any(-1, keepdim=True)
+    x = torch.where(real, x, 0.0) + log_w
+    return torch.where(some, x - torch.where(some, x, -torch.inf).logsumexp(-1, keepdim=True), 0.0)
+
+
+def distillation_loss(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None = None,
+    weights: Tensor | None = None,
+    *,
+    temperature: float = 1.0,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Divergence from a teacher's softmax, as a function. See `Distillation`.
+
+    >>> distillation_loss(torch.tensor([0.0, 0.0]), torch.tensor([0.0, 50.0]))  # log 2
+    tensor(0.6931)
+    """
+    return Distillation(temperature, reduction)(scores, labels, mask, weights)

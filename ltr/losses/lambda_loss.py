@@ -1,0 +1,137 @@
+"""LambdaRank and the LambdaLoss family: pairwise losses that weigh pairs by what a metric says."""
+
+from torch import Tensor
+
+from ltr.losses.base import Reduction
+from ltr.losses.dcg import Discount, Gain
+from ltr.losses.pair_weights import DeltaNDCG, NDCGLoss2PP
+from ltr.losses.pairs import PairWeights, Truncation
+from ltr.losses.pairwise import LogisticCost, PairwiseLoss
+
+
+class LambdaLoss(PairwiseLoss):
+    """Weighted pairwise logistic loss: sum of w_ij log(1 + exp(-(s_i - s_j) / tau)) / sum of w_ij.
+
+    Over the pairs with y_i > y_j, with the weights that `pair_weights` draws from the labels and
+    the ranks of now; they are constants to the gradient, as in an EM step. With normalize=False
+    and temperature 1 it is log(2) times the bound of the paper, which takes logarithms to base 2.
+
+    | `pair_weights` | bounds, or moves with |
+    | --- | --- |
+    | `NDCGLoss2PP()`, the default; `NDCGLoss2()`; `NDCGLoss1()` | NDCG (Wang et al. 2018) |
+    | `DeltaNDCG()` | NDCG: LambdaRank |
+    | `ARPLoss1()`, `ARPLoss2()` | average relevance position (Wang et al. 2018) |
+    | `DeltaMAP()`, `DeltaMRR()`, `DeltaPrecision()` | the metric of the name |
+    | `LabelDifference()` | RankNet with graded pairs |
+
+    No pair with a weight, one item, or all masked: 0, with a graph. Labels may be any numbers >= 0:
+    "exp2" gains do not overflow.
+
+    Args:
+        pair_weights: a `PairWeights`. Default: `NDCGLoss2PP()`.
+        temperature: > 0, in units of score (the paper's 1 / sigma).
+        normalize: see `PairwiseLoss`.
+        reduction: "mean" over the lists with a real item (default), "sum", "none".
+
+    Raises:
+        ValueError: an argument that is none of these.
+
+    Reference: Wang, Li, Golbandi, Bendersky and Najork, "The LambdaLoss framework for ranking
+    metric optimization", CIKM 2018.
+
+    >>> import torch
+    >>> from ltr.losses import NDCGLoss2
+    >>> LambdaLoss(NDCGLoss2(top_k=5))(torch.zeros(4), torch.tensor([0.0, 1.0, 2.0, 0.0]))
+    tensor(0.6931)
+    """
+
+    def __init__(
+        self,
+        pair_weights: PairWeights | None = None,
+        temperature: float = 1.0,
+        normalize: bool = True,
+        reduction: Reduction = "mean",
+    ):
+        chosen = NDCGLoss2PP() if pair_weights is None else pair_weights
+        super().__init__(LogisticCost(temperature), chosen, normalize, reduction)
+
+
+class LambdaRank(LambdaLoss):
+    """LambdaRank as a loss: pairs weighed by how much NDCG changes if they change places.
+
+    `LambdaLoss(DeltaNDCG(...))`: its gradient is that of LambdaRank, over the sum of the weights.
+
+    Args:
+        top_k: NDCG@k. Default: the whole list.
+        truncation: what the cut does, see `DeltaNDCG`.
+        gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
+        discount: "log2" (the default), "letor4", or a function of the ranks.
+        temperature: > 0, in units of score.
+        normalize: see `PairwiseLoss`.
+        reduction: "mean" over the lists with a real item (default), "sum", "none".
+
+    Reference: Burges, Ragno and Le, "Learning to rank with nonsmooth cost functions", NeurIPS
+    2006.
+
+    >>> import torch
+    >>> LambdaRank(top_k=2)(torch.tensor([0.0, 0.0, 90.0]), torch.tensor([1.0, 0.0, 0.0]))
+    tensor(33.6536)
+    """
+
+    def __init__(
+        self,
+        top_k: int | None = None,
+        truncation: Truncation = "metric",
+        gain: Gain = "exp2",
+        discount: Discount = "log2",
+        temperature: float = 1.0,
+        normalize: bool = True,
+        reduction: Reduction = "mean",
+    ):
+        weights = DeltaNDCG(top_k, truncation, gain, discount)
+        super().__init__(weights, temperature, normalize, reduction)
+
+
+def lambda_loss(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None = None,
+    weights: Tensor | None = None,
+    *,
+    pair_weights: PairWeights | None = None,
+    temperature: float = 1.0,
+    normalize: bool = True,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """The LambdaLoss family, as a function: see `LambdaLoss`.
+
+    >>> import torch
+    >>> lambda_loss(torch.zeros(2), torch.tensor([0.0, 1.0]))
+    tensor(0.6931)
+    """
+    loss = LambdaLoss(pair_weights, temperature, normalize, reduction)
+    return loss(scores, labels, mask, weights)
+
+
+def lambdarank_loss(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None = None,
+    weights: Tensor | None = None,
+    *,
+    top_k: int | None = None,
+    truncation: Truncation = "metric",
+    gain: Gain = "exp2",
+    discount: Discount = "log2",
+    temperature: float = 1.0,
+    normalize: bool = True,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """LambdaRank, as a function: see `LambdaRank`.
+
+    >>> import torch
+    >>> lambdarank_loss(torch.zeros(2), torch.tensor([0.0, 1.0]))
+    tensor(0.6931)
+    """
+    loss = LambdaRank(top_k, truncation, gain, discount, temperature, normalize, reduction)
+    return loss(scores, labels, mask, weights)

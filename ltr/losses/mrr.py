@@ -1,0 +1,81 @@
+"""1 - MRR on soft ranks."""
+
+from torch import Tensor
+
+from ltr._shapes import check_top_k
+from ltr.losses._soft import cut, largest, reciprocal_rank, relevance, shortfall
+from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.dcg import item_gains
+from ltr.operators import RankOperator, SigmoidRank
+from ltr.operators.base import check_operator
+
+
+class SoftMRR(RankingLoss):
+    """1 - soft reciprocal rank: 1 - max over the relevant items i of 1 / soft rank_i.
+
+    With hard ranks this is exactly 1 - `ltr.metrics.MRR`: the first relevant item counts, and
+    only it. (Some libraries take the mean of 1 / rank over the relevant items instead, which
+    punishes a second one.) Soft ranks below 1 count as 1.
+
+    What unusual lists give: no relevant item, or all masked: 0, with a graph. One item: 0 if its
+    soft rank is 1. Tied scores: what the operator gives them.
+
+    Args:
+        operator: any `RankOperator`. Default: `SigmoidRank()`.
+        top_k: MRR@k, by a smooth cut at rank k + 1/2. Default: all.
+        reduction: "mean" over the lists with a real item (default), "sum", "none".
+
+    Weights multiply the reciprocal ranks, in the ideal too.
+
+    Raises:
+        ValueError: an argument that is none of these, named with its value.
+
+    Reference: Voorhees, "The TREC-8 question answering track report", 1999; with soft ranks as in
+    Qin, Liu and Li, 2010.
+
+    >>> import torch
+    >>> from ltr.operators import HardRank
+    >>> SoftMRR(HardRank())(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0.0, 1.0, 1.0]))
+    tensor(0.5000)
+    """
+
+    def __init__(
+        self,
+        operator: RankOperator | None = None,
+        top_k: int | None = None,
+        reduction: Reduction = "mean",
+    ):
+        super().__init__(reduction)
+        self.operator = SigmoidRank() if operator is None else check_operator(operator)
+        self.top_k = check_top_k(top_k)
+
+    def per_list(
+        self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
+        """1 - soft reciprocal rank of each list."""
+        gains = item_gains(labels, mask, weights, relevance)
+        discount = cut(reciprocal_rank, self.top_k, self.operator)
+        reciprocal = self.operator.discounts(discount, scores, mask)
+        return shortfall(largest(gains * reciprocal), largest(gains))
+
+
+def soft_mrr_loss(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None = None,
+    weights: Tensor | None = None,
+    *,
+    operator: RankOperator | None = None,
+    top_k: int | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """1 - soft reciprocal rank, as a function: scores, labels, mask, weights (..., n) -> a scalar.
+
+    See `SoftMRR` for the arguments, the errors and what unusual lists give.
+
+    >>> import torch
+    >>> from ltr.operators import HardRank
+    >>> soft_mrr_loss(torch.tensor([3.0, 1.0]), torch.tensor([0.0, 1.0]), operator=HardRank())
+    tensor(0.5000)
+    """
+    return SoftMRR(operator, top_k, reduction)(scores, labels, mask, weights)

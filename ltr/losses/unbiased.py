@@ -1,0 +1,165 @@
+"""Learning from clicks: inverse propensity weights for any loss."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ltr._shapes import check_lists, check_number, positions, upcast
+from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.fairness import unreduced
+from ltr.losses.ndcg import SoftNDCG
+
+
+class PositionBias(nn.Module):
+    """How likely an item is looked at where it was shown: positions (..., n) -> (0, 1].
+
+    1 / position^power, or a table of probabilities, as one estimates them from swapped results.
+
+    Args:
+        power: eta >= 0; 0 is no bias. Default: 1.
+        examination: probabilities in (0, 1] at positions 1, 2, and so on; a position behind the
+            last has that of the last. Default: none, by the power.
+
+    Raises:
+        ValueError: power < 0, or a probability outside (0, 1].
+
+    Reference: Joachims, Swaminathan and Schnabel, "Unbiased learning-to-rank with biased
+    feedback", WSDM 2017.
+
+    >>> PositionBias()(torch.tensor([1, 2, 4]))
+    tensor([1.0000, 0.5000, 0.2500])
+    >>> PositionBias(examination=[1.0, 0.6])(torch.tensor([1, 2, 4]))
+    tensor([1.0000, 0.6000, 0.6000])
+    """
+
+    examination: Tensor | None
+
+    def __init__(self, power: float = 1.0, examination: Sequence[float] | None = None):
+        super().__init__()
+        self.power = check_number("power", power, minimum=0.0)
+        table = None
+        if examination is not None:
+            table = torch.tensor([float(p) for p in examination])
+            if not len(table) or not ((table > 0) & (table <= 1)).all():
+                raise ValueError(f"examination must lie in (0, 1], got {list(examination)}")
+        self.register_buffer("examination", table)
+
+    def forward(self, shown: Tensor) -> Tensor:
+        """The propensities (..., n) of positions (..., n), counted from 1."""
+        shown = shown if shown.is_floating_point() else shown.float()
+        shown = shown.clamp(min=1)
+        if self.examination is None:
+            return shown ** (-self.power)
+        place = shown.clamp(max=len(self.examination)).long() - 1
+        return self.examination.to(shown.dtype)[place]
+
+    def extra_repr(self) -> str:
+        """The hyper-parameter, for `print`."""
+        return f"power={self.power:g}" if self.examination is None else "examination=..."
+
+
+def inverse_propensity_weights(
+    shown: Tensor, bias: PositionBias | None = None, *, clip: float | None = None
+) -> Tensor:
+    """Weights 1 / propensity of positions (..., n), at most `clip`.
+
+    Args:
+        shown: (..., n), the positions at which the items were shown, counted from 1.
+        bias: their propensities. Default: `PositionBias()`.
+        clip: the largest weight: less variance for some bias. Default: none.
+
+    >>> inverse_propensity_weights(torch.tensor([1, 2, 9]), clip=5.0)
+    tensor([1., 2., 5.])
+    """
+    weights = 1 / (PositionBias() if bias is None else bias)(shown)
+    if clip is None:
+        return weights
+    return weights.clamp(max=check_number("clip", clip, minimum=0.0, strict=True))
+
+
+class Unbiased(RankingLoss):
+    """A loss on clicks, with each item weighted by the inverse of its propensity.
+
+    A click at a place where one seldom looks stands for the clicks that others would have given.
+    In a loss whose weights multiply the gains, or the terms of relevant items, this is the
+    estimate by inverse propensities; where the ideal is divided by it is self-normalised.
+
+    What unusual lists give: what the loss gives; no click: 0 for a ranking loss, with a graph.
+
+    Args:
+        loss: any `RankingLoss` that takes weights. Default: `SoftNDCG()`.
+        bias: the propensities. Default: `PositionBias()`, 1 / position.
+        clip: the largest weight. Default: none.
+        reduction: "mean" over the lists with a real item (default), "sum", "none". That of the
+            loss does not count.
+
+    `forward` has a fifth argument, `shown` (..., n): the positions at which the items were shown,
+    counted from 1. By default the lists are in the order in which they were shown, and masked
+    items were not shown. Weights multiply the inverse propensities.
+
+    Raises:
+        ValueError: clip is not > 0; shapes differ.
+
+    Reference: Joachims, Swaminathan and Schnabel, WSDM 2017; Wang, Bendersky, Metzler and Najork,
+    "Learning to rank with selection bias in personal search", SIGIR 2016.
+
+    >>> from ltr.operators import HardRank
+    >>> clicks = torch.tensor([1.0, 0.0, 1.0])
+    >>> Unbiased(SoftNDCG(HardRank()))(torch.tensor([2.0, 1.0, 3.0]), clicks)  # the rare one first
+    tensor(0.)
+    """
+
+    def __init__(
+        self,
+        loss: RankingLoss | None = None,
+        bias: PositionBias | None = None,
+        clip: float | None = None,
+        reduction: Reduction = "mean",
+    ):
+        super().__init__(reduction)
+        self.loss = unreduced(SoftNDCG() if loss is None else loss)
+        self.bias = PositionBias() if bias is None else bias
+        self.clip = None if clip is None else check_number("clip", clip, minimum=0.0, strict=True)
+
+    def forward(
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        mask: Tensor | None = None,
+        weights: Tensor | None = None,
+        shown: Tensor | None = None,
+    ) -> Tensor:
+        """The loss of scores (..., n) on clicks (..., n), shown at positions (..., n)."""
+        check_lists(scores, labels=labels, mask=mask, weights=weights, shown=shown)
+        dtype = upcast(scores.new_empty(0)).dtype
+        if shown is None:
+            real = positions(scores).expand(scores.shape)
+            shown = (real if mask is None else mask.cumsum(-1)).to(dtype)
+        shown = shown.to(dtype) if mask is None else torch.where(mask, shown.to(dtype), 1.0)
+        inverse = inverse_propensity_weights(shown, self.bias, clip=self.clip)
+        weights = inverse if weights is None else weights.to(dtype) * inverse
+        each = self.loss(scores, labels, mask, weights)
+        return self._reduce(each, scores, mask)
+
+
+def unbiased_loss(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None = None,
+    weights: Tensor | None = None,
+    *,
+    shown: Tensor | None = None,
+    loss: RankingLoss | None = None,
+    bias: PositionBias | None = None,
+    clip: float | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """A loss on clicks, by inverse propensities, as a function. See `Unbiased`.
+
+    >>> from ltr.losses import PointwiseMSE
+    >>> scores, clicks = torch.tensor([0.0, 3.0]), torch.tensor([1.0, 1.0])
+    >>> unbiased_loss(scores, clicks, loss=PointwiseMSE())  # (1 * 1 + 2 * 4) / 3
+    tensor(3.)
+    """
+    return Unbiased(loss, bias, clip, reduction)(scores, labels, mask, weights, shown)

@@ -1,0 +1,182 @@
+"""A TREC run and its judgements as padded lists that give trec_eval's values."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ltr._shapes import check_whole
+
+
+@dataclass(frozen=True)
+class JoinedRun:
+    """A run and its judgements as lists, one for each judged query; what `join` makes.
+
+    Place by place a list holds the retrieved documents in trec_eval's order; unjudged fillers up to
+    `depth`; the judged documents that the run lacks, those that are relevant last. So a metric cut
+    at any `top_k` up to `depth` gives nothing for what was not retrieved, and yet counts it in the
+    ideal and among the relevant documents.
+
+    Attributes:
+        qids: of the lists, in the order of the qrels.
+        scores: (lists, n) float64: 0 for the best score of a list, -1 for the next lower one, ...
+        labels: (lists, n) float64; 0 for a document that is not judged.
+        mask: (lists, n); all False for a query that is skipped.
+        judged: (lists, n), whether the document is judged.
+        depth: places before the documents that the run lacks.
+        missing: queries that the run lacks.
+        unjudged: queries of the run without judgements, which are no list here.
+    """
+
+    qids: list[str]
+    scores: Tensor
+    labels: Tensor
+    mask: Tensor
+    judged: Tensor
+    depth: int
+    missing: int
+    unjudged: int
+
+    def values(
+        self, metric: Callable[..., Tensor], *, top_k: int | None = None, **options: Any
+    ) -> Tensor:
+        """A metric's value for each list, (lists,) float64; NaN for one left out.
+
+        Args:
+            metric: of `ltr.metrics.functional`, or one like it that takes `top_k`.
+            top_k: k, up to `depth`. Default: the metric's, which mostly is all retrieved documents;
+                precision needs one.
+            options: the metric's own.
+
+        Raises:
+            ValueError: the metric has no `top_k`, or that is beyond `depth`.
+        """
+        if top_k is not None and check_whole("top_k", top_k) > self.depth:
+            raise ValueError(f"top_k must be <= depth {self.depth} of the join, got {top_k}")
+        known = signature(metric).parameters
+        if "top_k" not in known:
+            raise ValueError(f"metric must take top_k, got {metric.__name__}")
+        if top_k is None and metric.__name__ == "precision":
+            raise ValueError("top_k must be given for precision, which it divides, got None")
+        if top_k is None:  # a metric may have a k of its own
+            top_k = self.depth if known["top_k"].default is None else known["top_k"].default
+        options["top_k"] = top_k
+        if "judged" in known:
+            options.setdefault("judged", self.judged)
+        return metric(self.scores, self.labels, self.mask, reduction="none", **options)
+
+
+def join(
+    run: Mapping[str, Mapping[str, float]],
+    qrels: Mapping[str, Mapping[str, int]],
+    *,
+    depth: int = 100,
+    skip_missing: bool = False,
+    allow_disjoint: bool = False,
+) -> JoinedRun:
+    """Lists of a run with the labels of its documents, for the metrics.
+
+    Documents are in trec_eval's order: by falling score, read as float32, equal ones by falling
+    name. Unjudged documents have label 0.
+
+    Args:
+        run: scores by document by query.
+        qrels: judgements by document by query; those below 0 count as not judged.
+        depth: the largest `top_k` that metrics are to be cut at; it grows to the longest retrieved
+            list and to the largest number of relevant documents.
+        skip_missing: leave out judged queries that the run lacks, as trec_eval does; by default
+            they are lists of which nothing was retrieved, as with `trec_eval -c`.
+        allow_disjoint: allow a run with none of the judged queries, else an error.
+
+    Returns:
+        The lists. Memory: lists * (depth + the most judged documents that the run lacks).
+
+    Raises:
+        ValueError: NaN scores; run and qrels have no query in common.
+
+    >>> from ltr.metrics.functional import ndcg
+    >>> qrels = {"q1": {"a": 1, "b": 0, "c": 2}, "q2": {"a": 1}}
+    >>> lists = join({"q1": {"a": 0.5, "b": 1.5}, "q3": {"a": 1.0}}, qrels, depth=10)
+    >>> lists.values(ndcg, gain="linear", top_k=10)
+    tensor([0.2398, 0.0000], dtype=torch.float64)
+    >>> lists.missing, lists.unjudged
+    (1, 1)
+    """
+    check_whole("depth", depth)
+    known = {qid: {d: r for d, r in found.items() if r >= 0} for qid, found in qrels.items()}
+    if not allow_disjoint and not known.keys() & run.keys():
+        raise ValueError("run and qrels must have a query in common, got none")
+    relevant = [sum(label > 0 for label in labels.values()) for labels in known.values()]
+    lengths = [len(run[qid]) for qid in known if qid in run]
+    depth = max(depth, *relevant, *lengths)
+    lacking = [
+        sorted((r for d, r in labels.items() if d not in run.get(qid, {})))
+        for qid, labels in known.items()
+    ]
+    shape = (len(known), depth + max(map(len, lacking)))
+    scores, labels = np.full(shape, -float(depth)), np.zeros(shape)
+    judged, mask = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
+    for i, (qid, known_labels) in enumerate(known.items()):
+        if skip_missing and qid not in run:
+            continue
+        retrieved = run.get(qid, {})
+        order = trec_order(retrieved)
+        sorted_scores = _float32([retrieved[name] for name in order])
+        n, end = len(order), depth + len(lacking[i])
+        found = [known_labels.get(name) for name in order]
+        scores[i, :n] = -np.cumsum(np.diff(sorted_scores, prepend=sorted_scores[:1]) != 0)
+        scores[i, depth:end] = -float(depth + 1)
+        labels[i, :n] = [label or 0 for label in found]
+        labels[i, depth:end] = lacking[i]
+        judged[i, :n] = [label is not None for label in found]
+        judged[i, depth:end] = True
+        mask[i, :end] = True
+    return JoinedRun(
+        qids=list(known),
+        scores=torch.from_numpy(scores),
+        labels=torch.from_numpy(labels),
+        mask=torch.from_numpy(mask),
+        judged=torch.from_numpy(judged),
+        depth=depth,
+        missing=len(known.keys() - run.keys()),
+        unjudged=len(run.keys() - known.keys()),
+    )
+
+
+def trec_order(scores: Mapping[str, float]) -> list[str]:
+    """Documents as trec_eval orders them: by float32 score, equal ones by name, both falling.
+
+    >>> trec_order({"a": 1.0, "b": 1.0, "c": 2.0})
+    ['c', 'b', 'a']
+    """
+    names = list(scores)
+    values = _float32(list(scores.values()))
+    if np.isnan(values).any():
+        raise ValueError(
+            f"scores must not be NaN, got NaN for {names[np.isnan(values).argmax()]!r}"
+        )
+    order = np.argsort(-values, kind="stable")
+    if len(np.unique(values)) < len(values):
+        keys = [
+            (value, raw_bytes(name)) for value, name in zip(values.tolist(), names, strict=True)
+        ]
+        order = sorted(range(len(names)), key=keys.__getitem__, reverse=True)
+    return [names[i] for i in order]
+
+
+def _float32(values: Sequence[float]) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return np.asarray(values, dtype=np.float64).astype(np.float32)
+
+
+def raw_bytes(name: str) -> bytes:
+    """A name as it stands in the file; trec_eval compares names byte by byte.
+
+    >>> raw_bytes("FT911-3")
+    b'FT911-3'
+    """
+    return name.encode("utf-8", "surrogateescape")

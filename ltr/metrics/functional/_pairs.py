@@ -1,0 +1,71 @@
+"""Pairs of items, counted in O(n log n)."""
+
+import torch
+from torch import Tensor
+
+from ltr.metrics.functional._ranking import places_of, run_sums, runs
+
+SHORT = 32
+"""Lists up to this length are counted pair by pair, which is quicker there."""
+
+
+def dense_ranks(values: Tensor) -> Tensor:
+    """0 for the least value of each list, 1 for the next larger one, ...: (..., n) int64.
+
+    >>> dense_ranks(torch.tensor([2.0, 5.0, 2.0]))
+    tensor([0, 1, 0])
+    """
+    ordered, order = values.sort(dim=-1)
+    new = torch.zeros_like(order)
+    new[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
+    return torch.zeros_like(order).scatter(-1, order, new.cumsum(-1))
+
+
+def rising_pairs(ranks: Tensor, early: Tensor | None, late: Tensor) -> Tensor:
+    """The sum over the pairs of places i < j with ranks_i < ranks_j of early_i + late_j.
+
+    Args:
+        ranks: (..., n) int64 from 0 to n - 1.
+        early: (..., n); None for 0.
+        late: (..., n).
+
+    Returns:
+        (...) float64. Short lists pair by pair; longer ones bit by bit from the highest: places
+        with equal higher bits stand together in their old order, and a place whose bit is 1 makes
+        a pair with each one before it whose bit is 0; then the places are parted by the bit.
+        Cost: O(n log n) time, O(n) memory.
+
+    >>> rising_pairs(torch.tensor([1, 0, 2]), None, torch.ones(3))
+    tensor(2., dtype=torch.float64)
+    """
+    n = ranks.shape[-1]
+    late = late.double()
+    early = None if early is None else early.double()
+    if n <= SHORT:
+        rising = (ranks.unsqueeze(-1) < ranks.unsqueeze(-2)).double().triu(1)
+        pairs = (rising.sum(-2) * late).sum(-1)
+        return pairs if early is None else pairs + (rising.sum(-1) * early).sum(-1)
+    total = ranks.new_zeros(ranks.shape[:-1], dtype=torch.float64)
+    for level in reversed(range((n - 1).bit_length())):
+        starts, ends = runs(ranks >> (level + 1))
+        high = (ranks >> level) & 1
+        low = 1 - high
+        zeros = _earlier(low, starts)
+        total = total + (high * zeros * late).sum(-1)
+        if early is not None:
+            total = total + (high * _earlier(low * early, starts)).sum(-1)
+        place = places_of(ranks)
+        lows = run_sums(low, starts, ends)
+        target = torch.where(high == 1, starts + lows + (place - starts - zeros), starts + zeros)
+        target = target.long()
+        ranks = torch.empty_like(ranks).scatter(-1, target, ranks)
+        late = torch.empty_like(late).scatter(-1, target, late)
+        if early is not None:
+            early = torch.empty_like(early).scatter(-1, target, early)
+    return total
+
+
+def _earlier(values: Tensor, starts: Tensor) -> Tensor:
+    """The sum over the places before each in its run, float64."""
+    sums = values.double().cumsum(-1) - values
+    return sums - sums.gather(-1, starts)

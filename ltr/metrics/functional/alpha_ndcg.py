@@ -1,0 +1,102 @@
+"""Alpha-NDCG: novelty and diversity over topics."""
+
+import torch
+from torch import Tensor
+
+from ltr._shapes import check_lists, check_top_k, hide, positions
+from ltr.losses.dcg import Discount, discount_function
+from ltr.metrics.functional._lists import Empty, Reduction, check_empty, list_values, reduce_lists
+from ltr.metrics.functional._ranking import rank, within
+from ltr.operators import descending_order
+
+
+def check_alpha(alpha: float) -> float:
+    """`alpha` if it is in [0, 1], else a ValueError.
+
+    >>> check_alpha(0.5)
+    0.5
+    """
+    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 <= alpha <= 1:
+        raise ValueError(f"alpha must lie in [0, 1], got {alpha!r}")
+    return float(alpha)
+
+
+def alpha_ndcg(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None = None,
+    *,
+    top_k: int | None = None,
+    alpha: float = 0.5,
+    discount: Discount = "log2",
+    empty: Empty = 0,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Alpha-NDCG@k: an item gains (1 - alpha)^(times seen before) for each of its topics.
+
+    Divided by that of the greedy order, as the reference has it: the best one is NP-hard to find.
+    Tied scores are ranked in list order: there is no `ties` here.
+
+    Args:
+        scores: (..., n), not NaN.
+        labels: (..., n, topics), >= 0; above 0: the item has the topic. Or (..., n): one topic.
+        mask: (..., n) bool, True = a real item. Default: all are real.
+        top_k: k. Default: the whole list.
+        alpha: how much a topic that was seen loses, in [0, 1].
+        discount: "log2", "letor4", or a function of the ranks.
+        empty: what a list without any topic counts: a number, "skip" or "error".
+        reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
+
+    Returns:
+        A scalar, or (...) with reduction="none". All masked: no list, left out. Cost: a sort, and
+        O(k n topics) for the greedy order.
+
+    Raises:
+        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+
+    Reference: Clarke et al., "Novelty and diversity in information retrieval evaluation", SIGIR
+    2008.
+
+    >>> scores, topics = torch.tensor([3.0, 2.0, 1.0]), torch.tensor([[1, 0], [1, 0], [0, 1]])
+    >>> alpha_ndcg(scores, topics)
+    tensor(0.9652)
+    """
+    check_empty(empty)
+    check_top_k(top_k)
+    check_alpha(alpha)
+    check_lists(scores, mask=mask)
+    topics = labels.unsqueeze(-1) if labels.shape == scores.shape else labels
+    if topics.shape[:-1] != scores.shape:
+        raise ValueError(
+            f"labels must have the shape of scores {tuple(scores.shape)} and an axis of topics, "
+            f"got {tuple(labels.shape)}"
+        )
+    if mask is not None:
+        topics = torch.where(mask.unsqueeze(-1), topics, 0)
+    lists = rank(scores, topics.sum(-1), mask)  # checks the values
+    if (topics < 0).any():
+        raise ValueError(f"labels must be finite and >= 0, got {topics.min().item():g}")
+    order = descending_order(hide(scores, mask), mask)
+    has = (topics > 0).to(lists.scores.dtype)
+    seen = has.gather(-2, order.unsqueeze(-1).expand_as(has))
+    discounts = discount_function(discount)(positions(lists.scores)) * within(lists.scores, top_k)
+    gains = (seen * torch.pow(1.0 - alpha, seen.cumsum(-2) - seen)).sum(-1)
+    ideal = (_greedy(has, alpha, top_k) * discounts).sum(-1)
+    values = (gains * discounts).sum(-1) / ideal.where(ideal > 0, 1.0)
+    return reduce_lists(list_values(values, ideal > 0, lists.scores, lists.mask, empty), reduction)
+
+
+def _greedy(has: Tensor, alpha: float, top_k: int | None) -> Tensor:
+    """The gains (..., n) when each place takes the item that gains most; 0 behind the first k."""
+    n = has.shape[-2]
+    worth = has.new_ones(*has.shape[:-2], has.shape[-1])
+    free = has.new_ones(has.shape[:-1], dtype=torch.bool)
+    gains = has.new_zeros(has.shape[:-1])
+    for place in range(n if top_k is None else min(n, top_k)):
+        offered = (has * worth.unsqueeze(-2)).sum(-1).masked_fill(~free, -1.0)
+        best, item = offered.max(-1, keepdim=True)
+        gains[..., place] = best.squeeze(-1)
+        free = free.scatter(-1, item, False)
+        taken = has.gather(-2, item.unsqueeze(-1).expand(*item.shape, has.shape[-1])).squeeze(-2)
+        worth = torch.where(taken > 0, worth * (1 - alpha), worth)
+    return gains

@@ -1,0 +1,50 @@
+"""Average relevance position."""
+
+from torch import Tensor
+
+from ltr._shapes import positions
+from ltr.metrics.functional._lists import Empty, Reduction, check_empty, list_values, reduce_lists
+from ltr.metrics.functional._ranking import Ties, check_ties, placed_sum, rank
+
+
+def arp(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None = None,
+    weights: Tensor | None = None,
+    *,
+    empty: Empty = 0,
+    ties: Ties = "stable",
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Average relevance position: the mean rank, weighted by the labels. Lower is better.
+
+    Args:
+        scores: (..., n), not NaN.
+        labels: (..., n), >= 0; above 0 is relevant.
+        mask: (..., n) bool, True = a real item. Default: all are real.
+        weights: (..., n), >= 0, multiply the labels. Default: 1.
+        empty: what a list without a relevant item counts: a number, "skip" or "error".
+        ties: "stable" (list order), "worst" (largest) or "expected": the mean over all orders of
+            tied items, in closed form: the mean value of their places.
+        reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
+
+    Returns:
+        A scalar, or (...) with reduction="none". All masked: no list, left out. Cost: one sort.
+
+    Raises:
+        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+
+    Reference: Wang et al., "Learning to rank with selection bias in personal search", SIGIR 2016.
+
+    >>> import torch
+    >>> arp(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 1.0]))
+    tensor(2.)
+    """
+    check_empty(empty)
+    check_ties(ties)
+    lists = rank(scores, labels, mask, weights)
+    gains = lists.labels if lists.weights is None else lists.labels * lists.weights
+    total = gains.sum(-1)
+    values = placed_sum(positions(gains), gains, lists, ties) / total.where(total > 0, 1.0)
+    return reduce_lists(list_values(values, total > 0, lists.scores, lists.mask, empty), reduction)

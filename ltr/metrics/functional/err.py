@@ -1,0 +1,119 @@
+"""Expected reciprocal rank."""
+
+import torch
+from torch import Tensor
+
+from ltr._shapes import check_number, check_top_k, positions
+from ltr.losses.err import stop_probabilities
+from ltr.metrics.functional._lists import Empty, Reduction, check_empty, list_values, reduce_lists
+from ltr.metrics.functional._ranking import Ranked, Ties, check_ties, rank, ties_of, within
+
+
+def check_max_label(max_label: float | None) -> float | None:
+    """`max_label` if it is None or a number > 0, else a ValueError.
+
+    >>> check_max_label(4)
+    4.0
+    """
+    if max_label is None:
+        return None
+    return check_number("max_label", max_label, minimum=0.0, strict=True)
+
+
+def err(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None = None,
+    *,
+    top_k: int | None = None,
+    max_label: float | None = None,
+    empty: Empty = 0,
+    ties: Ties = "stable",
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """ERR@k: sum over i of R_i / rank_i * product over j before i of (1 - R_j).
+
+    R = (2^label - 1) / 2^max_label is how likely a reader stops at an item.
+
+    Args:
+        scores: (..., n), not NaN.
+        labels: (..., n), >= 0, graded relevance.
+        mask: (..., n) bool, True = a real item. Default: all are real.
+        top_k: k. Default: the whole list.
+        max_label: the highest grade of the scale, such as 4; labels above it are refused.
+            Default: the largest label of each list.
+        empty: what a list without a relevant item counts: a number, "skip" or "error".
+        ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
+            in closed form, O(n^2) a list: means of products over subsets.
+        reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
+
+    Returns:
+        A scalar, or (...) with reduction="none". All masked: no list, left out. Cost: one sort.
+
+    Raises:
+        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+
+    Reference: Chapelle, Metzler, Zhang and Grinspan, "Expected reciprocal rank for graded
+    relevance", CIKM 2009.
+
+    >>> err(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0.0, 1.0, 1.0]), max_label=1)  # 1/4 + 1/12
+    tensor(0.3333)
+    """
+    check_empty(empty)
+    check_ties(ties)
+    check_top_k(top_k)
+    check_max_label(max_label)
+    lists = rank(scores, labels, mask)
+    if max_label is not None and (lists.labels > max_label).any():
+        raise ValueError(f"labels must be <= max_label {max_label}, got {lists.labels.max():g}")
+    if ties == "worst":
+        lists = lists.by_value(lists.labels)[0]
+    stops = stop_probabilities(lists.labels, lists.mask, max_label)
+    each = within(stops, top_k) / positions(stops)
+    if ties == "expected":
+        values = _expected(stops, each, lists)
+    else:
+        reached = (1 - stops).cumprod(-1).roll(1, -1)
+        reached[..., :1] = 1
+        values = (each * stops * reached).sum(-1)
+    return reduce_lists(
+        list_values(values, (lists.labels > 0).any(-1), lists.scores, lists.mask, empty), reduction
+    )
+
+
+def _expected(stops: Tensor, each: Tensor, lists: Ranked) -> Tensor:
+    """The mean over the orders of tied items.
+
+    Let M_j be the mean over all subsets of j of g tied items of the product of their 1 - R. A
+    reader who comes to the run stops at its place j with probability M_(j-1) - M_j. Item by item,
+    M_j of t items is ((t - j) M_j + j (1 - R_t) M_(j-1)) / t with those of the t - 1 before it.
+    """
+    n = stops.shape[-1]
+    starts, ends = (x.reshape(-1, n) for x in ties_of(lists))
+    go_on = 1 - stops.reshape(-1, n)
+    # the law of a run's j-th place, j = 1..n, is read against the places from its start on
+    padded = torch.cat([each.expand(n), each.new_zeros(n)])
+    j = positions(go_on)
+    means = go_on.new_zeros(len(go_on), n + 1)
+    means[:, 0] = 1
+    reach, values = go_on.new_ones(len(go_on)), go_on.new_zeros(len(go_on))
+    for i in range(n):
+        start, x = starts[:, i], go_on[:, i : i + 1]
+        t = (i + 1 - start).unsqueeze(-1).to(x.dtype)
+        kept = means[:, 1:] * (t > 1)  # a new run starts from no item
+        mixed = ((t - j).clamp(min=0) * kept + j * x * means[:, :-1].where(t > 1, _one(means))) / t
+        means[:, 1:] = mixed * (j <= t)
+        last = ends[:, i] == i + 1
+        stop = (means[:, :-1] - means[:, 1:]) * (j <= t)
+        gained = (stop * padded[start.unsqueeze(-1) + j.long() - 1]).sum(-1)
+        values = values + torch.where(last, reach * gained, 0.0)
+        through = means.gather(-1, t.long()).squeeze(-1)
+        reach = torch.where(last, reach * through, reach)
+    return values.view(stops.shape[:-1])
+
+
+def _one(means: Tensor) -> Tensor:
+    """M of no item: 1 for j = 0, else 0."""
+    row = torch.zeros_like(means[:1, :-1])
+    row[:, :1] = 1
+    return row

@@ -1,0 +1,147 @@
+"""Flat values with a list id each, in chunks of lists of nearly one length."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ltr.metrics.functional._lists import Reduction, reduce_lists
+
+PLACES = 1 << 20
+"""Places of a chunk: what bounds the memory beside the order of the items."""
+
+SAME = 1 << 13
+"""So many items a length, on the mean, are worth a chunk without padding."""
+
+
+def flat(
+    metric: Callable[..., Tensor],
+    scores: Tensor,
+    labels: Tensor,
+    indexes: Tensor,
+    mask: Tensor | None = None,
+    weights: Tensor | None = None,
+    *,
+    reduction: Reduction = "mean",
+    **options: Any,
+) -> Tensor:
+    """A metric of flat values, a list id an item, in any order.
+
+    Lists are taken by length, so nothing is padded to the longest.
+
+    Args:
+        metric: of `ltr.metrics.functional`, or one like it.
+        scores: (items,).
+        labels: (items,), or with further axes.
+        indexes: (items,) whole numbers, the list that each item is of.
+        mask: (items,) bool; items to leave out are False.
+        weights: (items,), for a metric that takes them.
+        reduction: "mean" over the lists that count, "sum", or "none": one a list by rising id.
+        options: the metric's own.
+
+    Returns:
+        A scalar, or (lists,) with reduction="none". Cost: a sort of the ids, if they are not in
+        order, and the metric's; memory for that order and a chunk of lists.
+
+    Raises:
+        ValueError: shapes differ, ids are not whole numbers; the metric's own.
+
+    >>> from ltr.metrics.functional import mrr
+    >>> ids, labels = torch.tensor([7, 3, 7]), torch.tensor([1, 1, 0])
+    >>> flat(mrr, torch.tensor([0.1, 0.2, 0.3]), labels, ids, reduction="none")
+    tensor([1.0000, 0.5000])
+    """
+    columns = [scores, labels] + ([] if weights is None else [weights])
+    if mask is not None:
+        check_flat(indexes, mask, *columns)
+        indexes, columns = indexes[mask], [column[mask] for column in columns]
+    values = scores.new_zeros(0)
+    for lists, total, real, (s, y, *w) in chunks(indexes, *columns):
+        found = metric(s, y, real, *w, reduction="none", **options)
+        if len(values) != total:
+            values = found.new_full((total,), torch.nan)
+        values[lists] = found
+    return reduce_lists(values, reduction)
+
+
+def check_flat(indexes: Tensor, *columns: Tensor) -> None:
+    """A ValueError unless all have one item an id, and the ids are whole numbers."""
+    if indexes.dim() != 1 or indexes.is_floating_point() or indexes.dtype == torch.bool:
+        raise ValueError(
+            "indexes must be one-dimensional whole numbers, "
+            f"got {indexes.dtype} of shape {tuple(indexes.shape)}"
+        )
+    for column in columns:
+        if column.dim() < 1 or len(column) != len(indexes):
+            raise ValueError(
+                f"scores, labels, mask and weights must have an item for each of the "
+                f"{len(indexes)} indexes, got shape {tuple(column.shape)}"
+            )
+
+
+def chunks(
+    indexes: Tensor, *columns: Tensor
+) -> Iterator[tuple[Tensor, int, Tensor | None, list[Tensor]]]:
+    """Chunks of lists of nearly one length.
+
+    Each is the lists' numbers, how many lists there are in all, a mask (None where no place is
+    padding), and the columns (lists, longest, ...), 0 in the padding.
+
+    Lists are numbered by rising id; their items keep their order.
+
+    >>> for lists, _, mask, [values] in chunks(torch.tensor([7, 3, 7]), torch.tensor([1, 2, 3])):
+    ...     print(lists.tolist(), mask.tolist(), values.tolist())
+    [0, 1] [[True, False], [True, True]] [[2, 0], [1, 3]]
+    """
+    check_flat(indexes, *columns)
+    if not len(indexes):
+        return
+    order, ids = None, indexes
+    if not bool((indexes[1:] >= indexes[:-1]).all()):
+        small = int(indexes.min()) >= -(2**31) and int(indexes.max()) < 2**31
+        ids, order = (indexes.int() if small else indexes).sort(stable=True)  # quicker in 32 bits
+    lengths = ids.unique_consecutive(return_counts=True)[1]
+    del ids
+    starts = lengths.cumsum(0) - lengths
+    by_length, numbers = lengths.sort(stable=True)
+    for first, last in _cuts(by_length):
+        lists = numbers[first:last]
+        longest = int(by_length[last - 1])
+        place = torch.arange(longest, device=indexes.device)
+        items = starts[lists].unsqueeze(-1) + place
+        mask = None
+        if int(by_length[first]) < longest:
+            mask = place < lengths[lists].unsqueeze(-1)
+            items = torch.where(mask, items, starts[lists].unsqueeze(-1))
+        if order is not None:
+            items = order[items]
+        padded = [column[items] for column in columns]
+        if mask is not None:
+            for column in padded:
+                column[~mask] = 0
+        yield lists, len(lengths), mask, padded
+
+
+def _cuts(by_length: Tensor) -> list[tuple[int, int]]:
+    """Where to cut lists that stand by rising length into chunks.
+
+    Of one length where there are many of each, else of lengths within a quarter.
+    """
+    sizes, counts = by_length.unique_consecutive(return_counts=True)
+    exact = int(by_length.sum()) >= SAME * len(sizes)
+    cuts: list[tuple[int, int]] = []
+    place, least = 0, 0
+    for size, lists in zip(sizes.tolist(), counts.tolist(), strict=True):
+        rows = max(1, PLACES // size)
+        end = place + lists
+        if cuts and not exact and size <= max(8, least * 5 / 4):
+            first, last = cuts.pop()
+            last = min(end, first + rows) if first + rows > last else last
+            cuts.append((first, last))
+            place = max(place, last)
+        while place < end:
+            least = size
+            cuts.append((place, min(end, place + rows)))
+            place = cuts[-1][1]
+    return cuts

@@ -1,0 +1,56 @@
+"""Top-k accuracy."""
+
+from torch import Tensor
+
+from ltr._shapes import check_whole
+from ltr.losses._soft import largest
+from ltr.metrics.functional._lists import Empty, Reduction, check_empty, list_values, reduce_lists
+from ltr.metrics.functional._ranking import Ties, check_ties, first_place, rank, within
+
+
+def top_k_accuracy(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None = None,
+    *,
+    top_k: int = 1,
+    empty: Empty = 0,
+    ties: Ties = "stable",
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Top-k accuracy: whether an item with the largest label of its list is among the first k.
+
+    With one-hot labels the items are classes and this is a classifier's top-k accuracy.
+
+    Args:
+        scores: (..., n), not NaN.
+        labels: (..., n), >= 0; of which the largest, if above 0, is what is sought.
+        mask: (..., n) bool, True = a real item. Default: all are real.
+        top_k: k.
+        empty: what a list without a relevant item counts: a number, "skip" or "error".
+        ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
+            in closed form: hypergeometric.
+        reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
+
+    Returns:
+        A scalar, or (...) with reduction="none". All masked: no list, left out. Cost: one sort.
+
+    Raises:
+        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+
+    Reference: Russakovsky et al., "ImageNet large scale visual recognition challenge", 2015.
+
+    >>> import torch
+    >>> top_k_accuracy(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 2.0, 0.0]), top_k=2)
+    tensor(1.)
+    """
+    check_empty(empty)
+    check_ties(ties)
+    check_whole("top_k", top_k)
+    lists = rank(scores, labels, mask)
+    best = (lists.labels > 0) & (lists.labels == largest(lists.labels).unsqueeze(-1))
+    first = first_place(best, lists, ties)
+    values = (first * within(first, top_k)).sum(-1)
+    return reduce_lists(
+        list_values(values, best.any(-1), lists.scores, lists.mask, empty), reduction
+    )

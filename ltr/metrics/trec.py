@@ -1,0 +1,209 @@
+"""TREC runs and qrels: read, written, and joined into lists that give trec_eval's values."""
+
+import gzip
+import os
+import zlib
+from collections.abc import Iterator, Mapping
+from math import isfinite
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ltr.metrics._joined import JoinedRun, join, raw_bytes, trec_order
+
+__all__ = [
+    "JoinedRun",
+    "Qrels",
+    "Run",
+    "join",
+    "read_qrels",
+    "read_run",
+    "write_qrels",
+    "write_run",
+]
+
+Run = dict[str, dict[str, float]]
+"""Scores by document by query: `run["301"]["FT911-3"]`; what pytrec_eval takes."""
+
+Qrels = dict[str, dict[str, int]]
+"""Judgements by document by query; above 0 is relevant, below 0 is not judged."""
+
+_RUN = "qid Q0 docno rank score tag"
+_QRELS = "qid 0 docno rel"
+
+
+def read_run(path: str | PathLike[str]) -> Run:
+    r"""Read a run: `qid Q0 docno rank score tag`, one retrieved document a line.
+
+    Plain or gzip; blanks or tabs between the fields, blank lines are skipped. Query and document
+    names are kept as they are (bytes that are not UTF-8 too, as surrogates). As with trec_eval the
+    score alone orders the documents, whatever the rank and the order of the lines say.
+
+    Args:
+        path: the file.
+
+    Returns:
+        Scores by document by query, in the order of the file.
+
+    Raises:
+        ValueError: a line without six fields, a score that is no finite number, a document that a
+            query has twice, an empty file, damaged gzip; the message names the file, the line and
+            the text.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     file = Path(folder, "my.run")
+    ...     _ = file.write_text("301 Q0 FT911-3 1 2.5 me\n301 Q0 LA-7 2 1.25 me\n")
+    ...     read_run(file)
+    {'301': {'FT911-3': 2.5, 'LA-7': 1.25}}
+    """
+    run: Run = {}
+    for number, fields in _lines(Path(path), _RUN):
+        try:
+            score = float(fields[4])
+        except ValueError:
+            score = np.nan
+        if not isfinite(score) or b"_" in fields[4]:
+            raise _error(Path(path), number, "the score must be a finite number", fields[4])
+        _add(run, fields, score, Path(path), number)
+    return run
+
+
+def read_qrels(path: str | PathLike[str]) -> Qrels:
+    r"""Read judgements: `qid 0 docno rel`, one document a line; else as `read_run`.
+
+    Args:
+        path: the file.
+
+    Returns:
+        Judgements by document by query, in the order of the file.
+
+    Raises:
+        ValueError: as `read_run`; a judgement that is no whole number.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     file = Path(folder, "qrels.txt")
+    ...     _ = file.write_text("301 0 FT911-3 2\n301 0 LA-7 0\n")
+    ...     read_qrels(file)
+    {'301': {'FT911-3': 2, 'LA-7': 0}}
+    """
+    qrels: Qrels = {}
+    for number, fields in _lines(Path(path), _QRELS):
+        text = fields[3]
+        if not text.removeprefix(b"-").removeprefix(b"+").isdigit():
+            raise _error(Path(path), number, "the judgement must be a whole number", text)
+        _add(qrels, fields, int(text), Path(path), number)
+    return qrels
+
+
+def write_run(
+    path: str | PathLike[str], run: Mapping[str, Mapping[str, float]], tag: str = "ltr"
+) -> None:
+    """Write a run, each query's documents by falling score as trec_eval orders them.
+
+    Equal scores stay equal; trec_eval takes them in falling order of the document's name. What
+    `read_run` reads back is `run`, to the last digit.
+
+    Args:
+        path: the file; gzip if it ends in `.gz`.
+        run: scores by document by query.
+        tag: the run's name, one word.
+
+    Raises:
+        ValueError: a name that is empty or has a blank in it, a score that is not finite.
+    """
+    _check_word("tag", tag)
+
+    def lines() -> Iterator[str]:
+        for qid, scores in run.items():
+            _check_word("query", qid)
+            for rank, name in enumerate(trec_order(scores), start=1):
+                _check_word("document", name)
+                score = float(scores[name])
+                if not isfinite(score):
+                    raise ValueError(f"scores must be finite, got {score} for {name!r} of {qid!r}")
+                yield f"{qid} Q0 {name} {rank} {score!r} {tag}\n"
+
+    _write(Path(path), lines())
+
+
+def write_qrels(path: str | PathLike[str], qrels: Mapping[str, Mapping[str, int]]) -> None:
+    """Write judgements, in their order; gzip if the file's name ends in `.gz`.
+
+    Raises:
+        ValueError: a name that is empty or has a blank in it, a judgement that is no whole number.
+    """
+
+    def lines() -> Iterator[str]:
+        for qid, labels in qrels.items():
+            _check_word("query", qid)
+            for name, label in labels.items():
+                _check_word("document", name)
+                if label != int(label):
+                    raise ValueError(f"judgements must be whole numbers, got {label!r}")
+                yield f"{qid} 0 {name} {int(label)}\n"
+
+    _write(Path(path), lines())
+
+
+def _add(
+    table: dict[str, dict[str, Any]], fields: list[bytes], value: Any, path: Path, number: int
+) -> None:
+    qid, name = (field.decode("utf-8", "surrogateescape") for field in (fields[0], fields[2]))
+    found = table.setdefault(qid, {})
+    if name in found:
+        raise _error(path, number, f"query {qid!r} has the document twice", fields[2])
+    found[name] = value
+
+
+def _lines(path: Path, form: str) -> Iterator[tuple[int, list[bytes]]]:
+    """The fields of the lines that are not blank, and the lines' numbers."""
+    if not path.is_file():
+        raise ValueError(f"path must be a file, got {path}")
+    count, number, any_line = len(form.split()), 0, False
+    with path.open("rb") as raw:
+        zipped = raw.read(2) == b"\x1f\x8b"
+    with gzip.open(path, "rb") if zipped else path.open("rb") as file:
+        try:
+            for number, line in enumerate(file, start=1):
+                if number == 1:
+                    line = line.removeprefix(b"\xef\xbb\xbf")
+                fields = line.split()
+                if fields and len(fields) != count:
+                    problem = f"a line must have {count} fields ({form})"
+                    raise _error(path, number, problem, line)
+                if fields:
+                    any_line = True
+                    yield number, fields
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise ValueError(
+                f"{path}, after line {number}: the gzip file is damaged, got {error}"
+            ) from None
+    if not any_line:
+        raise ValueError(f"{path}: the file must have a line at least, got none")
+
+
+def _error(path: Path, number: int, problem: str, text: bytes) -> ValueError:
+    shown = text.strip().decode("utf-8", "backslashreplace")
+    if len(shown) > 80:
+        shown = shown[:77] + "..."
+    return ValueError(f"{path}, line {number}: {problem}, got {shown!r}")
+
+
+def _check_word(kind: str, name: str) -> None:
+    if not isinstance(name, str) or raw_bytes(name).split() != [raw_bytes(name)]:
+        raise ValueError(f"names must be one word, got {name!r} for a {kind}")
+
+
+def _write(path: Path, lines: Iterator[str]) -> None:
+    """Write the lines; the file appears under its name once it is complete."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with gzip.open(part, "wb") if path.suffix == ".gz" else part.open("wb") as file:
+            file.writelines(map(raw_bytes, lines))
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,329 @@
+"""`ltr evaluate`: its numbers, its tables, its file, and what it says of mistakes."""
+
+import csv
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import pytrec_eval
+import torch
+
+from ltr.cli import evaluate, ranked_files
+from ltr.metrics import MAP, NDCG
+from ltr.metrics.compare import compare, mean_interval
+from ltr.metrics.trec import read_qrels, read_run, write_qrels, write_run
+
+FAST = ("--resamples", "200")
+OF_RUN = ("a.run", "--qrels", "qrels.txt", "--metrics")
+
+
+@pytest.fixture
+def files(ltr):
+    """Two runs, their qrels, and tables of labels and scores."""
+    draw = random.Random(0)
+    qrels = {f"q{i}": {f"d{j}": draw.choice([0, 0, 1, 2]) for j in range(20)} for i in range(12)}
+    qrels["q3"] = dict.fromkeys(qrels["q3"], 0)
+
+    def run(noise):
+        return {
+            q: {d: r + draw.gauss(0, noise) for d, r in x.items() if draw.random() < 0.8}
+            for q, x in qrels.items()
+        }
+
+    a, b = run(2.0), run(0.5)
+    del b["q5"]
+    b["other"] = {"d0": 1.0}
+    write_run("a.run", a)
+    write_run("b.run.gz", b)
+    write_qrels("qrels.txt", qrels)
+    rows = [
+        {"qid": q, "label": r, "score": draw.gauss(r, 1), "new": draw.gauss(r, 0.3), "doc_id": d}
+        for q, x in qrels.items()
+        for d, r in x.items()
+    ]
+    draw.shuffle(rows)
+    with Path("t.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    pq.write_table(pa.Table.from_pylist(rows), "t.parquet")
+    return rows
+
+
+def content() -> dict:
+    return json.loads(Path("o.json").read_text())
+
+
+def test_a_run_is_worth_what_trec_eval_says(ltr, files):
+    args = ["--metrics", "ndcg@5", "map", "mrr", "--out", "sub/o.json"]
+    answer = ltr("evaluate", "a.run", "--qrels", "qrels.txt", *args)
+    assert (answer.code, answer.err) == (0, "")
+    qrels = read_qrels("qrels.txt")
+    measures = {"ndcg_cut.5", "map", "recip_rank"}
+    theirs = pytrec_eval.RelevanceEvaluator(qrels, measures).evaluate(read_run("a.run"))
+    written = json.loads(Path("sub/o.json").read_text())
+    assert written["qids"] == list(qrels)
+    for ours, name in [("ndcg@5", "ndcg_cut_5"), ("map", "map"), ("mrr", "recip_rank")]:
+        expected = [theirs[q][name] for q in qrels]
+        assert written["values"]["a"][ours] == pytest.approx(expected)
+        interval = mean_interval(expected)
+        assert written["metrics"][ours]["mean"] == pytest.approx(interval._asdict())
+        assert str(interval) in answer.out
+    assert "a: 1 of 12 lists have no relevant item: counted 0" in answer.out
+    assert "gain: linear" in answer.out
+    assert "wrote sub/o.json" in answer.out
+
+
+def test_several_runs_are_compared_with_the_first(ltr, files):
+    args = ["--qrels", "qrels.txt", "--metrics", "map", "--out", "o.json", "--seed", "3", *FAST]
+    answer = ltr("evaluate", "a.run", "b.run.gz", *args)
+    assert answer.code == 0, answer.err
+    written = content()
+    values = {name: np.array(x["map"]) for name, x in written["values"].items()}
+    assert list(values) == ["a", "b"]
+    expected = compare(values, seed=3, resamples=200)
+    assert written["metrics"]["map"] == json.loads(json.dumps(expected.to_dict()))
+    assert f"{expected.models[1].difference.mean:+.4f}" in answer.out
+    assert "b: 1 of 13 judged" not in answer.out
+    assert "b: 1 of 12 judged queries are not there: counted as empty lists" in answer.out
+    assert "b: 1 queries have no judgements: left out" in answer.out
+    place = written["qids"].index("q5")
+    assert written["values"]["b"]["map"][place] == 0
+    ltr("evaluate", "a.run", "b.run.gz", *args, "--skip-missing", "--test", "bootstrap")
+    written = content()
+    assert written["values"]["b"]["map"][place] is None
+    assert written["metrics"]["map"]["left_out"] == 1
+    assert written["metrics"]["map"]["test"] == "bootstrap"
+
+
+@pytest.mark.parametrize("table", ["t.csv", "t.parquet"])
+def test_a_table_is_worth_what_the_metrics_say(ltr, files, table):
+    answer = ltr("evaluate", table, "--metrics", "ndcg@3", "map", "--out", "o.json", *FAST)
+    assert answer.code == 0, answer.err
+    assert "gain: exp2" in answer.out
+    names = {qid: i for i, qid in enumerate(dict.fromkeys(row["qid"] for row in files))}
+    for title, metric in {"ndcg@3": NDCG(top_k=3), "map": MAP()}.items():
+        metric.update(
+            torch.tensor([row["score"] for row in files], dtype=torch.float64),
+            torch.tensor([row["label"] for row in files]),
+            indexes=torch.tensor([names[row["qid"]] for row in files]),
+        )
+        assert content()["metrics"][title]["mean"]["mean"] == pytest.approx(metric.compute().item())
+    assert content()["qids"] == list(names)
+
+
+def test_chunks_of_queries_change_nothing(ltr, files, monkeypatch):
+    command = ["evaluate", "a.run", "b.run.gz", "--qrels", "qrels.txt", "--out", "o.json", *FAST]
+    whole = ltr(*command).out, content()
+    monkeypatch.setattr(ranked_files, "_CHUNK", 200)
+    assert (ltr(*command).out, content()) == whole
+
+
+def test_columns_of_scores_are_compared(ltr, files):
+    answer = ltr("evaluate", "t.csv", "--score", "score", "--score", "new", "--out", "o.json")
+    assert answer.code == 0, answer.err
+    models = content()["metrics"]["ndcg@10"]["models"]
+    assert [model["name"] for model in models] == ["score", "new"]
+    assert models[1]["difference"]["mean"] > 0
+    assert models[1]["exact"]
+
+
+def test_tables_are_aligned_by_qid(ltr, files):
+    rows = [row for row in files[::-1] if row["qid"] != "q1"]
+    pq.write_table(pa.Table.from_pylist(rows), "u.parquet")
+    answer = ltr("evaluate", "t.parquet", "u.parquet", "--metrics", "map", "--out", "o.json")
+    assert answer.code == 0, answer.err
+    written = content()
+    model = written["metrics"]["map"]["models"][1]
+    assert (model["better"], model["equal"], model["worse"]) == (0, 11, 0)
+    assert written["metrics"]["map"]["left_out"] == 1
+    assert "u: 1 of 12 lists are not there" in answer.out
+
+
+def test_a_table_of_predictions_with_qrels(ltr, files):
+    args = ("--qrels", "qrels.txt", "--gain", "exp2", "--metrics", "ndcg@4", "--out", "o.json")
+    assert ltr("evaluate", "t.parquet", *args).code == 0
+    first = content()
+    assert ltr("evaluate", "t.parquet", *args[2:]).code == 0
+    second = content()
+    value_of = dict(zip(second["qids"], second["values"]["t"]["ndcg@4"], strict=True))
+    expected = [value_of[qid] for qid in first["qids"]]
+    assert first["values"]["t"]["ndcg@4"] == pytest.approx(expected)
+
+
+def test_names_of_queries_that_are_numbers_are_text(ltr):
+    rows = [{"qid": 7, "label": 1, "score": 0.5}, {"qid": 7, "label": 0, "score": 1}]
+    pq.write_table(pa.Table.from_pylist(rows), "n.parquet")
+    Path("n.csv").write_text("score,qid,label,more\n0.5,007,1,x\n1,007,0,y\n")
+    for name, qid in [("n.parquet", "7"), ("n.csv", "007")]:
+        answer = ltr("evaluate", name, "--metrics", "mrr", "--out", "o.json", *FAST)
+        assert answer.code == 0, answer.err
+        assert content()["qids"] == [qid]
+        assert content()["values"]["n"]["mrr"] == [0.5]
+
+
+def test_cuts(ltr, files):
+    def titles(*args):
+        answer = ltr("evaluate", "t.csv", *args, "--out", "o.json", *FAST)
+        assert answer.code == 0, answer.err
+        return list(content()["metrics"])
+
+    assert titles() == ["ndcg@10", "map", "mrr"]
+    assert titles("--at", "3", "5") == ["ndcg@3", "ndcg@5", "map@3", "map@5", "mrr@3", "mrr@5"]
+    assert titles("--metrics", "ndcg@2", "kendall_tau", "mrr", "mrr@7", "--at", "7") == [
+        "ndcg@2",
+        "kendall_tau",
+        "mrr@7",
+    ]
+
+
+def test_empty_lists(ltr, files):
+    def mean(empty):
+        assert ltr("evaluate", "t.csv", "--empty", empty, "--out", "o.json", *FAST).code == 0
+        return content()["metrics"]["map"]
+
+    zero, one, skipped = mean("0"), mean("1"), mean("skip")
+    assert (zero["lists"], skipped["lists"]) == (12, 11)
+    assert one["mean"]["mean"] == pytest.approx(zero["mean"]["mean"] + 1 / 12)
+    assert skipped["mean"]["mean"] == pytest.approx(zero["mean"]["mean"] * 12 / 11)
+    answer = ltr("evaluate", "t.csv", "--empty", "error")
+    assert answer.code == 2
+    assert answer.err == "ltr evaluate: empty is 'error' and 1 lists have no value\n"
+
+
+def test_lists_of_very_different_lengths(ltr):
+    sizes = [1, 60, 2, 1, 1, 40, 3]
+    lines = [f"{q},{int(i == 0)},{-i}\n" for q, n in enumerate(sizes) for i in range(n)]
+    Path("r.csv").write_text("qid,label,score\n" + "".join(lines))
+    assert ltr("evaluate", "r.csv", "--metrics", "mrr", "--out", "o.json", *FAST).code == 0
+    assert content()["values"]["r"]["mrr"] == [1.0] * len(sizes)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["none.csv"], "none.csv: no such file"),
+        (["a.run"], "a.run: --qrels is required for a TREC run; a table ends in .csv or .parquet"),
+        (["a.run", "--qrels", "none"], "none: no such file"),
+        (["a.run", "--qrels", "a.run"], "a.run, line 1: a line must have 4 fields"),
+        (["qrels.txt", "--qrels", "qrels.txt"], "qrels.txt, line 1: a line must have 6 fields"),
+        (["c.run", "--qrels", "qrels.txt"], "c.run: has no query of the qrels"),
+        (["t.csv", "--metrics", "ndgc"], "--metrics: no metric 'ndgc': did you mean ndcg?"),
+        (["t.csv", "--metrics", "ndcg@"], "ndcg@K must have a K >= 1, got 'ndcg@'"),
+        (["t.csv", "--metrics", "ndcg@0"], "ndcg@K must have a K >= 1, got 'ndcg@0'"),
+        (["t.csv", "--metrics", "kendall_tau@3"], "kendall_tau is not cut at a rank"),
+        (
+            ["a.run", "--qrels", "qrels.txt", "--metrics", "kendall_tau"],
+            "kendall_tau is of whole lis",
+        ),
+        (["t.csv", "--ties", "none"], "argument --ties: invalid choice: 'none'"),
+        ([*OF_RUN, "precision"], "--metrics: of a run precision must have a K, such as precision@"),
+        (["t.csv", "--at", "0"], "--at must be >= 1, got 0"),
+        (["t.csv", "--at", "ten"], "argument --at: invalid int value: 'ten'"),
+        (["t.csv", "--empty", "none"], "--empty must be a number, skip or error, got none"),
+        (["t.csv", "--confidence", "95"], "--confidence must lie in (0, 1), got 95.0"),
+        (["t.csv", "--resamples", "0"], "--resamples must be >= 1, got 0"),
+        (["t.csv", "--score", "scor"], "t.csv: no column 'scor': did you mean score?"),
+        (["t.parquet", "--label", "rel"], "t.parquet: no column 'rel': choose from"),
+        (["t.csv", "--score", "new", "--score", "new"], "--score must be different columns"),
+        (["t.csv", "t.csv"], "t.csv: is there twice"),
+        (["t.csv", "--out", "."], "--out must be a file, got the folder ."),
+        (["one.csv", "other.csv"], "2 lists at least that count in every model, got 1"),
+        (["word.csv"], "word.csv: In CSV column #2: "),
+        (["hole.csv"], "hole.csv, row 2: column 'score' must have a value in every row"),
+        (["minus.csv"], "minus.csv, row 1: column 'label' must be >= 0, got -1"),
+        (["void.csv"], "void.csv: the table must have a row at least, got none"),
+        (["blank.csv"], "blank.csv: "),
+        (["fake.parquet"], "fake.parquet: "),
+        (["twice.csv", "--qrels", "qrels.txt"], "row 2: query 'q1' has 'd1' twice"),
+        ([], "the following arguments are required: FILE"),
+    ],
+)
+def test_mistakes_are_one_line(ltr, files, args, message):
+    write_run("c.run", {"unknown": {"d0": 1.0}})
+    for name, rows in {
+        "one.csv": "a,1,2\n",
+        "other.csv": "a,1,3\n",
+        "word.csv": "a,1,high\n",
+        "hole.csv": "a,1,2\na,0,\n",
+        "minus.csv": "a,-1,2\n",
+        "void.csv": "",
+    }.items():
+        Path(name).write_text("qid,label,score\n" + rows)
+    Path("twice.csv").write_text("qid,doc_id,score\nq1,d1,2\nq1,d1,3\n")
+    Path("blank.csv").write_text("")
+    Path("fake.parquet").write_text("no parquet")
+    answer = ltr("evaluate", *args)
+    assert answer.code == 2
+    assert answer.err.startswith("ltr evaluate: ")
+    assert message in answer.err
+    assert answer.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", sorted(ranked_files.metric_names()))
+def test_every_metric(ltr, files, name):
+    answer = ltr("evaluate", "t.csv", "--metrics", name, "--out", "o.json", *FAST)
+    assert answer.code == 0, answer.err
+    assert len(content()["values"]["t"][name]) == 12
+    measure = ranked_files.Measure(name)
+    if measure.has_cut and name != "rbo":
+        answer = ltr("evaluate", "a.run", *OF_RUN[1:], f"{name}@3", "--out", "o.json", *FAST)
+        assert answer.code == 0, answer.err
+        assert content()["metrics"][f"{name}@3"]["mean"]["mean"] > 0
+
+
+def test_errs_scale_is_that_of_all_lists(ltr):
+    write_qrels("q", {"1": {"a": 2}, "2": {"b": 1}})
+    write_run("r", {"1": {"a": 1.0}, "2": {"b": 1.0}})
+    Path("t.csv").write_text("qid,label,score\n1,2,1\n2,1,1\n")
+    for args in (["t.csv"], ["r", "--qrels", "q"]):
+        assert ltr("evaluate", *args, "--metrics", "err", "--out", "o.json", *FAST).code == 0
+        assert next(iter(content()["values"].values()))["err"] == [3 / 4, 1 / 4]
+
+
+def test_ties(ltr):
+    Path("t.csv").write_text("qid,label,score\n1,1,0\n1,0,0\n2,1,1\n2,0,0\n")
+
+    def mean(ties):
+        args = ("--metrics", "mrr", "--out", "o.json", *FAST)
+        assert ltr("evaluate", "t.csv", "--ties", ties, *args).code == 0
+        return content()["metrics"]["mrr"]["mean"]["mean"]
+
+    assert [mean(ties) for ties in ("stable", "expected", "worst")] == [1.0, 0.875, 0.75]
+
+
+def test_names_of_models():
+    columns = ranked_files.Columns
+    assert evaluate._names(["x/a.run.gz", "b.csv"], columns()) == [["a"], ["b"]]
+    assert evaluate._names(["x/a.run", "y/a.run"], columns()) == [["x/a.run"], ["y/a.run"]]
+    two = columns(score=["s", "t"])
+    assert evaluate._names(["a.csv"], two) == [["s", "t"]]
+    assert evaluate._names(["a.csv", "b.csv"], two) == [["a:s", "a:t"], ["b:s", "b:t"]]
+
+
+def test_neither_lightning_nor_pandas_is_loaded(ltr, files):
+    code = (
+        "import sys; from ltr.cli import main\n"
+        "assert main(['evaluate', 'a.run', '--qrels', 'qrels.txt']) == 0\n"
+        "print(*sorted({m.partition('.')[0] for m in sys.modules}), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stderr.split())
+    assert "torch" in loaded
+    assert not loaded & {"lightning", "pytorch_lightning", "pandas", "sklearn", "jsonargparse"}
+
+
+def test_help_loads_no_torch(tmp_path):
+    code = (
+        "import sys; from ltr.cli import main\n"
+        "main(['evaluate', '--help']); main(['evaluate', '--at', 'x'])\n"
+        "assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "--qrels" in done.stdout

@@ -1,0 +1,76 @@
+"""Sorted lists: padded and ragged, the fast sort against torch's."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ltr.kernels import descending_order, pad_lists, places_in_lists, sort_ragged, sum_lists
+from ltr.kernels.sorting import by_torch
+
+ODD = [0.0, -0.0, 1.0, -1.0, 1e-45, -1e-45, 3e38, -3e38, float("inf"), -float("inf")]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(ODD) | st.floats(width=32, allow_nan=False), st.booleans())),
+    st.sampled_from([torch.float32, torch.float64, torch.float16, torch.bfloat16]),
+)
+def test_the_fast_sort_is_torchs(items, dtype):
+    scores = torch.tensor([score for score, _ in items]).to(dtype)
+    mask = torch.tensor([real for _, real in items], dtype=torch.bool)
+    assert (descending_order(scores) == by_torch(scores, None)).all()
+    # torch.argsort cannot tell a real -inf from the lowest number; neither is masked
+    if not (scores == -float("inf")).any():
+        assert (descending_order(scores, mask) == by_torch(scores, mask)).all()
+    assert descending_order(scores, mask)[: mask.sum()].sort().values.equal(mask.nonzero()[:, 0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_ties_stay_in_the_order_of_the_list(dtype):
+    scores = torch.randn(20, 1000).mul(5).round().to(dtype)
+    assert (descending_order(scores) == by_torch(scores, None)).all()
+    mask = torch.rand(20, 1000) < 0.7
+    assert (descending_order(scores, mask) == by_torch(scores, mask)).all()
+    assert (descending_order(scores.mT) == by_torch(scores.mT, None)).all()
+
+
+def test_nan_comes_first_and_masked_items_last():
+    scores = torch.tensor([0.0, float("nan"), 2.0, -float("inf"), 5.0])
+    mask = torch.tensor([True, True, True, True, False])
+    for dtype in (torch.float32, torch.float64):
+        assert descending_order(scores.to(dtype), mask).tolist() == [1, 2, 0, 3, 4]
+
+
+@pytest.mark.parametrize("lengths", [[3, 0, 5, 1], [0, 0], [], [1], [700, 2, 300]])
+def test_ragged_lists_are_sorted_one_by_one(lengths):
+    scores = torch.randn(sum(lengths)).round(decimals=1)
+    lengths = torch.tensor(lengths, dtype=torch.int64)
+    lists = sort_ragged(scores, lengths)
+    parts = scores.split(lengths.tolist())
+    starts = (lengths.cumsum(0) - lengths).tolist()
+    expected = [
+        p.argsort(descending=True, stable=True) + a for p, a in zip(parts, starts, strict=True)
+    ]
+    assert lists.order.equal(torch.cat([*expected, torch.zeros(0, dtype=torch.int64)]))
+    ranks = places_in_lists(lists, scores).split(lengths.tolist())
+    for part, rank in zip(parts, ranks, strict=True):
+        assert part[rank.argsort()].equal(part.sort(descending=True).values)
+    mask, padded = pad_lists(lengths, scores)
+    assert padded[mask].equal(scores)
+    torch.testing.assert_close(sum_lists(scores, lengths), padded.sum(-1))
+
+
+@pytest.mark.parametrize(
+    ("scores", "lengths", "words"),
+    [
+        (torch.zeros(3), torch.tensor([1, 1]), "lengths must sum to 3 scores, got 2"),
+        (torch.zeros(3), torch.tensor([4, -1]), "lengths must be >= 0, got -1"),
+        (torch.zeros(1, 3), torch.tensor([3]), r"scores must be flat \(N,\).*got \(1, 3\)"),
+        (torch.zeros(3), torch.tensor([3.0]), "lengths must be an int64 tensor"),
+        (torch.zeros(3), [3], "lengths must be an int64 tensor"),
+    ],
+)
+def test_lengths_that_do_not_fit(scores, lengths, words):
+    with pytest.raises(ValueError, match=words):
+        sort_ragged(scores, lengths)

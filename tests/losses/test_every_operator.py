@@ -1,0 +1,97 @@
+"""Every loss with every operator builds from YAML and takes one step, ragged lists and all."""
+
+import inspect
+
+import pytest
+import torch
+import yaml
+from jsonargparse import ArgumentParser
+
+import ltr.losses
+import ltr.operators
+from ltr.losses import RankingLoss
+from ltr.operators import HardRank, RankOperator, SortOperator, Stochastic
+
+
+def classes(module, base):
+    found = [c for c in vars(module).values() if inspect.isclass(c) and issubclass(c, base)]
+    return [c for c in found if c not in (RankingLoss, RankOperator, SortOperator, HardRank)]
+
+
+LOSSES = {c.__name__: c for c in classes(ltr.losses, RankingLoss)}
+# what a wrapper stands around
+INNER = {
+    "Stochastic": {"class_path": "ltr.operators.SoftSort"},
+    "StraightThrough": {"class_path": "ltr.operators.NeuralSort"},
+}
+
+
+def build(layer):
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--loss", type=RankingLoss)
+    config = parser.parse_string(yaml.safe_dump({"loss": layer}))
+    again = parser.parse_string(parser.dump(config))  # printed and read back
+    assert parser.dump(again) == parser.dump(config)
+    return parser.instantiate(again).loss
+
+
+def step(loss):
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(4, 7, generator=generator)
+    labels = torch.randint(0, 3, (4, 7), generator=generator).float()
+    mask = torch.rand(4, 7, generator=generator) < 0.8
+    mask[3] = False
+    scores.requires_grad_()
+    value = loss(scores, labels, mask)
+    value.backward()
+    assert value.isfinite()
+    assert scores.grad.isfinite().all()
+    assert (scores.grad[~mask] == 0).all()
+    return scores.grad
+
+
+def operators_of(loss):
+    """The operators that the loss is annotated for."""
+    parameter = inspect.signature(loss).parameters.get("operator")
+    if parameter is None:
+        return []
+    sorts = "RankOperator" not in str(parameter.annotation)
+    return classes(ltr.operators, SortOperator if sorts else RankOperator)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_loss_builds_from_yaml_and_takes_a_step(name):
+    layer = {"class_path": f"ltr.losses.{name}"}
+    grad = step(build(layer))
+    assert (grad != 0).any() or name in ("SoftPrecision", "SoftRecall")
+    for operator in operators_of(LOSSES[name]):
+        inner = INNER.get(operator.__name__)
+        arguments = {} if inner is None else {"operator": inner}
+        chosen = {"class_path": f"ltr.operators.{operator.__name__}", "init_args": arguments}
+        loss = build({**layer, "init_args": {"operator": chosen}})
+        assert type(loss.operator) is operator
+        step(loss)
+
+
+@pytest.mark.parametrize("name", [n for n, c in LOSSES.items() if operators_of(c)])
+def test_without_noise_samples_change_nothing_on_ragged_lists(name):
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(3, 6, generator=generator, dtype=torch.float64)
+    labels = torch.randint(0, 3, (3, 6), generator=generator).double()
+    weights = torch.rand(3, 6, generator=generator, dtype=torch.float64)
+    mask = torch.arange(6) < torch.tensor([[6], [3], [1]])
+    plain = LOSSES[name](reduction="none")
+    sampled = LOSSES[name](Stochastic(plain.operator, samples=3, scale=0.0), reduction="none")
+    torch.testing.assert_close(
+        sampled(scores, labels, mask, weights), plain(scores, labels, mask, weights)
+    )
+
+
+@pytest.mark.parametrize("name", [n for n, c in LOSSES.items() if operators_of(c)])
+def test_lists_of_no_items_count_0(name):
+    for loss in (LOSSES[name](), LOSSES[name](Stochastic(LOSSES[name]().operator))):
+        scores = torch.zeros(3, 0, requires_grad=True)
+        value = loss(scores, torch.zeros(3, 0))
+        value.backward()
+        assert value == 0

@@ -1,0 +1,303 @@
+"""Losses on soft ranks: their formulas, and the exact metrics in the hard limit."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import rankdata, spearmanr
+from sklearn.metrics import average_precision_score
+
+from ltr.losses import (
+    ApproxNDCG,
+    SoftERR,
+    SoftMAP,
+    SoftMRR,
+    SoftNDCG,
+    SoftPrecision,
+    SoftRecall,
+    SpearmanLoss,
+    approx_ndcg_loss,
+    soft_err_loss,
+    soft_map_loss,
+    soft_mrr_loss,
+    soft_precision_loss,
+    soft_recall_loss,
+    spearman_loss,
+)
+from ltr.losses._soft import list_weight, weighted_mean
+from ltr.losses.err import stop_probabilities
+from ltr.losses.spearman import average_ranks
+from ltr.metrics.functional import average_precision, mrr
+from ltr.operators import HardRank, SigmoidRank, SoftSort, Stochastic, StraightThrough
+
+HARD = pytest.mark.parametrize(
+    "operator", [HardRank(), SoftSort(0), SigmoidRank(0), StraightThrough(SigmoidRank())], ids=repr
+)
+CUTS = pytest.mark.parametrize("top_k", [None, 1, 3, 20])
+
+
+def draw(*shape: int, seed: int = 0, grades: int = 4):
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(shape, generator=generator, dtype=torch.float64)
+    return scores, torch.randint(0, grades, shape, generator=generator).double()
+
+
+def lists(seed: int = 0):
+    scores, labels = draw(30, 8, seed=seed)
+    labels = torch.where(
+        torch.rand(30, 8, generator=torch.Generator().manual_seed(2)) < 0.5, 0.0, labels
+    )
+    mask = torch.rand(30, 8, generator=torch.Generator().manual_seed(3)) < 0.8
+    return scores, labels, mask
+
+
+def real(scores, labels, mask):
+    """Each list's real labels in order of falling score."""
+    for s, y, m in zip(scores, labels, mask, strict=True):
+        yield y[m][s[m].argsort(descending=True)].tolist()
+
+
+@HARD
+@CUTS
+def test_hard_ranks_make_mrr_and_map_the_metrics(operator, top_k):
+    scores, labels, mask = lists()
+    for loss, metric in [(SoftMRR, mrr), (SoftMAP, average_precision)]:
+        soft = loss(operator, top_k, reduction="none")(scores, labels, mask)
+        exact = metric(scores, labels, mask, top_k=top_k, empty=1, reduction="none")
+        torch.testing.assert_close(1 - soft, exact.nan_to_num(1))
+
+
+def test_map_is_scikit_learns():
+    scores, labels = draw(20, 9, grades=2)
+    labels[:, 0] = 1
+    loss = SoftMAP(HardRank(), reduction="none")(scores, labels)
+    for s, y, value in zip(scores.numpy(), labels.numpy(), loss.tolist(), strict=True):
+        assert value == pytest.approx(1 - average_precision_score(y, s), abs=1e-12)
+
+
+def err(labels, max_label, weights=None, k=None):
+    """ERR of labels in ranked order, by its definition."""
+    weights = [1.0] * len(labels) if weights is None else weights
+    value, left = 0.0, 1.0
+    for place, (label, weight) in enumerate(zip(labels, weights, strict=True), 1):
+        if k is not None and place > k:
+            break
+        stop = (2**label - 1) / 2**max_label
+        value += weight * left * stop / place
+        left *= 1 - stop
+    return value
+
+
+@pytest.mark.parametrize("operator", [HardRank(), SoftSort(0), SigmoidRank(0)], ids=repr)
+@CUTS
+def test_hard_ranks_make_err_the_metric(operator, top_k):
+    scores, labels, mask = lists()
+    raw = SoftERR(operator, top_k, max_label=4, normalize=False, reduction="none")
+    whole = SoftERR(operator, top_k, reduction="none")
+    found = zip(raw(scores, labels, mask), whole(scores, labels, mask), strict=True)
+    for ranked, (plain, divided) in zip(real(scores, labels, mask), found, strict=True):
+        if not any(ranked):
+            assert plain == divided == 0
+            continue
+        assert plain.item() == pytest.approx(1 - err(ranked, 4, k=top_k), abs=1e-12)
+        best = err(sorted(ranked, reverse=True), max(ranked), k=top_k)
+        assert divided.item() == pytest.approx(1 - err(ranked, max(ranked), k=top_k) / best)
+
+
+def test_the_ideal_err_is_that_of_the_best_order():
+    labels = torch.tensor([0.0, 1.0, 3.0, 2.0, 1.0], dtype=torch.float64)
+    best = max(err(order, 3) for order in itertools.permutations(labels.tolist()))
+    found = SoftERR(HardRank())(labels, labels)
+    assert found.item() == pytest.approx(0, abs=1e-12)
+    stops = stop_probabilities(labels, None, None)
+    assert SoftERR()._ideal(stops, stops).item() == pytest.approx(best, abs=1e-12)
+
+
+def test_soft_err_tends_to_the_metric_as_far_as_its_steps_are_sharp():
+    scores, labels = draw(20, 8)
+    expected = SoftERR(HardRank())(scores, labels).item()
+    assert SoftERR(SigmoidRank(1e-6))(scores, labels).item() == pytest.approx(expected, abs=0.03)
+
+
+def test_err_of_labels_without_overflow():
+    labels = torch.tensor([200.0, 199.0, 0.0])
+    loss = SoftERR(HardRank(), max_label=200, normalize=False)
+    assert loss(torch.tensor([3.0, 2.0, 1.0]), labels).item() == pytest.approx(0, abs=1e-6)
+    assert loss(torch.tensor([1.0, 2.0, 3.0]), labels).item() == pytest.approx(1 - 1 / 4 - 1 / 6)
+
+
+def test_err_weights_multiply_the_terms():
+    labels, weights = [2.0, 0.0, 1.0, 3.0], [0.5, 2.0, 3.0, 1.0]
+    scores = torch.tensor([4.0, 3.0, 2.0, 1.0])
+    loss = SoftERR(HardRank(), max_label=4, normalize=False)
+    found = loss(scores, torch.tensor(labels), weights=torch.tensor(weights))
+    assert found.item() == pytest.approx(1 - err(labels, 4, weights))
+
+
+@HARD
+@pytest.mark.parametrize("top_k", [1, 3, 20])
+def test_hard_ranks_make_precision_and_recall_the_metrics(operator, top_k):
+    scores, labels, mask = lists()
+    made = {
+        (loss, normalize): loss(operator, top_k, normalize, reduction="none")(scores, labels, mask)
+        for loss in (SoftPrecision, SoftRecall)
+        for normalize in (True, False)
+    }
+    for i, ranked in enumerate(real(scores, labels, mask)):
+        relevant, hits = sum(y > 0 for y in ranked), sum(y > 0 for y in ranked[:top_k])
+        for (loss, normalize), value in made.items():
+            divisor = top_k if loss is SoftPrecision else relevant
+            divisor = min(top_k, relevant) if normalize else divisor
+            expected = 1 - hits / divisor if relevant else 0
+            assert value[i].item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_several_cuts_have_their_mean():
+    scores, labels = draw(5, 8)
+    each = [SoftRecall(top_k=k)(scores, labels) for k in (1, 2, 4)]
+    torch.testing.assert_close(SoftRecall(top_k=[1, 2, 4])(scores, labels), sum(each) / 3)
+
+
+def test_an_item_just_outside_the_cut_has_a_gradient():
+    for loss in [SoftPrecision, SoftRecall, SoftMRR, SoftMAP, SoftERR]:
+        scores = torch.tensor([3.0, 2.0, 1.0, 0.0], requires_grad=True)
+        loss(SigmoidRank(0.3), top_k=2)(scores, torch.tensor([0.0, 0.0, 1.0, 0.0])).backward()
+        assert scores.grad[2] < -1e-4
+
+
+def test_smooth_ap_by_the_papers_formula():
+    scores, labels = draw(6, 7, grades=2)
+    labels[:, 2] = 1
+    found = SoftMAP(SigmoidRank(0.1), reduction="none")(scores, labels)
+    for s, y, value in zip(scores.tolist(), labels.tolist(), found.tolist(), strict=True):
+        terms = []
+        for i in range(7):
+            above = [1 / (1 + math.exp(-(s[j] - s[i]) / 0.1)) if j != i else 0 for j in range(7)]
+            among = sum(a for a, label in zip(above, y, strict=True) if label)
+            terms += [(1 + among) / (1 + sum(above))] * (y[i] > 0)
+        assert value == pytest.approx(1 - sum(terms) / len(terms), abs=1e-12)
+
+
+def test_one_draw_of_noise_serves_both_ranks_of_map():
+    # with noise of its own for each of the two ranks the precision would pass 1
+    generator = torch.Generator().manual_seed(0)
+    operator = Stochastic(SigmoidRank(0), samples=200, scale=5.0, generator=generator)
+    scores, labels = draw(4, 6, grades=2)
+    labels[:, 1] = 1
+    mask = torch.ones(4, 6, dtype=torch.bool)
+    mask[:, 4] = False
+    found = SoftMAP(operator, reduction="none")(scores, labels, mask)
+    generator.manual_seed(0)
+    noisy, _, _ = operator.draw(scores, mask)
+    exact = [average_precision(s, labels, mask, reduction="none") for s in noisy]
+    torch.testing.assert_close(found, 1 - torch.stack(exact).mean(0))
+
+
+def test_mrr_takes_the_first_relevant_item_alone():
+    loss = SoftMRR(SigmoidRank(0.5))
+    scores = torch.tensor([2.0, 1.0, 0.0], dtype=torch.float64)
+    ranks = SigmoidRank(0.5)(scores)
+    found = loss(scores, torch.tensor([0.0, 1.0, 1.0]))
+    assert found.item() == pytest.approx(1 - 1 / ranks[1].item(), abs=1e-12)
+
+
+def test_weights_of_mrr_map_precision():
+    scores, labels = torch.tensor([4.0, 3.0, 2.0, 1.0]), torch.tensor([0.0, 1.0, 1.0, 1.0])
+    weights = torch.tensor([9.0, 1.0, 4.0, 2.0])
+    hard = HardRank()
+    assert SoftMRR(hard)(scores, labels, None, weights).item() == pytest.approx(1 - 4 / 3 / 4)
+    precisions = (1 * 1 / 2 + 4 * 2 / 3 + 2 * 3 / 4) / 7
+    assert SoftMAP(hard)(scores, labels, None, weights).item() == pytest.approx(1 - precisions)
+    loss = SoftPrecision(hard, top_k=2)(scores, labels, None, weights)
+    assert loss.item() == pytest.approx(1 - 1 / 6)
+
+
+@HARD
+def test_spearman_is_scipys(operator):
+    scores, labels = draw(20, 9, grades=5)
+    distinct = draw(20, 9, seed=7)[0]
+    raw = SpearmanLoss(operator, normalize=False, reduction="none")
+    for y in (labels, distinct):
+        expected = [1 - spearmanr(s, v).statistic for s, v in zip(scores, y, strict=True)]
+        np.testing.assert_allclose(raw(scores, y), expected, atol=1e-12)
+    divided = SpearmanLoss(operator, reduction="none")
+    torch.testing.assert_close(divided(scores, distinct), raw(scores, distinct))
+
+
+def test_spearman_falls_to_0_with_equal_labels_and_is_2_for_the_reverse():
+    labels = torch.tensor([2.0, 0.0, 1.0, 0.0, 2.0, 0.0])
+    scores = labels + 0.1 * torch.arange(6)
+    loss = SpearmanLoss(HardRank())
+    assert loss(scores, labels).item() == pytest.approx(0, abs=1e-6)
+    assert loss(-scores, labels).item() == pytest.approx(2)
+    assert SpearmanLoss()(torch.zeros(6), labels).item() == pytest.approx(1)
+
+
+def test_spearman_trains_from_tied_scores():
+    scores = torch.zeros(4, requires_grad=True)
+    SpearmanLoss()(scores, torch.tensor([0.0, 3.0, 1.0, 1.0])).backward()
+    assert scores.grad.argmin() == 1
+    assert scores.grad.argmax() == 0
+
+
+def test_average_ranks_are_scipys():
+    _, labels = draw(20, 7)
+    mask = torch.rand(20, 7, generator=torch.Generator().manual_seed(4)) < 0.7
+    for y, m, found in zip(labels, mask, average_ranks(labels, mask), strict=True):
+        np.testing.assert_array_equal(found[m], rankdata(-y[m]))
+    assert average_ranks(torch.zeros(2, 0)).shape == (2, 0)
+    assert average_ranks(torch.zeros(3, 1)).tolist() == [[1.0]] * 3
+
+
+def test_approx_ndcg_is_soft_ndcg_by_sigmoids():
+    scores, labels = draw(5, 6)
+    torch.testing.assert_close(
+        ApproxNDCG(0.3, top_k=3, gain="linear")(scores, labels),
+        SoftNDCG(SigmoidRank(0.3), top_k=3, gain="linear")(scores, labels),
+    )
+
+
+def test_functions_equal_classes():
+    s, y = draw(3, 5)
+    op = SoftSort(0.3)
+    for found, expected in [
+        (approx_ndcg_loss(s, y, temperature=0.3), ApproxNDCG(0.3)),
+        (soft_mrr_loss(s, y, operator=op, top_k=2), SoftMRR(op, 2)),
+        (soft_map_loss(s, y, operator=op, top_k=2), SoftMAP(op, 2)),
+        (soft_err_loss(s, y, operator=op, max_label=5), SoftERR(op, max_label=5)),
+        (soft_precision_loss(s, y, operator=op, top_k=2), SoftPrecision(op, 2)),
+        (soft_recall_loss(s, y, operator=op, top_k=[1, 2]), SoftRecall(op, [1, 2])),
+        (spearman_loss(s, y, operator=op, normalize=False), SpearmanLoss(op, False)),
+    ]:
+        torch.testing.assert_close(found, expected(s, y))
+
+
+def test_bad_arguments():
+    for loss in (SoftMRR, SoftMAP, SoftERR):
+        with pytest.raises(ValueError, match="top_k must be None or a whole number >= 1, got 0"):
+            loss(top_k=0)
+    for loss in (SoftPrecision, SoftRecall):
+        with pytest.raises(ValueError, match="top_k must be a whole number >= 1, got 0"):
+            loss(top_k=[2, 0])
+        with pytest.raises(
+            ValueError, match=r"top_k must have at least one whole number, got \[\]"
+        ):
+            loss(top_k=[])
+        with pytest.raises(ValueError, match="top_k must be a whole number >= 1, got '3'"):
+            loss(top_k="3")
+    with pytest.raises(ValueError, match="max_label must be > 0, got 0"):
+        SoftERR(max_label=0)
+    for loss in (SoftMRR, SoftMAP, SoftERR, SoftPrecision, SoftRecall, SpearmanLoss):
+        with pytest.raises(ValueError, match="operator must be a RankOperator, got 'SoftSort'"):
+            loss("SoftSort")
+
+
+def test_shared_means():
+    zero = torch.zeros(2, 0)
+    assert weighted_mean(zero, zero).tolist() == [0, 0]
+    assert list_weight(zero, None, zero).tolist() == [1, 1]
+    weights, mask = torch.tensor([2.0, 4.0, 9.0]), torch.tensor([True, True, False])
+    assert list_weight(torch.zeros(3), mask, weights) == 3
+    assert list_weight(torch.zeros(3), torch.zeros(3).bool(), weights) == 1

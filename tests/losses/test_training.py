@@ -1,0 +1,88 @@
+"""Every loss trains a small scorer on real data to above what random scores reach."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+
+from ltr.datasets import Standardise, collate_lists, read_letor
+from ltr.metrics.functional import ndcg
+from ltr.models import LinearScorer
+
+
+def _losses():
+    """The table of test_properties.py, a file beside this one."""
+    path = Path(__file__).with_name("test_properties.py")
+    spec = importlib.util.spec_from_file_location("loss_properties", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.LOSSES
+
+
+LOSSES = _losses()
+# these ask for something else than an order: one element's value, the same exposure for groups
+NO_ORDER = {"QuantileLoss", "QuantileLoss-0.3", "ExposureParity", "ExposureParity-one-sided"}
+# these leave the items out that fit worst: the relevant ones, if they are few
+TRIMMED = {"LeastQuantileRegression", "LeastTrimmedSquares"}
+
+
+def relevance(labels, name=""):
+    """The example's grades 3 and 4 (grades 2 to 4) as 1 and more.
+
+    It calls four of five documents at least a bit relevant, which leaves losses that ask for
+    relevance alone (reciprocal rank, precision) next to nothing to learn.
+    """
+    return (labels - (1 if name in TRIMMED else 2)).clamp(min=0)
+
+
+@pytest.fixture(scope="module")
+def lists(data_root):
+    """LightGBM's example: a batch of the training lists, and the test lists."""
+    folder = data_root / "lightgbm-lambdarank"
+    if not folder.is_dir():
+        pytest.skip(f"no LightGBM example at {folder}: set LTR_DATA to the folder that holds it")
+    train, test = read_letor(folder / "rank.train"), read_letor(folder / "rank.test")
+    scale = Standardise().fit(train.features)
+    batches = []
+    for data in (train, test.widen(train.num_features)):
+        batch = collate_lists([data[i] for i in range(len(data))])
+        batch["features"] = scale(batch["features"], batch["mask"])
+        batches.append(batch)
+    return batches
+
+
+def ndcg_10(scores, batch, name):
+    return ndcg(scores, relevance(batch["labels"], name), batch["mask"], top_k=10)
+
+
+@pytest.fixture(scope="module")
+def random_ndcg(lists):
+    """Mean and standard deviation over random orders of the test lists, for both relevances."""
+    test, generator = lists[1], torch.Generator().manual_seed(0)
+    draws = [torch.rand(test["labels"].shape, generator=generator) for _ in range(100)]
+    found = []
+    for name in ("", *sorted(TRIMMED)[:1]):
+        values = torch.stack([ndcg_10(scores, test, name) for scores in draws])
+        found.append((values.mean(), values.std()))
+    return found
+
+
+@pytest.mark.parametrize("name", [name for name in LOSSES if name not in NO_ORDER])
+def test_it_trains_a_linear_scorer_to_above_random(name, lists, random_ndcg):
+    train, test = lists
+    torch.manual_seed(0)
+    scorer, loss = LinearScorer(train["features"].shape[-1]), LOSSES[name]()
+    with torch.no_grad():
+        for parameter in scorer.parameters():
+            parameter *= 0.1
+    optimizer = torch.optim.Adam(scorer.parameters(), lr=0.02)
+    labels = relevance(train["labels"], name)
+    for _ in range(25):
+        optimizer.zero_grad()
+        loss(scorer(train["features"], train["mask"]), labels, train["mask"]).backward()
+        optimizer.step()
+    with torch.no_grad():
+        reached = ndcg_10(scorer(test["features"], test["mask"]), test, name)
+    mean, deviation = random_ndcg[name in TRIMMED]
+    assert reached > mean + 2 * deviation

@@ -1,0 +1,114 @@
+"""Inverse propensities: over all patterns of looking, the clicks' loss is that of the relevance."""
+
+import itertools
+
+import pytest
+import torch
+
+from ltr.losses import (
+    PointwiseMSE,
+    PositionBias,
+    RankingLoss,
+    SoftMRR,
+    SoftNDCG,
+    Unbiased,
+    inverse_propensity_weights,
+    unbiased_loss,
+)
+from ltr.operators import HardRank
+
+
+class RanksOfRelevant(RankingLoss):
+    """Sum over relevant items of weight * rank: linear in the weights, as the theory wants it."""
+
+    def per_list(self, scores, labels, mask, weights):
+        weights = torch.ones_like(scores) if weights is None else weights
+        return (weights * labels * HardRank()(scores, mask)).sum(-1)
+
+
+@pytest.mark.parametrize("bias", [PositionBias(), PositionBias(0.5), PositionBias(0.0)])
+def test_the_expected_loss_on_clicks_is_the_loss_on_relevance(bias):
+    scores = torch.tensor([0.3, 0.1, 0.9, 0.5], dtype=torch.float64)
+    relevant = torch.tensor([0.0, 1.0, 1.0, 1.0], dtype=torch.float64)
+    shown = torch.tensor([3, 1, 4, 2])
+    looks = bias(shown).double()
+    expected = 0.0
+    for seen in itertools.product([0.0, 1.0], repeat=4):
+        pattern = torch.tensor(seen, dtype=torch.float64)
+        chance = torch.where(pattern > 0, looks, 1 - looks).prod()
+        loss = Unbiased(RanksOfRelevant(), bias)(scores, relevant * pattern, shown=shown)
+        expected += chance * loss
+    torch.testing.assert_close(expected, RanksOfRelevant()(scores, relevant))
+
+
+def test_by_default_lists_are_in_the_order_in_which_they_were_shown():
+    scores, clicks = torch.randn(3, 6), torch.randint(0, 2, (3, 6)).float()
+    shown = torch.arange(1, 7).expand(3, 6)
+    loss = Unbiased(PointwiseMSE())
+    torch.testing.assert_close(loss(scores, clicks), loss(scores, clicks, shown=shown))
+    mask = torch.tensor([[True, False, True, True, False, True]] * 3)
+    real = [x[mask].view(3, 4) for x in (scores, clicks)]
+    torch.testing.assert_close(loss(scores, clicks, mask), loss(*real))
+
+
+def test_weights_and_clipping():
+    scores, clicks = torch.randn(5), torch.tensor([0.0, 1.0, 0.0, 1.0, 1.0])
+    weights = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
+    found = Unbiased(PointwiseMSE(), clip=3.0)(scores, clicks, None, weights)
+    capped = torch.tensor([1.0, 2.0, 3.0, 3.0, 3.0]) * weights
+    torch.testing.assert_close(found, PointwiseMSE()(scores, clicks, weights=capped))
+    assert inverse_propensity_weights(torch.tensor([1, 3])).tolist() == pytest.approx([1, 3])
+
+
+def test_a_table_of_examination_probabilities():
+    bias = PositionBias(examination=[0.8, 0.4, 0.1])
+    shown = torch.tensor([[1, 2], [3, 9]])
+    torch.testing.assert_close(bias(shown), torch.tensor([[0.8, 0.4], [0.1, 0.1]]))
+    torch.testing.assert_close(
+        inverse_propensity_weights(shown, bias, clip=5.0), torch.tensor([[1.25, 2.5], [5.0, 5.0]])
+    )
+    assert bias.double()(shown.double()).dtype == torch.float64
+
+
+def test_reductions_are_of_the_whole_and_not_of_the_part():
+    scores, clicks = torch.randn(4, 5), torch.randint(0, 2, (4, 5)).float()
+    for reduction in ("mean", "sum", "none"):
+        inner = SoftNDCG(reduction="sum")
+        found = Unbiased(inner, reduction=reduction)(scores, clicks)
+        weights = torch.arange(1.0, 6.0).expand(4, 5)
+        expected = SoftNDCG(reduction=reduction)(scores, clicks, weights=weights)
+        torch.testing.assert_close(found, expected)
+
+
+def test_what_is_masked_may_be_anything():
+    scores, clicks = torch.randn(2, 4), torch.ones(2, 4)
+    mask = torch.tensor([[True, True, False, True]] * 2)
+    shown = torch.tensor([[1.0, 2.0, torch.nan, 3.0]] * 2)
+    expected = Unbiased()(scores, clicks, mask)
+    torch.testing.assert_close(Unbiased()(scores, clicks, mask, shown=shown), expected)
+
+
+def test_the_function_equals_the_class():
+    scores, clicks, shown = (
+        torch.randn(5),
+        torch.tensor([0, 1, 0, 1, 1]),
+        torch.tensor([5, 1, 2, 3, 4]),
+    )
+    bias = PositionBias(0.7)
+    found = unbiased_loss(scores, clicks, shown=shown, loss=SoftMRR(), bias=bias, clip=2.0)
+    expected = Unbiased(SoftMRR(), bias, 2.0)(scores, clicks, shown=shown)
+    torch.testing.assert_close(found, expected)
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="power must be >= 0, got -1"):
+        PositionBias(-1)
+    for wrong in ([], [0.0], [1.5]):
+        with pytest.raises(ValueError, match=r"examination must lie in \(0, 1\], got "):
+            PositionBias(examination=wrong)
+    with pytest.raises(ValueError, match="clip must be > 0, got 0"):
+        Unbiased(clip=0)
+    with pytest.raises(ValueError, match="clip must be > 0, got 0"):
+        inverse_propensity_weights(torch.ones(2), clip=0)
+    with pytest.raises(ValueError, match="shown must have the shape of scores"):
+        Unbiased()(torch.zeros(3), torch.zeros(3), shown=torch.ones(2))

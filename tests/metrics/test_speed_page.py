@@ -1,0 +1,45 @@
+"""The benchmark of the metrics runs, on a tiny size, and the page shows its results."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def shape(x):
+    if isinstance(x, dict):
+        return {key: shape(value) for key, value in x.items()}
+    return float if isinstance(x, int | float) else type(x)
+
+
+def test_the_benchmark_runs_and_the_values_agree(tmp_path):
+    output = tmp_path / "metrics.json"
+    sizes = ["--lists", "40", "--share", "30", "--items", "1000", "--rounds", "1"]
+    command = [sys.executable, ROOT / "benchmarks" / "metrics.py", *sizes, "--output", output]
+    subprocess.run(command, check=True, capture_output=True)
+    result = json.loads(output.read_text())
+    committed = json.loads((ROOT / "benchmarks" / "results" / "metrics.json").read_text())
+    assert shape(result) == shape(committed)
+    for found in (result, committed):
+        assert max(found["ragged"]["largest_difference"].values()) < 1e-6
+
+
+def test_the_page_shows_the_results():
+    path = ROOT / "docs" / "metric_tables.py"
+    spec = importlib.util.spec_from_file_location("metric_tables", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    page = module.PAGE.read_text()
+    tables = module.tables()
+    assert module._shared().filled(page, tables) == page
+    assert all(f"<!-- table {name} -->" in page for name in tables)
+
+
+def test_importing_the_metrics_loads_nothing_heavy():
+    heavy = {"numba", "sklearn", "pandas", "pytrec_eval", "lightning"}
+    code = f"import ltr.metrics, sys; print(*({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == []

@@ -1,0 +1,145 @@
+"""Tied scores: the mean, and the least, over all orders by brute force."""
+
+from itertools import chain, permutations, product
+from math import isclose
+
+import pytest
+import torch
+
+from ltr.metrics import functional as F
+
+TIED = {
+    "ndcg": (F.ndcg, {}),
+    "ndcg@2": (F.ndcg, {"top_k": 2}),
+    "dcg@3": (F.dcg, {"top_k": 3}),
+    "mrr": (F.mrr, {}),
+    "mrr@2": (F.mrr, {"top_k": 2}),
+    "average_precision": (F.average_precision, {}),
+    "average_precision@3": (F.average_precision, {"top_k": 3}),
+    "precision@2": (F.precision, {"top_k": 2}),
+    "recall@3": (F.recall, {"top_k": 3}),
+    "hit_rate@2": (F.hit_rate, {"top_k": 2}),
+    "r_precision": (F.r_precision, {}),
+    "r_precision@1": (F.r_precision, {"top_k": 1}),
+    "err": (F.err, {}),
+    "err@3": (F.err, {"top_k": 3, "max_label": 3}),
+    "arp": (F.arp, {}),
+    "rbp": (F.rbp, {}),
+    "rbp@2": (F.rbp, {"top_k": 2, "p": 0.5}),
+    "bpref": (F.bpref, {}),
+    "bpref@3": (F.bpref, {"top_k": 3}),
+    "opa": (F.opa, {}),
+    "top_k_accuracy": (F.top_k_accuracy, {"top_k": 2}),
+}
+every = pytest.mark.parametrize(("metric", "options"), TIED.values(), ids=TIED)
+
+
+def cases(lists: int = 25, n: int = 6) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(3)
+    found = []
+    for i in range(lists):
+        levels = 1 + i % 4
+        scores = torch.randint(0, levels, (n,), generator=generator).double() - 1
+        found.append((scores, torch.randint(0, 4, (n,), generator=generator) - 1))
+    return [(s, y.clamp(min=0).double()) for s, y in found]
+
+
+def orders(scores: torch.Tensor) -> list[list[int]]:
+    """All orders of the items by falling score."""
+    groups = [(scores == s).nonzero().flatten().tolist() for s in scores.unique().flip(0)]
+    return [list(chain(*each)) for each in product(*map(permutations, groups))]
+
+
+def all_values(metric, options, scores, labels, **items) -> torch.Tensor:
+    order = torch.tensor(orders(scores))
+    untied = -torch.arange(len(scores)).double().expand(order.shape)
+    items = {name: x[order] for name, x in items.items()}
+    return metric(untied, labels[order], **items, **options, reduction="none")
+
+
+@every
+def test_expected_and_worst_are_those_of_all_orders(metric, options):
+    for scores, labels in cases():
+        values = all_values(metric, options, scores, labels)
+        expected = metric(scores, labels, ties="expected", **options).item()
+        worst = metric(scores, labels, ties="worst", **options).item()
+        assert isclose(expected, values.mean().item(), abs_tol=1e-12)
+        extreme = values.max() if metric is F.arp else values.min()
+        assert isclose(worst, extreme.item(), abs_tol=1e-12)
+
+
+@every
+def test_padding_and_batches_change_nothing(metric, options):
+    lists = cases()
+    scores = torch.stack([torch.cat([s, s.new_zeros(2)]) for s, _ in lists])
+    labels = torch.stack([torch.cat([y, y.new_ones(2)]) for _, y in lists])
+    mask = torch.ones_like(scores, dtype=torch.bool)
+    mask[:, -2:] = False
+    for ties in ("expected", "worst"):
+        each = metric(scores, labels, mask, ties=ties, reduction="none", **options)
+        alone = torch.stack([metric(s, y, ties=ties, **options) for s, y in lists])
+        torch.testing.assert_close(each, alone)
+
+
+@every
+def test_row_order_changes_nothing_with_expected(metric, options):
+    generator = torch.Generator().manual_seed(4)
+    for scores, labels in cases():
+        order = torch.randperm(len(scores), generator=generator)
+        one = metric(scores, labels, ties="expected", **options)
+        other = metric(scores[order], labels[order], ties="expected", **options)
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("metric", [F.ndcg, F.dcg, F.arp, F.opa, F.precision, F.recall])
+def test_expected_with_item_weights(metric):
+    generator = torch.Generator().manual_seed(5)
+    for scores, labels in cases(8):
+        weights = torch.rand(len(scores), dtype=torch.float64, generator=generator)
+        values = all_values(metric, {}, scores, labels, weights=weights)
+        expected = metric(scores, labels, weights=weights, ties="expected")
+        torch.testing.assert_close(expected, values.mean(), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("top_k", [None, 1, 2, 4])
+def test_expected_with_items_that_are_not_judged(top_k):
+    generator = torch.Generator().manual_seed(6)
+    for scores, labels in cases():
+        judged = (torch.rand(len(scores), generator=generator) < 0.6) | (labels > 0)
+        values = all_values(F.bpref, {"top_k": top_k}, scores, labels, judged=judged)
+        expected = F.bpref(scores, labels, judged=judged, top_k=top_k, ties="expected")
+        torch.testing.assert_close(expected, values.mean(), rtol=0, atol=1e-12)
+
+
+def test_rank_biased_overlap_over_all_orders_of_both():
+    for scores, labels in cases(8, 5):
+        for top_k in (None, 2):
+            values = []
+            for a in orders(scores):
+                ranks = torch.empty(5).double()
+                ranks[a] = -torch.arange(5).double()
+                for b in orders(labels):
+                    grades = torch.empty(5).double()
+                    grades[b] = 5 - torch.arange(5).double()
+                    values.append((ranks, grades))
+            ranks, grades = map(torch.stack, zip(*values, strict=True))
+            expected = F.rbo(ranks, grades, top_k=top_k)
+            found = F.rbo(scores, labels, top_k=top_k, ties="expected", empty="skip")
+            if (labels > 0).any():
+                torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+@every
+def test_stable_is_the_list_order(metric, options):
+    for scores, labels in cases():
+        first = -torch.arange(len(scores)).double()
+        order = scores.argsort(descending=True, stable=True)
+        untied = torch.empty_like(scores)
+        untied[order] = first
+        assert metric(scores, labels, **options) == metric(untied, labels, **options)
+
+
+@every
+def test_an_unknown_option_is_refused(metric, options):
+    with pytest.raises(ValueError, match="ties must be 'stable', 'expected' or 'worst', got 'x'"):
+        metric(torch.zeros(2), torch.ones(2), ties="x", **options)

@@ -1,0 +1,274 @@
+"""TREC files: read, written, and worth what trec_eval says."""
+
+import gzip
+import random
+
+import pytest
+import pytrec_eval
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ltr.cli.ranked_files import Measure, metric_names
+from ltr.metrics import functional as F
+from ltr.metrics.trec import join, read_qrels, read_run, write_qrels, write_run
+
+RUN = "301 Q0 FT911-3 1 2.5 me\n301 Q0 LA-7 2 -1e-3 me\n302 Q0 FT911-3 1 0 me\n"
+QRELS = "301 0 FT911-3 2\n301 0 LA-7 0\n303 0 X -1\n"
+AS_RUN = {"301": {"FT911-3": 2.5, "LA-7": -0.001}, "302": {"FT911-3": 0.0}}
+AS_QRELS = {"301": {"FT911-3": 2, "LA-7": 0}, "303": {"X": -1}}
+
+# ours, and trec_eval's name of it
+AGREE = {
+    "map": (F.average_precision, {}),
+    "recip_rank": (F.mrr, {}),
+    "ndcg": (F.ndcg, {"gain": "linear"}),
+    **{f"ndcg_cut_{k}": (F.ndcg, {"gain": "linear", "top_k": k}) for k in (5, 10, 20)},
+    **{f"P_{k}": (F.precision, {"top_k": k}) for k in (5, 20)},
+    **{f"recall_{k}": (F.recall, {"top_k": k}) for k in (5, 20)},
+    **{f"success_{k}": (F.hit_rate, {"top_k": k}) for k in (1, 5, 10)},
+    "Rprec": (F.r_precision, {}),
+    "bpref": (F.bpref, {}),
+}
+
+
+@pytest.mark.parametrize("name", ["f", "f.gz"])
+def test_files_as_they_come(tmp_path, name):
+    ways = [RUN, RUN.replace("\n", "\r\n"), "\n\n" + RUN.replace(" ", "\t"), "\ufeff" + RUN]
+    ways += [RUN.replace(" ", "   ").rstrip("\n")]
+    for text in ways:
+        raw = text.encode()
+        (tmp_path / name).write_bytes(gzip.compress(raw) if name.endswith("gz") else raw)
+        assert read_run(tmp_path / name) == AS_RUN
+    (tmp_path / "qrels").write_text(QRELS)
+    assert read_qrels(tmp_path / "qrels") == AS_QRELS
+
+
+def test_queries_need_not_stand_together(tmp_path):
+    (tmp_path / "f").write_text("1 Q0 a 1 3 t\n2 Q0 a 1 3 t\n1 Q0 b 9 4 t\n")
+    assert read_run(tmp_path / "f") == {"1": {"a": 3.0, "b": 4.0}, "2": {"a": 3.0}}
+
+
+def test_names_are_kept_byte_by_byte(tmp_path):
+    raw = b"007 Q0 0012 1 1.5 t\n007 Q0 caf\xc3\xa9 2 1.25 t\n007 Q0 caf\xe9\xa0x 3 1.0 t\n"
+    (tmp_path / "a").write_bytes(raw)
+    run = read_run(tmp_path / "a")
+    assert list(run["007"])[:2] == ["0012", "café"]
+    write_run(tmp_path / "b", run, tag="t")
+    assert (tmp_path / "b").read_bytes() == raw
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "message"),
+    [
+        (read_run, "1 Q0 a 1 2.0 t\n1 Q0 b 2 t\n", r"f, line 2: a line must have 6 fields \(qid Q"),
+        (read_run, "\n\n1 Q0 a b 1 2 t\n", "f, line 3: a line must have 6 fields .* got '1 Q0 a b"),
+        (read_run, "1 Q0 a 1 high t\n", "f, line 1: the score must be a finite number, got 'high'"),
+        (read_run, "1 Q0 a 1 nan t\n", "line 1: the score must be a finite number, got 'nan'"),
+        (read_run, "1 Q0 a 1 -inf t\n", "line 1: the score must be a finite number, got '-inf'"),
+        (read_run, "1 Q0 a 1 1_0 t\n", "line 1: the score must be a finite number, got '1_0'"),
+        (read_run, "1 Q0 a 1 2 t\n1 Q0 a 2 1 t\n", "line 2: query '1' has the document twice, got"),
+        (read_run, " \n", "f: the file must have a line at least, got none"),
+        (read_qrels, RUN, r"f, line 1: a line must have 4 fields \(qid 0 docno rel\), got '301 Q0"),
+        (read_qrels, "1 0 a 1.5\n", "line 1: the judgement must be a whole number, got '1.5'"),
+        (read_qrels, "1 0 a 1\n1 0 a 1\n", "f, line 2: query '1' has the document twice, got 'a'"),
+        (read_qrels, "", "f: the file must have a line at least, got none"),
+    ],
+)
+def test_errors_name_file_and_line(tmp_path, read, text, message):
+    (tmp_path / "f").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read(tmp_path / "f")
+    (tmp_path / "f").write_bytes(gzip.compress(text.encode()))
+    with pytest.raises(ValueError, match=message):
+        read(tmp_path / "f")
+
+
+def test_a_missing_file_and_damaged_gzip(tmp_path):
+    with pytest.raises(ValueError, match="path must be a file, got"):
+        read_run(tmp_path / "none")
+    whole = gzip.compress("".join(f"1 Q0 d{i} 1 {i} t\n" for i in range(9999)).encode())
+    (tmp_path / "f").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=r"f, after line \d+: the gzip file is damaged"):
+        read_run(tmp_path / "f")
+
+
+word = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\t\n\v\f\r "), min_size=1
+)
+finite = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.dictionaries(word, st.dictionaries(word, finite, min_size=1), min_size=1))
+def test_a_run_that_is_written_reads_the_same(tmp_path_factory, run):
+    path = tmp_path_factory.mktemp("runs") / "f.gz"
+    if next(iter(run)).startswith("\ufeff"):
+        return  # the mark of a file's encoding
+    write_run(path, run)
+    assert read_run(path) == run
+
+
+def test_qrels_that_are_written_read_the_same(tmp_path):
+    for name in ("f", "f.gz"):
+        write_qrels(tmp_path / name, AS_QRELS)
+        assert read_qrels(tmp_path / name) == AS_QRELS
+    assert (tmp_path / "f").read_text() == QRELS
+
+
+def test_ranks_are_in_trec_evals_order(tmp_path):
+    write_run(tmp_path / "f", {"1": {"a": 1.0, "c": 2.0, "b": 1.0}}, tag="me")
+    assert (tmp_path / "f").read_text().splitlines() == [
+        "1 Q0 c 1 2.0 me",
+        "1 Q0 b 2 1.0 me",
+        "1 Q0 a 3 1.0 me",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("run", "tag", "message"),
+    [
+        ({"1": {"a b": 1.0}}, "t", "names must be one word, got 'a b' for a document"),
+        ({"1": {"a": 1.0, "": 1.0}}, "t", "names must be one word, got '' for a document"),
+        ({"1\n": {"a": 1.0}}, "t", "names must be one word, got .* for a query"),
+        ({"1": {"a": 1.0}}, "my tag", "names must be one word, got 'my tag' for a tag"),
+        ({"1": {"a": float("inf")}}, "t", "scores must be finite, got inf for 'a' of '1'"),
+        ({"1": {"a": float("nan")}}, "t", "scores must not be NaN, got NaN for 'a'"),
+    ],
+)
+def test_what_cannot_be_written_leaves_nothing(tmp_path, run, tag, message):
+    with pytest.raises(ValueError, match=message):
+        write_run(tmp_path / "f", run, tag)
+    with pytest.raises(ValueError, match=r"whole numbers, got 0\.5|one word"):
+        write_qrels(tmp_path / "f", {"1": {"a": 0.5}})
+    assert not list(tmp_path.iterdir())
+
+
+def make_case(seed: int):
+    """Judgements and a run: unjudged documents, ties, missing relevant ones, empty lists."""
+    draw = random.Random(seed)
+    documents = [f"d{i}" for i in range(draw.choice([2, 12, 40]))]
+    # apart as float64 but equal as float32, which trec_eval compares
+    close = [lambda: 0.1 + draw.randrange(3) * 1e-9, lambda: 1e-9 * draw.random()]
+    kinds = [draw.random, lambda: draw.randrange(-2, 2), lambda: -draw.random() * 1e6, *close]
+    qrels, run = {}, {}
+    for query in (f"q{i}" for i in range(6)):
+        grades = draw.choice([[0, 0, 0, 1], [0, 1, 2, 3, 4], [0], [1]])
+        judged = [d for d in documents if draw.random() < draw.choice([0.1, 0.6])] or ["x"]
+        qrels[query] = {d: draw.choice([*grades, -1]) for d in judged}
+        qrels[query]["judged"] = 0  # pytrec_eval crashes where all are below 0
+        if draw.random() < 0.8:
+            found = [d for d in documents if draw.random() < 0.7] or ["y"]
+            run[query] = {d: float(draw.choice(kinds)()) for d in found}
+    run.setdefault("q0", {"y": 1.0})
+    run["not judged"] = {"d0": 1.0}
+    return run, qrels
+
+
+@pytest.mark.parametrize("name", AGREE)
+def test_values_are_trec_evals(name):
+    metric, options = AGREE[name]
+    for seed in range(60):
+        run, qrels = make_case(seed)
+        theirs = pytrec_eval.RelevanceEvaluator(qrels, {name.rstrip("_0123456789")}).evaluate(run)
+        values = join(run, qrels, depth=20).values(metric, **options)
+        expected = [theirs[q][name] if q in run else 0.0 for q in qrels]
+        assert values.tolist() == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", AGREE)
+def test_queries_that_the_run_lacks(name):
+    metric, options = AGREE[name]
+    qrels = {"1": {"a": 1}, "2": {"a": 1}, "3": {"a": 0}}
+    run = {"2": {"a": 1.0}, "4": {"a": 1.0}}
+    counted = join(run, qrels)
+    assert counted.qids == ["1", "2", "3"]
+    best = 1 / options["top_k"] if metric is F.precision else 1.0
+    assert counted.values(metric, **options).tolist() == [0, best, 0]
+    some = counted.values(metric, empty="skip", **options)
+    assert some.nan_to_num(-1).tolist() == [0, best, -1]
+    skipped = join(run, qrels, skip_missing=True)
+    assert skipped.values(metric, **options).nan_to_num(-1).tolist() == [-1, best, -1]
+    assert (counted.missing, counted.unjudged) == (2, 1)
+
+
+@pytest.mark.parametrize("name", AGREE)
+def test_a_judgement_below_zero_is_none(name):
+    metric, options = AGREE[name]
+    run = {"1": {"a": 3.0, "b": 2.0, "c": 1.0}}
+    with_it = join(run, {"1": {"a": -1, "b": 0, "c": 2, "z": -2}}).values(metric, **options)
+    without = join(run, {"1": {"b": 0, "c": 2}}).values(metric, **options)
+    assert torch.equal(with_it, without)
+
+
+def test_what_a_joined_list_looks_like():
+    qrels = {"1": {"a": 2, "m": 1, "n": 0, "o": 3, "b": 0, "spam": -2}}
+    lists = join({"1": {"b": 1.0, "u": 1.0, "a": 4.0}}, qrels, depth=5)
+    assert lists.depth == 5
+    #                               a  u  b  fillers  not retrieved: n, m, o
+    assert lists.labels.tolist() == [[2, 0, 0, 0, 0, 0, 1, 3]]
+    assert lists.scores.tolist() == [[0, -1, -1, -5, -5, -6, -6, -6]]
+    assert lists.judged.tolist() == [[True, False, True, False, False, True, True, True]]
+    assert lists.mask.all()
+
+
+def test_the_depth_grows_with_what_is_there():
+    run = {"1": {f"d{i}": float(i) for i in range(7)}}
+    assert join(run, {"1": {"d0": 1}}, depth=3).depth == 7
+    assert join({"1": {"a": 1.0}}, {"1": {f"d{i}": 1 for i in range(9)}}, depth=3).depth == 9
+
+
+# the others are refused: they would see what the run lacks
+CUT = {name for name in metric_names() if Measure(name).has_cut} - {"precision", "rbo"}
+
+
+@pytest.mark.parametrize("name", sorted(CUT))
+def test_the_depth_moves_no_value(name):
+    metric = Measure(name).metric
+    for seed in range(10):
+        run, qrels = make_case(seed)
+        expected = join(run, qrels, depth=1).values(metric)
+        deep = join(run, qrels, depth=90).values(metric)
+        assert torch.allclose(deep, expected, rtol=1e-12, atol=0, equal_nan=True)
+
+
+def test_names_break_ties_by_their_bytes():
+    names = ["B", "a", "é", "z", "\U0001f600", "\udcff"]  # the last one is the byte ff
+    run = {"1": dict.fromkeys(names, 1.0)}
+    for name in names:
+        value = join(run, {"1": {name: 1}}).values(F.mrr).item()
+        larger = sum(
+            n.encode("utf-8", "surrogateescape") >= name.encode("utf-8", "surrogateescape")
+            for n in names
+        )
+        assert value == pytest.approx(1 / larger)
+
+
+def test_where_we_differ_from_trec_eval():
+    """As docs/metrics/trec.md lists it."""
+    qrels = {"1": {"a": 1, "b": 1, "c": 1}}
+    run = {"1": {"a": 2.0, "x": 1.0}}
+    theirs = pytrec_eval.RelevanceEvaluator(qrels, {"map_cut.2"}).evaluate(run)["1"]
+    assert theirs["map_cut_2"] == pytest.approx(1 / 3)  # over all relevant documents
+    ours = join(run, qrels).values(F.average_precision, top_k=2)
+    assert ours.item() == pytest.approx(1 / 2)  # over those that two places have room for
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: join({"1": {"a": 1.0}}, {"2": {"a": 1}}), "have a query in common, got none"),
+        (lambda: join({"1": {"a": float("nan")}}, {"1": {"a": 1}}), "not be NaN, got NaN for 'a'"),
+        (lambda: join({}, {}, depth=0), "depth must be a whole number >= 1, got 0"),
+        (lambda: JOINED.values(F.mrr, top_k=11), "top_k must be <= depth 10 of the join, got 11"),
+        (lambda: JOINED.values(F.mrr, top_k=0), "top_k must be a whole number >= 1, got 0"),
+        (lambda: JOINED.values(F.precision), "top_k must be given for precision, which it divides"),
+        (lambda: JOINED.values(F.kendall_tau), "metric must take top_k, got kendall_tau"),
+    ],
+)
+def test_what_cannot_be_joined(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+JOINED = join({"1": {"a": 1.0}}, {"1": {"a": 1}}, depth=10)
