@@ -71,7 +71,7 @@ class Profile:
         return (self.constant, self.linear, self.tie, *reals, *imaginaries)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # compared and hashed as an object: that costs nothing
 class Kernel:
     """k(x): `above(-x)` for x < 0, `below(x)` for x > 0, `own` for an item with itself.
 

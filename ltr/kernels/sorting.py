@@ -49,28 +49,26 @@ def by_numpy(scores: Tensor, mask: Tensor | None) -> Tensor:
     single = scores.dtype == torch.float32
     whole, above = (np.int32, 31) if single else (np.int64, 63)
     bits = np.ascontiguousarray((scores + 0.0).numpy()).view(whole)  # -0.0 becomes 0.0
-    keys = bits >> above  # all ones where the score is negative
-    keys &= np.iinfo(whole).max
-    keys ^= bits  # rises with the score
-    np.invert(keys, out=keys)
+    negative = bits >> above  # all ones where the score is negative
+    negative &= np.iinfo(whole).max
+    bits ^= negative  # rises with the score
+    pairs = None
+    if single:
+        # (key, place) as one number of 64 bits: no two are equal, so any sort is stable
+        pairs = np.empty((*bits.shape, 2), np.int32)
+        low = 0 if np.little_endian else 1
+        pairs[..., low] = np.arange(bits.shape[-1], dtype=np.int32)
+        keys = np.invert(bits, out=pairs[..., 1 - low])
+    else:
+        keys = np.invert(bits, out=bits)
     if mask is not None:
         keys[~mask.numpy()] = np.iinfo(whole).max
-    order = _sort_pairs(keys) if single else _sort_wide(keys)
+    if pairs is None:
+        return torch.from_numpy(_sort_wide(keys))
+    order = pairs.view(np.int64)[..., 0]
+    order.sort(axis=-1)
+    order &= 0xFFFFFFFF
     return torch.from_numpy(order)
-
-
-def _sort_pairs(keys: Any) -> Any:
-    # (key, place) as one number of 64 bits: no two are equal, so any sort is stable
-    import numpy as np
-
-    pairs = np.empty((*keys.shape, 2), np.int32)
-    low = 0 if np.little_endian else 1
-    pairs[..., 1 - low] = keys
-    pairs[..., low] = np.arange(keys.shape[-1], dtype=np.int32)
-    pairs = pairs.view(np.int64)[..., 0]
-    pairs.sort(axis=-1)
-    pairs &= 0xFFFFFFFF
-    return pairs
 
 
 def _sort_wide(keys: Any) -> Any:

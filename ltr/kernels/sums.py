@@ -7,6 +7,7 @@ again, on the same exponentials. So the backward pass is one more call of the sa
 
 import inspect
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -70,19 +71,13 @@ class _KernelSums(torch.autograd.Function):
         temperature: float,
         *columns: Tensor,
     ) -> tuple[Tensor, ...]:
-        nodes = outputs[0][1].nodes
-        found = torch.ops.ltr.kernel_sums(
-            scores,
-            order,
-            starts,
-            lengths,
-            list(columns),
-            1 / temperature,
-            [nodes.first.real, nodes.first.imag, nodes.step.real, nodes.step.imag, nodes.count],
-            [number / temperature**k.order for _, k in outputs for number in k.row],
-            [column for column, _ in outputs],
-        )
-        return tuple(found)
+        lists = order, starts, lengths, list(columns), 1 / temperature
+        if torch.compiler.is_compiling():
+            return tuple(torch.ops.ltr.kernel_sums(scores, *lists, *_numbers(outputs, temperature)))
+        numbers = _kept_numbers(outputs, temperature)
+        # past the dispatcher, which takes longer than the sums of a short list
+        call = _bare if type(scores) is Tensor else torch.ops.ltr.kernel_sums
+        return tuple(call(scores, *lists, *numbers))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -167,6 +162,19 @@ class _Compiled(torch.autograd.Function):
     forward = staticmethod(_KernelSums.forward)
     setup_context = staticmethod(_KernelSums.setup_context)
     backward = staticmethod(_KernelSums.backward)
+
+
+def _numbers(outputs: Outputs, temperature: float) -> tuple[tuple[Any, ...], ...]:
+    # nodes, rows and sources, as the bare op takes them
+    nodes = outputs[0][1].nodes
+    return (
+        (nodes.first.real, nodes.first.imag, nodes.step.real, nodes.step.imag, nodes.count),
+        tuple([number / temperature**k.order for _, k in outputs for number in k.row]),
+        tuple([column for column, _ in outputs]),
+    )
+
+
+_kept_numbers = lru_cache(_numbers)
 
 
 def _add(total: Tensor | None, more: Tensor) -> Tensor:

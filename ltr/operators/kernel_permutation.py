@@ -175,14 +175,14 @@ class KernelPermutation(SoftPermutation):
     def _columns_of(self, columns: list[Tensor] | tuple[Tensor, ...]) -> list[Tensor]:
         points, rows = self._points(), self.row_mask()
         c = self._normalisers(points)
-        missing = self.scores.shape[-1] - self.rows
-        padded = (
-            torch.nn.functional.pad(hide(w.to(points.dtype), rows), (0, missing)) for w in columns
-        )
-        found = self._sums(points, [w / c for w in padded])
+        columns = [hide(w.to(points.dtype), rows) for w in columns]
+        if self.kept is not None:
+            missing = (0, self.scores.shape[-1] - self.rows)
+            columns = [torch.nn.functional.pad(w, missing) for w in columns]
+        found = self._sums(points, [w / c for w in columns])
         # back to the order of the items
         order = self.order.expand(found[0].shape)
-        return [torch.empty_like(y).scatter(-1, order, y) for y in found]
+        return [torch.empty_like(y).scatter_(-1, order, y) for y in found]
 
 
 register_permutation(

@@ -1,0 +1,247 @@
+"""Pairs of different grade in sort time: one list's sums and slopes, compiled by numba.
+
+A list is swept from the top down and from the bottom up, with one state a grade and node: the sum
+over the items passed of exp(-node * distance), each item counted 1, its discount, its weight, or
+both. So a pair costs nothing of its own, and no term is taken from a sum that it was not meant for.
+"""
+
+import math
+
+import numpy as np
+
+from ltr.kernels._jit import jit
+
+LANES = 4
+"""Nodes come in so many at a time: one vector instruction."""
+
+
+@jit
+def graded_pairs(
+    x,
+    order,
+    labels,
+    mask,
+    items,
+    gains,
+    discounts,
+    ideal,
+    upper,
+    last,
+    scale,
+    fit,
+    most,
+    total,
+    weight,
+    slopes,
+    flags,
+    begin,
+    stop,
+):
+    """Total, weight and slopes of the lists from `begin` to `stop`; see `ltr.kernels.pairs`.
+
+    x, order, labels (B, n); mask, items (the item weights) and gains (B, n) or empty; discounts
+    (n,) or empty, `ideal` their sums (n + 1,) for the ideal DCG, or empty; `fit` (2, width), the weights of f and f'. flags[begin] is set to 1, and nothing is to be used, where a
+    list has more than `most` grades or a number that is not finite.
+    """
+    n = x.shape[1]
+    width = fit.shape[1]
+    by_rank, by_item = len(discounts) > 0, len(items) > 0
+    columns = (2 if by_rank else 1) * (2 if by_item else 1)
+    gap, decay = np.zeros(n + 1), np.zeros(n + 1)
+    grade = np.empty(n, np.int64)
+    values, worth = np.empty(most + 1), np.empty(most + 1)
+    count = np.empty(most + 1, np.int64)
+    each = np.ones(n)
+    slope = np.empty(n)
+    apart = np.empty((most, most))
+    state = np.empty((most * columns, width))
+    passed, linear = np.empty(most * columns), np.empty(most * columns)
+    share = np.empty(most * columns)
+    for row in range(begin, stop):
+        m = n
+        if len(mask):
+            m = 0
+            for p in range(n):
+                m += mask[row, p]
+        grades = _grades(labels, order, row, m, most, values)
+        if grades < 0:
+            flags[begin] = 1
+            return
+        total[row] = 0.0
+        weight[row] = 0.0
+        slopes[row, :] = 0.0
+        count[:] = 0
+        for p in range(m):
+            item = order[row, p]
+            grade[p] = _place(values, grades, labels[row, item])
+            count[grade[p]] += 1
+            worth[grade[p]] = gains[row, item] if len(gains) else 1.0
+            if by_item:
+                each[p] = items[row, item]
+            if p:
+                gap[p] = (np.float64(x[row, order[row, p - 1]]) - x[row, item]) * scale
+                decay[p] = math.exp(-gap[p])
+            if not (math.isfinite(x[row, item]) and math.isfinite(gap[p])):
+                flags[begin] = 1
+                return
+        if grades < 2:
+            continue
+        over = _ideal(worth, count, grades, ideal) if len(ideal) else 1.0
+        for g in range(grades):
+            for h in range(grades):
+                if len(gains):
+                    apart[g, h] = abs(worth[g] - worth[h]) / over
+                else:
+                    apart[g, h] = 0.0 if g == h else 1.0
+        m = min(m, last)
+        slope[:m] = 0.0
+        for side in range(2):
+            found = _sweep(
+                side,
+                m,
+                upper,
+                grades,
+                by_rank,
+                by_item,
+                (gap, decay, grade, each, discounts, apart),
+                fit,
+                state,
+                passed,
+                linear,
+                share,
+                slope,
+            )
+            if side == 0:
+                total[row], weight[row] = found
+        for p in range(m):
+            slopes[row, order[row, p]] = slope[p] * scale
+
+
+@jit
+def _grades(labels, order, row, m, most, values):
+    # the distinct labels of a list, rising; -1 for too many or one that is not finite
+    grades = 0
+    for p in range(m):
+        y = np.float64(labels[row, order[row, p]])
+        if not math.isfinite(y):
+            return -1
+        at = _place(values, grades, y)
+        if at < grades and values[at] == y:
+            continue
+        if grades == most:
+            return -1
+        for k in range(grades, at, -1):
+            values[k] = values[k - 1]
+        values[at] = y
+        grades += 1
+    return grades
+
+
+@jit
+def _place(values, grades, y):
+    at = 0
+    while at < grades and values[at] < y:
+        at += 1
+    return at
+
+
+@jit
+def _ideal(worth, count, grades, sums):
+    # the ideal DCG: grades by falling gain, each with the discounts of its places
+    total, first = 0.0, 0
+    done = np.zeros(grades, np.bool_)
+    for _ in range(grades):
+        best = -1
+        for g in range(grades):
+            if not done[g] and (best < 0 or worth[g] > worth[best]):
+                best = g
+        done[best] = True
+        total += worth[best] * (sums[first + count[best]] - sums[first])
+        first += count[best]
+    return total if total > 0 else 1.0
+
+
+@jit
+def _sweep(
+    side, m, upper, grades, by_rank, by_item, items, fit, state, passed, linear, share, slope
+):
+    # side 0: from the top down, pairs with the items above each one, each pair once: their cost
+    # and weight. side 1: from the bottom up. Both: slopes by the item's own score.
+    gap, decay, grade, each, discounts, apart = items
+    width = fit.shape[1]
+    kinds = 2 if by_rank else 1
+    columns = 2 * kinds if by_item else kinds
+    rows = grades * columns
+    power, inside = np.empty(width), np.empty(width)
+    turn = 1.0 if side == 0 else -1.0
+    total = weight = 0.0
+    state[:rows] = 0.0
+    passed[:rows] = 0.0
+    linear[:rows] = 0.0
+    for step in range(m):
+        p = step if side == 0 else m - 1 - step
+        own, mine = grade[p], each[p]
+        far = e = 0.0
+        if step:
+            between = p if side == 0 else p + 1
+            far, e = gap[between], decay[between]
+        counted = 1.0 if side == 0 or p < upper else 0.0
+        one = 1.0
+        if by_rank:
+            one = -discounts[p] if side == 0 else discounts[p]
+        line = wrong = 0.0
+        for h in range(grades):
+            # no branches: whether h is the lower grade is anyone's guess
+            lower = 1.0 if h < own else 0.0
+            out = lower if side == 0 else 1.0 - lower
+            factor = apart[own, h] * counted
+            r = h * columns
+            # an item counts with its weight where it has the higher grade
+            low = factor * lower * mine if by_item else factor
+            share[r] = low * one
+            if by_rank:
+                share[r + 1] = low * turn
+            if by_item:
+                high = factor * (1.0 - lower)
+                share[r + kinds] = high * one
+                if by_rank:
+                    share[r + 3] = high * turn
+            for c in range(r, r + columns):
+                linear[c] += passed[c] * far
+                counts = share[c] * passed[c]
+                weight += counts
+                wrong += out * counts
+                line += out * share[c] * linear[c]
+        power[0] = e
+        power[1] = e * e
+        power[2] = e * power[1]
+        power[3] = power[1] * power[1]
+        e = power[3]
+        for k in range(width - 4):
+            power[k + 4] = power[k] * e
+        inside[:] = 0.0
+        for r in range(rows):
+            a = share[r]
+            for k in range(width):
+                now = state[r, k] * power[k]
+                state[r, k] = now
+                inside[k] += a * now
+        smooth = falls = 0.0
+        for k in range(width):
+            smooth += fit[0, k] * inside[k]
+            falls += fit[1, k] * inside[k]
+        if side == 0:
+            total += smooth + line
+            slope[p] -= falls + wrong
+        else:
+            slope[p] += falls + wrong
+        if side == 0 and p >= upper:
+            continue  # no pair below it counts
+        for c in range(columns):
+            v = discounts[p] if by_rank and c % 2 else 1.0
+            if c >= kinds:
+                v *= mine
+            r = own * columns + c
+            state[r] += v
+            passed[r] += v
+    return total, weight

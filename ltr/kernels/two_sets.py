@@ -1,0 +1,68 @@
+"""Kernel sums whose targets are not the sources: at shifted scores, thresholds, quadrature nodes."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ltr.kernels.kernel import Kernel
+from ltr.kernels.lists import SortedLists, sort_lists
+from ltr.kernels.sums import kernel_sums
+
+
+def merge(
+    queries: Tensor, scores: Tensor, query_mask: Tensor | None = None, mask: Tensor | None = None
+) -> tuple[Tensor, SortedLists]:
+    """Sources and queries as one set of points (..., n + q), sources first, and their order.
+
+    >>> points, lists = merge(torch.tensor([1.5]), torch.tensor([1.0, 2.0]))
+    >>> points, lists.order
+    (tensor([1.0000, 2.0000, 1.5000]), tensor([1, 2, 0]))
+    """
+    points = torch.cat([scores, queries], -1)
+    if mask is None and query_mask is None:
+        return points, sort_lists(points)
+    mask = scores.new_ones(scores.shape, dtype=torch.bool) if mask is None else mask
+    if query_mask is None:
+        query_mask = queries.new_ones(queries.shape, dtype=torch.bool)
+    return points, sort_lists(points, torch.cat([mask, query_mask], -1))
+
+
+def kernel_sums_at(
+    queries: Tensor,
+    scores: Tensor,
+    columns: Sequence[Tensor],
+    outputs: Sequence[tuple[int, Kernel]],
+    temperature: float = 1.0,
+    query_mask: Tensor | None = None,
+    mask: Tensor | None = None,
+) -> tuple[Tensor, ...]:
+    """For each output (c, k): y_i = sum_j k((q_i - s_j) / tau) v_cj, at queries of their own.
+
+    A query is a point of weight 0 among the sources: one sort and one sweep of both.
+
+    Args:
+        queries: (..., q), float32 or float64, in any order.
+        scores: (..., n), of the same batch shape and dtype.
+        columns: the v_c, (..., n) each.
+        outputs: pairs of a column's number and a `Kernel`, all with the same nodes.
+        temperature: tau > 0, in units of the scores.
+        query_mask, mask: (..., q) and (..., n) bool, True = real. Default: all are real.
+
+    Returns:
+        One (..., q) an output, in the queries' order; 0 where masked. A list with a NaN or an
+        infinite query or score is NaN. Differentiable in queries, scores and columns, to any
+        order. A query tied with a source counts as below it. Cost: O(q + n) a node, column and
+        output, after the sort.
+
+    >>> from ltr.kernels import laplace
+    >>> q, s = torch.tensor([0.5, 3.0]), torch.tensor([0.0, 2.0, 1.0])
+    >>> y, = kernel_sums_at(q, s, [torch.ones(3)], [(0, laplace())])
+    >>> torch.allclose(y, torch.exp(-(q.unsqueeze(-1) - s).abs()).sum(-1))
+    True
+    """
+    points, lists = merge(queries, scores, query_mask, mask)
+    nothing = torch.zeros_like(queries)
+    sources = [torch.cat([column, nothing], -1) for column in columns]
+    found = kernel_sums(points, sources, outputs, lists, temperature)
+    return tuple(y[..., scores.shape[-1] :] for y in found)
