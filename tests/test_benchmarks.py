@@ -99,8 +99,9 @@ def test_operators_measures_every_kind(quick):
     for point in quick["points"]:
         assert all(row["cpu"] >= 0 < row["wall"] for row in point["rows"])
         assert not point["left_out"]
-    assert all(0 <= row["relative"] < 1e-6 > row["gradient"] for row in quick["accuracy"])
-    assert quick["recursion"]["values"] < 1e-6
+    assert all(0 <= row["relative"] < 1e-5 for row in quick["accuracy"])
+    assert all(0 <= row["gradient"] < 1e-3 for row in quick["accuracy"])
+    assert quick["recursion"]["values"] < 1e-5
     assert all(row["bytes"] >= 4 * row["n"] and row["finite"] for row in quick["memory"])
 
 

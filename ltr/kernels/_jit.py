@@ -8,11 +8,12 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from typing import Any
 
 import torch
 from numba import njit
 
-jit = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "nsz"})
+jit: Any = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "nsz"})
 """Compile a function that holds no Python objects. NaN and inf keep their meaning."""
 
 LEAST = 50_000

@@ -43,7 +43,8 @@ def one_node(
             first = start + block * BLOCK
             size = min(BLOCK, start + n - first)
             end = start + n
-            finite &= _load(buffers, x, order, columns, slots, fills, row, first, size, end, scale)
+            place = row, start, first, size, end
+            finite &= _load(buffers, x, order, columns, slots, fills, place, scale)
             for c in range(len(slots)):
                 down = carry[block + 1, c, 0]
                 for p in range(size - 1, -1, -1):
@@ -67,7 +68,8 @@ def one_node(
         for block in range(blocks):
             first = start + block * BLOCK
             size = min(BLOCK, start + n - first)
-            _load(buffers, x, order, columns, slots, fills, row, first, size, start + n, scale)
+            place = row, start, first, size, start + n
+            _load(buffers, x, order, columns, slots, fills, place, scale)
             tied = 0
             if ties:
                 for p in range(size + 1):
@@ -146,20 +148,21 @@ def _fall_single(gaps, decay, exponents, size):
 
 
 @jit
-def _load(buffers, x, order, columns, slots, fills, row, first, size, end, scale):
+def _load(buffers, x, order, columns, slots, fills, place, scale):
     # values of the block's items, gaps and decays from place p - 1 to p, p = 0..size; a list
     # begins and ends with a gap that nothing crosses. Whether all scores are finite.
     gaps, decay, exponents, value = buffers
+    row, start, first, size, end = place
     finite = True
     if len(order):
-        last = x[row, order[row, first - 1]] if first else x[row, order[row, first]]
+        last = x[row, order[row, first - 1 if first > start else first]]
         for p in range(min(size + 1, end - first)):
             point = x[row, order[row, first + p]]
             gaps[p] = (last - point) * scale
             finite &= math.isfinite(point)
             last = point
     else:
-        gaps[0] = (x[row, first - 1] - x[row, first]) * scale if first else 0.0
+        gaps[0] = (x[row, first - 1] - x[row, first]) * scale if first > start else 0.0
         for p in range(1, min(size + 1, end - first)):
             gaps[p] = (x[row, first + p - 1] - x[row, first + p]) * scale
         for p in range(size):

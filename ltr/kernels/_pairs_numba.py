@@ -10,9 +10,7 @@ import math
 import numpy as np
 
 from ltr.kernels._jit import jit
-
-LANES = 4
-"""Nodes come in so many at a time: one vector instruction."""
+from ltr.kernels._pairs_step import LANES, advance
 
 
 @jit
@@ -40,11 +38,12 @@ def graded_pairs(
     """Total, weight and slopes of the lists from `begin` to `stop`; see `ltr.kernels.pairs`.
 
     x, order, labels (B, n); mask, items (the item weights) and gains (B, n) or empty; discounts
-    (n,) or empty, `ideal` their sums (n + 1,) for the ideal DCG, or empty; `fit` (2, width), the weights of f and f'. flags[begin] is set to 1, and nothing is to be used, where a
+    (n,) or empty, `ideal` their sums (n + 1,) for the ideal DCG, or empty; `fit` (2, blocks,
+    LANES), the weights of f and f'. flags[begin] is set to 1, and nothing is to be used, where a
     list has more than `most` grades or a number that is not finite.
     """
     n = x.shape[1]
-    width = fit.shape[1]
+    blocks = fit.shape[1]
     by_rank, by_item = len(discounts) > 0, len(items) > 0
     columns = (2 if by_rank else 1) * (2 if by_item else 1)
     gap, decay = np.zeros(n + 1), np.zeros(n + 1)
@@ -54,9 +53,9 @@ def graded_pairs(
     each = np.ones(n)
     slope = np.empty(n)
     apart = np.empty((most, most))
-    state = np.empty((most * columns, width))
+    state = np.empty((blocks, most * columns, LANES))
     passed, linear = np.empty(most * columns), np.empty(most * columns)
-    share = np.empty(most * columns)
+    share, came = np.empty(most * columns), np.empty(most * columns)
     for row in range(begin, stop):
         m = n
         if len(mask):
@@ -106,6 +105,7 @@ def graded_pairs(
                 (gap, decay, grade, each, discounts, apart),
                 fit,
                 state,
+                came,
                 passed,
                 linear,
                 share,
@@ -163,26 +163,25 @@ def _ideal(worth, count, grades, sums):
 
 @jit
 def _sweep(
-    side, m, upper, grades, by_rank, by_item, items, fit, state, passed, linear, share, slope
+    side, m, upper, grades, by_rank, by_item, items, fit, state, came, passed, linear, share, slope
 ):
     # side 0: from the top down, pairs with the items above each one, each pair once: their cost
     # and weight. side 1: from the bottom up. Both: slopes by the item's own score.
     gap, decay, grade, each, discounts, apart = items
-    width = fit.shape[1]
     kinds = 2 if by_rank else 1
     columns = 2 * kinds if by_item else kinds
     rows = grades * columns
-    power, inside = np.empty(width), np.empty(width)
     turn = 1.0 if side == 0 else -1.0
     total = weight = 0.0
-    state[:rows] = 0.0
+    state[:, :rows] = 0.0
     passed[:rows] = 0.0
+    came[:rows] = 0.0
     linear[:rows] = 0.0
-    for step in range(m):
-        p = step if side == 0 else m - 1 - step
+    for k in range(m):
+        p = k if side == 0 else m - 1 - k
         own, mine = grade[p], each[p]
         far = e = 0.0
-        if step:
+        if k:
             between = p if side == 0 else p + 1
             far, e = gap[between], decay[between]
         counted = 1.0 if side == 0 or p < upper else 0.0
@@ -212,29 +211,13 @@ def _sweep(
                 weight += counts
                 wrong += out * counts
                 line += out * share[c] * linear[c]
-        power[0] = e
-        power[1] = e * e
-        power[2] = e * power[1]
-        power[3] = power[1] * power[1]
-        e = power[3]
-        for k in range(width - 4):
-            power[k + 4] = power[k] * e
-        inside[:] = 0.0
-        for r in range(rows):
-            a = share[r]
-            for k in range(width):
-                now = state[r, k] * power[k]
-                state[r, k] = now
-                inside[k] += a * now
-        smooth = falls = 0.0
-        for k in range(width):
-            smooth += fit[0, k] * inside[k]
-            falls += fit[1, k] * inside[k]
+        smooth, falls = advance(state, came, share, fit, e, rows, state.shape[1])
         if side == 0:
             total += smooth + line
             slope[p] -= falls + wrong
         else:
             slope[p] += falls + wrong
+        came[:rows] = 0.0
         if side == 0 and p >= upper:
             continue  # no pair below it counts
         for c in range(columns):
@@ -242,6 +225,6 @@ def _sweep(
             if c >= kinds:
                 v *= mine
             r = own * columns + c
-            state[r] += v
+            came[r] = v
             passed[r] += v
     return total, weight

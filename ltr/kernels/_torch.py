@@ -25,7 +25,7 @@ def kernel_sums(
     sources: list[int],
 ) -> list[Tensor]:
     """As `ltr::kernel_sums`: scores, order, columns (..., N), starts, lengths (..., R)."""
-    n = scores.shape[-1]
+    n, sources = scores.shape[-1], list(sources)  # a tuple would index several axes
     order = None if order is None else order.reshape(-1, n)
     begins, inside, ids = _layout(starts, lengths, n)
     exact = scores.dtype if scores.device.type == "mps" else torch.float64
@@ -107,7 +107,8 @@ def _side(
     together = max(1, TOGETHER // v.numel())
     for begin in range(0, count, together):
         some = slice(begin, begin + together)
-        far = values[some, None, None, None] * gaps.clamp(max=FARTHEST)
+        # a gap is negative in spoiled lists alone, whose infinities would reach the next one
+        far = values[some, None, None, None] * gaps.clamp(min=0, max=FARTHEST)
         decay = keep * torch.exp(-far.real.clamp(max=FARTHEST))
         if is_complex:
             decay = torch.polar(decay, -far.imag)

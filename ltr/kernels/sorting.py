@@ -118,7 +118,6 @@ def _fake(scores: Tensor, mask: Tensor | None) -> Tensor:
     return torch.empty_like(scores, dtype=torch.int64, memory_format=torch.contiguous_format)
 
 
-@torch.library.register_vmap("ltr::descending_order")
 def _vmap(info: Any, in_dims: Any, scores: Tensor, mask: Tensor | None) -> tuple[Tensor, int]:
     batched = (
         batch_first(x, d, info.batch_size) for x, d in zip((scores, mask), in_dims, strict=True)
@@ -135,3 +134,6 @@ def batch_first(x: Tensor | None, dim: int | None, size: int) -> Tensor | None:
     if x is None:
         return None
     return x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
+
+
+torch.library.register_vmap("ltr::descending_order", _vmap)

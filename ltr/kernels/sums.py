@@ -75,8 +75,14 @@ class _KernelSums(torch.autograd.Function):
         if torch.compiler.is_compiling():
             return tuple(torch.ops.ltr.kernel_sums(scores, *lists, *_numbers(outputs, temperature)))
         numbers = _kept_numbers(outputs, temperature)
-        # past the dispatcher, which takes longer than the sums of a short list
-        call = _bare if type(scores) is Tensor else torch.ops.ltr.kernel_sums
+        if any(map(_is_batched, columns)):
+            lists = order, starts, lengths, torch.stack(columns), 1 / temperature
+            return torch.ops.ltr.stacked_kernel_sums(scores, *lists, *numbers).unbind()
+        # past the dispatcher, which takes longer than the sums of a short list, unless a dispatch
+        # mode wants to see the op
+        plain = type(scores) is Tensor and not scores.is_meta
+        plain = plain and not torch._C._len_torch_dispatch_stack()
+        call = _bare if plain else torch.ops.ltr.kernel_sums
         return tuple(call(scores, *lists, *numbers))
 
     @staticmethod
@@ -102,7 +108,8 @@ class _KernelSums(torch.autograd.Function):
                 wanted += [(column, kernel.derivative), (g, kernel.derivative.transpose)]
             if ctx.needs_input_grad[6 + column]:
                 wanted.append((g, kernel.transpose))
-        of_scores, of_columns = None, [None] * len(columns)
+        of_scores: Tensor | None = None
+        of_columns: list[Tensor | None] = [None] * len(columns)
         if wanted:
             lists = order, starts, lengths
             found = iter(call(scores, *lists, tuple(wanted), ctx.temperature, *sources))
@@ -117,9 +124,9 @@ class _KernelSums(torch.autograd.Function):
         return of_scores, None, None, None, None, None, *of_columns
 
     @staticmethod
-    def jvp(ctx: Any, scores: Tensor | None, *tangents: Any) -> tuple[Tensor | None, ...]:
+    def jvp(ctx: Any, *grad_inputs: Any) -> tuple[Tensor | None, ...]:
         x, order, starts, lengths, *columns = ctx.saved_tensors
-        moved = tangents[5:]
+        scores, moved = grad_inputs[0], grad_inputs[6:]
         sources, wanted, parts = list(columns), [], []
         for column, kernel in ctx.outputs:
             if scores is not None:
@@ -141,10 +148,10 @@ class _KernelSums(torch.autograd.Function):
 
     @staticmethod
     def vmap(
-        info: Any, in_dims: tuple[Any, ...], scores: Tensor, *arguments: Any
+        info: Any, in_dims: tuple[Any, ...], *args: Any
     ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        *lists, outputs, temperature = arguments[:5]
-        tensors = [scores, *lists, *arguments[5:]]
+        outputs, temperature = args[4:6]
+        tensors = [*args[:4], *args[6:]]
         dims = [*in_dims[:4], *in_dims[6:]]
         pairs = zip(tensors, dims, strict=True)
         tensors = [batch_first(x, dim, info.batch_size) for x, dim in pairs]
@@ -176,6 +183,11 @@ def _numbers(outputs: Outputs, temperature: float) -> tuple[tuple[Any, ...], ...
 
 _kept_numbers = lru_cache(_numbers)
 
+# whether a gradient or a tangent is one of several of `torch.autograd.grad(is_grads_batched=True)`
+# or of `torch.autograd.functional.jacobian(vectorize=True)`: torch then loops over an op, but
+# takes no list of tensors
+_is_batched = torch._C._functorch.is_legacy_batchedtensor
+
 
 def _add(total: Tensor | None, more: Tensor) -> Tensor:
     return more if total is None else total + more
@@ -202,3 +214,22 @@ def _bare(scores: Tensor, *arguments: Any) -> list[Tensor]:
 
 
 torch.library.impl("ltr::kernel_sums", "CompositeExplicitAutograd", _bare)
+
+
+def _stacked(
+    scores: Tensor,
+    order: Tensor | None,
+    starts: Tensor,
+    lengths: Tensor,
+    columns: Tensor,
+    *numbers: Any,
+) -> Tensor:
+    return torch.stack(_bare(scores, order, starts, lengths, list(columns), *numbers))
+
+
+torch.library.define(
+    "ltr::stacked_kernel_sums",
+    "(Tensor scores, Tensor? order, Tensor starts, Tensor lengths, Tensor columns, float scale,"
+    " float[] nodes, float[] rows, int[] sources) -> Tensor",
+)
+torch.library.impl("ltr::stacked_kernel_sums", "CompositeExplicitAutograd", _stacked)

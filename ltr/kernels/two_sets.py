@@ -1,4 +1,4 @@
-"""Kernel sums whose targets are not the sources: at shifted scores, thresholds, quadrature nodes."""
+"""Kernel sums whose targets are not the sources: shifted scores, thresholds, quadrature nodes."""
 
 from collections.abc import Sequence
 
@@ -47,7 +47,8 @@ def kernel_sums_at(
         columns: the v_c, (..., n) each.
         outputs: pairs of a column's number and a `Kernel`, all with the same nodes.
         temperature: tau > 0, in units of the scores.
-        query_mask, mask: (..., q) and (..., n) bool, True = real. Default: all are real.
+        query_mask: (..., q) bool, True = a real query. Default: all are real.
+        mask: (..., n) bool, True = a real item. Default: all are real.
 
     Returns:
         One (..., q) an output, in the queries' order; 0 where masked. A list with a NaN or an

@@ -44,15 +44,29 @@ class RankingLoss(nn.Module):
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        """One number a list: (..., n) each -> (...), or with more axes in front (samples)."""
+        """One number a list: (..., n) each -> (...), or with more axes in front (samples).
+
+        A loss that takes more tensors (..., n), such as `groups`, names them here after `weights`,
+        None by default; `forward` hands them on.
+        """
         raise NotImplementedError(f"{type(self).__name__} must define per_list")
 
     def per_ragged_list(
-        self, scores: Tensor, labels: Tensor, lengths: Tensor, weights: Tensor | None
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        lengths: Tensor,
+        weights: Tensor | None,
+        **extra: Tensor,
     ) -> Tensor:
-        """One number a ragged list: (N,) each and lengths (R,) -> (R,); pads, unless overridden."""
-        mask, *padded = pad_lists(lengths, scores, labels, *([] if weights is None else [weights]))
-        return self.per_list(padded[0], padded[1], mask, None if weights is None else padded[2])
+        """One number a ragged list: (N,) each and lengths (R,) -> (R,); pads, unless overridden.
+
+        Who overrides `per_list` of a loss that has this too, as `SoftNDCG`, overrides both.
+        """
+        given = extra if weights is None else {"weights": weights, **extra}
+        mask, scores, labels, *padded = pad_lists(lengths, scores, labels, *given.values())
+        named = {"weights": None, **dict(zip(given, padded, strict=True))}
+        return self.per_list(scores, labels, mask, **named)
 
     def forward(
         self,
@@ -62,53 +76,40 @@ class RankingLoss(nn.Module):
         weights: Tensor | None = None,
         *,
         lengths: Tensor | None = None,
+        **extra: Tensor | None,
     ) -> Tensor:
         """The loss of scores (..., n) against labels (..., n); mask and weights (..., n).
 
         Ragged lists come flat, one after the other, as scores, labels and weights (N,), with
         their `lengths` (R,) int64 in place of a mask; with reduction="none" the result is (R,).
+        `extra` are the further tensors that `per_list` names, of the shape of the scores.
         """
-        if lengths is not None:
-            return self._forward_ragged(scores, labels, mask, weights, lengths)
-        check_lists(scores, labels=labels, mask=mask, weights=weights)
+        if lengths is not None and mask is not None:
+            raise ValueError("mask must be None where lengths are given: ragged lists have none")
+        check_lists(scores, labels=labels, mask=mask, weights=weights, **extra)
         scores = upcast(scores)
         labels = labels.to(scores.dtype)
         weights = None if weights is None else weights.to(scores.dtype)
-        per_list = self.per_list(scores, labels, mask, weights)
-        samples = per_list.dim() - (labels.dim() - 1)
+        more = {k: x.to(scores.dtype) for k, x in extra.items() if x is not None}
+        if lengths is None:
+            per_list = self.per_list(scores, labels, mask, weights, **more)
+            samples = per_list.dim() - (labels.dim() - 1)
+        else:
+            check_lengths(scores, lengths)
+            per_list = self.per_ragged_list(scores, labels, lengths, weights, **more)
+            samples = per_list.dim() - 1
         if samples:
             per_list = per_list.mean(tuple(range(samples)))
-        return self._reduce(per_list, scores, mask)
-
-    def _forward_ragged(
-        self,
-        scores: Tensor,
-        labels: Tensor,
-        mask: Tensor | None,
-        weights: Tensor | None,
-        lengths: Tensor,
-    ) -> Tensor:
-        if mask is not None:
-            raise ValueError("mask must be None where lengths are given: ragged lists have none")
-        check_lists(scores, labels=labels, weights=weights)
-        check_lengths(scores, lengths)
-        scores = upcast(scores)
-        labels = labels.to(scores.dtype)
-        weights = None if weights is None else weights.to(scores.dtype)
-        per_list = self.per_ragged_list(scores, labels, lengths, weights)
-        if per_list.dim() > 1:
-            per_list = per_list.mean(tuple(range(per_list.dim() - 1)))
-        if self.reduction == "mean":
-            return per_list.sum() / (lengths > 0).sum().clamp(min=1)
-        return per_list if self.reduction == "none" else per_list.sum()
-
-    def _reduce(self, per_list: Tensor, scores: Tensor, mask: Tensor | None) -> Tensor:
         if self.reduction == "none":
             return per_list
         if self.reduction == "sum":
             return per_list.sum()
-        real = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask
-        return per_list.sum() / real.any(-1).sum().clamp(min=1)
+        if lengths is None:
+            real = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask
+            counted = real.any(-1)
+        else:
+            counted = lengths > 0
+        return per_list.sum() / counted.sum().clamp(min=1)
 
     def extra_repr(self) -> str:
         """The reduction, where it is not the default."""

@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_lists, check_number, check_top_k, hide, upcast
+from ltr._shapes import check_number, check_top_k, hide
 from ltr.losses._soft import cut, weighted_mean
 from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.dcg import Discount, discount_function
@@ -35,7 +35,8 @@ class ExposureParity(RankingLoss):
         discount: "log2" (1 / log2(1 + rank), the default), "letor4", or a function of the ranks.
         reduction: "mean" over the lists with a real item (default), "sum", "none".
 
-    Weights make the means over the groups weighted ones.
+    `forward` has a further argument, `groups` (..., n), by default the labels. Weights make the
+    means over the groups weighted ones.
 
     Raises:
         ValueError: an argument that is none of these, named with its value.
@@ -66,40 +67,16 @@ class ExposureParity(RankingLoss):
         self.one_sided = one_sided
         self.discount = discount_function(discount)
 
-    def forward(
-        self,
-        scores: Tensor,
-        labels: Tensor,
-        mask: Tensor | None = None,
-        weights: Tensor | None = None,
-        groups: Tensor | None = None,
-    ) -> Tensor:
-        """The penalty; groups (..., n), above 0 for the first group, default to the labels."""
-        if groups is None:
-            return super().forward(scores, labels, mask, weights)
-        check_lists(scores, labels=labels, mask=mask, weights=weights, groups=groups)
-        scores = upcast(scores)
-        labels = labels.to(scores.dtype)
-        weights = None if weights is None else weights.to(scores.dtype)
-        each = self._penalty(scores, labels, mask, weights, groups)
-        samples = each.dim() - (labels.dim() - 1)
-        each = each.mean(tuple(range(samples))) if samples else each
-        return self._reduce(each, scores, mask)
-
     def per_list(
-        self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
-    ) -> Tensor:
-        """The penalty of each list, with the labels as groups."""
-        return self._penalty(scores, labels, mask, weights, labels)
-
-    def _penalty(
         self,
         scores: Tensor,
         labels: Tensor,
         mask: Tensor | None,
         weights: Tensor | None,
-        groups: Tensor,
+        groups: Tensor | None = None,
     ) -> Tensor:
+        """The penalty of each list; groups (..., n), above 0 for the first, default to labels."""
+        groups = labels if groups is None else groups
         w = hide(torch.ones_like(scores) if weights is None else weights, mask)
         first = w * hide((groups > 0).to(scores.dtype), mask)
         second = w - first
@@ -152,18 +129,30 @@ class Penalized(RankingLoss):
         self.penalty = unreduced(ExposureParity() if penalty is None else penalty)
         self.strength = check_number("strength", strength, minimum=0.0)
 
-    def forward(
+    def per_list(
         self,
         scores: Tensor,
         labels: Tensor,
-        mask: Tensor | None = None,
-        weights: Tensor | None = None,
+        mask: Tensor | None,
+        weights: Tensor | None,
         **extra: Tensor,
     ) -> Tensor:
-        """Loss and penalty of scores (..., n) against labels (..., n)."""
+        """Loss and penalty of each list."""
         loss = self.loss(scores, labels, mask, weights)
-        penalty = self.penalty(scores, labels, mask, weights, **extra)
-        return self._reduce(loss + self.strength * penalty, scores, mask)
+        return loss + self.strength * self.penalty(scores, labels, mask, weights, **extra)
+
+    def per_ragged_list(
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        lengths: Tensor,
+        weights: Tensor | None,
+        **extra: Tensor,
+    ) -> Tensor:
+        """Loss and penalty of each ragged list."""
+        loss = self.loss(scores, labels, None, weights, lengths=lengths)
+        penalty = self.penalty(scores, labels, None, weights, lengths=lengths, **extra)
+        return loss + self.strength * penalty
 
 
 def unreduced(loss: RankingLoss) -> RankingLoss:
@@ -198,4 +187,4 @@ def exposure_parity_loss(
     tensor(0.)
     """
     loss = ExposureParity(operator, top_k, merit, one_sided, discount, reduction)
-    return loss(scores, labels, mask, weights, groups)
+    return loss(scores, labels, mask, weights, groups=groups)

@@ -1,5 +1,7 @@
 """1 - NDCG on soft ranks: ApproxNDCG and its kin, by choice of the operator."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -87,7 +89,7 @@ class SoftNDCG(RankingLoss):
         ideal = sum_lists(gains * cut(ranks), lengths)
         return _share_lost(sum_lists(gains * discounts, lengths), ideal)
 
-    def _cut_discount(self) -> Discount:
+    def _cut_discount(self) -> Callable[[Tensor], Tensor]:
         if self.top_k is None:
             return self.discount
         return truncated(self.discount, self.top_k, exact=self.operator.whole_ranks)

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_levels, check_lists, check_number, count, hide, positions, upcast
+from ltr._shapes import check_levels, check_number, count, hide, positions
 from ltr.losses._soft import list_weight, sort_operator
 from ltr.losses.base import RankingLoss, Reduction
 from ltr.operators import SoftSort, SortOperator, soft_quantile, soft_sort
@@ -39,7 +39,8 @@ class QuantileLoss(RankingLoss):
         expected: see above. Default: False.
         reduction: "mean" over the lists with a real item (default), "sum", "none".
 
-    The mean weight of a list's items multiplies its loss.
+    `forward` has a further argument, `values` (..., n), by default the labels. The mean weight of
+    a list's items multiplies its loss.
 
     Raises:
         ValueError: q is not in [0, 1]; an operator that has no permutation or, in `forward`,
@@ -66,42 +67,17 @@ class QuantileLoss(RankingLoss):
         self.q = _level(q)
         self.expected = expected
 
-    def forward(
-        self,
-        scores: Tensor,
-        labels: Tensor,
-        mask: Tensor | None = None,
-        weights: Tensor | None = None,
-        values: Tensor | None = None,
-    ) -> Tensor:
-        """The loss of scores (..., n); values (..., n) default to the labels."""
-        if values is None:
-            return super().forward(scores, labels, mask, weights)
-        check_lists(scores, labels=labels, mask=mask, weights=weights, values=values)
-        scores = upcast(scores)
-        labels, values = labels.to(scores.dtype), values.to(scores.dtype)
-        weights = None if weights is None else weights.to(scores.dtype)
-        each = self._squared(scores, labels, mask, weights, values)
-        samples = each.dim() - (labels.dim() - 1)
-        each = each.mean(tuple(range(samples))) if samples else each
-        return self._reduce(each, scores, mask)
-
     def per_list(
-        self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
-    ) -> Tensor:
-        """The squared error of each list, with the labels as values."""
-        return self._squared(scores, labels, mask, weights, labels)
-
-    def _squared(
         self,
         scores: Tensor,
         labels: Tensor,
         mask: Tensor | None,
         weights: Tensor | None,
-        values: Tensor,
+        values: Tensor | None = None,
     ) -> Tensor:
+        """The squared error of each list; values (..., n) default to the labels."""
         target = _exact_quantile(labels, mask, self.q).unsqueeze(-1)
-        values = hide(values, mask)
+        values = hide(labels if values is None else values, mask)
         P = self.operator.permutation(scores, mask)
         n = scores.shape[-1]
         if P.rows != n:
@@ -265,7 +241,9 @@ def quantile_loss(
     >>> quantile_loss(torch.tensor([9.0, 5.0, 1.0]), torch.tensor([0.0, 2.0, 4.0]))
     tensor(0.)
     """
-    return QuantileLoss(operator, q, expected, reduction)(scores, labels, mask, weights, values)
+    return QuantileLoss(operator, q, expected, reduction)(
+        scores, labels, mask, weights, values=values
+    )
 
 
 def least_quantile_loss(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ltr._shapes import check_lists, check_number, positions, upcast
+from ltr._shapes import check_number, hide, positions
 from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.fairness import unreduced
 from ltr.losses.ndcg import SoftNDCG
@@ -94,9 +94,9 @@ class Unbiased(RankingLoss):
         reduction: "mean" over the lists with a real item (default), "sum", "none". That of the
             loss does not count.
 
-    `forward` has a fifth argument, `shown` (..., n): the positions at which the items were shown,
-    counted from 1. By default the lists are in the order in which they were shown, and masked
-    items were not shown. Weights multiply the inverse propensities.
+    `forward` has a further argument, `shown` (..., n): the positions at which the items were
+    shown, counted from 1. By default the lists are in the order in which they were shown, and
+    masked items were not shown. Weights multiply the inverse propensities.
 
     Raises:
         ValueError: clip is not > 0; shapes differ.
@@ -122,25 +122,42 @@ class Unbiased(RankingLoss):
         self.bias = PositionBias() if bias is None else bias
         self.clip = None if clip is None else check_number("clip", clip, minimum=0.0, strict=True)
 
-    def forward(
+    def per_list(
         self,
         scores: Tensor,
         labels: Tensor,
-        mask: Tensor | None = None,
-        weights: Tensor | None = None,
+        mask: Tensor | None,
+        weights: Tensor | None,
         shown: Tensor | None = None,
+        **extra: Tensor,
     ) -> Tensor:
-        """The loss of scores (..., n) on clicks (..., n), shown at positions (..., n)."""
-        check_lists(scores, labels=labels, mask=mask, weights=weights, shown=shown)
-        dtype = upcast(scores.new_empty(0)).dtype
+        """The loss of each list on clicks (..., n), shown at positions (..., n)."""
         if shown is None:
-            real = positions(scores).expand(scores.shape)
-            shown = (real if mask is None else mask.cumsum(-1)).to(dtype)
-        shown = shown.to(dtype) if mask is None else torch.where(mask, shown.to(dtype), 1.0)
+            shown = positions(scores).expand(scores.shape)
+            shown = shown if mask is None else mask.cumsum(-1).to(scores.dtype)
+        weights = self._weights(hide(shown, mask, 1.0), weights)
+        return self.loss(scores, labels, mask, weights, **extra)
+
+    def per_ragged_list(
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        lengths: Tensor,
+        weights: Tensor | None,
+        shown: Tensor | None = None,
+        **extra: Tensor,
+    ) -> Tensor:
+        """The loss of each ragged list on clicks (N,), shown at positions (N,)."""
+        if shown is None:
+            before = lengths.cumsum(0) - lengths
+            before = before.repeat_interleave(lengths, output_size=len(scores))
+            shown = positions(scores) - before.to(scores.dtype)
+        weights = self._weights(shown, weights)
+        return self.loss(scores, labels, None, weights, lengths=lengths, **extra)
+
+    def _weights(self, shown: Tensor, weights: Tensor | None) -> Tensor:
         inverse = inverse_propensity_weights(shown, self.bias, clip=self.clip)
-        weights = inverse if weights is None else weights.to(dtype) * inverse
-        each = self.loss(scores, labels, mask, weights)
-        return self._reduce(each, scores, mask)
+        return inverse if weights is None else weights * inverse
 
 
 def unbiased_loss(
@@ -162,4 +179,4 @@ def unbiased_loss(
     >>> unbiased_loss(scores, clicks, loss=PointwiseMSE())  # (1 * 1 + 2 * 4) / 3
     tensor(3.)
     """
-    return Unbiased(loss, bias, clip, reduction)(scores, labels, mask, weights, shown)
+    return Unbiased(loss, bias, clip, reduction)(scores, labels, mask, weights, shown=shown)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_whole
+from ltr.metrics.functional import rbo
 
 
 @dataclass(frozen=True)
@@ -53,13 +54,16 @@ class JoinedRun:
             options: the metric's own.
 
         Raises:
-            ValueError: the metric has no `top_k`, or that is beyond `depth`.
+            ValueError: the metric has no `top_k`, or that is beyond `depth`; it is rank-biased
+                overlap, which compares two orders of the same documents.
         """
         if top_k is not None and check_whole("top_k", top_k) > self.depth:
             raise ValueError(f"top_k must be <= depth {self.depth} of the join, got {top_k}")
         known = signature(metric).parameters
         if "top_k" not in known:
             raise ValueError(f"metric must take top_k, got {metric.__name__}")
+        if metric is rbo:
+            raise ValueError("metric must not be rbo: it is of two orders of the same documents")
         if top_k is None and metric.__name__ == "precision":
             raise ValueError("top_k must be given for precision, which it divides, got None")
         if top_k is None:  # a metric may have a k of its own

@@ -1,18 +1,18 @@
 """The base of the metric classes: running sums over lists."""
 
-from itertools import count
+from inspect import signature
+from secrets import randbits
 from typing import Any
 
 import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from ltr.metrics._sharing import Chunk, RankedBatch, shared
+from ltr.metrics._sharing import Chunk, RankedBatch, check_batch, shared
 from ltr.metrics.functional._ranking import Ranked, check_weights, rank
 from ltr.metrics.functional._scope import at_work
 from ltr.metrics.functional.flat import check_flat, chunks
 
-_numbers = count(1)
 _BITS = torch.arange(48)
 
 
@@ -49,21 +49,19 @@ class RankingMetric(Metric):
     ranked_first = True
     """Whether `per_list` may get the items in the order of their scores; else as they come."""
 
-    total: Tensor
-    lists: Tensor
-    left_out: Tensor
-    empty_lists: Tensor
+    sums: Tensor
+    number: Tensor
     values: Any
     ids: Any
 
     def __init__(self, *, keep: bool = False, once: bool = False, **kwargs: Any):
         super().__init__(**kwargs)
         self.keep, self.once = keep, once
-        for name in ("total", "lists", "left_out", "empty_lists"):
-            zero = torch.zeros((), dtype=torch.float64)
-            self.add_state(name, default=zero, dist_reduce_fx="sum")
+        # of the values, and of the lists that count, that are left out and that are empty
+        sums = torch.zeros(4, dtype=torch.float64)
+        self.add_state("sums", default=sums, dist_reduce_fx="sum")
         # a MetricCollection takes metrics with equal states for one: no two have this number
-        number = (torch.tensor(next(_numbers)) >> _BITS & 1).double()
+        number = (torch.tensor(randbits(48)) >> _BITS & 1).double()
         self.add_state("number", default=number, dist_reduce_fx="max")
         if keep or once:
             self.add_state("values", default=[], dist_reduce_fx="cat")
@@ -97,42 +95,70 @@ class RankingMetric(Metric):
         """
         if self.once and indexes is None:
             raise ValueError("indexes must be given where once=True, got None")
+        if weights is not None and "weights" not in signature(self.per_list).parameters:
+            raise ValueError(f"weights must be None: {type(self).__name__} has no item weights")
         batch = (preds, target, indexes, mask, weights)
+        check_batch(*batch)
         if self.ranked_first:
             ranked = shared(self, batch, lambda: _ranked_batch(*batch, by_score=True))
         else:
             ranked = _ranked_batch(*batch, by_score=False)
         values = self._values(ranked)
-        if self.keep or self.once:
-            self.values.append(values)
         if self.once:
             assert ranked.ids is not None
-            self.ids.append(ranked.ids.unique() if ranked.flat else ranked.ids)
+            ids = ranked.ids.unique() if ranked.flat else ranked.ids
+            if mask is not None and not ranked.flat:
+                real = mask.any(-1).reshape(-1)  # the padding of a shard may have any id
+                ids, values = ids[real], values[real]
+            self.ids.append(ids)
+        if self.keep or self.once:
+            self.values.append(values)
 
     def _values(self, batch: RankedBatch) -> Tensor:
         """The values of the batch's lists, flat, float64; their sums go into the state."""
         values = torch.full(batch.shape, torch.nan, dtype=torch.float64, device=self.device)
         values = values.reshape(-1)
+        empty, real = self.sums.new_zeros(()), self.sums.new_zeros(())
         for lists, ranked in batch.chunks:
             sorted_lists = ranked if self.ranked_first else None
-            with at_work(sorted_lists, torch.zeros_like(self.empty_lists)) as scope:
+            with at_work(sorted_lists, empty) as scope:
                 extra = () if ranked.weights is None else (ranked.weights,)
                 found = self.per_list(ranked.scores, ranked.labels, ranked.mask, *extra)
                 assert scope.undefined is not None
-                self.empty_lists = self.empty_lists + scope.undefined
+                empty = scope.undefined
             found = found.double().reshape(-1)
-            known = ~found.isnan()
-            real = found.new_full(found.shape, ranked.scores.shape[-1] > 0, dtype=torch.bool)
-            if ranked.mask is not None:
-                real = ranked.mask.any(-1).reshape(-1)
-            self.total = self.total + found.nansum()
-            self.lists = self.lists + known.sum()
-            self.left_out = self.left_out + (real & ~known).sum()
+            if ranked.mask is not None and not batch.flat:
+                real = real + ranked.mask.any(-1).sum()
+            elif ranked.scores.shape[-1]:
+                real = real + len(found)
             if lists is None:
                 values = found
             else:
                 values[lists] = found
+        # all at once, so that an error in a chunk leaves nothing behind
+        counted = (~values.isnan()).sum()
+        self.sums = self.sums + torch.stack([values.nansum(), counted, real - counted, empty])
         return values
+
+    @property
+    def total(self) -> Tensor:
+        """The sum of the values, float64."""
+        return self.sums[0]
+
+    @property
+    def lists(self) -> Tensor:
+        """How many lists count, float64; with `once=True` in every update that they come in."""
+        return self.sums[1]
+
+    @property
+    def left_out(self) -> Tensor:
+        """How many lists are left out, counted as `lists`."""
+        return self.sums[2]
+
+    @property
+    def empty_lists(self) -> Tensor:
+        """How many lists have no relevant item, or no value, whatever they count as."""
+        return self.sums[3]
 
     def compute(self) -> Tensor:
         """The mean over the lists that count, float32; NaN if there is none."""
@@ -152,10 +178,10 @@ class RankingMetric(Metric):
         """
         if not (self.keep or self.once):
             raise ValueError("keep must be True for per_list_values, got False")
-        values = _joined(self.values, self.total)
+        values = _joined(self.values, self.sums)
         if not self.once:
             return values
-        ids = _joined(self.ids, self.total).long()
+        ids = _joined(self.ids, self.sums).long()
         ordered, order = ids.sort(stable=True)
         first = torch.ones_like(ordered, dtype=torch.bool)
         first[1:] = ordered[1:] != ordered[:-1]
@@ -164,7 +190,7 @@ class RankingMetric(Metric):
     def _sync_dist(self, *args: Any, **kwargs: Any) -> None:
         # a process without an update takes part in the gathering with nothing
         if (self.keep or self.once) and not len(self.values):
-            self.values = [self.total.new_zeros(0)]
+            self.values = [self.sums.new_zeros(0)]
             if self.once:
                 self.ids = [torch.zeros(0, dtype=torch.int64, device=self.device)]
         super()._sync_dist(*args, **kwargs)

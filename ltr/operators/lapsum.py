@@ -17,7 +17,7 @@ from ltr._shapes import (
     refuse_weights,
     upcast,
 )
-from ltr.kernels import sort_lists
+from ltr.kernels import in_order
 from ltr.operators._pairwise import KernelRank, falling
 from ltr.operators.base import SortOperator
 from ltr.operators.hard import descending_order, hard_ranks
@@ -162,10 +162,9 @@ def _threshold(
 ) -> tuple[Tensor, Tensor]:
     # The threshold of the top k, 0 < k < m, k (..., K): a score (..., K) and log p (..., K), with
     # b = score + temperature * log p.
-    lists = sort_lists(scores, mask)
-    t = falling(scores, lists.order, mask)
-    sums = laplace_sums(scores, lists, temperature)
-    above, below = (1 + y.gather(-1, lists.order) for y in sums)  # with the item itself
+    t = falling(scores, descending_order(scores, mask), mask)
+    sums = laplace_sums(t, in_order(t, mask), temperature)
+    above, below = (1 + y for y in sums)  # with the item itself
     m, place = count(t, mask), positions(t)
     counts = place - above / 2 + (below - 1) / 2  # softly above b = t_i: i - 1 + 1/2 if far apart
     counts = torch.where(place <= m, counts, torch.inf)

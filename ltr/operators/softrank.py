@@ -1,5 +1,6 @@
 """SoftRank (Taylor, Guiver, Robertson and Minka 2008): the law of the ranks of noisy scores."""
 
+import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -18,6 +19,7 @@ from ltr._shapes import (
 )
 from ltr.operators._pairwise import TemperatureRank
 from ltr.operators.base import _Cut
+from ltr.operators.expected_discounts import expected_discounts
 from ltr.operators.gaussian import gaussian_ranks, normal_cdf
 from ltr.operators.hard import hard_ranks
 
@@ -25,6 +27,12 @@ Law = Literal["paper", "exact"]
 
 STEP, STEPS = 0.25, 21
 """The trapezoid rule of the exact law: 43 nodes on [-5.25, 5.25] in units of the deviation."""
+
+NOISE = tuple(STEP * step for step in range(-STEPS, STEPS + 1))
+CHANCES = tuple(math.exp(-x * x / 2) / sum(math.exp(-y * y / 2) for y in NOISE) for x in NOISE)
+
+SHORT = 16
+"""Lists up to this length take the recursion, which is no slower there."""
 
 
 def rank_distribution(
@@ -174,9 +182,27 @@ class SoftRank(TemperatureRank):
     def discounts(
         self, discount: Callable[[Tensor], Tensor], scores: Tensor, mask: Tensor | None = None
     ) -> Tensor:
-        """The expected discount (..., n), 0 where masked; `truncated` ones cost O(n^2 k)."""
-        cut = discount.k if isinstance(discount, _Cut) and discount.is_exact else None
-        law = self.rank_distribution(scores, mask, cut)
+        """The expected discount (..., n), 0 where masked.
+
+        In sort time where the discount is a sum of few powers of the rank, as all smooth ones are
+        to 1e-6 (1e-8 for float64 scores) of their largest value. Lists of up to 16, steps, cuts
+        by `truncated`, and discounts with parameters that have a gradient take the recursion.
+        """
+        if self.temperature == 0:
+            return hide(discount(hard_ranks(scores, mask)), mask)
+        check_lists(scores, mask=mask)
+        n, k = scores.shape[-1], None
+        if isinstance(discount, _Cut) and discount.is_exact:
+            k = discount.k
+        if n > SHORT and (k is None or k >= n):
+            smooth = discount if k is None else discount.discount
+            noise, chances = (NOISE, CHANCES) if self.law == "exact" else ((), ())
+            found = expected_discounts(
+                smooth, scores, mask, temperature=self.temperature, noise=noise, chances=chances
+            )
+            if found is not None:
+                return found
+        law = self.rank_distribution(scores, mask, k)
         return (law * discount(positions(law))).sum(-1)
 
     def extra_repr(self) -> str:

@@ -23,7 +23,7 @@ def test_by_the_formula(operator, merit, one_sided):
     scores, labels, groups = draw(8, 6)
     weights = torch.rand(8, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     loss = ExposureParity(operator, merit=merit, one_sided=one_sided, reduction="none")
-    found = loss(scores, labels, None, weights, groups)
+    found = loss(scores, labels, None, weights, groups=groups)
     for s, y, g, w, value in zip(scores, labels, groups, weights, found, strict=True):
         ranks, mean, merits = operator(s), [], []
         for k in (1, 0):

@@ -1,5 +1,7 @@
 """What all list metrics share: checks, labels in ranked order, and lists without a value."""
 
+from math import isfinite
+from numbers import Real
 from typing import Literal
 
 import torch
@@ -18,8 +20,8 @@ def check_empty(empty: Empty, name: str = "empty") -> Empty:
     >>> check_empty(0)
     0
     """
-    number = isinstance(empty, (int, float)) and not isinstance(empty, bool)
-    if not number and empty not in ("skip", "error"):
+    number = isinstance(empty, Real) and not isinstance(empty, bool) and isfinite(empty)
+    if not number and not (isinstance(empty, str) and empty in ("skip", "error")):
         raise ValueError(f"{name} must be 'skip', 'error' or a number, got {empty!r}")
     return empty
 
@@ -61,14 +63,16 @@ def list_values(
     >>> list_values(torch.tensor([0.5, 0.0]), undefined, torch.zeros(2, 3), None, "skip")
     tensor([0.5000,    nan])
     """
-    real = count(scores, mask).squeeze(-1) > 0
-    if empty == "error" and (real & ~defined).any():
-        raise ValueError(f"empty is 'error' and {int((real & ~defined).sum())} lists have no value")
+    whole = mask is None and scores.shape[-1] > 0
+    real = None if whole else count(scores, mask).squeeze(-1) > 0
+    undefined = ~defined if real is None else real & ~defined
+    if empty == "error" and undefined.any():
+        raise ValueError(f"empty is 'error' and {int(undefined.sum())} lists have no value")
     if scope.undefined is not None:
-        scope.undefined = scope.undefined + (real & ~defined).sum()
+        scope.undefined = scope.undefined + undefined.sum()
     fill = torch.nan if isinstance(empty, str) else float(empty)
     values = torch.where(defined, values, fill)
-    return torch.where(real, values, torch.nan)
+    return values if real is None else torch.where(real, values, torch.nan)
 
 
 def reduce_lists(values: Tensor, reduction: Reduction) -> Tensor:

@@ -65,6 +65,8 @@ def alpha_ndcg(
     check_top_k(top_k)
     check_alpha(alpha)
     check_lists(scores, mask=mask)
+    if not isinstance(labels, Tensor):
+        raise ValueError(f"labels must be a tensor, got {type(labels).__name__}")
     topics = labels.unsqueeze(-1) if labels.shape == scores.shape else labels
     if topics.shape[:-1] != scores.shape:
         raise ValueError(

@@ -70,7 +70,7 @@ def err(
         lists = lists.by_value(lists.labels)[0]
     stops = stop_probabilities(lists.labels, lists.mask, max_label)
     each = within(stops, top_k) / positions(stops)
-    if ties == "expected":
+    if ties == "expected" and stops.shape[-1]:
         values = _expected(stops, each, lists)
     else:
         reached = (1 - stops).cumprod(-1).roll(1, -1)

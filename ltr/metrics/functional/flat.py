@@ -54,6 +54,8 @@ def flat(
     """
     columns = [scores, labels] + ([] if weights is None else [weights])
     if mask is not None:
+        if mask.dtype != torch.bool:
+            raise ValueError(f"mask must be bool (True = a real item), got {mask.dtype}")
         check_flat(indexes, mask, *columns)
         indexes, columns = indexes[mask], [column[mask] for column in columns]
     values = scores.new_zeros(0)

@@ -52,7 +52,9 @@ def ndcg(
         A scalar, or (...) with reduction="none". All masked: no list, left out. Cost: two sorts.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option; a
+            gain function gives what is negative, or gains overflow (2^label from label 128 on in
+            float32).
 
     Reference: Järvelin and Kekäläinen, "Cumulated gain-based evaluation of IR techniques", 2002;
     Burges et al., "Learning to rank using gradient descent", 2005, for this gain and discount.
@@ -66,9 +68,9 @@ def ndcg(
     check_top_k(top_k)
     full = discount_function(discount)
     lists = rank(scores, labels, mask, weights)
-    gains = item_gains(lists.labels, lists.mask, lists.weights, gain_function(gain))
+    gains = _gains(lists, gain)
     best = _best(gains, top_k)
-    ideal = (best * full(positions(best))).sum(-1)
+    ideal = _finite((best * full(positions(best))).sum(-1), lists)
     values = _dcg(gains, lists, full, top_k, ties) / ideal.where(ideal > 0, 1.0)
     values = list_values(values, ideal > 0, lists.scores, lists.mask, empty)
     if short is not None and top_k is not None:
@@ -110,7 +112,9 @@ def dcg(
         A scalar, or (...) with reduction="none". All masked: no list, left out. Cost: one sort.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option; a
+            gain function gives what is negative, or gains overflow (2^label from label 128 on in
+            float32).
 
     Reference: Järvelin and Kekäläinen, "Cumulated gain-based evaluation of IR techniques", 2002.
 
@@ -123,11 +127,27 @@ def dcg(
     check_top_k(top_k)
     full = discount_function(discount)
     lists = rank(scores, labels, mask, weights)
-    gains = item_gains(lists.labels, lists.mask, lists.weights, gain_function(gain))
-    values = _dcg(gains, lists, full, top_k, ties)
+    gains = _gains(lists, gain)
+    values = _finite(_dcg(gains, lists, full, top_k, ties), lists)
     return reduce_lists(
         list_values(values, (gains > 0).any(-1), lists.scores, lists.mask, empty), reduction
     )
+
+
+def _gains(lists: Ranked, gain: Gain) -> Tensor:
+    """The gains times the weights; those of a user's function are looked at."""
+    gains = item_gains(lists.labels, lists.mask, lists.weights, gain_function(gain))
+    if not isinstance(gain, str) and (gains < 0).any():
+        raise ValueError(f"gain must be >= 0 for every label, got {gains.min():g}")
+    return gains
+
+
+def _finite(sums: Tensor, lists: Ranked) -> Tensor:
+    if not bool(sums.isfinite().all()):
+        raise ValueError(
+            f"gains must be finite in {sums.dtype}, got labels up to {lists.labels.max():g}"
+        )
+    return sums
 
 
 def _best(gains: Tensor, top_k: int | None) -> Tensor:
