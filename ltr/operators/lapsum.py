@@ -49,7 +49,7 @@ def lapsum_top_k(
 
     Returns:
         (..., n) in [0, 1], 0 where masked, with the sum k (m if k is larger). Tied items share
-        equally. Cost: one sort and O(n log n) time; the backward is O(n).
+        equally. Cost: one sort and O(n) time and memory.
 
     As the temperature grows all tend to k / m. All derivatives are exact up to the third order.
 
@@ -279,7 +279,7 @@ class LapSum(KernelRank, SortOperator):
         temperature: the scale of the Laplace law, in units of the scores; >= 0, and 0 is hard
             (ties in list order, no gradient). Default 0.1, for scores of unit scale.
 
-    Cost: ranks and top-k take one sort and O(n log n) time, the matrix O(n^2) time and memory.
+    Cost: ranks and top-k take one sort and O(n) time and memory, the matrix O(n^2) time and memory.
 
     Reference: Struski, Bednarczyk, Podolak and Tabor, "LapSum: one method to differentiate them
     all: ranking, sorting and top-k selection", ICML 2025.
