@@ -48,7 +48,10 @@ def by_numpy(scores: Tensor, mask: Tensor | None) -> Tensor:
         return by_torch(scores, mask)
     single = scores.dtype == torch.float32
     whole, above = (np.int32, 31) if single else (np.int64, 63)
-    bits = np.ascontiguousarray((scores + 0.0).numpy()).view(whole)  # -0.0 becomes 0.0
+    points = np.ascontiguousarray((scores + 0.0).numpy())  # -0.0 becomes 0.0
+    if np.isnan(points.max()):
+        points[np.isnan(points)] = np.nan  # 0 / 0 has the sign bit, and would come last
+    bits = points.view(whole)
     negative = bits >> above  # all ones where the score is negative
     negative &= np.iinfo(whole).max
     bits ^= negative  # rises with the score

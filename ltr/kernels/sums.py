@@ -136,7 +136,7 @@ class _KernelSums(torch.autograd.Function):
                 sources.append(moved[column])
                 wanted.append((len(sources) - 1, kernel))
         lists = SortedLists(order, starts, lengths)
-        found = iter(kernel_sums(x, sources, wanted, lists, ctx.temperature))
+        found = iter(kernel_sums(x, sources, wanted, lists, ctx.temperature) if wanted else ())
         for column, _ in ctx.outputs:
             part = torch.zeros_like(x)
             if scores is not None:
@@ -233,3 +233,8 @@ torch.library.define(
     " float[] nodes, float[] rows, int[] sources) -> Tensor",
 )
 torch.library.impl("ltr::stacked_kernel_sums", "CompositeExplicitAutograd", _stacked)
+
+
+@torch.library.register_fake("ltr::stacked_kernel_sums")
+def _(scores: Tensor, *rest: Any) -> Tensor:
+    return torch.stack(_fake(scores, *rest))

@@ -16,6 +16,7 @@ from ltr.kernels import (
     sort_ragged,
 )
 from ltr.kernels.kernel import Kernel
+from ltr.kernels.softsort_ranks import compiled_ranks, fused
 from ltr.operators._pairwise import abs_power, falling
 from ltr.operators.permutation import (
     SoftPermutation,
@@ -121,6 +122,21 @@ class KernelPermutation(SoftPermutation):
             found = torch.where(take_along(self.mask, order, -1), found, -torch.inf)
         return hide(found, self.row_mask())
 
+    def ranks(self) -> Tensor:
+        """Soft ranks (..., n): the transpose applied to 1..n; m + 1 where masked.
+
+        Raises:
+            ValueError: after `top(k)`, when rows are missing.
+        """
+        if self.power != 1 or self.kept is not None or not fused(self.scores):
+            return super().ranks()
+        shape = (*self.scores.shape[:-1], 1)
+        if self.mask is None:
+            lengths = self.order.new_full(shape, self.scores.shape[-1])
+        else:
+            lengths = self.mask.sum(-1, keepdim=True)
+        return compiled_ranks(self.scores, self.order, lengths, self.temperature)
+
     def hard(self) -> Tensor:
         """The order (..., n) int64."""
         self._needs_all_rows("hard")
@@ -182,7 +198,7 @@ class KernelPermutation(SoftPermutation):
         found = self._sums(points, [w / c for w in columns])
         # back to the order of the items
         order = self.order.expand(found[0].shape)
-        return [torch.empty_like(y).scatter_(-1, order, y) for y in found]
+        return [torch.empty_like(y).scatter(-1, order, y) for y in found]
 
 
 register_permutation(

@@ -1,0 +1,123 @@
+"""SoftSort's ranks for power 1 and their gradient, each in one compiled call."""
+
+import math
+
+import numpy as np
+
+from ltr.kernels._jit import jit
+from ltr.kernels._lanes import FARTHEST, LANES, exp
+
+
+@jit
+def _decays(x, order, n, scale, t, d):
+    # the scores in order, and exp(-gap) from place p - 1 to p, 0 at the ends; are all finite?
+    finite = True
+    for p in range(n):
+        t[p] = x[order[p]]
+        finite &= math.isfinite(t[p])
+    clipped, exponents = np.zeros(LANES), np.empty(LANES, np.int64)
+    for begin in range(1, n, LANES):
+        for lane in range(min(LANES, n - begin)):
+            p = begin + lane
+            clipped[lane] = -min((np.float64(t[p - 1]) - t[p]) * scale, FARTHEST)
+        exp(clipped, d[begin : begin + LANES], exponents)
+    d[0] = 0.0
+    d[n] = 0.0
+    return finite
+
+
+@jit
+def forward(x, order, lengths, scale, ranks, sums, begin, stop):
+    """The ranks K (rho / c) and sums = c = K 1, in sorted order, of rows `begin` to `stop`."""
+    size = x.shape[1]
+    t, d = np.empty(size, x.dtype), np.empty(size + LANES)
+    u, below = np.empty(size), np.empty(size)
+    for row in range(begin, stop):
+        n, items, c = lengths[row], order[row], sums[row]
+        for p in range(n, size):
+            ranks[row, items[p]] = n + 1
+            c[p] = 1.0
+        if not n:
+            continue
+        if not _decays(x[row], items, n, scale, t, d):
+            for p in range(n):
+                ranks[row, items[p]] = math.nan
+                c[p] = math.nan
+            continue
+        up, down = 0.0, 0.0
+        for p in range(n):  # both sides at once: two recurrences that do not wait for each other
+            q = n - 1 - p
+            u[p] = d[p] * up
+            below[q] = d[q + 1] * down
+            up, down = d[p] * up + 1.0, d[q + 1] * down + 1.0
+        for p in range(n):
+            c[p] = 1.0 + u[p] + below[p]
+            u[p] = (p + 1) / np.float64(c[p])
+        down = 0.0
+        for p in range(n - 1, -1, -1):
+            below[p] = d[p + 1] * down
+            down = d[p + 1] * down + u[p]
+        up = 0.0
+        for p in range(n):
+            ranks[row, items[p]] = u[p] + d[p] * up + below[p]
+            up = d[p] * up + u[p]
+
+
+@jit
+def backward(x, order, lengths, scale, sums, gradients, out, begin, stop):
+    """Out gets dLoss/dscores, from gradients = dLoss/dranks = h: see `ltr.kernels.softsort_ranks`.
+
+    S v is what lies above less what lies below, tied items left out.
+    """
+    size = x.shape[1]
+    t, h, d = np.empty(size, x.dtype), np.empty(size, x.dtype), np.empty(size + LANES)
+    steep_u, steep_h, steep_1 = np.empty(size), np.empty(size), np.empty(size)
+    pull = np.empty(size)
+    for row in range(begin, stop):
+        n, items, c = lengths[row], order[row], sums[row]
+        for p in range(n, size):
+            out[row, items[p]] = 0.0
+        if not n:
+            continue
+        if not _decays(x[row], items, n, scale, t, d):
+            for p in range(n):
+                out[row, items[p]] = math.nan
+            continue
+        for p in range(n):
+            h[p] = gradients[row, items[p]]
+        of_u, of_h, of_1 = 0.0, 0.0, 0.0  # states of all passed, and of the tied alone
+        tied_u, tied_h, tied_1 = 0.0, 0.0, 0.0
+        for p in range(n - 1, -1, -1):
+            of_u, of_h, of_1 = d[p + 1] * of_u, d[p + 1] * of_h, d[p + 1] * of_1
+            pull[p] = of_h
+            if p == n - 1 or t[p + 1] != t[p]:
+                tied_u, tied_h, tied_1 = 0.0, 0.0, 0.0
+            steep_u[p], steep_h[p], steep_1[p] = tied_u - of_u, tied_h - of_h, tied_1 - of_1
+            u, v = (p + 1) / np.float64(c[p]), np.float64(h[p])
+            of_u, of_h, of_1 = of_u + u, of_h + v, of_1 + 1.0
+            tied_u, tied_h, tied_1 = tied_u + u, tied_h + v, tied_1 + 1.0
+        of_u, of_h, of_1 = 0.0, 0.0, 0.0
+        for p in range(n):
+            of_u, of_h, of_1 = d[p] * of_u, d[p] * of_h, d[p] * of_1
+            if p == 0 or t[p - 1] != t[p]:
+                tied_u, tied_h, tied_1 = 0.0, 0.0, 0.0
+            u, v = (p + 1) / np.float64(c[p]), np.float64(h[p])
+            pull[p] = -(v + of_h + pull[p]) * u / c[p]  # dLoss/dc
+            moved = v * (steep_u[p] + of_u - tied_u) + u * (steep_h[p] + of_h - tied_h)
+            steep_u[p] = moved + pull[p] * (steep_1[p] + of_1 - tied_1)
+            of_u, of_h, of_1 = of_u + u, of_h + v, of_1 + 1.0
+            tied_u, tied_h, tied_1 = tied_u + u, tied_h + v, tied_1 + 1.0
+        state, tied = 0.0, 0.0
+        for p in range(n - 1, -1, -1):
+            state = d[p + 1] * state
+            if p == n - 1 or t[p + 1] != t[p]:
+                tied = 0.0
+            steep_u[p] += tied - state
+            state, tied = state + pull[p], tied + pull[p]
+        state, tied = 0.0, 0.0
+        for p in range(n):
+            state = d[p] * state
+            if p == 0 or t[p - 1] != t[p]:
+                tied = 0.0
+            out[row, items[p]] = (steep_u[p] + state - tied) * scale
+            state, tied = state + pull[p], tied + pull[p]

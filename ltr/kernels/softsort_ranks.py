@@ -1,0 +1,138 @@
+"""SoftSort's ranks for power 1: kernel sums, fused into one compiled call each way on the CPU.
+
+In sorted order the ranks are y = K u, with u = rho / c, c = K 1, rho = 1..n and K the matrix of
+exp(-|t_i - t_j| / temperature). With h = dLoss/dy, pull = -(K h) u / c = dLoss/dc, and S v = K' v,
+the sums of the slopes, dLoss/dt = h S u + u S h + pull S 1 + S pull.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ltr._shapes import positions
+from ltr.kernels.implementations import implementation
+from ltr.kernels.lists import SortedLists
+from ltr.kernels.named import laplace
+from ltr.kernels.sorting import batch_first
+from ltr.kernels.sums import kernel_sums
+
+
+def compiled_ranks(scores: Tensor, order: Tensor, lengths: Tensor, temperature: float) -> Tensor:
+    """The ranks (..., n) of `SoftSort(temperature)`, m + 1 where masked, where `fused` says so.
+
+    Args:
+        scores: (..., n), float32 or float64, on the CPU.
+        order: (..., n) int64, their falling order, masked items last.
+        lengths: (..., 1) int64, how many are real.
+        temperature: > 0.
+
+    Cost: O(n), one call each way; differentiable to any order, then by `kernel_sums`.
+
+    >>> scores = torch.tensor([0.1, 0.9, 0.4])
+    >>> compiled_ranks(scores, torch.tensor([1, 2, 0]), torch.tensor([3]), 0.2)
+    tensor([2.7751, 1.0788, 2.1461])
+    """
+    return _Ranks.apply(scores, order, lengths, temperature)[0]
+
+
+def fused(scores: Tensor) -> bool:
+    """Whether `compiled_ranks` takes these scores: compiled code, on the CPU, called eagerly."""
+    if torch.compiler.is_compiling() or scores.device.type != "cpu" or not scores.numel():
+        return False
+    return implementation("cpu").__module__ == "ltr.kernels._numba"
+
+
+class _Ranks(torch.autograd.Function):
+    # gives c, in sorted order, as well: the compiled backward needs it
+
+    @staticmethod
+    def forward(
+        scores: Tensor, order: Tensor, lengths: Tensor, temperature: float
+    ) -> tuple[Tensor, Tensor]:
+        from ltr.kernels._softsort_numba import forward
+
+        n = scores.shape[-1]
+        ranks = torch.empty(scores.shape, dtype=scores.dtype)
+        sums = torch.empty(scores.shape, dtype=scores.dtype)
+        given = _rows(scores, n), _rows(order, n), _rows(lengths, 1)[:, 0], 1 / temperature
+        _each_row(forward, *given, _rows(ranks, n), _rows(sums, n))
+        return ranks, sums
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        scores, order, lengths, ctx.temperature = inputs
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(scores, order, lengths, output[1])
+        ctx.save_for_forward(scores, order, lengths)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
+        scores, order, lengths, sums = ctx.saved_tensors
+        gradient = grad_outputs[0]
+        if torch.is_grad_enabled():  # in parts that can be differentiated again
+            found = _gradient(scores, order, lengths, gradient, ctx.temperature)
+            return found, None, None, None
+        from ltr.kernels._softsort_numba import backward
+
+        n = scores.shape[-1]
+        found = torch.empty(scores.shape, dtype=scores.dtype)
+        given = _rows(scores, n), _rows(order, n), _rows(lengths, 1)[:, 0], 1 / ctx.temperature
+        _each_row(backward, *given, _rows(sums, n), _rows(gradient, n), _rows(found, n))
+        return found, None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, *grad_inputs: Any) -> tuple[Tensor, None]:
+        scores, order, lengths = ctx.saved_tensors
+        lists, u, c, one = _parts(scores, order, lengths, ctx.temperature)
+        moved, k = grad_inputs[0], laplace()
+        slope = k.derivative
+        outputs = [(0, slope), (1, slope), (2, slope), (3, slope)]
+        columns = [one, moved, u, moved * u]
+        a, b, e, f = kernel_sums(scores, columns, outputs, lists, ctx.temperature)
+        of_u = -u * (moved * a - b) / c
+        (g,) = kernel_sums(scores, [of_u], [(0, k)], lists, ctx.temperature)
+        return moved * e - f + g, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, tuple[int, int]]:
+        pairs = zip(args[:3], in_dims[:3], strict=True)
+        tensors = [batch_first(x, dim, info.batch_size) for x, dim in pairs]
+        return _Ranks.apply(*tensors, args[3]), (0, 0)
+
+
+def _parts(
+    scores: Tensor, order: Tensor, lengths: Tensor, temperature: float
+) -> tuple[SortedLists, Tensor, Tensor, Tensor]:
+    # the lists, u and c in the items' order, and ones
+    lists = SortedLists(order, torch.zeros_like(lengths), lengths)
+    one = scores.new_ones(()).expand(scores.shape)
+    (c,) = kernel_sums(scores, [one], [(0, laplace())], lists, temperature)
+    rho = torch.empty_like(scores).scatter(-1, order, positions(scores).expand(scores.shape))
+    real = rho <= lengths
+    c = torch.where(real, c, 1.0)
+    return lists, torch.where(real, rho / c, 0.0), c, one
+
+
+def _gradient(
+    scores: Tensor, order: Tensor, lengths: Tensor, h: Tensor, temperature: float
+) -> Tensor:
+    # the formula above, by `kernel_sums`: the plain definition of the compiled backward
+    lists, u, c, one = _parts(scores, order, lengths, temperature)
+    k = laplace()
+    slope = k.derivative
+    outputs = [(0, slope), (1, slope), (2, slope), (1, k)]
+    a, b, e, w = kernel_sums(scores, [u, h, one], outputs, lists, temperature)
+    pull = -w * u / c
+    (f,) = kernel_sums(scores, [pull], [(0, slope)], lists, temperature)
+    return h * a + u * b + pull * e + f
+
+
+def _rows(x: Tensor, n: int) -> Any:
+    return x.contiguous().view(-1, n).numpy()
+
+
+def _each_row(function: Any, x: Any, *rest: Any) -> None:
+    from ltr.kernels._jit import run_parallel
+
+    run_parallel(lambda a, b: function(x, *rest, a, b), len(x), 8 * x.size)

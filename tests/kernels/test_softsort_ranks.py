@@ -1,0 +1,72 @@
+"""SoftSort's compiled ranks against the same from kernel sums, and against the dense matrix."""
+
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+
+from ltr.kernels import _torch
+from ltr.kernels.implementations import use
+from ltr.kernels.softsort_ranks import fused
+from ltr.operators import SoftSort
+
+
+def ranks_and_slopes(scores, mask, temperature, g, dense=False):
+    scores = scores.clone().requires_grad_()
+    P = SoftSort(temperature).permutation(scores, mask)
+    if dense:  # the plain definition
+        places = torch.arange(1, scores.shape[-1] + 1).to(scores.dtype)
+        ranks = (P.dense() * places.unsqueeze(-1)).sum(-2)
+        if mask is not None:
+            ranks = torch.where(mask, ranks, mask.sum(-1, keepdim=True) + 1)
+    else:
+        ranks = P.ranks()
+    return ranks.detach(), torch.autograd.grad(ranks, scores, g)[0]
+
+
+@pytest.mark.parametrize("temperature", [1e-6, 0.01, 0.3, 1e6])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("shape", [(1,), (2,), (3, 7), (2, 2, 150)])
+def test_the_dense_matrix(shape, masked, temperature):
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(shape, generator=generator).double().round(decimals=1)  # ties
+    mask = torch.rand(shape, generator=generator) < 0.7 if masked else None
+    g = torch.randn(shape, generator=generator).double()
+    assert fused(scores)
+    found = ranks_and_slopes(scores, mask, temperature, g)
+    expected = ranks_and_slopes(scores, mask, temperature, g, dense=True)
+    for y, z in zip(found, expected, strict=True):
+        scale = max(1.0, float(z.abs().max()))
+        torch.testing.assert_close(y / scale, z / scale, rtol=1e-9, atol=1e-10)
+
+
+def test_the_parts_that_are_differentiated_again():
+    scores = torch.randn(2, 5, dtype=torch.float64, requires_grad=True)
+    mask = torch.tensor([[True] * 5, [True, False, True, True, False]])
+    ranks = SoftSort(0.5).permutation(scores, mask).ranks
+    g = torch.randn(2, 5).double()
+    (quick,) = torch.autograd.grad(ranks(), scores, g)
+    (parts,) = torch.autograd.grad(SoftSort(0.5)(scores, mask), scores, g, create_graph=True)
+    torch.testing.assert_close(quick, parts.detach())
+    assert gradcheck(lambda s: SoftSort(0.5)(s, mask), (scores,), check_forward_ad=True)
+    assert gradgradcheck(lambda s: SoftSort(0.5)(s, mask), (scores,))
+
+
+def test_without_compiled_code_the_same():
+    scores = torch.randn(3, 40, requires_grad=True)
+    g = torch.randn(3, 40)
+    (found,) = torch.autograd.grad(SoftSort(0.2)(scores), scores, g)
+    with use(_torch.kernel_sums):
+        assert not fused(scores)
+        (expected,) = torch.autograd.grad(SoftSort(0.2)(scores), scores, g)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_broken_list_breaks_alone():
+    scores = torch.randn(3, 6, requires_grad=True)
+    with torch.no_grad():
+        scores[1, 2] = float("nan")
+    ranks = SoftSort(0.2)(scores)
+    ranks.sum().backward()
+    for y in (ranks, scores.grad):
+        assert y[1].isnan().all()
+        assert y[[0, 2]].isfinite().all()
