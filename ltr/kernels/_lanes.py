@@ -135,8 +135,8 @@ def _load(tile, x, order, columns, slots, fills, chunks, group, halo, scale, nod
 @jit
 def _advance(state, result, tile, p, came, weights, leads, uses, count, is_complex):
     # The states at position p, from those at `came`, its neighbour on the side of the sweep, and
-    # result[o] += the outputs' weights times the states. A column's first output (its lead) is
-    # added up while its states are at hand: one loop over lanes a node.
+    # result[o] += the outputs' weights times the states, if there is a result. A column's first
+    # output (its lead) is added up while its states are at hand: one loop over lanes a node.
     _, values, gaps, decays, power = tile
     between = max(p, came)
     ties, sums, linear = uses
@@ -175,7 +175,13 @@ def _advance(state, result, tile, p, came, weights, leads, uses, count, is_compl
         k = 3 + count + m
         for c in range(len(state)):
             o = leads[c]
-            if is_complex:
+            if is_complex and len(result) == 0:
+                for lane in range(LANES):
+                    x, y = power[0, lane], power[1, lane]
+                    re, im = state[c, 3 + m, lane] + values[c, came, lane], state[c, k, lane]
+                    state[c, 3 + m, lane] = x * re - y * im
+                    state[c, k, lane] = x * im + y * re
+            elif is_complex:
                 a, b = weights[o, 4 + m], weights[o, 4 + count + m]
                 for lane in range(LANES):
                     x, y = power[0, lane], power[1, lane]
@@ -184,6 +190,10 @@ def _advance(state, result, tile, p, came, weights, leads, uses, count, is_compl
                     state[c, 3 + m, lane] = now
                     state[c, k, lane] = turned
                     result[o, lane] += a * now - b * turned
+            elif len(result) == 0:
+                for lane in range(LANES):
+                    passed = state[c, 3 + m, lane] + values[c, came, lane]
+                    state[c, 3 + m, lane] = power[0, lane] * passed
             elif c < last:
                 a = weights[o, 4 + m]
                 for lane in range(LANES):
@@ -197,6 +207,9 @@ def _advance(state, result, tile, p, came, weights, leads, uses, count, is_compl
                     state[c, 3 + m, lane] = now
                     result[o, lane] += a * now
                     power[0, lane] *= decays[0, between, lane]
+        if not is_complex and len(result) == 0:
+            for lane in range(LANES):
+                power[0, lane] *= decays[0, between, lane]
         if is_complex:
             for lane in range(LANES):
                 x, y = power[0, lane], power[1, lane]
@@ -244,7 +257,7 @@ def ends(
     """states[side, chunk]: what a chunk that is one of several adds, seen from its end."""
     count = np.int64(nodes[4])
     tile = _tile(len(slots), chunks[:, 2].max(), is_complex)
-    result = np.zeros((weights.shape[1], LANES))  # of no use here
+    result = np.empty((0, LANES))
     state = np.empty((len(slots), 3 + 2 * count, LANES))
     for group in range(begin, stop, LANES):
         lanes = min(LANES, len(chunks) - group)

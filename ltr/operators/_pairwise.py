@@ -7,10 +7,21 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_lists, check_temperature, count, hide, positions, upcast
-from ltr.kernels import Law, chance_above, kernel_sums, level_of, sort_lists, sort_ragged
+from ltr.kernels import (
+    Law,
+    chance_above,
+    in_order,
+    kernel_sums,
+    level_of,
+    sort_lists,
+    sort_ragged,
+)
 from ltr.operators._transport import item_weights
 from ltr.operators.base import RankOperator
 from ltr.operators.hard import descending_order, hard_ranks
+
+LONG = 20_000
+"""From this length on the sums are taken in sorted order: the sweeps then read memory in line."""
 
 
 def expected_ranks(
@@ -68,8 +79,16 @@ def kernel_ranks(
     else:
         column = item_weights(scores, mask, weights)
     above = chance_above(law, level_of(scores.dtype))
-    lists = sort_lists(scores, mask)
-    (chances,) = kernel_sums(scores, [column], [(0, above)], lists, temperature)
+    if scores.shape[-1] < LONG:
+        lists = sort_lists(scores, mask)
+        (chances,) = kernel_sums(scores, [column], [(0, above)], lists, temperature)
+    else:
+        order = descending_order(scores, mask)
+        points = falling(scores, order, mask)
+        column = column if weights is None else column.gather(-1, order)
+        lists = in_order(points, mask)
+        (chances,) = kernel_sums(points, [column], [(0, above)], lists, temperature)
+        chances = torch.empty_like(chances).scatter(-1, order, chances)
     return with_masked(0.5 + chances, mask)  # the item itself is in the sum, with 1/2
 
 
