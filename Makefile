@@ -28,6 +28,7 @@ docs: .venv/.docs  ## the plots, the benchmarks' tables, and the site, strict, i
 	$(BIN)/python docs/gallery.py
 	$(BIN)/python docs/operator_plots.py
 	$(BIN)/python docs/tables.py
+	$(BIN)/python docs/speed.py
 	$(BIN)/python docs/kernel_table.py
 	$(BIN)/python docs/metric_tables.py
 	$(BIN)/mkdocs build --strict

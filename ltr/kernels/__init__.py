@@ -16,6 +16,7 @@ from ltr.kernels.named import Law, chance_above, gaussian, laplace, level_of
 from ltr.kernels.sorting import descending_order
 from ltr.kernels.sums import kernel_sums
 from ltr.kernels.table import Nodes
+from ltr.kernels.two_sets import kernel_sums_at
 
 __all__ = [
     "Kernel",
@@ -29,6 +30,7 @@ __all__ = [
     "gaussian",
     "in_order",
     "kernel_sums",
+    "kernel_sums_at",
     "laplace",
     "level_of",
     "list_ids",

@@ -1,0 +1,213 @@
+"""Who takes part in `operators.py`: the operators, the naive ones, torch's sort, the peers."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ltr.kernels import _torch, descending_order
+from ltr.kernels.implementations import use
+from ltr.operators import (
+    GaussianRank,
+    LaplaceRank,
+    NeuralSort,
+    SigmoidRank,
+    SoftRank,
+    SoftSort,
+    SoftSortRank,
+    rank_distribution,
+)
+
+TEMPERATURE = 0.1
+NEURALSORT = 1.0
+SEED = 0
+NAIVE_BYTES = 2 << 30
+"""The largest n x n matrix that a naive operator may ask for."""
+
+INSTALL = (
+    "not installed: with nvcc hidden (not on PATH, no CUDA_HOME),"
+    " `pip install --no-build-isolation torchsort`"
+)
+
+Function = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """Scores (lists, n) -> values (lists, n).
+
+    Args:
+        name: as in the tables.
+        group: "sort" (forward only), "compiled", "plain" (PyTorch), "naive" or "peer".
+        function: what is measured.
+        growth: with what power of n its time is expected to grow, at least.
+    """
+
+    name: str
+    group: str
+    function: Function
+    growth: float = 1.0
+
+    @property
+    def key(self) -> str:
+        """The name, told from the same one in another group."""
+        return self.name if self.group in ("sort", "compiled") else f"{self.name}, {self.group}"
+
+    def values(self, scores: Tensor) -> Tensor:
+        """The forward alone."""
+        with self._implementation():
+            return self.function(scores)
+
+    def call(self, scores: Tensor) -> Callable[[], Tensor]:
+        """One forward and backward, of a fixed gradient of signs; of a sort the forward."""
+        if self.group == "sort":
+            return lambda: self.function(scores)
+        scores = scores.clone().requires_grad_()
+        signs = signs_of(scores)
+
+        def both() -> Tensor:
+            with self._implementation():  # of the backward too
+                return torch.autograd.grad(self.function(scores), scores, signs)[0]
+
+        return both
+
+    def _implementation(self) -> AbstractContextManager[None]:
+        return use(_torch.kernel_sums) if self.group == "plain" else nullcontext()
+
+    def fits(self, lists: int, n: int) -> bool:
+        """Whether its matrices are within `NAIVE_BYTES`, if it has any."""
+        return self.group != "naive" or 4 * lists * n * n <= NAIVE_BYTES
+
+
+def log2_discount(ranks: Tensor) -> Tensor:
+    """NDCG's discount of ranks 1, 2, ..."""
+    return 1 / torch.log2(1 + ranks)
+
+
+def naive_sigmoid(scores: Tensor) -> Tensor:
+    """ApproxNDCG's ranks by the n x n sigmoids."""
+    gaps = scores.unsqueeze(-2) - scores.unsqueeze(-1)
+    return 0.5 + torch.sigmoid(gaps / TEMPERATURE).sum(-1)
+
+
+def naive_softsort(power: float) -> Function:
+    """SoftSort's ranks by the n x n softmax."""
+
+    def ranks(scores: Tensor) -> Tensor:
+        tops = scores.sort(-1, descending=True).values
+        distances = (tops.unsqueeze(-1) - scores.unsqueeze(-2)).abs()
+        if power != 1:
+            distances = distances.pow(power)
+        return _ranks(torch.softmax(-distances / TEMPERATURE, -1))
+
+    return ranks
+
+
+def naive_neuralsort(scores: Tensor) -> Tensor:
+    """NeuralSort's ranks by its equation 3, with row sums for the product with ones."""
+    n = scores.shape[-1]
+    sums = (scores.unsqueeze(-1) - scores.unsqueeze(-2)).abs().sum(-1)
+    factors = n + 1 - 2 * torch.arange(1, n + 1, dtype=scores.dtype)
+    logits = factors.unsqueeze(-1) * scores.unsqueeze(-2) - sums.unsqueeze(-2)
+    return _ranks(torch.softmax(logits / NEURALSORT, -1))
+
+
+def recursion(scores: Tensor) -> Tensor:
+    """SoftRank's expected discounts by the O(n^3) recursion of its authors."""
+    law = rank_distribution(scores, temperature=TEMPERATURE)
+    ranks = torch.arange(1, scores.shape[-1] + 1, dtype=scores.dtype)
+    return (law * log2_discount(ranks)).sum(-1)
+
+
+def contestants() -> list[Contestant]:
+    """All of them."""
+    ours: list[tuple[str, Function, float]] = [
+        ("SoftSort, power 1", SoftSort(TEMPERATURE), 1),
+        ("SoftSort, power 2", SoftSort(TEMPERATURE, power=2), 1),
+        ("SoftSortRank", SoftSortRank(TEMPERATURE), 1),
+        ("LaplaceRank", LaplaceRank(TEMPERATURE), 1),
+        ("SigmoidRank", SigmoidRank(TEMPERATURE), 1),
+        ("GaussianRank", GaussianRank(TEMPERATURE), 1),
+        ("SoftRank, discounts", lambda s: SoftRank(TEMPERATURE).discounts(log2_discount, s), 1),
+        ("NeuralSort", NeuralSort(NEURALSORT), 1.5),
+        ("SoftSort, power 1.5", SoftSort(TEMPERATURE, power=1.5), 2),
+    ]
+    found = [
+        Contestant("torch.sort", "sort", lambda s: torch.sort(s).values),
+        Contestant(
+            "torch.sort, descending, stable",
+            "sort",
+            lambda s: torch.sort(s, descending=True, stable=True).values,
+        ),
+        Contestant("ltr.kernels.descending_order", "sort", descending_order),
+        *(
+            Contestant(name, group, function, growth)
+            for group in ("compiled", "plain")
+            for name, function, growth in ours
+        ),
+        Contestant("SoftSort, power 1", "naive", naive_softsort(1), 2),
+        Contestant("SoftSort, power 2", "naive", naive_softsort(2), 2),
+        Contestant("SigmoidRank", "naive", naive_sigmoid, 2),
+        Contestant("NeuralSort", "naive", naive_neuralsort, 2),
+    ]
+    if torchsort := _torchsort():
+        found.append(
+            Contestant(
+                "torchsort.soft_rank, l2",
+                "peer",
+                lambda s: torchsort.soft_rank(s, regularization="l2"),
+            )
+        )
+    return found
+
+
+def peers() -> dict[str, str]:
+    """The versions of the other packages, or how they are installed."""
+    try:
+        return {"torchsort": version("torchsort") if _torchsort() else INSTALL}
+    except PackageNotFoundError:
+        return {"torchsort": "unknown version"}
+
+
+def scores_of(lists: int, n: int, kind: str = "random") -> Tensor:
+    """Float32 scores (lists, n), the same at every run.
+
+    Args:
+        lists: how many.
+        n: how long.
+        kind: "random", normal; "sorted", these in falling order; "reversed", in rising order;
+            "tied", five values only.
+    """
+    generator = _generator(n)
+    if kind == "tied":
+        return torch.randint(0, 5, (lists, n), generator=generator) / 2 - 1
+    scores = torch.randn(lists, n, generator=generator)
+    if kind == "random":
+        return scores
+    return scores.sort(-1, descending=kind == "sorted").values
+
+
+def signs_of(scores: Tensor) -> Tensor:
+    """Random signs in the scores' shape: what goes backward."""
+    return torch.randint(0, 2, scores.shape, generator=_generator()).to(scores.dtype) * 2 - 1
+
+
+def _ranks(P: Tensor) -> Tensor:
+    places = torch.arange(1, P.shape[-1] + 1, dtype=P.dtype)
+    return P.mT @ places
+
+
+def _generator(extra: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(SEED + extra)
+
+
+def _torchsort() -> Any:
+    try:
+        import torchsort  # pyright: ignore[reportMissingImports]
+    except ImportError:  # not there, or built against another torch
+        return None
+    return torchsort

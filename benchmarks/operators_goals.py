@@ -1,0 +1,130 @@
+"""What `operators.py` is asked to show, and what it measured."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from measure import rounded
+
+Result = Mapping[str, Any]
+
+
+def goals(result: Result) -> list[dict[str, Any]]:
+    """Each goal with the number asked for and the measured one, None where it was not measured.
+
+    Times are CPU seconds in one thread on random scores, forward and backward (of sorts forward).
+    """
+    found = [
+        _goal("SoftSort, power 1, n = 1e6: time / torch.sort", "at most", 1.0, _over_sort(
+            result, "SoftSort, power 1", 1, 1_000_000
+        )),
+        *_against_peer(result),
+        _goal("SigmoidRank, n = 1e6: time / torch.sort", "at most", 2.0, _over_sort(
+            result, "SigmoidRank", 1, 1_000_000
+        )),
+        _goal("SigmoidRank, n = 1e6: error / n (rounding of float32)", "at most", 2.0**-24, _error(
+            result, "SigmoidRank", 1_000_000
+        )),
+        _goal("SigmoidRank, 64 x 128: naive time / time", "at least", 3.0, _over_naive(
+            result, "SigmoidRank", 64, 128
+        )),
+        _goal("SigmoidRank, 64 x 128, lists side by side: naive time / time", "at least", 5.0,
+            _over_naive(result, "SigmoidRank", 64, 128)),
+        _goal("SigmoidRank, 20 x 4000: naive time / time", "at least", 100.0, _over_naive(
+            result, "SigmoidRank", 20, 4000
+        )),
+        _goal("SoftRank's discounts, n = 1000: recursion's time / time", "at least", 100.0,
+            _over_recursion(result)),
+        _goal("SoftRank's discounts, n = 100,000: seconds", "runs", None, _seconds(
+            result, "SoftRank, discounts", 1, 100_000
+        )),
+    ]  # fmt: skip
+    for name in ("NeuralSort", "SoftSort, power 2"):
+        peak = _memory(result, name, 20, 4000)
+        megabytes = None if peak is None else peak["bytes"] / 2**20
+        found.append(_goal(f"{name}, 20 x 4000: peak in MiB", "at most", 100.0, megabytes))
+    for name in dict.fromkeys(row["name"] for row in result["memory"]):
+        peak = _memory(result, name, 1, 1_000_000)
+        if peak is not None:
+            tensors = "peak in tensors of n floats"
+            found.append(_goal(f"{name}, n = 1e6: {tensors}", "at most", 20.0, peak["tensors"]))
+    return found
+
+
+def _goal(text: str, how: str, asked: float | None, measured: float | None) -> dict[str, Any]:
+    met = None
+    if measured is not None:
+        met = {
+            "at most": lambda x, limit: x <= limit,
+            "below": lambda x, limit: x < limit,
+            "at least": lambda x, limit: x >= limit,
+            "runs": lambda x, limit: True,
+        }[how](measured, asked)
+    asked_text = how if asked is None else f"{how} {asked:.3g}"
+    return {
+        "goal": text,
+        "asked": asked_text,
+        "measured": None if measured is None else rounded(measured),
+        "met": met,
+    }
+
+
+def _cpu(result: Result, name: str, group: str, lists: int, n: int) -> float | None:
+    for point in result["points"]:
+        place = point["lists"], point["n"], point["threads"], point["scores"]
+        if place == (lists, n, 1, "random"):
+            for row in point["rows"]:
+                if (row["name"], row["group"]) == (name, group):
+                    return row["cpu"]
+    return None
+
+
+def _over(first: float | None, second: float | None) -> float | None:
+    return None if first is None or second is None else first / second
+
+
+def _over_sort(result: Result, name: str, lists: int, n: int) -> float | None:
+    ours = _cpu(result, name, "compiled", lists, n)
+    return _over(ours, _cpu(result, "torch.sort", "sort", lists, n))
+
+
+def _over_naive(result: Result, name: str, lists: int, n: int) -> float | None:
+    ours = _cpu(result, name, "compiled", lists, n)
+    return _over(_cpu(result, name, "naive", lists, n), ours)
+
+
+def _over_recursion(result: Result) -> float | None:
+    n = result["recursion"]["n"]
+    ours = _cpu(result, "SoftRank, discounts", "compiled", 1, n)
+    return _over(result["recursion"]["cpu"], ours)
+
+
+def _against_peer(result: Result) -> list[dict[str, Any]]:
+    # one goal for each point where both were measured
+    ours, peer = ("SoftSort, power 1", "compiled"), ("torchsort.soft_rank, l2", "peer")
+    found = []
+    for point in result["points"]:
+        rows = {(row["name"], row["group"]): row["cpu"] for row in point["rows"]}
+        here = point["threads"] == 1 and point["scores"] == "random"
+        if here and peer in rows and ours in rows:
+            text = f"SoftSort, power 1, {point['lists']} x {point['n']}: time / torchsort's l2 rank"
+            found.append(_goal(text, "below", 1.0, rows[ours] / rows[peer]))
+    return found or [_goal("SoftSort, power 1: time / torchsort's l2 rank", "below", 1.0, None)]
+
+
+def _error(result: Result, name: str, n: int) -> float | None:
+    for row in result["accuracy"]:
+        if (row["name"], row["group"], row["n"]) == (name, "compiled", n):
+            return row["relative"]
+    return None
+
+
+def _memory(result: Result, name: str, lists: int, n: int) -> Mapping[str, Any] | None:
+    for row in result["memory"]:
+        if (row["name"], row["lists"], row["n"]) == (name, lists, n):
+            return row
+    return None
+
+
+def _seconds(result: Result, name: str, lists: int, n: int) -> float | None:
+    peak = _memory(result, name, lists, n)
+    return peak["seconds"] if peak and peak["finite"] else None

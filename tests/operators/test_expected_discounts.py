@@ -1,0 +1,275 @@
+"""SoftRank's expected discounts in sort time, against the recursion and against free sums."""
+
+import pytest
+import torch
+from operator_table import draw
+from torch.func import grad, jvp, vmap
+
+from ltr.losses import SoftNDCG
+from ltr.losses.dcg import log2_discount
+from ltr.operators import SoftRank, rank_distribution, truncated
+from ltr.operators.rank_powers import powers_of
+from ltr.operators.softrank import SHORT
+
+laws = pytest.mark.parametrize("law", ["paper", "exact"])
+DISCOUNTS = {
+    "log2": log2_discount,
+    "natural": lambda r: 3 / torch.log(1 + r),
+    "reciprocal": lambda r: 1 / r,
+    "linear": lambda r: 1 - r / 40,
+    "rank": lambda r: -r,
+    "geometric": lambda r: 0.85**r,
+    "constant": torch.ones_like,
+    "zero": torch.zeros_like,
+}
+STEP = lambda r: (r <= 10).to(r.dtype)  # noqa: E731
+LISTS = {
+    "normal": draw(30),
+    "tied": torch.zeros(30).double(),
+    "rounded": draw(30).round(),
+    "far": 1e4 * draw(30),
+    "crowd": torch.cat([torch.tensor([3.0]), torch.zeros(29)]).double(),
+    "offset": 1e6 + draw(30),
+}
+
+
+def by_recursion(discount, scores, mask=None, *, temperature, law="paper"):
+    found = rank_distribution(scores, mask, temperature=temperature, law=law)
+    return (found * discount(torch.arange(1.0, scores.shape[-1] + 1).double())).sum(-1)
+
+
+def with_derivatives(function, scores):
+    x, g, t = scores.clone().requires_grad_(), draw(*scores.shape, seed=7), draw(30, seed=8)
+    y = function(x)
+    (first,) = torch.autograd.grad((y * g).sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad((first * t).sum(), x)
+    return y.detach(), first.detach(), second
+
+
+@pytest.mark.parametrize("scores", LISTS.values(), ids=LISTS)
+@pytest.mark.parametrize(
+    ("law", "temperature"), [("paper", 0.05), ("paper", 0.7), ("paper", 20.0), ("exact", 0.7)]
+)
+def test_the_recursion(law, scores, temperature):
+    operator = SoftRank(temperature, law)
+    found = with_derivatives(lambda x: operator.discounts(log2_discount, x), scores)
+    expected = with_derivatives(
+        lambda x: by_recursion(log2_discount, x, temperature=temperature, law=law), scores
+    )
+    unit = 1.0
+    for y, z in zip(found, expected, strict=True):  # each derivative is by score / temperature
+        assert ((y - z).abs().max() * unit) < 3e-8
+        unit *= temperature
+
+
+@pytest.mark.parametrize("discount", DISCOUNTS.values(), ids=DISCOUNTS)
+def test_smooth_discounts_are_powers(discount):
+    assert powers_of(discount, 40, True) is not None
+    scores = draw(40)
+    largest = discount(torch.arange(1.0, 41)).abs().max().item()
+    for dtype, bound in [(torch.float64, 1e-8), (torch.float32, 2e-6)]:
+        found = SoftRank(0.3).discounts(discount, scores.to(dtype))
+        expected = by_recursion(discount, scores.to(dtype).double(), temperature=0.3)
+        assert found.dtype == dtype
+        assert (found - expected).abs().max() <= bound * largest
+
+
+@laws
+def test_what_is_no_sum_of_powers_takes_the_recursion(law):
+    scores, operator = draw(2, 18), SoftRank(0.3, law)
+    assert powers_of(STEP, 18, False) is None
+    smooth = truncated(log2_discount, 3, exact=False)
+    for discount in (STEP, smooth, truncated(log2_discount, 3, exact=True)):
+        torch.testing.assert_close(
+            operator.discounts(discount, scores),
+            by_recursion(discount, scores, temperature=0.3, law=law),
+            rtol=0,
+            atol=1e-12,
+        )
+    torch.testing.assert_close(
+        operator.discounts(lambda r: r <= 10, scores), operator.discounts(STEP, scores)
+    )
+    whole = truncated(log2_discount, 18, exact=True)  # which cuts nothing
+    assert torch.equal(operator.discounts(whole, scores), operator.discounts(log2_discount, scores))
+
+
+def test_a_discount_that_learns_keeps_its_gradient():
+    scores, power = draw(20), torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    SoftRank(0.3).discounts(lambda r: r**-power, scores).sum().backward()
+    law, ranks = rank_distribution(scores, temperature=0.3), torch.arange(1.0, 21).double()
+    torch.testing.assert_close(power.grad, -(law * ranks**-0.5 * ranks.log()).sum())
+
+
+def test_the_exact_law_gives_each_rank_away_once():
+    for scores in (draw(300), torch.cat([torch.full((1,), 4.0), torch.zeros(299)]).double()):
+        total = SoftRank(0.8, "exact").discounts(log2_discount, scores).sum()
+        expected = log2_discount(torch.arange(1.0, 301).double()).sum()
+        assert abs(total - expected) < 300 * 1e-7
+
+
+def test_the_constant_and_the_mean_rank():
+    # E[1] = 1 and E[rank] is the operator's own soft rank, whatever the length
+    scores, operator = draw(3000), SoftRank(0.2)
+    ones = operator.discounts(torch.ones_like, scores)
+    torch.testing.assert_close(ones, torch.ones_like(scores), rtol=0, atol=1e-8)
+    ranks = operator.discounts(lambda r: r, scores)
+    torch.testing.assert_close(ranks, operator(scores), rtol=0, atol=1e-8 * 3000)
+
+
+@laws
+def test_masks_delete_and_nan_stays_in_its_list(law):
+    operator, mask = SoftRank(0.4, law), draw(4, 25, seed=2) < 0.6
+    mask[3] = False
+    scores = draw(4, 25).where(mask, torch.nan).requires_grad_()
+    found = operator.discounts(log2_discount, scores, mask)
+    assert (found[~mask] == 0).all()
+    (found * draw(4, 25, seed=3)).sum().backward()
+    assert (scores.grad[~mask] == 0).all()
+    for row in range(3):
+        real = scores.detach()[row][mask[row]].requires_grad_()
+        expected = by_recursion(log2_discount, real, temperature=0.4, law=law)
+        (expected * draw(4, 25, seed=3)[row][mask[row]]).sum().backward()
+        torch.testing.assert_close(found[row][mask[row]], expected, rtol=0, atol=3e-9)
+        torch.testing.assert_close(scores.grad[row][mask[row]], real.grad, rtol=0, atol=3e-8)
+    broken = scores.detach().where(mask, 0.0)
+    broken[1, mask[1].nonzero()[0]] = torch.nan
+    again = operator.discounts(log2_discount, broken, mask)
+    assert again[1][mask[1]].isnan().all()
+    assert torch.equal(again[[0, 2, 3]], found.detach()[[0, 2, 3]])
+
+
+@laws
+@pytest.mark.parametrize("masked", [False, True])
+def test_transforms(law, masked):
+    operator, mask = SoftRank(0.4, law), draw(3, 20, seed=4) < 0.7 if masked else None
+    scores, tangent, g = draw(3, 20), draw(3, 20, seed=5), draw(20, seed=6)
+
+    def discounts(x, mask=mask):
+        return operator.discounts(log2_discount, x, mask)
+
+    x = scores.clone().requires_grad_()
+    value = discounts(x)
+    (whole,) = torch.autograd.grad((value * g).sum(), x, create_graph=True)
+    found, forward = jvp(discounts, (scores,), (tangent,))
+    torch.testing.assert_close(found, value.detach())
+    torch.testing.assert_close((forward * g).sum(), (whole * tangent).sum().detach())
+    batch = (scores, mask) if masked else (scores,)
+    both = vmap(lambda *row: discounts(*row) if masked else discounts(*row, None))(*batch)
+    torch.testing.assert_close(both, value.detach())
+    each = vmap(grad(lambda *row: (discounts(row[0], *row[1:] or (None,)) * g).sum()))(*batch)
+    torch.testing.assert_close(each, whole.detach())
+    (second,) = torch.autograd.grad((whole * tangent).sum(), x)
+    _, other = jvp(grad(lambda x: (discounts(x) * g).sum()), (scores,), (tangent,))
+    torch.testing.assert_close(other, second)  # forward over reverse, reverse over reverse
+    if not masked:
+        return
+    torch._dynamo.reset()
+    y = torch.compile(discounts, fullgraph=True, backend="aot_eager")(x)
+    torch.testing.assert_close(y, value)
+    torch.testing.assert_close(torch.autograd.grad((y * g).sum(), x)[0], whole.detach())
+
+
+def test_compiled_powers_are_those_of_the_length():
+    torch._dynamo.reset()
+    operator = SoftRank(0.4)
+    compiled = torch.compile(
+        lambda x: operator.discounts(lambda r: 1 - r / 100, x), fullgraph=True, backend="eager"
+    )
+    for n in (20, 30, 40):
+        expected = by_recursion(lambda r: 1 - r / 100, draw(n), temperature=0.4)
+        torch.testing.assert_close(compiled(draw(n)), expected, rtol=0, atol=1e-8)
+
+
+def test_groups_of_powers_and_of_noise_change_nothing(monkeypatch):
+    scores = draw(2, 60)
+    expected = [with_gradient(SoftRank(0.3, law), scores) for law in ("paper", "exact")]
+    monkeypatch.setattr("ltr.operators.expected_discounts.NUMBERS", 300)
+    monkeypatch.setattr("ltr.operators.expected_discounts.POINTS", 500)
+    found = [with_gradient(SoftRank(0.3, law), scores) for law in ("paper", "exact")]
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-13)
+
+
+def with_gradient(operator, scores):
+    x = scores.clone().requires_grad_()
+    y = operator.discounts(log2_discount, x)
+    (y * draw(*scores.shape, seed=3)).sum().backward()
+    return y.detach(), x.grad
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_half_precision_and_float32(dtype):
+    scores = draw(2, 200, dtype=dtype).requires_grad_()
+    found = SoftRank(0.3).discounts(log2_discount, scores)
+    assert found.dtype == torch.float32
+    found.sum().backward()
+    assert scores.grad.dtype == dtype
+    expected = SoftRank(0.3).discounts(log2_discount, scores.detach().double())
+    torch.testing.assert_close(found.detach().double(), expected, rtol=0, atol=2e-6)
+
+
+def test_long_lists():
+    # a crowd of ties far below one item, and the rest of the definition by its product
+    n = 20_000
+    scores = torch.cat([torch.tensor([2.0]), draw(n - 1).round(decimals=1) - 3]).requires_grad_()
+    found = SoftRank(0.5).discounts(log2_discount, scores)
+    found[:50].sum().backward()
+    assert scores.grad.isfinite().all()
+    x = scores.detach()
+    powers = powers_of(log2_discount, n, True)
+    for i in (0, 1, 17, n - 1):
+        others = torch.cat([x[:i], x[i + 1 :]])
+        above = torch.special.ndtr((others - x[i]) / (0.5 * 2**0.5))
+        logs = [torch.log1p(-(1 - p.z) * above).sum() for p in powers]
+        expected = sum(p.c * log.exp() for p, log in zip(powers, logs, strict=True))
+        assert abs(found[i].item() - float(expected)) < 1e-9
+    loss = SoftNDCG(SoftRank(0.5))(x.float(), (draw(n, seed=1) > 1).float())
+    assert 0 < loss < 1
+
+
+def test_extreme_temperatures_and_steep_gaps():
+    for temperature in (1e-30, 1e-6, 1e6):
+        for scores in (draw(40), 1e4 * draw(40), torch.zeros(40).double()):
+            x = scores.float().requires_grad_()
+            y = SoftRank(temperature).discounts(log2_discount, x)
+            assert y.isfinite().all()
+            y.sum().backward()
+            assert x.grad.isfinite().all()
+    cold = SoftRank(1e-9).discounts(log2_discount, draw(40))
+    torch.testing.assert_close(
+        cold, SoftRank(0).discounts(log2_discount, draw(40)), rtol=0, atol=2e-9
+    )
+
+
+def test_the_change_of_method_is_within_the_error():
+    for n in (SHORT, SHORT + 1):
+        scores = draw(n)
+        found = SoftRank(0.3).discounts(log2_discount, scores)
+        expected = by_recursion(log2_discount, scores, temperature=0.3)
+        torch.testing.assert_close(found, expected, rtol=0, atol=2e-9)
+
+
+@laws
+def test_the_recursion_in_tiles(law, monkeypatch):
+    operator, mask = SoftRank(0.3, law), draw(2, 19, seed=1) < 0.6
+    scores, tangent, g = draw(2, 19), draw(2, 19, seed=2), draw(19, seed=3)
+    cut = truncated(log2_discount, 4, exact=True)
+
+    def discounts(x, mask=mask):
+        return operator.discounts(cut, x, mask)
+
+    def everything():
+        x = scores.clone().requires_grad_()
+        y = discounts(x)
+        (first,) = torch.autograd.grad((y * g).sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad((first * tangent).sum(), x)
+        each = vmap(grad(lambda x, mask: (discounts(x, mask) * g).sum()))(scores, mask)
+        forward = jvp(discounts, (scores,), (tangent,))[1]
+        step = operator.discounts(STEP, scores, mask)
+        return [y.detach(), first.detach(), second, each, forward, step]
+
+    expected = everything()
+    law_of_all = rank_distribution(scores, mask, temperature=0.3, law=law, top_k=4)
+    kept = (law_of_all * log2_discount(torch.arange(1.0, 5).double())).sum(-1)
+    torch.testing.assert_close(expected[0], kept)
+    monkeypatch.setattr("ltr.operators.rank_law.LARGE", 500)
+    torch.testing.assert_close(everything(), expected, rtol=0, atol=1e-13)
