@@ -30,8 +30,7 @@ def sinkhorn_scaled(P: SoftPermutation, iterations: int, *, columns_last: bool =
     matrix = P.dense()
     if columns_last:
         matrix = matrix.mT
-    with torch.autocast(matrix.device.type, enabled=False):  # it would round to half precision
-        us, vs = _Potentials.apply(matrix, iterations)
+    us, vs = _Potentials.apply(matrix, iterations)
     scaled = us[..., -1, :].unsqueeze(-1) * matrix * vs[..., -1, :].unsqueeze(-2)
     return scaled.mT if columns_last else scaled
 

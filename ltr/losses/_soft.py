@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import hide
+from ltr.losses.dcg import Gain
+from ltr.losses.pair_weights import unit_gains
 from ltr.operators import RankOperator, SortOperator, Stochastic, truncated
 from ltr.operators.base import check_operator
 from ltr.operators.stochastic import needs_matrix
@@ -22,6 +24,18 @@ def relevance(labels: Tensor) -> Tensor:
     tensor([0., 1., 1.])
     """
     return (labels > 0).to(labels.dtype)
+
+
+def ndcg_gains(labels: Tensor, mask: Tensor | None, weights: Tensor | None, gain: Gain) -> Tensor:
+    """Gains times weights, (..., n), up to a factor of each list, which drops out of NDCG.
+
+    By it labels of 128 and more do not overflow in float32.
+
+    >>> ndcg_gains(torch.tensor([0.0, 199.0, 200.0]), None, None, "exp2")
+    tensor([0.0000, 0.5000, 1.0000])
+    """
+    gains = unit_gains(labels, mask, gain)
+    return gains if weights is None else hide(gains * weights, mask)
 
 
 def reciprocal_rank(ranks: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """The contract of losses, and the one place where lists become a number."""
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
 import torch
@@ -20,7 +21,7 @@ class RankingLoss(nn.Module):
       item; what lies under the mask, NaN included, reaches neither the value nor the gradient;
     - it is positive and falls to 0; a list that defines no loss (no relevant item, no pair, all
       masked) counts 0, with a graph; a NaN score makes that list's loss NaN, and no other's;
-    - half-precision scores are computed in float32.
+    - half-precision scores are computed in float32, and nothing by `torch.autocast`.
 
     Args:
         reduction: "mean" over the lists that have a real item, "sum", or "none".
@@ -91,13 +92,14 @@ class RankingLoss(nn.Module):
         labels = labels.to(scores.dtype)
         weights = None if weights is None else weights.to(scores.dtype)
         more = {k: x.to(scores.dtype) for k, x in extra.items() if x is not None}
-        if lengths is None:
-            per_list = self.per_list(scores, labels, mask, weights, **more)
-            samples = per_list.dim() - (labels.dim() - 1)
-        else:
-            check_lengths(scores, lengths)
-            per_list = self.per_ragged_list(scores, labels, lengths, weights, **more)
-            samples = per_list.dim() - 1
+        with _full_precision(scores):
+            if lengths is None:
+                per_list = self.per_list(scores, labels, mask, weights, **more)
+                samples = per_list.dim() - (labels.dim() - 1)
+            else:
+                check_lengths(scores, lengths)
+                per_list = self.per_ragged_list(scores, labels, lengths, weights, **more)
+                samples = per_list.dim() - 1
         if samples:
             per_list = per_list.mean(tuple(range(samples)))
         if self.reduction == "none":
@@ -114,3 +116,11 @@ class RankingLoss(nn.Module):
     def extra_repr(self) -> str:
         """The reduction, where it is not the default."""
         return "" if self.reduction == "mean" else f"reduction={self.reduction!r}"
+
+
+def _full_precision(x: Tensor) -> AbstractContextManager[object]:
+    # autocast would round the sums of a loss, and gradients with them, to half precision
+    device = x.device.type
+    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+        return nullcontext()
+    return torch.autocast(device, enabled=False)

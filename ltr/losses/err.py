@@ -13,13 +13,17 @@ from ltr.operators.base import CUT_WIDTH, check_operator
 def stop_probabilities(labels: Tensor, mask: Tensor | None, max_label: float | None) -> Tensor:
     """(2^label - 1) / 2^max_label, (..., n): how likely a reader stops at an item; 0 if masked.
 
-    Without `max_label` it is the largest label of each list. No power overflows.
+    Without `max_label` it is the largest label of each list; labels above it count as it. No power
+    overflows.
 
     >>> stop_probabilities(torch.tensor([0.0, 1.0, 2.0]), None, None)
     tensor([0.0000, 0.2500, 0.7500])
     """
     labels = hide(labels, mask)
-    top = largest(labels).unsqueeze(-1) if max_label is None else torch.full_like(labels, max_label)
+    if max_label is None:
+        top = largest(labels).unsqueeze(-1)
+    else:
+        top, labels = torch.full_like(labels, max_label), labels.clamp(max=max_label)
     return hide(torch.exp2(labels - top) - torch.exp2(-top), mask)
 
 
@@ -36,8 +40,8 @@ class SoftERR(RankingLoss):
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`.
         top_k: ERR@k, by a smooth cut at rank k + 1/2 (the ideal is cut exactly). Default: all.
-        max_label: the highest grade of the scale, such as 4; labels above it are the caller's
-            mistake. Default: the largest label of each list.
+        max_label: the highest grade of the scale, such as 4; labels above it count as that one.
+            Default: the largest label of each list.
         normalize: whether to divide by the ERR of the order by labels. Default: True.
         reduction: "mean" over the lists with a real item (default), "sum", "none".
 

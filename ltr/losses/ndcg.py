@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_top_k
-from ltr.kernels import places_in_lists, sort_ragged, sum_lists
+from ltr.kernels import list_ids, places_in_lists, sort_ragged, sum_lists
+from ltr.losses._soft import ndcg_gains, shortfall
 from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.dcg import (
     Discount,
@@ -14,7 +15,6 @@ from ltr.losses.dcg import (
     discount_function,
     gain_function,
     ideal_dcg,
-    item_gains,
 )
 from ltr.operators import RankOperator, SigmoidRank, truncated
 from ltr.operators.base import check_operator
@@ -37,7 +37,8 @@ class SoftNDCG(RankingLoss):
         discount: "log2" (1 / log2(1 + rank), the default), "letor4", or a function of the ranks.
         reduction: "mean" over the lists with a real item (default), "sum", "none".
 
-    Weights multiply the gains, in the ideal too.
+    Weights multiply the gains, in the ideal too. Labels of any size, whole or not, are good in
+    float32: gains of "exp2" are taken relative to the list's largest.
 
     Raises:
         ValueError: an argument that is none of these, named with its value.
@@ -65,29 +66,31 @@ class SoftNDCG(RankingLoss):
         super().__init__(reduction)
         self.operator = SigmoidRank() if operator is None else check_operator(operator)
         self.top_k = check_top_k(top_k)
-        self.gain = gain_function(gain)
+        gain_function(gain)  # a ValueError for what is none
+        self.gain: Gain = gain
         self.discount = discount_function(discount)
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """1 - soft NDCG of each list."""
-        gains = item_gains(labels, mask, weights, self.gain)
+        gains = ndcg_gains(labels, mask, weights, self.gain)
         dcg = (gains * self.operator.discounts(self._cut_discount(), scores, mask)).sum(-1)
-        return _share_lost(dcg, ideal_dcg(gains, self.discount, self.top_k))
+        return shortfall(dcg, ideal_dcg(gains, self.discount, self.top_k))
 
-    def per_ragged_list(
+    def per_ragged_list(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, scores: Tensor, labels: Tensor, lengths: Tensor, weights: Tensor | None
     ) -> Tensor:
         """1 - soft NDCG of each ragged list, without padding where the operator needs none."""
-        gains = item_gains(labels, None, weights, self.gain)
+        gains = _ragged_gains(labels, lengths, self.gain)
+        gains = gains if weights is None else gains * weights
         discounts = self.operator.ragged_discounts(self._cut_discount(), scores, lengths)
         ranks = places_in_lists(sort_ragged(gains, lengths), gains)
         cut = self.discount
         if self.top_k is not None:
             cut = truncated(cut, self.top_k, exact=True)
         ideal = sum_lists(gains * cut(ranks), lengths)
-        return _share_lost(sum_lists(gains * discounts, lengths), ideal)
+        return shortfall(sum_lists(gains * discounts, lengths), ideal)
 
     def _cut_discount(self) -> Callable[[Tensor], Tensor]:
         if self.top_k is None:
@@ -95,10 +98,13 @@ class SoftNDCG(RankingLoss):
         return truncated(self.discount, self.top_k, exact=self.operator.whole_ranks)
 
 
-def _share_lost(dcg: Tensor, ideal: Tensor) -> Tensor:
-    # 1 - dcg / ideal, 0 with a graph where no item is relevant
-    defined = ideal > 0
-    return torch.where(defined, 1 - dcg / torch.where(defined, ideal, 1.0), 0 * dcg)
+def _ragged_gains(labels: Tensor, lengths: Tensor, gain: Gain) -> Tensor:
+    """`unit_gains` of ragged lists, (N,)."""
+    if gain != "exp2":
+        return gain_function(gain)(labels)
+    ids = list_ids(labels, lengths)
+    most = labels.new_zeros(len(lengths)).scatter_reduce(0, ids, labels.detach(), "amax")[ids]
+    return torch.exp2(labels - most) - torch.exp2(-most)
 
 
 def soft_ndcg_loss(

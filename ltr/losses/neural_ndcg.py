@@ -4,7 +4,7 @@ from torch import Tensor
 
 from ltr._shapes import check_top_k, positions
 from ltr.losses._scaling import sinkhorn_scaled
-from ltr.losses._soft import shortfall, sort_operator
+from ltr.losses._soft import ndcg_gains, shortfall, sort_operator
 from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.dcg import (
     Discount,
@@ -12,7 +12,6 @@ from ltr.losses.dcg import (
     discount_function,
     gain_function,
     ideal_dcg,
-    item_gains,
 )
 from ltr.operators import NeuralSort, SortOperator
 
@@ -41,7 +40,7 @@ class NeuralNDCG(RankingLoss):
         discount: "log2" (1 / log2(1 + rank), the default), "letor4", or a function of the ranks.
         reduction: "mean" over the lists with a real item (default), "sum", "none".
 
-    Weights multiply the gains, in the ideal too.
+    Weights multiply the gains, in the ideal too. Labels may be of any size, as in `SoftNDCG`.
 
     Raises:
         ValueError: an argument that is none of these, named with its value; an operator
@@ -75,14 +74,15 @@ class NeuralNDCG(RankingLoss):
         if isinstance(scaling, bool) or not isinstance(scaling, int) or scaling < 0:
             raise ValueError(f"scaling must be a whole number >= 0, got {scaling!r}")
         self.scaling = scaling
-        self.gain = gain_function(gain)
+        gain_function(gain)  # a ValueError for what is none
+        self.gain: Gain = gain
         self.discount = discount_function(discount)
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """1 - NDCG of the sorted gains of each list."""
-        gains = item_gains(labels, mask, weights, self.gain)
+        gains = ndcg_gains(labels, mask, weights, self.gain)
         ideal = ideal_dcg(gains, self.discount, self.top_k)
         P = self.operator.permutation(scores, mask)
         n = scores.shape[-1]

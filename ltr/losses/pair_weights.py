@@ -1,13 +1,23 @@
 """Pair weights of the literature: what changing places would change in a metric, and bounds."""
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ltr._shapes import check_number, check_whole, hide, positions
-from ltr.losses.dcg import Discount, Gain, discount_function, gain_function, ideal_dcg
+from ltr.kernels.pairs import GradedWeights
+from ltr.losses.dcg import (
+    Discount,
+    Gain,
+    discount_function,
+    gain_function,
+    ideal_dcg,
+    letor4_discount,
+    log2_discount,
+)
 from ltr.losses.pairs import PairWeights, Truncation
 from ltr.operators import truncated
 
@@ -34,6 +44,11 @@ class LabelDifference(PairWeights):
     def by_item(self, upper: Sequence[Tensor], lower: Sequence[Tensor]) -> Any:
         """Their difference."""
         return (upper[0] - lower[0]).abs()
+
+    def graded(self, labels: Tensor, mask: Tensor | None) -> GradedWeights | None:
+        """The labels as gains."""
+        known = self.has_methods_of(LabelDifference)
+        return self.cut_pairs(GradedWeights(labels)) if known else None
 
 
 class ARPLoss2(LabelDifference):
@@ -139,6 +154,24 @@ class DeltaNDCG(_NDCGWeights):
     def by_rank(self, i: Tensor, j: Tensor) -> Tensor | None:
         """The difference of the discounts."""
         return (self.cut(i) - self.cut(j)).abs()
+
+    def graded(self, labels: Tensor, mask: Tensor | None) -> GradedWeights | None:
+        """Gains and discounts, where the gains are by the label and the discounts fall."""
+        named = self.full in (log2_discount, letor4_discount)
+        if callable(self.gain) or not named or not self.has_methods_of(DeltaNDCG):
+            return None
+        gains, n = unit_gains(labels, mask, self.gain), labels.shape[-1]
+        discounts = _discounts(self.full, n, self.metric_k)
+        ideal = _discounts(self.full, n, self.top_k)
+        return self.cut_pairs(GradedWeights(gains, discounts, ideal))
+
+
+@lru_cache(maxsize=16)
+def _discounts(full: Callable[[Tensor], Tensor], n: int, top_k: int | None) -> Any:
+    # of ranks 1 to n, 0 behind top_k, as an array: in short lists they would take a tenth
+    discounts = full(torch.arange(1, n + 1, dtype=torch.float64)).numpy().copy()
+    discounts[n if top_k is None else top_k :] = 0
+    return discounts
 
 
 class NDCGLoss1(_NDCGWeights):
@@ -303,3 +336,11 @@ class DeltaPrecision(PairWeights):
     def by_item(self, upper: Sequence[Tensor], lower: Sequence[Tensor]) -> Any:
         """Whether one of the two is relevant."""
         return (upper[0] - lower[0]).abs()
+
+    def graded(self, labels: Tensor, mask: Tensor | None) -> GradedWeights | None:
+        """Relevance as gains, the first k as discounts."""
+        assert self.top_k is not None
+        if not self.has_methods_of(DeltaPrecision):
+            return None
+        first = (positions(labels) <= self.top_k).to(labels.dtype) / self.top_k
+        return GradedWeights((labels > 0).to(labels.dtype), first)

@@ -95,3 +95,29 @@ def test_lists_of_no_items_count_0(name):
         value = loss(scores, torch.zeros(3, 0))
         value.backward()
         assert value == 0
+
+
+# named otherwise than its class
+FUNCTIONS = {
+    "LeastQuantileRegression": "least_quantile_loss",
+    "LeastTrimmedSquares": "least_trimmed_loss",
+}
+# any cost with any weights, and a sum of two losses: what is passed are objects already
+CLASS_ALONE = {"PairwiseLoss", "Penalized"}
+
+
+@pytest.mark.parametrize("name", [name for name in LOSSES if name not in CLASS_ALONE])
+def test_every_loss_is_a_function_too_with_the_arguments_of_its_class(name):
+    def plain(word):
+        return word.lower().replace("_", "").removesuffix("loss")
+
+    functions = {plain(n): f for n, f in vars(ltr.losses).items() if inspect.isfunction(f)}
+    chosen = FUNCTIONS.get(name)
+    function = functions[plain(name)] if chosen is None else vars(ltr.losses)[chosen]
+    arguments = list(inspect.signature(function).parameters.values())
+    assert [a.name for a in arguments[:4]] == ["scores", "labels", "mask", "weights"]
+    assert all(a.kind is a.KEYWORD_ONLY for a in arguments[4:])
+    found = {a.name: a.default for a in arguments[4:]}
+    extra = inspect.signature(LOSSES[name].per_list).parameters  # groups, values, shown
+    wanted = {a.name: a.default for a in inspect.signature(LOSSES[name]).parameters.values()}
+    assert {k: v for k, v in found.items() if k not in extra} == wanted

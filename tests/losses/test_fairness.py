@@ -100,6 +100,18 @@ def test_penalized_is_the_sum_whatever_the_reductions_of_its_parts():
         assert kept.reduction == "sum"  # the user's own object is as it was
 
 
+@pytest.mark.parametrize("kind", [ExposureParity, Penalized])
+def test_groups_of_ragged_lists(kind):
+    scores, labels, groups = draw(9)
+    lengths = torch.tensor([4, 0, 5])
+    loss = kind(reduction="none")
+    found = loss(scores, labels, lengths=lengths, groups=groups)
+    parts = [x.split(lengths.tolist()) for x in (scores, labels, groups)]
+    apart = [loss(s, y, groups=g) for s, y, g in zip(*parts, strict=True)]
+    torch.testing.assert_close(found, torch.stack(apart), rtol=0, atol=1e-12)
+    assert (found[[0, 2]] > 0).all()
+
+
 def test_parameters_of_a_wrapped_operator_are_its_own():
     class Learned(torch.nn.Module):
         def __init__(self):

@@ -7,12 +7,14 @@ from ltr.losses import NeuralNDCG, PiRank, neural_ndcg_loss, pirank_loss
 from ltr.losses._scaling import sinkhorn_scaled
 from ltr.metrics.functional import ndcg
 from ltr.operators import (
+    DensePermutation,
     LapSum,
     NeuralSort,
     SigmoidRank,
     SinkhornSort,
     SoftSort,
     SortingNetwork,
+    SortOperator,
     Stochastic,
     StraightThrough,
 )
@@ -128,6 +130,30 @@ def test_pirank_is_neural_ndcg_cut_at_10():
     expected = NeuralNDCG(SoftSort(0.3), top_k=10)(scores, labels)
     torch.testing.assert_close(PiRank(SoftSort(0.3))(scores, labels), expected)
     torch.testing.assert_close(pirank_loss(scores, labels, operator=SoftSort(0.3)), expected)
+
+
+def test_pirank_computes_the_first_rows_alone():
+    taken = []
+
+    class Counted(DensePermutation):
+        def top(self, k):
+            taken.append(k)
+            return super().top(k)
+
+        def mv(self, v):
+            assert self.rows == 3
+            return super().mv(v)
+
+    class Operator(SortOperator):
+        def permutation(self, scores, mask=None, weights=None):
+            tops = scores.sort(descending=True).values.unsqueeze(-1)
+            logits = -(tops - scores.unsqueeze(-2)).abs()
+            return Counted(logits.log_softmax(-1), scores, mask)
+
+    scores, labels = draw(2, 20)
+    found = PiRank(Operator(), top_k=3)(scores, labels)
+    assert taken == [3]
+    torch.testing.assert_close(found, PiRank(SoftSort(1.0), top_k=3)(scores, labels))
 
 
 def test_samples_are_averaged():

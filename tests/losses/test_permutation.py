@@ -122,3 +122,20 @@ def test_bad_arguments():
         PermutationCrossEntropy(SigmoidRank())
     with pytest.raises(ValueError, match="operator must give 5 rows, one for each item, got 3"):
         PermutationCrossEntropy(SinkhornSort(milestones=3))(*draw(5))
+
+
+@pytest.mark.parametrize("operator", [SoftSort(), NeuralSort()], ids=repr)
+def test_no_matrix_is_built_or_kept(operator, monkeypatch):
+    kept = []
+
+    def keep(x):
+        kept.append(x.numel())
+        return x
+
+    scores, labels = torch.randn(500, requires_grad=True), torch.randn(500)
+    permutation = type(operator.permutation(scores))
+    monkeypatch.setattr(permutation, "dense", None)
+    monkeypatch.setattr(permutation, "log_dense", None)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        PermutationCrossEntropy(operator)(scores, labels).backward()
+    assert max(kept) < 500 * 100

@@ -247,6 +247,20 @@ def test_dtypes(make, dtype):
 
 
 @every
+def test_autocast_changes_nothing(make):
+    found = []
+    for enabled in (False, True):
+        scores, labels = (x.float() for x in draw(3, 20))
+        mask = torch.arange(20) < torch.tensor([[20], [17], [3]])
+        scores.requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            loss = make()(scores, labels, mask)
+        loss.backward()
+        found.append((loss, scores.grad))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-6, atol=1e-9)
+
+
+@every
 def test_gradcheck(make):
     scores, labels = draw(2, 4)
     mask = torch.tensor([[True, False, True, True], [True] * 4])
@@ -298,6 +312,31 @@ def test_vmap(make):
     )
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SoftNDCG@2",
+        "NeuralNDCG-scaled",
+        "QuantileLoss-0.3",
+        "Penalized",
+        "Unbiased",
+        "KNNLoss-log",
+        "SpearmanLoss",
+        "ListMLE",
+        "SoftmaxLoss",
+    ],
+)
+@pytest.mark.parametrize("autocast", [False, True])
+def test_compile_in_one_graph(name, autocast):
+    torch.compiler.reset()  # all share one `forward`
+    scores, labels = (x.float() for x in draw(3, 5))
+    mask = torch.arange(5) < torch.tensor([[5], [3], [0]])
+    loss = LOSSES[name]()
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        found = torch.compile(loss, backend="eager", fullgraph=True)(scores, labels, mask)
+    torch.testing.assert_close(found, loss(scores, labels, mask))
+
+
 @every
 def test_weights_of_one_change_nothing(make):
     scores, labels = draw(3, 5)
@@ -341,11 +380,124 @@ def test_extreme_scores(make, size):
 
 
 @every
-def test_large_labels(make):
+@pytest.mark.parametrize("least", [31, 200])
+def test_large_and_float_labels(make, least):
     scores, labels = draw(2, 4)
-    labels = (labels + 31).float()
-    loss = make()(scores.float(), labels)
-    assert loss.isfinite()
+    labels = least + labels / 2
+    exact = make()(scores, labels)
+    scores = scores.float().requires_grad_()
+    loss = make()(scores, labels.float())
+    loss.backward()
+    assert scores.grad.isfinite().all()
+    torch.testing.assert_close(loss.double(), exact, rtol=1e-4, atol=1e-5)
+
+
+@every
+@pytest.mark.parametrize("shape", [(3, 0), (0, 5), (0, 0), (0,)])
+def test_no_items_and_no_lists_count_0(make, shape):
+    for weights in (None, torch.ones(shape)):
+        scores = torch.zeros(shape, requires_grad=True)
+        loss = make()(scores, torch.zeros(shape), torch.ones(shape, dtype=torch.bool), weights)
+        loss.backward()
+        assert loss == 0
+        assert make(reduction="none")(scores, torch.zeros(shape)).shape == shape[:-1]
+
+
+@every
+def test_all_masked_counts_0_whatever_lies_under_the_mask(make):
+    scores = torch.full((2, 5), torch.nan, requires_grad=True)
+    hidden = torch.full((2, 5), torch.nan)
+    loss = make()(scores, hidden, torch.zeros(2, 5, dtype=torch.bool), hidden)
+    loss.backward()
+    assert loss == 0
+    assert (scores.grad == 0).all()
+
+
+@every
+def test_no_tensor_is_left_on_the_cpu(make):
+    # "meta" refuses the CPU's tensors as a GPU does, and every machine has it
+    scores, labels = (x.float().to("meta") for x in draw(3, 5))
+    mask, loss = torch.ones(3, 5, dtype=torch.bool, device="meta"), make().to("meta")
+    value = loss(scores.requires_grad_(), labels, mask, torch.ones_like(labels))
+    (grad,) = torch.autograd.grad(value, scores)
+    assert value.device.type == grad.device.type == "meta"
+
+
+@every
+def test_twice_the_same_to_the_bit(make):
+    found, loss = [], make()
+    for _ in range(2):
+        scores, labels = draw(3, 9)
+        scores.requires_grad_()
+        value = loss(scores, labels)
+        value.backward()
+        found.append((value, scores.grad))
+    assert found[0][0] == found[1][0]
+    assert torch.equal(found[0][1], found[1][1])
+
+
+@every
+def test_labels_and_weights_may_have_gradients_and_other_dtypes(make):
+    scores, labels = draw(3, 5)
+    weights = torch.rand(3, 5, generator=torch.Generator().manual_seed(2))
+    expected = make()(scores, labels, weights=weights.double())
+    loss = make()(scores.requires_grad_(), labels.requires_grad_(), None, weights.requires_grad_())
+    loss.backward()
+    torch.testing.assert_close(loss, expected)
+    assert scores.grad.isfinite().all()
+
+
+LENGTHS = torch.tensor([3, 0, 5, 1, 4])
+
+
+def ragged() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    scores, labels = draw(13, seed=5)
+    return scores, labels, torch.rand(13, generator=torch.Generator().manual_seed(6)).double()
+
+
+@every
+@pytest.mark.parametrize("weighted", [False, True])
+def test_ragged_lists_are_each_list_alone(make, weighted):
+    scores, labels, weights = ragged()
+    weights = weights if weighted else None
+    flat, apart = scores.clone().requires_grad_(), scores.clone().requires_grad_()
+    found = make(reduction="none")(flat, labels, weights=weights, lengths=LENGTHS)
+    parts = [None if x is None else x.split(LENGTHS.tolist()) for x in (apart, labels, weights)]
+    expected = torch.stack(
+        [
+            make()(parts[0][i], parts[1][i], weights=None if parts[2] is None else parts[2][i])
+            for i in range(5)
+        ]
+    )
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    found.sum().backward()
+    expected.sum().backward()
+    torch.testing.assert_close(flat.grad, apart.grad, rtol=0, atol=1e-12)
+    total = make(reduction="sum")(flat, labels, weights=weights, lengths=LENGTHS)
+    torch.testing.assert_close(total, expected.sum())
+    mean = make()(flat, labels, weights=weights, lengths=LENGTHS)  # four lists have an item
+    torch.testing.assert_close(mean, expected.sum() / 4)
+
+
+@every
+def test_ragged_lists_keep_nan_and_other_lists_gains_to_themselves(make):
+    scores, labels, _ = ragged()
+    expected = make(reduction="none")(scores, labels, lengths=LENGTHS)
+    scores[4], labels[3:8] = torch.nan, 200.0
+    found = make(reduction="none")(scores.float(), labels.float(), lengths=LENGTHS)
+    assert found[2].isnan()
+    others = [0, 1, 3, 4]
+    torch.testing.assert_close(found[others].double(), expected[others], rtol=1e-4, atol=1e-5)
+
+
+@every
+def test_ragged_lists_may_all_be_empty(make):
+    for lengths in (torch.zeros(2).long(), torch.zeros(0).long()):
+        scores = torch.zeros(0, requires_grad=True)
+        loss = make()(scores, torch.zeros(0), lengths=lengths)
+        loss.backward()
+        assert loss == 0
+        assert make(reduction="none")(scores, scores, lengths=lengths).shape == lengths.shape
 
 
 @every
@@ -355,12 +507,27 @@ def test_bad_arguments(make):
         make()(scores, labels[0])
     with pytest.raises(ValueError, match=r"mask must have the shape of scores"):
         make()(scores, labels, torch.ones(2, dtype=torch.bool))
+    with pytest.raises(ValueError, match=r"mask must be bool .*, got torch.int64"):
+        make()(scores, labels, torch.ones(2, 3, dtype=torch.int64))
     with pytest.raises(ValueError, match="weights must have the shape of scores"):
         make()(scores, labels, None, torch.ones(3))
     with pytest.raises(ValueError, match="labels must be a tensor, got list"):
         make()(scores, labels.tolist())
     with pytest.raises(ValueError, match="reduction must be 'mean', 'sum' or 'none', got 'max'"):
         make(reduction="max")
+    with pytest.raises(ValueError, match="scores must be floating point"):
+        make()(scores.long(), labels)
+    lengths = torch.tensor([1, 2])
+    with pytest.raises(ValueError, match="mask must be None where lengths are given"):
+        make()(scores[0], labels[0], labels[0] > 0, lengths=lengths)
+    with pytest.raises(ValueError, match=r"scores must be flat \(N,\) where lengths are given"):
+        make()(scores, labels, lengths=lengths)
+    with pytest.raises(ValueError, match="lengths must sum to 3 scores, got 4"):
+        make()(scores[0], labels[0], lengths=lengths + torch.tensor([0, 1]))
+    with pytest.raises(ValueError, match="weights must have the shape of scores"):
+        make()(scores[0], labels[0], weights=torch.ones(2), lengths=lengths)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'ranks'"):
+        make()(scores, labels, ranks=labels)
 
 
 lists = st.integers(1, 6).flatmap(
@@ -380,4 +547,18 @@ def test_any_list_gives_a_finite_loss_and_gradient(columns, name):
     loss = LOSSES[name]()(scores, labels, mask)
     loss.backward()
     assert loss.isfinite()
+    assert scores.grad.isfinite().all()
+
+
+@given(st.lists(lists, max_size=4), st.sampled_from(list(LOSSES)))
+@settings(max_examples=100, deadline=None)
+def test_any_ragged_lists_are_each_alone(batch, name):
+    loss, lengths = LOSSES[name](reduction="none"), torch.tensor([len(x[0]) for x in batch]).long()
+    flat = [[v for column in batch for v in column[i]] for i in (0, 1)]
+    scores = torch.tensor(flat[0], dtype=torch.float64).requires_grad_()
+    found = loss(scores, torch.tensor(flat[1]), lengths=lengths)
+    alone = [loss(torch.tensor(s, dtype=torch.float64), torch.tensor(y)) for s, y, _ in batch]
+    expected = torch.stack(alone) if alone else found.new_zeros(0)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+    found.sum().backward()
     assert scores.grad.isfinite().all()

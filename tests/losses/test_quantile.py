@@ -83,6 +83,17 @@ def test_samples_are_averaged_after_the_square():
     torch.testing.assert_close(found, QuantileLoss()(noisy, wide[0], values=wide[1]))
 
 
+@pytest.mark.parametrize("expected", [False, True])
+def test_values_of_ragged_lists(expected):
+    scores, labels, values = draw(9)
+    lengths = torch.tensor([4, 0, 5])
+    loss = QuantileLoss(expected=expected, reduction="none")
+    found = loss(scores, labels, lengths=lengths, values=values)
+    parts = [x.split(lengths.tolist()) for x in (scores, labels, values)]
+    apart = [loss(s, y, values=v) for s, y, v in zip(*parts, strict=True)]
+    torch.testing.assert_close(found, torch.stack(apart), rtol=0, atol=1e-12)
+
+
 @LEVELS
 def test_least_quantile_is_numpys_quantile_of_the_squared_errors(q):
     scores, labels, _ = draw(10, 8)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from ltr.losses import (
+    Penalized,
     PointwiseMSE,
     PositionBias,
     RankingLoss,
@@ -49,6 +50,24 @@ def test_by_default_lists_are_in_the_order_in_which_they_were_shown():
     mask = torch.tensor([[True, False, True, True, False, True]] * 3)
     real = [x[mask].view(3, 4) for x in (scores, clicks)]
     torch.testing.assert_close(loss(scores, clicks, mask), loss(*real))
+
+
+def test_shown_and_what_the_loss_takes_of_ragged_lists():
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(9, generator=generator, dtype=torch.float64)
+    clicks, groups = torch.randint(0, 2, (2, 9), generator=generator)
+    shown = torch.tensor([4, 3, 2, 1, 2, 3, 1, 5, 4])
+    lengths = torch.tensor([4, 0, 5])
+    loss = Unbiased(Penalized(PointwiseMSE()), reduction="none")
+    parts = [x.split(lengths.tolist()) for x in (scores, clicks, shown, groups)]
+    for told in (True, False):
+        options = {"shown": shown} if told else {}
+        found = loss(scores, clicks, lengths=lengths, groups=groups, **options)
+        apart = [
+            loss(s, y, groups=g, **({"shown": p} if told else {}))
+            for s, y, p, g in zip(*parts, strict=True)
+        ]
+        torch.testing.assert_close(found, torch.stack(apart), rtol=0, atol=1e-12)
 
 
 def test_weights_and_clipping():
