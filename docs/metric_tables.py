@@ -1,4 +1,4 @@
-"""Write the benchmark's numbers into docs/metrics/speed.md: `python docs/metric_tables.py`."""
+"""Write docs/metrics/speed.md's tables and draw its plot: `python docs/metric_tables.py`."""
 
 import importlib.util
 import json
@@ -8,6 +8,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 PAGE = HERE / "metrics" / "speed.md"
+PLOT = HERE / "metrics" / "img" / "speed.svg"
 
 
 def _shared() -> ModuleType:
@@ -20,47 +21,76 @@ def _shared() -> ModuleType:
     return module
 
 
+NAMES = {
+    "ours": "`ltr.metrics`",
+    "pytrec_eval": "pytrec_eval, its dictionaries made before",
+    "pytrec_eval_with_dictionaries": "pytrec_eval, with its dictionaries",
+    "torchmetrics": "torchmetrics",
+}
+
+
+def result() -> dict[str, Any]:
+    """The benchmark's numbers."""
+    return json.loads((_shared().RESULTS / "metrics.json").read_text())
+
+
 def tables() -> dict[str, str]:
     """Every table by its name."""
-    shared = _shared()
-    result: dict[str, Any] = json.loads((shared.RESULTS / "metrics.json").read_text())
-    ragged, flat = result["ragged"], result["flat"]
-    names = {
-        "ours": "`ltr.metrics`",
-        "pytrec_eval": "pytrec_eval, its dictionaries made before",
-        "pytrec_eval_with_dictionaries": "pytrec_eval, with its dictionaries",
-        "torchmetrics": "torchmetrics",
-    }
+    shared, found = _shared(), result()
+    ragged, flat = found["ragged"], found["flat"]
+    number = shared.number
     rows = [
         [
+            f"{row['lists']:,}",
             title,
-            shared.number(ragged["microseconds_a_list"][name]),
-            shared.number(ragged["ratios"][name]),
-            shared.number(ragged["largest_difference"][name], 1),
+            number(row["microseconds_a_list"][name]),
+            number(row["ratios"][name]),
+            number(row["largest_difference"][name], 1),
         ]
-        for name, title in names.items()
+        for row in ragged
+        for name, title in NAMES.items()
     ]
+    most = max(ragged, key=lambda row: row["lists"])
     head = (
-        f"{ragged['share']:,} lists, {ragged['items_share']:,} items. `ltr.metrics` holds "
-        f"{result['extra_bytes'] / 2**20:.0f} MiB at most beside the input of "
-        f"{ragged['lists']:,} lists.\n\n"
+        f"`ltr.metrics` holds {found['extra_bytes'] / 2**20:.0f} MiB at most beside the input of "
+        f"{most['lists']:,} lists, {most['items']:,} items.\n\n"
     )
     seconds = [
-        ["NDCG@10", shared.number(flat["seconds"]["ndcg"]), "1"],
+        ["NDCG@10", number(flat["seconds"]["ndcg"]), "1"],
         *(
-            [title, shared.number(flat["seconds"][name]), shared.number(flat["ratios"][name])]
+            [title, number(flat["seconds"][name]), number(flat["ratios"][name])]
             for name, title in (("sort", "`scores.sort()`"), ("sort_ids", "`ids.sort()`"))
         ),
     ]
-    header = ["", "microseconds a list", "times ours", "largest difference"]
+    header = ["lists", "", "microseconds a list", "times ours", "largest difference"]
     return {
-        "setting": shared._setting(result),
+        "setting": shared._setting(found),
         "ragged": head + shared.table(header, rows),
         "flat": f"{flat['items']:,} items:\n\n"
         + shared.table(["", "seconds", "NDCG@10 / this"], seconds),
     }
 
 
+def draw(found: dict[str, Any], path: Path) -> None:
+    """The time a list by the number of lists, on logarithmic axes, to an SVG file."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    for name, title in NAMES.items():
+        lists = [row["lists"] for row in found["ragged"]]
+        each = [row["microseconds_a_list"][name] for row in found["ragged"]]
+        axes.plot(lists, each, "o-", label=title.replace("`", ""))
+    axes.set(xscale="log", yscale="log", xlabel="lists in one update", ylabel="microseconds a list")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
+    with matplotlib.rc_context({"svg.hashsalt": "ltr"}):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, metadata={"Date": None})
+
+
 if __name__ == "__main__":
     PAGE.write_text(_shared().filled(PAGE.read_text(), tables()))
-    print(f"wrote {PAGE}")  # noqa: T201
+    draw(result(), PLOT)
+    print(f"wrote {PAGE} and {PLOT}")  # noqa: T201

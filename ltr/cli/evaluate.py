@@ -25,6 +25,7 @@ there, by the column doc_id, as `ltr predict` writes it.
   ltr evaluate scored.parquet --score before --score after
 """
 
+_PICTURES = (".png", ".svg", ".pdf")
 _DEFAULT = ["ndcg@10", "map", "mrr"]
 _TIES = "of equal scores; stable, the default: in trec_eval's order, or a table's rows in theirs"
 
@@ -33,16 +34,22 @@ def run(command: str, args: list[str]) -> int:
     """The command `evaluate`."""
     options = _parser().parse_args(args)
     out = None if options.out is None else Path(options.out).expanduser()
-    if out is not None and out.is_dir():
-        raise CommandError(f"--out must be a file, got the folder {options.out}")
+    plot = None if options.plot is None else Path(options.plot).expanduser()
+    for name, path in (("--out", out), ("--plot", plot)):
+        if path is not None and path.is_dir():
+            raise CommandError(f"{name} must be a file, got the folder {path}")
+    if plot is not None and plot.suffix.lower() not in _PICTURES:
+        raise CommandError(f"--plot must end in {', '.join(_PICTURES)}, got {options.plot}")
     if not 0 < options.confidence < 1:
         raise CommandError(f"--confidence must lie in (0, 1), got {options.confidence}")
     if options.resamples < 1:
         raise CommandError(f"--resamples must be >= 1, got {options.resamples}")
+    if options.seed < 0:
+        raise CommandError(f"--seed must be >= 0, got {options.seed}")
 
     # what follows takes torch; a mistake above is told at once
     models = _evaluate(options)
-    content = _report(options, models)
+    content = _report(options, models, plot)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
@@ -76,12 +83,19 @@ def _parser() -> LineParser:
     add("--confidence", type=float, default=0.95, help="of the intervals; default: 0.95")
     add("--resamples", type=int, default=10_000, help="default: 10000")
     add("--seed", type=int, default=0, help="of the draws; default: 0")
+    add("--plot", metavar="FILE", help="draw the means, or the differences, with their intervals")
     add("--out", metavar="FILE.json", help="write the numbers, and every list's values")
     return parser
 
 
 def _evaluate(options: argparse.Namespace) -> "list[Evaluated]":
-    from ltr.cli.ranked_files import Columns, evaluate_run, evaluate_table, is_table
+    from ltr.cli.ranked_files import (
+        Columns,
+        evaluate_run,
+        evaluate_table,
+        is_table,
+        read_scored,
+    )
     from ltr.metrics.trec import read_qrels
 
     columns = Columns(options.qid, options.label, options.score or ["score"], options.doc_id)
@@ -98,8 +112,10 @@ def _evaluate(options: argparse.Namespace) -> "list[Evaluated]":
     names = _names(options.files, columns)
     if options.qrels is None:
         found = []
-        for path, several in zip(options.files, names, strict=True):
-            found += evaluate_table(path, several, measures, chosen, columns)
+        tables = [read_scored(path, columns) for path in options.files]
+        largest = max(float(table.labels.max()) for table in tables)  # one scale for all of them
+        for table, several in zip(tables, names, strict=True):
+            found += evaluate_table(table, several, measures, chosen, largest)
         return _align(found)
     qrels = read_qrels(options.qrels)
     return [
@@ -207,14 +223,17 @@ def _align(models: "list[Evaluated]") -> "list[Evaluated]":
     return aligned
 
 
-def _report(options: argparse.Namespace, models: "list[Evaluated]") -> dict[str, Any]:
-    """Print the tables; give back what goes into the file."""
+def _report(
+    options: argparse.Namespace, models: "list[Evaluated]", plot: Path | None
+) -> dict[str, Any]:
+    """Print the tables and draw the plot; give back what goes into the file."""
     import numpy as np
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    from ltr.cli.evaluate_plot import draw
     from ltr.metrics.compare import compare, mean_interval
 
     # a file or a pipe has no width: nothing is to be cut off there
@@ -222,6 +241,7 @@ def _report(options: argparse.Namespace, models: "list[Evaluated]") -> dict[str,
     draws = {key: getattr(options, key) for key in ("confidence", "resamples", "seed")}
     titles = list(models[0].values)
     results: dict[str, Any] = {}
+    shown: dict[str, Interval | Comparison] = {}
     if len(models) == 1:
         table = Table(box=box.SIMPLE_HEAD)
         table.add_column("")
@@ -232,6 +252,7 @@ def _report(options: argparse.Namespace, models: "list[Evaluated]") -> dict[str,
             found = mean_interval(x, **draws)
             counted = int((~np.isnan(x)).sum())
             table.add_row(Text(title), Text(str(found)), f"{counted:,}")
+            shown[title] = found
             results[title] = {"lists": counted, "mean": _finite(found)}
         console.print(table)
     else:
@@ -240,6 +261,7 @@ def _report(options: argparse.Namespace, models: "list[Evaluated]") -> dict[str,
             comparison: Comparison = compare(values, test=options.test, **draws)
             console.print(title, style="bold")
             console.print(comparison)
+            shown[title] = comparison
             results[title] = comparison.to_dict()
     gain = options.gain or ("exp2" if options.qrels is None else "linear")
     notes = [note for model in models for note in model.notes]
@@ -252,6 +274,9 @@ def _report(options: argparse.Namespace, models: "list[Evaluated]") -> dict[str,
         notes.append(f"gain: {gain}")
     for note in notes:
         print(note)
+    if plot is not None:
+        draw(shown, models[0].name, options.confidence, plot)
+        print(f"wrote {plot}")
     return {
         "files": options.files,
         "qrels": options.qrels,

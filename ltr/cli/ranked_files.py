@@ -86,6 +86,23 @@ class Evaluated:
     notes: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Scored:
+    """A table's columns.
+
+    Attributes:
+        qids: of the lists.
+        lists: (rows,) the number of each row's list.
+        labels: (rows,) float64, >= 0.
+        scores: (rows,) float64 for each column of scores.
+    """
+
+    qids: list[str]
+    lists: np.ndarray
+    labels: np.ndarray
+    scores: list[np.ndarray]
+
+
 def metric_names() -> list[str]:
     """Every metric of `ltr.metrics.functional` that scores and labels are enough for.
 
@@ -146,14 +163,8 @@ def evaluate_run(
     return Evaluated(name, list(qrels), values, empty, notes)
 
 
-def evaluate_table(
-    path: str,
-    names: Sequence[str],
-    measures: Sequence[Measure],
-    options: dict[str, Any],
-    columns: Columns,
-) -> list[Evaluated]:
-    """Per-list values of a table with a row a document; one model a column of scores."""
+def read_scored(path: str, columns: Columns) -> Scored:
+    """A table of labels and scores, checked."""
     table = _read_table(path, [columns.qid, columns.label, *columns.score], columns.qid)
     labels = _numbers(path, table, columns.label)
     if (labels < 0).any():
@@ -162,12 +173,24 @@ def evaluate_table(
             f"{path}, row {row}: column {columns.label!r} must be >= 0, got {labels[row - 1]:g}"
         )
     qids, lists = _encode(table, columns.qid)
-    relevant = np.bincount(lists, weights=labels > 0, minlength=len(qids))
-    options = _with_scale(options, float(labels.max()))
-    ids, grades = torch.from_numpy(lists), torch.from_numpy(labels)
+    scores = [_numbers(path, table, column) for column in columns.score]
+    return Scored(qids, lists, labels, scores)
+
+
+def evaluate_table(
+    table: Scored,
+    names: Sequence[str],
+    measures: Sequence[Measure],
+    options: dict[str, Any],
+    largest: float,
+) -> list[Evaluated]:
+    """Per-list values of a table with a row a document; one model a column of scores."""
+    relevant = np.bincount(table.lists, weights=table.labels > 0, minlength=len(table.qids))
+    options = _with_scale(options, largest)
+    ids, grades = torch.from_numpy(table.lists), torch.from_numpy(table.labels)
     found = []
-    for name, column in zip(names, columns.score, strict=True):
-        scores = torch.from_numpy(_numbers(path, table, column))
+    for name, column in zip(names, table.scores, strict=True):
+        scores = torch.from_numpy(column)
         values = {
             measure.title: flat(
                 measure.metric, scores, grades, ids, reduction="none", **measure.options(options)
@@ -176,7 +199,7 @@ def evaluate_table(
             .numpy()
             for measure in measures
         }
-        found.append(Evaluated(name, qids, values, int((relevant == 0).sum())))
+        found.append(Evaluated(name, table.qids, values, int((relevant == 0).sum())))
     return found
 
 
@@ -241,10 +264,12 @@ def _read_table(path: str, wanted: Sequence[str], *text: str) -> pa.Table:
     return table
 
 
-def _check_columns(path: str, wanted: Sequence[str], names: Sequence[str]) -> None:
+def _check_columns(path: str, wanted: Sequence[str], names: list[str]) -> None:
     for name in wanted:
         if name not in names:
             raise CommandError(f"{path}: no column {name!r}: {nearest(name, names)}")
+        if names.count(name) > 1:
+            raise CommandError(f"{path}: column {name!r} is there {names.count(name)} times")
 
 
 def _numbers(path: str, table: pa.Table, column: str) -> np.ndarray:

@@ -155,7 +155,9 @@ class Comparison:
             )
         axes.set_yticks(range(len(shown)), [model.name for model in shown])
         axes.set_ylim(len(shown) - 0.4, -0.6)
-        axes.set_xlabel(f"difference from {self.models[0].name}, {self.confidence:.0%} interval")
+        axes.set_xlabel(
+            f"difference from {self.models[0].name}, {100 * self.confidence:g}% interval"
+        )
         axes.grid(axis="x", alpha=0.3)
         return axes
 

@@ -187,6 +187,10 @@ class RankingMetric(Metric):
         first[1:] = ordered[1:] != ordered[:-1]
         return values[order[first]]
 
+    def plot(self, val: Any = None, ax: Any = None) -> Any:
+        """Draw the value, or several computed ones, as torchmetrics' metrics do."""
+        return self._plot(val, ax)
+
     def _sync_dist(self, *args: Any, **kwargs: Any) -> None:
         # a process without an update takes part in the gathering with nothing
         if (self.keep or self.once) and not len(self.values):

@@ -1,5 +1,6 @@
 """The metric classes by name, all in one place."""
 
+from ltr.metrics.base import RankingMetric
 from ltr.metrics.gains import ARP, DCG, ERR, NDCG, RBP, AlphaNDCG
 from ltr.metrics.rankings import OPA, RBO, KendallTau, PerfectOrder, Spearman
 from ltr.metrics.relevant import (
@@ -30,6 +31,7 @@ __all__ = [
     "PerfectOrder",
     "Precision",
     "RPrecision",
+    "RankingMetric",
     "Recall",
     "Spearman",
     "TopKAccuracy",

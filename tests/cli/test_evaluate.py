@@ -229,11 +229,15 @@ def test_lists_of_very_different_lengths(ltr):
         (["t.csv", "--empty", "none"], "--empty must be a number, skip or error, got none"),
         (["t.csv", "--confidence", "95"], "--confidence must lie in (0, 1), got 95.0"),
         (["t.csv", "--resamples", "0"], "--resamples must be >= 1, got 0"),
+        (["t.csv", "--seed", "-1"], "--seed must be >= 0, got -1"),
+        (["double.csv"], "double.csv: column 'label' is there 2 times"),
         (["t.csv", "--score", "scor"], "t.csv: no column 'scor': did you mean score?"),
         (["t.parquet", "--label", "rel"], "t.parquet: no column 'rel': choose from"),
         (["t.csv", "--score", "new", "--score", "new"], "--score must be different columns"),
         (["t.csv", "t.csv"], "t.csv: is there twice"),
         (["t.csv", "--out", "."], "--out must be a file, got the folder ."),
+        (["t.csv", "--plot", "."], "--plot must be a file, got the folder ."),
+        (["t.csv", "--plot", "p.txt"], "--plot must end in .png, .svg, .pdf, got p.txt"),
         (["one.csv", "other.csv"], "2 lists at least that count in every model, got 1"),
         (["word.csv"], "word.csv: In CSV column #2: "),
         (["hole.csv"], "hole.csv, row 2: column 'score' must have a value in every row"),
@@ -257,6 +261,7 @@ def test_mistakes_are_one_line(ltr, files, args, message):
     }.items():
         Path(name).write_text("qid,label,score\n" + rows)
     Path("twice.csv").write_text("qid,doc_id,score\nq1,d1,2\nq1,d1,3\n")
+    Path("double.csv").write_text("qid,label,score,label\na,1,2,0\n")
     Path("blank.csv").write_text("")
     Path("fake.parquet").write_text("no parquet")
     answer = ltr("evaluate", *args)
@@ -285,6 +290,33 @@ def test_errs_scale_is_that_of_all_lists(ltr):
     for args in (["t.csv"], ["r", "--qrels", "q"]):
         assert ltr("evaluate", *args, "--metrics", "err", "--out", "o.json", *FAST).code == 0
         assert next(iter(content()["values"].values()))["err"] == [3 / 4, 1 / 4]
+
+
+def test_errs_scale_is_that_of_all_files(ltr):
+    Path("t.csv").write_text("qid,label,score\n1,2,1\n2,1,1\n")
+    Path("u.csv").write_text("qid,label,score\n1,1,1\n2,1,1\n")
+    answer = ltr("evaluate", "t.csv", "u.csv", "--metrics", "err", "--out", "o.json", *FAST)
+    assert answer.code == 0, answer.err
+    assert content()["values"]["t"]["err"] == [3 / 4, 1 / 4]
+    assert content()["values"]["u"]["err"] == [1 / 4, 1 / 4]
+
+
+@pytest.mark.parametrize("args", [("t.csv",), ("a.run", "b.run.gz", "--qrels", "qrels.txt")])
+def test_plots(ltr, files, args):
+    answer = ltr("evaluate", *args, "--plot", "sub/p.svg", "--confidence", "0.995", *FAST)
+    assert answer.code == 0, answer.err
+    assert "wrote sub/p.svg" in answer.out
+    picture = Path("sub/p.svg").read_text()
+    assert "<svg" in picture
+    for text in ("ndcg@10", "map", "mrr", "99.5% interval"):
+        assert f"<!-- {text}" in picture or f"{text} -->" in picture
+
+
+def test_a_plot_that_cannot_be_drawn(ltr, files, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    answer = ltr("evaluate", "t.csv", "--plot", "p.png", *FAST)
+    assert answer.code == 2
+    assert answer.err == "ltr evaluate: --plot needs matplotlib: pip install 'ltr[plots]'\n"
 
 
 def test_ties(ltr):
@@ -316,7 +348,14 @@ def test_neither_lightning_nor_pandas_is_loaded(ltr, files):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stderr.split())
     assert "torch" in loaded
-    assert not loaded & {"lightning", "pytorch_lightning", "pandas", "sklearn", "jsonargparse"}
+    assert not loaded & {
+        "lightning",
+        "pytorch_lightning",
+        "pandas",
+        "sklearn",
+        "jsonargparse",
+        "torchmetrics",
+    }
 
 
 def test_help_loads_no_torch(tmp_path):

@@ -1,13 +1,14 @@
 """The metric classes: running sums that equal one pass, alone and in two processes."""
 
 import pickle
+from importlib import import_module
 
 import pytest
 import torch
 import torch.multiprocessing as mp
 from torchmetrics import MetricCollection
 
-import ltr.metrics
+import ltr.metrics.classes
 from ltr.metrics import (
     ARP,
     DCG,
@@ -149,7 +150,12 @@ def test_bad_arguments_are_refused_at_construction():
 
 def test_every_class_is_tested():
     known = {type(make()).__name__ for make, _ in METRICS.values()}
-    assert known == set(ltr.metrics.__all__) - {"RankingMetric"}
+    assert known == set(ltr.metrics.classes.__all__) - {"RankingMetric"}
+    assert set(ltr.metrics.classes.__all__) < set(ltr.metrics.__all__) <= set(dir(ltr.metrics))
+    for name in ltr.metrics.__all__:
+        assert getattr(ltr.metrics, name).__name__ == name
+    with pytest.raises(AttributeError, match=r"module 'ltr\.metrics' has no attribute 'NDGC'"):
+        _ = ltr.metrics.NDGC
 
 
 @every
@@ -257,8 +263,110 @@ def test_item_weights():
         metric = make()
         metric.update(scores, labels, mask=mask, weights=weights)
         torch.testing.assert_close(metric.compute(), function(scores, labels, mask, weights))
-    with pytest.raises(TypeError):
+    with pytest.raises(ValueError, match="weights must be None: MRR has no item weights"):
         MRR().update(scores, labels, mask=mask, weights=weights)
+
+
+@pytest.mark.parametrize("option", ["keep", "once"])
+def test_pickling_with_values(option):
+    scores, labels, mask = draw()
+    ids = torch.arange(20)
+    metric = NDCG(top_k=3, empty="skip", **{option: True})
+    metric.update(scores[:8], labels[:8], ids[:8], mask[:8])
+    copy = pickle.loads(pickle.dumps(metric))
+    copy.update(scores[8:], labels[8:], ids[8:], mask[8:])
+    expected = F.ndcg(scores, labels, mask, top_k=3, empty="skip", reduction="none").double()
+    if option == "once":
+        expected = expected[mask.any(-1)]
+    torch.testing.assert_close(copy.per_list_values, expected, equal_nan=True)
+    torch.testing.assert_close(copy.compute(), expected.nanmean().float())
+    assert len(metric.per_list_values) < len(expected)
+
+
+@pytest.mark.parametrize("option", ["keep", "once"])
+def test_forward_keeps_the_values_of_all_batches(option):
+    scores, labels, _ = draw()
+    metric = MRR(**{option: True})
+    for part in torch.arange(20).split(9):
+        batch = metric(scores[part], labels[part], indexes=part)
+        torch.testing.assert_close(batch, F.mrr(scores[part], labels[part]))
+    expected = F.mrr(scores, labels, reduction="none").double()
+    torch.testing.assert_close(metric.per_list_values, expected)
+
+
+def test_the_padding_of_a_shard_may_have_the_id_of_a_list():
+    scores, labels = torch.tensor([[2.0, 1.0]] * 2), torch.tensor([[0.0, 1.0]] * 2)
+    metric = MRR(once=True)
+    metric.update(scores, labels, torch.tensor([3, 3]), torch.tensor([[False] * 2, [True] * 2]))
+    assert metric.per_list_values.tolist() == [0.5]
+    assert metric.compute() == 0.5
+
+
+def test_an_error_in_a_later_chunk_leaves_nothing_behind(monkeypatch):
+    monkeypatch.setattr(import_module("ltr.metrics.functional.flat"), "PLACES", 1)
+    metric = MRR(empty="error")
+    scores, ids = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0, 1, 1])
+    with pytest.raises(ValueError, match="empty is 'error' and 1 lists have no value"):
+        metric.update(scores, torch.tensor([1, 0, 0]), ids)
+    assert metric.sums.tolist() == [0, 0, 0, 0]
+
+
+S, Y, IDS = torch.tensor([2.0, 1.0, 3.0]), torch.tensor([0, 1, 1]), torch.tensor([4, 4, 8])
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        ((S.numpy(), Y, IDS), "preds must be a tensor, got ndarray"),
+        ((S.tolist(), Y, IDS), "preds must be a tensor, got list"),
+        ((S, Y.numpy(), IDS), "target must be a tensor, got ndarray"),
+        ((S, Y, IDS.tolist()), "indexes must be a tensor, got list"),
+        ((S, Y, IDS.float()), r"indexes must be whole numbers, got torch\.float32"),
+        ((S.view(1, 3), Y.view(1, 3), IDS[:1] > 0), r"indexes must be whole .*, got torch\.bool"),
+        ((S, Y, IDS, Y), r"mask must be bool \(True = a real item\), got torch\.int64"),
+        ((S, Y[:2], IDS), r"an item for each of the 3 indexes, got shape \(2,\)"),
+        ((Y, Y, IDS), r"scores must be floating point, got torch\.int64"),
+        ((S, -Y, IDS), "labels must be finite and >= 0, got -1"),
+        ((S.log() / 0 * 0, Y, IDS), "scores must not be NaN, got "),
+    ],
+)
+def test_bad_batches(batch, message):
+    for metric in (MRR(), RBO()):
+        with pytest.raises(ValueError, match=message):
+            metric.update(*batch)
+        assert metric.sums.tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int32, torch.float64])
+def test_labels_of_any_dtype(dtype):
+    metric = MAP()
+    metric.update(S, Y.to(dtype), IDS.int())
+    assert metric.compute() == 0.75
+
+
+@every
+def test_updates_without_lists(make, function):
+    metric = make()
+    metric.update(torch.zeros(0, 3), torch.zeros(0, 3))
+    metric.update(torch.zeros(2, 0), torch.zeros(2, 0))
+    metric.update(torch.zeros(0), torch.zeros(0), torch.zeros(0, dtype=torch.int64))
+    assert metric.sums.tolist() == [0, 0, 0, 0]
+    assert metric.compute().isnan()
+
+
+def test_a_metric_is_drawn():
+    from matplotlib.figure import Figure
+
+    metric, axes = MRR(), Figure().subplots()
+    metric.update(S, Y, IDS)
+    metric.plot(ax=axes)
+    metric.plot([metric.compute(), torch.tensor(0.25)], axes)
+    assert axes.get_lines()[-1].get_ydata().tolist() == [0.75, 0.25]
+
+
+def test_no_two_metrics_are_one_for_a_collection():
+    metrics = [MRR() for _ in range(50)]
+    assert len({tuple(metric.number.tolist()) for metric in metrics}) == 50
 
 
 def two_processes(rank: int, port: int, folder: str) -> None:

@@ -1,6 +1,7 @@
 """The functional metrics against formulas, scikit-learn, scipy, trec_eval and brute force."""
 
 from importlib import import_module
+from inspect import signature
 from itertools import combinations
 from math import log2
 
@@ -100,6 +101,118 @@ def test_relevant_items_with_negative_scores_count():
     scores, labels = torch.tensor([-1.0, -2.0, -3.0]), torch.tensor([0.0, 1.0, 1.0])
     assert mrr(scores, labels).item() == pytest.approx(1 / 2)
     assert average_precision(scores, labels).item() == pytest.approx((1 / 2 + 2 / 3) / 2)
+
+
+def test_mrr_of_a_list_without_a_relevant_item_is_empty_whatever_else_is_there():
+    scores, labels = torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0.0, 0.0, 1.0])
+    none = torch.zeros(3)
+    for empty, value in ((0, 0.0), (1, 1.0), (0.25, 0.25)):
+        alone = mrr(scores, none, empty=empty, reduction="none")
+        beside = mrr(
+            torch.stack([scores] * 3),
+            torch.stack([none, labels, none]),
+            empty=empty,
+            reduction="none",
+        )
+        assert alone.item() == value
+        torch.testing.assert_close(beside, torch.tensor([value, 1 / 3, value]))
+    skipped = mrr(torch.stack([scores] * 2), torch.stack([none, labels]), empty="skip")
+    assert skipped.item() == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("metric", [F.ndcg, F.dcg])
+def test_gains_that_overflow_or_fall_below_zero_are_refused(metric):
+    scores = torch.tensor([2.0, 1.0])
+    with pytest.raises(ValueError, match=r"gains must be finite .*, got labels up to 128"):
+        metric(scores, torch.tensor([128.0, 0.0]))
+    with pytest.raises(ValueError, match="gains must be finite"):  # in their sum alone
+        metric(scores, torch.tensor([127.9, 127.9]), discount=torch.ones_like)
+    assert metric(scores.double(), torch.tensor([128.0, 0.0])).isfinite()
+    assert metric(scores, torch.tensor([128.0, 0.0]), gain="linear").isfinite()
+    with pytest.raises(ValueError, match="gain must be >= 0 for every label, got -1"):
+        metric(scores, torch.tensor([1.0, 0.0]), gain=torch.neg)
+
+
+@every
+def test_labels_of_any_dtype(metric):
+    scores, labels, mask = draw(6, 5)
+    expected = metric(scores, labels, mask)
+    for dtype in (torch.uint8, torch.int32, torch.int64, torch.float16):
+        torch.testing.assert_close(metric(scores, labels.to(dtype), mask), expected)
+    torch.testing.assert_close(
+        metric(scores, labels > 0, mask), metric(scores, (labels > 0).double(), mask)
+    )
+
+
+@every
+@pytest.mark.parametrize("shape", [(0, 3), (0, 0), (2, 0)])
+@pytest.mark.parametrize("ties", ["stable", "expected", "worst"])
+def test_no_lists_and_no_items(metric, shape, ties):
+    known = signature(metric).parameters
+    if ties != "stable" and ("ties" not in known or (metric is F.rbo and ties == "worst")):
+        return
+    options = {"ties": ties} if "ties" in known else {}
+    each = metric(torch.zeros(shape), torch.zeros(shape), reduction="none", **options)
+    assert each.shape == shape[:1]
+    assert each.isnan().all()
+
+
+@every
+def test_a_cut_beyond_the_list_is_none(metric):
+    if "top_k" not in signature(metric).parameters or metric in (F.precision, F.top_k_accuracy):
+        return  # precision divides by k, top-k accuracy is of a k
+    scores, labels, mask = draw()
+    each = metric(scores, labels, mask, reduction="none")
+    torch.testing.assert_close(metric(scores, labels, mask, top_k=99, reduction="none"), each)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@every
+def test_a_gpu_gives_the_same(metric):
+    lists = draw()
+    expected = metric(*lists, reduction="none")
+    each = metric(*(x.cuda() for x in lists), reduction="none")
+    assert each.is_cuda
+    torch.testing.assert_close(each.cpu(), expected)
+
+
+@every
+@given(data=st.data())
+@settings(max_examples=15, deadline=None)
+def test_padding_and_the_order_of_lists_change_nothing(metric, data):
+    n, lists = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 4))
+    whole = st.lists(st.integers(-2, 3), min_size=n * lists, max_size=n * lists)
+    scores = torch.tensor(data.draw(whole)).double().view(lists, n) / 2  # ties, and below 0
+    labels = torch.tensor(data.draw(whole)).clamp(min=0).double().view(lists, n)
+    each = metric(scores, labels, reduction="none")
+    order = torch.tensor(data.draw(st.permutations(range(lists))))
+    permuted = metric(scores[order], labels[order], reduction="none")
+    torch.testing.assert_close(permuted, each[order], rtol=0, atol=1e-12)
+    wide = data.draw(st.integers(1, 3))
+    padded, real = (torch.nn.functional.pad(x, (wide, wide), value=9.0) for x in (scores, labels))
+    mask = torch.zeros_like(padded, dtype=torch.bool)
+    mask[:, wide:-wide] = True
+    found = metric(padded, real, mask, reduction="none")
+    torch.testing.assert_close(found, each, rtol=0, atol=1e-12)
+
+
+@every
+@given(data=st.data())
+@settings(max_examples=15, deadline=None)
+def test_the_order_of_rows_changes_nothing_without_ties_or_with_expected_ones(metric, data):
+    known = signature(metric).parameters
+    n = data.draw(st.integers(1, 7))
+    labels = torch.tensor(data.draw(st.lists(st.integers(0, 3), min_size=n, max_size=n))).double()
+    tied = torch.tensor(data.draw(st.lists(st.integers(-2, 2), min_size=n, max_size=n))).double()
+    untied = torch.tensor(data.draw(st.permutations(range(n)))).double() - n / 2
+    order = torch.tensor(data.draw(st.permutations(range(n))))
+    cases = [(tied, {"ties": "expected"})] if "ties" in known else []
+    # the labels of rbo are a ranking too, whose ties are in list order
+    cases += [] if metric is F.rbo else [(untied, {})]
+    for scores, options in cases:
+        expected = metric(scores, labels, **options)
+        found = metric(scores[order], labels[order], **options)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
 def test_average_precision_and_mrr_at_k():
@@ -308,6 +421,39 @@ def test_flat_in_chunks_of_any_size(monkeypatch):
             cuts = module._cuts(lengths.sort().values)
             assert [a for a, _ in cuts] == [0, *(b for _, b in cuts[:-1])]
             assert cuts[-1][1] == lists
+
+
+@pytest.mark.parametrize("change", ["none", "swap", "split", "last"])
+def test_ids_in_order_or_nearly(change):
+    generator = torch.Generator().manual_seed(4)
+    ids = torch.repeat_interleave(torch.arange(400), torch.arange(400) % 9 + 1)
+    if change == "swap":  # whole lists, late
+        ids = torch.where(ids == 390, 399, torch.where(ids == 399, 390, ids))
+    elif change == "split":  # one list in two places
+        ids[-3:] = 300
+    elif change == "last":
+        ids[-1] = -1
+    scores = torch.randn(len(ids), dtype=torch.float64, generator=generator)
+    labels = torch.randint(0, 3, (len(ids),), generator=generator)
+    each = flat(ndcg, scores, labels, ids, reduction="none")
+    looped = torch.stack([ndcg(scores[ids == i], labels[ids == i]) for i in ids.unique()])
+    torch.testing.assert_close(each, looped)
+
+
+def test_columns_of_any_stride_and_with_further_axes():
+    ids = torch.repeat_interleave(torch.arange(30), torch.arange(30) % 4 + 1)
+    generator = torch.Generator().manual_seed(4)
+    both = torch.rand(len(ids), 2, dtype=torch.float64, generator=generator)
+    topics = torch.randint(0, 2, (3, len(ids)), generator=generator).T
+    assert flat(ndcg, both[:, 1], both[:, 0], ids) == flat(ndcg, *both.T.flip(0).contiguous(), ids)
+    whole = flat(F.alpha_ndcg, both[:, 0], topics, ids)
+    looped = [F.alpha_ndcg(both[ids == i, 0], topics[ids == i]) for i in range(30)]
+    torch.testing.assert_close(whole, torch.stack(looped).mean())
+
+
+def test_flat_refuses_a_mask_of_numbers():
+    with pytest.raises(ValueError, match=r"mask must be bool \(True = a real item\), got torch"):
+        flat(mrr, torch.zeros(2), torch.zeros(2), torch.arange(2), torch.ones(2).long())
 
 
 def test_flat_refuses_other_shapes():

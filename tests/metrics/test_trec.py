@@ -264,6 +264,7 @@ def test_where_we_differ_from_trec_eval():
         (lambda: JOINED.values(F.mrr, top_k=0), "top_k must be a whole number >= 1, got 0"),
         (lambda: JOINED.values(F.precision), "top_k must be given for precision, which it divides"),
         (lambda: JOINED.values(F.kendall_tau), "metric must take top_k, got kendall_tau"),
+        (lambda: JOINED.values(F.rbo), "metric must not be rbo: it is of two orders of the same"),
     ],
 )
 def test_what_cannot_be_joined(call, message):

@@ -41,10 +41,13 @@ def check_values(
     check_lists(scores, labels=labels, mask=mask, weights=weights)
     scores = upcast(hide(scores.detach(), mask))
     labels = hide(labels.to(scores.dtype), mask)
-    if scores.isnan().any():
+    if not scores.numel():
+        return scores, labels
+    if bool(scores.amax().isnan()):
         raise ValueError(f"scores must not be NaN, got {int(scores.isnan().sum())} NaN")
-    bad = ~(labels.isfinite() & (labels >= 0))
-    if bad.any():
+    least, largest = labels.aminmax()
+    if not bool((least >= 0) & (largest < torch.inf)):  # one pass; NaN is both
+        bad = ~(labels.isfinite() & (labels >= 0))
         raise ValueError(f"labels must be finite and >= 0, got {labels[bad][0].item():g}")
     return scores, labels
 

@@ -63,8 +63,7 @@ def average_precision(
     hits = (lists.labels > 0).to(lists.scores.dtype)
     total = hits.sum(-1) if top_k is None else hits.sum(-1).clamp(max=top_k)
     found = _expected(hits, lists) if ties == "expected" else hits * hits.cumsum(-1)
-    precision = found / positions(hits)
-    values = (precision * within(hits, top_k)).sum(-1) / total.clamp(min=1)
+    values = found @ (within(hits, top_k) / positions(hits)) / total.clamp(min=1)
     return reduce_lists(list_values(values, total > 0, lists.scores, lists.mask, empty), reduction)
 
 

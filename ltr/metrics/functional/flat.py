@@ -11,8 +11,11 @@ from ltr.metrics.functional._lists import Reduction, reduce_lists
 PLACES = 1 << 20
 """Places of a chunk: what bounds the memory beside the order of the items."""
 
-SAME = 1 << 13
+SAME = 1 << 15
 """So many items a length, on the mean, are worth a chunk without padding."""
+
+SPARE = 1 << 14
+"""So many places of padding cost less than one chunk more."""
 
 
 def flat(
@@ -99,51 +102,72 @@ def chunks(
     check_flat(indexes, *columns)
     if not len(indexes):
         return
-    order, ids = None, indexes
-    if not bool((indexes[1:] >= indexes[:-1]).all()):
+    order, lengths = None, None
+    if _rises(indexes[:1024]):  # it may all be in order
+        ids, lengths = indexes.unique_consecutive(return_counts=True)
+        lengths = lengths if _rises(ids) else None
+    if lengths is None:
         small = int(indexes.min()) >= -(2**31) and int(indexes.max()) < 2**31
         ids, order = (indexes.int() if small else indexes).sort(stable=True)  # quicker in 32 bits
-    lengths = ids.unique_consecutive(return_counts=True)[1]
-    del ids
+        lengths = ids.unique_consecutive(return_counts=True)[1]
+        del ids
     starts = lengths.cumsum(0) - lengths
     by_length, numbers = lengths.sort(stable=True)
     for first, last in _cuts(by_length):
         lists = numbers[first:last]
         longest = int(by_length[last - 1])
-        place = torch.arange(longest, device=indexes.device)
-        items = starts[lists].unsqueeze(-1) + place
         mask = None
         if int(by_length[first]) < longest:
+            place = torch.arange(longest, device=indexes.device)
             mask = place < lengths[lists].unsqueeze(-1)
-            items = torch.where(mask, items, starts[lists].unsqueeze(-1))
-        if order is not None:
-            items = order[items]
-        padded = [column[items] for column in columns]
+        if order is None:
+            padded = [_rows(column, starts[lists], longest) for column in columns]
+        else:
+            items = _rows(order, starts[lists], longest)
+            padded = [column[items] for column in columns]
         if mask is not None:
             for column in padded:
                 column[~mask] = 0
         yield lists, len(lengths), mask, padded
 
 
+def _rises(ids: Tensor) -> bool:
+    return bool((ids[1:] >= ids[:-1]).all())
+
+
+def _rows(column: Tensor, starts: Tensor, longest: int) -> Tensor:
+    """(lists, longest, ...) items from each start on, whatever stands behind the list's last."""
+    windows = len(column) - longest
+    if not len(starts) or int(starts.max()) <= windows:
+        shape, step = (max(windows, 0) + 1, longest, *column.shape[1:]), column.stride(0)
+        strides = (step, step, *column.stride()[1:])
+        return column.as_strided(shape, strides)[starts]  # whole rows at a time
+    place = torch.arange(longest, device=column.device)
+    return column[(starts.unsqueeze(-1) + place).clamp(max=len(column) - 1)]
+
+
 def _cuts(by_length: Tensor) -> list[tuple[int, int]]:
     """Where to cut lists that stand by rising length into chunks.
 
-    Of one length where there are many of each, else of lengths within a quarter.
+    Of one length where there are many of each, else of lengths within a quarter, or with little
+    padding.
     """
     sizes, counts = by_length.unique_consecutive(return_counts=True)
     exact = int(by_length.sum()) >= SAME * len(sizes)
     cuts: list[tuple[int, int]] = []
-    place, least = 0, 0
+    place, least, longest, spare = 0, 0, 0, 0
     for size, lists in zip(sizes.tolist(), counts.tolist(), strict=True):
         rows = max(1, PLACES // size)
         end = place + lists
-        if cuts and not exact and size <= max(8, least * 5 / 4):
-            first, last = cuts.pop()
-            last = min(end, first + rows) if first + rows > last else last
-            cuts.append((first, last))
-            place = max(place, last)
+        if cuts and not exact:
+            first, last = cuts[-1]
+            padding = spare + (last - first) * (size - longest)
+            near = size <= max(8, least * 5 / 4) or padding <= SPARE
+            if near and first + rows > last:
+                place, longest, spare = min(end, first + rows), size, padding
+                cuts[-1] = (first, place)
         while place < end:
-            least = size
+            least, longest, spare = size, size, 0
             cuts.append((place, min(end, place + rows)))
             place = cuts[-1][1]
     return cuts

@@ -47,7 +47,11 @@ def mrr(
     check_ties(ties)
     check_top_k(top_k)
     lists = rank(scores, labels, mask)
-    first = first_place(lists.labels > 0, lists, ties)
-    values = (first * within(first, top_k) / positions(first)).sum(-1)
-    relevant = (lists.labels > 0).any(-1)
+    hits = lists.labels > 0
+    relevant = hits.any(-1)
+    if ties == "stable" and hits.shape[-1]:  # the largest of hit / rank, quicker than the first
+        values = (hits * (within(lists.scores, top_k) / positions(lists.scores))).amax(-1)
+    else:
+        first = first_place(hits, lists, ties)
+        values = (first * within(first, top_k) / positions(first)).sum(-1)
     return reduce_lists(list_values(values, relevant, lists.scores, lists.mask, empty), reduction)

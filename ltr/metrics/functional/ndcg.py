@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from ltr._shapes import check_top_k, count, positions
@@ -59,7 +60,6 @@ def ndcg(
     Reference: Järvelin and Kekäläinen, "Cumulated gain-based evaluation of IR techniques", 2002;
     Burges et al., "Learning to rank using gradient descent", 2005, for this gain and discount.
 
-    >>> import torch
     >>> ndcg(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.0, 0.0, 1.0]))
     tensor(0.6309)
     """
@@ -69,8 +69,8 @@ def ndcg(
     full = discount_function(discount)
     lists = rank(scores, labels, mask, weights)
     gains = _gains(lists, gain)
-    best = _best(gains, top_k)
-    ideal = _finite((best * full(positions(best))).sum(-1), lists)
+    best = _rising(gains)[..., -(top_k or gains.shape[-1]) :]
+    ideal = _finite((best * full(positions(best)).flip(-1)).sum(-1), lists)
     values = _dcg(gains, lists, full, top_k, ties) / ideal.where(ideal > 0, 1.0)
     values = list_values(values, ideal > 0, lists.scores, lists.mask, empty)
     if short is not None and top_k is not None:
@@ -118,7 +118,6 @@ def dcg(
 
     Reference: Järvelin and Kekäläinen, "Cumulated gain-based evaluation of IR techniques", 2002.
 
-    >>> import torch
     >>> dcg(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.0, 0.0, 1.0]))
     tensor(0.6309)
     """
@@ -150,11 +149,13 @@ def _finite(sums: Tensor, lists: Ranked) -> Tensor:
     return sums
 
 
-def _best(gains: Tensor, top_k: int | None) -> Tensor:
-    """The k largest gains of each list, falling."""
-    if top_k is None or 4 * top_k > gains.shape[-1]:
-        return gains.sort(dim=-1, descending=True).values[..., :top_k]
-    return gains.topk(top_k, dim=-1).values
+def _rising(gains: Tensor) -> Tensor:
+    """The gains of each list, sorted; on the CPU by numpy, in a fraction of torch's time."""
+    if gains.device.type != "cpu":
+        return gains.sort(dim=-1).values
+    import numpy as np
+
+    return torch.from_numpy(np.sort(gains.numpy(), axis=-1))
 
 
 def _dcg(
