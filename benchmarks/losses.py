@@ -6,7 +6,7 @@ The floor is the pairwise logistic loss as anyone writes it: the n x n differenc
 softplus, a mask of the pairs with y_i > y_j, autograd. `ratio` is the time of a loss over that of
 the floor, from one run in which all take turns. `SoftNDCG dense` is SoftNDCG on ranks by the n x n
 sigmoids, in plain torch, the floor of `SoftNDCG`. Batches of normal scores with grades 0 to 4,
-float32.
+float32. Rows "without numba" are plain PyTorch alone.
 """
 
 import argparse
@@ -20,6 +20,8 @@ from measure import RESULTS, environment, peak_memory, rounded, times, write
 from torch import Tensor
 
 import ltr.losses
+from ltr.kernels import _torch
+from ltr.kernels.implementations import use
 from ltr.losses import (
     ARPLoss1,
     ARPLoss2,
@@ -29,11 +31,13 @@ from ltr.losses import (
     DeltaPrecision,
     LabelDifference,
     LambdaLoss,
+    LambdaRank,
     NDCGLoss1,
     NDCGLoss2,
     NDCGLoss2PP,
     NeuralNDCG,
     RankingLoss,
+    RankNet,
     SoftNDCG,
 )
 from ltr.losses.dcg import ideal_dcg, log2_discount
@@ -60,6 +64,16 @@ def dense_soft_ndcg(scores: Tensor, labels: Tensor, temperature: float) -> Tenso
     return (1 - (gains / torch.log2(1 + ranks)).sum(-1) / ideal.clamp(min=1e-9)).mean()
 
 
+def without_numba(loss: Loss) -> Loss:
+    """The loss where plain PyTorch does what numba would."""
+
+    def call(scores: Tensor, labels: Tensor) -> Tensor:
+        with use(_torch.kernel_sums):
+            return loss(scores, labels)
+
+    return call
+
+
 def losses() -> dict[str, Loss]:
     """Every loss class of `ltr.losses` as it is built without arguments, and some with."""
     temperature = SigmoidRank().temperature
@@ -75,6 +89,8 @@ def losses() -> dict[str, Loss]:
             found[name] = kind()
     found["SoftNDCG(LaplaceRank)"] = SoftNDCG(LaplaceRank())
     found["NeuralNDCG(top_k=10)"] = NeuralNDCG(top_k=10)
+    found["RankNet without numba"] = without_numba(RankNet())
+    found["LambdaRank without numba"] = without_numba(LambdaRank())
     found["LambdaRank(top_k=10)"] = LambdaLoss(DeltaNDCG(10))
     for weights in (
         NDCGLoss1(),

@@ -12,13 +12,15 @@ from ltr.kernels.lists import (
     sort_ragged,
     sum_lists,
 )
-from ltr.kernels.named import Law, chance_above, gaussian, laplace, level_of
+from ltr.kernels.named import Law, chance_above, gaussian, laplace, level_of, softplus
+from ltr.kernels.pairs import GradedWeights, graded_pair_sums, graded_softplus_sums
 from ltr.kernels.sorting import descending_order
 from ltr.kernels.sums import kernel_sums
 from ltr.kernels.table import Nodes
 from ltr.kernels.two_sets import kernel_sums_at
 
 __all__ = [
+    "GradedWeights",
     "Kernel",
     "Law",
     "Nodes",
@@ -28,6 +30,8 @@ __all__ = [
     "check_lengths",
     "descending_order",
     "gaussian",
+    "graded_pair_sums",
+    "graded_softplus_sums",
     "in_order",
     "kernel_sums",
     "kernel_sums_at",
@@ -36,6 +40,7 @@ __all__ = [
     "list_ids",
     "pad_lists",
     "places_in_lists",
+    "softplus",
     "sort_lists",
     "sort_ragged",
     "sum_lists",

@@ -38,7 +38,7 @@ def graded_pairs(
     """Total, weight and slopes of the lists from `begin` to `stop`; see `ltr.kernels.pairs`.
 
     x, order, labels (B, n); mask, items (the item weights) and gains (B, n) or empty; discounts
-    (n,) or empty, `ideal` their sums (n + 1,) for the ideal DCG, or empty; `fit` (2, blocks,
+    (n,) or empty, `ideal` (n,) those of the ideal DCG, or empty; `fit` (2, blocks,
     LANES), the weights of f and f'. flags[begin] is set to 1, and nothing is to be used, where a
     list has more than `most` grades or a number that is not finite.
     """
@@ -55,7 +55,7 @@ def graded_pairs(
     apart = np.empty((most, most))
     state = np.empty((blocks, most * columns, LANES))
     passed, linear = np.empty(most * columns), np.empty(most * columns)
-    share, came = np.empty(most * columns), np.empty(most * columns)
+    share, came = np.empty(most * columns), np.empty(columns)
     for row in range(begin, stop):
         m = n
         if len(mask):
@@ -146,7 +146,7 @@ def _place(values, grades, y):
 
 
 @jit
-def _ideal(worth, count, grades, sums):
+def _ideal(worth, count, grades, ideal):
     # the ideal DCG: grades by falling gain, each with the discounts of its places
     total, first = 0.0, 0
     done = np.zeros(grades, np.bool_)
@@ -156,7 +156,8 @@ def _ideal(worth, count, grades, sums):
             if not done[g] and (best < 0 or worth[g] > worth[best]):
                 best = g
         done[best] = True
-        total += worth[best] * (sums[first + count[best]] - sums[first])
+        for p in range(first, first + count[best]):
+            total += worth[best] * ideal[p]
         first += count[best]
     return total if total > 0 else 1.0
 
@@ -175,7 +176,8 @@ def _sweep(
     total = weight = 0.0
     state[:, :rows] = 0.0
     passed[:rows] = 0.0
-    came[:rows] = 0.0
+    came[:] = 0.0
+    at = 0
     linear[:rows] = 0.0
     for k in range(m):
         p = k if side == 0 else m - 1 - k
@@ -211,20 +213,22 @@ def _sweep(
                 weight += counts
                 wrong += out * counts
                 line += out * share[c] * linear[c]
-        smooth, falls = advance(state, came, share, fit, e, rows, state.shape[1])
+        smooth, falls = advance(  # pyright: ignore[reportCallIssue]
+            state, came, share, fit, e, rows, state.shape[1], at
+        )
         if side == 0:
             total += smooth + line
             slope[p] -= falls + wrong
         else:
             slope[p] += falls + wrong
-        came[:rows] = 0.0
+        came[:] = 0.0
         if side == 0 and p >= upper:
             continue  # no pair below it counts
+        at = own * columns
         for c in range(columns):
             v = discounts[p] if by_rank and c % 2 else 1.0
             if c >= kinds:
                 v *= mine
-            r = own * columns + c
-            came[r] = v
-            passed[r] += v
+            came[c] = v
+            passed[at + c] += v
     return total, weight

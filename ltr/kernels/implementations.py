@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import cache
 
 from torch import Tensor
@@ -12,7 +11,8 @@ from ltr.kernels import _torch
 
 Implementation = Callable[..., list[Tensor]]
 
-_forced: ContextVar[Implementation | None] = ContextVar("ltr_kernels_implementation", default=None)
+# for all threads: a GPU's backward pass runs on one of torch's own
+_forced: list[Implementation] = []
 
 
 def implementation(device: str) -> Implementation:
@@ -24,23 +24,23 @@ def implementation(device: str) -> Implementation:
     >>> implementation("meta") is _torch.kernel_sums
     True
     """
-    return _forced.get() or _fastest(device)
+    return _forced[-1] if _forced else _fastest(device)
 
 
 @contextmanager
 def use(chosen: Implementation) -> Iterator[None]:
-    """Within this block `chosen` does all kernel sums: for tests and benchmarks.
+    """Within this block `chosen` does all kernel sums, on all threads: for tests and benchmarks.
 
     >>> from ltr.kernels import _torch
     >>> with use(_torch.kernel_sums):
     ...     implementation("cpu") is _torch.kernel_sums
     True
     """
-    token = _forced.set(chosen)
+    _forced.append(chosen)
     try:
         yield
     finally:
-        _forced.reset(token)
+        _forced.pop()
 
 
 @cache

@@ -28,10 +28,17 @@ def _distribution(law: Law, level: Level) -> Kernel:
     return Kernel(nodes, psi.scaled(-1.0).plus(constant=1.0), psi, own=0.5).ready()
 
 
+def _softplus(level: Level) -> Kernel:
+    profile, nodes = _profile("softplus", level)
+    return Kernel(nodes, profile.plus(linear=1.0), profile, own=profile.at_zero).ready()
+
+
 # plain dicts of constants: torch.compile looks into them, but not into a cached function
 _LAPLACE = _even(*_profile("laplace", "float64"))
 _GAUSSIAN = {level: _even(*_profile("gaussian", level)) for level in LEVELS}
 _CHANCE_ABOVE = {law: {level: _distribution(law, level) for level in LEVELS} for law in LAWS}
+
+_SOFTPLUS = {level: _softplus(level) for level in LEVELS}
 
 
 def level_of(dtype: torch.dtype) -> Level:
@@ -72,3 +79,16 @@ def chance_above(law: Law, level: Level = "float64") -> Kernel:
     (1.0, 0.0, 0.5)
     """
     return _CHANCE_ABOVE[law][level]
+
+
+def softplus(level: Level = "float64") -> Kernel:
+    """log(1 + exp(-x)): what a pair costs whose first item should be x above the second.
+
+    x and what decays on the side of the higher scores, on the other what decays alone: the linear
+    part is a sum of positive numbers, so the loss of a list in the right order keeps its digits.
+
+    >>> k = softplus()
+    >>> k.above.linear, k.below.linear, round(k.own, 4)
+    (1.0, 0.0, 0.6931)
+    """
+    return _SOFTPLUS[level]

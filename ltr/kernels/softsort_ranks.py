@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from ltr._shapes import positions
 from ltr.kernels.implementations import implementation
 from ltr.kernels.lists import SortedLists
 from ltr.kernels.named import laplace
 from ltr.kernels.sorting import batch_first
-from ltr.kernels.sums import kernel_sums
+from ltr.kernels.sums import is_batched, kernel_sums
 
 
 def compiled_ranks(scores: Tensor, order: Tensor, lengths: Tensor, temperature: float) -> Tensor:
@@ -40,6 +41,10 @@ def fused(scores: Tensor) -> bool:
     """Whether `compiled_ranks` takes these scores: compiled code, on the CPU, called eagerly."""
     if torch.compiler.is_compiling() or scores.device.type != "cpu" or not scores.numel():
         return False
+    if not isinstance(scores, Parameter) and type(scores) is not Tensor:
+        return False  # a fake tensor, which has no values
+    if torch._C._len_torch_dispatch_stack():
+        return False  # a mode wants to see the ops
     return implementation("cpu").__module__ == "ltr.kernels._numba"
 
 
@@ -70,7 +75,8 @@ class _Ranks(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
         scores, order, lengths, sums = ctx.saved_tensors
         gradient = grad_outputs[0]
-        if torch.is_grad_enabled():  # in parts that can be differentiated again
+        # in parts, where it is to be differentiated again, or is one of several gradients
+        if torch.is_grad_enabled() or is_batched(gradient):
             found = _gradient(scores, order, lengths, gradient, ctx.temperature)
             return found, None, None, None
         from ltr.kernels._softsort_numba import backward

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_legacy_batchedtensor as is_batched
 
 from ltr.kernels.implementations import implementation
 from ltr.kernels.kernel import Kernel
@@ -75,7 +76,9 @@ class _KernelSums(torch.autograd.Function):
         if torch.compiler.is_compiling():
             return tuple(torch.ops.ltr.kernel_sums(scores, *lists, *_numbers(outputs, temperature)))
         numbers = _kept_numbers(outputs, temperature)
-        if any(map(_is_batched, columns)):
+        # torch.autograd.grad(is_grads_batched=True) and functional.jacobian(vectorize=True): torch
+        # loops over an op then, but not over one that takes a list
+        if any(map(is_batched, columns)):
             lists = order, starts, lengths, torch.stack(columns), 1 / temperature
             return torch.ops.ltr.stacked_kernel_sums(scores, *lists, *numbers).unbind()
         # past the dispatcher, which takes longer than the sums of a short list, unless a dispatch
@@ -182,11 +185,6 @@ def _numbers(outputs: Outputs, temperature: float) -> tuple[tuple[Any, ...], ...
 
 
 _kept_numbers = lru_cache(_numbers)
-
-# whether a gradient or a tangent is one of several of `torch.autograd.grad(is_grads_batched=True)`
-# or of `torch.autograd.functional.jacobian(vectorize=True)`: torch then loops over an op, but
-# takes no list of tensors
-_is_batched = torch._C._functorch.is_legacy_batchedtensor
 
 
 def _add(total: Tensor | None, more: Tensor) -> Tensor:

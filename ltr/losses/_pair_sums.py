@@ -1,18 +1,14 @@
-"""The sums over pairs in bounded memory: blocks of pairs, slopes taken on the way."""
+"""The sums over pairs: in sort time, or block by block in bounded memory, slopes on the way."""
 
+import inspect
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ltr.losses.pairs import (
-    PairCost,
-    PairWeights,
-    RankedLists,
-    block_sums,
-    rank_lists,
-    rank_matrix,
-)
+from ltr.kernels import descending_order
+from ltr.kernels.pairs import graded_pair_sums
+from ltr.losses.pairs import PairCost, PairWeights, block_sums, rank_lists, rank_matrix
 
 BLOCK = {"cpu": 2**16, "cuda": 2**24}
 """Pairs in one block: what the processor's cache holds; on a GPU what fills it."""
@@ -28,70 +24,111 @@ def pair_sums(
 ) -> tuple[Tensor, Tensor]:
     """`all_pairs` of each list, (...) each: the sum of weight * cost and the sum of the weights.
 
-    The one place through which every pairwise loss goes, where a faster way for a cost and
-    weights that have one can be chosen. Time O(n^2), half of the n x n pairs; memory O(n) a list
-    and one block, in the backward too.
+    The one place through which every pairwise loss goes. On the CPU a logistic cost with weights
+    that `PairWeights.graded` knows takes sort time, where a list has few grades. Else time is
+    O(n^2), half of the n x n pairs. Memory O(n) a list and one block, in the backward too.
     """
-    lists = rank_lists(scores, labels, mask, weights, pair_weights)
     slopes = scores.requires_grad and torch.is_grad_enabled()
-    total, weight, _ = _PairSums.apply(cost, pair_weights, slopes, *lists[:4], *lists.columns)
+    inputs = cost, pair_weights, slopes, scores, labels, mask, weights
+    total, weight, _ = _PairSums.apply(*inputs)
     return total, weight
 
 
+def _graded_sums(
+    cost: PairCost,
+    pair_weights: PairWeights,
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None,
+    weights: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Sums, weights and slopes in sort time; None where they are to be those over all pairs."""
+    temperature = cost.logistic_temperature
+    if temperature is None or scores.device.type != "cpu" or torch.compiler.is_compiling():
+        return None
+    graded = pair_weights.graded(labels, mask)
+    if graded is None:
+        return None
+    return graded_pair_sums(scores, labels, mask, weights, graded, temperature)
+
+
+def _block_sums(
+    cost: PairCost,
+    pair_weights: PairWeights,
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None,
+    weights: Tensor | None,
+    slopes: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Sums, weights and, if they are asked for, slopes over all pairs, block by block."""
+    batch, n = scores.shape[:-1], scores.shape[-1]
+    order = descending_order(scores, mask)
+    lists = rank_lists(scores, labels, mask, weights, pair_weights, order)
+    lists = lists.map(lambda x: x.reshape(batch.numel(), n))
+    s = lists.scores
+    size = BLOCK.get(s.device.type, BLOCK["cuda"])
+    # thin blocks leave out more of the half that is not needed, thick ones are fewer
+    height = min(max(n // 3 + 1, 16), 64) if s.device.type == "cpu" else max(n, 1)
+    once = rank_matrix(pair_weights, s, slice(None), slice(None)) if n * n <= size else None
+    total, weight = s.new_zeros(s.shape[0]), s.new_zeros(s.shape[0])
+    gradient = torch.zeros_like(s)
+    for top in range(0, n, height):
+        rows, columns = slice(top, min(top + height, n)), slice(top, n)
+        if once is None:
+            by_rank = rank_matrix(pair_weights, s, rows, columns)
+        else:
+            by_rank = once[rows, columns]
+        together = max(size // by_rank.numel(), 1)
+        for first in range(0, s.shape[0], together):
+            some = slice(first, first + together)
+            chunk = lists.map(lambda x, some=some: x[some])
+            found = block_sums(cost, pair_weights, chunk, rows, columns, by_rank, slopes)
+            total[some] += found.total
+            weight[some] += found.weight
+            if found.rows is not None and found.columns is not None:
+                gradient[some, rows] += found.rows
+                gradient[some, columns] += found.columns
+    gradient = gradient.view(*batch, n)
+    if slopes:
+        gradient = torch.zeros_like(gradient).scatter(-1, order, gradient)
+    return total.view(batch), weight.view(batch), gradient
+
+
 class _PairSums(torch.autograd.Function):
-    """Forward: the sums and, block by block, the slopes; backward: the slopes."""
+    """Forward: the sums and the slopes; backward: the slopes."""
 
     @staticmethod
-    def forward(cost: PairCost, pair_weights: PairWeights, slopes: bool, *tensors: Any) -> Any:
-        batch, n = tensors[0].shape[:-1], tensors[0].shape[-1]
-        lists = _lists(tensors).map(lambda x: x.reshape(batch.numel(), n))
-        s = lists.scores
-        size = BLOCK.get(s.device.type, BLOCK["cuda"])
-        # thin blocks leave out more of the half that is not needed, thick ones are fewer
-        height = min(max(n // 3 + 1, 16), 64) if s.device.type == "cpu" else max(n, 1)
-        once = rank_matrix(pair_weights, s, slice(None), slice(None)) if n * n <= size else None
-        total, weight = s.new_zeros(s.shape[0]), s.new_zeros(s.shape[0])
-        gradient = torch.zeros_like(s)
-        for top in range(0, n, height):
-            rows, columns = slice(top, min(top + height, n)), slice(top, n)
-            if once is None:
-                by_rank = rank_matrix(pair_weights, s, rows, columns)
-            else:
-                by_rank = once[rows, columns]
-            together = max(size // by_rank.numel(), 1)
-            for first in range(0, s.shape[0], together):
-                some = slice(first, first + together)
-                chunk = lists.map(lambda x, some=some: x[some])
-                found = block_sums(cost, pair_weights, chunk, rows, columns, by_rank, slopes)
-                total[some] += found.total
-                weight[some] += found.weight
-                if found.rows is not None and found.columns is not None:
-                    gradient[some, rows] += found.rows
-                    gradient[some, columns] += found.columns
-        return total.view(batch), weight.view(batch), gradient.view(*batch, n)
+    def forward(
+        cost: PairCost, pair_weights: PairWeights, slopes: bool, *lists: Any
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        scores, labels, mask, weights = lists
+        found = _graded_sums(cost, pair_weights, scores, labels, mask, weights)
+        if found is None:
+            found = _block_sums(cost, pair_weights, scores, labels, mask, weights, slopes)
+        return found
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.cost, ctx.pair_weights, _, *tensors = inputs
-        ctx.save_for_backward(output[2], *tensors)
-        ctx.save_for_forward(output[2], *tensors)
+        ctx.cost, ctx.pair_weights, _, *lists = inputs
+        ctx.save_for_backward(output[2], *lists)
+        ctx.save_for_forward(output[2], *lists)
         ctx.mark_non_differentiable(output[1], output[2])
         ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        gradient, *tensors = ctx.saved_tensors
-        nothing = [None] * (len(tensors) - 1)
+        gradient, *lists = ctx.saved_tensors
         if grads[0] is None:
-            return None, None, None, None, *nothing
+            return (None,) * 7
         if torch.is_grad_enabled():  # for second derivatives
-            gradient = _plain_slopes(ctx.cost, ctx.pair_weights, tensors)
-        return None, None, None, grads[0].unsqueeze(-1) * gradient, *nothing
+            gradient = _plain_slopes(ctx.cost, ctx.pair_weights, *lists)
+        return None, None, None, grads[0].unsqueeze(-1) * gradient, None, None, None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        _, *tensors = ctx.saved_tensors
-        slopes = _plain_slopes(ctx.cost, ctx.pair_weights, tensors)
+        _, *lists = ctx.saved_tensors
+        slopes = _plain_slopes(ctx.cost, ctx.pair_weights, *lists)
         return (slopes * tangents[3]).sum(-1), None, None
 
     @staticmethod
@@ -105,16 +142,24 @@ class _PairSums(torch.autograd.Function):
         return outputs, (0, 0, 0)
 
 
-def _plain_slopes(cost: PairCost, pair_weights: PairWeights, tensors: Any) -> Tensor:
+# torch looks the signature up at every call: a tenth of what short lists cost
+_PairSums.forward.__signature__ = inspect.signature(_PairSums.forward)
+
+
+def _plain_slopes(
+    cost: PairCost,
+    pair_weights: PairWeights,
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None,
+    weights: Tensor | None,
+) -> Tensor:
     """The derivative of `total` by the scores, by the plain definition: differentiable."""
-    lists, whole = _lists(tensors), slice(None)
+    order = descending_order(scores.detach(), mask)
+    lists, whole = rank_lists(scores, labels, mask, weights, pair_weights, order), slice(None)
     by_rank = rank_matrix(pair_weights, lists.scores, whole, whole)
     found = block_sums(cost, pair_weights, lists, whole, whole, by_rank, True)
     assert found.rows is not None
     assert found.columns is not None
-    return found.rows + found.columns
-
-
-def _lists(tensors: Any) -> RankedLists:
-    scores, labels, valid, weights, *columns = tensors
-    return RankedLists(scores, labels, valid, weights, tuple(columns))
+    slopes = found.rows + found.columns
+    return torch.zeros_like(slopes).scatter(-1, order, slopes)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from ltr._shapes import check_top_k, hide, positions
 from ltr.kernels import descending_order
+from ltr.kernels.pairs import GradedWeights
 
 Truncation = Literal["metric", "any", "both"]
 
@@ -21,6 +22,11 @@ class PairCost(nn.Module):
 
     uses_gap: bool = True
     """False: the cost does not look at `gap`, which then need not be right."""
+
+    @property
+    def logistic_temperature(self) -> float | None:
+        """tau, of a cost that is log(1 + exp(-t / tau)): its sums can take sort time."""
+        return None
 
     def forward(self, t: Tensor, gap: Tensor) -> Tensor:
         """The cost of each pair."""
@@ -97,6 +103,27 @@ class PairWeights(nn.Module):
             return once
         return once & ((i if self.truncation == "any" else j) <= self.top_k)
 
+    def graded(self, labels: Tensor, mask: Tensor | None) -> GradedWeights | None:
+        """The same weights as gains and discounts, for the sums in sort time; None for none such.
+
+        Labels (..., n) in the order of the list. What overrides another method overrides this one
+        too, or its sums are those over all pairs.
+        """
+        return self.cut_pairs(GradedWeights()) if self.has_methods_of(PairWeights) else None
+
+    def has_methods_of(self, kind: "type[PairWeights]") -> bool:
+        """Whether the weights are still those of that class: no method of it is overridden."""
+        names = ("columns", "by_rank", "by_item", "kept", "both_orders")
+        return all(getattr(type(self), name) is getattr(kind, name) for name in names)
+
+    def cut_pairs(self, weights: GradedWeights) -> GradedWeights:
+        """Those weights, without the pairs that "any" or "both" leaves out."""
+        if self.top_k is None or self.truncation == "metric":
+            return weights
+        if self.truncation == "any":
+            return weights._replace(upper=self.top_k)
+        return weights._replace(last=self.top_k)
+
     def extra_repr(self) -> str:
         """The cut, where there is one."""
         return "" if self.top_k is None else f"top_k={self.top_k}, truncation={self.truncation!r}"
@@ -125,9 +152,14 @@ def rank_lists(
     mask: Tensor | None,
     weights: Tensor | None,
     pair_weights: PairWeights,
+    order: Tensor | None = None,
 ) -> RankedLists:
-    """Lists (..., n) by falling score, with the columns that the pair weights need. One sort."""
-    order = descending_order(scores.detach(), mask)
+    """Lists (..., n) by falling score, with the columns that the pair weights need.
+
+    One sort, or none where `order` (..., n) is its result.
+    """
+    if order is None:
+        order = descending_order(scores.detach(), mask)
     mask = None if mask is None else mask.gather(-1, order)
     labels = hide(labels.gather(-1, order), mask)
     return RankedLists(

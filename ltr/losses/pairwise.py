@@ -19,6 +19,11 @@ class LogisticCost(PairCost):
         super().__init__()
         self.temperature = check_number("temperature", temperature, minimum=0.0, strict=True)
 
+    @property
+    def logistic_temperature(self) -> float | None:
+        """The temperature; None in a subclass, which may say something else."""
+        return self.temperature if type(self) is LogisticCost else None
+
     def forward(self, t: Tensor, gap: Tensor) -> Tensor:
         """Softplus of -t / temperature: linear far below 0, never inf."""
         return F.softplus(_over(t, -self.temperature), threshold=50)
@@ -121,9 +126,10 @@ class PairwiseLoss(RankingLoss):
         sum of w_ij * cost(s_i - s_j) / sum of w_ij
 
     a mean over pairs, weighted by the pair weights times the item weight of i, the item with the
-    higher label. Items of the same label make no pair. Time O(n^2); memory O(n) a list, in the
-    backward too. No pair, one item, or all masked: 0, with a graph. Ties of scores are pairs like
-    others.
+    higher label. Items of the same label make no pair. Memory O(n) a list, in the backward too;
+    time O(n^2), but O(n log n + n grades) on the CPU for the logistic cost where the weights
+    separate (`PairWeights.graded`) and a list has at most 32 different labels. No pair, one item,
+    or all masked: 0, with a graph. Ties of scores are pairs like others.
 
     Args:
         cost: what a pair costs. Default: `LogisticCost()`.

@@ -212,8 +212,9 @@ def kernel_of(power: float, temperature: float, dtype: torch.dtype) -> tuple[Ker
     >>> kernel_of(2, 0.01, torch.float32)[1]
     0.1
     """
-    kernel = laplace() if power == 1 else gaussian(level_of(dtype))
-    return kernel, temperature ** (1 / power)
+    if power == 1:
+        return laplace(), temperature
+    return gaussian(level_of(dtype)), temperature**0.5
 
 
 def ragged_ranks(

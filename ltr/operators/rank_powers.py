@@ -41,13 +41,16 @@ def powers_of(discount: Discount, n: int, double: bool) -> tuple[Power, ...] | N
     return _constant_powers(values.expand(n), double)
 
 
-@torch.compiler.assume_constant_result
 def _constant_powers(values: Tensor, double: bool) -> tuple[Power, ...] | None:
     try:
         table = values.cpu().numpy()
     except RuntimeError:  # in a wrapper of torch.func, which tolist looks through
         table = np.array(values.tolist())
     return _fit(table.astype(np.float64).tobytes(), double)
+
+
+# what torch.compiler.assume_constant_result does, which loads the whole compiler
+_constant_powers._dynamo_marked_constant = True
 
 
 @lru_cache(16)

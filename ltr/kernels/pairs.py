@@ -1,0 +1,176 @@
+"""Pairwise logistic sums over the pairs of different grade, in sort time."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ltr.kernels import _torch
+from ltr.kernels.implementations import implementation
+from ltr.kernels.lists import sort_lists
+from ltr.kernels.named import level_of, softplus
+from ltr.kernels.sorting import descending_order
+from ltr.kernels.sums import kernel_sums
+from ltr.kernels.table import Level
+
+MOST = 32
+"""Grades in a list up to which `graded_pair_sums` takes it: it costs O(grades) an item."""
+
+
+def graded_softplus_sums(
+    scores: Tensor,
+    grades: Tensor,
+    mask: Tensor | None = None,
+    temperature: float = 1.0,
+    weights: Tensor | None = None,
+    *,
+    values: Sequence[float],
+) -> Tensor:
+    """For each item i the sum over the j with y_j < y_i of log(1 + exp((s_j - s_i) / tau)) w_j.
+
+    One `kernel_sums` call with a column for each grade but the lowest, so on any device, and
+    differentiable in scores and weights to any order.
+
+    Args:
+        scores: (..., n), float32 or float64.
+        grades: (..., n), the y.
+        mask: (..., n) bool, True = a real item. Default: all are.
+        temperature: tau > 0, in units of the scores.
+        weights: (..., n), the w. Default: 1.
+        values: what values the grades have, rising. They are asked for, so that no device has to
+            be waited for.
+
+    Returns:
+        (..., n), 0 under the mask. A list with a NaN or an infinite score is NaN. Cost: O(n) a
+        value and node after one sort.
+
+    Raises:
+        ValueError: values is empty.
+
+    >>> s, y = torch.tensor([0.0, 1.0, 0.0]), torch.tensor([1.0, 0.0, 2.0])
+    >>> graded_softplus_sums(s, y, values=[0, 1, 2])
+    tensor([1.3133, 0.0000, 2.0064])
+    """
+    if not len(values):
+        raise ValueError(f"values must hold at least one grade, got {values!r}")
+    lists, kernel = sort_lists(scores, mask), softplus(level_of(scores.dtype))
+    if mask is not None and weights is not None:
+        weights = torch.where(mask, weights, 0.0)
+    higher = list(values)[1:] or list(values)  # of one value alone: zeros, with a graph
+    columns = []
+    for value in higher:
+        lower = (grades < value).to(scores.dtype)
+        columns.append(lower if weights is None else lower * weights)
+    outputs = [(column, kernel) for column in range(len(columns))]
+    sums = kernel_sums(scores, columns, outputs, lists, temperature)
+    chosen = [y.where(grades == value, 0.0) for y, value in zip(sums, higher, strict=True)]
+    return torch.stack(chosen).sum(0)
+
+
+class GradedWeights(NamedTuple):
+    """Pair weights |g_i - g_j| |D_i - D_j| that `graded_pair_sums` knows; by default all are 1.
+
+    g is a function of the grade, D one of the rank (the place in the order of the scores) that
+    does not rise; a part that is None counts 1, for pairs of different grade.
+    """
+
+    gains: Tensor | None = None
+    """g, (..., n)."""
+    discounts: Any = None
+    """D of ranks 1, 2, ..., (n,), an array or a tensor."""
+    ideal: Any = None
+    """(n,), discounts too: the weights are divided by the largest sum of g times these that an
+    order of the items has (by 1 where that is 0)."""
+    upper: int | None = None
+    """Only pairs with the upper item among so many first ones count. Default: all."""
+    last: int | None = None
+    """Only pairs with both items there count. Default: all."""
+
+
+def graded_pair_sums(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None = None,
+    weights: Tensor | None = None,
+    pair_weights: GradedWeights | None = None,
+    temperature: float = 1.0,
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Each list's sums over pairs with y_i > y_j of w_ij log(1 + exp((s_j - s_i) / tau)) and w_ij.
+
+    And the slopes of the first by the scores, all from one compiled sweep each way; nothing is
+    recorded for autograd. w_ij is the pair weight times the item weight of i.
+
+    Args:
+        scores: (..., n), float32 or float64.
+        labels: (..., n), the y, in the scores' dtype.
+        mask: (..., n) bool, True = a real item. Default: all are.
+        weights: (..., n) item weights in the scores' dtype. Default: 1.
+        pair_weights: see `GradedWeights`. Default: 1.
+        temperature: tau > 0, in units of the scores.
+
+    Returns:
+        Sums (...), sums of weights (...), slopes (..., n). None where there is no such way: not
+        on the CPU or without numba, more than `MOST` different labels in a list, a score or label
+        that is not finite. Time O(n log n + n grades), memory O(n).
+
+    >>> s, y = torch.tensor([0.0, 1.0, 0.0]), torch.tensor([1.0, 0.0, 2.0])
+    >>> graded_pair_sums(s, y)
+    (tensor(3.3197), tensor(3.), tensor([-0.2311,  1.4621, -1.2311]))
+    """
+    if scores.device.type != "cpu" or implementation("cpu") is _torch.kernel_sums:
+        return None
+    from ltr.kernels._jit import run_parallel
+    from ltr.kernels._pairs_numba import graded_pairs
+
+    kind = pair_weights or GradedWeights()
+    n, batch = scores.shape[-1], scores.shape[:-1]
+    size = batch.numel()
+    total, weight = np.zeros(size), np.zeros(size)
+    slopes, flags = np.zeros((size, n), _rows(scores, n).dtype), np.zeros(size, np.int8)
+    arguments = (
+        _rows(scores, n),
+        _rows(descending_order(scores, mask), n),
+        _rows(labels, n),
+        np.empty((0, 0), np.bool_) if mask is None else _rows(mask, n),
+        _rows(weights, n, scores),
+        _rows(kind.gains, n, scores),
+        np.asarray([] if kind.discounts is None else kind.discounts, np.float64),
+        np.asarray([] if kind.ideal is None else kind.ideal, np.float64),
+        n if kind.upper is None else kind.upper,
+        n if kind.last is None else kind.last,
+        1 / temperature,
+        _fit(level_of(scores.dtype)),
+        MOST,
+        total,
+        weight,
+        slopes,
+        flags,
+    )
+    if n and size:
+        run_parallel(lambda a, b: graded_pairs(*arguments, a, b), size, 20 * size * n)
+    if flags.any():
+        return None
+    sums, of = (torch.from_numpy(x).to(scores.dtype).view(batch) for x in (total, weight))
+    return sums, of, torch.from_numpy(slopes).view(scores.shape)
+
+
+def _rows(x: Tensor | None, n: int, like: Tensor | None = None) -> Any:
+    # (lists, n) for numba, one layout of each kind: or it would compile once more
+    if x is None:
+        assert like is not None
+        return np.empty((0, 0), np.float64 if like.dtype == torch.float64 else np.float32)
+    x = x.detach() if like is None else x.detach().to(like.dtype)
+    return np.ascontiguousarray(x.numpy()).reshape(x.shape[:-1].numel(), n)
+
+
+@cache
+def _fit(level: Level) -> Any:
+    # the weights of softplus and its derivative, in vectors of four nodes, the last ones 0
+    profile = softplus(level).below
+    fit = np.zeros((2, -(-len(profile.weights) // 4), 4))
+    for row, weights in zip(fit, (profile.weights, profile.slopes[0]), strict=True):
+        row.reshape(-1)[: len(weights)] = [complex(w).real for w in weights]
+    return fit

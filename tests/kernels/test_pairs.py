@@ -1,0 +1,210 @@
+"""Sums over graded pairs against every pair written out in float64."""
+
+import math
+
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+
+from ltr.kernels import _numba, _torch
+from ltr.kernels.implementations import use
+from ltr.kernels.pairs import MOST, GradedWeights, graded_pair_sums, graded_softplus_sums
+
+both = pytest.mark.parametrize(
+    "implementation", [_torch.kernel_sums, _numba.kernel_sums], ids=["torch", "numba"]
+)
+GRADES = [0.0, 1.0, 2.0, 4.0]
+
+
+def draw(*shape, seed=0, decimals=1):
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(shape, generator=generator, dtype=torch.float64).round(decimals=decimals)
+    labels = torch.tensor(GRADES, dtype=torch.float64)
+    labels = labels[torch.randint(0, len(GRADES), shape, generator=generator)]
+    mask = torch.rand(shape, generator=generator) < 0.8
+    weights = torch.rand(shape, generator=generator, dtype=torch.float64)
+    return scores, labels, mask, weights
+
+
+def costs(scores, temperature):
+    x = (scores.unsqueeze(-2) - scores.unsqueeze(-1)).double() / temperature  # [i, j]: s_j - s_i
+    return torch.logaddexp(torch.zeros_like(x), x)
+
+
+def dense_items(scores, labels, mask, temperature, weights):
+    pairs = (labels.unsqueeze(-1) > labels.unsqueeze(-2)) & mask.unsqueeze(-1) & mask.unsqueeze(-2)
+    weighed = costs(scores, temperature) * weights.unsqueeze(-2)
+    return torch.where(pairs, weighed, 0.0).sum(-1)
+
+
+def dense_pairs(scores, labels, mask, weights, kind, temperature):
+    """Sum of weighted costs, of weights: (B,) each, from the definition in `GradedWeights`."""
+    B, n = scores.shape
+    order = torch.where(mask, scores, -torch.inf).argsort(dim=-1, descending=True, stable=True)
+    rank = torch.empty_like(order).scatter(-1, order, torch.arange(n).expand(B, n))
+    w = (labels.unsqueeze(-1) > labels.unsqueeze(-2)) & mask.unsqueeze(-1) & mask.unsqueeze(-2)
+    w = w * weights.unsqueeze(-1)
+    if kind.gains is not None:
+        w = w * (kind.gains.unsqueeze(-1) - kind.gains.unsqueeze(-2)).abs()
+    if kind.discounts is not None:
+        discounts = kind.discounts[rank]
+        w = w * (discounts.unsqueeze(-1) - discounts.unsqueeze(-2)).abs()
+    if kind.ideal is not None:
+        best = torch.where(mask, kind.gains, 0.0).sort(-1, descending=True).values
+        w = w / (best * kind.ideal).sum(-1).clamp(min=1e-300)[:, None, None]
+    upper, lower = (
+        torch.minimum(rank[:, :, None], rank[:, None]),
+        rank[:, :, None].maximum(rank[:, None]),
+    )
+    w = w * (upper < (n if kind.upper is None else kind.upper))
+    w = w * (lower < (n if kind.last is None else kind.last))
+    return (w * costs(scores, temperature)).sum((-1, -2)), w.sum((-1, -2))
+
+
+@both
+@pytest.mark.parametrize("temperature", [1e-3, 0.3, 1.0, 50.0])
+@pytest.mark.parametrize("n", [1, 2, 9, 70])
+def test_items_against_all_pairs(implementation, n, temperature):
+    scores, labels, mask, weights = draw(6, n)  # one decimal: many ties
+    expected = dense_items(scores, labels, mask, temperature, weights)
+    hidden = (torch.where(mask, x, torch.nan) for x in (scores, weights))
+    scores, weights = (x.requires_grad_() for x in hidden)
+    with use(implementation):
+        found = graded_softplus_sums(scores, labels, mask, temperature, weights, values=GRADES)
+        slopes = torch.autograd.grad(found.sum(), (scores, weights))
+    torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-10)
+    plain = [torch.where(mask, x, 0.0).detach().requires_grad_() for x in (scores, weights)]
+    total = dense_items(plain[0], labels, mask, temperature, plain[1]).sum()
+    for slope, wanted in zip(slopes, torch.autograd.grad(total, plain), strict=True):
+        torch.testing.assert_close(slope, wanted, rtol=1e-9, atol=1e-9 / min(temperature, 1))
+
+
+@both
+def test_items_have_derivatives_of_both_orders(implementation):
+    scores, labels, mask, weights = draw(2, 6, decimals=12)
+    scores, weights = scores.requires_grad_(), weights.requires_grad_()
+
+    def sums(scores, weights):
+        return graded_softplus_sums(scores, labels, mask, 0.7, weights, values=GRADES)
+
+    with use(implementation):
+        assert gradcheck(sums, (scores, weights))
+        assert gradgradcheck(sums, (scores, weights))
+
+
+def test_a_tied_pair_has_half_the_slope():
+    scores = torch.zeros(3, dtype=torch.float64, requires_grad=True)
+    labels = torch.tensor([1.0, 0.0, 1.0])
+    sums = graded_softplus_sums(scores, labels, values=[0, 1])
+    (slopes,) = torch.autograd.grad(sums.sum(), scores)
+    torch.testing.assert_close(slopes, torch.tensor([-0.5, 1.0, -0.5], dtype=torch.float64))
+    _, _, slopes = graded_pair_sums(scores.detach(), labels.double())
+    torch.testing.assert_close(slopes, torch.tensor([-0.5, 1.0, -0.5], dtype=torch.float64))
+
+
+def test_one_grade_gives_zero_with_a_graph():
+    scores = torch.randn(2, 4, requires_grad=True)
+    sums = graded_softplus_sums(scores, torch.ones(2, 4), values=[1.0])
+    assert (sums == 0).all()
+    assert (torch.autograd.grad(sums.sum(), scores)[0] == 0).all()
+    with pytest.raises(ValueError, match=r"values must hold at least one grade, got \[\]"):
+        graded_softplus_sums(scores, torch.ones(2, 4), values=[])
+
+
+RANKED = 1 / torch.log2(torch.arange(2, 72).double())
+KINDS = {
+    "one": lambda labels: GradedWeights(),
+    "gains": lambda labels: GradedWeights(labels.square()),
+    "discounts": lambda labels: GradedWeights(None, RANKED[: labels.shape[-1]]),
+    "both": lambda labels: GradedWeights(labels.square(), RANKED[: labels.shape[-1]]),
+    "ideal": lambda labels: GradedWeights(labels, *(RANKED[: labels.shape[-1]],) * 2),
+    "upper": lambda labels: GradedWeights(labels, RANKED[: labels.shape[-1]], upper=4),
+    "last": lambda labels: GradedWeights(labels, RANKED[: labels.shape[-1]], last=5),
+}
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", [1, 2, 9, 70])
+def test_pairs_against_all_pairs(n, kind, weighted):
+    scores, labels, mask, weights = draw(40, n)
+    mask[0] = False
+    weights = weights if weighted else torch.ones_like(weights)
+    weigh = KINDS[kind](labels)
+    found = graded_pair_sums(
+        torch.where(mask, scores, torch.nan),
+        torch.where(mask, labels, torch.nan),
+        mask,
+        torch.where(mask, weights, torch.nan) if weighted else None,
+        weigh,
+        0.7,
+    )
+    assert found is not None
+    scores.requires_grad_()
+    total, weight = dense_pairs(scores, labels, mask, weights, weigh, 0.7)
+    slopes = torch.autograd.grad(total.sum(), scores)[0]
+    torch.testing.assert_close(found[0], total.detach(), rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(found[1], weight, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(found[2], slopes, rtol=1e-10, atol=1e-10)
+
+
+def test_what_float32_scores_cost_in_accuracy():
+    scores, labels, mask, weights = (x.expand(3, -1) for x in draw(500, decimals=12))
+    single = scores.float()
+    double = single.double().requires_grad_()
+    kind = KINDS["both"](labels)._replace(discounts=1 / torch.arange(2, 502).log2())
+    total, _ = dense_pairs(double, labels, mask, weights, kind, 0.1)
+    slopes = torch.autograd.grad(total.sum(), double)[0]
+    kind = kind._replace(gains=labels.float().square())
+    found = graded_pair_sums(single, labels.float(), mask, weights.float(), kind, 0.1)
+    torch.testing.assert_close(found[0].double(), total.detach(), rtol=3e-7, atol=0)
+    assert (found[2] - slopes).abs().max() < 3e-7 * slopes.abs().max()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("gap", [25.0, 60.0, 120.0, 1e4])
+def test_pairs_far_apart(gap, dtype):
+    scores = torch.tensor([0.0, gap, 0.0], dtype=dtype)
+    labels = torch.tensor([2.0, 1.0, 1.0], dtype=dtype)
+    total, weight, slopes = graded_pair_sums(scores, labels)
+    assert weight == 2
+    torch.testing.assert_close(total, torch.tensor(gap + math.log(2), dtype=dtype))
+    torch.testing.assert_close(slopes, torch.tensor([-1.5, 1.0, 0.5], dtype=dtype))
+
+
+def test_who_is_left_to_all_pairs():
+    scores, labels, _, _ = draw(3, 50)
+    assert graded_pair_sums(scores, labels) is not None
+    with use(_torch.kernel_sums):
+        assert graded_pair_sums(scores, labels) is None
+    assert graded_pair_sums(scores.to("meta"), labels.to("meta")) is None
+    grades = (torch.arange(150) % (MOST + 1)).double().view(3, 50)
+    assert graded_pair_sums(scores, grades.clamp(max=MOST - 1)) is not None
+    assert graded_pair_sums(scores, grades) is None
+    for x in (torch.nan, torch.inf, -torch.inf):
+        spoiled = scores.clone()
+        spoiled[1, 3] = x
+        assert graded_pair_sums(spoiled, labels) is None
+        spoiled = labels.clone()
+        spoiled[1, 3] = x
+        assert graded_pair_sums(scores, spoiled) is None
+
+
+def test_layouts_threads_and_no_items():
+    scores, labels, mask, weights = draw(6, 400, 8)
+    whole = graded_pair_sums(scores, labels, mask, weights)
+    turned = [x.mT.contiguous().mT for x in (scores, labels, mask, weights)]
+    for a, b in zip(graded_pair_sums(*turned), whole, strict=True):
+        assert torch.equal(a, b)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        for a, b in zip(graded_pair_sums(scores, labels, mask, weights), whole, strict=True):
+            assert torch.equal(a, b)
+    finally:
+        torch.set_num_threads(threads)
+    for shape in [(0,), (2, 0), (0, 5)]:
+        total, weight, slopes = graded_pair_sums(torch.zeros(shape), torch.zeros(shape))
+        assert total.shape == weight.shape == shape[:-1]
+        assert slopes.shape == shape
+        assert (total == 0).all()
