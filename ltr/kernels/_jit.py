@@ -14,7 +14,11 @@ import torch
 from numba import njit
 
 jit: Any = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "nsz"})
-"""Compile a function that holds no Python objects. NaN and inf keep their meaning."""
+"""Compile a function that holds no Python objects. NaN and inf keep their meaning.
+
+The kept code of a function is used until its own file changes: after an edit of a function that
+others take in, touch their files too.
+"""
 
 LEAST = 50_000
 """Below so many item-steps of work a second thread costs more than it does."""

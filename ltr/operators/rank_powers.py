@@ -50,7 +50,7 @@ def _constant_powers(values: Tensor, double: bool) -> tuple[Power, ...] | None:
 
 
 # what torch.compiler.assume_constant_result does, which loads the whole compiler
-_constant_powers._dynamo_marked_constant = True
+_constant_powers._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMemberAccess]
 
 
 @lru_cache(16)
