@@ -91,7 +91,9 @@ def test_delta_ndcg_is_what_the_metric_changes_by(seed, top_k, gain):
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("top_k", [None, 1, 3, 20])
-@pytest.mark.parametrize("kind", [(DeltaMAP, average_precision), (DeltaMRR, mrr)], ids=["MAP", "MRR"])
+@pytest.mark.parametrize(
+    "kind", [(DeltaMAP, average_precision), (DeltaMRR, mrr)], ids=["MAP", "MRR"]
+)
 def test_delta_map_and_mrr_are_what_the_metrics_change_by(seed, top_k, kind):
     weights, metric = kind
     s, y = draw(9, grades=3, seed=seed)
