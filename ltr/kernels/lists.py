@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ltr._shapes import check_lists
 from ltr.kernels.sorting import descending_order, group_order
 
 
@@ -30,10 +31,14 @@ class SortedLists:
 def sort_lists(scores: Tensor, mask: Tensor | None = None) -> SortedLists:
     """Padded lists (..., n) with their mask (..., n) bool, in sorted order. Cost: one sort.
 
+    Raises:
+        ValueError: scores are not floating point, or the mask is not bool or of another shape.
+
     >>> import torch
     >>> sort_lists(torch.tensor([[0.1, 0.9, 0.5]])).order
     tensor([[1, 2, 0]])
     """
+    check_lists(scores, mask=mask)
     order = descending_order(scores.detach(), mask)
     shape = (*order.shape[:-1], 1)
     starts = order.new_zeros(shape)
@@ -76,17 +81,20 @@ def sort_ragged(scores: Tensor, lengths: Tensor) -> SortedLists:
     return SortedLists(order, lengths.cumsum(0) - lengths, lengths)
 
 
-def check_lengths(scores: Tensor, lengths: Tensor) -> None:
-    """Raise a ValueError unless flat scores (N,) and lengths (R,) int64 belong together."""
-    if scores.dim() != 1:
-        raise ValueError(f"scores must be flat (N,) where lengths are given, got {_shape(scores)}")
+def check_lengths(scores: Tensor, lengths: Tensor, name: str = "scores") -> None:
+    """Raise a ValueError unless flat values (N,) and lengths (R,) int64 belong together."""
+    if not isinstance(scores, Tensor) or scores.dim() != 1:
+        got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+        raise ValueError(f"{name} must be flat (N,) where lengths are given, got {got}")
+    if name == "scores" and not scores.is_floating_point():
+        raise ValueError(f"scores must be floating point, got {scores.dtype}")
     if not isinstance(lengths, Tensor) or lengths.dim() != 1 or lengths.dtype != torch.int64:
         raise ValueError(f"lengths must be an int64 tensor (lists,), got {lengths!r}")
     if lengths.device.type == "cpu" and not torch.compiler.is_compiling():
         if (lengths < 0).any():
             raise ValueError(f"lengths must be >= 0, got {int(lengths.min())}")
         if int(lengths.sum()) != len(scores):
-            raise ValueError(f"lengths must sum to {len(scores)} scores, got {int(lengths.sum())}")
+            raise ValueError(f"lengths must sum to {len(scores)} {name}, got {int(lengths.sum())}")
 
 
 def list_ids(scores: Tensor, lengths: Tensor) -> Tensor:
@@ -113,12 +121,17 @@ def pad_lists(lengths: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
 
     `padded[mask]` gives the flat ones back.
 
+    Raises:
+        ValueError: values are not flat, or, on the CPU, lengths do not sum to N.
+
     >>> import torch
     >>> mask, padded = pad_lists(torch.tensor([1, 2]), torch.tensor([0.1, 0.2, 0.3]))
     >>> padded
     tensor([[0.1000, 0.0000],
             [0.2000, 0.3000]])
     """
+    for value in values:
+        check_lengths(value, lengths, "values")
     longest = int(lengths.max()) if len(lengths) else 0
     mask = torch.arange(longest, device=lengths.device) < lengths.unsqueeze(-1)
     padded = (value.new_zeros(mask.shape).masked_scatter(mask, value) for value in values)
@@ -134,7 +147,3 @@ def sum_lists(values: Tensor, lengths: Tensor) -> Tensor:
     """
     total = values.new_zeros((*values.shape[:-1], len(lengths)))
     return total.index_add(-1, list_ids(values[(0,) * (values.dim() - 1)], lengths), values)
-
-
-def _shape(x: Tensor) -> tuple[int, ...]:
-    return tuple(x.shape)

@@ -65,7 +65,7 @@ def gaussian(level: Level = "float64") -> Kernel:
     >>> round(gaussian().below.at_zero, 12)
     1.0
     """
-    return _GAUSSIAN[level]
+    return _of_level(_GAUSSIAN, level)
 
 
 def chance_above(law: Law, level: Level = "float64") -> Kernel:
@@ -78,7 +78,9 @@ def chance_above(law: Law, level: Level = "float64") -> Kernel:
     >>> k.above.constant, k.below.constant, k.own
     (1.0, 0.0, 0.5)
     """
-    return _CHANCE_ABOVE[law][level]
+    if law not in _CHANCE_ABOVE:
+        raise ValueError(f"law must be one of {LAWS}, got {law!r}")
+    return _of_level(_CHANCE_ABOVE[law], level)
 
 
 def softplus(level: Level = "float64") -> Kernel:
@@ -91,4 +93,10 @@ def softplus(level: Level = "float64") -> Kernel:
     >>> k.above.linear, k.below.linear, round(k.own, 4)
     (1.0, 0.0, 0.6931)
     """
-    return _SOFTPLUS[level]
+    return _of_level(_SOFTPLUS, level)
+
+
+def _of_level(kernels: dict[str, Kernel], level: Level) -> Kernel:
+    if level not in kernels:
+        raise ValueError(f"level must be one of {LEVELS}, got {level!r}")
+    return kernels[level]

@@ -22,9 +22,17 @@ def descending_order(scores: Tensor, mask: Tensor | None = None) -> Tensor:
         (..., n) int64, a permutation of 0..n-1 in each list. Cost: one sort, on the CPU numpy's
         vectorised one, which takes a fraction of `torch.sort`'s time (benchmarks/operators.py).
 
+    Raises:
+        ValueError: the mask is not bool or of another shape.
+
     >>> descending_order(torch.tensor([0.1, 0.9, 0.9, 0.5]))
     tensor([1, 2, 3, 0])
     """
+    if mask is not None and (mask.shape != scores.shape or mask.dtype != torch.bool):
+        raise ValueError(
+            f"mask must be bool, of the shape of scores {tuple(scores.shape)}, "
+            f"got {mask.dtype} {tuple(mask.shape)}"
+        )
     return torch.ops.ltr.descending_order(scores.detach(), mask)
 
 

@@ -44,12 +44,17 @@ def kernel_sums(
         with a NaN or an infinite score is NaN.  Differentiable in scores and columns, to any
         order. Cost: O(N) time a node, column and output, and O(N) memory.
 
+    Raises:
+        ValueError: scores of another dtype, no output, a column that does not exist, kernels on
+            different nodes, shapes that differ, temperature <= 0.
+
     >>> from ltr.kernels import laplace, sort_lists
     >>> s = torch.tensor([0.0, 2.0, 1.0])
     >>> y, = kernel_sums(s, [torch.ones(3)], [(0, laplace())], sort_lists(s))
     >>> torch.allclose(y, torch.exp(-(s.unsqueeze(-1) - s).abs()).sum(-1))
     True
     """
+    check_sums(scores, columns, outputs, lists, temperature)
     arguments = lists.order, lists.starts, lists.lengths, tuple(outputs), float(temperature)
     call = _KernelSums.apply
     if torch.compiler.is_compiling():
@@ -57,6 +62,40 @@ def kernel_sums(
         graph = torch.is_grad_enabled() and any(x.requires_grad for x in (scores, *columns))
         call = _Compiled.apply if graph else _KernelSums.forward
     return call(scores, *arguments, *columns)
+
+
+def check_sums(
+    scores: Tensor,
+    columns: Sequence[Tensor],
+    outputs: Sequence[tuple[int, Kernel]],
+    lists: SortedLists,
+    temperature: float,
+) -> None:
+    """Raise a ValueError unless these arguments of `kernel_sums` belong together."""
+    if scores.dtype not in (torch.float32, torch.float64):
+        raise ValueError(f"scores must be float32 or float64, got {scores.dtype}")
+    if not temperature > 0:
+        raise ValueError(f"temperature must be > 0, got {temperature!r}")
+    for column in columns:
+        if column.shape != scores.shape:
+            raise ValueError(
+                f"columns must have the shape of scores {tuple(scores.shape)}, "
+                f"got {tuple(column.shape)}"
+            )
+    if not outputs:
+        raise ValueError("outputs must name at least one column and kernel, got none")
+    nodes = outputs[0][1].nodes
+    for column, kernel in outputs:
+        if not 0 <= column < len(columns):
+            raise ValueError(f"outputs must name one of {len(columns)} columns, got {column}")
+        if kernel.nodes is not nodes and kernel.nodes != nodes:
+            raise ValueError(f"outputs must share their nodes, got {nodes} and {kernel.nodes}")
+    shape = scores.shape if lists.order is None else lists.order.shape
+    if shape != scores.shape or lists.starts.shape[:-1] != scores.shape[:-1]:
+        raise ValueError(
+            f"lists must be those of scores {tuple(scores.shape)}, got an order {tuple(shape)} "
+            f"and starts {tuple(lists.starts.shape)}"
+        )
 
 
 class _KernelSums(torch.autograd.Function):

@@ -56,12 +56,20 @@ def kernel_sums_at(
         order. A query tied with a source counts as below it. Cost: O(q + n) a node, column and
         output, after the sort.
 
+    Raises:
+        ValueError: queries of another batch shape or dtype; and as `kernel_sums`.
+
     >>> from ltr.kernels import laplace
     >>> q, s = torch.tensor([0.5, 3.0]), torch.tensor([0.0, 2.0, 1.0])
     >>> y, = kernel_sums_at(q, s, [torch.ones(3)], [(0, laplace())])
     >>> torch.allclose(y, torch.exp(-(q.unsqueeze(-1) - s).abs()).sum(-1))
     True
     """
+    if queries.shape[:-1] != scores.shape[:-1] or queries.dtype != scores.dtype:
+        raise ValueError(
+            f"queries must have the batch shape and dtype of scores {tuple(scores.shape)} "
+            f"{scores.dtype}, got {tuple(queries.shape)} {queries.dtype}"
+        )
     points, lists = merge(queries, scores, query_mask, mask)
     nothing = torch.zeros_like(queries)
     sources = [torch.cat([column, nothing], -1) for column in columns]

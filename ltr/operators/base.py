@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from ltr._shapes import check_whole, hide
+from ltr._shapes import check_lists, check_whole, hide
 from ltr.kernels import check_lengths, pad_lists
 from ltr.operators.permutation import SoftPermutation
 
@@ -136,6 +136,7 @@ class RankOperator(nn.Module):
             ValueError: scores are not flat, or lengths do not fit.
         """
         check_lengths(scores, lengths)
+        check_lists(scores, weights=weights)
         if weights is None:
             mask, padded = pad_lists(lengths, scores)
             return self(padded, mask)[..., mask]
