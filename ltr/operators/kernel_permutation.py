@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_whole, count, hide, positions, upcast
+from ltr._shapes import count, hide, positions, upcast
 from ltr.kernels import (
     gaussian,
     in_order,
@@ -19,14 +19,14 @@ from ltr.kernels.kernel import Kernel
 from ltr.kernels.softsort_ranks import compiled_ranks, fused
 from ltr.operators._pairwise import abs_power, falling
 from ltr.operators.permutation import (
-    SoftPermutation,
+    LazyPermutation,
     check_axis,
     register_permutation,
     take_along,
 )
 
 
-class KernelPermutation(SoftPermutation):
+class KernelPermutation(LazyPermutation):
     """The matrix of `softsort` with power 1 or 2, which is never built.
 
     In sorted order it is diag(1 / c) K, K the kernel exp(-|t_i - t_j|^power / temperature) of the
@@ -48,33 +48,7 @@ class KernelPermutation(SoftPermutation):
     tensor([2.7751, 1.0788, 2.1461])
     """
 
-    def __init__(
-        self,
-        scores: Tensor,
-        mask: Tensor | None,
-        order: Tensor,
-        temperature: float,
-        power: float,
-        kept: int | None = None,
-    ):
-        self.scores = scores
-        self.mask = mask
-        self.order = order
-        self.temperature = temperature
-        self.power = power
-        self.kept = kept
-
-    @property
-    def rows(self) -> int:
-        """The number of rows: n, or k after `top(k)`."""
-        return self.scores.shape[-1] if self.kept is None else self.kept
-
-    def top(self, k: int) -> KernelPermutation:
-        """The first k rows (all of them if there are fewer)."""
-        k = min(check_whole("k", k), self.rows)
-        return KernelPermutation(
-            self.scores, self.mask, self.order, self.temperature, self.power, k
-        )
+    power: float
 
     def log_dense(self) -> Tensor:
         """The logarithm of the matrix, (..., rows, n): the plain definition, in O(n^2) memory."""
@@ -136,11 +110,6 @@ class KernelPermutation(SoftPermutation):
         else:
             lengths = self.mask.sum(-1, keepdim=True)
         return compiled_ranks(self.scores, self.order, lengths, self.temperature)
-
-    def hard(self) -> Tensor:
-        """The order (..., n) int64."""
-        self._needs_all_rows("hard")
-        return self.order
 
     def _points(self) -> Tensor:
         return falling(self.scores, self.order, self.mask)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -221,6 +221,50 @@ class DensePermutation(SoftPermutation):
         """The order (..., n) int64: the operator's own where it is known."""
         self._needs_all_rows("hard")
         return super().hard() if self.order is None else self.order
+
+
+class LazyPermutation(SoftPermutation):
+    """A `SoftPermutation` that keeps sorted scores in place of a matrix, for subclasses to use.
+
+    Args:
+        scores: (..., n).
+        mask: (..., n) bool, or None.
+        order: (..., n) int64, the hard order.
+        temperature: > 0.
+        power: of the distance, or None where there is none.
+        kept: the number of rows, or None for all n.
+    """
+
+    def __init__(
+        self,
+        scores: Tensor,
+        mask: Tensor | None,
+        order: Tensor,
+        temperature: float,
+        power: float | None,
+        kept: int | None = None,
+    ):
+        self.scores = scores
+        self.mask = mask
+        self.order = order
+        self.temperature = temperature
+        self.power = power
+        self.kept = kept
+
+    @property
+    def rows(self) -> int:
+        """The number of rows: n, or k after `top(k)`."""
+        return self.scores.shape[-1] if self.kept is None else self.kept
+
+    def top(self, k: int) -> Self:
+        """The first k rows (all of them if there are fewer)."""
+        kept = _kept(self, k)
+        return type(self)(self.scores, self.mask, self.order, self.temperature, self.power, kept)
+
+    def hard(self) -> Tensor:
+        """The order (..., n) int64."""
+        self._needs_all_rows("hard")
+        return self.order
 
 
 class HardPermutation(SoftPermutation):

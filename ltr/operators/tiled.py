@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_whole, count, hide, positions
+from ltr._shapes import count, hide, positions
 from ltr.kernels.rows_function import RowSoftmax
 from ltr.operators._pairwise import abs_power, falling, inverse
 from ltr.operators.permutation import (
     DensePermutation,
-    SoftPermutation,
+    LazyPermutation,
     check_axis,
     register_permutation,
     take_along,
@@ -23,7 +23,7 @@ SHORT_COMPILED = 32
 """The same where the rows are compiled: NeuralSort's, on the CPU."""
 
 
-class TiledPermutation(SoftPermutation):
+class TiledPermutation(LazyPermutation):
     """The matrix of `neuralsort`, or of `softsort` with any power, which is never built.
 
     Products, ranks, sorted values and `log_prob` cost O(n) memory, forward and backward to any
@@ -44,32 +44,6 @@ class TiledPermutation(SoftPermutation):
     >>> P.ranks()
     tensor([2.3110, 1.1834, 2.5056])
     """
-
-    def __init__(
-        self,
-        scores: Tensor,
-        mask: Tensor | None,
-        order: Tensor,
-        temperature: float,
-        power: float | None,
-        kept: int | None = None,
-    ):
-        self.scores = scores
-        self.mask = mask
-        self.order = order
-        self.temperature = temperature
-        self.power = power
-        self.kept = kept
-
-    @property
-    def rows(self) -> int:
-        """The number of rows: n, or k after `top(k)`."""
-        return self.scores.shape[-1] if self.kept is None else self.kept
-
-    def top(self, k: int) -> TiledPermutation:
-        """The first k rows (all of them if there are fewer)."""
-        k = min(check_whole("k", k), self.rows)
-        return TiledPermutation(self.scores, self.mask, self.order, self.temperature, self.power, k)
 
     def log_dense(self) -> Tensor:
         """The logarithm of the matrix, (..., rows, n): the plain definition, in O(n^2) memory."""
@@ -139,11 +113,6 @@ class TiledPermutation(SoftPermutation):
         if self.mask is not None:
             log_p = torch.where(column < lengths.unsqueeze(-1), log_p, -torch.inf)
         return hide(self._spoil(log_p, 1), self.row_mask())
-
-    def hard(self) -> Tensor:
-        """The order (..., n) int64."""
-        self._needs_all_rows("hard")
-        return self.order
 
     def _transposed_mv(self, w: Tensor) -> Tensor:
         w = w.to(torch.promote_types(w.dtype, self.scores.dtype))
