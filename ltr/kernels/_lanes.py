@@ -1,9 +1,9 @@
 """Sweeps over many lists, or many pieces of long ones, side by side in vector lanes.
 
-A list is cut into chunks of at most CHUNK items; LANES chunks are swept side by side, position by
-position, so that the inner loops run over lanes and become vector instructions. The states at the
-chunks' ends are found first (`_ends`), then chained within a list (`_chain`), then the sums are
-taken with the right states to start from (`_sums`). A list that is one chunk needs the last alone.
+A list is cut into chunks; up to LANES of them are swept side by side, position by position, so that
+the inner loops run over lanes and become vector instructions. The states at the chunks' ends are
+found first (`ends`), then chained within a list (`chain`), then the sums are taken with the right
+states to start from (`sums`). A list that is one chunk needs the last alone.
 
 States of one direction and one column, for the items already passed: the sum of those tied with
 the last one, the count, the linear sum, and one complex number a node. Everything is float64.
@@ -14,15 +14,24 @@ import math
 import numpy as np
 
 from ltr.kernels._jit import jit
+from ltr.kernels._lanes_step import (
+    WIDTH,
+    add_states,
+    complex_step,
+    complex_step_alone,
+    real_step,
+    real_step_alone,
+)
 
 LANES = 64
 CHUNK = 256
+ROOM = LANES * CHUNK  # positions of all lanes together: what the processor's cache holds
 FARTHEST = 745.0  # exp(-745) is the smallest double
 
 
 @jit
 def exp(x, out, exponents):  # out = exp(x) for x in [-745, 0], to the last digit or two
-    for lane in range(LANES):
+    for lane in range(len(x)):
         y = x[lane]
         k = math.floor(y * 1.4426950408889634 + 0.5)
         r = (y - k * 0.693147180369123816490) - k * 1.90821492927058770002e-10
@@ -42,13 +51,13 @@ def exp(x, out, exponents):  # out = exp(x) for x in [-745, 0], to the last digi
         out[lane] = p * r + 1.0
         exponents[lane] = np.int64(max(k, -1022.0)) + 1023 << 52
     scale = exponents.view(np.float64)
-    for lane in range(LANES):
+    for lane in range(len(x)):
         out[lane] *= scale[lane]
 
 
 @jit
 def _turn(size, angle, real, imaginary):  # size * exp(-i angle), angle >= 0 not too large
-    for lane in range(LANES):
+    for lane in range(len(size)):
         y = angle[lane]
         k = math.floor(y * 0.15915494309189535 + 0.5)
         r = ((y - k * 6.283185307179586) - k * 2.4492935982947064e-16) * 0.25
@@ -81,159 +90,114 @@ def item_at(order, row, place):
 
 
 @jit
+def _tile(columns, size, outputs, width, is_complex):
+    # a row of lanes is longer than they are: rows a power of two apart would share a cache set
+    row = width + WIDTH
+    values = np.empty((columns, size + 2, row))
+    gaps = np.empty((size + 2, row))
+    decays = np.empty((4 if is_complex else 1, size + 2, row))
+    result = np.empty((size + 2, outputs, row))
+    return values, gaps, decays, result
+
+
+@jit
+def _width(chunks):  # how many lanes
+    return min(LANES, (len(chunks) + WIDTH - 1) // WIDTH * WIDTH)
+
+
+@jit
 def _load(tile, x, order, columns, slots, fills, chunks, group, halo, scale, nodes):
-    # points[p] and values[c, p]: p = 0 and past the end are neighbours, with value 0. Then the
-    # gaps and decays between p - 1 and p. Returns the longest chunk's length.
-    points, values, gaps, decays, _ = tile
-    first_re, first_im, step_re, step_im, _ = nodes
-    lanes = min(LANES, len(chunks) - group)
-    longest = 0
-    for lane in range(lanes):
-        longest = max(longest, chunks[group + lane, 2])
-    points[: longest + 2] = 0.0
+    # values[c, p] of the items p = 1, 2, ... of each lane, 0 at other places; gaps and decays
+    # between p - 1 and p, those to the neighbours too if there is a halo. The longest length.
+    values, gaps, decays, _ = tile
+    some = chunks[group : group + _width(chunks)]
+    longest = some[:, 2].max()
+    gaps[1 : longest + 2] = 0.0
     values[:, : longest + 2] = 0.0
-    for lane in range(lanes):
-        row, begin, length, before, after, _ = chunks[group + lane]
+    for lane in range(len(some)):
+        row, begin, length, before, after, _ = some[lane]
+        near = before if halo and before >= 0 else begin
+        far = after if halo and after >= 0 else begin + length - 1
+        finite, last = True, np.float64(x[row, item_at(order, row, near)])
         for p in range(length):
-            item = item_at(order, row, begin + p)
-            point = x[row, item]
-            known = math.isfinite(point)
-            points[p + 1, lane] = point if known else 0.0
-            for c in range(len(values)):
-                slot = slots[c]
-                value = columns[slot, row, item] if slot >= 0 else fills[c]
-                values[c, p + 1, lane] = value if known else math.nan  # which spoils its list
-        near, far = points[1, lane], points[length, lane]
-        if halo and before >= 0:
-            near = x[row, item_at(order, row, before)]
-        if halo and after >= 0:
-            far = x[row, item_at(order, row, after)]
-        points[0, lane] = near
-        points[length + 1 : longest + 2, lane] = far
-    clipped, exponents = np.empty(LANES), np.empty(LANES, np.int64)
-    angle = np.empty(LANES)
-    for p in range(1, longest + 2):
-        for lane in range(LANES):
-            gap = (points[p - 1, lane] - points[p, lane]) * scale
-            gaps[p, lane] = gap
-            clipped[lane] = -min(first_re * gap, FARTHEST)
-        exp(clipped, decays[0, p], exponents)
-        if first_im != 0.0:
-            for lane in range(LANES):
-                angle[lane] = first_im * min(gaps[p, lane], FARTHEST)
-            _turn(decays[0, p], angle, decays[0, p], decays[1, p])
-        if len(decays) == 4:
-            for lane in range(LANES):
-                clipped[lane] = -min(step_re * gaps[p, lane], FARTHEST)
-            exp(clipped, decays[2, p], exponents)
-            for lane in range(LANES):
-                angle[lane] = step_im * min(gaps[p, lane], FARTHEST)
-            _turn(decays[2, p], angle, decays[2, p], decays[3, p])
+            point = np.float64(x[row, item_at(order, row, begin + p)])
+            gaps[p + 1, lane] = (last - point) * scale
+            finite &= math.isfinite(point)
+            last = point
+        gaps[length + 1, lane] = (last - x[row, item_at(order, row, far)]) * scale
+        for c in range(len(slots)):
+            slot, fill = slots[c], fills[c]
+            if not finite:
+                slot, fill = -1, math.nan  # which spoils its list
+            if slot < 0:
+                for p in range(length):
+                    values[c, p + 1, lane] = fill
+            else:
+                for p in range(length):
+                    item = item_at(order, row, begin + p)
+                    values[c, p + 1, lane] = columns[slot, row, item]
+    size = (longest + 1) * gaps.shape[1]
+    far, exponents = np.empty(size), np.empty(size, np.int64)
+    for k in range(0, len(decays), 2):  # of the first node, of the steps
+        rate, turn = (nodes[0], nodes[1]) if k == 0 else (nodes[2], nodes[3])
+        flat = gaps[1 : longest + 2].reshape(-1)
+        for i in range(size):
+            far[i] = -min(rate * flat[i], FARTHEST)
+        decay = decays[k, 1 : longest + 2].reshape(-1)
+        exp(far, decay, exponents)
+        if len(decays) > 1:
+            for i in range(size):
+                far[i] = turn * min(flat[i], FARTHEST)
+            _turn(decay, far, decay, decays[k + 1, 1 : longest + 2].reshape(-1))
     return longest
 
 
 @jit
-def _advance(state, result, tile, p, came, weights, leads, uses, count, is_complex):
-    # The states at position p, from those at `came`, its neighbour on the side of the sweep, and
-    # result[o] += the outputs' weights times the states, if there is a result. A column's first
-    # output (its lead) is added up while its states are at hand: one loop over lanes a node.
-    _, values, gaps, decays, power = tile
-    between = max(p, came)
+def _sweep(state, tile, side, first, steps, width, weights, leads, uses, is_complex):
+    # From the top (side 0) or the bottom, `steps` positions from `first` on: the states there, from
+    # those at the position before, and result[p, o] += the outputs' weights times the states, if
+    # there is a result. A column's first output (its lead) is added up with the states at hand.
+    values, gaps, decays, result = tile
     ties, sums, linear = uses
-    last = len(state) - 1
-    for c in range(len(state)):
-        if ties:
-            for lane in range(LANES):
-                tied = state[c, 0, lane] + values[c, came, lane]
-                state[c, 0, lane] = tied if gaps[between, lane] == 0.0 else 0.0
-        if linear:
-            for lane in range(LANES):
-                passed = state[c, 1, lane] + values[c, came, lane]
-                state[c, 2, lane] += passed * gaps[between, lane]
-        if sums:
-            for lane in range(LANES):
-                state[c, 1, lane] += values[c, came, lane]
-    for o in range(len(result)):
-        c = np.int64(weights[o, 0])
-        if ties:
-            for lane in range(LANES):
-                result[o, lane] += weights[o, 3] * state[c, 0, lane]
-        if sums:
-            for lane in range(LANES):
-                result[o, lane] += weights[o, 1] * state[c, 1, lane]
-        if linear:
-            for lane in range(LANES):
-                result[o, lane] += weights[o, 2] * state[c, 2, lane]
-    if count == 0:
-        return
-    for lane in range(LANES):
-        power[0, lane] = decays[0, between, lane]
-    if is_complex:
-        for lane in range(LANES):
-            power[1, lane] = decays[1, between, lane]
-    for m in range(count):
-        k = 3 + count + m
+    count, outputs = (state.shape[1] - 3) // 2, result.shape[1]
+    for k in range(steps):
+        p, came = (first + k, first + k - 1) if side == 0 else (first - k, first - k + 1)
+        at = max(p, came)
         for c in range(len(state)):
-            o = leads[c]
-            if is_complex and len(result) == 0:
-                for lane in range(LANES):
-                    x, y = power[0, lane], power[1, lane]
-                    re, im = state[c, 3 + m, lane] + values[c, came, lane], state[c, k, lane]
-                    state[c, 3 + m, lane] = x * re - y * im
-                    state[c, k, lane] = x * im + y * re
+            if ties:
+                for lane in range(width):
+                    tied = state[c, 0, lane] + values[c, came, lane]
+                    state[c, 0, lane] = tied if gaps[at, lane] == 0.0 else 0.0
+            if linear:
+                for lane in range(width):
+                    passed = state[c, 1, lane] + values[c, came, lane]
+                    state[c, 2, lane] += passed * gaps[at, lane]
+            if sums:
+                for lane in range(width):
+                    state[c, 1, lane] += values[c, came, lane]
+            places = side, c, p, came, at, leads[c], width, count
+            if is_complex and outputs:
+                complex_step(state, decays, values, result, weights, *places)
             elif is_complex:
-                a, b = weights[o, 4 + m], weights[o, 4 + count + m]
-                for lane in range(LANES):
-                    x, y = power[0, lane], power[1, lane]
-                    re, im = state[c, 3 + m, lane] + values[c, came, lane], state[c, k, lane]
-                    now, turned = x * re - y * im, x * im + y * re
-                    state[c, 3 + m, lane] = now
-                    state[c, k, lane] = turned
-                    result[o, lane] += a * now - b * turned
-            elif len(result) == 0:
-                for lane in range(LANES):
-                    passed = state[c, 3 + m, lane] + values[c, came, lane]
-                    state[c, 3 + m, lane] = power[0, lane] * passed
-            elif c < last:
-                a = weights[o, 4 + m]
-                for lane in range(LANES):
-                    now = power[0, lane] * (state[c, 3 + m, lane] + values[c, came, lane])
-                    state[c, 3 + m, lane] = now
-                    result[o, lane] += a * now
+                complex_step_alone(state, decays, values, result, weights, *places)
+            elif outputs:
+                real_step(state, decays, values, result, weights, *places)
             else:
-                a = weights[o, 4 + m]
-                for lane in range(LANES):
-                    now = power[0, lane] * (state[c, 3 + m, lane] + values[c, came, lane])
-                    state[c, 3 + m, lane] = now
-                    result[o, lane] += a * now
-                    power[0, lane] *= decays[0, between, lane]
-        if not is_complex and len(result) == 0:
-            for lane in range(LANES):
-                power[0, lane] *= decays[0, between, lane]
-        if is_complex:
-            for lane in range(LANES):
-                x, y = power[0, lane], power[1, lane]
-                a, b = decays[2, between, lane], decays[3, between, lane]
-                power[0, lane] = x * a - y * b
-                power[1, lane] = x * b + y * a
-        for o in range(len(result)):
-            c = np.int64(weights[o, 0])
+                real_step_alone(state, decays, values, result, weights, *places)
+        for o in range(outputs):
+            c = np.int64(weights[side, o, 0])
             if leads[c] != o:
-                a, b = weights[o, 4 + m], weights[o, 4 + count + m]
-                for lane in range(LANES):
-                    result[o, lane] += a * state[c, 3 + m, lane]
-                if is_complex:
-                    for lane in range(LANES):
-                        result[o, lane] -= b * state[c, k, lane]
-
-
-@jit
-def _tile(columns, size, is_complex):
-    points = np.empty((size + 2, LANES))
-    gaps = np.empty((size + 2, LANES))
-    values = np.empty((columns, size + 2, LANES))
-    decays = np.empty((4 if is_complex else 1, size + 2, LANES))
-    return points, values, gaps, decays, np.empty((2, LANES))
+                both = 2 * count if is_complex else count
+                add_states(state, result, weights, side, c, p, o, width, both)
+            if ties:
+                for lane in range(width):
+                    result[p, o, lane] += weights[side, o, 3] * state[c, 0, lane]
+            if sums:
+                for lane in range(width):
+                    result[p, o, lane] += weights[side, o, 1] * state[c, 1, lane]
+            if linear:
+                for lane in range(width):
+                    result[p, o, lane] += weights[side, o, 2] * state[c, 2, lane]
 
 
 @jit
@@ -255,28 +219,20 @@ def ends(
     stop,
 ):
     """states[side, chunk]: what a chunk that is one of several adds, seen from its end."""
-    count = np.int64(nodes[4])
-    tile = _tile(len(slots), chunks[:, 2].max(), is_complex)
-    result = np.empty((0, LANES))
-    state = np.empty((len(slots), 3 + 2 * count, LANES))
+    width = _width(chunks)
+    tile = _tile(len(slots), chunks[:, 2].max(), 0, width, is_complex)
+    state = np.empty((len(slots), states.shape[3], width + WIDTH))
     for group in range(begin, stop, LANES):
-        lanes = min(LANES, len(chunks) - group)
-        several = False
-        for lane in range(lanes):
-            several |= chunks[group + lane, 3] >= 0 or chunks[group + lane, 4] >= 0
-        if not several:
+        some = chunks[group : group + LANES]
+        if (some[:, 3:5] < 0).all():
             continue
         longest = _load(tile, x, order, columns, slots, fills, chunks, group, False, scale, nodes)
-        state[:] = 0.0
-        for p in range(1, longest + 2):
-            _advance(state, result, tile, p, p - 1, weights[0], leads, uses, count, is_complex)
-        for lane in range(lanes):
-            states[0, group + lane] = state[:, :, lane]
-        state[:] = 0.0
-        for p in range(longest, -1, -1):
-            _advance(state, result, tile, p, p + 1, weights[1], leads, uses, count, is_complex)
-        for lane in range(lanes):
-            states[1, group + lane] = state[:, :, lane]
+        for side in range(2):
+            first = 1 if side == 0 else longest
+            state[:] = 0.0
+            _sweep(state, tile, side, first, longest + 1, width, weights, leads, uses, is_complex)
+            for lane in range(len(some)):
+                states[side, group + lane] = state[:, :, lane]
 
 
 @jit
@@ -290,9 +246,10 @@ def _join(into, add, distance, nodes):
         into[c, 1] = add[c, 1] + into[c, 1]
         for m in range(count):
             far = (nodes[0] + m * nodes[2]) * distance
-            size = math.exp(-far) if far < FARTHEST else 0.0
-            angle = (nodes[1] + m * nodes[3]) * distance if far < FARTHEST else 0.0
-            a, b = size * math.cos(angle), -size * math.sin(angle)
+            a, b = math.exp(-far) if far < FARTHEST else 0.0, 0.0
+            if a and (nodes[1] or nodes[3]):
+                angle = (nodes[1] + m * nodes[3]) * distance
+                a, b = a * math.cos(angle), -a * math.sin(angle)
             re, im = into[c, 3 + m], into[c, 3 + count + m]
             into[c, 3 + m] = add[c, 3 + m] + a * re - b * im
             into[c, 3 + count + m] = add[c, 3 + count + m] + a * im + b * re
@@ -340,37 +297,30 @@ def sums(
     stop,
 ):
     """out[o, row, item]: the kernel sums of the chunks from `begin` to `stop`."""
-    count = np.int64(nodes[4])
-    size = chunks[:, 2].max()
-    tile = _tile(len(slots), size, is_complex)
-    state = np.empty((len(slots), 3 + 2 * count, LANES))
-    result = np.empty((size + 2, len(out), LANES))
+    width = _width(chunks)
+    tile = _tile(len(slots), chunks[:, 2].max(), len(out), width, is_complex)
+    values, result = tile[0], tile[3]
+    state = np.empty((len(slots), states.shape[3], width + WIDTH))
     for group in range(begin, stop, LANES):
-        lanes = min(LANES, len(chunks) - group)
+        some = chunks[group : group + LANES]
         longest = _load(tile, x, order, columns, slots, fills, chunks, group, True, scale, nodes)
-        values = tile[1]
         for p in range(1, longest + 1):
             for o in range(len(out)):
                 c = np.int64(weights[2, o, 0])
-                for lane in range(LANES):
+                for lane in range(width):
                     result[p, o, lane] = weights[2, o, 1] * values[c, p, lane]
         for side in range(2):
+            first = 1 if side == 0 else longest
             state[:] = 0.0
             if states.shape[1]:
-                for lane in range(lanes):
+                for lane in range(len(some)):
                     state[:, :, lane] = states[side, group + lane]
-            for k in range(1, longest + 1):
-                p = k if side == 0 else longest + 1 - k
-                came = p - 1 if side == 0 else p + 1
-                _advance(
-                    state, result[p], tile, p, came, weights[side], leads, uses, count, is_complex
-                )
-        for lane in range(lanes):
-            row, start, length, _, _, _ = chunks[group + lane]
-            for p in range(length):
-                item = item_at(order, row, start + p)
-                for o in range(len(out)):
-                    out[o, row, item] = result[p + 1, o, lane]
+            _sweep(state, tile, side, first, longest, width, weights, leads, uses, is_complex)
+        for lane in range(len(some)):
+            row, start, length, _, _, _ = some[lane]
+            for o in range(len(out)):
+                for p in range(length):
+                    out[o, row, item_at(order, row, start + p)] = result[p + 1, o, lane]
 
 
 @jit

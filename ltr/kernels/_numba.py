@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 
 from ltr.kernels._jit import run_parallel
-from ltr.kernels._lanes import CHUNK, LANES, chain, cut, ends, sums
+from ltr.kernels._lanes import CHUNK, LANES, ROOM, WIDTH, chain, cut, ends, sums
 from ltr.kernels._line import one_node
 
 LONG = 512
 """From this mean length on a single real node is swept along the list, else across lists."""
+
+NO_ORDER = np.empty((0, 0), np.int64)
 
 
 def kernel_sums(
@@ -28,21 +30,23 @@ def kernel_sums(
 ) -> list[Tensor]:
     """As `ltr::kernel_sums`, for CPU tensors: scores (..., N), starts (..., R)."""
     used, weights, *rest = _plan(tuple(nodes), tuple(rows), tuple(sources))
-    n, count, outputs = scores.shape[-1], int(nodes[4]), len(sources)
+    count, outputs = int(nodes[4]), len(sources)
     x = _rows(scores)
-    item = np.empty((0, 0), np.int64) if order is None else _rows(order)
+    item = NO_ORDER if order is None else _rows(order)
     first, size = _rows(starts), _rows(lengths)
-    wanted = [columns[source] for source in used]
     # a column that is one number everywhere is not written out
-    is_number = [not any(column.stride()) for column in wanted]
-    slots = np.where(is_number, -1, np.cumsum(np.invert(is_number)) - 1)
-    fills = np.array(
-        [c[(0,) * c.dim()].item() if f else 0.0 for c, f in zip(wanted, is_number, strict=True)]
-    )
-    values = np.empty((len(used) - sum(is_number), *x.shape), x.dtype)
-    for column, slot in zip(wanted, slots, strict=True):
-        if slot >= 0:
-            values[slot] = column.numpy().reshape(-1, n)
+    slots, fills, written = [], [], []
+    for source in used:
+        column = columns[source]
+        is_number = not any(column.stride())
+        slots.append(-1 if is_number else len(written))
+        fills.append(column[(0,) * column.dim()].item() if is_number else 0.0)
+        if not is_number:
+            written.append(_rows(column))
+    slots, fills = np.array(slots), np.array(fills)
+    values = written[0][None] if len(written) == 1 else np.empty((len(written), *x.shape), x.dtype)
+    if len(written) > 1:
+        np.stack(written, out=values)
     total = int(size.sum())
     if not total:
         return [torch.zeros_like(scores) for _ in sources]
@@ -59,7 +63,7 @@ def kernel_sums(
             work,
         )
         return [torch.from_numpy(y.reshape(scores.shape)) for y in out]
-    chunks = cut(first, size, min(CHUNK, max(16, total // LANES)))
+    chunks = cut(first, size, _chunk(total, size.size))
     lanes = chunks
     if len(chunks) > LANES and (chunks[:, 2] != chunks[0, 2]).any():
         by_length = np.argsort(-chunks[:, 2], kind="stable")  # lanes of a group end together
@@ -85,6 +89,14 @@ def kernel_sums(
     return [torch.from_numpy(y.reshape(scores.shape)) for y in out]
 
 
+def _chunk(total: int, lists: int) -> int:
+    # whole lists where several are swept side by side and fit the cache, else pieces for all lanes
+    whole = ROOM // min(LANES, -(-lists // WIDTH) * WIDTH)
+    if lists > WIDTH and total <= lists * whole:
+        return whole
+    return min(CHUNK, max(CHUNK // 2, total // LANES))
+
+
 @lru_cache
 def _plan(nodes: tuple[float, ...], rows: tuple[float, ...], sources: tuple[int, ...]) -> Any:
     # the columns in use, the weights [side, output] = (column, constant, linear, tie, nodes) with
@@ -97,6 +109,7 @@ def _plan(nodes: tuple[float, ...], rows: tuple[float, ...], sources: tuple[int,
     weights[2, :, 1] = table[:, 0]
     weights[0, :, 1:] = table[:, 1 : 4 + 2 * count]
     weights[1, :, 1:] = table[:, 4 + 2 * count :]
+    weights[:2, :, 4 + count :] *= -1  # of the imaginary parts: products of these count negative
     leads = np.array([sources.index(source) for source in used])
     linear = bool(weights[:2, :, 2].any())
     uses = bool(weights[:2, :, 3].any()), linear or bool(weights[:2, :, 1].any()), linear

@@ -49,12 +49,12 @@ def _exp(x, scale):  # x = exp(x) for x in [-600, 0], to the last digit or two
 
 
 @jit
-def _walk(gaps, i, m, cut, row, middle):
-    # the logits of row i, at row[middle - left : middle + right + 1]
+def _walk(t, i, m, rate, cut, row, middle):
+    # the logits of row i, at row[middle - left : middle + right + 1], from points of any dtype
     row[middle] = 0.0
     logit, odd, right = 0.0, 1.0, 0
     for j in range(i, m - 1):
-        logit -= odd * gaps[j]
+        logit -= odd * ((np.float64(t[j]) - np.float64(t[j + 1])) * rate)
         if not logit >= -cut:
             break
         odd += 2.0
@@ -62,7 +62,7 @@ def _walk(gaps, i, m, cut, row, middle):
         row[middle + right] = logit
     logit, odd, left = 0.0, 1.0, 0
     for j in range(i - 1, -1, -1):
-        logit -= odd * gaps[j]
+        logit -= odd * ((np.float64(t[j]) - np.float64(t[j + 1])) * rate)
         if not logit >= -cut:
             break
         odd += 2.0
@@ -88,15 +88,15 @@ def _dot(x, y):
 
 
 @jit
-def _products(gaps, lengths, columns, steps, rows, cut, transposed, pieces, out, begin, stop):
+def _products(t, rate, lengths, columns, steps, cut, transposed, pieces, out, begin, stop):
     # out[piece] is added to if transposed, and shared by the pieces of a list else
-    n = gaps.shape[1] + 1
+    n = t.shape[1]
     buffer, scale = np.empty(2 * n), np.empty(2 * n)
     for piece in range(begin, stop):
         row, first, last = pieces[piece]
         m = lengths[row]
         for i in range(first, min(last, m)):
-            left, right = _walk(gaps[row], i, m, cut, buffer, n)
+            left, right = _walk(t[row], i, m, rate, cut, buffer, n)
             P = buffer[n - left : n + right + 1]
             _exp(P, scale[: len(P)])
             share = 1.0 / _sum(P)
@@ -118,13 +118,13 @@ def _products(gaps, lengths, columns, steps, rows, cut, transposed, pieces, out,
 
 
 @jit
-def _pull(gaps, lengths, G, V, steps, rows, cut, pieces, out, begin, stop):
-    n = gaps.shape[1] + 1
+def _pull(t, rate, lengths, G, V, steps, cut, pieces, out, begin, stop):
+    n = t.shape[1]
     buffer, scale, means = np.empty(2 * n), np.empty(2 * n), np.empty(2 * n)
     for piece in range(begin, stop):
         row, first, last = pieces[piece]
         for i in range(first, min(last, lengths[row])):
-            left, right = _walk(gaps[row], i, lengths[row], cut, buffer, n)
+            left, right = _walk(t[row], i, lengths[row], rate, cut, buffer, n)
             P = buffer[n - left : n + right + 1]
             _exp(P, scale[: len(P)])
             share = 1.0 / _sum(P)
@@ -137,7 +137,7 @@ def _pull(gaps, lengths, G, V, steps, rows, cut, pieces, out, begin, stop):
                         M[k] *= k - left
                     level -= 1
                 level = steps[c]
-                g = G[row, c, i]
+                g = np.float64(G[row, c, i])
                 values = V[row, c, i - left : i + right + 1]
                 for k in range(len(P)):
                     M[k] += g * values[k]
@@ -146,8 +146,8 @@ def _pull(gaps, lengths, G, V, steps, rows, cut, pieces, out, begin, stop):
                     M[k] *= k - left
                 level -= 1
             r = _dot(P, M) * share
-            near, far = out[piece, 0], out[piece, 1]
-            near, far = near[i - left : i + right + 1], far[i - left : i + right + 1]
+            near = out[piece, 0, i - left : i + right + 1]
+            far = out[piece, 1, i - left : i + right + 1]
             for k in range(len(P)):
                 D = share * P[k] * (M[k] - r)
                 near[k] += D
@@ -155,22 +155,17 @@ def _pull(gaps, lengths, G, V, steps, rows, cut, pieces, out, begin, stop):
 
 
 @jit
-def _log_sums(gaps, lengths, rows, cut, pieces, out, begin, stop):
-    n = gaps.shape[1] + 1
+def _log_sums(t, rate, lengths, cut, pieces, out, begin, stop):
+    n = t.shape[1]
     buffer, scale = np.empty(2 * n), np.empty(2 * n)
     for piece in range(begin, stop):
         row, first, last = pieces[piece]
         m = lengths[row]
         for i in range(first, min(last, m)):
-            left, right = _walk(gaps[row], i, m, cut, buffer, n)
+            left, right = _walk(t[row], i, m, rate, cut, buffer, n)
             P = buffer[n - left : n + right + 1]
             _exp(P, scale[: len(P)])
             out[row, i] = np.log(_sum(P))
-
-
-def _gaps(points: Tensor, temperature: float) -> np.ndarray:
-    points = points.double()
-    return (points[:, :-1] - points[:, 1:]).div_(temperature).numpy()
 
 
 def _pieces(lists: int, rows: int) -> np.ndarray:
@@ -188,8 +183,13 @@ def together(out: np.ndarray, lists: int) -> Tensor:
 
 
 def by_column(x: Tensor, places: np.ndarray) -> np.ndarray:
-    # (B, rows, d) -> (B, d, rows), the columns in that order
-    return x.mT[:, torch.from_numpy(places)].double().contiguous().numpy()
+    """(B, rows, d) -> (B, d, rows), the columns in that order; no copy where it is none."""
+    x = x.mT if len(places) == 1 else x.mT[:, torch.from_numpy(places)]
+    return np.ascontiguousarray(x.numpy())
+
+
+def _points(points: Tensor, temperature: float) -> tuple[np.ndarray, float]:
+    return np.ascontiguousarray(points.numpy()), 1 / temperature
 
 
 def _steps(blocks: list[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -215,17 +215,17 @@ def row_products(
     pieces = _pieces(B, rows)
     shape = (len(pieces), len(steps), n) if transposed else (B, len(steps), rows)
     out = np.zeros(shape)
-    arguments = _gaps(points, temperature), lengths.numpy(), values, steps, rows
+    arguments = *_points(points, temperature), lengths.numpy(), values, steps
     cut = row_cut(points, None)
     run_parallel(
         lambda a, b: _products(*arguments, cut, transposed, pieces, out, a, b),
         len(pieces),
         B * rows * min(n, 64) * (4 + len(steps)),
     )
-    result = together(out, B)
-    back = np.empty_like(rising)
-    back[rising] = np.arange(len(rising))
-    return result[:, torch.from_numpy(back)].mT.to(points.dtype).contiguous()
+    result = torch.empty((B, out.shape[-1], len(rising)), dtype=points.dtype)
+    for place, column in zip(rising, together(out, B).unbind(1), strict=True):
+        result[..., place] = column
+    return result
 
 
 def row_pull(
@@ -243,23 +243,23 @@ def row_pull(
     columns = by_column(G, rising), by_column(V, rising)
     pieces = _pieces(B, rows)
     out = np.zeros((len(pieces), 2, n))
-    arguments = _gaps(points, temperature), lengths.numpy(), *columns, steps, rows
+    arguments = *_points(points, temperature), lengths.numpy(), *columns, steps
     cut = row_cut(points, None)
     run_parallel(
         lambda a, b: _pull(*arguments, cut, pieces, out, a, b),
         len(pieces),
         B * rows * min(n, 64) * (6 + 2 * len(steps)),
     )
-    return together(out, B).mT.to(points.dtype).contiguous()
+    return torch.empty((B, n, 2), dtype=points.dtype).copy_(together(out, B).mT)
 
 
 def row_log_sums(points: Tensor, lengths: Tensor, temperature: float, rows: int) -> Tensor:
     """`ltr.kernels.rows.row_log_sums` of points (B, n), for NeuralSort."""
     pieces = _pieces(len(points), rows)
     out = np.zeros((len(points), rows))
-    gaps, cut = _gaps(points, temperature), row_cut(points, None)
+    arguments = *_points(points, temperature), lengths.numpy(), row_cut(points, None)
     run_parallel(
-        lambda a, b: _log_sums(gaps, lengths.numpy(), rows, cut, pieces, out, a, b),
+        lambda a, b: _log_sums(*arguments, pieces, out, a, b),
         len(pieces),
         len(points) * rows * min(points.shape[-1], 64) * 4,
     )

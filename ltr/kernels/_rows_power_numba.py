@@ -127,7 +127,7 @@ def _pull(t, lengths, G, V, weights, halves, scale, reach, pieces, out, begin, s
             X[:] = 0.0
             for c in range(len(weights)):
                 u, v = weights[c]
-                g, values = G[row, c, i], V[row, c, low:high]
+                g, values = np.float64(G[row, c, i]), V[row, c, low:high]
                 _weigh(P, u, v, halves, work, Q)
                 for k in range(len(Q)):
                     D[k] += g * values[k] * Q[k]

@@ -2,15 +2,27 @@
 
 Each node is a linear recurrence x_p = a_p x_{p-1} + b_p along the sorted scores, once from the top
 and once from the bottom. `scan` does them by blocks side by side, so that no Python loop is longer
-than about the square root of the list.
+than about the square root of the list. Long lists are taken a piece at a time, which bounds the
+memory: a sweep goes on with the states that the piece before it left.
 """
+
+from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 FARTHEST = 745.0  # exp(-745) is the smallest double
-TOGETHER = 1 << 20  # so many numbers are scanned at a time, for speed on short lists
+
+TOGETHER = 1 << 17
+"""So many numbers are scanned at a time: all nodes of short lists."""
+
+PIECE = 1 << 15
+"""Items of a row in one piece on the CPU, where it should fit the cache."""
+
+PIECE_ELSEWHERE = 1 << 20
+"""The same on other devices, where a small piece does not keep them at work."""
 
 
 def kernel_sums(
@@ -26,96 +38,166 @@ def kernel_sums(
 ) -> list[Tensor]:
     """As `ltr::kernel_sums`: scores, order, columns (..., N), starts, lengths (..., R)."""
     n, sources = scores.shape[-1], list(sources)  # a tuple would index several axes
-    order = None if order is None else order.reshape(-1, n)
-    begins, inside, ids = _layout(starts, lengths, n)
-    exact = scores.dtype if scores.device.type == "mps" else torch.float64
-    x, *v = (
-        y.reshape(-1, n) if order is None else y.reshape(-1, n).gather(-1, order)
-        for y in (scores, *columns)
-    )
-    x, v = x.to(exact), torch.stack(v).to(exact)
+    numbers = torch.tensor(rows, dtype=_exact(scores), device=scores.device)
+    numbers = numbers.view(len(sources), -1)
+    own = numbers[:, :1].unsqueeze(-1)
+    above, below = numbers[:, 1:].view(len(sources), 2, -1).unbind(1)
+    size = PIECE if scores.device.type == "cpu" else PIECE_ELSEWHERE
+    out = [torch.empty(scores.shape, dtype=scores.dtype, device=scores.device) for _ in sources]
+    given = [y.reshape(-1, y.shape[-1]) for y in (scores, starts, lengths, *columns)]
+    places = None if order is None else order.reshape(-1, n)
+    together = max(1, max(size, TOGETHER) // max(n, 1))
+    for first in range(0, len(given[0]), together):
+        some = slice(first, first + together)
+        lists = _Lists(*(y[some] for y in given), order=None if places is None else places[some])
+        down = _Sweep(scale, nodes, above, sources)
+        up = _Sweep(scale, nodes, below, sources)
+        _sums(lists, (down, up), own, [y.view(-1, n)[some] for y in out], size)
+    return out
+
+
+def _exact(x: Tensor) -> torch.dtype:
+    return x.dtype if x.device.type == "mps" else torch.float64
+
+
+class _Piece(NamedTuple):
+    """Neighbouring places of each row: points x (B, p), values v (C, B, p), in sorted order."""
+
+    x: Tensor  # 0 where not finite, as v
+    v: Tensor
+    begins: Tensor  # does a list begin here
+    inside: Tensor  # is it in a list
+    ids: Tensor  # which list is it, 0 is none
+    bad: Tensor  # (C, B, p), in a list and not finite, or its score is not
+
+
+class _Lists:
+    """The lists in some rows; only a piece at a time is put in order and made exact."""
+
+    def __init__(
+        self, x: Tensor, starts: Tensor, lengths: Tensor, *columns: Tensor, order: Tensor | None
+    ):
+        self.x, self.columns, self.order = x, columns, order
+        self.shape, self.lists = x.shape, lengths.shape[-1]
+        some = (lengths > 0).int()
+        edges = torch.zeros(len(x), x.shape[-1] + 1, dtype=torch.int32, device=x.device)
+        self.begins = edges.scatter_add_(-1, starts, some)[:, :-1] > 0
+        edges.scatter_add_(-1, starts + lengths, -some)
+        self.inside = edges.cumsum(-1, dtype=torch.int32)[:, :-1] > 0
+        self.ids = self.inside
+        if self.lists > 1:
+            self.ids = self.begins.cumsum(-1, dtype=torch.int32) * self.inside
+
+    def piece(self, first: int, last: int) -> _Piece:
+        """What is at the places first to last - 1."""
+        order = None if self.order is None else self.order[:, first:last]
+        x, *v = (
+            y[:, first:last] if order is None else y.gather(-1, order)
+            for y in (self.x, *self.columns)
+        )
+        begins, inside, ids = (y[:, first:last] for y in (self.begins, self.inside, self.ids))
+        x, v = x.to(_exact(x)), torch.stack(v).to(_exact(x))
+        usable = inside & x.isfinite() & v.isfinite()
+        x, v = torch.where(inside & x.isfinite(), x, 0.0), torch.where(usable, v, 0.0)
+        return _Piece(x, v, begins, inside, ids.long(), inside & ~usable)
+
+
+def _sums(
+    lists: _Lists, sweeps: "tuple[_Sweep, _Sweep]", own: Tensor, out: list[Tensor], size: int
+) -> None:
+    # out[o] (B, n) is filled in: down the list first, then up
+    down, up = sweeps
+    rows, n = lists.shape
+    pieces = [(first, min(first + size, n)) for first in range(0, n, size)]
+    piece = lru_cache(1)(lists.piece)  # where there is but one, both ways share it
     # what is not finite spoils its list, in a column the outputs of that column
-    usable = inside & x.isfinite() & v.isfinite()
-    spoiled = _any_in_list(inside & ~usable, ids)[sources]
-    x, v = torch.where(inside & x.isfinite(), x, 0.0), torch.where(usable, v, 0.0)
-    numbers = torch.tensor(rows, dtype=exact, device=x.device).view(len(sources), -1)
-    weights = numbers[:, 1:].view(len(sources), 2, -1).unbind(1)
-    result = numbers[:, :1].unsqueeze(-1) * v[sources]
-    result += _side(x, v, begins, scale, nodes, weights[0], sources)
-    ends = pad(begins[:, 1:] | ~inside[:, 1:], (0, 1), value=True)
-    below = _side(-x.flip(-1), v.flip(-1), ends.flip(-1), scale, nodes, weights[1], sources)
-    result += below.flip(-1)
-    result = torch.where(spoiled, torch.nan, torch.where(inside, result, 0.0)).to(scores.dtype)
-    if order is not None:
-        result = torch.empty_like(result).scatter_(-1, order.expand(result.shape), result)
-    return [y.clone().view(scores.shape) for y in result]
+    spoiled = torch.zeros(
+        len(lists.columns), rows, lists.lists + 1, dtype=torch.int64, device=lists.x.device
+    )
+    partial: list[Tensor] = []
+    for places in pieces:
+        x, v, begins, _, ids, bad = piece(*places)
+        spoiled.scatter_add_(-1, ids.expand(bad.shape), bad.long())
+        partial.append(down.step(x, v, begins))
+    ends = torch.ones(rows, 1, dtype=torch.bool, device=lists.x.device)
+    for first, last in reversed(pieces):
+        x, v, begins, inside, ids, bad = piece(first, last)
+        edges = begins | ~inside
+        ends = torch.cat([edges[:, 1:], ends], -1)
+        result = up.step(-x.flip(-1), v.flip(-1), ends.flip(-1)).flip(-1)
+        ends = edges[:, :1]
+        result += partial.pop()
+        result += own * v[up.sources]
+        unknown = (spoiled.gather(-1, ids.expand(bad.shape)) > 0)[up.sources]
+        result = torch.where(unknown, torch.nan, torch.where(inside, result, 0.0))
+        for y, each in zip(out, result.to(out[0].dtype), strict=True):
+            if lists.order is None:
+                y[:, first:last] = each
+            else:
+                y.scatter_(-1, lists.order[:, first:last], each)
 
 
-def _layout(starts: Tensor, lengths: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
-    # for each place: does a list begin here, is it in a list, which list is it (0 is none)
-    starts, lengths = (y.reshape(-1, y.shape[-1]) for y in (starts, lengths))
-    some = (lengths > 0).long()
-    edges = starts.new_zeros(len(starts), n + 1)
-    begins = edges.scatter_add(-1, starts, some)
-    inside = begins.scatter_add(-1, starts + lengths, -some).cumsum(-1)[:, :n] > 0
-    begins = begins[:, :n] > 0
-    return begins, inside, begins.cumsum(-1) * inside
+class _Sweep:
+    """What the items before each one add, a piece of the rows after the other."""
 
+    def __init__(self, scale: float, nodes: list[float], weights: Tensor, sources: list[int]):
+        self.scale, self.sources = scale, sources
+        self.weights = weights
+        first, step = complex(nodes[0], nodes[1]), complex(nodes[2], nodes[3])
+        self.nodes = [first + m * step for m in range(int(nodes[4]))]
+        self.is_complex = first.imag != 0 or step.imag != 0
+        self.together: int | None = None
+        self.states: dict[str, Tensor] = {}
+        self.last: tuple[Tensor, Tensor] | None = None
 
-def _any_in_list(flags: Tensor, ids: Tensor) -> Tensor:
-    ids = ids.expand(flags.shape)
-    per_list = pad(torch.zeros_like(ids), (0, 1)).scatter_add(-1, ids, flags.long())
-    return per_list.gather(-1, ids) > 0
-
-
-def _side(
-    x: Tensor,
-    v: Tensor,
-    begins: Tensor,
-    scale: float,
-    nodes: list[float],
-    weights: Tensor,
-    sources: list[int],
-) -> Tensor:
-    # what the items before each one, in this direction, add: (outputs, B, N)
-    gaps = torch.where(begins, 0.0, pad((x[:, :-1] - x[:, 1:]) * scale, (1, 0)))
-    keep = (~begins).to(x.dtype)
-    before = keep * pad(v[..., :-1], (1, 0))
-    constant, linear, tie, *_ = weights.unbind(-1)
-    result = torch.zeros_like(v[sources])
-    if constant.any() or linear.any():
-        passed = scan(keep, before)
-        result += constant[:, None, None] * passed[sources]
-        if linear.any():
-            result += linear[:, None, None] * scan(keep, passed * gaps)[sources]
-    if tie.any():
-        tied = keep * (gaps == 0)
-        result += tie[:, None, None] * scan(tied, tied * before)[sources]
-    count = int(nodes[4])
-    if not count:
+    def step(self, x: Tensor, v: Tensor, begins: Tensor) -> Tensor:
+        """The next p places: falling x (B, p), v (C, B, p), begins (B, p) -> (outputs, B, p)."""
+        last_x, last_v = self.last or (x[:, :1], torch.zeros_like(v[..., :1]))
+        self.last = x[:, -1:].clone(), v[..., -1:].clone()
+        gaps = torch.where(begins, 0.0, torch.cat([last_x, x[:, :-1]], -1).sub_(x) * self.scale)
+        keep = (~begins).to(x.dtype)
+        before = keep * torch.cat([last_v, v[..., :-1]], -1)
+        constant, linear, tie, *_ = self.weights.unbind(-1)
+        result = torch.zeros_like(v[self.sources])
+        if constant.any() or linear.any():
+            passed = self._scan("constant", keep, before)
+            result += constant[:, None, None] * passed[self.sources]
+            if linear.any():
+                moved = self._scan("linear", keep, passed * gaps)
+                result += linear[:, None, None] * moved[self.sources]
+        if tie.any():
+            tied = keep * (gaps == 0)
+            result += tie[:, None, None] * self._scan("tied", tied, tied * before)[self.sources]
+        if self.together is None:
+            self.together = max(1, TOGETHER // v.numel())
+        for begin in range(0, len(self.nodes), self.together):
+            result += self._nodes(slice(begin, begin + self.together), keep, before, gaps)
         return result
-    real, imaginary = weights[:, 3 : 3 + count], weights[:, 3 + count :]
-    first, step = complex(nodes[0], nodes[1]), complex(nodes[2], nodes[3])
-    is_complex = first.imag != 0 or step.imag != 0
-    values = [first + m * step for m in range(count)]
-    if is_complex:
-        values = torch.tensor(values, dtype=torch.promote_types(x.dtype, torch.complex64))
-    else:
-        values = torch.tensor([value.real for value in values], dtype=x.dtype)
-    values = values.to(x.device)
-    w = torch.complex(real, imaginary) if is_complex else real
-    together = max(1, TOGETHER // v.numel())
-    for begin in range(0, count, together):
-        some = slice(begin, begin + together)
+
+    def _nodes(self, some: slice, keep: Tensor, before: Tensor, gaps: Tensor) -> Tensor:
+        count = len(self.nodes)
+        w = self.weights[:, 3 : 3 + count].mT[some, :, None, None]
+        kind = torch.promote_types(gaps.dtype, torch.complex64)
+        nodes = torch.tensor(self.nodes[some], dtype=kind).to(gaps.device)[:, None, None, None]
         # a gap is negative in spoiled lists alone, whose infinities would reach the next one
-        far = values[some, None, None, None] * gaps.clamp(min=0, max=FARTHEST)
-        decay = keep * torch.exp(-far.real.clamp(max=FARTHEST))
-        if is_complex:
-            decay = torch.polar(decay, -far.imag)
-        states = scan(decay, decay * before)[:, sources]
-        parts = w.mT[some, :, None, None] * states
-        result += (parts.real if is_complex else parts).sum(0)
-    return result
+        gaps = gaps.clamp(min=0, max=FARTHEST)
+        decay = (-nodes.real * gaps).clamp_(min=-FARTHEST).exp_().mul_(keep)
+        if not self.is_complex:
+            states = self._scan(f"node {some.start}", decay, decay * before)[:, self.sources]
+            return (w * states).sum(0)
+        decay = torch.polar(decay, -nodes.imag * gaps)
+        states = self._scan(f"node {some.start}", decay, decay * before)[:, self.sources]
+        w = torch.complex(w, self.weights[:, 3 + count :].mT[some, :, None, None])
+        return (w * states).real.sum(0)
+
+    def _scan(self, name: str, a: Tensor, b: Tensor) -> Tensor:
+        # goes on where the piece before ended
+        before = self.states.get(name)
+        if before is not None:
+            b = torch.cat([b[..., :1] + a[..., :1] * before, b[..., 1:]], -1)
+        found = scan(a, b)
+        self.states[name] = found[..., -1:].clone()
+        return found
 
 
 def scan(a: Tensor, b: Tensor) -> Tensor:

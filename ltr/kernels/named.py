@@ -37,6 +37,11 @@ def _softplus(level: Level) -> Kernel:
 _LAPLACE = _even(*_profile("laplace", "float64"))
 _GAUSSIAN = {level: _even(*_profile("gaussian", level)) for level in LEVELS}
 _CHANCE_ABOVE = {law: {level: _distribution(law, level) for level in LEVELS} for law in LAWS}
+_SIGN = Kernel(
+    Nodes(1.0, 1.0, 1),
+    Profile((0.0,), constant=-1.0, tie=1.0),
+    Profile((0.0,), constant=1.0, tie=-1.0),
+).ready()
 
 _SOFTPLUS = {level: _softplus(level) for level in LEVELS}
 
@@ -94,6 +99,16 @@ def softplus(level: Level = "float64") -> Kernel:
     (1.0, 0.0, 0.6931)
     """
     return _of_level(_SOFTPLUS, level)
+
+
+def sign() -> Kernel:
+    """Kernel that is -1, 0 or 1 as x is: 0 for tied items. Its derivative is 0 everywhere.
+
+    >>> k = sign()
+    >>> k.above.constant, k.below.constant, k.own
+    (-1.0, 1.0, 0.0)
+    """
+    return _SIGN
 
 
 def _of_level(kernels: dict[str, Kernel], level: Level) -> Kernel:

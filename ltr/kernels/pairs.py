@@ -128,10 +128,11 @@ def graded_pair_sums(
     kind = pair_weights or GradedWeights()
     n, batch = scores.shape[-1], scores.shape[:-1]
     size = batch.numel()
-    total, weight = np.zeros(size), np.zeros(size)
-    slopes, flags = np.zeros((size, n), _rows(scores, n).dtype), np.zeros(size, np.int8)
+    x = _rows(scores, n)
+    total, weight = np.zeros(size, x.dtype), np.zeros(size, x.dtype)
+    slopes, flags = np.zeros((size, n), x.dtype), np.zeros(size, np.int8)
     arguments = (
-        _rows(scores, n),
+        x,
         _rows(descending_order(scores, mask), n),
         _rows(labels, n),
         np.empty((0, 0), np.bool_) if mask is None else _rows(mask, n),
@@ -153,8 +154,8 @@ def graded_pair_sums(
         run_parallel(lambda a, b: graded_pairs(*arguments, a, b), size, 20 * size * n)
     if flags.any():
         return None
-    sums, of = (torch.from_numpy(x).to(scores.dtype).view(batch) for x in (total, weight))
-    return sums, of, torch.from_numpy(slopes).view(scores.shape)
+    sums, of = (torch.from_numpy(y.reshape(batch)) for y in (total, weight))
+    return sums, of, torch.from_numpy(slopes.reshape(scores.shape))
 
 
 def _rows(x: Tensor | None, n: int, like: Tensor | None = None) -> Any:
@@ -162,7 +163,9 @@ def _rows(x: Tensor | None, n: int, like: Tensor | None = None) -> Any:
     if x is None:
         assert like is not None
         return np.empty((0, 0), np.float64 if like.dtype == torch.float64 else np.float32)
-    x = x.detach() if like is None else x.detach().to(like.dtype)
+    x = x.detach()
+    if like is not None and x.dtype != like.dtype:
+        x = x.to(like.dtype)
     return np.ascontiguousarray(x.numpy()).reshape(x.shape[:-1].numel(), n)
 
 

@@ -266,12 +266,12 @@ class _Products(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         columns, points, slack, lengths, *ctx.numbers, ctx.blocks, ctx.transposed = inputs
-        ctx.save_for_backward(columns, points, slack, lengths, output)
+        ctx.save_for_backward(columns, points, slack, lengths)
         ctx.save_for_forward(columns, points, slack, lengths, output)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        columns, points, slack, lengths, _ = ctx.saved_tensors
+        columns, points, slack, lengths = ctx.saved_tensors
         (g,) = grads
         P = RowSoftmax(points, slack, lengths, *ctx.numbers)
         to_columns = to_points = to_slack = None

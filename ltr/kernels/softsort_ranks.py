@@ -5,46 +5,46 @@ exp(-|t_i - t_j| / temperature). With h = dLoss/dy, pull = -(K h) u / c = dLoss/
 the sums of the slopes, dLoss/dt = h S u + u S h + pull S 1 + S pull.
 """
 
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
 from ltr._shapes import positions
+from ltr.kernels._eager import apply, has_values, is_batched
 from ltr.kernels.implementations import implementation
 from ltr.kernels.lists import SortedLists
 from ltr.kernels.named import laplace
 from ltr.kernels.sorting import batch_first
-from ltr.kernels.sums import is_batched, kernel_sums
+from ltr.kernels.sums import kernel_sums
 
 
-def compiled_ranks(scores: Tensor, order: Tensor, lengths: Tensor, temperature: float) -> Tensor:
+def compiled_ranks(
+    scores: Tensor, order: Tensor, lengths: Tensor | None, temperature: float
+) -> Tensor:
     """The ranks (..., n) of `SoftSort(temperature)`, m + 1 where masked, where `fused` says so.
 
     Args:
         scores: (..., n), float32 or float64, on the CPU.
         order: (..., n) int64, their falling order, masked items last.
-        lengths: (..., 1) int64, how many are real.
+        lengths: (..., 1) int64, how many are real; None for all.
         temperature: > 0.
 
     Cost: O(n), one call each way; differentiable to any order, then by `kernel_sums`.
 
     >>> scores = torch.tensor([0.1, 0.9, 0.4])
-    >>> compiled_ranks(scores, torch.tensor([1, 2, 0]), torch.tensor([3]), 0.2)
+    >>> compiled_ranks(scores, torch.tensor([1, 2, 0]), None, 0.2)
     tensor([2.7751, 1.0788, 2.1461])
     """
-    return _Ranks.apply(scores, order, lengths, temperature)[0]
+    return apply(_Ranks, scores, order, lengths, temperature)[0]
 
 
 def fused(scores: Tensor) -> bool:
     """Whether `compiled_ranks` takes these scores: compiled code, on the CPU, called eagerly."""
-    if torch.compiler.is_compiling() or scores.device.type != "cpu" or not scores.numel():
+    if not scores.is_cpu or not has_values(scores) or not scores.numel():
         return False
-    if not isinstance(scores, Parameter) and type(scores) is not Tensor:
-        return False  # a fake tensor, which has no values
-    if torch._C._len_torch_dispatch_stack():
-        return False  # a mode wants to see the ops
     return implementation("cpu").__module__ == "ltr.kernels._numba"
 
 
@@ -53,16 +53,15 @@ class _Ranks(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        scores: Tensor, order: Tensor, lengths: Tensor, temperature: float
+        scores: Tensor, order: Tensor, lengths: Tensor | None, temperature: float
     ) -> tuple[Tensor, Tensor]:
         from ltr.kernels._softsort_numba import forward
 
-        n = scores.shape[-1]
-        ranks = torch.empty(scores.shape, dtype=scores.dtype)
-        sums = torch.empty(scores.shape, dtype=scores.dtype)
-        given = _rows(scores, n), _rows(order, n), _rows(lengths, 1)[:, 0], 1 / temperature
-        _each_row(forward, *given, _rows(ranks, n), _rows(sums, n))
-        return ranks, sums
+        x, *lists = _arrays(scores, order, lengths)
+        ranks, sums = np.empty_like(x), np.empty_like(x)
+        _each_row(forward, x, *lists, 1 / temperature, ranks, sums)
+        shape = scores.shape
+        return torch.from_numpy(ranks.reshape(shape)), torch.from_numpy(sums.reshape(shape))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -81,11 +80,11 @@ class _Ranks(torch.autograd.Function):
             return found, None, None, None
         from ltr.kernels._softsort_numba import backward
 
-        n = scores.shape[-1]
-        found = torch.empty(scores.shape, dtype=scores.dtype)
-        given = _rows(scores, n), _rows(order, n), _rows(lengths, 1)[:, 0], 1 / ctx.temperature
-        _each_row(backward, *given, _rows(sums, n), _rows(gradient, n), _rows(found, n))
-        return found, None, None, None
+        x, *lists = _arrays(scores, order, lengths)
+        found, n = np.empty_like(x), scores.shape[-1]
+        given = _rows(sums, n), _rows(gradient, n)
+        _each_row(backward, x, *lists, 1 / ctx.temperature, *given, found)
+        return torch.from_numpy(found.reshape(scores.shape)), None, None, None
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Any) -> tuple[Tensor, None]:
@@ -108,9 +107,11 @@ class _Ranks(torch.autograd.Function):
 
 
 def _parts(
-    scores: Tensor, order: Tensor, lengths: Tensor, temperature: float
+    scores: Tensor, order: Tensor, lengths: Tensor | None, temperature: float
 ) -> tuple[SortedLists, Tensor, Tensor, Tensor]:
     # the lists, u and c in the items' order, and ones
+    if lengths is None:
+        lengths = order.new_full((*scores.shape[:-1], 1), scores.shape[-1])
     lists = SortedLists(order, torch.zeros_like(lengths), lengths)
     one = scores.new_ones(()).expand(scores.shape)
     (c,) = kernel_sums(scores, [one], [(0, laplace())], lists, temperature)
@@ -121,7 +122,7 @@ def _parts(
 
 
 def _gradient(
-    scores: Tensor, order: Tensor, lengths: Tensor, h: Tensor, temperature: float
+    scores: Tensor, order: Tensor, lengths: Tensor | None, h: Tensor, temperature: float
 ) -> Tensor:
     # the formula above, by `kernel_sums`: the plain definition of the compiled backward
     lists, u, c, one = _parts(scores, order, lengths, temperature)
@@ -134,8 +135,21 @@ def _gradient(
     return h * a + u * b + pull * e + f
 
 
+def _arrays(scores: Tensor, order: Tensor, lengths: Tensor | None) -> tuple[Any, Any, Any]:
+    # scores and order (lists, n), lengths (lists,), of one layout: or numba would compile more
+    n = scores.shape[-1]
+    x = _rows(scores, n)
+    return x, _rows(order, n), _all(*x.shape) if lengths is None else _rows(lengths, 1)[:, 0]
+
+
+@lru_cache(16)
+def _all(lists: int, n: int) -> Any:
+    lengths = np.full((lists, 1), n)  # numpy keeps it writable, as all others are
+    return lengths[:, 0]
+
+
 def _rows(x: Tensor, n: int) -> Any:
-    return x.contiguous().view(-1, n).numpy()
+    return np.ascontiguousarray(x.numpy()).reshape(-1, n)
 
 
 def _each_row(function: Any, x: Any, *rest: Any) -> None:

@@ -5,15 +5,14 @@ kernel's sum of g, and that of s_i is g_i (k' v)_i - v_i (k'^T g)_i, k' taken by
 again, on the same exponentials. So the backward pass is one more call of the same function.
 """
 
-import inspect
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_legacy_batchedtensor as is_batched
 
+from ltr.kernels._eager import apply, has_values, is_batched
 from ltr.kernels.implementations import implementation
 from ltr.kernels.kernel import Kernel
 from ltr.kernels.lists import SortedLists
@@ -56,12 +55,11 @@ def kernel_sums(
     """
     check_sums(scores, columns, outputs, lists, temperature)
     arguments = lists.order, lists.starts, lists.lengths, tuple(outputs), float(temperature)
-    call = _KernelSums.apply
-    if torch.compiler.is_compiling():
-        # it counts the arguments of a function that needs no gradient, which here are any number
-        graph = torch.is_grad_enabled() and any(x.requires_grad for x in (scores, *columns))
-        call = _Compiled.apply if graph else _KernelSums.forward
-    return call(scores, *arguments, *columns)
+    if not torch.compiler.is_compiling():
+        return apply(_KernelSums, scores, *arguments, *columns)
+    # it counts the arguments of a function that needs no gradient, which here are any number
+    graph = torch.is_grad_enabled() and any(x.requires_grad for x in (scores, *columns))
+    return (_Compiled.apply if graph else _KernelSums.forward)(scores, *arguments, *columns)
 
 
 def check_sums(
@@ -122,9 +120,7 @@ class _KernelSums(torch.autograd.Function):
             return torch.ops.ltr.stacked_kernel_sums(scores, *lists, *numbers).unbind()
         # past the dispatcher, which takes longer than the sums of a short list, unless a dispatch
         # mode wants to see the op
-        plain = type(scores) is Tensor and not scores.is_meta
-        plain = plain and not torch._C._len_torch_dispatch_stack()
-        call = _bare if plain else torch.ops.ltr.kernel_sums
+        call = _bare if has_values(scores) else torch.ops.ltr.kernel_sums
         return tuple(call(scores, *lists, *numbers))
 
     @staticmethod
@@ -154,13 +150,17 @@ class _KernelSums(torch.autograd.Function):
         of_columns: list[Tensor | None] = [None] * len(columns)
         if wanted:
             lists = order, starts, lengths
+            # long lists: two tensors less at the peak
+            in_place = bare and not torch.compiler.is_compiling()
+            in_place = in_place and not any(is_batched(gradient) for _, gradient in given)
             found = iter(call(scores, *lists, tuple(wanted), ctx.temperature, *sources))
             for o, gradient in given:
                 column, _ = ctx.outputs[o]
                 if ctx.needs_input_grad[0]:
-                    own, others = gradient * next(found), next(found)
+                    own, others = next(found), next(found)
+                    own = own.mul_(gradient) if in_place else own * gradient
                     moved = torch.addcmul(own, columns[column], others, value=-1)
-                    of_scores = _add(of_scores, moved)
+                    of_scores = _add(of_scores, moved, in_place)
                 if ctx.needs_input_grad[6 + column]:
                     of_columns[column] = _add(of_columns[column], next(found))
         return of_scores, None, None, None, None, None, *of_columns
@@ -201,10 +201,6 @@ class _KernelSums(torch.autograd.Function):
         return found, (0,) * len(outputs)
 
 
-# torch looks the signature up at every call: a sixth of what a short list costs
-_KernelSums.forward.__signature__ = inspect.signature(_KernelSums.forward)
-
-
 class _Compiled(torch.autograd.Function):
     """The same without `jvp`, which `torch.compile` does not take."""
 
@@ -226,8 +222,10 @@ def _numbers(outputs: Outputs, temperature: float) -> tuple[tuple[Any, ...], ...
 _kept_numbers = lru_cache(_numbers)
 
 
-def _add(total: Tensor | None, more: Tensor) -> Tensor:
-    return more if total is None else total + more
+def _add(total: Tensor | None, more: Tensor, in_place: bool = False) -> Tensor:
+    if total is None:
+        return more
+    return total.add_(more) if in_place else total + more
 
 
 torch.library.define(

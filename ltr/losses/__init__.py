@@ -9,7 +9,13 @@ from ltr.losses.average_precision import SoftMAP, soft_map_loss
 from ltr.losses.base import RankingLoss
 from ltr.losses.distillation import Distillation, distillation_loss
 from ltr.losses.err import SoftERR, soft_err_loss
-from ltr.losses.fairness import ExposureParity, Penalized, exposure_parity_loss
+from ltr.losses.fairness import (
+    ExposureParity,
+    Penalized,
+    exposure_parity_loss,
+    penalized_loss,
+)
+from ltr.losses.huber import PointwiseHuber, pointwise_huber_loss
 from ltr.losses.knn import KNNLoss, knn_loss
 from ltr.losses.lambda_loss import LambdaLoss, LambdaRank, lambda_loss, lambdarank_loss
 from ltr.losses.listmle import (
@@ -62,6 +68,7 @@ from ltr.losses.pairwise import (
     SquaredCost,
     pairwise_exponential_loss,
     pairwise_hinge_loss,
+    pairwise_loss,
     pairwise_mse_loss,
     pairwise_soft_zero_one_loss,
     ranknet_loss,
@@ -131,6 +138,7 @@ __all__ = [
     "Penalized",
     "PermutationCrossEntropy",
     "PiRank",
+    "PointwiseHuber",
     "PointwiseMSE",
     "PointwiseOrdinal",
     "PointwiseSigmoid",
@@ -169,10 +177,13 @@ __all__ = [
     "p_list_mle_loss",
     "pairwise_exponential_loss",
     "pairwise_hinge_loss",
+    "pairwise_loss",
     "pairwise_mse_loss",
     "pairwise_soft_zero_one_loss",
+    "penalized_loss",
     "permutation_cross_entropy",
     "pirank_loss",
+    "pointwise_huber_loss",
     "pointwise_mse_loss",
     "pointwise_ordinal_loss",
     "pointwise_sigmoid_loss",

@@ -1,14 +1,21 @@
 """The sums over pairs: in sort time, or block by block in bounded memory, slopes on the way."""
 
-import inspect
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ltr.kernels import descending_order
+from ltr.kernels._eager import apply
 from ltr.kernels.pairs import graded_pair_sums
-from ltr.losses.pairs import PairCost, PairWeights, block_sums, rank_lists, rank_matrix
+from ltr.losses.pairs import (
+    PairCost,
+    PairWeights,
+    all_pairs,
+    block_sums,
+    rank_lists,
+    rank_matrix,
+)
 
 BLOCK = {"cpu": 2**16, "cuda": 2**24}
 """Pairs in one block: what the processor's cache holds; on a GPU what fills it."""
@@ -26,11 +33,15 @@ def pair_sums(
 
     The one place through which every pairwise loss goes. On the CPU a logistic cost with weights
     that `PairWeights.graded` knows takes sort time, where a list has few grades. Else time is
-    O(n^2), half of the n x n pairs. Memory O(n) a list and one block, in the backward too.
+    O(n^2), half of the n x n pairs. Memory O(n) a list and one block, in the backward too. Under
+    `torch.compile` it is `all_pairs` itself.
     """
+    if torch.compiler.is_compiling():  # no Function that has a jvp; all pairs are a few kernels
+        weights = None if weights is None else weights.detach()
+        return all_pairs(cost, pair_weights, scores, labels.detach(), mask, weights)
     slopes = scores.requires_grad and torch.is_grad_enabled()
     inputs = cost, pair_weights, slopes, scores, labels, mask, weights
-    total, weight, _ = _PairSums.apply(*inputs)
+    total, weight, _ = apply(_PairSums, *inputs)
     return total, weight
 
 
@@ -44,7 +55,7 @@ def _graded_sums(
 ) -> tuple[Tensor, Tensor, Tensor] | None:
     """Sums, weights and slopes in sort time; None where they are to be those over all pairs."""
     temperature = cost.logistic_temperature
-    if temperature is None or scores.device.type != "cpu" or torch.compiler.is_compiling():
+    if temperature is None or scores.device.type != "cpu":
         return None
     graded = pair_weights.graded(labels, mask)
     if graded is None:
@@ -140,10 +151,6 @@ class _PairSums(torch.autograd.Function):
 
         outputs = _PairSums.apply(*map(in_front, inputs, in_dims))
         return outputs, (0, 0, 0)
-
-
-# torch looks the signature up at every call: a tenth of what short lists cost
-_PairSums.forward.__signature__ = inspect.signature(_PairSums.forward)
 
 
 def _plain_slopes(

@@ -48,6 +48,7 @@ def approx_ndcg_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     temperature: float = 0.1,
     top_k: int | None = None,
     gain: Gain = "exp2",
@@ -61,4 +62,4 @@ def approx_ndcg_loss(
     tensor(0.3691)
     """
     loss = ApproxNDCG(temperature, top_k, gain, discount, reduction)
-    return loss(scores, labels, mask, weights)
+    return loss(scores, labels, mask, weights, lengths=lengths)

@@ -77,6 +77,7 @@ def soft_map_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     operator: RankOperator | None = None,
     top_k: int | None = None,
     reduction: Reduction = "mean",
@@ -89,4 +90,4 @@ def soft_map_loss(
     >>> soft_map_loss(torch.tensor([3.0, 1.0]), torch.tensor([0.0, 1.0]), operator=HardRank())
     tensor(0.5000)
     """
-    return SoftMAP(operator, top_k, reduction)(scores, labels, mask, weights)
+    return SoftMAP(operator, top_k, reduction)(scores, labels, mask, weights, lengths=lengths)

@@ -106,12 +106,13 @@ class RankingLoss(nn.Module):
             return per_list
         if self.reduction == "sum":
             return per_list.sum()
-        if lengths is None:
-            real = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask
-            counted = real.any(-1)
-        else:
-            counted = lengths > 0
-        return per_list.sum() / counted.sum().clamp(min=1)
+        if lengths is not None:
+            counted = (lengths > 0).sum().clamp(min=1)
+        elif mask is not None:
+            counted = mask.any(-1).sum().clamp(min=1)
+        else:  # all lists, if they have items
+            counted = max(1, per_list.numel() if scores.shape[-1] else 0)
+        return per_list.sum() / counted
 
     def extra_repr(self) -> str:
         """The reduction, where it is not the default."""

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import hide, positions
+from ltr.kernels.sorting import falling_values
 from ltr.operators import truncated
 
 Gain = Literal["exp2", "linear"] | Callable[[Tensor], Tensor]
@@ -101,5 +102,5 @@ def ideal_dcg(
     """
     if top_k is not None:
         discount = truncated(discount, top_k, exact=True)
-    best = gains.sort(dim=-1, descending=True).values
+    best = falling_values(gains)
     return (best * discount(positions(best))).sum(-1)

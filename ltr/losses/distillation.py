@@ -76,6 +76,7 @@ def distillation_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     temperature: float = 1.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -84,4 +85,4 @@ def distillation_loss(
     >>> distillation_loss(torch.tensor([0.0, 0.0]), torch.tensor([0.0, 50.0]))  # log 2
     tensor(0.6931)
     """
-    return Distillation(temperature, reduction)(scores, labels, mask, weights)
+    return Distillation(temperature, reduction)(scores, labels, mask, weights, lengths=lengths)

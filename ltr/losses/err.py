@@ -122,6 +122,7 @@ def soft_err_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     operator: RankOperator | None = None,
     top_k: int | None = None,
     max_label: float | None = None,
@@ -137,4 +138,4 @@ def soft_err_loss(
     tensor(0.5000)
     """
     loss = SoftERR(operator, top_k, max_label, normalize, reduction)
-    return loss(scores, labels, mask, weights)
+    return loss(scores, labels, mask, weights, lengths=lengths)

@@ -172,6 +172,7 @@ def exposure_parity_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     groups: Tensor | None = None,
     operator: RankOperator | None = None,
     top_k: int | None = None,
@@ -187,4 +188,28 @@ def exposure_parity_loss(
     tensor(0.)
     """
     loss = ExposureParity(operator, top_k, merit, one_sided, discount, reduction)
-    return loss(scores, labels, mask, weights, groups=groups)
+    return loss(scores, labels, mask, weights, lengths=lengths, groups=groups)
+
+
+def penalized_loss(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None = None,
+    weights: Tensor | None = None,
+    *,
+    lengths: Tensor | None = None,
+    loss: RankingLoss | None = None,
+    penalty: RankingLoss | None = None,
+    strength: float = 1.0,
+    reduction: Reduction = "mean",
+    **extra: Tensor | None,
+) -> Tensor:
+    """A ranking loss and a penalty, as a function; `extra` go to the penalty. See `Penalized`.
+
+    >>> from ltr.losses import PointwiseMSE
+    >>> scores, labels, squares = torch.tensor([3.0, 1.0]), torch.tensor([1.0, 1.0]), PointwiseMSE()
+    >>> penalized_loss(scores, labels, loss=squares, penalty=squares, strength=0.5)  # 2 + 2 / 2
+    tensor(3.)
+    """
+    both = Penalized(loss, penalty, strength, reduction)
+    return both(scores, labels, mask, weights, lengths=lengths, **extra)

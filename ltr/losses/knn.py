@@ -100,6 +100,7 @@ def knn_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     operator: SortOperator | None = None,
     top_k: int = 5,
     form: Literal["probability", "log"] = "probability",
@@ -111,4 +112,6 @@ def knn_loss(
     >>> knn_loss(torch.tensor([9.0, 1.0]), torch.tensor([0.0, 1.0]), top_k=1)
     tensor(1.)
     """
-    return KNNLoss(operator, top_k, form, average, reduction)(scores, labels, mask, weights)
+    return KNNLoss(operator, top_k, form, average, reduction)(
+        scores, labels, mask, weights, lengths=lengths
+    )

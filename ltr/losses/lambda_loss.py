@@ -98,6 +98,7 @@ def lambda_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     pair_weights: PairWeights | None = None,
     temperature: float = 1.0,
     normalize: bool = True,
@@ -110,7 +111,7 @@ def lambda_loss(
     tensor(0.6931)
     """
     loss = LambdaLoss(pair_weights, temperature, normalize, reduction)
-    return loss(scores, labels, mask, weights)
+    return loss(scores, labels, mask, weights, lengths=lengths)
 
 
 def lambdarank_loss(
@@ -119,6 +120,7 @@ def lambdarank_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     top_k: int | None = None,
     truncation: Truncation = "metric",
     gain: Gain = "exp2",
@@ -134,4 +136,4 @@ def lambdarank_loss(
     tensor(0.6931)
     """
     loss = LambdaRank(top_k, truncation, gain, discount, temperature, normalize, reduction)
-    return loss(scores, labels, mask, weights)
+    return loss(scores, labels, mask, weights, lengths=lengths)

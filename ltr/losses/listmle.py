@@ -256,6 +256,7 @@ def list_mle_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     top_k: int | None = None,
     ties: Ties = "mean",
     reduction: Reduction = "mean",
@@ -265,7 +266,7 @@ def list_mle_loss(
     >>> list_mle_loss(torch.zeros(2), torch.tensor([0.0, 1.0]))
     tensor(0.6931)
     """
-    return ListMLE(top_k, ties, reduction)(scores, labels, mask, weights)
+    return ListMLE(top_k, ties, reduction)(scores, labels, mask, weights, lengths=lengths)
 
 
 def p_list_mle_loss(
@@ -274,6 +275,7 @@ def p_list_mle_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     discount: Discount | None = None,
     ties: Ties = "mean",
     reduction: Reduction = "mean",
@@ -283,7 +285,7 @@ def p_list_mle_loss(
     >>> p_list_mle_loss(torch.zeros(2), torch.tensor([0.0, 1.0]))
     tensor(0.6931)
     """
-    return PListMLE(discount, ties, reduction)(scores, labels, mask, weights)
+    return PListMLE(discount, ties, reduction)(scores, labels, mask, weights, lengths=lengths)
 
 
 def unique_softmax_loss(
@@ -292,6 +294,7 @@ def unique_softmax_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     gain: Gain = "exp2",
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -300,4 +303,4 @@ def unique_softmax_loss(
     >>> unique_softmax_loss(torch.zeros(2), torch.tensor([0.0, 1.0]))
     tensor(0.6931)
     """
-    return UniqueSoftmax(gain, reduction)(scores, labels, mask, weights)
+    return UniqueSoftmax(gain, reduction)(scores, labels, mask, weights, lengths=lengths)

@@ -220,6 +220,7 @@ def softmax_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
     """Softmax cross-entropy, as a function: see `SoftmaxLoss`.
@@ -227,7 +228,7 @@ def softmax_loss(
     >>> softmax_loss(torch.zeros(2), torch.tensor([0.0, 1.0]))
     tensor(0.6931)
     """
-    return SoftmaxLoss(reduction)(scores, labels, mask, weights)
+    return SoftmaxLoss(reduction)(scores, labels, mask, weights, lengths=lengths)
 
 
 def listnet_loss(
@@ -236,6 +237,7 @@ def listnet_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     temperature: float = 1.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -244,7 +246,7 @@ def listnet_loss(
     >>> listnet_loss(torch.tensor([5.0, 6.0]), torch.tensor([0.0, 1.0]))
     tensor(0.)
     """
-    return ListNet(temperature, reduction)(scores, labels, mask, weights)
+    return ListNet(temperature, reduction)(scores, labels, mask, weights, lengths=lengths)
 
 
 def xe_ndcg_loss(
@@ -253,6 +255,7 @@ def xe_ndcg_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     gamma: float | Literal["random"] = 0.5,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -261,7 +264,7 @@ def xe_ndcg_loss(
     >>> xe_ndcg_loss(torch.zeros(2), torch.tensor([0.0, 1.0]), gamma=1.0)
     tensor(0.6931)
     """
-    return XENDCG(gamma, reduction)(scores, labels, mask, weights)
+    return XENDCG(gamma, reduction)(scores, labels, mask, weights, lengths=lengths)
 
 
 def poly_one_softmax_loss(
@@ -270,6 +273,7 @@ def poly_one_softmax_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     epsilon: float = 1.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -278,7 +282,7 @@ def poly_one_softmax_loss(
     >>> poly_one_softmax_loss(torch.zeros(2), torch.tensor([0.0, 1.0]))
     tensor(1.1931)
     """
-    return PolyOneSoftmax(epsilon, reduction)(scores, labels, mask, weights)
+    return PolyOneSoftmax(epsilon, reduction)(scores, labels, mask, weights, lengths=lengths)
 
 
 def calibrated_softmax_loss(
@@ -287,6 +291,7 @@ def calibrated_softmax_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     anchor: float = 1.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -295,4 +300,4 @@ def calibrated_softmax_loss(
     >>> calibrated_softmax_loss(torch.tensor([0.0]), torch.tensor([1.0]))
     tensor(0.)
     """
-    return CalibratedSoftmax(anchor, reduction)(scores, labels, mask, weights)
+    return CalibratedSoftmax(anchor, reduction)(scores, labels, mask, weights, lengths=lengths)

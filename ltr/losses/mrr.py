@@ -65,6 +65,7 @@ def soft_mrr_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     operator: RankOperator | None = None,
     top_k: int | None = None,
     reduction: Reduction = "mean",
@@ -78,4 +79,4 @@ def soft_mrr_loss(
     >>> soft_mrr_loss(torch.tensor([3.0, 1.0]), torch.tensor([0.0, 1.0]), operator=HardRank())
     tensor(0.5000)
     """
-    return SoftMRR(operator, top_k, reduction)(scores, labels, mask, weights)
+    return SoftMRR(operator, top_k, reduction)(scores, labels, mask, weights, lengths=lengths)

@@ -113,6 +113,7 @@ def soft_ndcg_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     operator: RankOperator | None = None,
     top_k: int | None = None,
     gain: Gain = "exp2",
@@ -127,4 +128,6 @@ def soft_ndcg_loss(
     >>> soft_ndcg_loss(torch.tensor([3.0, 1.0]), torch.tensor([0.0, 1.0]), operator=HardRank())
     tensor(0.3691)
     """
-    return SoftNDCG(operator, top_k, gain, discount, reduction)(scores, labels, mask, weights)
+    return SoftNDCG(operator, top_k, gain, discount, reduction)(
+        scores, labels, mask, weights, lengths=lengths
+    )

@@ -153,6 +153,7 @@ def neural_ndcg_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     operator: SortOperator | None = None,
     top_k: int | None = None,
     transposed: bool = False,
@@ -171,7 +172,7 @@ def neural_ndcg_loss(
     (tensor(0.3691), tensor(0.3691))
     """
     loss = NeuralNDCG(operator, top_k, transposed, scaling, gain, discount, reduction)
-    return loss(scores, labels, mask, weights)
+    return loss(scores, labels, mask, weights, lengths=lengths)
 
 
 def pirank_loss(
@@ -180,6 +181,7 @@ def pirank_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     operator: SortOperator | None = None,
     top_k: int | None = 10,
     gain: Gain = "exp2",
@@ -192,4 +194,6 @@ def pirank_loss(
     >>> pirank_loss(torch.tensor([1.0, 9.0]), torch.tensor([0.0, 1.0])).abs() < 1e-3
     tensor(True)
     """
-    return PiRank(operator, top_k, gain, discount, reduction)(scores, labels, mask, weights)
+    return PiRank(operator, top_k, gain, discount, reduction)(
+        scores, labels, mask, weights, lengths=lengths
+    )

@@ -290,6 +290,7 @@ def ranknet_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     temperature: float = 1.0,
     normalize: bool = True,
     reduction: Reduction = "mean",
@@ -299,7 +300,9 @@ def ranknet_loss(
     >>> ranknet_loss(torch.tensor([0.0, 0.0]), torch.tensor([1.0, 0.0]))
     tensor(0.6931)
     """
-    return RankNet(temperature, normalize, reduction)(scores, labels, mask, weights)
+    return RankNet(temperature, normalize, reduction)(
+        scores, labels, mask, weights, lengths=lengths
+    )
 
 
 def pairwise_hinge_loss(
@@ -308,6 +311,7 @@ def pairwise_hinge_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     margin: float = 1.0,
     normalize: bool = True,
     reduction: Reduction = "mean",
@@ -317,7 +321,9 @@ def pairwise_hinge_loss(
     >>> pairwise_hinge_loss(torch.tensor([0.0, 0.5]), torch.tensor([1.0, 0.0]))
     tensor(1.5000)
     """
-    return PairwiseHinge(margin, normalize, reduction)(scores, labels, mask, weights)
+    return PairwiseHinge(margin, normalize, reduction)(
+        scores, labels, mask, weights, lengths=lengths
+    )
 
 
 def pairwise_soft_zero_one_loss(
@@ -326,6 +332,7 @@ def pairwise_soft_zero_one_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     temperature: float = 1.0,
     normalize: bool = True,
     reduction: Reduction = "mean",
@@ -335,7 +342,9 @@ def pairwise_soft_zero_one_loss(
     >>> pairwise_soft_zero_one_loss(torch.tensor([0.0, 0.0]), torch.tensor([1.0, 0.0]))
     tensor(0.5000)
     """
-    return PairwiseSoftZeroOne(temperature, normalize, reduction)(scores, labels, mask, weights)
+    return PairwiseSoftZeroOne(temperature, normalize, reduction)(
+        scores, labels, mask, weights, lengths=lengths
+    )
 
 
 def pairwise_exponential_loss(
@@ -344,6 +353,7 @@ def pairwise_exponential_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     limit: float = 20.0,
     normalize: bool = True,
     reduction: Reduction = "mean",
@@ -353,7 +363,9 @@ def pairwise_exponential_loss(
     >>> pairwise_exponential_loss(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 0.0]))
     tensor(2.7183)
     """
-    return PairwiseExponential(limit, normalize, reduction)(scores, labels, mask, weights)
+    return PairwiseExponential(limit, normalize, reduction)(
+        scores, labels, mask, weights, lengths=lengths
+    )
 
 
 def pairwise_mse_loss(
@@ -362,6 +374,7 @@ def pairwise_mse_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     normalize: bool = True,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -370,4 +383,25 @@ def pairwise_mse_loss(
     >>> pairwise_mse_loss(torch.tensor([0.0, 0.5]), torch.tensor([2.0, 0.0]))
     tensor(6.2500)
     """
-    return PairwiseMSE(normalize, reduction)(scores, labels, mask, weights)
+    return PairwiseMSE(normalize, reduction)(scores, labels, mask, weights, lengths=lengths)
+
+
+def pairwise_loss(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None = None,
+    weights: Tensor | None = None,
+    *,
+    lengths: Tensor | None = None,
+    cost: PairCost | None = None,
+    pair_weights: PairWeights | None = None,
+    normalize: bool = True,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Any cost of a pair with any weights, as a function. See `PairwiseLoss`.
+
+    >>> pairwise_loss(torch.tensor([0.0, 0.0]), torch.tensor([1.0, 0.0]), cost=HingeCost(2.0))
+    tensor(2.)
+    """
+    loss = PairwiseLoss(cost, pair_weights, normalize, reduction)
+    return loss(scores, labels, mask, weights, lengths=lengths)

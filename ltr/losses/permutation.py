@@ -78,6 +78,7 @@ def permutation_cross_entropy(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     operator: SortOperator | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -86,4 +87,6 @@ def permutation_cross_entropy(
     >>> permutation_cross_entropy(torch.tensor([9.0, 1.0]), torch.tensor([1.0, 0.0]))
     tensor(0.)
     """
-    return PermutationCrossEntropy(operator, reduction)(scores, labels, mask, weights)
+    return PermutationCrossEntropy(operator, reduction)(
+        scores, labels, mask, weights, lengths=lengths
+    )

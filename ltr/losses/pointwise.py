@@ -129,6 +129,7 @@ def pointwise_mse_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
     """Mean squared error, as a function: see `PointwiseMSE`.
@@ -136,7 +137,7 @@ def pointwise_mse_loss(
     >>> pointwise_mse_loss(torch.tensor([1.0, 3.0]), torch.tensor([1.0, 1.0]))
     tensor(2.)
     """
-    return PointwiseMSE(reduction)(scores, labels, mask, weights)
+    return PointwiseMSE(reduction)(scores, labels, mask, weights, lengths=lengths)
 
 
 def pointwise_sigmoid_loss(
@@ -145,6 +146,7 @@ def pointwise_sigmoid_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     threshold: float | None = 1.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -153,7 +155,7 @@ def pointwise_sigmoid_loss(
     >>> pointwise_sigmoid_loss(torch.tensor([0.0, 0.0]), torch.tensor([3.0, 0.0]))
     tensor(0.6931)
     """
-    return PointwiseSigmoid(threshold, reduction)(scores, labels, mask, weights)
+    return PointwiseSigmoid(threshold, reduction)(scores, labels, mask, weights, lengths=lengths)
 
 
 def pointwise_ordinal_loss(
@@ -162,6 +164,7 @@ def pointwise_ordinal_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     thresholds: Sequence[float] | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -170,4 +173,4 @@ def pointwise_ordinal_loss(
     >>> pointwise_ordinal_loss(torch.tensor([0.0, 0.0]), torch.tensor([3.0, 0.0]), thresholds=[0.0])
     tensor(0.6931)
     """
-    return PointwiseOrdinal(thresholds, reduction)(scores, labels, mask, weights)
+    return PointwiseOrdinal(thresholds, reduction)(scores, labels, mask, weights, lengths=lengths)

@@ -129,6 +129,7 @@ def soft_precision_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     operator: RankOperator | None = None,
     top_k: int | Sequence[int] = 10,
     normalize: bool = True,
@@ -139,7 +140,9 @@ def soft_precision_loss(
     >>> soft_precision_loss(torch.tensor([9.0, 1.0]), torch.tensor([0.0, 1.0]), top_k=1).round()
     tensor(1.)
     """
-    return SoftPrecision(operator, top_k, normalize, reduction)(scores, labels, mask, weights)
+    return SoftPrecision(operator, top_k, normalize, reduction)(
+        scores, labels, mask, weights, lengths=lengths
+    )
 
 
 def soft_recall_loss(
@@ -148,6 +151,7 @@ def soft_recall_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     operator: RankOperator | None = None,
     top_k: int | Sequence[int] = 10,
     normalize: bool = True,
@@ -158,4 +162,6 @@ def soft_recall_loss(
     >>> soft_recall_loss(torch.tensor([9.0, 1.0]), torch.tensor([0.0, 1.0]), top_k=1).round()
     tensor(1.)
     """
-    return SoftRecall(operator, top_k, normalize, reduction)(scores, labels, mask, weights)
+    return SoftRecall(operator, top_k, normalize, reduction)(
+        scores, labels, mask, weights, lengths=lengths
+    )

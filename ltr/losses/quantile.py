@@ -230,6 +230,7 @@ def quantile_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     values: Tensor | None = None,
     operator: SortOperator | None = None,
     q: float = 0.5,
@@ -242,7 +243,7 @@ def quantile_loss(
     tensor(0.)
     """
     return QuantileLoss(operator, q, expected, reduction)(
-        scores, labels, mask, weights, values=values
+        scores, labels, mask, weights, lengths=lengths, values=values
     )
 
 
@@ -252,6 +253,7 @@ def least_quantile_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     operator: SortOperator | None = None,
     q: float = 0.5,
     reduction: Reduction = "mean",
@@ -261,7 +263,9 @@ def least_quantile_loss(
     >>> least_quantile_loss(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1.0, 4.0, 100.0]))
     tensor(4.)
     """
-    return LeastQuantileRegression(operator, q, reduction)(scores, labels, mask, weights)
+    return LeastQuantileRegression(operator, q, reduction)(
+        scores, labels, mask, weights, lengths=lengths
+    )
 
 
 def least_trimmed_loss(
@@ -270,6 +274,7 @@ def least_trimmed_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     operator: SortOperator | None = None,
     keep: float = 0.75,
     reduction: Reduction = "mean",
@@ -279,4 +284,6 @@ def least_trimmed_loss(
     >>> least_trimmed_loss(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 100.0]), keep=0.5)
     tensor(0.)
     """
-    return LeastTrimmedSquares(operator, keep, reduction)(scores, labels, mask, weights)
+    return LeastTrimmedSquares(operator, keep, reduction)(
+        scores, labels, mask, weights, lengths=lengths
+    )

@@ -108,6 +108,7 @@ def spearman_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     operator: RankOperator | None = None,
     normalize: bool = True,
     reduction: Reduction = "mean",
@@ -118,4 +119,6 @@ def spearman_loss(
     >>> spearman_loss(torch.tensor([3.0, 1.0]), torch.tensor([0.0, 1.0]), operator=HardRank())
     tensor(2.)
     """
-    return SpearmanLoss(operator, normalize, reduction)(scores, labels, mask, weights)
+    return SpearmanLoss(operator, normalize, reduction)(
+        scores, labels, mask, weights, lengths=lengths
+    )

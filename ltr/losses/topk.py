@@ -143,6 +143,7 @@ def top_k_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     operator: RankOperator | None = None,
     top_k: int = 1,
     step: Literal["linear", "cut"] = "linear",
@@ -153,7 +154,9 @@ def top_k_loss(
     >>> top_k_loss(torch.tensor([9.0, 1.0]), torch.tensor([0.0, 1.0]))
     tensor(1.)
     """
-    return TopKLoss(operator, top_k, step, reduction)(scores, labels, mask, weights)
+    return TopKLoss(operator, top_k, step, reduction)(
+        scores, labels, mask, weights, lengths=lengths
+    )
 
 
 def top_k_cross_entropy(
@@ -162,6 +165,7 @@ def top_k_cross_entropy(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     operator: SortOperator | None = None,
     distribution: Sequence[float] = (0.5, 0.0, 0.0, 0.0, 0.5),
     reduction: Reduction = "mean",
@@ -172,4 +176,6 @@ def top_k_cross_entropy(
     >>> top_k_cross_entropy(scores, labels, distribution=[1.0])  # a gap of 8 at temperature 0.1
     tensor(80.)
     """
-    return TopKCrossEntropy(operator, distribution, reduction)(scores, labels, mask, weights)
+    return TopKCrossEntropy(operator, distribution, reduction)(
+        scores, labels, mask, weights, lengths=lengths
+    )

@@ -166,6 +166,7 @@ def unbiased_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Tensor | None = None,
     shown: Tensor | None = None,
     loss: RankingLoss | None = None,
     bias: PositionBias | None = None,
@@ -179,4 +180,6 @@ def unbiased_loss(
     >>> unbiased_loss(scores, clicks, loss=PointwiseMSE())  # (1 * 1 + 2 * 4) / 3
     tensor(3.)
     """
-    return Unbiased(loss, bias, clip, reduction)(scores, labels, mask, weights, shown=shown)
+    return Unbiased(loss, bias, clip, reduction)(
+        scores, labels, mask, weights, lengths=lengths, shown=shown
+    )

@@ -115,9 +115,12 @@ class _Copies:
         return torch.tensor(found, dtype=x.dtype, device=x.device).unsqueeze(-1)
 
     def targets(self, power: Power, logs: Tensor) -> Tensor:
-        """The power's part of the mean, where it is asked: (..., copies, n) or (..., n)."""
+        """The power's part of the mean, where it is asked: (..., copies, n) or (..., n).
+
+        It takes the place of `logs` where nothing is recorded.
+        """
         if not self.noise:
-            return power.c * logs.exp()
+            return power.c * logs.exp() if torch.is_grad_enabled() else logs.exp_().mul_(power.c)
         copies = logs.unflatten(-1, (1 + len(self.noise), -1))[..., 1:, :]
         return copies.exp() * self.weights(power, logs)
 
@@ -168,12 +171,19 @@ def _means(scores: Tensor, mask: Tensor | None, order: Tensor | None, plan: Plan
     total = torch.zeros_like(scores)
     for copies in _copies(scores, mask, order, plan):
         for powers in copies.groups(plan):
-            outputs = [(0, power.kernel) for power in powers]
-            logs = _bare(copies.points, [copies.column], outputs, copies.lists, plan.temperature)
-            for power, each in zip(powers, logs, strict=True):
-                part = copies.targets(power, each)
-                total += part.sum(-2) if plan.noise else part
+            _add_means(total, copies, powers, plan.temperature)
     return total
+
+
+def _add_means(
+    total: Tensor, copies: _Copies, powers: tuple[Power, ...], temperature: float
+) -> None:
+    # a function of its own, so that nothing stays in memory when the next powers come
+    outputs = [(0, power.kernel) for power in powers]
+    logs = _bare(copies.points, [copies.column], outputs, copies.lists, temperature)
+    for power, each in zip(powers, logs, strict=True):
+        part = copies.targets(power, each)
+        total += part.sum(-2) if copies.noise else part
 
 
 def _gradient(
@@ -188,18 +198,32 @@ def _gradient(
     total = None
     g = g.unsqueeze(-2) if plan.noise else g
     for copies in _copies(scores, mask, order, plan):
-        common = copies.lists, plan.temperature
         for powers in copies.groups(plan):
-            outputs = [(0, k) for p in powers for k in (p.kernel, p.kernel.derivative)]
-            found = list(sums(copies.points, [copies.column], outputs, *common))
-            moved = []
-            for power in powers:
-                moved.append(copies.spread(g * copies.targets(power, found.pop(0))))
-                total = _add(total, copies.fold(moved[-1] * found.pop(0)))
-            outputs = [(m, p.kernel.derivative.transpose) for m, p in enumerate(powers)]
-            for others in sums(copies.points, moved, outputs, *common):
-                total = _add(total, copies.sources(others), -1.0)
+            total = _add_gradient(total, g, copies, powers, plan.temperature, sums)
     return torch.zeros_like(scores) if total is None else total
+
+
+def _add_gradient(
+    total: Tensor | None,
+    g: Tensor,
+    copies: _Copies,
+    powers: tuple[Power, ...],
+    temperature: float,
+    sums: Sums,
+) -> Tensor | None:
+    common = copies.lists, temperature
+    outputs = [(0, k) for p in powers for k in (p.kernel, p.kernel.derivative)]
+    found = list(sums(copies.points, [copies.column], outputs, *common))
+    moved = []
+    for power in powers:
+        part = copies.targets(power, found.pop(0))
+        part = part * g if torch.is_grad_enabled() else part.mul_(g)
+        moved.append(copies.spread(part))
+        total = _add(total, copies.fold(moved[-1] * found.pop(0)))
+    outputs = [(m, p.kernel.derivative.transpose) for m, p in enumerate(powers)]
+    for others in sums(copies.points, moved, outputs, *common):
+        total = _add(total, copies.sources(others), -1.0)
+    return total
 
 
 def _tangent(

@@ -104,11 +104,7 @@ class KernelPermutation(LazyPermutation):
         """
         if self.power != 1 or self.kept is not None or not fused(self.scores):
             return super().ranks()
-        shape = (*self.scores.shape[:-1], 1)
-        if self.mask is None:
-            lengths = self.order.new_full(shape, self.scores.shape[-1])
-        else:
-            lengths = self.mask.sum(-1, keepdim=True)
+        lengths = None if self.mask is None else self.mask.sum(-1, keepdim=True)
         return compiled_ranks(self.scores, self.order, lengths, self.temperature)
 
     def _points(self) -> Tensor:

@@ -1,5 +1,6 @@
 """Discounts as sums of powers of the rank, with the kernels that give SoftRank's means of these."""
 
+import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ def _constant_powers(values: Tensor, double: bool) -> tuple[Power, ...] | None:
         table = values.cpu().numpy()
     except RuntimeError:  # in a wrapper of torch.func, which tolist looks through
         table = np.array(values.tolist())
-    return _fit(table.astype(np.float64).tobytes(), double)
+    return _kept_fit(table.astype(np.float64, copy=False), double)
 
 
 # what torch.compiler.assume_constant_result does, which loads the whole compiler
@@ -54,8 +55,20 @@ _constant_powers._dynamo_marked_constant = True  # pyright: ignore[reportFunctio
 
 
 @lru_cache(16)
-def _fit(values: bytes, double: bool) -> tuple[Power, ...] | None:
-    table = np.frombuffer(values)
+def _kept(digest: bytes, double: bool) -> list[tuple[Power, ...] | None]:
+    # what is kept for a table of values: nothing yet
+    return []
+
+
+def _kept_fit(table: Any, double: bool) -> tuple[Power, ...] | None:
+    # the table itself, of millions of ranks, is not kept
+    kept = _kept(hashlib.sha256(np.ascontiguousarray(table).data).digest(), double)
+    if not kept:
+        kept.append(_fit(table, double))
+    return kept[0]
+
+
+def _fit(table: Any, double: bool) -> tuple[Power, ...] | None:
     if not np.isfinite(table).all():
         return None
     tolerance, accepted = (1e-9, 1e-8) if double else (1e-6, 1e-6)

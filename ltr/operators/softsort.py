@@ -69,11 +69,15 @@ def softsort(
     >>> softsort(torch.tensor([1.0, 3.0]), power=lambda a, b: (a - b).abs().log1p()).sort()
     tensor([3.0000, 1.0000])
     """
-    temperature = check_temperature(temperature)
-    check_power(power)
+    return _permutation(scores, mask, check_temperature(temperature), check_power(power))
+
+
+def _permutation(
+    scores: Tensor, mask: Tensor | None, temperature: float, power: float | Metric
+) -> KernelPermutation | TiledPermutation | DensePermutation | HardPermutation:
     check_lists(scores, mask=mask)
     scores = upcast(hide(scores, mask))
-    order = descending_order(scores.detach(), mask)
+    order = descending_order(scores, mask)
     if temperature == 0:
         return HardPermutation(order, scores, mask)
     if not callable(power):
@@ -90,10 +94,11 @@ def softsort(
     return DensePermutation(log_p, scores, mask, order)
 
 
-def check_power(power: float | Metric) -> None:
-    """Raise a ValueError unless `power` is a number > 0 or a function."""
+def check_power(power: float | Metric) -> float | Metric:
+    """`power` if it is a number > 0 or a function, else a ValueError."""
     if not callable(power):
         check_number("power", power, minimum=0.0, strict=True)
+    return power
 
 
 def distances(scores: Tensor, order: Tensor, power: float | Metric) -> Tensor:
@@ -154,8 +159,7 @@ class SoftSort(SortOperator):
     def __init__(self, temperature: float = 0.1, power: float | Metric = 1.0):
         super().__init__()
         self.temperature = check_temperature(temperature)
-        check_power(power)
-        self.power = power
+        self.power = check_power(power)
 
     @property
     def whole_ranks(self) -> bool:
@@ -167,7 +171,7 @@ class SoftSort(SortOperator):
     ) -> KernelPermutation | TiledPermutation | DensePermutation | HardPermutation:
         """The soft permutation of scores (..., n); weights are refused."""
         refuse_weights(self, weights)
-        return softsort(scores, mask, temperature=self.temperature, power=self.power)
+        return _permutation(scores, mask, self.temperature, self.power)
 
     def ragged(self, scores: Tensor, lengths: Tensor, weights: Tensor | None = None) -> Tensor:
         """Soft ranks (N,) of flat scores (N,), lengths (R,); one sweep for powers 1 and 2."""

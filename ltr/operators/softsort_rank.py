@@ -14,7 +14,7 @@ from ltr._shapes import (
     refuse_weights,
     upcast,
 )
-from ltr.operators._pairwise import TemperatureRank, inverse, with_masked
+from ltr.operators._pairwise import TemperatureRank, with_masked
 from ltr.operators.hard import descending_order, hard_ranks
 from ltr.operators.kernel_permutation import ragged_ranks
 from ltr.operators.softsort import Metric, check_power, distances, repr_of, softsort
@@ -62,8 +62,9 @@ def softsort_ranks(
     if not callable(power):
         # in sorted order the distances are symmetric, so the columns' softmax is the rows'
         P = softsort(scores, mask, temperature=temperature, power=power)
-        place = inverse(P.hard())
-        return with_masked(P.mv((place + 1).to(scores.dtype)).gather(-1, place), mask)
+        order, places = P.hard(), positions(scores).expand(scores.shape)
+        ranks = P.mv(torch.empty_like(scores).scatter(-1, order, places))
+        return with_masked(torch.empty_like(ranks).scatter(-1, order, ranks), mask)
     order = descending_order(scores.detach(), mask)
     logits = -distances(scores, order, power) / temperature
     if mask is not None:

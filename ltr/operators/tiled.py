@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import count, hide, positions
+from ltr.kernels import SortedLists, kernel_sums
+from ltr.kernels.named import sign
 from ltr.kernels.rows_function import RowSoftmax
 from ltr.operators._pairwise import abs_power, falling, inverse
 from ltr.operators.permutation import (
@@ -130,7 +132,8 @@ class TiledPermutation(LazyPermutation):
         batch = torch.broadcast_shapes(W.shape[:-2], self.scores.shape[:-1])
         W = W.expand(*batch, *W.shape[-2:])
         Z = self._softmax(W).transposed_matmul(W)
-        return self._spoil(take_along(Z, inverse(self.order).unsqueeze(-1), -2), 2)
+        order = self.order.unsqueeze(-1).expand(Z.shape)  # back to the order of the items
+        return self._spoil(torch.empty_like(Z).scatter(-2, order, Z), 2)
 
     def _points(self) -> tuple[Tensor, Tensor]:
         # the scores in falling order, and how many are real, (...); a list with a score that is
@@ -176,25 +179,17 @@ def row_softmax(
 
 def _slack(t: Tensor, m: Tensor) -> Tensor:
     # A_j - (m + 1 - 2 j) t_j of falling t, with A_j = sum over k of |t_j - t_k|: NeuralSort's
-    # logit is (2 (j - i) t_j - this) / temperature. Without ties its derivative by t_j is 0, so
-    # nothing cancels in gradients. Items tied with j count on neither side of it, so that the
-    # derivative is that of the formula, with sign(0) = 0.
-    n = t.shape[-1]
-    if not n:
+    # logit is (2 (j - i) t_j - this) / temperature. Written as sum over k of sign(t_j - t_k)
+    # (t_j - t_k): without ties its derivative by t_j is 0, so nothing cancels in gradients, and
+    # with ties it is that of the formula, with sign(0) = 0.
+    if not t.shape[-1]:
         return t
-    place = torch.arange(n, device=t.device).expand(t.shape)
-    edge = torch.nn.functional.pad(t[..., :-1] != t[..., 1:], (1, 1), value=True)
-    first = torch.where(edge[..., :-1], place, 0).cummax(-1).values
-    behind = torch.where(edge[..., 1:], place + 1, n).flip(-1).cummin(-1).values.flip(-1)
-    behind = torch.minimum(behind, m)
-    sums = torch.nn.functional.pad(t.cumsum(-1), (1, 0))
-    whole = sums.gather(-1, m)
-    return (
-        sums.gather(-1, first)
-        + sums.gather(-1, behind)
-        - whole
-        + (2 * place + 1 - first - behind) * t
-    )
+    lists = SortedLists(None, torch.zeros_like(m), m)
+    one = t.new_ones(()).expand(t.shape)
+    points, outputs = t.detach(), [(0, sign())]
+    (balance,) = kernel_sums(points, [one], outputs, lists)
+    balance = balance - (m + 1 - 2 * positions(t))
+    return balance * t - kernel_sums(points, [t], outputs, lists)[0]
 
 
 def _gap_logits(t: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ltr.kernels import descending_order, pad_lists, places_in_lists, sort_ragged, sum_lists
-from ltr.kernels.sorting import by_torch
+from ltr.kernels.sorting import by_numpy, by_torch, falling_values
 
 ODD = [0.0, -0.0, 1.0, -1.0, 1e-45, -1e-45, 3e38, -3e38, float("inf"), -float("inf")]
 
@@ -19,7 +19,8 @@ ODD = [0.0, -0.0, 1.0, -1.0, 1e-45, -1e-45, 3e38, -3e38, float("inf"), -float("i
 def test_the_fast_sort_is_torchs(items, dtype):
     scores = torch.tensor([score for score, _ in items]).to(dtype)
     mask = torch.tensor([real for _, real in items], dtype=torch.bool)
-    assert (descending_order(scores) == by_torch(scores, None)).all()
+    for sort in (descending_order, lambda x: by_numpy(x, None)):
+        assert (sort(scores) == by_torch(scores, None)).all()
     # torch.argsort cannot tell a real -inf from the lowest number; neither is masked
     if not (scores == -float("inf")).any():
         assert (descending_order(scores, mask) == by_torch(scores, mask)).all()
@@ -40,6 +41,27 @@ def test_nan_comes_first_and_masked_items_last():
     mask = torch.tensor([True, True, True, True, False])
     for dtype in (torch.float32, torch.float64):
         assert descending_order(scores.to(dtype), mask).tolist() == [1, 2, 0, 3, 4]
+        for sort in (by_numpy, by_torch):
+            assert sort(scores.to(dtype), None).tolist() == [1, 4, 2, 0, 3]
+            assert sort(-scores.to(dtype), None).tolist() == [1, 3, 0, 2, 4]  # NaN of either sign
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64, torch.int64])
+def test_falling_values_are_torchs(dtype):
+    values = torch.randn(3, 50).mul(4).round().to(dtype)
+    if dtype.is_floating_point:
+        values[0, :3] = torch.tensor([float("inf"), -float("inf"), -0.0])
+    expected = values.sort(descending=True).values
+    assert falling_values(values).equal(expected)
+    assert torch.vmap(falling_values)(values).equal(expected)
+    if dtype.is_floating_point:
+        values[1, 4] = float("nan")
+        assert falling_values(values).isnan().sum(-1).tolist() == [0, 1, 0]
+
+
+def test_falling_values_have_the_gradient_of_the_sort():
+    values = torch.randn(2, 6, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(falling_values, (values,))
 
 
 @pytest.mark.parametrize("lengths", [[3, 0, 5, 1], [0, 0], [], [1], [700, 2, 300]])

@@ -91,7 +91,7 @@ def test_the_dense_definition(implementation, kernel, n):
 
 
 @both
-@pytest.mark.parametrize("size", [(64, 128), (3, 700), (130, 5), (1, 40)])
+@pytest.mark.parametrize("size", [(64, 128), (3, 700), (130, 5), (1, 40), (16, 500)])
 def test_several_columns_and_outputs(implementation, size):
     kernel, other = KERNELS["complex"], KERNELS["complex"].derivative.transpose
     scores, mask = draw(*size).round(decimals=1), draw(*size, seed=3) < 1

@@ -1,0 +1,158 @@
+"""Write docs/losses/speed.md's tables and draw its plot: `python docs/loss_speed.py`.
+
+What stands between `<!-- table NAME -->` and `<!-- end -->` there comes from
+benchmarks/results/losses.json; a test holds the page to it. The plot goes to
+docs/losses/img/speed.svg.
+"""
+
+import importlib.util
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "losses" / "speed.md"
+RESULT = ROOT / "benchmarks" / "results" / "losses.json"
+PLOT = ROOT / "docs" / "losses" / "img" / "speed.svg"
+
+FLOOR, DENSE = "all-pairs RankNet", "SoftNDCG dense"
+
+ASKED = [
+    ("RankNet", FLOOR, (64, 120), "below", 1.0),
+    ("RankNet", FLOOR, (16, 500), "at most", 1 / 5),
+    ("SoftNDCG", DENSE, (64, 120), "at most", 1 / 3),
+    ("SoftNDCG", DENSE, (16, 500), "at most", 1 / 20),
+    *(("LambdaRank", FLOOR, batch, "below", 1.0) for batch in ((64, 40), (64, 120), (16, 500))),
+    *(("LambdaLoss(", FLOOR, batch, "at most", 2.0) for batch in ((64, 40), (64, 120), (16, 500))),
+    ("NeuralNDCG", FLOOR, (64, 120), "at most", 6.5),
+]
+"""A loss, or the slowest of those whose names begin so; over what; the batch; what is asked."""
+
+Result = Mapping[str, Any]
+
+
+def _shared() -> ModuleType:
+    """docs/tables.py, which is no package's module."""
+    spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+SHARED = _shared()
+table, number, filled = SHARED.table, SHARED.number, SHARED.filled
+
+
+def seconds(result: Result) -> dict[tuple[int, int], dict[str, float]]:
+    """Batch (lists, n) -> loss -> seconds."""
+    return {
+        (batch["lists"], batch["n"]): {row["loss"]: row["seconds"] for row in batch["losses"]}
+        for batch in result["batches"]
+    }
+
+
+def goals(result: Result) -> str:
+    """What was asked, and what was measured."""
+    measured, rows = seconds(result), []
+    for loss, over, batch, how, limit in ASKED:
+        found = measured[batch]
+        if loss.endswith("("):
+            named = {name: taken for name, taken in found.items() if name.startswith(loss)}
+            loss = max(named, key=named.__getitem__)
+        ratio = found[loss] / found[over]
+        met = ratio < limit if how == "below" else ratio <= limit
+        what = f"{loss}, {size(batch)}: time / {over}"
+        rows.append([what, f"{how} {number(limit)}", number(ratio), "yes" if met else "no"])
+    return table(["", "asked", "measured", "met"], rows)
+
+
+def size(batch: Sequence[int]) -> str:
+    """A batch, for a header.
+
+    >>> size((64, 40))
+    '64 × 40'
+    """
+    return f"{batch[0]} × {batch[1]}"
+
+
+def times(result: Result) -> str:
+    """Milliseconds of CPU, and how many times the floor's."""
+    measured = seconds(result)
+    names = dict.fromkeys(name for found in measured.values() for name in found)
+    rows = [
+        [name]
+        + [
+            f"{number(1e3 * found[name])} ({number(found[name] / found[FLOOR])})"
+            if name in found
+            else "-"
+            for found in measured.values()
+        ]
+        for name in names
+    ]
+    return table(["", *map(size, measured)], rows)
+
+
+def memory(result: Result) -> str:
+    """The most bytes of tensors that one call holds, in MB."""
+    batches = result["batches"]
+    held = [{row["loss"]: row["bytes"] for row in batch["losses"]} for batch in batches]
+    names = dict.fromkeys(name for found in held for name in found)
+    rows = [
+        [name, *(number(found[name] / 1e6) if name in found else "-" for found in held)]
+        for name in names
+    ]
+    return table(["", *(size((batch["lists"], batch["n"])) for batch in batches)], rows)
+
+
+def setting(result: Result) -> str:
+    """Versions, processor and turns."""
+    where = result["environment"]
+    threads = "one thread" if where["threads"] == 1 else f"{where['threads']} threads"
+    return (
+        f"torch {where['torch']}, Python {where['python']}, {where['processor']}, {threads},"
+        f" {result['rounds']} rounds."
+    )
+
+
+def tables(result: Result) -> dict[str, str]:
+    """Every table by its name."""
+    return {
+        "goals": goals(result),
+        "times": times(result),
+        "memory": memory(result),
+        "setting": setting(result),
+    }
+
+
+def draw(result: Result, path: Path) -> None:
+    """A row for each loss, its time over the floor's on a logarithmic axis, to an SVG file."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    measured = seconds(result)
+    longest = measured[max(measured, key=lambda batch: batch[1])]
+    names = sorted((name for name in longest if name != FLOOR), key=longest.__getitem__)
+    figure, axis = plt.subplots(figsize=(8, 0.19 * len(names) + 1), layout="constrained")
+    for (batch, found), marker in zip(measured.items(), "o^sDv", strict=False):
+        known = [(found[name] / found[FLOOR], i) for i, name in enumerate(names) if name in found]
+        axis.plot(*zip(*known, strict=True), marker, markersize=4, alpha=0.8, label=size(batch))
+    axis.axvline(1, color="0.6", linewidth=0.9, zorder=0)
+    axis.set(xscale="log", xlabel=f"CPU time / that of {FLOOR}", ylim=(-0.7, len(names) - 0.3))
+    axis.set_yticks(range(len(names)), names, fontsize=7)
+    axis.grid(axis="x", alpha=0.3)
+    axis.legend(fontsize=8, frameon=False, title="lists × items")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    measured = json.loads(RESULT.read_text())
+    PAGE.write_text(filled(PAGE.read_text(), tables(measured)))
+    draw(measured, PLOT)

@@ -1,0 +1,90 @@
+"""The plain sums of long lists, a piece at a time, and the sign, against the dense definition."""
+
+import pytest
+import torch
+from dense import dense_sum
+from test_sums import KERNELS, any_kernel, both, draw
+
+from ltr.kernels import _torch, in_order, kernel_sums, sort_lists, sort_ragged
+from ltr.kernels.implementations import use
+from ltr.kernels.named import sign
+
+
+@pytest.fixture(params=[1, 2, 7])
+def size(request, monkeypatch):
+    """Places in a piece."""
+    monkeypatch.setattr(_torch, "PIECE", request.param)
+    monkeypatch.setattr(_torch, "TOGETHER", 16)  # so that rows and nodes are taken in parts too
+    return request.param
+
+
+def plain(*arguments, **options):
+    with use(_torch.kernel_sums):
+        return kernel_sums(*arguments, **options)
+
+
+def check(scores, lists, columns, outputs, temperature):
+    found = plain(scores, columns, outputs, lists, temperature)
+    for y, (column, kernel) in zip(found, outputs, strict=True):
+        expected = dense_sum(scores, columns[column], kernel, lists, temperature)
+        torch.testing.assert_close(y, expected, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+def test_pieces_of_ragged_lists(kernel, size):
+    scores = draw(23).mul(3).round().div(3)  # with ties
+    lists = sort_ragged(scores, torch.tensor([0, 1, 9, 0, 2, 11, 0]))
+    check(scores, lists, [draw(23, seed=1)], [(0, kernel)], 0.3)
+
+
+def test_pieces_of_many_columns_and_outputs(size):
+    scores, kernels = draw(20), [any_kernel(seed, True) for seed in range(3)]
+    columns = [torch.ones(()).double().expand(20), draw(20, seed=1)]
+    lists = sort_lists(scores, torch.arange(20) % 5 > 0)
+    check(scores, lists, columns, [(1, kernels[0]), (0, kernels[1]), (1, kernels[2])], 0.7)
+    points = scores.sort(descending=True).values
+    check(points, in_order(points), columns, [(0, kernels[0])], 0.7)
+
+
+def test_pieces_of_rows_are_each_row_alone(size):
+    scores, v = draw(5, 11), draw(5, 11, seed=1)
+    mask = torch.arange(11) < torch.tensor([[11], [3], [0], [1], [7]])
+    outputs = [(0, any_kernel(0, False)), (0, any_kernel(1, False))]
+    found = plain(scores, [v], outputs, sort_lists(scores, mask), 0.5)
+    for row in range(5):
+        lists = sort_lists(scores[row], mask[row])
+        for y, (_, kernel) in zip(found, outputs, strict=True):
+            expected = dense_sum(scores[row], v[row], kernel, lists, 0.5)
+            torch.testing.assert_close(y[row], expected, rtol=1e-11, atol=1e-11)
+            assert (y[row][~mask[row]] == 0).all()
+
+
+def test_what_is_not_finite_spoils_its_list_in_every_piece(size):
+    scores, v, one = draw(15), draw(15, seed=1), torch.ones(15).double()
+    lengths, outputs = torch.tensor([4, 7, 4]), [(0, any_kernel(0, False)), (1, KERNELS["real"])]
+    clean = plain(scores, [v, one], outputs, sort_ragged(scores, lengths), 0.5)
+    inside = (torch.arange(15) >= 4) & (torch.arange(15) < 11)
+    for bad in (torch.nan, torch.inf, -torch.inf):
+        spoiled = scores.clone()
+        spoiled[6] = bad
+        found = plain(spoiled, [v, one], outputs, sort_ragged(spoiled, lengths), 0.5)
+        for y, expected in zip(found, clean, strict=True):
+            assert y[inside].isnan().all()
+            torch.testing.assert_close(y[~inside], expected[~inside], rtol=0, atol=0)
+        w = v.clone()
+        w[6] = bad
+        y, other = plain(scores, [w, one], outputs, sort_ragged(scores, lengths), 0.5)
+        assert y[inside].isnan().all()
+        torch.testing.assert_close(other, clean[1])
+
+
+@both
+def test_the_sign(implementation):
+    for n in (0, 1, 2, 30, 1200):
+        scores, v = draw(n).mul(20).round(), draw(n, seed=1).requires_grad_()
+        matrix = (scores.unsqueeze(-1) - scores).sign()
+        with use(implementation):
+            (found,) = kernel_sums(scores, [v], [(0, sign())], sort_lists(scores))
+            (slope,) = torch.autograd.grad((found * scores).sum(), v)
+        torch.testing.assert_close(found, matrix @ v)
+        torch.testing.assert_close(slope, matrix.mT @ scores)
