@@ -2,7 +2,7 @@
 
 from ltr.metrics.base import RankingMetric
 from ltr.metrics.gains import ARP, DCG, ERR, NDCG, RBP, AlphaNDCG
-from ltr.metrics.rankings import OPA, RBO, KendallTau, PerfectOrder, Spearman
+from ltr.metrics.rankings import OPA, RBO, ElementsInPlace, KendallTau, PerfectOrder, Spearman
 from ltr.metrics.relevant import (
     MAP,
     MRR,
@@ -26,6 +26,7 @@ __all__ = [
     "RBP",
     "AlphaNDCG",
     "BPref",
+    "ElementsInPlace",
     "HitRate",
     "KendallTau",
     "PerfectOrder",

@@ -177,3 +177,19 @@ class PerfectOrder(RankingMetric):
     def per_list(self, scores: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
         """1 for a list in perfect order, else 0."""
         return F.perfect_order(scores, labels, mask, reduction="none")
+
+
+class ElementsInPlace(RankingMetric):
+    """The share of items that stand in their place, equal labels either way round.
+
+    Args:
+        kwargs: `keep`, `once` and those of `torchmetrics.Metric`.
+
+    >>> import torch
+    >>> ElementsInPlace()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2.0, 0.0, 1.0]]))
+    tensor(0.3333)
+    """
+
+    def per_list(self, scores: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+        """The share of each list."""
+        return F.elements_in_place(scores, labels, mask, reduction="none")

@@ -21,6 +21,7 @@ from ltr.metrics import (
     RBP,
     AlphaNDCG,
     BPref,
+    ElementsInPlace,
     HitRate,
     KendallTau,
     PerfectOrder,
@@ -62,6 +63,7 @@ METRICS = {
     "AlphaNDCG": (lambda: AlphaNDCG(alpha=0.3), lambda *a: F.alpha_ndcg(*a, alpha=0.3)),
     "KendallTau": (KendallTau, F.kendall_tau),
     "PerfectOrder": (PerfectOrder, F.perfect_order),
+    "ElementsInPlace": (ElementsInPlace, F.elements_in_place),
 }
 every = pytest.mark.parametrize(("make", "function"), METRICS.values(), ids=METRICS)
 

@@ -17,6 +17,7 @@ from sklearn.metrics import ndcg_score
 from ltr.metrics import functional as F
 from ltr.metrics.functional import (
     average_precision,
+    elements_in_place,
     flat,
     group_lists,
     kendall_tau,
@@ -29,6 +30,8 @@ METRICS = {name: getattr(F, name) for name in F.__all__ if name not in ("flat", 
 CORRELATIONS = ("kendall_tau", "spearman", "opa")  # one item has no value
 # no 1 for the best order: they depend on how many items there are, or are lower for the better
 OPEN = ("arp", "dcg", "err", "precision", "rbp")
+# each list has a value
+NO_EMPTY = ("perfect_order", "elements_in_place")
 every = pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
 CUT = [ndcg, mrr, average_precision]
 
@@ -260,6 +263,28 @@ def test_perfect_order_by_brute_force():
         assert value == good
 
 
+def test_elements_in_place_by_brute_force():
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randint(0, 6, (400, 4), generator=generator).double()
+    labels = torch.randint(0, 4, (400, 4), generator=generator).double()
+    mask = torch.rand(400, 4, generator=generator) < 0.8
+    each = elements_in_place(scores, labels, mask, reduction="none")
+    perfect = perfect_order(scores, labels, mask, reduction="none")
+    for s, y, m, value, whole in zip(scores, labels, mask, each, perfect, strict=True):
+        real = np.flatnonzero(m)
+        if not len(real):
+            assert value.isnan()
+            continue
+        order = sorted(real, key=lambda i: -s[i])
+        due = sorted((y[i].item() for i in real), reverse=True)
+        good = [
+            y[i] == label and not any(s[j] == s[i] and y[j] != y[i] for j in real)
+            for i, label in zip(order, due, strict=True)
+        ]
+        assert value.item() == pytest.approx(sum(good) / len(good))
+        assert (value == 1) == (whole == 1)
+
+
 @every
 def test_mask_is_deletion_whatever_lies_under_it(metric):
     scores, labels, mask = draw()
@@ -316,9 +341,7 @@ def test_all_masked_lists_are_left_out(metric):
     assert metric(scores[[1]], labels[[1]], mask[[1]]).isnan()
 
 
-@pytest.mark.parametrize(
-    "metric", [METRICS[n] for n in METRICS if n not in (*OPEN, "perfect_order")]
-)
+@pytest.mark.parametrize("metric", [METRICS[n] for n in METRICS if n not in (*OPEN, *NO_EMPTY)])
 def test_lists_without_a_value(metric):
     scores = torch.tensor([[2.0, 1.0], [2.0, 1.0]])
     labels = torch.tensor([[1.0, 0.0], [0.0, 0.0]])

@@ -8,6 +8,7 @@ from ltr.metrics.functional.alpha_ndcg import alpha_ndcg
 from ltr.metrics.functional.arp import arp
 from ltr.metrics.functional.average_precision import average_precision
 from ltr.metrics.functional.bpref import bpref
+from ltr.metrics.functional.elements_in_place import elements_in_place
 from ltr.metrics.functional.err import err
 from ltr.metrics.functional.flat import flat
 from ltr.metrics.functional.kendall import kendall_tau
@@ -27,6 +28,7 @@ __all__ = [
     "average_precision",
     "bpref",
     "dcg",
+    "elements_in_place",
     "err",
     "flat",
     "group_lists",
