@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import torch
-from lightning.pytorch import LightningDataModule
+from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from torch.utils.data import DataLoader
 
@@ -140,7 +140,7 @@ class ListDataModule(LightningDataModule):
     def train_dataloader(self) -> DataLoader[Any]:
         """Batches of training lists, shuffled."""
         loader = ListLoader(**self._loader_options("train", shuffle=True))
-        loader.batches_done = self._batches_done
+        loader.batches_done = lambda: trained_batches(self.trainer)
         return loader
 
     def val_dataloader(self) -> DataLoader[Any]:
@@ -175,6 +175,7 @@ class ListDataModule(LightningDataModule):
             "generator": torch.Generator().manual_seed(self.seed),
         }
 
-    def _batches_done(self) -> int:
-        trainer = self.trainer
-        return trainer.fit_loop.epoch_loop.batch_progress.current.ready if trainer else 0
+
+def trained_batches(trainer: Trainer | None) -> int:
+    """How many batches of its epoch a trainer has trained: a `ListLoader`'s `batches_done`."""
+    return trainer.fit_loop.epoch_loop.batch_progress.current.ready if trainer else 0

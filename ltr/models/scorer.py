@@ -27,13 +27,13 @@ class Scorer(nn.Module):
 
     item_dims: int = 1
 
-    def build(self, num_features: int) -> None:
+    def build(self, num_features: int | tuple[int, ...]) -> None:
         """Take over the number of features of the data; called before training and loading.
 
         A scorer that does not depend on it leaves this as it is.
 
         Args:
-            num_features: d, the length of an item's feature vector.
+            num_features: d, the length of an item's feature vector; of images (C, H, W).
         """
 
     def score(self, features: Tensor, mask: Tensor | None) -> Tensor:
@@ -93,14 +93,19 @@ class FeatureScorer(Scorer):
         """The network: (..., num_features) -> (..., 1)."""
         raise NotImplementedError(f"{type(self).__name__} must define make_layers")
 
-    def build(self, num_features: int) -> None:
+    def build(self, num_features: int | tuple[int, ...]) -> None:
         """Make the layers, with new weights, unless they have this width already.
 
         Raises:
-            ValueError: num_features < 1, or not what the constructor was given.
+            ValueError: num_features < 1, an image's shape, or not what the constructor was given.
         """
         if self.num_features == num_features:
             return
+        if not isinstance(num_features, int):
+            raise ValueError(
+                f"num_features must be a whole number: {type(self).__name__} scores feature "
+                f"vectors, not images; got {num_features}"
+            )
         if self.fixed:
             raise ValueError(
                 f"num_features must be {self.num_features}, as the scorer was made, "

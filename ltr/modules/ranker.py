@@ -41,7 +41,8 @@ class Ranker(PortableModule):
         loss: what is minimised. Default: `SoftNDCG()`.
         metrics: by the name, of letters, digits and _, under which they are logged. Default:
             `ndcg_1`, `ndcg_5` and `ndcg_10` (`NDCG(top_k=...)`) and `mrr` (`MRR()`).
-        optimizer: parameters -> optimiser.
+        optimizer: parameters -> optimiser. Default: `torch.optim.AdamW`. (None stands for it, so
+            that another class given in a configuration does not take over AdamW's weight decay.)
         scheduler: optimiser -> scheduler, stepped once an epoch; Lightning's `ReduceLROnPlateau`,
             which has a `monitor`, too. Default: a constant learning rate.
         compile: whether `torch.compile` compiles scorer and loss.
@@ -63,7 +64,7 @@ class Ranker(PortableModule):
         scorer: Scorer | None = None,
         loss: RankingLoss | None = None,
         metrics: dict[str, RankingMetric] | None = None,
-        optimizer: OptimizerCallable = torch.optim.AdamW,
+        optimizer: OptimizerCallable | None = None,
         scheduler: LRSchedulerCallable | None = None,
         compile: bool = False,
     ):
@@ -78,7 +79,7 @@ class Ranker(PortableModule):
         self.test_metrics = nn.ModuleDict({name: m.clone() for name, m in chosen.items()})
         self.train_loss = ListMean()
         self.val_loss = ListMean()
-        self._optimizer = optimizer
+        self._optimizer = torch.optim.AdamW if optimizer is None else optimizer
         self._scheduler = scheduler
         self._compile = compile
         self._resumed: list[str] | None = None  # the optimisers of a checkpoint

@@ -1,0 +1,69 @@
+"""Random scores to be sorted by gradient: where the speed comparison starts."""
+
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningDataModule
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from ltr._shapes import check_whole
+
+
+class RandomScoresDataModule(LightningDataModule):
+    """Lists of scores, uniform in [-1, 1], and the order that they are to get.
+
+    An epoch is one batch, the same each time: `{"order": (lists, n) int64}`, where item
+    `order[..., i]` belongs at position i. It is the identity: the scores are to fall along the
+    list. What is trained are the scores themselves: a module takes `start` as its parameters.
+
+    Args:
+        n: scores in a list.
+        lists: how many lists.
+        seed: of the scores, >= 0.
+
+    Attributes:
+        start: (lists, n), the scores before the training.
+
+    Raises:
+        ValueError: for an argument out of range.
+
+    >>> data = RandomScoresDataModule(n=3, lists=2)
+    >>> data.start.shape
+    torch.Size([2, 3])
+    >>> next(iter(data.train_dataloader()))["order"]
+    tensor([[0, 1, 2],
+            [0, 1, 2]])
+    """
+
+    def __init__(self, n: int = 100, lists: int = 20, seed: int = 0) -> None:
+        super().__init__()
+        if seed < 0:
+            raise ValueError(f"seed must be >= 0, got {seed}")
+        self.save_hyperparameters(logger=False)  # names may be the model's too
+        self.n = check_whole("n", n)
+        self.lists = check_whole("lists", lists)
+        self.seed = seed
+
+    @property
+    def start(self) -> Tensor:
+        """The scores (lists, n) before the training, the same at each call."""
+        generator = torch.Generator().manual_seed(self.seed)
+        return torch.rand(self.lists, self.n, generator=generator) * 2 - 1
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        """One batch."""
+        return self._loader()
+
+    def val_dataloader(self) -> DataLoader[Any]:
+        """The same batch."""
+        return self._loader()
+
+    def test_dataloader(self) -> DataLoader[Any]:
+        """The same batch."""
+        return self._loader()
+
+    def _loader(self) -> DataLoader[Any]:
+        batch = {"order": torch.arange(self.n).expand(self.lists, self.n).contiguous()}
+        batches: Any = [batch]
+        return DataLoader(batches, batch_size=None)

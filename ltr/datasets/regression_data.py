@@ -1,0 +1,167 @@
+"""A sample for regression, with labels made wrong on purpose: a Lightning data module."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from lightning.pytorch import LightningDataModule
+from lightning.pytorch.utilities import rank_zero_info
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from ltr._shapes import check_number, check_whole
+from ltr.datasets.list_data import ListLoader, trained_batches
+from ltr.datasets.samplers import ListSampler
+
+_NORMAL = 1.4826  # standard deviation of a normal variable / its median distance to the median
+
+
+class RegressionDataModule(LightningDataModule):
+    """scikit-learn's diabetes as one list: the whole sample in a batch, a share of it outliers.
+
+    442 patients with 10 features, and the progress of their disease as labels, 25 to 346. A share
+    of them, drawn by `seed`, is the test sample and stays as it is. Of the others' labels a share,
+    `outliers`, is raised by `outlier_size` standard deviations of the labels, times a factor drawn
+    from 1 to 2 for each.
+
+    A batch is `{"features": (1, n, d), "labels": (1, n)}` float32, the same one each time: a step
+    of training sees the whole sample, and an epoch is `steps` of these. Features have mean 0 and
+    deviation 1 in the training sample.
+
+    Args:
+        outliers: share of the training labels, in [0, 1).
+        outlier_size: > 0.
+        test_share: of the patients, in (0, 1).
+        steps: in an epoch.
+        seed: of the division and of the outliers, >= 0.
+
+    Attributes:
+        num_features: d, after `setup`.
+        label_centre: the median of the training labels, outliers included, after `setup`.
+        label_scale: 1.4826 x the median distance to it, after `setup`: what deviation the labels
+            have, which a few outliers move little.
+        splits: (features (n, d), labels (n,)) of "train" and "test", after `setup`.
+        planted: (n,) bool, which training labels are outliers, after `setup`.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    >>> data = RegressionDataModule(outliers=0.25, steps=3)
+    >>> data.setup("fit")
+    >>> [batch["features"].shape for batch in data.train_dataloader()]
+    [torch.Size([1, 354, 10]), torch.Size([1, 354, 10]), torch.Size([1, 354, 10])]
+    >>> int(data.planted.sum())
+    88
+    """
+
+    num_features: int
+    label_centre: float
+    label_scale: float
+    planted: Tensor
+
+    def __init__(
+        self,
+        outliers: float = 0.1,
+        outlier_size: float = 5.0,
+        test_share: float = 0.2,
+        steps: int = 100,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.save_hyperparameters(logger=False)  # names may be the model's too
+        self.outliers = check_number("outliers", outliers, minimum=0.0)
+        if self.outliers >= 1:
+            raise ValueError(f"outliers must be in [0, 1), got {outliers}")
+        self.outlier_size = check_number("outlier_size", outlier_size, minimum=0.0, strict=True)
+        self.test_share = check_number("test_share", test_share, minimum=0.0, strict=True)
+        if self.test_share >= 1:
+            raise ValueError(f"test_share must be in (0, 1), got {test_share}")
+        self.steps = check_whole("steps", steps)
+        if seed < 0:
+            raise ValueError(f"seed must be >= 0, got {seed}")
+        self.seed = seed
+        self.splits: dict[str, tuple[Tensor, Tensor]] = {}
+
+    def setup(self, stage: str | None = None) -> None:
+        """Divide the patients and plant the outliers, once."""
+        if self.splits:
+            return
+        from sklearn.datasets import load_diabetes
+
+        features, labels = (np.asarray(part) for part in load_diabetes(return_X_y=True))
+        rng = np.random.default_rng(self.seed)
+        order = rng.permutation(len(labels))
+        held = min(max(1, round(self.test_share * len(labels))), len(labels) - 2)
+        test, train = order[:held], order[held:]
+        y = labels[train]
+        # the first ones of an order of their own, so that a larger share has a smaller one's too
+        place = rng.permutation(len(train))[: round(self.outliers * len(train))]
+        factors = rng.uniform(1, 2, len(train))[: len(place)]
+        planted = np.zeros(len(train), dtype=bool)
+        planted[place] = True
+        y = y.copy()
+        y[place] += self.outlier_size * factors * labels[train].std()
+        mean, sd = features[train].mean(0), features[train].std(0)
+        self.splits = {
+            "train": _tensors((features[train] - mean) / sd, y),
+            "test": _tensors((features[test] - mean) / sd, labels[test]),
+        }
+        self.planted = torch.from_numpy(planted)
+        self.num_features = features.shape[1]
+        self.label_centre = float(np.median(y))
+        self.label_scale = _NORMAL * float(np.median(np.abs(y - self.label_centre)))
+        rank_zero_info(
+            f"diabetes: train {len(train)} ({len(place)} of them outliers), test {len(test)}"
+        )
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        """The training sample, `steps` times."""
+        sample = _Sample(*self.splits["train"], times=self.steps)
+        loader = ListLoader(**_options(sample))
+        loader.batches_done = lambda: trained_batches(self.trainer)
+        return loader
+
+    def test_dataloader(self) -> DataLoader[Any]:
+        """The test sample, once."""
+        return DataLoader(**_options(_Sample(*self.splits["test"], times=1)))
+
+    def predict_dataloader(self) -> DataLoader[Any]:
+        """The test sample, once."""
+        return self.test_dataloader()
+
+
+class _Sample(Dataset[dict[str, Tensor]]):
+    """One batch, a number of times."""
+
+    def __init__(self, features: Tensor, labels: Tensor, times: int) -> None:
+        self.batch = {"features": features.unsqueeze(0), "labels": labels.unsqueeze(0)}
+        self.times = times
+
+    def __len__(self) -> int:
+        return self.times
+
+    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+        yield from (self.batch for _ in range(self.times))
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        return self.batch
+
+
+def _tensors(features: np.ndarray, labels: np.ndarray) -> tuple[Tensor, Tensor]:
+    return torch.from_numpy(features).float(), torch.from_numpy(labels).float()
+
+
+def _options(sample: _Sample) -> dict[str, Any]:
+    return {
+        "dataset": sample,
+        "batch_size": 1,
+        # each process has the whole sample: there is nothing to share out in a list
+        "sampler": ListSampler(sample, shuffle=False, num_replicas=1, rank=0),
+        "collate_fn": _first,
+        "generator": torch.Generator().manual_seed(0),
+    }
+
+
+def _first(batches: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    return batches[0]

@@ -1,0 +1,144 @@
+"""Exact nearest neighbours and their votes."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ltr._shapes import check_whole
+
+Weighting = Literal["uniform", "distance"]
+
+_CHUNK = 500  # queries that are asked at once
+
+
+class Neighbours:
+    """Labelled points, to be asked for the nearest ones of others.
+
+    Distances are Euclidean, computed in float32 at least, outside of autocast. The nearest points
+    are found by one matrix product, with the points centred so that little is lost in rounding,
+    then their distances are computed from the differences. Points at the same distance come in no
+    stated order, the same one each time.
+
+    Args:
+        points: (N, d).
+        labels: (N,) int64, classes from 0.
+        classes: how many there are. Default: the largest label plus one.
+
+    Cost: a question of B points takes O(B N d) time and O(B N) memory.
+
+    Raises:
+        ValueError: points are not (N, d), labels not int64 (N,), or there is no point.
+
+    >>> known = Neighbours(torch.tensor([[0.0], [1.0], [5.0]]), torch.tensor([2, 2, 0]))
+    >>> known.nearest(torch.tensor([[0.4], [4.0]]), k=2)[1]
+    tensor([[0, 1],
+            [2, 1]])
+    >>> known.classify(torch.tensor([[0.4], [4.0]]), k=2)
+    tensor([2, 0])
+    """
+
+    def __init__(self, points: Tensor, labels: Tensor, classes: int | None = None):
+        if points.dim() != 2 or not len(points):
+            raise ValueError(f"points must be (N, d) with N >= 1, got {tuple(points.shape)}")
+        if labels.shape != points.shape[:1] or labels.dtype != torch.int64:
+            raise ValueError(
+                f"labels must be int64 of shape ({len(points)},), "
+                f"got {labels.dtype} {tuple(labels.shape)}"
+            )
+        if not points.dtype.is_floating_point or points.dtype.itemsize < 4:
+            points = points.float()
+        self.centre = points.mean(0)
+        self.points = points - self.centre
+        self.labels = labels
+        self.classes = int(labels.max()) + 1 if classes is None else check_whole("classes", classes)
+        self._squares = self.points.square().sum(-1)
+
+    def nearest(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """The k nearest points, the nearest first: distances (B, k) and indices (B, k).
+
+        Args:
+            queries: (B, d).
+            k: how many, 1 <= k <= N.
+
+        Raises:
+            ValueError: queries are not (B, d), or k is out of range.
+        """
+        if queries.dim() != 2 or queries.shape[1] != self.points.shape[1]:
+            raise ValueError(
+                f"queries must be (B, {self.points.shape[1]}), got {tuple(queries.shape)}"
+            )
+        if check_whole("k", k) > len(self.points):
+            raise ValueError(f"k must be <= {len(self.points)}, the number of points, got {k}")
+        with torch.autocast(queries.device.type, enabled=False):
+            q = queries.to(self.points.dtype) - self.centre
+            # the squares of the queries do not change the order
+            keys = torch.addmm(self._squares, q, self.points.mT, alpha=-2)
+            index = keys.topk(k, dim=-1, largest=False).indices
+            squares = (self.points[index] - q.unsqueeze(1)).square().sum(-1)
+            squares, order = squares.sort(dim=-1, stable=True)
+        return squares.sqrt(), index.gather(-1, order)
+
+    def classify(self, queries: Tensor, k: int, weighting: Weighting = "uniform") -> Tensor:
+        """The classes (B,) that the k nearest points of queries (B, d) vote for, see `vote`."""
+        distances, index = self.nearest(queries, k)
+        return vote(self.labels[index], distances, self.classes, weighting)
+
+    def accuracies(
+        self, queries: Tensor, targets: Tensor, choices: Sequence[tuple[int, Weighting]]
+    ) -> list[float]:
+        """The share of right classes for each k and weighting, from one search, some at a time.
+
+        Args:
+            queries: (B, d).
+            targets: (B,) int64, the right classes.
+            choices: pairs of k and weighting.
+        """
+        most = max(k for k, _ in choices)
+        right = torch.zeros(len(choices), dtype=torch.int64, device=targets.device)
+        for part, wanted in zip(queries.split(_CHUNK), targets.split(_CHUNK), strict=True):
+            distances, index = self.nearest(part, most)
+            labels = self.labels[index]
+            for number, (k, weighting) in enumerate(choices):
+                votes = vote(labels[:, :k], distances[:, :k], self.classes, weighting)
+                right[number] += (votes == wanted).sum()
+        return (right / len(targets)).tolist()
+
+
+def vote(
+    labels: Tensor, distances: Tensor, classes: int, weighting: Weighting = "uniform"
+) -> Tensor:
+    """The class with most votes; of classes with equal votes the first, as scikit-learn has it.
+
+    Args:
+        labels: (..., k) int64, of the neighbours, the nearest first.
+        distances: (..., k), of the neighbours.
+        classes: how many there are.
+        weighting: "uniform", one vote each; or "distance", 1 / distance votes each (where there
+            are neighbours at distance 0, these have one vote and the others none).
+
+    Returns:
+        (...) int64.
+
+    Raises:
+        ValueError: an unknown weighting, or different shapes.
+
+    >>> labels, distances = torch.tensor([1, 0, 0]), torch.tensor([1.0, 3.0, 3.0])
+    >>> vote(labels, distances, classes=2), vote(labels, distances, 2, "distance")
+    (tensor(0), tensor(1))
+    """
+    if labels.shape != distances.shape:
+        raise ValueError(
+            f"distances must be {tuple(labels.shape)} as labels, got {tuple(distances.shape)}"
+        )
+    if weighting == "uniform":
+        weights = torch.ones_like(distances)
+    elif weighting == "distance":
+        same = distances == 0
+        weights = torch.where(same.any(-1, keepdim=True), same, 1 / distances)
+        weights = weights.to(distances.dtype)
+    else:
+        raise ValueError(f"weighting must be 'uniform' or 'distance', got {weighting!r}")
+    votes = distances.new_zeros((*labels.shape[:-1], classes)).scatter_add_(-1, labels, weights)
+    return votes.argmax(-1)  # the first of the largest

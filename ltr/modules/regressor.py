@@ -1,0 +1,150 @@
+"""The Lightning module that fits numbers to a sample, by losses on its sorted errors."""
+
+from typing import Any, cast
+
+import torch
+from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
+from torch import Tensor, nn
+from torchmetrics import Metric
+
+from ltr.losses import LeastTrimmedSquares, RankingLoss
+from ltr.losses.huber import PointwiseHuber  # noqa: F401  (so that the command line finds it)
+from ltr.models import LinearScorer, Scorer
+from ltr.modules.list_mean import ListMean
+from ltr.modules.trainable import TrainableModule
+
+METRICS = ("mae", "median_absolute_error", "rmse", "r2")
+
+
+class Regressor(TrainableModule):
+    """Fits a scorer's numbers to the labels of a sample, which is one list.
+
+    `LeastTrimmedSquares` and `LeastQuantileRegression` sort the sample's squared errors, softly,
+    and leave out the largest: so labels that are wrong do no harm, if they are few enough. With
+    `PointwiseMSE` it is least squares, with `PointwiseHuber` Huber's regression.
+
+    The scorer's numbers are in units of the data's `label_scale` around its `label_centre`, taken
+    from the data module, and the loss is on that scale; predictions and metrics are on the labels'.
+
+    Logged: `train_loss`, one value an epoch, and for the test sample `test_mae`,
+    `test_median_absolute_error`, `test_rmse` and `test_r2`, each the mean over lists. There is no
+    validation: the sample is fitted to the end, as by a solver. Random numbers, checkpoints and
+    resuming are as in `Ranker`.
+
+    Args:
+        scorer: gives the numbers. Default: `LinearScorer()`.
+        loss: what is minimised. Default: `LeastTrimmedSquares()`.
+        optimizer: parameters -> optimiser. Default: Adam.
+        scheduler: optimiser -> scheduler, stepped once an epoch. Default: a constant rate.
+
+    Raises:
+        ValueError: a part is a class, not an object. In training: the loss has no gradient.
+
+    Reference: Cuturi, Teboul and Vert, NeurIPS 2019; Rousseeuw, 1984.
+
+    >>> Regressor(LinearScorer(num_features=3))(torch.zeros(2, 5, 3)).shape
+    torch.Size([2, 5])
+    """
+
+    label_centre: Tensor
+    label_scale: Tensor
+
+    def __init__(
+        self,
+        scorer: Scorer | None = None,
+        loss: RankingLoss | None = None,
+        optimizer: OptimizerCallable = torch.optim.Adam,
+        scheduler: LRSchedulerCallable | None = None,
+    ):
+        super().__init__(optimizer, scheduler)
+        for name, value in (("scorer", scorer), ("loss", loss)):
+            if value is not None and not isinstance(value, nn.Module):
+                raise ValueError(f"{name} must be an object, such as {name}=Name(), got {value!r}")
+        self.save_hyperparameters()
+        self.scorer = LinearScorer() if scorer is None else scorer
+        self.loss = LeastTrimmedSquares() if loss is None else loss
+        self.register_buffer("label_centre", torch.tensor(0.0))
+        self.register_buffer("label_scale", torch.tensor(1.0))
+        self.train_loss = ListMean()
+        self.test_metrics = nn.ModuleDict({name: ListMean() for name in METRICS})
+
+    def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Predictions (..., n) of features (..., n, *item)."""
+        return self.scorer(features, mask) * self.label_scale + self.label_centre
+
+    def setup(self, stage: str) -> None:
+        """Take over what the data module knows: the number of features, the labels' scale."""
+        data = getattr(self.trainer, "datamodule", None)
+        if (num_features := getattr(data, "num_features", None)) is not None:
+            self.scorer.build(num_features)
+        if stage == "fit" and hasattr(data, "label_centre"):
+            self.label_centre.fill_(data.label_centre)  # pyright: ignore
+            self.label_scale.fill_(data.label_scale)  # pyright: ignore
+
+    def on_train_epoch_start(self) -> None:
+        """Empty the mean of the loss."""
+        self.train_loss.reset()
+
+    def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
+        """The loss of a batch of samples."""
+        mask, labels = batch.get("mask"), batch["labels"]
+        scores = self.scorer(batch["features"], mask)
+        targets = (labels - self.label_centre) / self.label_scale
+        loss = self.loss(scores, targets, mask, batch.get("weights"))
+        if loss.dim() or not loss.requires_grad:
+            raise ValueError(
+                f"loss must give one number a batch, with a gradient to train by ({self.loss})"
+            )
+        lists = torch.tensor(len(labels)) if mask is None else mask.any(-1).sum()
+        self.train_loss.update(loss.detach(), lists.to(loss.device))
+        self.log("train_loss", self.train_loss, on_step=False, on_epoch=True, prog_bar=True)
+        return loss
+
+    def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
+        """Log the metrics."""
+        mask, labels = batch.get("mask"), batch["labels"]
+        predictions = self(batch["features"], mask)
+        real = torch.ones_like(labels, dtype=torch.bool) if mask is None else mask
+        for one, label, there in zip(predictions, labels, real, strict=True):
+            values = regression_metrics(one[there], label[there]) if there.any() else {}
+            for name, value in values.items():
+                cast(ListMean, self.test_metrics[name]).update(value, torch.tensor(1))
+        for name, metric in self.test_metrics.items():
+            self.log(f"test_{name}", cast(Metric, metric))
+
+    def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
+        """`scores` (B, n): the predictions."""
+        known = {key: batch[key] for key in ("qid", "doc_ids", "mask") if key in batch}
+        return {**known, "scores": self(batch["features"], batch.get("mask"))}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add the number of features."""
+        super().on_save_checkpoint(checkpoint)
+        checkpoint["num_features"] = getattr(self.scorer, "num_features", None)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Make the layers that the checkpoint's state is for."""
+        super().on_load_checkpoint(checkpoint)
+        if (num_features := checkpoint.get("num_features")) is not None:
+            self.scorer.build(num_features)
+
+
+def regression_metrics(predictions: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """Mean and median absolute error, root mean squared error and R^2, float64.
+
+    Args:
+        predictions: (n,), n >= 1.
+        labels: (n,).
+
+    >>> found = regression_metrics(torch.tensor([1.0, 2.0, 9.0]), torch.tensor([1.0, 3.0, 5.0]))
+    >>> {name: round(value.item(), 3) for name, value in found.items()}
+    {'mae': 1.667, 'median_absolute_error': 1.0, 'rmse': 2.38, 'r2': -1.125}
+    """
+    errors = predictions.double() - labels.double()
+    spread = (labels.double() - labels.double().mean()).square().sum()
+    return {
+        "mae": errors.abs().mean(),
+        "median_absolute_error": errors.abs().quantile(0.5),
+        "rmse": errors.square().mean().sqrt(),
+        "r2": 1 - errors.square().sum() / spread,
+    }

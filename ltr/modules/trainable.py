@@ -1,0 +1,83 @@
+"""What modules with one optimiser share."""
+
+from typing import Any
+
+from lightning.pytorch import Callback
+from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable, ReduceLROnPlateau
+
+from ltr.modules.callbacks import SeedSteps
+from ltr.modules.portable import PortableModule
+
+
+class TrainableModule(PortableModule):
+    """A portable module with one optimiser, a scheduler and `SeedSteps`.
+
+    A checkpoint names its optimiser's class; going on with another one is refused, where Lightning
+    would load the state of the one into the other.
+
+    Args:
+        optimizer: parameters -> optimiser.
+        scheduler: optimiser -> scheduler, stepped once an epoch; None: a constant learning rate.
+        scheduler_interval: "epoch", or "step" to step it after each batch.
+
+    Raises:
+        ValueError: scheduler_interval is neither; in training: there are no parameters, or the
+            optimiser is of another class than the one in the checkpoint.
+    """
+
+    def __init__(
+        self,
+        optimizer: OptimizerCallable,
+        scheduler: LRSchedulerCallable | None,
+        scheduler_interval: str = "epoch",
+    ):
+        super().__init__()
+        if scheduler_interval not in ("epoch", "step"):
+            raise ValueError(
+                f"scheduler_interval must be 'epoch' or 'step', got {scheduler_interval!r}"
+            )
+        self._optimizer = optimizer
+        self._scheduler = scheduler
+        self._interval = scheduler_interval
+        self._resumed: list[str] | None = None  # the optimisers of a checkpoint
+
+    def configure_optimizers(self) -> Any:
+        """The optimiser, with its scheduler."""
+        parameters = [p for p in self.parameters() if p.requires_grad]
+        if not parameters:
+            raise ValueError(
+                f"{type(self).__name__} must have parameters to train, got none: without a data "
+                "module that tells the shape of its data, give the shape to the network"
+            )
+        optimizer = self._optimizer(parameters)
+        if self._scheduler is None:
+            return optimizer
+        scheduler = self._scheduler(optimizer)
+        config: dict[str, Any] = {"scheduler": scheduler, "interval": self._interval}
+        if isinstance(scheduler, ReduceLROnPlateau):
+            config["monitor"] = scheduler.monitor
+        return {"optimizer": optimizer, "lr_scheduler": config}
+
+    def configure_callbacks(self) -> list[Callback]:
+        """`SeedSteps`, unless the Trainer has one."""
+        there = getattr(self.trainer, "callbacks", [])
+        return [] if any(isinstance(one, SeedSteps) for one in there) else [SeedSteps()]
+
+    def on_train_start(self) -> None:
+        """Refuse the state of another optimiser, which a checkpoint may have brought along."""
+        now = [type(one).__name__ for one in self.trainer.optimizers]
+        if self._resumed not in (None, now):
+            raise ValueError(
+                f"optimizer must be {', '.join(self._resumed or ())}, as in the checkpoint to go "
+                f"on from, got {', '.join(now)}"
+            )
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add the optimiser's class."""
+        super().on_save_checkpoint(checkpoint)
+        checkpoint["optimizers"] = [type(one).__name__ for one in self.trainer.optimizers]
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Remember the optimiser's class."""
+        super().on_load_checkpoint(checkpoint)
+        self._resumed = checkpoint.get("optimizers")
