@@ -31,6 +31,8 @@ docs: .venv/.docs  ## the plots, the benchmarks' tables, and the site, strict, i
 	$(BIN)/python docs/speed.py
 	$(BIN)/python docs/kernel_table.py
 	$(BIN)/python docs/metric_tables.py
+	$(BIN)/python docs/loss_speed.py
+	$(BIN)/python docs/recipe_pages.py
 	$(BIN)/mkdocs build --strict
 
 .venv/.base:

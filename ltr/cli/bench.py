@@ -4,8 +4,8 @@ import argparse
 import json
 import os
 import platform
+import re
 import sys
-import time
 from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import version
@@ -15,8 +15,11 @@ from typing import Any
 import yaml
 
 from ltr import __version__
+from ltr.cli.caption import render
+from ltr.cli.curves import read_curves
 from ltr.cli.errors import CommandError, close_matches, nearest
-from ltr.cli.plan import Plan, Run, differences, make_plan
+from ltr.cli.layers import differences
+from ltr.cli.plan import Plan, Run, make_plan
 from ltr.cli.recipes import LineParser
 from ltr.cli.table import NOT_RUN, Result, Table, make_tables, summaries
 
@@ -24,8 +27,8 @@ _EPILOG = """\
 All other options are those of `ltr fit`, and hold for every run: --trainer.max_epochs 5,
 --data.root FOLDER, --config FILE. An option of the grid takes the place of its values there:
 --data.fold 1, or --seed_everything "[1, 2, 3]". Finished runs are not run again, and one that was
-broken off goes on, so the same command goes on with a bench that was.
-Results: DIR/results.json, DIR/table.md.
+broken off goes on, so the same command goes on with a bench that was. --only takes a variant, or
+a run by the name of its folder in DIR/runs. Results: DIR/results.json, DIR/table.md.
 """
 
 
@@ -33,14 +36,16 @@ def run(command: str, args: list[str]) -> int:
     """The command `bench`."""
     parser = LineParser(
         "ltr bench",
-        usage="ltr bench RECIPE [--out DIR] [--only VARIANT] [options of ltr fit]",
+        usage="ltr bench RECIPE [--out DIR] [--only NAME] [options of ltr fit]",
         description="Run a recipe's whole table, as its bench.yaml says: folds, seeds, variants.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--out", help="folder of the results; default: runs/bench-RECIPE")
-    parser.add_argument("--only", action="append", metavar="VARIANT", help="run this variant alone")
+    parser.add_argument(
+        "--only", action="append", metavar="NAME", help="run this variant or run alone; repeatable"
+    )
     options, rest = parser.parse_known_args(args)
     if not rest or rest[0].startswith("-"):
         raise CommandError("RECIPE is required, first: ltr bench RECIPE (`ltr recipes` lists them)")
@@ -48,13 +53,20 @@ def run(command: str, args: list[str]) -> int:
         if close_matches(arg.partition("=")[0], ["--out", "--only"], at_least=0.75):
             raise CommandError(f"unknown option {arg}: {nearest(arg, ['--out', '--only'])}")
     plan = make_plan(rest[0], rest[1:])
-    for name in options.only or []:
-        if name not in plan.variants:
-            raise CommandError(f"no variant {name!r}: {nearest(name, plan.variants)}")
     out = Path(options.out or f"runs/bench-{plan.recipe}").expanduser()
-    chosen = [run for run in plan.runs if run.variant in (options.only or plan.variants)]
-    run_bench(plan, out, chosen)
+    run_bench(plan, out, _choose(plan, options.only))
     return 0
+
+
+def _choose(plan: Plan, only: list[str] | None) -> list[Run]:
+    """The runs that are, or whose variant is, among those names; all without any."""
+    if only is None:
+        return plan.runs
+    names = {name for run in plan.runs for name in (run.variant, run.name)}
+    for name in only:
+        if name not in names:
+            raise CommandError(f"no variant or run {name!r}: {nearest(name, names)}")
+    return [run for run in plan.runs if run.variant in only or run.name in only]
 
 
 def run_bench(plan: Plan, out: Path, chosen: list[Run]) -> None:
@@ -112,7 +124,6 @@ def _perform(plan: Plan, one: Run, folder: Path) -> Result:
     args += ["--trainer.default_root_dir", str(folder)]
     checkpoints, fitted = folder / "checkpoints", folder / "fit.json"
     resumed = (checkpoints / "last.ckpt").is_file()
-    begin = time.monotonic()
     with quiet(brief=True):
         if resumed:
             args += ["--ckpt_path", "last"]
@@ -122,7 +133,7 @@ def _perform(plan: Plan, one: Run, folder: Path) -> Result:
         if one.fit:
             if not fitted.is_file():
                 cli.execute()
-                _write(fitted, _fit_result(cli, time.monotonic() - begin, resumed))
+                _write(fitted, _fit_result(cli, resumed))
             fit = json.loads(fitted.read_text(encoding="utf-8"))
         best = checkpoints / "best.ckpt"
         weights = best if best.is_file() else checkpoints / "last.ckpt"
@@ -140,17 +151,18 @@ def _perform(plan: Plan, one: Run, folder: Path) -> Result:
             "fit": one.fit,
             "seed": cli.config.seed_everything,
             **fit,
+            **({"curves": read_curves(folder)} if one.fit else {}),
             "metrics": {name: value for loader in scores for name, value in loader.items()},
             "environment": environment(cli.trainer.strategy.root_device),
         }
 
 
-def _fit_result(cli: Any, seconds: float, resumed: bool) -> dict[str, Any]:
+def _fit_result(cli: Any, resumed: bool) -> dict[str, Any]:
     best = cli.config_init.best_checkpoint
     score = best.best_model_score
     return {
-        "seconds": round(seconds, 2),
-        "resumed": resumed,  # the seconds are of the last part alone, then
+        "seconds": round(cli.config_init.last_checkpoint.seconds, 2),
+        "resumed": resumed,
         "epochs": cli.trainer.current_epoch,
         "steps": cli.trainer.global_step,
         "parameters": sum(p.numel() for p in cli.model.parameters()),
@@ -190,15 +202,14 @@ def write_results(plan: Plan, out: Path) -> list[Table]:
         "config": plan.config,
         "overrides": plan.overrides,
         "grid": plan.grid,
+        "table": {"rows": plan.rows, "columns": plan.columns},
         "environments": [e for i, e in enumerate(environments) if e not in environments[:i]],
         "summaries": summaries(plan, results),
         "runs": [results.get(one.name, {"name": one.name, "status": NOT_RUN}) for one in plan.runs],
     }
     _write(out / "results.json", content)
-    tables = make_tables(plan, results)
-    text = "\n\n".join(table.markdown() for table in tables)
-    _replace(out / "table.md", text + "\n")
-    return tables
+    _replace(out / "table.md", render(plan, results))
+    return make_tables(plan, results)
 
 
 def _print_tables(tables: list[Table]) -> None:
@@ -220,8 +231,9 @@ def _print_tables(tables: list[Table]) -> None:
 def _draw(figure: str, out: Path) -> None:
     module, _, name = figure.rpartition(".")
     try:
-        draw: Callable[[Path], Path] = getattr(import_module(module), name)
-        print(f"drew {draw(out)}")
+        draw: Callable[[Path], Path | None] = getattr(import_module(module), name)
+        path = draw(out)
+        print("no picture: no run has anything to draw" if path is None else f"drew {path}")
     except ModuleNotFoundError as error:
         if error.name != "matplotlib":
             raise
@@ -229,7 +241,14 @@ def _draw(figure: str, out: Path) -> None:
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
-    _replace(path, json.dumps(content, indent=2, default=str) + "\n")
+    text = json.dumps(content, indent=2, default=str)
+    # a list of numbers is a line: curves would be thousands
+    text = re.sub(r"\[\n[-+.,\w\s]*\]", _on_one_line, text)
+    _replace(path, text + "\n")
+
+
+def _on_one_line(found: re.Match[str]) -> str:
+    return f"[{', '.join(found[0][1:-1].replace(',', ' ').split())}]"
 
 
 def _replace(path: Path, text: str) -> None:

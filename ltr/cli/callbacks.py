@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import lightning.pytorch.callbacks as lightning_callbacks
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 
@@ -29,6 +30,9 @@ class BestCheckpoint(ModelCheckpoint):
         monitor: which logged value.
         mode: whether "max" or "min" is best.
 
+    Raises:
+        ValueError: during the training, if no value of this name is logged.
+
     >>> BestCheckpoint(monitor="val_mrr").filename
     'best'
     """
@@ -42,6 +46,16 @@ class BestCheckpoint(ModelCheckpoint):
         """Settle the folder."""
         self.dirpath = str(checkpoint_folder(trainer.default_root_dir))
         super().setup(trainer, pl_module, stage)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Look, where there is no validation."""
+        with monitor_named("best_checkpoint", self.monitor, trainer):
+            super().on_train_epoch_end(trainer, pl_module)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Look."""
+        with monitor_named("best_checkpoint", self.monitor, trainer):
+            super().on_validation_end(trainer, pl_module)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on with the best value so far, also where the run's folder has moved."""
@@ -89,10 +103,29 @@ class LastCheckpoint(Checkpoint):
         self.every_n_train_steps = every_n_train_steps
         self.every_seconds = every_seconds
         self._saved_at = time.monotonic()
+        self._before = 0.0
+        self._begun: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long the training took so far, with all its parts where it was resumed."""
+        return self._before + (0.0 if self._begun is None else time.monotonic() - self._begun)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The seconds, for the checkpoint."""
+        return {"seconds": self.seconds}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on counting."""
+        self._before = state_dict["seconds"]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start the clock."""
-        self._saved_at = time.monotonic()
+        self._saved_at = self._begun = time.monotonic()
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Stop the clock."""
+        self._before, self._begun = self.seconds, None
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, *args: Any, **kwargs: Any
@@ -170,28 +203,40 @@ class EarlyStopping(lightning_callbacks.EarlyStopping):
         """Look, where there is one validation an epoch; not if `max_steps` cut it off."""
         cut_off = not self.validated and any(trainer.num_val_batches)
         if not self.never and not cut_off:
-            with self._monitor_named(trainer):
+            with monitor_named("early_stopping", self.monitor, trainer):
                 super().on_train_epoch_end(trainer, pl_module)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Look, where there are several validations an epoch, or fewer than one."""
         self.validated = self.validated or not trainer.sanity_checking
         if not self.never:
-            with self._monitor_named(trainer):
+            with monitor_named("early_stopping", self.monitor, trainer):
                 super().on_validation_end(trainer, pl_module)
 
-    @contextmanager
-    def _monitor_named(self, trainer: Trainer) -> Iterator[None]:
-        try:
-            yield
-        except RuntimeError as error:
-            names = trainer.callback_metrics
-            if self.monitor in names:
-                raise
-            raise ValueError(
-                f"early_stopping.monitor must be one of {', '.join(sorted(names))}, got "
-                f"{self.monitor!r}; early_stopping.patience null turns early stopping off"
-            ) from error
+
+@contextmanager
+def monitor_named(group: str, monitor: str | None, trainer: Trainer) -> Iterator[None]:
+    """Say which values are logged, where a callback did not find the one that it looks at.
+
+    Args:
+        group: the options of the callback.
+        monitor: the value's name.
+        trainer: which knows what was logged.
+
+    Raises:
+        ValueError: there is no value of this name.
+    """
+    try:
+        yield
+    except (RuntimeError, MisconfigurationException) as error:
+        names = trainer.callback_metrics
+        if monitor in names:
+            raise
+        turn_off = "; early_stopping.patience null turns early stopping off"
+        raise ValueError(
+            f"{group}.monitor must be one of {', '.join(sorted(names))}, got {monitor!r}"
+            f"{turn_off if group == 'early_stopping' else ''}"
+        ) from error
 
 
 class EpochLines(Callback):

@@ -1,14 +1,16 @@
 """The pictures that `ltr bench` draws of its results."""
 
-import csv
 import json
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
+from ltr.cli.plan import in_words
 from ltr.operators import descending_order
 
 SHOWN_LISTS = 4
@@ -22,20 +24,108 @@ def learning_curves(axes: Axes, out: Path, metric: str) -> None:
         out: folder of a bench.
         metric: its logged name, such as "val_ndcg_10".
     """
-    for result in _results(out):
-        if not result["fit"]:
-            continue
-        by_epoch: dict[int, float] = {}
-        for folder in _logs(out, result):
-            if not (folder / "metrics.csv").is_file():
-                continue
-            with (folder / "metrics.csv").open(newline="", encoding="utf-8") as lines:
-                rows = [row for row in csv.DictReader(lines) if row.get(metric)]
-            by_epoch |= {int(row["epoch"]): float(row[metric]) for row in rows}
-        axes.plot([epoch + 1 for epoch in by_epoch], list(by_epoch.values()), label=result["name"])
+    for result in finished(out):
+        if metric in result.get("curves", {}):
+            axes.plot(*curve(result, metric), label=result["name"])
     axes.set(xlabel="epoch", ylabel=metric, title="learning curves")
     axes.grid(alpha=0.3)
+    if axes.lines:
+        axes.legend(fontsize="small")
+
+
+def curves(out: Path) -> Path | None:
+    """Draw a bench's learning curves, one panel for each value of an option, one line a variant.
+
+    The metric is the one that chooses the best epoch; the panels are the columns (or rows) of the
+    table, or by the grid's first option.
+
+    Args:
+        out: folder of a bench; its `results.json` is all that is read.
+
+    Returns:
+        The picture, `out/<recipe>.png`; None if no run has curves.
+    """
+    return draw_panels(out)
+
+
+def draw_panels(out: Path, metric: str | None = None, label: str | None = None) -> Path | None:
+    """As `curves`, of another metric.
+
+    A line is the mean over the runs of a variant, at the epochs that all of them have, and the band
+    about it their standard deviation.
+
+    Args:
+        out: folder of a bench.
+        metric: its logged name. Default: the one that chooses the best epoch.
+        label: of the vertical axes. Default: the metric's name.
+
+    Returns:
+        The picture, `out/<recipe>.png`; None if no run has that curve.
+    """
+    content = json.loads((out / "results.json").read_text(encoding="utf-8"))
+    trained = [result for result in finished(out) if result.get("curves")]
+    chosen = metric or _monitored(content, trained)
+    trained = [result for result in trained if chosen in result["curves"]]
+    if chosen is None or not trained:
+        return None
+    option = _panel_option(content)
+    values = [None] if option is None else content["grid"][option]
+    values = [v for v in values if any(_is_in_panel(result, option, v) for result in trained)]
+    across = min(len(values), 3)
+    down = -(-len(values) // across)
+    figure = Figure(figsize=(4.2 * across + 0.6, 3.2 * down + 0.3), layout="constrained")
+    panels = figure.subplots(down, across, squeeze=False, sharex=False).flat
+    variants = list(dict.fromkeys(result["variant"] for result in trained))
+    for panel, value in zip(panels, values, strict=False):
+        here = [result for result in trained if _is_in_panel(result, option, value)]
+        _draw_variants(panel, here, chosen, variants)
+        panel.set(xlabel="epoch", ylabel=label or chosen)
+        if option is not None:
+            panel.set_title(in_words(option, value), fontsize="medium")
+    for panel in list(panels)[len(values) :]:
+        panel.set_axis_off()
+    path = out / f"{content['recipe']}.png"
+    figure.savefig(path, dpi=110)
+    return path
+
+
+def _draw_variants(
+    axes: Axes, results: list[dict[str, Any]], metric: str, variants: list[str]
+) -> None:
+    for number, variant in enumerate(variants):
+        lines = [
+            dict(zip(*curve(r, metric), strict=True)) for r in results if r["variant"] == variant
+        ]
+        if not lines:
+            continue
+        epochs = sorted(set(lines[0]).intersection(*lines))
+        mean = np.array([np.mean([line[epoch] for line in lines]) for epoch in epochs])
+        marker = "." if len(epochs) < 10 else ""  # a line of one epoch is not to be seen
+        axes.plot(epochs, mean, color=f"C{number}", marker=marker, label=variant)
+        if len(lines) > 1:
+            sd = np.array([np.std([line[epoch] for line in lines], ddof=1) for epoch in epochs])
+            axes.fill_between(epochs, mean - sd, mean + sd, color=f"C{number}", alpha=0.2, lw=0)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
+
+
+def _monitored(content: dict[str, Any], trained: list[dict[str, Any]]) -> str | None:
+    names = list(dict.fromkeys(name for result in trained for name in result["curves"]))
+    best = content["config"].get("best_checkpoint", {}).get("monitor", "val_ndcg_10")
+    metrics = [name for name in names if name.startswith("val_") and name != "val_loss"]
+    return next((name for name in [best, *metrics, "val_loss"] if name in names), None)
+
+
+def _panel_option(content: dict[str, Any]) -> str | None:
+    grid = content["grid"]
+    shown = [content.get("table", {}).get(part) for part in ("columns", "rows")]
+    others = [option for option in grid if option != "seed_everything"]
+    return next((option for option in [*shown, *others] if option in grid), None)
+
+
+def _is_in_panel(result: dict[str, Any], option: str | None, value: Any) -> bool:
+    return option is None or result["point"].get(option) == value
 
 
 def digits(out: Path) -> Path:
@@ -50,7 +140,7 @@ def digits(out: Path) -> Path:
     from ltr.datasets import DigitsDataModule
     from ltr.modules import Ranker
 
-    trained = [result for result in _results(out) if result["fit"]]
+    trained = [result for result in finished(out) if result["fit"]]
     figure = Figure(figsize=(13, 1.1 + 1.25 * SHOWN_LISTS), layout="constrained")
     left, right = cast(Any, figure.subfigures(1, 2, width_ratios=[1, 2]))
     learning_curves(left.subplots(), out, "val_ndcg_10")
@@ -86,9 +176,21 @@ def _draw_list(row: Any, one: dict[str, Any], places: torch.Tensor) -> None:
         axes.set_xlabel(f"{labels[place]:.0f}", color="red" if wrong else "black", labelpad=1)
 
 
-def _results(out: Path) -> list[dict[str, Any]]:
+def finished(out: Path) -> list[dict[str, Any]]:
+    """The finished runs of `out/results.json`."""
     runs = json.loads((out / "results.json").read_text(encoding="utf-8"))["runs"]
     return [run for run in runs if "metrics" in run]
+
+
+def curve(result: dict[str, Any], name: str) -> tuple[list[int], list[float]]:
+    """The epochs of a run, from 1, at which it logged a value, and the values.
+
+    >>> curve({"curves": {"epoch": [1, 2, 3], "val_x": [0.5, None, 0.7]}}, "val_x")
+    ([1, 3], [0.5, 0.7])
+    """
+    pairs = zip(result["curves"]["epoch"], result["curves"][name], strict=True)
+    there = [(epoch, value) for epoch, value in pairs if value is not None]
+    return [epoch for epoch, _ in there], [value for _, value in there]
 
 
 def _logs(out: Path, result: dict[str, Any]) -> list[Path]:

@@ -22,9 +22,10 @@ from lightning.pytorch.cli import (
 )
 from lightning.pytorch.loggers import CSVLogger
 
-# the command line finds the classes that have been imported
+import ltr.datasets
+import ltr.models
 import ltr.modules
-import ltr.operators  # noqa: F401
+import ltr.operators
 from ltr.cli.callbacks import (
     BestCheckpoint,
     EarlyStopping,
@@ -37,7 +38,11 @@ from ltr.cli.explain import explain
 from ltr.cli.options import load_options
 from ltr.cli.predict import PredictionWriter
 from ltr.cli.recipes import expand_configs
-from ltr.datasets import DigitsDataModule, LetorDataModule  # noqa: F401
+
+# the command line finds the classes that have been imported, some of which are so when asked for
+for _package in (ltr.datasets, ltr.models, ltr.modules, ltr.operators):
+    for _name in _package.__all__:
+        getattr(_package, _name)
 
 Command = Literal["fit", "validate", "test", "predict"]
 
@@ -57,6 +62,7 @@ _IGNORED_WARNINGS = [
     ".*smaller than the logging interval.*",
     ".*Checkpoint directory .* exists and is not empty.*",
     ".*was configured so validation will run.*",
+    ".*is not supported by the model summary.*",
     ".*callbacks used to create the checkpoint need to be provided.*",
     ".*LeafSpec.*",
     ".*torch.jit.script.*",
@@ -228,6 +234,7 @@ class RankingCLI(LightningCLI):
         with _checkpoint_errors(self.ckpt_path):
             options: dict[str, Any] = {"datamodule": self.datamodule, "ckpt_path": self.ckpt_path}
             if self.command == "predict":
+                _check_predicts(self.model)
                 self.trainer.predict(self.model, return_predictions=False, **options)
             else:
                 getattr(self.trainer, self.command)(self.model, **options)
@@ -268,6 +275,14 @@ def _say_best(cli: RankingCLI) -> None:
     callback = cli.trainer.checkpoint_callback
     if isinstance(callback, BestCheckpoint) and callback.best_model_score is not None:
         print(f"best {callback.monitor}: {callback.best_model_score:.4f}, in {best}")
+
+
+def _check_predicts(model: LightningModule) -> None:
+    if type(model).predict_step is LightningModule.predict_step:
+        raise CommandError(
+            f"ltr predict writes the scores of lists, and {type(model).__name__} has none: it has "
+            "no predict_step"
+        )
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -4,17 +4,18 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ltr import __version__
+from ltr.cli.bench_file import BenchFile, Cell, Published, check_keys, mapping
 from ltr.cli.errors import CommandError, nearest
+from ltr.cli.layers import merged, nested, plain
 from ltr.cli.options import load_options, parse_value
 from ltr.cli.recipes import expand_configs, resolve
 
-_KEYS = {"variants", "grid", "metrics", "table", "figure"}
+_KEYS = {"variants", "grid", "cells", "metrics", "published", "table", "figure"}
 _VARIANT_KEYS = {"fit", "config"}
 
 # options whose value changes what is seen of a run, not what comes of it; and files
@@ -42,8 +43,12 @@ class Run:
     @property
     def title(self) -> str:
         """The run in words."""
-        point = [f"{short_name(key)} {value}" for key, value in self.point.items()]
-        return ", ".join([self.variant, *point])
+        return ", ".join([self.variant, *(in_words(*one) for one in self.point.items())])
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Where it is in the table: `variant`, and the grid's options."""
+        return {"variant": self.variant, **self.point}
 
 
 @dataclass(frozen=True)
@@ -60,8 +65,10 @@ class Plan:
         metrics: what is in the table: logged name -> heading.
         rows: what makes a row: "variant", "metric" or an option of the grid.
         columns: what makes a column: another of these.
+        mean: whether an option of the grid in rows or columns has its mean, last.
         runs: all of them.
         figure: import path of a function that draws a picture, folder -> file.
+        published: the papers' numbers; results do not depend on them.
     """
 
     recipe: str
@@ -73,8 +80,10 @@ class Plan:
     metrics: dict[str, str]
     rows: str
     columns: str
+    mean: bool
     runs: list[Run] = field(repr=False)
     figure: str | None = None
+    published: list[Published] = field(default_factory=list, repr=False)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -112,21 +121,23 @@ def make_plan(recipe: str, overrides: list[str]) -> Plan:
     if not bench.is_file():
         raise CommandError(f"{recipe} has no bench.yaml: `ltr fit --config {recipe}` trains it")
     content = load_options(bench)
-    _check_keys(bench, content, _KEYS)
-    variants = _mapping(bench, "variants", content.get("variants", {name: {}}))
-    grid = _mapping(bench, "grid", content.get("grid", {}))
-    grid = {key: _values(bench, key, values) for key, values in grid.items()}
-    grid, overrides = _replace_values(grid, overrides)
-    metrics = _mapping(bench, "metrics", content.get("metrics", {}))
+    check_keys(bench, content, _KEYS)
+    variants = mapping(bench, "variants", content.get("variants", {name: {}}))
+    grid = mapping(bench, "grid", content.get("grid", {}))
+    grid = {plain(key): _values(bench, key, values) for key, values in grid.items()}
+    metrics = mapping(bench, "metrics", content.get("metrics", {}))
     if not metrics:
         raise CommandError(f"{bench}: metrics must name what is in the table, got none")
+    file = BenchFile(bench, list(variants), grid, list(metrics))
+    cells = file.cells(content.get("cells", []))
+    grid, overrides = _replace_values(grid, overrides)
     configs = [option for file in files for option in ("--config", str(file))]
     args, _ = expand_configs([*configs, *overrides])
     layers = [file for before, file in itertools.pairwise(args) if before == "--config"]
     config: dict[str, Any] = {}
     for layer in layers:
         config = merged(config, load_options(layer))
-    rows, columns = _table(bench, content.get("table", {}), grid)
+    rows, columns, mean = _table(bench, content.get("table", {}), grid)
     return Plan(
         recipe=name,
         args=args,
@@ -137,33 +148,55 @@ def make_plan(recipe: str, overrides: list[str]) -> Plan:
         metrics={str(key): str(heading) for key, heading in metrics.items()},
         rows=rows,
         columns=columns,
-        runs=list(_runs(bench, variants, grid)),
+        mean=mean,
+        runs=_runs(bench, variants, grid, cells),
         figure=content.get("figure"),
+        published=file.published(content.get("published", [])),
     )
 
 
-def _runs(bench: Path, variants: dict[str, Any], grid: dict[str, list[Any]]) -> Iterable[Run]:
+def _runs(
+    bench: Path, variants: dict[str, Any], grid: dict[str, list[Any]], cells: list[Cell]
+) -> list[Run]:
+    runs: dict[str, Run] = {}
     for variant, given in variants.items():
-        options = _mapping(bench, f"variants.{variant}", given or {})
-        _check_keys(bench, options, _VARIANT_KEYS, f"variants.{variant}.")
-        layer = _mapping(bench, f"variants.{variant}.config", options.get("config", {}))
+        options = mapping(bench, f"variants.{variant}", given or {})
+        check_keys(bench, options, _VARIANT_KEYS, f"variants.{variant}.")
+        layer = mapping(bench, f"variants.{variant}.config", options.get("config", {}))
         for values in itertools.product(*grid.values()):
             point = dict(zip(grid, values, strict=True))
             config = layer
             for key, value in point.items():
                 config = merged(config, nested(key, value))
+            for cell in cells:
+                if cell.where.holds({"variant": variant, **point}):
+                    config = merged(config, cell.config)
             parts = [variant, *(f"{short_name(key)}-{value}" for key, value in point.items())]
-            yield Run(slug(" ".join(parts)), variant, point, config, options.get("fit", True))
+            run = Run(slug(" ".join(parts)), variant, point, config, options.get("fit", True))
+            if (other := runs.setdefault(run.name, run)) is not run:
+                raise CommandError(
+                    f"{bench}: two runs would have the name {run.name}: {other.title}; {run.title}"
+                )
+    return list(runs.values())
 
 
 def short_name(key: str) -> str:
-    """The last part of an option's name; a seed is a seed.
+    """The last part of an option's name; a seed is a seed, a class what it is a class of.
 
-    >>> short_name("data.fold"), short_name("seed_everything")
-    ('fold', 'seed')
+    >>> short_name("data.fold"), short_name("seed_everything"), short_name("data.images.class_path")
+    ('fold', 'seed', 'images')
     """
-    last = key.rpartition(".")[2]
+    last = plain(key).removesuffix(".class_path").rpartition(".")[2]
     return "seed" if last == "seed_everything" else last
+
+
+def in_words(key: str, value: Any) -> str:
+    """A point of the grid; a class speaks for itself.
+
+    >>> in_words("data.fold", 2), in_words("data.images.class_path", "MNIST")
+    ('fold 2', 'MNIST')
+    """
+    return str(value) if key.endswith(".class_path") else f"{short_name(key)} {value}"
 
 
 def slug(text: str) -> str:
@@ -175,63 +208,15 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-")
 
 
-def nested(key: str, value: Any) -> dict[str, Any]:
-    """An option as a configuration file has it.
-
-    >>> nested("data.fold", 2), nested("seed_everything", 1)
-    ({'data': {'init_args': {'fold': 2}}}, {'seed_everything': 1})
-    """
-    parts = key.split(".")
-    if parts[0] in ("model", "data"):  # classes, whose arguments are one level down
-        parts = [p for part in parts[:-1] for p in (part, "init_args") if part != "init_args"]
-        parts.append(key.rpartition(".")[2])
-    for part in reversed(parts):
-        value = {part: value}
-    return value
-
-
-def merged(below: Any, above: Any) -> Any:
-    """A configuration laid over another; an object of another class takes nothing over.
-
-    >>> merged({"a": {"b": 1, "c": 2}}, {"a": {"c": 3}})
-    {'a': {'b': 1, 'c': 3}}
-    """
-    if not (isinstance(below, dict) and isinstance(above, dict)):
-        return above
-    if above.get("class_path", below.get("class_path")) != below.get("class_path"):
-        return above
-    keys = dict.fromkeys([*below, *above])
-    return {key: merged(below.get(key), above[key]) if key in above else below[key] for key in keys}
-
-
-def differences(one: Any, other: Any, prefix: str = "") -> list[str]:
-    """The options in which two configurations differ.
-
-    >>> differences({"a": {"b": 1, "c": 2}}, {"a": {"b": 1}, "d": 3})
-    ['a.c', 'd']
-    """
-    if not (isinstance(one, dict) and isinstance(other, dict)):
-        return [] if one == other else [prefix.removesuffix(".")]
-    return [
-        name
-        for key in dict.fromkeys([*one, *other])
-        for name in (
-            differences(one[key], other[key], f"{prefix}{key}.")
-            if key in one and key in other
-            else [f"{prefix}{key}"]
-        )
-    ]
-
-
 def _replace_values(
     grid: dict[str, list[Any]], overrides: list[str]
 ) -> tuple[dict[str, list[Any]], list[str]]:
-    by_name = {_plain(key): key for key in grid}
+    by_name = {plain(key): key for key in grid}
     grid, others = dict(grid), []
     rest = iter(overrides)
     for arg in rest:
         option, equals, value = arg.partition("=")
-        key = by_name.get(_plain(option.removeprefix("--"))) if option.startswith("--") else None
+        key = by_name.get(plain(option.removeprefix("--"))) if option.startswith("--") else None
         if key is None:
             others.append(arg)
             continue
@@ -240,47 +225,36 @@ def _replace_values(
     return grid, others
 
 
-def _plain(option: str) -> str:
-    return option.replace(".init_args.", ".")
-
-
 def _identity_of(overrides: list[str]) -> dict[str, str]:
     """The options by name; what the files among them say is in the configuration already."""
     found: dict[str, str] = {}
     rest = iter(overrides)
     for arg in rest:
         option, equals, value = arg.partition("=")
-        name = _plain(option.removeprefix("--"))
+        name = plain(option.removeprefix("--"))
         found[name] = value if equals else next(rest, "")
     return {name: value for name, value in found.items() if name not in _NO_MATTER}
 
 
-def _table(bench: Path, table: Any, grid: dict[str, list[Any]]) -> tuple[str, str]:
-    table = _mapping(bench, "table", table)
-    _check_keys(bench, table, {"rows", "columns"}, "table.")
-    chosen = (table.get("rows", "variant"), table.get("columns", "metric"))
-    for choice in chosen:
+def _table(bench: Path, table: Any, grid: dict[str, list[Any]]) -> tuple[str, str, bool]:
+    table = mapping(bench, "table", table)
+    check_keys(bench, table, {"rows", "columns", "mean"}, "table.")
+    rows, columns = (
+        plain(str(table.get(key, default)))
+        for key, default in (("rows", "variant"), ("columns", "metric"))
+    )
+    for choice in (rows, columns):
         if choice not in ("variant", "metric", *grid):
-            near = nearest(str(choice), ["variant", "metric", *grid])
+            near = nearest(choice, ["variant", "metric", *grid])
             raise CommandError(f"{bench}: table has no {choice!r}: {near}")
-    if chosen[0] == chosen[1]:
-        raise CommandError(f"{bench}: table.rows and table.columns must differ, got {chosen[0]!r}")
-    return chosen
-
-
-def _mapping(bench: Path, name: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise CommandError(f"{bench}: {name} must be names with values, got {value!r}")
-    return value
+    if rows == columns:
+        raise CommandError(f"{bench}: table.rows and table.columns must differ, got {rows!r}")
+    if not isinstance(mean := table.get("mean", True), bool):
+        raise CommandError(f"{bench}: table.mean must be true or false, got {mean!r}")
+    return rows, columns, mean
 
 
 def _values(bench: Path, key: str, values: Any) -> list[Any]:
     if not isinstance(values, list) or not values:
         raise CommandError(f"{bench}: grid.{key} must be a list of values, got {values!r}")
     return values
-
-
-def _check_keys(bench: Path, given: Iterable[str], known: set[str], prefix: str = "") -> None:
-    for key in given:
-        if key not in known:
-            raise CommandError(f"{bench}: unknown option {prefix}{key}: {nearest(key, known)}")

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ltr.cli.plan import Plan, short_name
+from ltr.cli.plan import Plan, in_words
 
 Result = dict[str, Any]
 """One run's result.json: `variant`, `point`, `metrics`, `seconds` and more."""
 
 NOT_RUN = "not run"
+
+_Line = tuple[str, dict[str, Any], str | None]
+"""A row or column: its name, which runs it is of, and the source if it is of published numbers."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,14 @@ class Summary:
             return NOT_RUN
         if self.mean is None:
             return "-"  # such as the training time of a run that is not trained
+        if all(isinstance(value, int) for value in self.values) and not self.sd:
+            return f"{self.values[0]}" + self._part  # such as epochs
         spread = "" if self.sd is None else f" ± {number(self.sd, like=self.mean)}"
-        part = "" if self.finished == self.planned else f" ({self.finished} of {self.planned})"
-        return number(self.mean) + spread + part
+        return number(self.mean) + spread + self._part
+
+    @property
+    def _part(self) -> str:
+        return "" if self.finished == self.planned else f" ({self.finished} of {self.planned})"
 
 
 @dataclass(frozen=True)
@@ -111,11 +119,7 @@ def summarise(plan: Plan, results: dict[str, Result], metric: str, **where: Any)
         metric: its logged name.
         where: variant, and the grid's options.
     """
-    runs = [
-        run
-        for run in plan.runs
-        if all((run.variant if k == "variant" else run.point[k]) == v for k, v in where.items())
-    ]
+    runs = [run for run in plan.runs if all(run.place[k] == v for k, v in where.items())]
     found = [value_of(results[run.name], metric) for run in runs if run.name in results]
     values = [value for value in found if value is not None]
     return Summary(values, finished=len(found), planned=len(runs))
@@ -125,22 +129,61 @@ def make_tables(plan: Plan, results: dict[str, Result]) -> list[Table]:
     """The tables, one for each variant or metric if these are neither rows nor columns.
 
     A last column (or row) has mean and standard deviation over an option of the grid that makes
-    the columns (or rows).
+    the columns (or rows). Published numbers are in rows of their own below ours, or in columns
+    beside ours where the variants are columns.
     """
     shown = (plan.rows, plan.columns)
     kinds = [kind for kind in ("variant", "metric") if kind not in shown]
+    across = plan.columns == "variant"  # then published numbers are in columns
+    several = math.prod(len(_values(plan, kind)) for kind in kinds) > 1
     tables = []
     for fixed in _product(plan, kinds):
+        rows, columns = _with_mean(plan, plan.rows), _with_mean(plan, plan.columns)
+        if across:
+            columns = _with_published(plan, columns, [{**fixed, **place} for _, place, _ in rows])
+        else:
+            rows = _with_published(plan, rows, [{**fixed, **place} for _, place, _ in columns])
+        head = ["", *(label for label, _, _ in columns)]
+        body = [
+            [
+                label,
+                *(
+                    _cell(plan, results, {**fixed, **row, **column}, source or beside)
+                    for _, column, beside in columns
+                ),
+            ]
+            for label, row, source in rows
+        ]
         title = ", ".join(_label(plan, kind, value) for kind, value in fixed.items())
-        columns = _with_mean(plan, plan.columns)
-        head = ["", *(label for label, _ in columns)]
-        rows = []
-        for label, row in _with_mean(plan, plan.rows):
-            places = [{**fixed, **row, **column} for _, column in columns]
-            rows.append([label, *(str(summarise(plan, results, **place)) for place in places)])
-        several = math.prod(len(_values(plan, kind)) for kind in kinds) > 1
-        tables.append(Table(title if several else "", head, rows))
+        tables.append(Table(title if several else "", head, body))
     return tables
+
+
+def _cell(plan: Plan, results: dict[str, Result], place: dict[str, Any], source: str | None) -> str:
+    """Ours, or what is published in that source."""
+    if source is None:
+        return str(summarise(plan, results, **place))
+    found = [one for one in plan.published if one.source == source and one.at(place) is not None]
+    return f"{found[0].at(place):.{found[0].decimals}f}" if found else ""
+
+
+def _with_published(plan: Plan, lines: list[_Line], others: list[dict[str, Any]]) -> list[_Line]:
+    """Rows (or columns), and after each the sources that have a number in it."""
+    sources = sources_of(plan)
+    found: list[_Line] = []
+    for label, place, _ in lines:
+        found.append((label, place, None))
+        places = [{**place, **other} for other in others]
+        for number, source in enumerate(sources, start=1):
+            entries = [one for one in plan.published if one.source == source]
+            if any(one.at(here) is not None for one in entries for here in places):
+                found.append((f"{label}, published [{number}]", place, source))
+    return found
+
+
+def sources_of(plan: Plan) -> list[str]:
+    """The sources of the published numbers, each once; their numbers in the table are 1, 2, ..."""
+    return list(dict.fromkeys(one.source for one in plan.published))
 
 
 def summaries(plan: Plan, results: dict[str, Result]) -> list[dict[str, Any]]:
@@ -171,15 +214,15 @@ def _values(plan: Plan, kind: str) -> Sequence[Any]:
 def _label(plan: Plan, kind: str, value: Any) -> str:
     if kind == "variant":
         return value
-    return plan.metrics[value] if kind == "metric" else f"{short_name(kind)} {value}"
+    return plan.metrics[value] if kind == "metric" else in_words(kind, value)
 
 
-def _with_mean(plan: Plan, kind: str) -> list[tuple[str, dict[str, Any]]]:
-    """The rows or columns: their names, and which runs they are of."""
+def _with_mean(plan: Plan, kind: str) -> list[_Line]:
+    """The rows or columns."""
     values = _values(plan, kind)
-    entries = [(_label(plan, kind, value), {kind: value}) for value in values]
-    if kind not in ("variant", "metric") and len(values) > 1:
-        entries.append(("mean", {}))
+    entries: list[_Line] = [(_label(plan, kind, value), {kind: value}, None) for value in values]
+    if plan.mean and kind not in ("variant", "metric") and len(values) > 1:
+        entries.append(("mean", {}, None))
     return entries
 
 

@@ -68,6 +68,11 @@ def test_a_whole_bench(bench):
     assert not trained["resumed"]
     assert 0 < trained["val_ndcg_10"] <= 1
     assert set(trained["metrics"]) == {"test_ndcg_10", "test_mrr"}
+    curves = trained["curves"]
+    assert curves["epoch"] == [1, 2]
+    assert max(curves["val_ndcg_10"]) == pytest.approx(trained["val_ndcg_10"], rel=1e-5)
+    assert {"val_loss", "val_mrr", "train_loss"} < set(curves)
+    assert "curves" not in first
     (environment,) = results["environments"]
     assert {"python", "torch", "lightning", "ltr", "device"} <= set(environment)
     assert results["config"]["trainer"]["max_epochs"] == 2
@@ -107,6 +112,10 @@ def test_a_broken_bench_goes_on_to_the_same_results(bench, monkeypatch):
     assert resumed["steps"] == 10
     assert bench("whole").code == 0
     assert metrics_of("out") == metrics_of("whole")
+    curves = [read(f"{out}/runs/ndcg-seed-2/result.json")["curves"] for out in ("out", "whole")]
+    for curve in curves:  # the mean loss of the epoch that was gone on with is of the rest of it
+        assert len(curve.pop("train_loss")) == len(curve["epoch"])
+    assert curves[0] == curves[1]
 
 
 def test_a_bench_killed_between_training_and_testing(bench):
@@ -131,6 +140,14 @@ def test_only_some_variants(bench):
     assert None not in metrics_of("out").values()
 
 
+def test_only_some_runs(bench):
+    answer = bench("out", "--only", "mse-seed-2", "--only", "before")
+    assert answer.code == 0, answer.err
+    ran = {name for name, metrics in metrics_of("out").items() if metrics}
+    assert ran == {"before-seed-1", "before-seed-2", "mse-seed-2"}
+    assert "3 of 6 runs finished" in Path("out/table.md").read_text()
+
+
 def test_results_of_different_configurations_are_not_mixed(bench):
     quick = ["--only", "before", "--seed_everything", "1"]
     assert bench("out", *quick).code == 0
@@ -153,7 +170,8 @@ def test_results_of_different_configurations_are_not_mixed(bench):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--only", "NDGC"], "no variant 'NDGC': did you mean NDCG?"),
+        (["--only", "NDGC"], "no variant or run 'NDGC': did you mean NDCG?"),
+        (["--only", "mse-seed-3"], "no variant or run 'mse-seed-3': did you mean mse-seed-"),
         (["--outt", "x"], "unknown option --outt: did you mean --out?"),
         (["--model.lss", "x"], "unknown option --model.lss: did you mean --model.loss?"),
         (["--model.scorer.dropout", "2"], "dropout must be in [0, 1), got 2"),
@@ -180,6 +198,13 @@ def test_a_figure_without_matplotlib(bench):
     answer = bench("out", "--only", "before")
     assert answer.code == 0
     assert "no picture: matplotlib is not installed" in answer.out
+
+
+def test_a_figure_of_nothing(bench):
+    Path("own_figure.py").write_text("def draw(folder):\n    return None\n")
+    answer = bench("out", "--only", "before-seed-1")
+    assert answer.code == 0
+    assert "no picture: no run has anything to draw" in answer.out
 
 
 def test_the_letor_table(ltr, letor_root):

@@ -17,7 +17,10 @@ COMMAND_LINE = [
     ),
     (["--model.loss.temperature=3"], "did you mean --model.loss.operator.temperature?"),
     (["--model.metrics.ndcg_10.topk", "5"], "did you mean --model.metrics.ndcg_10.top_k?"),
-    (["--model.optimizer.lrr", "0.1"], "did you mean --model.optimizer.lr?"),
+    (
+        ["--model.optimizer", "SGD", "--model.optimizer.lrr", "0.1"],
+        "did you mean --model.optimizer.lr?",
+    ),
     (["--data.fld", "3"], "unknown option --data.fld"),
     (["--data.listsize", "3"], "did you mean --data.list_size?"),
     (["--trainer.max_epoch", "3"], "did you mean --trainer.max_epochs?"),
@@ -57,7 +60,10 @@ COMMAND_LINE = [
         "--model.scorer.activation must be a class's import path, got 'ReLU'",
     ),
     (["--model.scorer.activation", "torch.nn.Relu"], "'torch.nn' has no attribute 'Relu'"),
-    (["--model.optimizer.lr", "x"], "--model.optimizer.lr must be a number or Tensor, got 'x'"),
+    (
+        ["--model.optimizer", "SGD", "--model.optimizer.lr", "x"],
+        "--model.optimizer.lr must be a number or Tensor, got 'x'",
+    ),
     (["--model.metrics.mrr", "null"], "--model.metrics.mrr must be the name of a class, got None"),
     (
         ["--model.scorer", "ltr.losses.SoftNDCG"],
@@ -204,9 +210,12 @@ def test_a_malformed_line_of_data(ltr, tmp_path):
         assert part in answer.err
 
 
-def test_a_value_that_is_not_logged(ltr):
-    answer = ltr("fit", *TINY, "--early_stopping.monitor", "val_ndcg_5")
+@pytest.mark.parametrize("group", ["early_stopping", "best_checkpoint"])
+def test_a_value_that_is_not_logged(ltr, group):
+    answer = ltr("fit", *TINY, f"--{group}.monitor", "val_ndcg_5")
     assert answer.code == 2
     last = answer.err.splitlines()[-1]
-    assert "early_stopping.monitor must be one of " in last
+    assert f"{group}.monitor must be one of " in last
     assert "val_ndcg_10" in last
+    assert "got 'val_ndcg_5'" in last
+    assert ("patience null" in last) == (group == "early_stopping")

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from ltr.cli.errors import CommandError
-from ltr.cli.plan import Plan, make_plan, merged
+from ltr.cli.layers import merged, nested
+from ltr.cli.plan import Plan, make_plan, short_name
+from ltr.cli.recipes import find_recipes
 
 BENCH = """\
 variants:
@@ -65,6 +67,72 @@ def test_another_class_takes_no_arguments_over():
     }
 
 
+def test_an_option_that_chooses_a_class():
+    assert nested("data.images.class_path", "MNIST") == {
+        "data": {"init_args": {"images": {"class_path": "MNIST"}}}
+    }
+    assert nested("data.init_args.images.init_args.x", 1) == nested("data.images.x", 1)
+    assert short_name("data.images.class_path") == "images"
+
+
+def temperature(value: float) -> dict:
+    operator = {"init_args": {"temperature": value}}
+    return {"model": {"init_args": {"loss": {"init_args": {"operator": operator}}}}}
+
+
+CELLS = f"""\
+cells:
+  - where: {{data.fold: 2}}
+    config: {temperature(8.0)}
+  - where: {{variant: [Soft NDCG, before], data.init_args.fold: [1, 2], seed_everything: 9}}
+    config: {temperature(16.0)}
+"""
+
+
+def test_cells_are_laid_over_the_runs_that_match(recipe):
+    without = {run.name: run.config for run in make_plan(str(recipe), []).runs}
+    (recipe / "bench.yaml").write_text(BENCH + CELLS)
+    for run in make_plan(str(recipe), []).runs:
+        expected = without[run.name]
+        if run.point["data.fold"] == 2:
+            expected = merged(expected, temperature(8.0))
+        if run.point["seed_everything"] == 9 and run.variant != "MSE":
+            expected = merged(expected, temperature(16.0))
+        assert run.config == expected, run.name
+    # a value of the grid that the file does not have is no mistake: no cell is meant
+    (run, *_) = make_plan(str(recipe), ["--data.fold", "5"]).runs
+    assert run.config == {"data": {"init_args": {"fold": 5}}, "seed_everything": 7}
+
+
+PUBLISHED = """\
+published:
+  - {source: A, where: {variant: MSE}, metric: test_ndcg_10, along: data.fold, values: {1: 0.5}}
+  - {source: B, metric: seconds, value: 17}
+"""
+
+
+def test_results_depend_on_cells_but_not_on_what_is_published(recipe):
+    before = digest(recipe)
+    (recipe / "bench.yaml").write_text(BENCH + PUBLISHED)
+    assert digest(recipe) == before
+    first, second = make_plan(str(recipe), []).published
+    assert first.at({"variant": "MSE", "metric": "test_ndcg_10", "data.fold": 1}) == 0.5
+    assert first.at({"variant": "MSE", "metric": "test_ndcg_10", "data.fold": 2}) is None
+    assert first.at({"variant": "before", "metric": "test_ndcg_10", "data.fold": 1}) is None
+    assert first.at({"variant": "MSE", "metric": "seconds", "data.fold": 1}) is None
+    assert second.at({"variant": "MSE", "metric": "seconds"}) == 17
+    (recipe / "bench.yaml").write_text(BENCH + CELLS)
+    assert digest(recipe) != before
+
+
+def test_two_runs_of_one_name(recipe):
+    (recipe / "bench.yaml").write_text(
+        BENCH.replace("Soft NDCG: {}", "Soft-NDCG: {}\n  soft ndcg: {}")
+    )
+    with pytest.raises(CommandError, match="two runs would have the name soft-ndcg-fold-1-seed-7"):
+        make_plan(str(recipe), [])
+
+
 def digest(recipe: Path, *overrides: str) -> str:
     return make_plan(str(recipe), list(overrides)).digest
 
@@ -92,10 +160,29 @@ def test_what_the_digest_depends_on(recipe):
         ("[1, 2]", "1", "grid.data.fold must be a list of values, got 1"),
         ("config: {model", "config: [model", "line 4: "),
         ("{test_ndcg_10: NDCG@10, seconds: seconds}", "{}", "metrics must name"),
+        ("columns: metric", "columns: metric, mean: 1", "table.mean must be true or false, got 1"),
+        ("cells:", "cell:", "unknown option cell: did you mean cells?"),
+        ("- where: {data.fold", "- wher: {data.fold", "option cells 1: wher: did you mean where?"),
+        ("{data.fold: 2}", "{data.fld: 2}", "cells 1.where has no 'data.fld', of variant and the"),
+        ("{data.fold: 2}", "{data.fold: 3}", "cells 1.where: 3 is not in grid.data.fold"),
+        ("{variant: [Soft", "{variant: [Sft", "'Sft NDCG' is not in variants: did you mean Soft"),
+        (f"config: {temperature(16.0)}", "config: 3", "cells 2.config must be names with values"),
+        ("  - {source: A, ", "  - {", "published 1.source must say where it is from, got None"),
+        ("metric: test_ndcg_10", "metric: test_ndcg", "one of metrics, got 'test_ndcg': did you"),
+        ("{variant: MSE}", "{variant: MES}", "published 1.where: 'MES' is not in variants: did"),
+        ("along: data.fold", "along: fold", "along must be an option of the grid, got 'fold'"),
+        ("{1: 0.5}", "{4: 0.5}", "published 1.values: 4 is not in grid.data.fold: choose from 1"),
+        ("{1: 0.5}", "{1: half}", "published 1.values must be a number, got 'half'"),
+        ("{1: 0.5}", "{}", "published 1.values must have numbers, got none"),
+        ("value: 17", "values: {1: 17}", "published 2 must have value, without along"),
+        ("along: data.fold, values", "along: data.fold, value", "1 must have values, with along"),
+        ("published:", "published: 3\nx:", "unknown option x"),
     ],
 )
 def test_mistakes_in_bench_yaml(recipe, old, new, message):
-    (recipe / "bench.yaml").write_text(BENCH.replace(old, new))
+    text = BENCH + CELLS + PUBLISHED
+    assert old in text
+    (recipe / "bench.yaml").write_text(text.replace(old, new, 1))
     with pytest.raises(CommandError) as error:
         make_plan(str(recipe), [])
     assert message in str(error.value)
@@ -108,11 +195,27 @@ def test_a_recipe_without_a_bench(recipe):
         make_plan(str(recipe), [])
 
 
-@pytest.mark.parametrize("name", ["digits", "digits/smoke", "letor", "letor/smoke"])
+@pytest.mark.parametrize("part", ["cells", "published"])
+def test_parts_that_must_be_lists(recipe, part):
+    (recipe / "bench.yaml").write_text(BENCH + f"{part}: {{a: 1}}\n")
+    with pytest.raises(CommandError, match=f"{part} must be a list, got"):
+        make_plan(str(recipe), [])
+
+
+SHIPPED = [
+    name
+    for recipe in find_recipes().values()
+    for name in [recipe.name, *(f"{recipe.name}/{overlay}" for overlay in recipe.overlays)]
+]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_benches_can_be_read(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     plan = make_plan(name, [])
     assert isinstance(plan, Plan)
     assert plan.runs
-    logged = {f"test_{metric}" for metric in plan.config["model"]["init_args"]["metrics"]}
-    assert {metric for metric in plan.metrics if metric.startswith("test_")} == logged
+    model = plan.config["model"]
+    if model["class_path"] == "Ranker":
+        logged = {f"test_{metric}" for metric in model["init_args"]["metrics"]}
+        assert {metric for metric in plan.metrics if metric.startswith("test_")} <= logged

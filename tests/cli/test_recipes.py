@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from ltr.cli.caption import render
 from ltr.cli.errors import CommandError
 from ltr.cli.plan import make_plan
 from ltr.cli.recipes import expand_configs, find_recipes, resolve
+from ltr.cli.table import NOT_RUN
 
 
 def test_recipes_are_listed_with_their_overlays(ltr):
@@ -82,7 +84,7 @@ def test_a_layer_of_ones_own_keeps_the_recipes_name(tmp_path):
         ("digts", "no configuration 'digts': did you mean digits?"),
         ("leto/smoke", "did you mean letor/smoke?"),
         ("digits/smke", "recipe digits has no overlay 'smke': did you mean digits/smoke?"),
-        ("quantile", "choose from digits, letor"),
+        ("xyzzy", f"choose from {', '.join(sorted(find_recipes()))}"),
         ("mind.yaml", "did you mean mine.yaml?"),
         ("digits.yaml", "did you mean digits"),
         ("zzz.yaml", "no such file, and no recipe"),
@@ -133,10 +135,19 @@ def test_copy_overwrites_nothing(ltr):
     assert Path("mine.yaml").read_text() == "mine"
 
 
+def test_the_papers_experiments_are_there():
+    papers = {"knn", "quantile", "regression", "sort", "speed", "topk"}
+    assert papers | {"digits", "letor"} <= set(find_recipes())
+
+
 @pytest.mark.parametrize("name", find_recipes())
 def test_the_committed_results_are_of_the_committed_configuration(name):
     folder = find_recipes()[name].folder
+    plan = make_plan(name, [])
     results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    assert results["digest"] == make_plan(name, []).digest
-    assert all("metrics" in run for run in results["runs"])
-    assert (folder / "table.md").is_file()
+    assert results["digest"] == plan.digest
+    assert [run["name"] for run in results["runs"]] == [run.name for run in plan.runs]
+    finished = {run["name"]: run for run in results["runs"] if "metrics" in run}
+    assert finished
+    assert all(finished.get(run["name"]) or run["status"] == NOT_RUN for run in results["runs"])
+    assert (folder / "table.md").read_text(encoding="utf-8") == render(plan, finished)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ltr.cli.plan import Plan, make_plan
-from ltr.cli.table import Result, make_tables, number, summaries
+from ltr.cli.table import Result, Summary, make_tables, number, summaries
 
 BENCH = """\
 variants: {A: {}, B: {fit: false}}
@@ -67,6 +67,78 @@ def test_runs_that_are_not_finished_are_counted(tmp_path, results):
     (table,) = make_tables(plan_with(tmp_path, "{rows: variant, columns: metric}"), results)
     assert table.rows[0][1] == "0.5000 ± 0.4000 (3 of 4)"
     assert table.rows[1] == ["B", "0.2500 (1 of 4)", "-"]
+
+
+PUBLISHED = """\
+published:
+  - {source: P, where: {variant: A}, metric: test_x, along: data.fold, values: {1: 0.2, 2: 0.25}}
+  - {source: Q, where: {variant: A, data.fold: 2}, metric: test_x, value: 0.3}
+  - {source: Q, where: {variant: B}, metric: test_x, along: data.fold, values: {1: 12}}
+"""
+
+
+def published_plan(folder: Path, table: str) -> Plan:
+    plan_with(folder, table)
+    with (folder / "bench.yaml").open("a") as file:
+        file.write(PUBLISHED)
+    return make_plan(str(folder), [])
+
+
+def test_published_numbers_are_below_ours(tmp_path, results):
+    plan = published_plan(tmp_path, "{rows: variant, columns: data.fold, mean: false}")
+    x, seconds = make_tables(plan, results)
+    assert x.head == ["", "fold 1", "fold 2"]
+    assert x.rows == [
+        ["A", "0.2000 ± 0.1414", "0.7000 ± 0.2828"],
+        ["A, published [1]", "0.20", "0.25"],
+        ["A, published [2]", "", "0.3"],
+        ["B", "not run", "not run"],
+        ["B, published [2]", "12", ""],
+    ]
+    assert [row[0] for row in seconds.rows] == ["A", "B"]
+
+
+def test_published_numbers_of_a_mean_there_are_none(tmp_path, results):
+    x, _ = make_tables(published_plan(tmp_path, "{rows: variant, columns: data.fold}"), results)
+    assert x.head == ["", "fold 1", "fold 2", "mean"]
+    assert [row[-1] for row in x.rows] == ["0.4500 ± 0.3416", "", "", "not run", ""]
+
+
+def test_published_numbers_are_beside_columns_of_variants(tmp_path, results):
+    x, seconds = make_tables(
+        published_plan(tmp_path, "{rows: data.fold, columns: variant}"), results
+    )
+    assert x.head == ["", "A", "A, published [1]", "A, published [2]", "B", "B, published [2]"]
+    assert x.rows == [
+        ["fold 1", "0.2000 ± 0.1414", "0.20", "", "not run", "12"],
+        ["fold 2", "0.7000 ± 0.2828", "0.25", "0.3", "not run", ""],
+        ["mean", "0.4500 ± 0.3416", "", "", "not run", ""],
+    ]
+    assert seconds.head == ["", "A", "B"]
+
+
+def test_published_numbers_of_metrics_in_columns(tmp_path, results):
+    plan_with(tmp_path, "{rows: variant, columns: metric}")
+    with (tmp_path / "bench.yaml").open("a") as file:
+        file.write("published: [{source: P, where: {variant: B}, metric: test_x, value: 0.125}]")
+    (table,) = make_tables(make_plan(str(tmp_path), []), results)
+    assert table.rows == [
+        ["A", "0.4500 ± 0.3416", "101.5 ± 0.6"],
+        ["B", "not run", "not run"],
+        ["B, published [1]", "0.125", ""],
+    ]
+
+
+def test_published_numbers_of_tables_by_variant(tmp_path, results):
+    a, b = make_tables(published_plan(tmp_path, "{rows: metric, columns: data.fold}"), results)
+    assert [row[0] for row in a.rows] == ["X", "X, published [1]", "X, published [2]", "seconds"]
+    assert b.rows[1] == ["X, published [2]", "12", "", ""]
+
+
+def test_whole_numbers():
+    assert str(Summary([3, 3], finished=2, planned=2)) == "3"
+    assert str(Summary([3, 3], finished=2, planned=4)) == "3 (2 of 4)"
+    assert str(Summary([3, 5], finished=2, planned=2)) == "4.0000 ± 1.4142"
 
 
 def test_summaries(tmp_path, results):

@@ -1,0 +1,57 @@
+"""What stands below the tables of `ltr bench`: how they were made, and what is published where."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ltr.cli.plan import Plan
+from ltr.cli.table import Result, make_tables, sources_of
+
+
+def render(plan: Plan, results: dict[str, Result]) -> str:
+    """The content of `table.md`: the tables, their caption, and the sources.
+
+    Args:
+        plan: of the bench.
+        results: finished runs by name.
+    """
+    tables = "\n\n".join(table.markdown() for table in make_tables(plan, results))
+    parts = [tables, caption(plan, results)]
+    if "±" in tables:
+        parts[1] += " ± is the standard deviation over the runs of a cell."
+    notes = [f"[{number}] {source}" for number, source in enumerate(sources_of(plan), start=1)]
+    if notes:
+        parts.append(f"Published: {'; '.join(notes)}.")
+    return "\n\n".join(parts) + "\n"
+
+
+def caption(plan: Plan, results: dict[str, Result]) -> str:
+    """How many of the runs are finished, their epochs, seeds, machines and versions."""
+    done = [results[run.name] for run in plan.runs if run.name in results]
+    finished = "all" if len(done) == len(plan.runs) else f"{len(done)} of"
+    epochs = [result["epochs"] for result in done if "epochs" in result]
+    seeds = sorted({result["seed"] for result in done if "seed" in result})
+    environments = [result["environment"] for result in done if "environment" in result]
+    parts = [f"{finished} {len(plan.runs)} runs finished"]
+    if epochs:
+        parts.append(f"trained {_span(epochs)} epochs")
+    if seeds:
+        parts.append(f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}")
+    parts += dict.fromkeys(_machine(one) for one in environments)
+    parts += dict.fromkeys(_versions(one) for one in environments)
+    text = "; ".join(parts)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _span(values: Sequence[int]) -> str:
+    low, high = min(values), max(values)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def _machine(environment: dict[str, Any]) -> str:
+    threads = environment["threads"]
+    return f"{environment['device']}, {threads} thread{'s' * (threads != '1')}"
+
+
+def _versions(environment: dict[str, Any]) -> str:
+    names = [name for name in environment if name not in ("device", "threads")]
+    return ", ".join(f"{name} {environment[name]}" for name in names)

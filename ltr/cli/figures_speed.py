@@ -1,0 +1,80 @@
+"""The picture of the recipe `speed`: what a step costs by the lists' length, and what it brings."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+_KEY = "test_cpu_ms_"
+
+
+def speed(out: Path) -> Path | None:
+    """Draw time and memory of a step by n, and Spearman and loss by epoch.
+
+    The curves by epoch are of the longest lists at which every operator took every step, and,
+    dashed, of the longest of all, of the operators that took every step there.
+
+    Args:
+        out: folder of a bench of `speed`; its `results.json` is all that is read.
+
+    Returns:
+        The picture, `out/speed.png`; None if no run is finished.
+    """
+    content = json.loads((out / "results.json").read_text(encoding="utf-8"))
+    runs = [run for run in content["runs"] if "metrics" in run]
+    runs.sort(key=lambda run: run["point"]["data.n"])
+    if not runs:
+        return None
+    names = list(dict.fromkeys(name for run in runs for name in _names(run)))
+    figure = Figure(figsize=(11, 8), layout="constrained")
+    axes = figure.subplots(2, 2)
+    _by_length(axes[0, 0], runs, names, _KEY, "ms a step (processor's time)")
+    _by_length(axes[0, 1], runs, names, "test_mb_", "peak memory of a step, MB")
+    whole = [run for run in runs if len(_complete(run)) == len(names)]
+    shown = {run["name"]: run for run in [*whole[-1:], runs[-1]]}
+    for number, run in enumerate(shown.values()):
+        style = "--" if number or not whole else "-"
+        _by_epoch(axes[1, 0], run, names, "val_spearman_", style)
+        _by_epoch(axes[1, 1], run, names, "train_loss_", style)
+    axes[1, 0].set(xlabel="step", ylabel="Spearman to the order")
+    axes[1, 1].set(xlabel="step", ylabel="loss")
+    for panel in axes.flat:
+        panel.grid(alpha=0.3)
+        if panel.lines:
+            panel.legend(fontsize="x-small")
+    path = out / "speed.png"
+    figure.savefig(path, dpi=110)
+    return path
+
+
+def _by_length(axes: Axes, runs: list[Any], names: list[str], key: str, label: str) -> None:
+    for number, name in enumerate(names):
+        points = [(run["point"]["data.n"], run["metrics"].get(key + name)) for run in runs]
+        points = [(n, value) for n, value in points if value is not None]
+        if points:
+            axes.plot(*zip(*points, strict=True), "o-", ms=3, color=f"C{number}", label=name)
+    axes.set(xscale="log", yscale="log", xlabel="n", ylabel=label)
+
+
+def _by_epoch(axes: Axes, run: Any, names: list[str], key: str, style: str) -> None:
+    curves, n = run.get("curves", {}), run["point"]["data.n"]
+    for name in sorted(_complete(run), key=names.index):
+        if key + name in curves:
+            label = f"{name}, n = {n}"
+            place = names.index(name)
+            width = 1 + 0.8 * (len(names) - 1 - place)  # one on top of another is seen
+            look: Any = {"color": f"C{place}", "linewidth": width, "label": label}
+            axes.plot(curves["epoch"], curves[key + name], style, **look)
+
+
+def _names(run: Any) -> list[str]:
+    return [name.removeprefix(_KEY) for name in run["metrics"] if name.startswith(_KEY)]
+
+
+def _complete(run: Any) -> list[str]:
+    """The operators that took all steps of a run."""
+    metrics = run["metrics"]
+    steps = {name: metrics.get(f"test_steps_{name}", 0) for name in _names(run)}
+    return [name for name, number in steps.items() if number == run.get("epochs")]

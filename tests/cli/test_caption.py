@@ -1,0 +1,77 @@
+"""What stands below the tables."""
+
+from pathlib import Path
+
+import pytest
+
+from ltr.cli.caption import caption, render
+from ltr.cli.plan import Plan, make_plan
+
+BENCH = """\
+variants: {A: {}, B: {fit: false}}
+grid: {seed_everything: [7, 8]}
+metrics: {test_x: X}
+"""
+
+PUBLISHED = """\
+published:
+  - {source: "Doe (2020), Table 1", where: {variant: A}, metric: test_x, value: 0.5}
+  - {source: Roe (2019), where: {variant: A}, metric: test_x, value: 0.25}
+"""
+
+MACHINE = {"python": "3.11", "torch": "2.0", "device": "cpu (x86_64)", "threads": "1"}
+OTHER = {"python": "3.11", "torch": "2.1", "device": "cuda (big)", "threads": "16"}
+
+
+def make(folder: Path, more: str = "") -> Plan:
+    (folder / "config.yaml").write_text("{}")
+    (folder / "bench.yaml").write_text(BENCH + more)
+    return make_plan(str(folder), [])
+
+
+def result(seed: int, environment: dict[str, str], **more: int) -> dict:
+    return {"metrics": {"test_x": 0.25}, "seed": seed, "environment": environment, **more}
+
+
+def test_nothing_run(tmp_path):
+    assert caption(make(tmp_path), {}) == "0 of 4 runs finished."
+
+
+def test_how_the_runs_were_made(tmp_path):
+    results = {
+        "a-seed-7": result(7, MACHINE, epochs=3),
+        "a-seed-8": result(8, OTHER, epochs=5),
+        "b-seed-8": result(8, MACHINE),
+    }
+    assert caption(make(tmp_path), results) == (
+        "3 of 4 runs finished; trained 3 to 5 epochs; seeds 7, 8; cpu (x86_64), 1 thread; "
+        "cuda (big), 16 threads; python 3.11, torch 2.0; python 3.11, torch 2.1."
+    )
+    results["b-seed-7"] = result(7, MACHINE)
+    results["a-seed-8"] = result(8, MACHINE, epochs=3)
+    assert caption(make(tmp_path), results) == (
+        "All 4 runs finished; trained 3 epochs; seeds 7, 8; cpu (x86_64), 1 thread; "
+        "python 3.11, torch 2.0."
+    )
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_the_whole_page(tmp_path, several):
+    results = {"a-seed-7": result(7, MACHINE, epochs=3)}
+    spread = ""
+    if several:
+        results["a-seed-8"] = result(8, MACHINE, epochs=3)
+        spread = " ± 0.0000"
+    part = "" if several else " (1 of 2)"
+    lines = render(make(tmp_path, PUBLISHED), results).split("\n")
+    assert lines[:7] == [
+        *("|  | X |", "|:--|--:|"),
+        f"| A | 0.2500{spread}{part} |",
+        "| A, published [1] | 0.5 |",
+        "| A, published [2] | 0.25 |",
+        "| B | not run |",
+        "",
+    ]
+    assert lines[7].startswith(f"{1 + several} of 4 runs finished; trained 3 epochs; seed")
+    assert ("± is the standard deviation" in lines[7]) == several
+    assert lines[8:] == ["", "Published: [1] Doe (2020), Table 1; [2] Roe (2019).", ""]

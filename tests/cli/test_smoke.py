@@ -1,0 +1,75 @@
+"""Each recipe's smallest run, from one end to the other; every variant of its bench; a resume."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from ltr.cli.plan import make_plan
+from ltr.cli.recipes import find_recipes
+
+RECIPES = sorted(find_recipes())
+
+# recipes whose smallest run is resumed in the usual tests
+RESUMED = {"sort"}
+
+
+def options(name: str, letor_root: Path) -> list[object]:
+    return ["--data.root", letor_root] if name == "letor" else []
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_smallest_run_is_trained_and_tested(ltr, letor_root, name):
+    config = ["--config", f"{name}/smoke", *options(name, letor_root)]
+    answer = ltr("fit", *config)
+    assert answer.code == 0, answer.err
+    checkpoints = Path(f"runs/{name}-smoke/checkpoints")
+    assert {path.name for path in checkpoints.iterdir()} == {"best.ckpt", "last.ckpt"}
+    answer = ltr("test", *config, "--ckpt_path", "best")
+    assert answer.code == 0, answer.err
+    with Path(f"runs/{name}-smoke/logs/version_1/metrics.csv").open() as lines:
+        (row,) = csv.DictReader(lines)
+    # what the bench's table is made of, besides the seconds
+    wanted = {metric for metric in make_plan(name, []).metrics if metric.startswith("test_")}
+    assert wanted <= {key for key, value in row.items() if value}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in RESUMED else [pytest.mark.slow]) for n in RECIPES]
+)
+def test_a_smallest_run_that_is_killed_goes_on_to_the_same_weights(
+    ltr, letor_root, monkeypatch, name
+):
+    config = ["--config", f"{name}/smoke", *options(name, letor_root)]
+    config += ["--trainer.callbacks+", "stopper.Stopper"]
+    config += ["--last_checkpoint.every_n_train_steps", 1]
+    whole = ltr("fit", *config, "--trainer.default_root_dir", "whole")
+    assert whole.code == 0, whole.err
+    config += ["--trainer.default_root_dir", "broken"]
+    monkeypatch.setenv("STOP_AT", "broken:3")
+    assert ltr("fit", *config).code == 130
+    monkeypatch.delenv("STOP_AT")
+    answer = ltr("fit", *config, "--ckpt_path", "last")
+    assert answer.code == 0, answer.err
+    one, two = (torch.load(f"{root}/checkpoints/last.ckpt") for root in ("whole", "broken"))
+    assert one["global_step"] == two["global_step"]
+    assert one["state_dict"].keys() == two["state_dict"].keys()
+    for key, value in one["state_dict"].items():
+        assert torch.equal(value, two["state_dict"][key]), key
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_variant_runs_at_the_smallest_size(ltr, letor_root, name):
+    given = options(name, letor_root)
+    for key, values in make_plan(name, []).grid.items():
+        given += [f"--{key}", values[0]]
+    answer = ltr("bench", f"{name}/smoke", "--out", "out", *given)
+    assert answer.code == 0, answer.err
+    results = json.loads(Path("out/results.json").read_text())
+    for run in results["runs"]:
+        assert run["metrics"], run["name"]
+    if results["runs"][0]["fit"] and make_plan(name, []).figure is not None:
+        assert "drew out/" in answer.out
