@@ -84,16 +84,19 @@ class ImageSource:
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
 
-    def _make(self, pixels: np.ndarray, labels: np.ndarray, file: str) -> Images:
+    def _make(
+        self, pixels: np.ndarray, labels: np.ndarray, file: str, labels_file: str | None = None
+    ) -> Images:
         if len(pixels) != len(labels):
-            raise ValueError(f"{file}: {len(pixels)} images, but {len(labels)} labels")
+            there = "" if labels_file is None else f" in {labels_file}"
+            raise ValueError(f"{file}: {len(pixels)} images, but {len(labels)} labels{there}")
         if pixels.shape[1:] != self.shape:
             raise ValueError(f"{file}: images must be {self.shape}, got {pixels.shape[1:]}")
         if len(labels) == 0:
             raise ValueError(f"{file}: no images")
         if labels.min() < 0 or labels.max() >= self.classes:
             raise ValueError(
-                f"{file}: labels must be 0 to {self.classes - 1}, "
+                f"{labels_file or file}: labels must be 0 to {self.classes - 1}, "
                 f"got {labels.min()} to {labels.max()}"
             )
         return Images(
@@ -127,8 +130,8 @@ class MNIST(ImageSource):
         for split, prefix in (("train", "train"), ("test", "t10k")):
             images = find_idx(folder, f"{prefix}-images", 3)
             labels = find_idx(folder, f"{prefix}-labels", 1)
-            pixels = read_idx(images, 3)
-            splits[split] = self._make(pixels[:, None], read_idx(labels, 1), str(images))
+            pixels = read_idx(images, 3)[:, None]
+            splits[split] = self._make(pixels, read_idx(labels, 1), str(images), str(labels))
         return splits
 
 

@@ -63,6 +63,8 @@ class NeighbourModule(TrainableModule):
         self.choices: list[tuple[int, Weighting]] = [
             (check_whole("top_k", k), w) for w, k in product(weightings, several)
         ]
+        self.top_k: int
+        self.weighting: Weighting
         self.top_k, self.weighting = self.choices[0]
         self.chosen: dict[str, float] = {}
         self.val_accuracy = ListMean()

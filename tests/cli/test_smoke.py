@@ -65,7 +65,7 @@ def test_a_smallest_run_that_is_killed_goes_on_to_the_same_weights(
 def test_every_variant_runs_at_the_smallest_size(ltr, letor_root, name):
     given = options(name, letor_root)
     for key, values in make_plan(name, []).grid.items():
-        given += [f"--{key}", values[0]]
+        given += [f"--{key}", "DigitImages" if key.endswith("images.class_path") else values[0]]
     answer = ltr("bench", f"{name}/smoke", "--out", "out", *given)
     assert answer.code == 0, answer.err
     results = json.loads(Path("out/results.json").read_text())

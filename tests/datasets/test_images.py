@@ -96,12 +96,9 @@ DAMAGE: dict[str, tuple[str, Any, str]] = {
 def test_damaged_idx_files_are_named(mnist: Path, file: str, damage: Any, message: str):
     path = mnist / file
     path.write_bytes(damage(path.read_bytes()))
-    # of a pair that does not fit the images are named
-    named = file.replace("labels.idx1", "images.idx3") if "0 to 9" in message else file
-    named = named.replace("labels.idx1", "images.idx3") if "but 2" in message else named
     with pytest.raises(ValueError, match=message) as error:
         MNIST().load(mnist)
-    assert named in str(error.value)
+    assert file in str(error.value)
     assert "\n" not in str(error.value)
 
 
