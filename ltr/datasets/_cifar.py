@@ -83,7 +83,8 @@ def _from_archive(
                     missing.remove(name)
                     yield name, f"{path}:{member.name}", file.read()
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise ValueError(f"{path}: not a whole .tar.gz ({error})") from error
+        cause = " ".join(str(error).split())
+        raise ValueError(f"{path}: not a whole .tar.gz ({cause})") from error
     if missing:
         raise ValueError(f"{path}: no {', '.join(sorted(missing))} in {folder}")
 
@@ -102,7 +103,9 @@ def _batch(data: bytes, label_key: str, file: str) -> Batch:
         raise ValueError(f"{file}: data must be uint8 of shape (N, 3072)")
     if pixels.shape[1] != 3 * 32 * 32:
         raise ValueError(f"{file}: data must be uint8 of shape (N, 3072), got {pixels.shape}")
-    if not isinstance(labels, list) or not all(type(label) is int for label in labels):
+    if not isinstance(labels, list) or not all(
+        type(label) is int and abs(label) < 2**31 for label in labels
+    ):
         raise ValueError(f"{file}: {label_key} must be a list of integers")
     return Batch(pixels.reshape(-1, 3, 32, 32), np.array(labels, dtype=np.int64), file)
 

@@ -215,6 +215,8 @@ class NumbersDataModule(LightningDataModule):
             if value < 0:
                 raise ValueError(f"{name} must be >= 0, got {value}")
         self.images = DigitImages() if images is None else images
+        if not isinstance(self.images, ImageSource):
+            raise ValueError(f"images must be an object, such as images=MNIST(), got {images!r}")
         self.root: str | Path | None = root
         self.num_workers = num_workers
         self.seed = seed

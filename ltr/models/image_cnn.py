@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ltr._shapes import check_whole
+from ltr.models.image_network import two_widths
 from ltr.models.scorer import Scorer
 
 
@@ -51,9 +52,7 @@ class ImageCNN(Scorer):
         outputs: int = 1,
     ):
         super().__init__()
-        for width in channels:
-            check_whole("channels", width)
-        self.channels = tuple(channels)
+        self.channels = two_widths(channels)
         self.hidden = check_whole("hidden", hidden)
         self.outputs = check_whole("outputs", outputs)
         self.fixed = shape is not None

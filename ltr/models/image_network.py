@@ -1,7 +1,26 @@
 """The contract of networks on images, for classes and for embeddings."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
+
+from ltr._shapes import check_whole
+
+
+def two_widths(channels: Sequence[int]) -> tuple[int, int]:
+    """The argument `channels` of a network with two stages of convolutions, checked.
+
+    Raises:
+        ValueError: they are not two whole numbers >= 1.
+
+    >>> two_widths([32, 64])
+    (32, 64)
+    """
+    if isinstance(channels, int) or len(channels) != 2:
+        raise ValueError(f"channels must be two widths, got {channels!r}")
+    first, second = channels
+    return check_whole("channels", first), check_whole("channels", second)
 
 
 class ImageNetwork(nn.Module):

@@ -3,7 +3,7 @@
 from torch import nn
 
 from ltr._shapes import check_whole
-from ltr.models.image_network import ImageNetwork
+from ltr.models.image_network import ImageNetwork, two_widths
 
 
 class VanillaCNN(ImageNetwork):
@@ -37,8 +37,7 @@ class VanillaCNN(ImageNetwork):
         out: int | None = None,
         shape: tuple[int, int, int] | None = None,
     ):
-        first, second = channels  # plain values, before the base class makes the layers
-        self.channels = (check_whole("channels", first), check_whole("channels", second))
+        self.channels = two_widths(channels)  # before the base class makes the layers
         self.hidden = check_whole("hidden", hidden)
         super().__init__(out, shape)
 

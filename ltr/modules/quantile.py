@@ -4,8 +4,7 @@ import warnings
 from typing import Any, cast
 
 import torch
-from lightning.pytorch import Callback
-from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable, ReduceLROnPlateau
+from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
 from torchmetrics import MeanSquaredError, Metric, R2Score, SpearmanCorrCoef
 
@@ -13,13 +12,12 @@ from ltr._shapes import check_number, count, hide, upcast
 from ltr.kernels import descending_order
 from ltr.losses import QuantileLoss
 from ltr.models import ImageCNN, Scorer
-from ltr.modules.callbacks import SeedSteps
 from ltr.modules.list_mean import ListMean
-from ltr.modules.portable import PortableModule
+from ltr.modules.trainable import TrainableModule
 from ltr.operators import SortOperator, Stochastic, gumbel_noise
 
 
-class QuantileRegressor(PortableModule):
+class QuantileRegressor(TrainableModule):
     """Two networks that learn from the quantile of each list alone: which item, and what number.
 
     One gives the items' scores, the other their numbers g(x_j). The row of the operator's matrix
@@ -78,7 +76,7 @@ class QuantileRegressor(PortableModule):
         optimizer: OptimizerCallable = torch.optim.Adam,
         scheduler: LRSchedulerCallable | None = None,
     ):
-        super().__init__()
+        super().__init__(optimizer, scheduler)
         for name, part in (("scorer", scorer), ("values", values), ("operator", operator)):
             if part is not None and not isinstance(part, nn.Module):
                 raise ValueError(f"{name} must be an object, such as {name}=Name(), got {part!r}")
@@ -96,8 +94,6 @@ class QuantileRegressor(PortableModule):
         self.test_metrics = _metrics()
         self.train_loss = ListMean()
         self.val_loss = ListMean()
-        self._optimizer = optimizer
-        self._scheduler = scheduler
         self._noise: torch.Generator | None = None
 
     def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -151,31 +147,12 @@ class QuantileRegressor(PortableModule):
         estimate = at_quantile(values, scores, self.loss.q, batch["mask"])
         return {**known, "scores": scores, "values": values, "estimate": estimate}
 
-    def configure_optimizers(self) -> Any:
-        """One optimiser for both networks, with its scheduler.
-
-        Raises:
-            ValueError: there is nothing to train, as for networks that know no shape of the data.
-        """
-        parameters = [p for p in self.parameters() if p.requires_grad]
-        if not parameters:
-            raise ValueError(
-                "scorer and values must have parameters to train: without a data module that has "
-                f"num_features, give them the shape of the data; got {self.scorer}, {self.values}"
-            )
-        optimizer = self._optimizer(parameters)
-        if self._scheduler is None:
-            return optimizer
-        scheduler = self._scheduler(optimizer)
-        config: dict[str, Any] = {"scheduler": scheduler}
-        if isinstance(scheduler, ReduceLROnPlateau):
-            config["monitor"] = scheduler.monitor
-        return {"optimizer": optimizer, "lr_scheduler": config}
-
-    def configure_callbacks(self) -> list[Callback]:
-        """`SeedSteps`, unless the Trainer has one."""
-        there = getattr(self.trainer, "callbacks", [])
-        return [] if any(isinstance(one, SeedSteps) for one in there) else [SeedSteps()]
+    def nothing_to_train(self) -> str:
+        """What is said where the networks know no shape of the data."""
+        return (
+            "scorer and values must have parameters to train: without a data module that has "
+            f"num_features, give them the shape of the data; got {self.scorer}, {self.values}"
+        )
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the shape of the data."""

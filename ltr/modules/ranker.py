@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
-from lightning.pytorch import Callback
-from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable, ReduceLROnPlateau
+from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
 from torchmetrics import Metric
 
@@ -14,12 +13,12 @@ from ltr.datasets.transforms import FeatureTransform
 from ltr.losses import RankingLoss, SoftNDCG
 from ltr.metrics import MRR, NDCG, RankingMetric
 from ltr.models import MLPScorer, Scorer
-from ltr.modules.callbacks import SeedSteps
 from ltr.modules.list_mean import ListMean
-from ltr.modules.portable import PortableModule, pack, unpack
+from ltr.modules.portable import pack, unpack
+from ltr.modules.trainable import TrainableModule
 
 
-class Ranker(PortableModule):
+class Ranker(TrainableModule):
     """Trains a scorer on a ranking loss, and tests it by metrics.
 
     From a data module it takes the number of features, for a scorer that was made without, and
@@ -68,7 +67,7 @@ class Ranker(PortableModule):
         scheduler: LRSchedulerCallable | None = None,
         compile: bool = False,
     ):
-        super().__init__()
+        super().__init__(torch.optim.AdamW if optimizer is None else optimizer, scheduler)
         _check_parts(scorer, loss, metrics)
         self.save_hyperparameters()
         self.scorer = MLPScorer() if scorer is None else scorer
@@ -79,10 +78,7 @@ class Ranker(PortableModule):
         self.test_metrics = nn.ModuleDict({name: m.clone() for name, m in chosen.items()})
         self.train_loss = ListMean()
         self.val_loss = ListMean()
-        self._optimizer = torch.optim.AdamW if optimizer is None else optimizer
-        self._scheduler = scheduler
         self._compile = compile
-        self._resumed: list[str] | None = None  # the optimisers of a checkpoint
 
     def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         """Scores (..., n) of raw features (..., n, *item); 0 under mask (..., n)."""
@@ -103,19 +99,6 @@ class Ranker(PortableModule):
             self.scorer.compile()
             self.loss.compile()
             self._compile = False
-
-    def on_train_start(self) -> None:
-        """Refuse the state of another optimiser, which a checkpoint may have brought along.
-
-        Raises:
-            ValueError: the optimiser is of another class than the one in the checkpoint.
-        """
-        now = [type(one).__name__ for one in self.trainer.optimizers]
-        if self._resumed not in (None, now):
-            raise ValueError(
-                f"optimizer must be {', '.join(self._resumed or ())}, as in the checkpoint to go "
-                f"on from, got {', '.join(now)}"
-            )
 
     def on_train_epoch_start(self) -> None:
         """Empty the mean of the loss."""
@@ -154,43 +137,22 @@ class Ranker(PortableModule):
         known = {key: batch[key] for key in ("qid", "doc_ids", "mask") if key in batch}
         return {**known, "scores": self(batch["features"], batch["mask"])}
 
-    def configure_optimizers(self) -> Any:
-        """The optimiser, with its scheduler.
-
-        Raises:
-            ValueError: there is nothing to train, as for a scorer that knows no number of features.
-        """
-        parameters = [p for p in self.parameters() if p.requires_grad]
-        if not parameters:
-            raise ValueError(
-                "scorer must have parameters to train: without a data module that has "
-                f"num_features, give it num_features; got {self.scorer}"
-            )
-        optimizer = self._optimizer(parameters)
-        if self._scheduler is None:
-            return optimizer
-        scheduler = self._scheduler(optimizer)
-        config: dict[str, Any] = {"scheduler": scheduler}
-        if isinstance(scheduler, ReduceLROnPlateau):
-            config["monitor"] = scheduler.monitor
-        return {"optimizer": optimizer, "lr_scheduler": config}
-
-    def configure_callbacks(self) -> list[Callback]:
-        """`SeedSteps`, unless the Trainer has one."""
-        there = getattr(self.trainer, "callbacks", [])
-        return [] if any(isinstance(one, SeedSteps) for one in there) else [SeedSteps()]
+    def nothing_to_train(self) -> str:
+        """What is said where the scorer has no parameters."""
+        return (
+            "scorer must have parameters to train: without a data module that has "
+            f"num_features, give it num_features; got {self.scorer}"
+        )
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the transform and the number of features."""
         super().on_save_checkpoint(checkpoint)
-        checkpoint["optimizers"] = [type(one).__name__ for one in self.trainer.optimizers]
         checkpoint["num_features"] = getattr(self.scorer, "num_features", None)
         checkpoint["transform"] = None if self.transform is None else pack(self.transform)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Make the layers and the transform that the checkpoint's state is for."""
         super().on_load_checkpoint(checkpoint)
-        self._resumed = checkpoint.get("optimizers")
         if (num_features := checkpoint.get("num_features")) is not None:
             self.scorer.build(num_features)
         self.transform = None

@@ -226,10 +226,14 @@ def _default_operators() -> dict[str, SortOperator]:
 def _check_names(operators: Any, steps: Any, baselines: Any) -> None:
     if operators is not None and (not operators or not isinstance(operators, Mapping)):
         raise ValueError(f"operators must be operators by their names, got {operators!r}")
-    names = list(_default_operators() if operators is None else operators)
-    for name in names:
-        if re.fullmatch(r"\w+", name) is None:
+    chosen = _default_operators() if operators is None else operators
+    names = list(chosen)
+    for name, operator in chosen.items():
+        # a name is an attribute of torch's containers, too
+        if re.fullmatch(r"\w+", name) is None or hasattr(nn.ModuleDict, name):
             raise ValueError(f"operators must have names of letters, digits and _, got {name!r}")
+        if not isinstance(operator, SortOperator):
+            raise ValueError(f"operators.{name} must be a SortOperator, got {operator!r}")
     for argument, given in (("steps", steps), ("baselines", baselines)):
         for name in given or ():
             if name not in names:

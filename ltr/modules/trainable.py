@@ -41,14 +41,22 @@ class TrainableModule(PortableModule):
         self._interval = scheduler_interval
         self._resumed: list[str] | None = None  # the optimisers of a checkpoint
 
+    def nothing_to_train(self) -> str:
+        """What is said where there are no parameters."""
+        return (
+            f"{type(self).__name__} must have parameters to train, got none: without a data "
+            "module that tells the shape of its data, give the shape to the network"
+        )
+
     def configure_optimizers(self) -> Any:
-        """The optimiser, with its scheduler."""
+        """The optimiser, with its scheduler.
+
+        Raises:
+            ValueError: there are no parameters.
+        """
         parameters = [p for p in self.parameters() if p.requires_grad]
         if not parameters:
-            raise ValueError(
-                f"{type(self).__name__} must have parameters to train, got none: without a data "
-                "module that tells the shape of its data, give the shape to the network"
-            )
+            raise ValueError(self.nothing_to_train())
         optimizer = self._optimizer(parameters)
         if self._scheduler is None:
             return optimizer

@@ -240,3 +240,8 @@ def test_resumed_inside_an_epoch(tmp_path: Path, kind: str):
     for name, value in model.state_dict().items():
         assert torch.equal(value, end["state_dict"][name])
     assert model.scorer.num_features == (1, 16, 8)
+
+
+def test_a_class_is_no_source_of_images():
+    with pytest.raises(ValueError, match="images must be an object"):
+        NumbersDataModule(images=DigitImages)  # pyright: ignore[reportArgumentType]

@@ -1,10 +1,12 @@
 """What every image network keeps to; the vanilla CNN's layers."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
-from ltr.models import ImageNetwork, VanillaCNN
+from ltr.models import MNISTCNN, ImageCNN, ImageNetwork, VanillaCNN
 
 SHAPE = (3, 12, 9)
 
@@ -140,3 +142,10 @@ def test_what_is_fixed_stays():
 
     with pytest.raises(ValueError, match="shape must be of larger images"):
         Deep(shape=SHAPE)
+
+
+@pytest.mark.parametrize("channels", [(8,), (8, 8, 8), 8])
+@pytest.mark.parametrize("network", [ImageCNN, MNISTCNN, VanillaCNN])
+def test_channels_are_two(network: Any, channels: Any):
+    with pytest.raises(ValueError, match="channels must be two widths, got"):
+        network(channels=channels)

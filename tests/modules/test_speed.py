@@ -20,7 +20,7 @@ from ltr.modules import PublishedNeuralSort, PublishedSoftSort, SpeedTask
 from ltr.modules.published_sorts import MatrixPermutation
 from ltr.modules.speed import sorting_loss
 from ltr.modules.step_cost import StepCost, peak_memory
-from ltr.operators import NeuralSort, SoftSort, SortOperator, Stochastic
+from ltr.operators import NeuralSort, SigmoidRank, SoftSort, SortOperator, Stochastic
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*does not have many workers.*",
@@ -382,3 +382,16 @@ def test_a_killed_run_resumes(tmp_path: Path):
         assert cost["steps"] == whole["costs"][name]["steps"] == 10
         assert len(cost["wall"]) == 8  # the first step of each process is not timed
     assert resumed["losses"] == whole["losses"]
+
+
+@pytest.mark.parametrize(
+    ("operators", "message"),
+    [
+        ({"a": SoftSort}, "operators.a must be a SortOperator"),
+        ({"a": SigmoidRank()}, "operators.a must be a SortOperator"),
+        ({"keys": SoftSort()}, "operators must have names of letters, digits and _, got 'keys'"),
+    ],
+)
+def test_operators_that_are_none(operators, message):
+    with pytest.raises(ValueError, match=message):
+        SpeedTask(operators)
