@@ -158,13 +158,15 @@ def _perform(plan: Plan, one: Run, folder: Path) -> Result:
 
 
 def _fit_result(cli: Any, resumed: bool) -> dict[str, Any]:
+    from ltr.cli.callbacks import train_steps
+
     best = cli.config_init.best_checkpoint
     score = best.best_model_score
     return {
         "seconds": round(cli.config_init.last_checkpoint.seconds, 2),
         "resumed": resumed,
         "epochs": cli.trainer.current_epoch,
-        "steps": cli.trainer.global_step,
+        "steps": train_steps(cli.trainer),
         "parameters": sum(p.numel() for p in cli.model.parameters()),
         best.monitor: None if score is None else float(score),
     }

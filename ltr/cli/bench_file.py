@@ -37,7 +37,7 @@ class Cell:
     """Settings for the runs of some cells of the table.
 
     Attributes:
-        where: which.
+        where: which; in the file also of which overlay (`overlay: paper`), if of one alone.
         config: what is laid over them.
     """
 
@@ -94,21 +94,34 @@ class BenchFile:
         variants: their names.
         grid: its options and their values, as the file has them.
         metrics: logged names.
+        overlays: those of the recipe that are laid over its configuration, such as "paper".
     """
 
     path: Path
     variants: list[str]
     grid: dict[str, list[Any]]
     metrics: list[str]
+    overlays: frozenset[str] = frozenset()
 
     def cells(self, content: Any) -> list[Cell]:
-        """The part `cells`."""
+        """The part `cells`, without those of overlays that are not there."""
         found = []
         for name, entry in self._entries("cells", content, _CELL_KEYS):
-            where = self._where(f"{name}.where", entry.get("where", {}))
+            conditions = dict(mapping(self.path, f"{name}.where", entry.get("where", {})))
+            overlay = conditions.pop("overlay", None)
+            self._check_overlay(f"{name}.where", overlay)
+            where = self._where(f"{name}.where", conditions)
             config = mapping(self.path, f"{name}.config", entry.get("config"))
-            found.append(Cell(where, config))
+            if overlay is None or overlay in self.overlays:
+                found.append(Cell(where, config))
         return found
+
+    def _check_overlay(self, name: str, overlay: Any) -> None:
+        others = (path.stem for path in self.path.parent.glob("*.yaml"))
+        known = sorted({*others} - {"config", self.path.stem})
+        if overlay is not None and overlay not in known:
+            choice = nearest(str(overlay), known)
+            raise self._error(f"{name}: {overlay!r} is not an overlay of the recipe: {choice}")
 
     def published(self, content: Any) -> list[Published]:
         """The part `published`."""

@@ -23,6 +23,11 @@ def checkpoint_folder(root: str | os.PathLike[str]) -> Path:
     return Path(root).expanduser().resolve() / "checkpoints"
 
 
+def train_steps(trainer: Trainer) -> int:
+    """Steps so far; Lightning counts one for each optimizer that steps."""
+    return trainer.global_step // max(1, len(trainer.optimizers))
+
+
 class BestCheckpoint(ModelCheckpoint):
     """Keeps `checkpoints/best.ckpt`: the weights with the best value so far.
 
@@ -132,7 +137,7 @@ class LastCheckpoint(Checkpoint):
     ) -> None:
         """Save if it is time."""
         steps = self.every_n_train_steps
-        due = steps is not None and trainer.global_step % steps == 0
+        due = steps is not None and train_steps(trainer) % steps == 0
         if self.every_seconds is not None and not due:
             due = time.monotonic() - self._saved_at >= self.every_seconds
             due = trainer.strategy.broadcast(due)  # the clocks of processes differ

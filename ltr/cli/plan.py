@@ -128,12 +128,14 @@ def make_plan(recipe: str, overrides: list[str]) -> Plan:
     metrics = mapping(bench, "metrics", content.get("metrics", {}))
     if not metrics:
         raise CommandError(f"{bench}: metrics must name what is in the table, got none")
-    file = BenchFile(bench, list(variants), grid, list(metrics))
-    cells = file.cells(content.get("cells", []))
+    own_grid = grid
     grid, overrides = _replace_values(grid, overrides)
     configs = [option for file in files for option in ("--config", str(file))]
     args, _ = expand_configs([*configs, *overrides])
     layers = [file for before, file in itertools.pairwise(args) if before == "--config"]
+    overlays = frozenset(Path(layer).stem for layer in layers if _beside(layer, bench))
+    file = BenchFile(bench, list(variants), own_grid, list(metrics), overlays)
+    cells = file.cells(content.get("cells", []))
     config: dict[str, Any] = {}
     for layer in layers:
         config = merged(config, load_options(layer))
@@ -153,6 +155,10 @@ def make_plan(recipe: str, overrides: list[str]) -> Plan:
         figure=content.get("figure"),
         published=file.published(content.get("published", [])),
     )
+
+
+def _beside(layer: str, bench: Path) -> bool:
+    return Path(layer).resolve().parent == bench.resolve().parent
 
 
 def _runs(

@@ -187,10 +187,20 @@ def sources_of(plan: Plan) -> list[str]:
 
 
 def summaries(plan: Plan, results: dict[str, Result]) -> list[dict[str, Any]]:
-    """Mean, standard deviation and values of each metric of each variant, over all its runs."""
+    """Mean, standard deviation and values of what each cell of the tables is made of.
+
+    That is of each metric of each variant, at each value of an option of the grid that makes the
+    rows or columns (`point`), over all others, such as seeds; and over that option too where
+    the table has its mean.
+    """
+    options = [kind for kind in (plan.rows, plan.columns) if kind not in ("variant", "metric")]
+    points = _product(plan, options)
+    if plan.mean and options:
+        points.append({})
     return [
         {
             "variant": variant,
+            "point": point,
             "metric": metric,
             "name": heading,
             "mean": summary.mean,
@@ -201,7 +211,8 @@ def summaries(plan: Plan, results: dict[str, Result]) -> list[dict[str, Any]]:
         }
         for variant in plan.variants
         for metric, heading in plan.metrics.items()
-        for summary in [summarise(plan, results, metric, variant=variant)]
+        for point in points
+        for summary in [summarise(plan, results, metric, variant=variant, **point)]
     ]
 
 

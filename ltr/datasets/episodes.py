@@ -1,7 +1,6 @@
 """Training images, each batch of them with others that they are compared with."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,15 +9,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from ltr.datasets.image_data import ImageDataModule, _Batches, crop_and_flip
-from ltr.datasets.images import ImageSource
 from ltr.datasets.list_data import ListLoader, trained_batches
 
-_FOLDERS = {
-    "MNIST": "mnist",
-    "FashionMNIST": "fashion-mnist",
-    "CIFAR10": "cifar-10",
-    "CIFAR100": "cifar-100",
-}
 _CANDIDATES = 1 << 32  # added to the seed, for draws apart from those of the queries
 
 
@@ -31,24 +23,12 @@ class EpisodeDataModule(ImageDataModule):
     and a run that is resumed in the middle of one sees what an unbroken one sees. An image may be
     among its own candidates, as in the published code.
 
-    `root` may also be a folder of several data sets: then the source's files are in `mnist`,
-    `fashion-mnist`, `cifar-10` or `cifar-100` there.
-
     >>> data = EpisodeDataModule(batch_size=32)
     >>> data.setup("fit")
     >>> batch = next(iter(data.train_dataloader()))
     >>> batch["candidates"].shape, batch["candidate_targets"].shape
     (torch.Size([32, 1, 8, 8]), torch.Size([32]))
     """
-
-    def setup(self, stage: str | None = None) -> None:
-        """Read the files, once, and hold out the validation images.
-
-        Raises:
-            ValueError: see `ImageDataModule`.
-        """
-        self.root = folder_of(self.source, self.root)
-        super().setup(stage)
 
     def train_dataloader(self) -> DataLoader[Any]:
         """Batches of training images, shuffled, with candidates."""
@@ -105,15 +85,3 @@ class _Episodes(Dataset[dict[str, Tensor]]):
             draws = np.random.default_rng([self.seed + _CANDIDATES, epoch])
             self._drawn = epoch, torch.from_numpy(draws.permutation(len(self)))
         return self._drawn[1]
-
-
-def folder_of(source: ImageSource, root: str | Path | None) -> str | Path | None:
-    """The source's own folder in `root`, or `root` where there is none of its name.
-
-    >>> folder_of(ImageSource(), "data")
-    'data'
-    """
-    name = _FOLDERS.get(type(source).__name__)
-    if root is not None and name is not None and (Path(root) / name).is_dir():
-        return Path(root) / name
-    return root

@@ -30,7 +30,8 @@ class ImageDataModule(LightningDataModule):
 
     Args:
         images: the source. Default: `DigitImages()`.
-        root: the folder of its files.
+        root: the folder of its files, or of several data sets: `mnist`, `fashion-mnist`, `cifar-10`,
+            `cifar-100`.
         batch_size: images in a batch, in each process.
         val_count: training images held out for validation, drawn by `seed`. Default: what is usual
             for the source.

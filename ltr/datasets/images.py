@@ -61,11 +61,13 @@ class ImageSource:
         mean: of the training pixels from 0 to 1, by channel, as it is usually given; None: to be
             computed.
         sd: their standard deviation; None: to be computed.
+        subfolder: the folder of this data set in a folder of several; None: there is no such.
     """
 
     classes: int
     shape: tuple[int, int, int]
     val_count: int = 5000
+    subfolder: str | None = None
     mean: tuple[float, ...] | None = None
     sd: tuple[float, ...] | None = None
 
@@ -73,7 +75,7 @@ class ImageSource:
         """The images: "train" and "test".
 
         Args:
-            root: the folder of the data set's files.
+            root: the folder of the data set's files, or one that holds its `subfolder`.
 
         Raises:
             ValueError: no root is given and one is needed, or a file is missing, damaged or not
@@ -110,7 +112,7 @@ class MNIST(ImageSource):
 
     `root` holds `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, `t10k-images-idx3-ubyte` and
     `t10k-labels-idx1-ubyte`, each plain or with `.gz`; after `images` and `labels` a point may
-    stand for the hyphen.
+    stand for the hyphen. Or these are in a folder `mnist` there.
 
     >>> MNIST().shape, MNIST().classes
     ((1, 28, 28), 10)
@@ -118,6 +120,7 @@ class MNIST(ImageSource):
 
     classes = 10
     shape = (1, 28, 28)
+    subfolder: str | None = "mnist"
     mean: tuple[float, ...] | None = (0.1307,)
     sd: tuple[float, ...] | None = (0.3081,)
 
@@ -138,6 +141,7 @@ class MNIST(ImageSource):
 class FashionMNIST(MNIST):
     """Zalando's articles, 60,000 + 10,000 of 28 x 28 pixels: files of the same names as MNIST's."""
 
+    subfolder = "fashion-mnist"
     mean = (0.2860,)
     sd = (0.3530,)
 
@@ -146,7 +150,7 @@ class CIFAR10(ImageSource):
     """Tiny images of 10 classes, 50,000 + 10,000 of 3 x 32 x 32, in the "python version".
 
     `root` is the folder that holds `cifar-10-python.tar.gz` or `cifar-10-batches-py`, or is one of
-    the two itself. Nothing is unpacked to disk, and of the pickles nothing is let in but arrays
+    the two itself, or has them in a folder `cifar-10`. Nothing is unpacked to disk, and of the pickles nothing is let in but arrays
     and plain values.
 
     >>> CIFAR10().load(None)
@@ -157,6 +161,7 @@ class CIFAR10(ImageSource):
 
     classes = 10
     shape = (3, 32, 32)
+    subfolder: str | None = "cifar-10"
     mean: tuple[float, ...] | None = (0.4914, 0.4822, 0.4465)
     sd: tuple[float, ...] | None = (0.2470, 0.2435, 0.2616)
     folder = "cifar-10-batches-py"
@@ -186,10 +191,11 @@ class CIFAR10(ImageSource):
 class CIFAR100(CIFAR10):
     """Tiny images of 100 classes (the fine labels), 50,000 + 10,000 of 3 x 32 x 32.
 
-    As `CIFAR10`, with `cifar-100-python.tar.gz` or `cifar-100-python`.
+    As `CIFAR10`, with `cifar-100-python.tar.gz`, `cifar-100-python` and `cifar-100`.
     """
 
     classes = 100
+    subfolder = "cifar-100"
     mean = (0.5071, 0.4865, 0.4409)
     sd = (0.2673, 0.2564, 0.2762)
     folder = "cifar-100-python"
@@ -257,4 +263,5 @@ def split_validation(train: Images, count: int, seed: int) -> tuple[Images, Imag
 def _need_root(source: ImageSource, root: str | Path | None) -> Path:
     if root is None:
         raise ValueError(f"root must be the folder of {type(source).__name__}'s files, got None")
-    return Path(root)
+    among_others = source.subfolder and Path(root) / source.subfolder
+    return among_others if among_others and among_others.is_dir() else Path(root)

@@ -137,6 +137,23 @@ def digest(recipe: Path, *overrides: str) -> str:
     return make_plan(str(recipe), list(overrides)).digest
 
 
+def test_cells_of_an_overlay(recipe):
+    (recipe / "bench.yaml").write_text(
+        BENCH + f"cells: [{{where: {{overlay: paper, variant: MSE}}, config: {temperature(8.0)}}}]"
+    )
+    with pytest.raises(CommandError, match="cells 1.where: 'paper' is not an overlay of the rec"):
+        make_plan(str(recipe), [])
+    overlay = recipe / "paper.yaml"
+    overlay.write_text("trainer: {max_epochs: 9}\n")
+    without = make_plan(str(recipe), [])
+    assert temperature(8.0) not in [run.config for run in without.runs]
+    plan = make_plan(str(recipe), ["--config", str(overlay)])
+    assert plan.config == {"trainer": {"max_epochs": 9}}
+    for run, before in zip(plan.runs, without.runs, strict=True):
+        own = temperature(8.0) if run.variant == "MSE" else {}
+        assert run.config == merged(before.config, own)
+
+
 def test_what_the_digest_depends_on(recipe):
     before = digest(recipe)
     assert digest(recipe) == before

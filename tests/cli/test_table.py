@@ -154,6 +154,25 @@ def test_summaries(tmp_path, results):
     assert last["mean"] is last["sd"] is None
 
 
+def test_summaries_are_of_what_the_table_shows(tmp_path, results):
+    plan = plan_with(tmp_path, "{rows: variant, columns: data.fold, mean: false}")
+    found = {
+        (one["variant"], one["metric"], one["point"]["data.fold"]): one["values"]
+        for one in summaries(plan, results)
+    }
+    assert found["A", "test_x", 1] == [0.1, 0.3]
+    assert found["A", "test_x", 2] == [0.5, 0.9]
+    assert found["B", "seconds", 2] == []
+    assert len(found) == 8
+    with_mean = plan_with(tmp_path, "{rows: variant, columns: data.fold}")
+    (both,) = [
+        one["values"]
+        for one in summaries(with_mean, results)
+        if (one["variant"], one["metric"], one["point"]) == ("A", "test_x", {})
+    ]
+    assert both == list(X.values())
+
+
 def test_markdown(tmp_path, results):
     (table,) = make_tables(plan_with(tmp_path, "{}"), results)
     assert table.markdown().splitlines() == [

@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DistributedSampler
 
 from ltr.datasets import FashionMNIST, ImageDataModule
-from ltr.datasets.episodes import EpisodeDataModule, folder_of
+from ltr.datasets.episodes import EpisodeDataModule
 
 
 def epoch(data: EpisodeDataModule, number: int) -> list[dict[str, torch.Tensor]]:
@@ -95,12 +95,3 @@ def test_fillers_are_fillers_on_both_sides():
     assert batch["candidate_targets"][1] == -1
     assert (batch["candidates"][1] == 0).all()
     assert batch["candidate_targets"][0] >= 0
-
-
-def test_the_folder_of_a_source(tmp_path: Path):
-    assert folder_of(FashionMNIST(), tmp_path) == tmp_path
-    (tmp_path / "fashion-mnist").mkdir()
-    assert folder_of(FashionMNIST(), str(tmp_path)) == tmp_path / "fashion-mnist"
-    assert folder_of(FashionMNIST(), None) is None
-    with pytest.raises(ValueError, match="fashion-mnist"):
-        EpisodeDataModule(FashionMNIST(), root=tmp_path).setup()

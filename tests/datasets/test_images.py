@@ -4,6 +4,7 @@ import gzip
 import io
 import os
 import pickle
+import shutil
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,16 @@ def test_idx_files(mnist: Path, arrays: dict[str, Any], source: ImageSource):
     for split, (pixels, labels) in arrays.items():
         np.testing.assert_array_equal(splits[split].pixels[:, 0].numpy(), pixels)
         np.testing.assert_array_equal(splits[split].labels.numpy(), labels)
+
+
+def test_the_folder_of_several_data_sets(mnist: Path, arrays: dict[str, Any], tmp_path: Path):
+    among = tmp_path / "data" / "fashion-mnist"
+    among.parent.mkdir()
+    shutil.copytree(mnist, among, ignore=shutil.ignore_patterns("data"))
+    for root in (among.parent, str(among.parent), among):
+        assert len(FashionMNIST().load(root)["train"]) == len(arrays["train"][1])
+    with pytest.raises(ValueError, match="root must hold train-images"):
+        MNIST().load(among.parent)
 
 
 DAMAGE: dict[str, tuple[str, Any, str]] = {
