@@ -3,10 +3,13 @@
     python benchmarks/operators_memory.py "SigmoidRank" 1 1000000
 
 It is the largest resident size during the call, less the size before, when the scores and the
-gradient are there already and the code has run on shorter lists.
+gradient are there already and the code has run on shorter lists. Memory that is freed goes back to
+the system at once (`MALLOC_MMAP_THRESHOLD_`), so that the size is what is held: else the C library
+keeps up to eight tensors of what was freed, more or fewer from one run to the next.
 """
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -25,6 +28,9 @@ SHORTER = [128, 4096]
 TIMEOUT = 120.0
 """Seconds that a process may take."""
 
+RETURNED = 1 << 17
+"""Bytes: what is at least as large goes back to the system when it is freed."""
+
 MOST = 16 << 30
 """Bytes of address space that it may have: beyond, it fails, and the machine goes on."""
 
@@ -35,9 +41,15 @@ def measured(key: str, lists: int, n: int) -> dict[str, Any] | None:
     None where the call failed or took too long.
     """
     command = [sys.executable, __file__, key, str(lists), str(n)]
+    variables = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(RETURNED)}
     try:
         found = subprocess.run(
-            command, check=True, stdout=subprocess.PIPE, text=True, timeout=TIMEOUT
+            command,
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=TIMEOUT,
+            env=variables,
         )
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
         return None

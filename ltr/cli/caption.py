@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ltr.cli.plan import Plan
+from ltr.cli.plan import Plan, short_name
 from ltr.cli.table import Result, make_tables, sources_of
 
 
@@ -28,14 +28,19 @@ def caption(plan: Plan, results: dict[str, Result]) -> str:
     """How many of the runs are finished, their epochs, seeds, machines and versions."""
     done = [results[run.name] for run in plan.runs if run.name in results]
     finished = "all" if len(done) == len(plan.runs) else f"{len(done)} of"
-    epochs = [result["epochs"] for result in done if "epochs" in result]
+    trained = [result for result in done if "epochs" in result]
     seeds = sorted({result["seed"] for result in done if "seed" in result})
     environments = [result["environment"] for result in done if "environment" in result]
     parts = [f"{finished} {len(plan.runs)} runs finished"]
-    if epochs:
-        parts.append(f"trained {_span(epochs)} epochs")
+    if trained:
+        epochs, steps = ([result[key] for result in trained] for key in ("epochs", "steps"))
+        parts.append(f"trained {_span(epochs)} epochs, {_span(steps)} steps")
     if seeds:
         parts.append(f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}")
+    for option in plan.grid:
+        if short_name(option) == "seed" and option != "seed_everything":
+            found = dict.fromkeys(run.point[option] for run in plan.runs if run.name in results)
+            parts.append(f"{option} {', '.join(map(str, found))}")
     parts += dict.fromkeys(_machine(one) for one in environments)
     parts += dict.fromkeys(_versions(one) for one in environments)
     text = "; ".join(parts)
@@ -44,7 +49,7 @@ def caption(plan: Plan, results: dict[str, Result]) -> str:
 
 def _span(values: Sequence[int]) -> str:
     low, high = min(values), max(values)
-    return str(low) if low == high else f"{low} to {high}"
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _machine(environment: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from ltr._shapes import check_whole
 from ltr.datasets.images import DigitImages, Images, ImageSource, split_validation
 from ltr.datasets.list_data import ListLoader, trained_batches
 from ltr.datasets.samplers import ListSampler
@@ -30,8 +31,8 @@ class ImageDataModule(LightningDataModule):
 
     Args:
         images: the source. Default: `DigitImages()`.
-        root: the folder of its files, or of several data sets: `mnist`, `fashion-mnist`, `cifar-10`,
-            `cifar-100`.
+        root: the folder of its files, or one of several data sets' folders: `mnist`,
+            `fashion-mnist`, `cifar-10`, `cifar-100`.
         batch_size: images in a batch, in each process.
         val_count: training images held out for validation, drawn by `seed`. Default: what is usual
             for the source.
@@ -74,8 +75,7 @@ class ImageDataModule(LightningDataModule):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*already saved during checkpointing.*")
             self.save_hyperparameters(logger=False)  # names may be the model's too
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be >= 1, got {batch_size}")
+        check_whole("batch_size", batch_size)
         if val_count is not None and val_count < 1:
             raise ValueError(f"val_count must be >= 1, got {val_count}")
         if seed < 0:

@@ -150,8 +150,8 @@ class CIFAR10(ImageSource):
     """Tiny images of 10 classes, 50,000 + 10,000 of 3 x 32 x 32, in the "python version".
 
     `root` is the folder that holds `cifar-10-python.tar.gz` or `cifar-10-batches-py`, or is one of
-    the two itself, or has them in a folder `cifar-10`. Nothing is unpacked to disk, and of the pickles nothing is let in but arrays
-    and plain values.
+    the two itself, or has them in a folder `cifar-10`. Nothing is unpacked to disk, and of the
+    pickles nothing is let in but arrays and plain values.
 
     >>> CIFAR10().load(None)
     Traceback (most recent call last):

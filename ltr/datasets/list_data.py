@@ -8,6 +8,7 @@ from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from torch.utils.data import DataLoader
 
+from ltr._shapes import check_whole
 from ltr.datasets.lists import ListDataset, collate_lists
 from ltr.datasets.samplers import ListSampler
 from ltr.datasets.transforms import FeatureTransform
@@ -97,8 +98,7 @@ class ListDataModule(LightningDataModule):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be >= 1, got {batch_size}")
+        check_whole("batch_size", batch_size)
         if num_workers < 0:
             raise ValueError(f"num_workers must be >= 0, got {num_workers}")
         if seed < 0:

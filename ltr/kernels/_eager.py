@@ -35,6 +35,15 @@ def is_eager(x: Tensor) -> bool:
     return not torch._C._are_functorch_transforms_active()
 
 
+def transformed() -> bool:
+    """Whether `torch.compile` or a transform of `torch.func` is at work.
+
+    >>> transformed()
+    False
+    """
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+
+
 def apply(function: Any, *arguments: Any) -> Any:
     """`function.apply(*arguments)` of an `autograd.Function` whose `forward` has no defaults.
 
@@ -51,7 +60,7 @@ def apply(function: Any, *arguments: Any) -> Any:
     >>> apply(Double, torch.ones(1))
     tensor([2.])
     """
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+    if transformed():
         return function.apply(*arguments)
     plain: Any = super(torch.autograd.Function, function)
     return plain.apply(*unwrap_dead_wrappers(arguments))

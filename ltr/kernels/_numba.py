@@ -14,6 +14,9 @@ from ltr.kernels._line import one_node
 LONG = 512
 """From this mean length on a single real node is swept along the list, else across lists."""
 
+FEW = 256
+"""Up to so many lists the chunks that they are cut into are remembered for the next call."""
+
 NO_ORDER = np.empty((0, 0), np.int64)
 
 
@@ -47,7 +50,7 @@ def kernel_sums(
     values = written[0][None] if len(written) == 1 else np.empty((len(written), *x.shape), x.dtype)
     if len(written) > 1:
         np.stack(written, out=values)
-    total = int(size.sum())
+    total, chunks, lanes, joined = _layout(first, size)
     if not total:
         return [torch.zeros_like(scores) for _ in sources]
     out = (np.empty if total == scores.numel() else np.zeros)((outputs, *x.shape), x.dtype)
@@ -63,15 +66,9 @@ def kernel_sums(
             work,
         )
         return [torch.from_numpy(y.reshape(scores.shape)) for y in out]
-    chunks = cut(first, size, _chunk(total, size.size))
-    lanes = chunks
-    if len(chunks) > LANES and (chunks[:, 2] != chunks[0, 2]).any():
-        by_length = np.argsort(-chunks[:, 2], kind="stable")  # lanes of a group end together
-        lanes = chunks[by_length]
-        chunks[by_length, 5] = np.arange(len(chunks))
     given = scale, tuple(nodes), weights, *rest
     states = np.empty((2, 0, len(used), 3 + 2 * count))
-    if (chunks[:, 3] >= 0).any():
+    if joined:
         states = np.empty((2, len(chunks), len(used), 3 + 2 * count))
         run_parallel(
             lambda a, b: ends(*columns_of, lanes, states, *given, a, b),
@@ -87,6 +84,33 @@ def kernel_sums(
         LANES,
     )
     return [torch.from_numpy(y.reshape(scores.shape)) for y in out]
+
+
+def _layout(first: Any, size: Any) -> tuple[int, Any, Any, bool]:
+    if size.size <= FEW:
+        return _kept_layout(size.shape, first.tobytes(), size.tobytes())
+    return _new_layout(first, size)
+
+
+@lru_cache(64)
+def _kept_layout(
+    shape: tuple[int, ...], starts: bytes, lengths: bytes
+) -> tuple[int, Any, Any, bool]:
+    first, size = (np.frombuffer(x, np.int64).reshape(shape).copy() for x in (starts, lengths))
+    return _new_layout(first, size)
+
+
+def _new_layout(first: Any, size: Any) -> tuple[int, Any, Any, bool]:
+    # the number of items, the chunks, the chunks in the lanes' order, and whether any has one
+    # before it
+    total = int(size.sum())
+    chunks = cut(first, size, _chunk(total, size.size))
+    lanes = chunks
+    if len(chunks) > LANES and (chunks[:, 2] != chunks[0, 2]).any():
+        by_length = np.argsort(-chunks[:, 2], kind="stable")  # lanes of a group end together
+        lanes = chunks[by_length]
+        chunks[by_length, 5] = np.arange(len(chunks))
+    return total, chunks, lanes, bool((chunks[:, 3] >= 0).any())
 
 
 def _chunk(total: int, lists: int) -> int:

@@ -38,7 +38,7 @@ _LAPLACE = _even(*_profile("laplace", "float64"))
 _GAUSSIAN = {level: _even(*_profile("gaussian", level)) for level in LEVELS}
 _CHANCE_ABOVE = {law: {level: _distribution(law, level) for level in LEVELS} for law in LAWS}
 _SIGN = Kernel(
-    Nodes(1.0, 1.0, 1),
+    Nodes(1 + 0j, 1 + 0j, 1),
     Profile((0.0,), constant=-1.0, tie=1.0),
     Profile((0.0,), constant=1.0, tie=-1.0),
 ).ready()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import positions
-from ltr.kernels._eager import apply, has_values, is_batched
+from ltr.kernels._eager import apply, has_values, is_batched, transformed
 from ltr.kernels.implementations import implementation
 from ltr.kernels.lists import SortedLists
 from ltr.kernels.named import laplace
@@ -38,7 +38,9 @@ def compiled_ranks(
     >>> compiled_ranks(scores, torch.tensor([1, 2, 0]), None, 0.2)
     tensor([2.7751, 1.0788, 2.1461])
     """
-    return apply(_Ranks, scores, order, lengths, temperature)[0]
+    if transformed():
+        return _Ranks.apply(scores, order, lengths, temperature)[0]
+    return apply(_Eager, scores, order, lengths, temperature)
 
 
 def fused(scores: Tensor) -> bool:
@@ -55,11 +57,7 @@ class _Ranks(torch.autograd.Function):
     def forward(
         scores: Tensor, order: Tensor, lengths: Tensor | None, temperature: float
     ) -> tuple[Tensor, Tensor]:
-        from ltr.kernels._softsort_numba import forward
-
-        x, *lists = _arrays(scores, order, lengths)
-        ranks, sums = np.empty_like(x), np.empty_like(x)
-        _each_row(forward, x, *lists, 1 / temperature, ranks, sums)
+        ranks, sums = _forward(_arrays(scores, order, lengths), temperature)
         shape = scores.shape
         return torch.from_numpy(ranks.reshape(shape)), torch.from_numpy(sums.reshape(shape))
 
@@ -74,17 +72,12 @@ class _Ranks(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
         scores, order, lengths, sums = ctx.saved_tensors
         gradient = grad_outputs[0]
-        # in parts, where it is to be differentiated again, or is one of several gradients
-        if torch.is_grad_enabled() or is_batched(gradient):
+        if _in_parts(gradient):
             found = _gradient(scores, order, lengths, gradient, ctx.temperature)
-            return found, None, None, None
-        from ltr.kernels._softsort_numba import backward
-
-        x, *lists = _arrays(scores, order, lengths)
-        found, n = np.empty_like(x), scores.shape[-1]
-        given = _rows(sums, n), _rows(gradient, n)
-        _each_row(backward, x, *lists, 1 / ctx.temperature, *given, found)
-        return torch.from_numpy(found.reshape(scores.shape)), None, None, None
+        else:
+            arrays = _arrays(scores, order, lengths)
+            found = _backward(arrays, _rows(sums, scores.shape[-1]), gradient, ctx.temperature)
+        return found, None, None, None
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Any) -> tuple[Tensor, None]:
@@ -104,6 +97,61 @@ class _Ranks(torch.autograd.Function):
         pairs = zip(args[:3], in_dims[:3], strict=True)
         tensors = [batch_first(x, dim, info.batch_size) for x, dim in pairs]
         return _Ranks.apply(*tensors, args[3]), (0, 0)
+
+
+class _Eager(torch.autograd.Function):
+    # the same where no transform is at work, with half of what a call costs a short list: the
+    # context keeps what the backward takes as it is, beside the tensors that autograd watches
+
+    @staticmethod
+    def forward(
+        ctx: Any, scores: Tensor, order: Tensor, lengths: Tensor | None, temperature: float
+    ) -> Tensor:
+        arrays = _arrays(scores, order, lengths)
+        ranks, sums = _forward(arrays, temperature)
+        ctx.save_for_backward(scores, order, lengths)
+        ctx.save_for_forward(scores, order, lengths)
+        ctx.arrays, ctx.sums, ctx.temperature = arrays, sums, temperature
+        return torch.from_numpy(ranks.reshape(scores.shape))
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
+        scores, order, lengths = ctx.saved_tensors
+        (gradient,) = grad_outputs
+        if _in_parts(gradient):
+            found = _gradient(scores, order, lengths, gradient, ctx.temperature)
+        else:
+            found = _backward(ctx.arrays, ctx.sums, gradient, ctx.temperature)
+        return found, None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, *grad_inputs: Any) -> Tensor:
+        return _Ranks.jvp(ctx, *grad_inputs)[0]
+
+
+def _in_parts(gradient: Tensor) -> bool:
+    # where it is to be differentiated again, or is one of several gradients
+    return torch.is_grad_enabled() or is_batched(gradient)
+
+
+def _forward(arrays: tuple[Any, Any, Any], temperature: float) -> tuple[Any, Any]:
+    from ltr.kernels._softsort_numba import forward
+
+    x = arrays[0]
+    ranks, sums = np.empty_like(x), np.empty_like(x)
+    _each_row(forward, *arrays, 1 / temperature, ranks, sums)
+    return ranks, sums
+
+
+def _backward(
+    arrays: tuple[Any, Any, Any], sums: Any, gradient: Tensor, temperature: float
+) -> Tensor:
+    from ltr.kernels._softsort_numba import backward
+
+    found = np.empty_like(arrays[0])
+    given = _rows(gradient, found.shape[1])
+    _each_row(backward, *arrays, 1 / temperature, sums, given, found)
+    return torch.from_numpy(found.reshape(gradient.shape))
 
 
 def _parts(

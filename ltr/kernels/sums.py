@@ -62,6 +62,19 @@ def kernel_sums(
     return (_Compiled.apply if graph else _KernelSums.forward)(scores, *arguments, *columns)
 
 
+def bare_sums(
+    scores: Tensor,
+    columns: list[Tensor],
+    outputs: Outputs,
+    lists: SortedLists,
+    temperature: float,
+) -> list[Tensor]:
+    """`kernel_sums` of an eager call, without its checks and derivatives."""
+    numbers = _kept_numbers(outputs, temperature)
+    arguments = lists.order, lists.starts, lists.lengths, columns, 1 / temperature
+    return _bare(scores, *arguments, *numbers)
+
+
 def check_sums(
     scores: Tensor,
     columns: Sequence[Tensor],

@@ -89,7 +89,7 @@ def exponential_sum(name: Kernel, dtype_level: Level) -> Sum:
     """
     _check_level(dtype_level, "dtype_level")
     if name == "laplace":
-        return Sum(Nodes(1, 0, 1), ((1,), (-1,), (1,)), (0.0, 0.0, 0.0))
+        return Sum(Nodes(1 + 0j, 0j, 1), ((1,), (-1,), (1,)), (0.0, 0.0, 0.0))
     sums = _sums()
     if name not in sums:
         raise ValueError(f"name must be one of {['laplace', *sums]}, got {name!r}")

@@ -88,7 +88,7 @@ def shortfall(value: Tensor, ideal: Tensor) -> Tensor:
     tensor([0.7500, 0.0000])
     """
     defined = ideal > 0
-    return torch.where(defined, 1 - value / torch.where(defined, ideal, 1.0), 0 * value)
+    return defined.to(value.dtype) - value / torch.where(defined, ideal, torch.inf)
 
 
 def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ def log2_discount(ranks: Tensor) -> Tensor:
     >>> log2_discount(torch.tensor([1.0, 3.0]))
     tensor([1.0000, 0.5000])
     """
-    return 1 / torch.log2(1 + ranks)
+    return torch.log2(1 + ranks).reciprocal()
 
 
 def letor4_discount(ranks: Tensor) -> Tensor:
@@ -29,7 +29,7 @@ def letor4_discount(ranks: Tensor) -> Tensor:
     >>> letor4_discount(torch.tensor([1.0, 2.0, 4.0]))
     tensor([1.0000, 1.0000, 0.5000])
     """
-    return 1 / torch.log2(ranks.clamp(min=2))
+    return torch.log2(ranks.clamp(min=2)).reciprocal()
 
 
 def exp2_gain(labels: Tensor) -> Tensor:

@@ -40,6 +40,12 @@ class PairCost(nn.Module):
         """The cost and, if `slopes`, the slope, for a cost that gets them cheaper together."""
         return self(t, gap), self.slope(t, gap) if slopes else None
 
+    def reversed(
+        self, t: Tensor, gap: Tensor, cost: Tensor, slope: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """`both` at -t, for a cost that gets them cheaper from those at t, which is >= 0."""
+        return self.both(-t, gap, slope is not None)
+
 
 class PairWeights(nn.Module):
     """What a pair counts, from the labels and from the ranks that the scores give now.
@@ -214,39 +220,32 @@ def block_sums(
         above, below = (by_rank * w for w in by_item)
         if u_i is not None and u_j is not None:
             above, below = above * u_i, below * u_j
-        return _add(
-            _sums(*cost.both(d, gap, slopes), above, above, v),
-            _sums(*cost.both(-d, gap, slopes), below, -below, v),
-        )
+        right, slope = cost.both(d, gap, slopes)
+        wrong, steeper = cost.reversed(d, gap, right, slope)
+        if slope is not None and steeper is not None:
+            slope = above * slope - below * steeper
+        return _sums(above * right + below * wrong, above + below, slope, v)
     sign = difference.sign()
     signed = sign * by_rank
     signed = signed if by_item is None else signed * by_item
     if u_i is not None and u_j is not None:
         signed = signed * torch.where(sign > 0, u_i, u_j)
-    return _sums(*cost.both(sign * d, gap, slopes), signed.abs(), signed, v)
+    each, slope = cost.both(sign * d, gap, slopes)
+    weight = signed.abs()
+    return _sums(weight * each, weight, None if slope is None else slope * signed, v)
 
 
-def _sums(
-    cost: Tensor, slope: Tensor | None, weight: Tensor, signed: Tensor, valid: Tensor | None
-) -> PairSums:
+def _sums(each: Tensor, weight: Tensor, slope: Tensor | None, valid: Tensor | None) -> PairSums:
     """Sums of (..., a, b); `valid` (..., b) is 0 for padding, which no row but padding precedes."""
-    each = weight * cost
     if valid is None:
         sums = each.sum((-1, -2)), weight.sum((-1, -2))
     else:
         sums = (each.sum(-2) * valid).sum(-1), (weight.sum(-2) * valid).sum(-1)
     if slope is None:
         return PairSums(*sums, None, None)
-    slope = slope * signed
     if valid is None:
         return PairSums(*sums, slope.sum(-1), -slope.sum(-2))
     return PairSums(*sums, (slope @ valid.unsqueeze(-1)).squeeze(-1), -slope.sum(-2) * valid)
-
-
-def _add(a: PairSums, b: PairSums) -> PairSums:
-    rows = None if a.rows is None or b.rows is None else a.rows + b.rows
-    columns = None if a.columns is None or b.columns is None else a.columns + b.columns
-    return PairSums(a.total + b.total, a.weight + b.weight, rows, columns)
 
 
 def rank_matrix(pair_weights: PairWeights, like: Tensor, rows: slice, columns: slice) -> Tensor:

@@ -38,6 +38,15 @@ class LogisticCost(PairCost):
         cost = F.softplus(x, threshold=50)
         return cost, _over(torch.sigmoid(x), -self.temperature) if slopes else None
 
+    def reversed(
+        self, t: Tensor, gap: Tensor, cost: Tensor, slope: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """log(1 + exp(x)) is log(1 + exp(-x)) + x; for t >= 0 nothing cancels."""
+        if self.logistic_temperature is None:  # a subclass, which may say something else
+            return super().reversed(t, gap, cost, slope)
+        steeper = None if slope is None else -1 / self.temperature - slope
+        return cost + _over(t, self.temperature), steeper
+
 
 def _over(x: Tensor, divisor: float) -> Tensor:
     """Quotient, sparing the division by 1 and the slower one by -1."""

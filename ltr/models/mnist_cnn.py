@@ -6,6 +6,8 @@ from ltr._shapes import check_whole
 from ltr.models.image_network import ImageNetwork, two_widths
 from ltr.models.precision import Float32
 
+_WHOLE = "a whole number >= 0"
+
 
 class MNISTCNN(ImageNetwork):
     """Two 5x5 convolutions with pools and a dense layer: an embedding of 500 numbers.
@@ -25,7 +27,8 @@ class MNISTCNN(ImageNetwork):
     Cost: 4.5 MFLOP an image of 28 x 28, forward.
 
     Raises:
-        ValueError: a width < 1, a padding < 0, or images too small for the convolutions.
+        ValueError: a width < 1, a padding that is no whole number >= 0, or images too small for
+            the convolutions.
 
     Reference: Grover et al., ICLR 2019, appendix D.3; Prillo and Eisenschlos, ICML 2020, whose
     appendix prints a dense layer of 50 where the published code has 500.
@@ -46,9 +49,7 @@ class MNISTCNN(ImageNetwork):
     ):
         self.channels = two_widths(channels)  # before the base class makes the layers
         self.hidden = check_whole("hidden", hidden)
-        if padding < 0:
-            raise ValueError(f"padding must be >= 0, got {padding}")
-        self.padding = padding
+        self.padding = 0 if padding == 0 else check_whole("padding", padding, _WHOLE)
         super().__init__(out, shape)
 
     def make_body(self, shape: tuple[int, int, int]) -> nn.Module:

@@ -71,7 +71,7 @@ class PixelNeighbours(NeighbourModule):
             found.append((known, chosen, self._axes, self.top_k, self.weighting))
         known, chosen, *kept = max(found, key=lambda one: one[1]["val_accuracy"])  # the first best
         self._axes, self.top_k, self.weighting = kept
-        return known, chosen
+        return self.with_validation(known), chosen
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """Not for this module: see `configure_optimizers`."""

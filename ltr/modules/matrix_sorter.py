@@ -32,7 +32,8 @@ class MatrixSorter(Ranker):
         scheduler: as for `Ranker`.
 
     Raises:
-        ValueError: as for `Ranker`; in `forward`, a list longer than the scorer has outputs.
+        ValueError: a scorer or an operator of another class; as for `Ranker`; in `forward`, a list
+            longer than the scorer has outputs.
 
     Reference: Mena, Belanger, Linderman and Snoek, "Learning Latent Permutations with
     Gumbel-Sinkhorn Networks", ICLR 2018.
@@ -53,6 +54,12 @@ class MatrixSorter(Ranker):
         optimizer: OptimizerCallable = torch.optim.AdamW,
         scheduler: LRSchedulerCallable | None = None,
     ):
+        for name, given, kind in (
+            ("scorer", scorer, ImageCNN),
+            ("operator", operator, GumbelSinkhorn),
+        ):
+            if given is not None and not isinstance(given, kind):
+                raise ValueError(f"{name} must be of class {kind.__name__}, got {given!r}")
         super().__init__(scorer, None, metrics, optimizer, scheduler)
         self.scorer = ImageCNN(outputs=16) if scorer is None else scorer
         self.operator = GumbelSinkhorn(samples=5) if operator is None else operator

@@ -25,7 +25,7 @@ class NeighbourModule(TrainableModule):
     training images are embedded, as they are then, without crops or flips; nothing of them is in
     a checkpoint. Where several k or weightings are given, the ones with the highest accuracy on
     the validation images are taken, of equal ones the first, chosen anew in each validation and
-    test.
+    test. Then, in tests and predictions, the validation images vote too.
 
     Logged: `val_accuracy` and `test_accuracy`, the share of images whose class wins the vote (see
     `ltr.modules.neighbours.vote`); where there was a choice, also what was chosen, as `test_top_k`
@@ -92,7 +92,15 @@ class NeighbourModule(TrainableModule):
             The points with their classes, and what was chosen, by its logged name.
         """
         known = self.know()
-        return known, self.choose(known) if len(self.choices) > 1 else {}
+        chosen = self.choose(known) if len(self.choices) > 1 else {}
+        return self.with_validation(known), chosen
+
+    def with_validation(self, known: Neighbours) -> Neighbours:
+        """The training images' points with those of the validation images, unless in validation."""
+        if not (self.trainer.testing or self.trainer.predicting):
+            return known
+        val = self._data.splits["val"]
+        return known.with_more(self.points(val), val.labels.to(self.device))
 
     def know(self) -> Neighbours:
         """The training images' points, with their classes."""

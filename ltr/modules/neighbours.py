@@ -55,6 +55,11 @@ class Neighbours:
         self.classes = int(labels.max()) + 1 if classes is None else check_whole("classes", classes)
         self._squares = self.points.square().sum(-1)
 
+    def with_more(self, points: Tensor, labels: Tensor) -> "Neighbours":
+        """These points and others (M, d), with labels (M,)."""
+        points = torch.cat([self.points + self.centre, points.to(self.points.dtype)])
+        return Neighbours(points, torch.cat([self.labels, labels]), self.classes)
+
     def nearest(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """The k nearest points, the nearest first: distances (B, k) and indices (B, k).
 

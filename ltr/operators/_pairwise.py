@@ -11,7 +11,7 @@ from ltr.kernels import (
     Law,
     chance_above,
     in_order,
-    kernel_sums,
+    kernel_totals,
     level_of,
     sort_lists,
     sort_ragged,
@@ -74,20 +74,17 @@ def kernel_ranks(
     """
     check_lists(scores, mask=mask, weights=weights)
     scores = upcast(hide(scores, mask))
-    if weights is None:
-        column = scores.new_ones(()).expand(scores.shape)
-    else:
-        column = item_weights(scores, mask, weights)
+    column = None if weights is None else item_weights(scores, mask, weights)
     above = chance_above(law, level_of(scores.dtype))
     if scores.shape[-1] < LONG:
         lists = sort_lists(scores, mask)
-        (chances,) = kernel_sums(scores, [column], [(0, above)], lists, temperature)
+        chances = kernel_totals(scores, above, lists, temperature, column)
     else:
         order = descending_order(scores, mask)
         points = falling(scores, order, mask)
-        column = column if weights is None else column.gather(-1, order)
+        column = None if column is None else column.gather(-1, order)
         lists = in_order(points, mask)
-        (chances,) = kernel_sums(points, [column], [(0, above)], lists, temperature)
+        chances = kernel_totals(points, above, lists, temperature, column)
         chances = torch.empty_like(chances).scatter(-1, order, chances)
     return with_masked(0.5 + chances, mask)  # the item itself is in the sum, with 1/2
 
@@ -182,9 +179,7 @@ class KernelRank(TemperatureRank):
         scores = upcast(scores)
         lists = sort_ragged(scores, lengths)
         above = chance_above(self.law, level_of(scores.dtype))
-        column = scores.new_ones(()).expand(scores.shape)
-        scale = self.width * self.temperature
-        return 0.5 + kernel_sums(scores, [column], [(0, above)], lists, scale)[0]
+        return 0.5 + kernel_totals(scores, above, lists, self.width * self.temperature)
 
     def ragged_discounts(
         self, discount: Callable[[Tensor], Tensor], scores: Tensor, lengths: Tensor

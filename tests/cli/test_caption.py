@@ -39,28 +39,38 @@ def test_nothing_run(tmp_path):
 
 def test_how_the_runs_were_made(tmp_path):
     results = {
-        "a-seed-7": result(7, MACHINE, epochs=3),
-        "a-seed-8": result(8, OTHER, epochs=5),
+        "a-seed-7": result(7, MACHINE, epochs=3, steps=1500),
+        "a-seed-8": result(8, OTHER, epochs=5, steps=2500),
         "b-seed-8": result(8, MACHINE),
     }
     assert caption(make(tmp_path), results) == (
-        "3 of 4 runs finished; trained 3 to 5 epochs; seeds 7, 8; cpu (x86_64), 1 thread; "
-        "cuda (big), 16 threads; python 3.11, torch 2.0; python 3.11, torch 2.1."
+        "3 of 4 runs finished; trained 3 to 5 epochs, 1,500 to 2,500 steps; seeds 7, 8; "
+        "cpu (x86_64), 1 thread; cuda (big), 16 threads; python 3.11, torch 2.0; "
+        "python 3.11, torch 2.1."
     )
     results["b-seed-7"] = result(7, MACHINE)
-    results["a-seed-8"] = result(8, MACHINE, epochs=3)
+    results["a-seed-8"] = result(8, MACHINE, epochs=3, steps=1500)
     assert caption(make(tmp_path), results) == (
-        "All 4 runs finished; trained 3 epochs; seeds 7, 8; cpu (x86_64), 1 thread; "
-        "python 3.11, torch 2.0."
+        "All 4 runs finished; trained 3 epochs, 1,500 steps; seeds 7, 8; "
+        "cpu (x86_64), 1 thread; python 3.11, torch 2.0."
     )
+
+
+def test_the_seeds_of_the_data(tmp_path):
+    (tmp_path / "config.yaml").write_text("{}")
+    grid = "grid: {data.seed: [1, 2, 3]}\nmetrics: {test_x: X}\n"
+    (tmp_path / "bench.yaml").write_text("variants: {A: {}}\n" + grid)
+    results = {f"a-seed-{seed}": result(42, MACHINE) for seed in (1, 3)}
+    found = caption(make_plan(str(tmp_path), []), results)
+    assert found.startswith("2 of 3 runs finished; seed 42; data.seed 1, 3; cpu (x86_64)")
 
 
 @pytest.mark.parametrize("several", [False, True])
 def test_the_whole_page(tmp_path, several):
-    results = {"a-seed-7": result(7, MACHINE, epochs=3)}
+    results = {"a-seed-7": result(7, MACHINE, epochs=3, steps=1500)}
     spread = ""
     if several:
-        results["a-seed-8"] = result(8, MACHINE, epochs=3)
+        results["a-seed-8"] = result(8, MACHINE, epochs=3, steps=1500)
         spread = " ± 0.0000"
     part = "" if several else " (1 of 2)"
     lines = render(make(tmp_path, PUBLISHED), results).split("\n")
@@ -72,6 +82,8 @@ def test_the_whole_page(tmp_path, several):
         "| B | not run |",
         "",
     ]
-    assert lines[7].startswith(f"{1 + several} of 4 runs finished; trained 3 epochs; seed")
+    assert lines[7].startswith(
+        f"{1 + several} of 4 runs finished; trained 3 epochs, 1,500 steps; seed"
+    )
     assert ("± is the standard deviation" in lines[7]) == several
     assert lines[8:] == ["", "Published: [1] Doe (2020), Table 1; [2] Roe (2019).", ""]

@@ -72,7 +72,7 @@ COMMAND_LINE = [
     # values that a constructor refuses
     (["--model.loss.operator.temperature", "-1"], "temperature must be >= 0, got -1"),
     (["--early_stopping.patience", "0"], "patience must be >= 1 or None, got 0"),
-    (["--data.batch_size", "0"], "batch_size must be >= 1, got 0"),
+    (["--data.batch_size", "0"], "batch_size must be a whole number >= 1, got 0"),
     (["--trainer.accelerator", "gpuu"], "accelerator='gpuu'"),
     (["--trainer.devices", "x"], "--trainer.devices x: `devices` selected with"),
     (["--trainer.devices", "0"], "--trainer.devices 0: "),

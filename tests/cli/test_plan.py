@@ -141,7 +141,7 @@ def test_cells_of_an_overlay(recipe):
     (recipe / "bench.yaml").write_text(
         BENCH + f"cells: [{{where: {{overlay: paper, variant: MSE}}, config: {temperature(8.0)}}}]"
     )
-    with pytest.raises(CommandError, match="cells 1.where: 'paper' is not an overlay of the rec"):
+    with pytest.raises(CommandError, match=r"cells 1\.where: 'paper' is not an overlay of the rec"):
         make_plan(str(recipe), [])
     overlay = recipe / "paper.yaml"
     overlay.write_text("trainer: {max_epochs: 9}\n")

@@ -1,14 +1,12 @@
 """The recipes' READMEs and pages are what docs/recipe_pages.py makes of the results."""
 
 import importlib.util
-import json
 import shutil
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from ltr.cli.plan import make_plan
 from ltr.cli.recipes import Recipe, find_recipes
 
 ROOT = Path(__file__).parents[2]
@@ -33,18 +31,6 @@ def test_a_readme_has_its_table(pages, name):
     page = ROOT / "docs" / "recipes" / f"{name}.md"
     assert f"ltr/recipes/{name}/README.md" in page.read_text(encoding="utf-8")
     assert f"(recipes/{name}.md)" in (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("name", find_recipes())
-def test_results_are_of_the_configuration_as_it_is(name):
-    content = json.loads((find_recipes()[name].folder / "results.json").read_text("utf-8"))
-    plan = make_plan(name, content["overrides"])
-    assert content["digest"] == plan.digest
-    assert [run["name"] for run in content["runs"]] == [run.name for run in plan.runs]
-    for planned, run in zip(plan.runs, content["runs"], strict=True):
-        if "metrics" in run:
-            assert run["overrides"] == planned.config, run["name"]
-            assert (run["variant"], run["point"]) == (planned.variant, planned.point)
 
 
 def test_results_come_in_their_place(pages, tmp_path):

@@ -149,5 +149,7 @@ def test_the_committed_results_are_of_the_committed_configuration(name):
     assert [run["name"] for run in results["runs"]] == [run.name for run in plan.runs]
     finished = {run["name"]: run for run in results["runs"] if "metrics" in run}
     assert finished
+    for run in plan.runs:
+        assert finished.get(run.name, {"overrides": run.config})["overrides"] == run.config
     assert all(finished.get(run["name"]) or run["status"] == NOT_RUN for run in results["runs"])
     assert (folder / "table.md").read_text(encoding="utf-8") == render(plan, finished)

@@ -1,7 +1,6 @@
 """Queries with candidates: what an epoch passes, what decides the draws, where the files are."""
 
 import itertools
-from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import DistributedSampler
 
-from ltr.datasets import FashionMNIST, ImageDataModule
+from ltr.datasets import ImageDataModule
 from ltr.datasets.episodes import EpisodeDataModule
 
 

@@ -170,7 +170,8 @@ def test_the_last_images_of_several_processes():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 0}, "batch_size must be >= 1, got 0"),
+        ({"batch_size": 0}, "batch_size must be a whole number >= 1, got 0"),
+        ({"batch_size": 2.5}, "batch_size must be a whole number >= 1, got 2.5"),
         ({"val_count": 0}, "val_count must be >= 1, got 0"),
         ({"seed": -1}, "seed must be >= 0, got -1"),
         ({"images": DigitImages}, "images must be an object"),

@@ -199,7 +199,8 @@ def test_a_split_list_and_sort_by_qid(tmp_path: Path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 0}, "batch_size must be >= 1, got 0"),
+        ({"batch_size": 0}, "batch_size must be a whole number >= 1, got 0"),
+        ({"batch_size": 2.5}, "batch_size must be a whole number >= 1, got 2.5"),
         ({"num_workers": -1}, "num_workers must be >= 0, got -1"),
         ({"seed": -1}, "seed must be >= 0, got -1"),
         ({"num_features": 0}, "num_features must be >= 1, got 0"),

@@ -6,6 +6,7 @@ import torch
 from ltr.kernels import _torch
 from ltr.kernels.implementations import use
 from ltr.losses import (
+    ARPLoss1,
     ARPLoss2,
     DeltaNDCG,
     DeltaPrecision,
@@ -141,6 +142,22 @@ class Kept(PairWeights):
 
     def kept(self, i, j):
         return super().kept(i, j) & (j == i + 1)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
+def test_the_logistic_cost_of_a_reversed_pair(temperature):
+    cost, t = LogisticCost(temperature), torch.tensor([0.0, 1e-9, 0.3, 40.0, 1e5]).double()
+    for slopes in (True, False):
+        reversed_pair = cost.reversed(t, t, *cost.both(t, t, slopes))
+        torch.testing.assert_close(reversed_pair, cost.both(-t, t, slopes), rtol=1e-12, atol=0)
+
+
+def test_a_user_s_cost_counts_in_both_orders():
+    scores, labels, mask, _ = draw(4, 12)
+    found = PairwiseLoss(Steps(), ARPLoss1(), normalize=False)(scores, labels, mask)
+    wrong = (scores.unsqueeze(-1) < scores.unsqueeze(-2)) & mask.unsqueeze(-1) & mask.unsqueeze(-2)
+    expected = (wrong * labels.unsqueeze(-1)).sum() / 4
+    torch.testing.assert_close(found, expected)
 
 
 def test_what_a_user_overrides_counts():

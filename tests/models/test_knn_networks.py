@@ -37,8 +37,9 @@ def test_padding_keeps_small_images():
     assert network(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
     with pytest.raises(ValueError, match="shape must be of larger images, or padding larger"):
         MNISTCNN(shape=(1, 8, 8))
-    with pytest.raises(ValueError, match="padding must be >= 0, got -1"):
-        MNISTCNN(padding=-1)
+    for padding in (-1, 0.5):
+        with pytest.raises(ValueError, match=f"padding must be a whole number >= 0, got {padding}"):
+            MNISTCNN(padding=padding)  # pyright: ignore[reportArgumentType]
 
 
 def test_the_dense_layer_stays_in_float32():

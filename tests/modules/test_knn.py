@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer, seed_everything
@@ -161,7 +162,8 @@ def test_the_vote_is_scikit_learns(tmp_path: Path, k: int):
     for name, part in data.splits.items():
         with torch.no_grad():
             points[name] = module(data.to_float(part.pixels)).double()
-    oracle = KNeighborsClassifier(k).fit(points["train"], data.splits["train"].labels)
+    labels = torch.cat([data.splits[name].labels for name in ("train", "val")])
+    oracle = KNeighborsClassifier(k).fit(torch.cat([points["train"], points["val"]]), labels)
     expected = oracle.score(points["test"], data.splits["test"].labels)
     assert found == pytest.approx(expected, abs=1e-6)
 
@@ -175,7 +177,10 @@ def pixels(data: EpisodeDataModule) -> dict[str, Any]:
 
 
 def choose(train, val, transforms):
-    """The choice by hand, with scikit-learn: transforms are functions of points by their name."""
+    """The choice by hand, with scikit-learn: transforms are functions of points by their name.
+
+    The classifier that comes back knows the validation images too.
+    """
     best = None
     for name, transform in transforms.items():
         for weights in ("uniform", "distance"):
@@ -186,6 +191,8 @@ def choose(train, val, transforms):
                 if best is None or accuracy > best[0]:
                     best = accuracy, name, weights, k, oracle
     assert best is not None
+    both = np.concatenate([train[0], val[0]]), np.concatenate([train[1], val[1]])
+    best[-1].fit(transforms[best[1]](both[0]), both[1])
     return best
 
 

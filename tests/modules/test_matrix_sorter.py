@@ -5,10 +5,10 @@ import torch
 from scipy.optimize import linear_sum_assignment
 
 from ltr.metrics.functional import elements_in_place
-from ltr.models import ImageCNN
+from ltr.models import ImageCNN, LinearScorer
 from ltr.modules import MatrixSorter
 from ltr.modules.list_mean import ListMean
-from ltr.operators import GumbelSinkhorn
+from ltr.operators import GumbelSinkhorn, SoftSort
 
 SHAPE = (1, 4, 4)
 
@@ -98,6 +98,18 @@ def test_it_learns_with_noise():
         model._cross_entropy(data, ListMean()).backward()
         optimizer.step()
     assert elements_in_place(model(data["features"]), grey) > 0.8
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scorer": LinearScorer(3)}, "scorer must be of class ImageCNN, got LinearScorer"),
+        ({"operator": SoftSort()}, "operator must be of class GumbelSinkhorn, got SoftSort"),
+    ],
+)
+def test_what_is_no_network_or_matching(options, message):
+    with pytest.raises(ValueError, match=message):
+        MatrixSorter(**options)
 
 
 def test_errors():
