@@ -293,22 +293,22 @@ class DeltaMRR(PairWeights):
     """
 
     def columns(self, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
-        """Relevance, whether it is the first, 1 / rank, and those of the first two relevant."""
+        """Whether it is the first relevant; what is won there, and lost there; relevance."""
         relevant, rank = (labels > 0).to(labels.dtype), positions(labels)
         inverse = (1 / rank).expand_as(labels)
         if self.metric_k is not None:
             inverse = inverse * (rank <= self.metric_k)
         hits = relevant.cumsum(-1)
         first = relevant * (hits == 1)
-        first_value = (first * inverse).sum(-1, keepdim=True).expand_as(inverse)
-        second_value = (relevant * (hits == 2) * inverse).sum(-1, keepdim=True).expand_as(inverse)
-        return relevant, first, inverse, first_value, second_value
+        first_value = (first * inverse).sum(-1, keepdim=True)
+        second_value = (relevant * (hits == 2) * inverse).sum(-1, keepdim=True)
+        won = (1 - relevant) * (inverse - first_value).relu()
+        lost = (1 - relevant) * (first_value - torch.maximum(inverse, second_value))
+        return first, won, lost, relevant
 
     def by_item(self, upper: Sequence[Tensor], lower: Sequence[Tensor]) -> Any:
         """The size of the change: the first relevant item falls, or another comes above it."""
-        relevant, first, inverse, first_value, second_value = upper
-        falls = first * (1 - lower[0]) * (inverse - torch.maximum(lower[2], second_value))
-        return falls + (1 - relevant) * lower[0] * (inverse - first_value).relu()
+        return upper[0] * lower[2] + upper[1] * lower[3]
 
 
 class DeltaPrecision(PairWeights):

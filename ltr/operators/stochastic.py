@@ -31,12 +31,13 @@ def gumbel_noise(
     >>> gumbel_noise(torch.zeros(2, 3), samples=4, generator=generator).shape
     torch.Size([4, 2, 3])
     """
-    device = scores.device if generator is None else generator.device
-    dtype = upcast(scores.new_empty(0)).dtype
+    shape, dtype = (samples, *scores.shape), upcast(scores.new_empty(0)).dtype
+    if generator is None:  # an argument None is one too many for torch.compile, if n is a symbol
+        uniform = torch.rand(shape, dtype=dtype, device=scores.device)
+    else:
+        uniform = torch.rand(shape, generator=generator, dtype=dtype, device=generator.device)
     # torch.rand can give 0, and -log(-log(0)) = -inf; its largest value is below 1
-    uniform = torch.rand(
-        (samples, *scores.shape), generator=generator, dtype=dtype, device=device
-    ).clamp(min=torch.finfo(dtype).tiny)
+    uniform = uniform.clamp(min=torch.finfo(dtype).tiny)
     return (-scale * (-uniform.log()).log()).to(scores.device)
 
 

@@ -127,6 +127,23 @@ def check_compile(operator, backend="eager"):
         torch.testing.assert_close(found, wanted)
 
 
+def check_lengths(operator):
+    torch._dynamo.reset()
+    seed = Reset(operator)
+    seed.reseed()
+    compiled = torch.compile(operator, fullgraph=True, backend="eager")
+    for n in (4, 6, 7):
+        x = draw(3, n).requires_grad_()
+        seed.reseed()
+        ranks = compiled(x)
+        expected = seed.reseed()(x)
+        torch.testing.assert_close(ranks, expected)
+        if is_soft(operator):
+            weights = draw(3, n, seed=1)
+            one, two = (torch.autograd.grad((y * weights).sum(), x)[0] for y in (ranks, expected))
+            torch.testing.assert_close(one, two)
+
+
 def check_export(operator):
     scores, other = draw(3, 4), draw(3, 4, seed=1)
     exported = torch.export.export(operator, (scores, MASK)).module()
@@ -142,6 +159,7 @@ CHECKS = {
     "jvp": check_jvp,
     "double backward": check_double_backward,
     "compile": check_compile,
+    "compile, several n": check_lengths,
     "export": check_export,
 }
 
