@@ -88,6 +88,7 @@ def losses() -> dict[str, Loss]:
         if name not in ("RankingLoss", "PairwiseLoss", "LambdaLoss"):
             found[name] = kind()
     found["SoftNDCG(LaplaceRank)"] = SoftNDCG(LaplaceRank())
+    found["NeuralNDCG(scaling=50)"] = NeuralNDCG(scaling=50)
     found["NeuralNDCG(top_k=10)"] = NeuralNDCG(top_k=10)
     found["RankNet without numba"] = without_numba(RankNet())
     found["LambdaRank without numba"] = without_numba(LambdaRank())

@@ -169,7 +169,7 @@ def digits(out: Path) -> Path:
 def _draw_list(row: Any, one: dict[str, Any], places: torch.Tensor) -> None:
     labels = one["labels"][places]
     for place, axes in enumerate(row):
-        axes.imshow(one["features"][places[place]].view(8, 8), cmap="gray_r")
+        axes.imshow(one["features"][places[place]].view(8, 8).numpy(), cmap="gray_r")
         axes.set_xticks([])
         axes.set_yticks([])
         wrong = bool((labels[place + 1 :] > labels[place]).any())

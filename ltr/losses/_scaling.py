@@ -1,10 +1,13 @@
 """Sinkhorn scaling of a relaxed permutation, with derivatives through its iterations."""
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ltr.kernels._eager import is_eager
+from ltr.kernels.implementations import implementation
 from ltr.operators import SoftPermutation
 
 
@@ -27,7 +30,10 @@ def sinkhorn_scaled(P: SoftPermutation, iterations: int, *, columns_last: bool =
     >>> sinkhorn_scaled(P, 30).sum(-2)
     tensor([1., 1., 1.])
     """
-    matrix = P.dense()
+    log_p = P.log_dense()
+    # what is lost beside 1 anyway: subnormal numbers and products take a hundred times as long
+    least = math.log(torch.finfo(log_p.dtype).tiny) + 16
+    matrix = torch.where(log_p < least, -torch.inf, log_p).exp()
     if columns_last:
         matrix = matrix.mT
     us, vs = _Potentials.apply(matrix, iterations)
@@ -55,6 +61,34 @@ def potentials(matrix: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
     return torch.cat(us, -2), torch.cat(vs, -2)
 
 
+def adjoint(
+    matrix: Tensor, us: Tensor, vs: Tensor, of_us: Tensor, of_vs: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The gradients of K v and of K^T u in each iteration, of those of `potentials`.
+
+    All (..., iterations, n). From the last iteration to the first, O(n^2) each.
+
+    >>> K, one = torch.full((1, 1), 4.0), torch.ones(1, 1)
+    >>> adjoint(K, *potentials(K, 1), one, torch.zeros(1, 1))
+    (tensor([[-1.]]), tensor([[0.2500]]))
+    """
+    kernel, turned = matrix.contiguous(), matrix.mT.contiguous()
+    a, left, right = torch.zeros_like(us[..., :1, :]), [], []
+    for t in reversed(range(us.shape[-2])):
+        u, v = us[..., t : t + 1, :], vs[..., t : t + 1, :]
+        y = -(of_us[..., t : t + 1, :] + a) * u.square()
+        z = -(of_vs[..., t : t + 1, :] + torch.matmul(y, kernel)) * v.square()
+        a = torch.matmul(z, turned)
+        left.append(y)
+        right.append(z)
+    return torch.cat(left[::-1], -2), torch.cat(right[::-1], -2)
+
+
+def _compiled(x: Tensor) -> bool:
+    # whether numba's code is to be run: one matrix after the other, in the cache
+    return is_eager(x) and x.numel() > 0 and implementation("cpu").__module__.endswith("._numba")
+
+
 def _inverse(sums: Tensor) -> Tensor:
     none = sums == 0
     return torch.where(none, 0.0, 1 / sums.clamp(min=torch.finfo(sums.dtype).tiny))
@@ -67,7 +101,11 @@ class _Potentials(torch.autograd.Function):
 
     @staticmethod
     def forward(matrix: Tensor, iterations: int) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        return potentials(matrix, iterations)
+        if not _compiled(matrix):
+            return potentials(matrix, iterations)
+        from ltr.kernels import _scaling_numba
+
+        return _scaling_numba.potentials(matrix, iterations)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -79,16 +117,13 @@ class _Potentials(torch.autograd.Function):
         matrix, us, vs = ctx.saved_tensors
         if torch.is_grad_enabled():  # a second derivative needs the graph of these too
             us, vs = potentials(matrix, ctx.iterations)
-        kernel, turned = matrix.contiguous(), matrix.mT.contiguous()
+            left, right = adjoint(matrix, us, vs, *grads)
+        elif _compiled(matrix) and _compiled(grads[0]):
+            from ltr.kernels import _scaling_numba
+
+            left, right = _scaling_numba.adjoint(matrix, us, vs, *grads)
+        else:
+            left, right = adjoint(matrix, us, vs, *grads)
         before = torch.cat([torch.ones_like(us[..., :1, :]), us[..., :-1, :]], -2)
-        a, left, right = torch.zeros_like(us[..., :1, :]), [], []
-        for t in reversed(range(ctx.iterations)):
-            u, v = us[..., t : t + 1, :], vs[..., t : t + 1, :]
-            y = -(grads[0][..., t : t + 1, :] + a) * u.square()
-            z = -(grads[1][..., t : t + 1, :] + torch.matmul(y, kernel)) * v.square()
-            a = torch.matmul(z, turned)
-            left.append(y)
-            right.append(z)
-        left, right = torch.cat(left[::-1], -2), torch.cat(right[::-1], -2)
         rows, columns = torch.cat([left, before], -2), torch.cat([vs, right], -2)
         return torch.matmul(rows.mT, columns), None

@@ -36,11 +36,13 @@ trainer:
 STOPPER = """\
 import os
 from lightning.pytorch import Callback
+from ltr.cli.callbacks import train_steps
+
 
 class Stopper(Callback):
     def on_train_batch_start(self, trainer, *args):
         name = os.path.basename(trainer.default_root_dir)
-        if os.environ.get("STOP_AT") == f"{name}:{trainer.global_step}":
+        if os.environ.get("STOP_AT") == f"{name}:{train_steps(trainer)}":
             raise KeyboardInterrupt
 """
 
