@@ -24,8 +24,10 @@ def checkpoint_folder(root: str | os.PathLike[str]) -> Path:
 
 
 def train_steps(trainer: Trainer) -> int:
-    """Steps so far; Lightning counts one for each optimizer that steps."""
-    return trainer.global_step // max(1, len(trainer.optimizers))
+    """Training steps so far; in manual optimisation batches, where Lightning counts optimisers."""
+    if trainer.lightning_module.automatic_optimization:
+        return trainer.global_step
+    return trainer.fit_loop.epoch_loop.total_batch_idx + 1
 
 
 class BestCheckpoint(ModelCheckpoint):
