@@ -10,7 +10,7 @@ float32. Rows "without numba" are plain PyTorch alone.
 
 The forms with n x n matrices get their memory from the system anew at each call, as a process does
 that has freed nothing larger. With `--keep-memory` it is kept, as after larger tensors were freed,
-which spares them up to half of their time; then NeuralNDCG with 50 iterations of Sinkhorn scaling,
+which spares them much of their time; then NeuralNDCG with 50 iterations of Sinkhorn scaling,
 which frees such tensors, takes its turn too.
 """
 

@@ -5,7 +5,7 @@
 It is the largest resident size during the call, less the size before, when the scores and the
 gradient are there already and the code has run on shorter lists. Memory that is freed goes back to
 the system at once (`MALLOC_MMAP_THRESHOLD_`), so that the size is what is held: else the C library
-keeps up to eight tensors of what was freed, more or fewer from one run to the next.
+keeps some of what was freed, more or less from one run to the next.
 """
 
 import json

@@ -5,12 +5,13 @@ benchmarks/results/losses.json and losses_kept.json; a test holds the page to it
 docs/losses/img/speed.svg.
 """
 
-import importlib.util
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
+
+from tables import filled, number, table
+from tables import setting as versions
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "losses" / "speed.md"
@@ -32,20 +33,6 @@ ASKED = [
 """A loss, or the slowest of those whose names begin so; over what; the batch; what is asked."""
 
 Result = Mapping[str, Any]
-
-
-def _shared() -> ModuleType:
-    """docs/tables.py, which is no package's module."""
-    spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-SHARED = _shared()
-table, number, filled = SHARED.table, SHARED.number, SHARED.filled
 
 
 def seconds(result: Result) -> dict[tuple[int, int], dict[str, float]]:
@@ -120,12 +107,7 @@ def memory(result: Result) -> str:
 
 def setting(result: Result) -> str:
     """Versions, processor and turns."""
-    where = result["environment"]
-    threads = "one thread" if where["threads"] == 1 else f"{where['threads']} threads"
-    return (
-        f"torch {where['torch']}, Python {where['python']}, {where['processor']}, {threads},"
-        f" {result['rounds']} rounds."
-    )
+    return f"{versions(result).removesuffix('.')}, {result['rounds']} rounds."
 
 
 def scaled(kept: Result) -> str:

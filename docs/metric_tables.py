@@ -1,24 +1,14 @@
 """Write docs/metrics/speed.md's tables and draw its plot: `python docs/metric_tables.py`."""
 
-import importlib.util
 import json
 from pathlib import Path
-from types import ModuleType
 from typing import Any
+
+from tables import RESULTS, filled, number, setting, table
 
 HERE = Path(__file__).parent
 PAGE = HERE / "metrics" / "speed.md"
 PLOT = HERE / "metrics" / "img" / "speed.svg"
-
-
-def _shared() -> ModuleType:
-    """docs/tables.py, which is no package's module."""
-    spec = importlib.util.spec_from_file_location("tables", HERE / "tables.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 NAMES = {
@@ -31,14 +21,13 @@ NAMES = {
 
 def result() -> dict[str, Any]:
     """The benchmark's numbers."""
-    return json.loads((_shared().RESULTS / "metrics.json").read_text())
+    return json.loads((RESULTS / "metrics.json").read_text())
 
 
 def tables() -> dict[str, str]:
     """Every table by its name."""
-    shared, found = _shared(), result()
+    found = result()
     ragged, flat = found["ragged"], found["flat"]
-    number = shared.number
     rows = [
         [
             f"{row['lists']:,}",
@@ -64,10 +53,9 @@ def tables() -> dict[str, str]:
     ]
     header = ["lists", "", "microseconds a list", "times ours", "largest difference"]
     return {
-        "setting": shared._setting(found),
-        "ragged": head + shared.table(header, rows),
-        "flat": f"{flat['items']:,} items:\n\n"
-        + shared.table(["", "seconds", "NDCG@10 / this"], seconds),
+        "setting": setting(found),
+        "ragged": head + table(header, rows),
+        "flat": f"{flat['items']:,} items:\n\n" + table(["", "seconds", "NDCG@10 / this"], seconds),
     }
 
 
@@ -91,6 +79,6 @@ def draw(found: dict[str, Any], path: Path) -> None:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(_shared().filled(PAGE.read_text(), tables()))
+    PAGE.write_text(filled(PAGE.read_text(), tables()))
     draw(result(), PLOT)
     print(f"wrote {PAGE} and {PLOT}")  # noqa: T201

@@ -5,12 +5,12 @@ benchmarks/results/operators.json; a test holds the page to it. The plot goes to
 docs/operators/img/speed.svg.
 """
 
-import importlib.util
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
+
+from tables import filled, number, table
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "operators" / "speed.md"
@@ -19,20 +19,6 @@ PLOT = ROOT / "docs" / "operators" / "img" / "speed.svg"
 ORDERS = ["random", "sorted", "reversed", "tied"]
 
 Result = Mapping[str, Any]
-
-
-def _shared() -> ModuleType:
-    """docs/tables.py, which is no package's module."""
-    spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-SHARED = _shared()
-table, number, filled = SHARED.table, SHARED.number, SHARED.filled
 
 
 def size(lists: int, n: int) -> str:

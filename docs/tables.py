@@ -101,7 +101,8 @@ def _cubed(result: Mapping[str, Any]) -> str:
     return table(header, rows)
 
 
-def _setting(result: Mapping[str, Any]) -> str:
+def setting(result: Mapping[str, Any]) -> str:
+    """Versions, processor and threads, as a sentence."""
     where = result["environment"]
     threads = "one thread" if where["threads"] == 1 else f"{where['threads']} threads"
     return f"torch {where['torch']}, Python {where['python']}, {where['processor']}, {threads}."
@@ -113,7 +114,7 @@ def tables() -> dict[str, str]:
         json.loads((RESULTS / f"{name}.json").read_text())
         for name in ("compare_operators", "neuralsort_cubed")
     )
-    found = {"setting": _setting(compared), "setting cubed": _setting(cubed)}
+    found = {"setting": setting(compared), "setting cubed": setting(cubed)}
     kinds: dict[str, Callable[[Mapping[str, Any]], str]] = {"ranks": _ranks, "values": _values}
     for size in compared["sizes"]:
         for kind, make in kinds.items():

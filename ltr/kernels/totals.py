@@ -13,7 +13,7 @@ from torch import Tensor
 from ltr.kernels._eager import apply, is_batched, is_eager
 from ltr.kernels.kernel import Kernel
 from ltr.kernels.lists import SortedLists
-from ltr.kernels.sums import bare_sums, kernel_sums
+from ltr.kernels.sums import bare_sums, check_sums, kernel_sums
 
 
 def kernel_totals(
@@ -42,6 +42,7 @@ def kernel_totals(
     """
     wanted = scores.requires_grad and torch.is_grad_enabled()
     if weights is None and wanted and is_eager(scores):
+        check_sums(scores, (scores,), ((0, kernel),), lists, temperature)
         return apply(_Totals, scores, lists.order, lists.starts, lists.lengths, kernel, temperature)
     column = _ones(scores) if weights is None else weights
     (totals,) = kernel_sums(scores, [column], [(0, kernel)], lists, temperature)

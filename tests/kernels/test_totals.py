@@ -59,3 +59,39 @@ def test_weights_are_a_column(kernel):
     found = kernel_totals(scores, kernel, lists, 0.3, weights)
     (expected,) = kernel_sums(scores, [weights], [(0, kernel)], lists, 0.3)
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_bad_arguments(gradient):
+    scores = draw(2, 6).detach().requires_grad_(gradient)
+    lists, k = sort_lists(scores), laplace()
+    with pytest.raises(ValueError, match="temperature must be > 0, got 0"):
+        kernel_totals(scores, k, lists, 0.0)
+    with pytest.raises(ValueError, match="temperature must be > 0, got nan"):
+        kernel_totals(scores, k, lists, float("nan"))
+    half = scores.detach().half().requires_grad_(gradient)
+    with pytest.raises(ValueError, match=r"scores must be float32 or float64, got torch\.float16"):
+        kernel_totals(half, k, lists)
+    with pytest.raises(ValueError, match=r"lists must be those of scores \(2, 5\), got an order"):
+        kernel_totals(scores[:, :5], k, lists)
+    with pytest.raises(ValueError, match="columns must have the shape of scores"):
+        kernel_totals(scores, k, lists, weights=scores[:, :5])
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_short_and_spoiled_lists(n):
+    scores = draw(3, n)
+    totals = kernel_totals(scores, laplace(), sort_lists(scores))
+    torch.testing.assert_close(totals, torch.ones_like(scores))
+    (gradient,) = torch.autograd.grad(totals.sum(), scores)
+    torch.testing.assert_close(gradient, torch.zeros_like(scores))
+    scores = draw(3, 4).detach()
+    scores[0, 1], scores[1, 2] = torch.nan, torch.inf
+    scores.requires_grad_()
+    totals = kernel_totals(scores, laplace(), sort_lists(scores))
+    (gradient,) = torch.autograd.grad(totals.sum(), scores)
+    for found in (totals, gradient):
+        assert found[:2].isnan().all()
+        assert found[2].isfinite().all()
+    masked = kernel_totals(scores, laplace(), sort_lists(scores, torch.zeros(3, 4, dtype=bool)))
+    assert (masked == 0).all()

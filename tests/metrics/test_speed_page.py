@@ -40,7 +40,7 @@ def test_the_page_shows_the_results():
     spec.loader.exec_module(module)
     page = module.PAGE.read_text()
     tables = module.tables()
-    assert module._shared().filled(page, tables) == page
+    assert module.filled(page, tables) == page
     assert all(f"<!-- table {name} -->" in page for name in tables)
 
 
