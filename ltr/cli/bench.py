@@ -16,19 +16,20 @@ import yaml
 
 from ltr import __version__
 from ltr.cli.caption import render
+from ltr.cli.chosen import Result, chosen_runs
 from ltr.cli.curves import read_curves
 from ltr.cli.errors import CommandError, close_matches, nearest
 from ltr.cli.layers import differences
 from ltr.cli.plan import Plan, Run, make_plan
 from ltr.cli.recipes import LineParser
-from ltr.cli.table import NOT_RUN, Result, Table, make_tables, summaries
+from ltr.cli.table import NOT_RUN, Table, make_tables, summaries
 
 _EPILOG = """\
 All other options are those of `ltr fit`, and hold for every run: --trainer.max_epochs 5,
---data.root FOLDER, --config FILE. An option of the grid takes the place of its values there:
---data.fold 1, or --seed_everything "[1, 2, 3]". Finished runs are not run again, and one that was
-broken off goes on, so the same command goes on with a bench that was. --only takes a variant, or
-a run by the name of its folder in DIR/runs. Results: DIR/results.json, DIR/table.md.
+--data.root FOLDER, --config FILE. An option of the grid or of a search takes the place of its
+values there: --data.fold 1, or --seed_everything "[1, 2, 3]". Finished runs are not run again, and
+one that was broken off goes on, so the same command goes on with a bench that was. --only takes a
+variant, or a run by the name of its folder in DIR/runs. Results: DIR/results.json, DIR/table.md.
 """
 
 
@@ -148,6 +149,7 @@ def _perform(plan: Plan, one: Run, folder: Path) -> Result:
             "variant": one.variant,
             "point": one.point,
             "overrides": one.config,
+            **({"tried": one.tried} if one.search else {}),
             "fit": one.fit,
             "seed": cli.config.seed_everything,
             **fit,
@@ -168,6 +170,8 @@ def _fit_result(cli: Any, resumed: bool) -> dict[str, Any]:
         "epochs": cli.trainer.current_epoch,
         "steps": train_steps(cli.trainer),
         "parameters": sum(p.numel() for p in cli.model.parameters()),
+        "monitor": best.monitor,
+        "mode": best.mode,
         best.monitor: None if score is None else float(score),
     }
 
@@ -197,6 +201,10 @@ def write_results(plan: Plan, out: Path) -> list[Table]:
         path = out / "runs" / one.name / "result.json"
         if path.is_file():
             results[one.name] = json.loads(path.read_text(encoding="utf-8"))
+    shown = {run.name for run, result in chosen_runs(plan, results) if result is not None}
+    for one in plan.runs:
+        if one.search and one.name in results:
+            results[one.name]["chosen"] = one.name in shown
     environments = [result["environment"] for result in results.values()]
     content = {
         "recipe": plan.recipe,

@@ -9,6 +9,7 @@ from ltr.cli.errors import CommandError, nearest
 from ltr.cli.layers import plain
 
 _CELL_KEYS = {"where", "config"}
+_SEARCH_KEYS = {"where", "options"}
 _PUBLISHED_KEYS = {"source", "where", "metric", "along", "values", "value"}
 
 
@@ -43,6 +44,19 @@ class Cell:
 
     where: Where
     config: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Search:
+    """Options that are chosen by validation, for each cell and seed of the table.
+
+    Attributes:
+        where: for which runs; in the file also of which overlay, as in a `Cell`.
+        options: option -> the values to choose from; a run is made of each combination.
+    """
+
+    where: Where
+    options: dict[str, list[Any]]
 
 
 @dataclass(frozen=True)
@@ -107,21 +121,41 @@ class BenchFile:
         """The part `cells`, without those of overlays that are not there."""
         found = []
         for name, entry in self._entries("cells", content, _CELL_KEYS):
-            conditions = dict(mapping(self.path, f"{name}.where", entry.get("where", {})))
-            overlay = conditions.pop("overlay", None)
-            self._check_overlay(f"{name}.where", overlay)
-            where = self._where(f"{name}.where", conditions)
+            where, here = self._where_and_overlay(name, entry)
             config = mapping(self.path, f"{name}.config", entry.get("config"))
-            if overlay is None or overlay in self.overlays:
+            if here:
                 found.append(Cell(where, config))
         return found
 
-    def _check_overlay(self, name: str, overlay: Any) -> None:
+    def searches(self, content: Any) -> list[Search]:
+        """The part `search`, without those of overlays that are not there."""
+        found = []
+        for name, entry in self._entries("search", content, _SEARCH_KEYS):
+            where, here = self._where_and_overlay(name, entry)
+            given = mapping(self.path, f"{name}.options", entry.get("options"))
+            options = {
+                plain(key): values_of(self.path, f"{name}.options.{key}", values)
+                for key, values in given.items()
+            }
+            if not options or not self.grid.keys().isdisjoint(options):
+                raise self._error(f"{name}.options must be some that the grid has not, got {given}")
+            if here:
+                found.append(Search(where, options))
+        return found
+
+    def _where_and_overlay(self, name: str, entry: dict[str, Any]) -> tuple[Where, bool]:
+        """Which runs are meant, and whether the overlay that is asked for, if any, is there."""
+        conditions = dict(mapping(self.path, f"{name}.where", entry.get("where", {})))
+        overlay = conditions.pop("overlay", None)
         others = (path.stem for path in self.path.parent.glob("*.yaml"))
         known = sorted({*others} - {"config", self.path.stem})
         if overlay is not None and overlay not in known:
             choice = nearest(str(overlay), known)
-            raise self._error(f"{name}: {overlay!r} is not an overlay of the recipe: {choice}")
+            raise self._error(
+                f"{name}.where: {overlay!r} is not an overlay of the recipe: {choice}"
+            )
+        where = self._where(f"{name}.where", conditions)
+        return where, overlay is None or overlay in self.overlays
 
     def published(self, content: Any) -> list[Published]:
         """The part `published`."""
@@ -204,6 +238,13 @@ def mapping(path: Path, name: str, value: Any) -> dict[Any, Any]:
     if not isinstance(value, dict):
         raise CommandError(f"{path}: {name} must be names with values, got {value!r}")
     return value
+
+
+def values_of(path: Path, name: str, values: Any) -> list[Any]:
+    """The values, which must be a list of some."""
+    if not isinstance(values, list) or not values:
+        raise CommandError(f"{path}: {name} must be a list of values, got {values!r}")
+    return values
 
 
 def check_keys(path: Path, given: Iterable[str], known: set[str], prefix: str = "") -> None:

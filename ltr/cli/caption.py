@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ltr.cli.plan import Plan, short_name
-from ltr.cli.table import Result, make_tables, sources_of
+from ltr.cli.chosen import Result, chosen_runs
+from ltr.cli.plan import Plan, in_words, short_name
+from ltr.cli.table import make_tables, sources_of
 
 
 def render(plan: Plan, results: dict[str, Result]) -> str:
@@ -18,10 +19,22 @@ def render(plan: Plan, results: dict[str, Result]) -> str:
     parts = [tables, caption(plan, results)]
     if "±" in tables:
         parts[1] += " ± is the standard deviation over the runs of a cell."
+    parts += choices(plan, results)
     notes = [f"[{number}] {source}" for number, source in enumerate(sources_of(plan), start=1)]
     if notes:
         parts.append(f"Published: {'; '.join(notes)}.")
     return "\n\n".join(parts) + "\n"
+
+
+def choices(plan: Plan, results: dict[str, Result]) -> list[str]:
+    """What the searches chose, a line for each value that they choose by."""
+    lines: dict[str, list[str]] = {}
+    for run, result in chosen_runs(plan, results):
+        if run.search is not None and result is not None:
+            where = ", ".join([run.variant, *(in_words(*one) for one in run.point.items())])
+            values = ", ".join(in_words(*one) for one in run.tried.items())
+            lines.setdefault(result["monitor"], []).append(f"{where}: {values}")
+    return [f"Chosen by {by}: {'; '.join(found)}." for by, found in lines.items()]
 
 
 def caption(plan: Plan, results: dict[str, Result]) -> str:

@@ -177,9 +177,9 @@ def _draw_list(row: Any, one: dict[str, Any], places: torch.Tensor) -> None:
 
 
 def finished(out: Path) -> list[dict[str, Any]]:
-    """The finished runs of `out/results.json`."""
+    """The finished runs of `out/results.json`, those of a search only if they were chosen."""
     runs = json.loads((out / "results.json").read_text(encoding="utf-8"))["runs"]
-    return [run for run in runs if "metrics" in run]
+    return [run for run in runs if "metrics" in run and run.get("chosen", True)]
 
 
 def curve(result: dict[str, Any], name: str) -> tuple[list[int], list[float]]:

@@ -4,18 +4,18 @@ import hashlib
 import itertools
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ltr import __version__
-from ltr.cli.bench_file import BenchFile, Cell, Published, check_keys, mapping
+from ltr.cli.bench_file import BenchFile, Cell, Published, Search, check_keys, mapping, values_of
 from ltr.cli.errors import CommandError, nearest
 from ltr.cli.layers import merged, nested, plain
 from ltr.cli.options import load_options, parse_value
 from ltr.cli.recipes import expand_configs, resolve
 
-_KEYS = {"variants", "grid", "cells", "metrics", "published", "table", "figure"}
+_KEYS = {"variants", "grid", "cells", "search", "metrics", "published", "table", "figure"}
 _VARIANT_KEYS = {"fit", "config"}
 
 # options whose value changes what is seen of a run, not what comes of it; and files
@@ -32,6 +32,8 @@ class Run:
         point: the grid's options and their values here.
         config: what is laid over the recipe's configuration.
         fit: whether it is trained.
+        search: what it is tried for, if several runs are and the best is shown.
+        tried: the searched options and their values here.
     """
 
     name: str
@@ -39,11 +41,14 @@ class Run:
     point: dict[str, Any]
     config: dict[str, Any]
     fit: bool = True
+    search: Search | None = None
+    tried: dict[str, Any] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
         """The run in words."""
-        return ", ".join([self.variant, *(in_words(*one) for one in self.point.items())])
+        values = [*self.point.items(), *self.tried.items()]
+        return ", ".join([self.variant, *(in_words(*one) for one in values)])
 
     @property
     def place(self) -> dict[str, Any]:
@@ -124,25 +129,25 @@ def make_plan(recipe: str, overrides: list[str]) -> Plan:
     check_keys(bench, content, _KEYS)
     variants = mapping(bench, "variants", content.get("variants", {name: {}}))
     grid = mapping(bench, "grid", content.get("grid", {}))
-    grid = {plain(key): _values(bench, key, values) for key, values in grid.items()}
+    grid = {plain(key): values_of(bench, f"grid.{key}", vs) for key, vs in grid.items()}
     metrics = mapping(bench, "metrics", content.get("metrics", {}))
     if not metrics:
         raise CommandError(f"{bench}: metrics must name what is in the table, got none")
     own_grid = grid
     grid, overrides = _replace_values(grid, overrides)
     configs = [option for file in files for option in ("--config", str(file))]
-    args, _ = expand_configs([*configs, *overrides])
-    layers = [file for before, file in itertools.pairwise(args) if before == "--config"]
+    layers = _layers(expand_configs([*configs, *overrides])[0])
     overlays = frozenset(Path(layer).stem for layer in layers if _beside(layer, bench))
     file = BenchFile(bench, list(variants), own_grid, list(metrics), overlays)
     cells = file.cells(content.get("cells", []))
+    searches, overrides = _search_among(file.searches(content.get("search", [])), overrides)
     config: dict[str, Any] = {}
     for layer in layers:
         config = merged(config, load_options(layer))
     rows, columns, mean = _table(bench, content.get("table", {}), grid)
     return Plan(
         recipe=name,
-        args=args,
+        args=expand_configs([*configs, *overrides])[0],
         config=config,
         overrides=overrides,
         variants=list(variants),
@@ -151,10 +156,14 @@ def make_plan(recipe: str, overrides: list[str]) -> Plan:
         rows=rows,
         columns=columns,
         mean=mean,
-        runs=_runs(bench, variants, grid, cells),
+        runs=_runs(bench, variants, grid, cells, searches),
         figure=content.get("figure"),
         published=file.published(content.get("published", [])),
     )
+
+
+def _layers(args: list[str]) -> list[str]:
+    return [file for before, file in itertools.pairwise(args) if before == "--config"]
 
 
 def _beside(layer: str, bench: Path) -> bool:
@@ -162,28 +171,60 @@ def _beside(layer: str, bench: Path) -> bool:
 
 
 def _runs(
-    bench: Path, variants: dict[str, Any], grid: dict[str, list[Any]], cells: list[Cell]
+    bench: Path,
+    variants: dict[str, Any],
+    grid: dict[str, list[Any]],
+    cells: list[Cell],
+    searches: list[Search],
 ) -> list[Run]:
     runs: dict[str, Run] = {}
     for variant, given in variants.items():
         options = mapping(bench, f"variants.{variant}", given or {})
         check_keys(bench, options, _VARIANT_KEYS, f"variants.{variant}.")
         layer = mapping(bench, f"variants.{variant}.config", options.get("config", {}))
-        for values in itertools.product(*grid.values()):
-            point = dict(zip(grid, values, strict=True))
-            config = layer
-            for key, value in point.items():
-                config = merged(config, nested(key, value))
+        for point in _combinations(grid):
+            place = {"variant": variant, **point}
+            config = _laid_over(layer, point)
             for cell in cells:
-                if cell.where.holds({"variant": variant, **point}):
+                if cell.where.holds(place):
                     config = merged(config, cell.config)
-            parts = [variant, *(f"{short_name(key)}-{value}" for key, value in point.items())]
-            run = Run(slug(" ".join(parts)), variant, point, config, options.get("fit", True))
-            if (other := runs.setdefault(run.name, run)) is not run:
-                raise CommandError(
-                    f"{bench}: two runs would have the name {run.name}: {other.title}; {run.title}"
-                )
+            search = _search_at(bench, searches, place)
+            if search is not None and options.get("fit", True) is False:
+                raise CommandError(f"{bench}: search has {variant}, which is not trained")
+            for tried in _combinations({} if search is None else search.options):
+                named = {**point, **tried}
+                parts = [variant, *(f"{short_name(key)}-{value}" for key, value in named.items())]
+                name, fit = slug(" ".join(parts)), options.get("fit", True)
+                run = Run(name, variant, point, _laid_over(config, tried), fit, search, tried)
+                if (other := runs.setdefault(run.name, run)) is not run:
+                    raise CommandError(
+                        f"{bench}: two runs would have the name {run.name}: "
+                        f"{other.title}; {run.title}"
+                    )
     return list(runs.values())
+
+
+def _combinations(options: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    """All that options with several values can be.
+
+    >>> _combinations({"a": [1, 2], "b": [3]}), _combinations({})
+    ([{'a': 1, 'b': 3}, {'a': 2, 'b': 3}], [{}])
+    """
+    return [dict(zip(options, one, strict=True)) for one in itertools.product(*options.values())]
+
+
+def _laid_over(config: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    for key, value in options.items():
+        config = merged(config, nested(key, value))
+    return config
+
+
+def _search_at(bench: Path, searches: list[Search], place: dict[str, Any]) -> Search | None:
+    here = [search for search in searches if search.where.holds(place)]
+    if len(here) > 1:
+        words = ", ".join(str(value) for value in place.values())
+        raise CommandError(f"{bench}: search has {len(here)} entries for the same runs: {words}")
+    return here[0] if here else None
 
 
 def short_name(key: str) -> str:
@@ -231,6 +272,15 @@ def _replace_values(
     return grid, others
 
 
+def _search_among(searches: list[Search], overrides: list[str]) -> tuple[list[Search], list[str]]:
+    """The searches with the values that the command line has for their options, and the rest."""
+    given, others = _replace_values({key: [] for one in searches for key in one.options}, overrides)
+    return [
+        replace(one, options={key: given[key] or values for key, values in one.options.items()})
+        for one in searches
+    ], others
+
+
 def _identity_of(overrides: list[str]) -> dict[str, str]:
     """The options by name; what the files among them say is in the configuration already."""
     found: dict[str, str] = {}
@@ -258,9 +308,3 @@ def _table(bench: Path, table: Any, grid: dict[str, list[Any]]) -> tuple[str, st
     if not isinstance(mean := table.get("mean", True), bool):
         raise CommandError(f"{bench}: table.mean must be true or false, got {mean!r}")
     return rows, columns, mean
-
-
-def _values(bench: Path, key: str, values: Any) -> list[Any]:
-    if not isinstance(values, list) or not values:
-        raise CommandError(f"{bench}: grid.{key} must be a list of values, got {values!r}")
-    return values

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ltr.cli.chosen import Result, chosen_runs, value_of
 from ltr.cli.plan import Plan, in_words
-
-Result = dict[str, Any]
-"""One run's result.json: `variant`, `point`, `metrics`, `seconds` and more."""
 
 NOT_RUN = "not run"
 
@@ -100,18 +98,10 @@ def number(value: float, like: float | None = None) -> str:
     return f"{value:.1f}" if abs(value if like is None else like) >= 10 else f"{value:.4f}"
 
 
-def value_of(result: Result, metric: str) -> float | None:
-    """A run's value of a metric, or its "seconds" or "epochs".
-
-    >>> value_of({"metrics": {"test_mrr": 0.5}, "seconds": 3.0}, "seconds")
-    3.0
-    """
-    value = result["metrics"].get(metric, result.get(metric))
-    return value if isinstance(value, (int, float)) else None
-
-
 def summarise(plan: Plan, results: dict[str, Result], metric: str, **where: Any) -> Summary:
     """A metric over the runs of a variant (`variant=`) at values of the grid's options.
+
+    Of runs that a search chooses from, the chosen one counts, once all of them are finished.
 
     Args:
         plan: of the bench.
@@ -119,10 +109,14 @@ def summarise(plan: Plan, results: dict[str, Result], metric: str, **where: Any)
         metric: its logged name.
         where: variant, and the grid's options.
     """
-    runs = [run for run in plan.runs if all(run.place[k] == v for k, v in where.items())]
-    found = [value_of(results[run.name], metric) for run in runs if run.name in results]
+    here = [
+        result
+        for run, result in chosen_runs(plan, results)
+        if all(run.place[k] == v for k, v in where.items())
+    ]
+    found = [value_of(result, metric) for result in here if result is not None]
     values = [value for value in found if value is not None]
-    return Summary(values, finished=len(found), planned=len(runs))
+    return Summary(values, finished=len(found), planned=len(here))
 
 
 def make_tables(plan: Plan, results: dict[str, Result]) -> list[Table]:

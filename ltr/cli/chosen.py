@@ -1,0 +1,52 @@
+"""Which runs of a bench are shown: all, or of those that a search tries the best in validation."""
+
+import math
+from typing import Any
+
+from ltr.cli.plan import Plan, Run
+
+Result = dict[str, Any]
+"""One run's result.json: `variant`, `point`, `metrics`, `seconds` and more."""
+
+
+def chosen_runs(plan: Plan, results: dict[str, Result]) -> list[tuple[Run, Result | None]]:
+    """A run for each variant at each point of the grid, with its result if it is finished.
+
+    Of the runs of a search it is the one whose best epoch is the best, by the value that chooses
+    the epoch, the first of equals; and once all of them are finished: before, there is no result.
+    A run without a value, or with NaN, is never better.
+
+    Args:
+        plan: of the bench.
+        results: finished runs by name.
+    """
+    cells: dict[str, list[Run]] = {}
+    for run in plan.runs:
+        cells.setdefault(str(run.place), []).append(run)
+    return [_best(runs, results) for runs in cells.values()]
+
+
+def _best(runs: list[Run], results: dict[str, Result]) -> tuple[Run, Result | None]:
+    if runs[0].search is None:
+        return runs[0], results.get(runs[0].name)
+    if any(run.name not in results for run in runs):
+        return runs[0], None
+    best = max(runs, key=lambda run: _goodness(results[run.name]))
+    return best, results[best.name]
+
+
+def _goodness(result: Result) -> float:
+    value = result[result["monitor"]]
+    if value is None or math.isnan(value):
+        return -math.inf
+    return value if result["mode"] == "max" else -value
+
+
+def value_of(result: Result, metric: str) -> float | None:
+    """A run's value of a metric, or its "seconds" or "epochs".
+
+    >>> value_of({"metrics": {"test_mrr": 0.5}, "seconds": 3.0}, "seconds")
+    3.0
+    """
+    value = result["metrics"].get(metric, result.get(metric))
+    return value if isinstance(value, (int, float)) else None
