@@ -8,10 +8,15 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from ltr.datasets.image_data import ImageDataModule, _Batches, crop_and_flip
+from ltr.datasets.image_data import (
+    CANDIDATE_CROPS,
+    CANDIDATES,
+    CROPS,
+    ImageDataModule,
+    _Batches,
+    crop_and_flip,
+)
 from ltr.datasets.list_data import ListLoader, trained_batches
-
-_CANDIDATES = 1 << 32  # added to the seed, for draws apart from those of the queries
 
 
 class EpisodeDataModule(ImageDataModule):
@@ -36,18 +41,18 @@ class EpisodeDataModule(ImageDataModule):
         candidates = _Batches(self.splits["train"], self.to_float)
         sampler = self._sampler(queries, shuffle=True)
         if self.augment:
-            queries.augment = self._augmentation(self.seed, lambda: sampler.epoch)
-            candidates.augment = self._augmentation(self.seed + _CANDIDATES, lambda: sampler.epoch)
+            queries.augment = self._augmentation(CROPS, lambda: sampler.epoch)
+            candidates.augment = self._augmentation(CANDIDATE_CROPS, lambda: sampler.epoch)
         episodes = _Episodes(queries, candidates, self.seed, lambda: sampler.epoch)
         loader = ListLoader(**{**self._options(queries, sampler), "dataset": episodes})
         loader.batches_done = lambda: trained_batches(self.trainer)
         return loader
 
     def _augmentation(
-        self, seed: int, epoch: Callable[[], int]
+        self, stream: int, epoch: Callable[[], int]
     ) -> Callable[[Tensor, Tensor], Tensor]:
         count = len(self.splits["train"])
-        return lambda images, rows: crop_and_flip(images, rows, count, seed, epoch())
+        return lambda images, rows: crop_and_flip(images, rows, count, self.seed, epoch(), stream)
 
 
 class _Episodes(Dataset[dict[str, Tensor]]):
@@ -82,6 +87,6 @@ class _Episodes(Dataset[dict[str, Tensor]]):
     def _partners(self) -> Tensor:
         epoch = self.epoch()
         if self._drawn is None or self._drawn[0] != epoch:
-            draws = np.random.default_rng([self.seed + _CANDIDATES, epoch])
+            draws = np.random.default_rng([self.seed, epoch, CANDIDATES])
             self._drawn = epoch, torch.from_numpy(draws.permutation(len(self)))
         return self._drawn[1]

@@ -20,6 +20,9 @@ from ltr.datasets.samplers import ListSampler
 
 _PADDING = 4
 
+# what is drawn anew in each epoch, by [seed, epoch, one of these]; the order of the images is 0
+CROPS, CANDIDATES, CANDIDATE_CROPS = 1, 2, 3
+
 
 class ImageDataModule(LightningDataModule):
     """Batches `{"images": float32 (B, C, H, W), "targets": int64 (B,)}` of a source's images.
@@ -199,7 +202,9 @@ class _Batches(Dataset[dict[str, Tensor]]):
         return {"images": images, "targets": targets}
 
 
-def crop_and_flip(images: Tensor, rows: Tensor, count: int, seed: int, epoch: int) -> Tensor:
+def crop_and_flip(
+    images: Tensor, rows: Tensor, count: int, seed: int, epoch: int, stream: int = CROPS
+) -> Tensor:
     """Images (B, C, H, W) cropped to their size out of 4 more pixels of 0 around, half flipped.
 
     Args:
@@ -208,6 +213,7 @@ def crop_and_flip(images: Tensor, rows: Tensor, count: int, seed: int, epoch: in
         count: how many images there are.
         seed: of the draws.
         epoch: of the training.
+        stream: tells these draws from others of the epoch, > 0.
 
     Returns:
         As many images of the same size and type.
@@ -216,7 +222,7 @@ def crop_and_flip(images: Tensor, rows: Tensor, count: int, seed: int, epoch: in
     >>> crop_and_flip(images, torch.tensor([7, 1]), count=9, seed=0, epoch=1).shape
     torch.Size([2, 3, 8, 8])
     """
-    corners, flip = (drawn[rows] for drawn in _crops_and_flips(count, seed, epoch))
+    corners, flip = (drawn[rows] for drawn in _crops_and_flips(count, seed, epoch, stream))
     height, width = images.shape[-2:]
     down = corners[:, :1] + torch.arange(height)
     ahead = torch.arange(width).expand(len(rows), -1)
@@ -226,9 +232,9 @@ def crop_and_flip(images: Tensor, rows: Tensor, count: int, seed: int, epoch: in
     return padded[which, :, down.unsqueeze(-1), across.unsqueeze(-2)].movedim(-1, 1)
 
 
-@lru_cache(maxsize=2)  # of one epoch and the next
-def _crops_and_flips(count: int, seed: int, epoch: int) -> tuple[Tensor, Tensor]:
-    draws = np.random.default_rng([seed, epoch, 1])  # the order of the images is by [seed, epoch]
+@lru_cache(maxsize=4)  # queries and candidates, of one epoch and the next
+def _crops_and_flips(count: int, seed: int, epoch: int, stream: int) -> tuple[Tensor, Tensor]:
+    draws = np.random.default_rng([seed, epoch, stream])
     corners = draws.integers(0, 2 * _PADDING + 1, (count, 2))
     return torch.from_numpy(corners), torch.from_numpy(draws.random(count) < 0.5)
 

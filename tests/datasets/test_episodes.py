@@ -1,7 +1,7 @@
 """Queries with candidates: what an epoch passes, what decides the draws, where the files are."""
 
 import itertools
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -64,6 +64,17 @@ def test_seed_and_epoch_decide(augment: bool):
     assert runs[0, 0] == keys(epoch(module(augment=augment), 0), "candidates")
     for one, other in itertools.combinations(runs.values(), 2):
         assert one != other
+
+
+def test_no_order_of_one_epoch_comes_again_in_another():
+    data = module(normalise=False)
+    orders = []
+    for number in range(3):
+        loader = data.train_dataloader()
+        cast(DistributedSampler, loader.sampler).set_epoch(number)
+        partners = cast(Any, loader.dataset)._partners()
+        orders += [tuple(loader.sampler), tuple(partners.tolist())]
+    assert len(set(orders)) == len(orders) == 6
 
 
 def test_queries_are_those_of_the_image_data_module():
