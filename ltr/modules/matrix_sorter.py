@@ -86,8 +86,7 @@ class MatrixSorter(Ranker):
         """Log the loss and the metrics."""
         self._cross_entropy(batch, self.val_loss)
         self.log("val_loss", self.val_loss, prog_bar=True)
-        scores = self(batch["features"], batch["mask"])
-        self._update("val", self.val_metrics, batch, scores)
+        self.measure("val", self.score_batch(batch))
 
     def _matrix(self, features: Tensor, mask: Tensor | None) -> Tensor:
         """How well place i suits item j: (..., n, n)."""

@@ -13,7 +13,7 @@ from ltr.kernels import descending_order
 from ltr.losses import QuantileLoss
 from ltr.models import ImageCNN, Scorer
 from ltr.modules.list_mean import ListMean
-from ltr.modules.trainable import TrainableModule
+from ltr.modules.trainable import TrainableModule, check_part
 from ltr.operators import SortOperator, Stochastic, gumbel_noise
 
 
@@ -78,8 +78,7 @@ class QuantileRegressor(TrainableModule):
     ):
         super().__init__(optimizer, scheduler)
         for name, part in (("scorer", scorer), ("values", values), ("operator", operator)):
-            if part is not None and not isinstance(part, nn.Module):
-                raise ValueError(f"{name} must be an object, such as {name}=Name(), got {part!r}")
+            check_part(name, part)
         if noisy_evaluation and not isinstance(operator, Stochastic):
             raise ValueError(
                 f"noisy_evaluation needs a Stochastic operator, got {type(operator).__name__}"

@@ -1,24 +1,21 @@
 """The Lightning module that trains a scorer."""
 
-import re
-from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
-from torch import Tensor, nn
-from torchmetrics import Metric
+from torch import Tensor
 
 from ltr.datasets.transforms import FeatureTransform
 from ltr.losses import RankingLoss, SoftNDCG
 from ltr.metrics import MRR, NDCG, RankingMetric
 from ltr.models import MLPScorer, Scorer
-from ltr.modules.list_mean import ListMean
 from ltr.modules.portable import pack, unpack
-from ltr.modules.trainable import TrainableModule
+from ltr.modules.scoring import ScoredLists, ScoringModule
+from ltr.modules.trainable import check_part
 
 
-class Ranker(TrainableModule):
+class Ranker(ScoringModule):
     """Trains a scorer on a ranking loss, and tests it by metrics.
 
     From a data module it takes the number of features, for a scorer that was made without, and
@@ -67,17 +64,16 @@ class Ranker(TrainableModule):
         scheduler: LRSchedulerCallable | None = None,
         compile: bool = False,
     ):
-        super().__init__(torch.optim.AdamW if optimizer is None else optimizer, scheduler)
-        _check_parts(scorer, loss, metrics)
+        check_part("scorer", scorer)
+        super().__init__(
+            SoftNDCG() if loss is None else loss,
+            _default_metrics() if metrics is None else metrics,
+            torch.optim.AdamW if optimizer is None else optimizer,
+            scheduler,
+        )
         self.save_hyperparameters()
         self.scorer = MLPScorer() if scorer is None else scorer
-        self.loss = SoftNDCG() if loss is None else loss
         self.transform: FeatureTransform | None = None
-        chosen = _default_metrics() if metrics is None else metrics
-        self.val_metrics = nn.ModuleDict({name: m.clone() for name, m in chosen.items()})
-        self.test_metrics = nn.ModuleDict({name: m.clone() for name, m in chosen.items()})
-        self.train_loss = ListMean()
-        self.val_loss = ListMean()
         self._compile = compile
 
     def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -100,37 +96,10 @@ class Ranker(TrainableModule):
             self.loss.compile()
             self._compile = False
 
-    def on_train_epoch_start(self) -> None:
-        """Empty the mean of the loss."""
-        self.train_loss.reset()
-
-    def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
-        """The loss of a batch."""
-        loss = self._loss(batch, self(batch["features"], batch["mask"]), self.train_loss)
-        if not loss.requires_grad:
-            raise ValueError(
-                "loss must have a gradient to train by, got one without: hard ranks, such as those "
-                f"of HardRank, have none ({self.loss})"
-            )
-        self.log("train_loss", self.train_loss, on_step=False, on_epoch=True, prog_bar=True)
-        return loss
-
-    def on_validation_epoch_start(self) -> None:
-        """Empty the metrics: `validate` leaves tensors of inference mode, of no use to a `fit`."""
-        for metric in (self.val_loss, *self.val_metrics.values()):
-            cast(Metric, metric).reset()
-
-    def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
-        """Log the loss and the metrics."""
+    def score_batch(self, batch: dict[str, Any]) -> ScoredLists:
+        """The lists of a batch with their scores."""
         scores = self(batch["features"], batch["mask"])
-        self._loss(batch, scores, self.val_loss)
-        self.log("val_loss", self.val_loss, prog_bar=True)
-        self._update("val", self.val_metrics, batch, scores)
-
-    def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
-        """Log the metrics."""
-        scores = self(batch["features"], batch["mask"])
-        self._update("test", self.test_metrics, batch, scores)
+        return ScoredLists(scores, batch["labels"], batch["mask"], batch.get("weights"))
 
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
         """`scores` (B, n) with `mask`, and `qid` and `doc_ids` where the batch has them."""
@@ -158,38 +127,6 @@ class Ranker(TrainableModule):
         self.transform = None
         if (transform := checkpoint.get("transform")) is not None:
             self.transform = unpack(transform, FeatureTransform).to(self.device)
-
-    def _loss(self, batch: dict[str, Any], scores: Tensor, mean: ListMean) -> Tensor:
-        loss = self.loss(scores, batch["labels"], batch["mask"], batch.get("weights"))
-        if loss.dim():
-            raise ValueError(
-                f"loss must give one number a batch, got shape {tuple(loss.shape)}: "
-                'its reduction must be "mean" or "sum"'
-            )
-        # over lists, not batches, nor the empty lists that fill up a distributed epoch
-        mean.update(loss.detach(), batch["mask"].any(-1).sum())
-        return loss
-
-    def _update(
-        self, split: str, metrics: nn.ModuleDict, batch: dict[str, Any], scores: Tensor
-    ) -> None:
-        for name, module in metrics.items():
-            metric = cast(RankingMetric, module)
-            metric.update(scores, batch["labels"], mask=batch["mask"])
-            self.log(f"{split}_{name}", metric)
-
-
-def _check_parts(scorer: Any, loss: Any, metrics: Any) -> None:
-    for name, value in (("scorer", scorer), ("loss", loss)):
-        if value is not None and not isinstance(value, nn.Module):
-            raise ValueError(f"{name} must be an object, such as {name}=Name(), got {value!r}")
-    if metrics is not None and not isinstance(metrics, Mapping):
-        raise ValueError(f"metrics must be metrics by their names, got {metrics!r}")
-    for name in metrics or ():
-        if re.fullmatch(r"\w+", name) is None or name == "loss":
-            raise ValueError(
-                f"metrics must have names of letters, digits and _, other than loss, got {name!r}"
-            )
 
 
 def _default_metrics() -> dict[str, RankingMetric]:

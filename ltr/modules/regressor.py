@@ -11,7 +11,7 @@ from ltr.losses import LeastTrimmedSquares, RankingLoss
 from ltr.losses.huber import PointwiseHuber  # noqa: F401  (so that the command line finds it)
 from ltr.models import LinearScorer, Scorer
 from ltr.modules.list_mean import ListMean
-from ltr.modules.trainable import TrainableModule
+from ltr.modules.trainable import TrainableModule, check_part
 
 METRICS = ("mae", "median_absolute_error", "rmse", "r2")
 
@@ -57,9 +57,8 @@ class Regressor(TrainableModule):
         scheduler: LRSchedulerCallable | None = None,
     ):
         super().__init__(optimizer, scheduler)
-        for name, value in (("scorer", scorer), ("loss", loss)):
-            if value is not None and not isinstance(value, nn.Module):
-                raise ValueError(f"{name} must be an object, such as {name}=Name(), got {value!r}")
+        check_part("scorer", scorer)
+        check_part("loss", loss)
         self.save_hyperparameters()
         self.scorer = LinearScorer() if scorer is None else scorer
         self.loss = LeastTrimmedSquares() if loss is None else loss

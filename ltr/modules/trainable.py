@@ -4,6 +4,7 @@ from typing import Any
 
 from lightning.pytorch import Callback
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable, ReduceLROnPlateau
+from torch import nn
 
 from ltr.modules.callbacks import SeedSteps
 from ltr.modules.portable import PortableModule
@@ -89,3 +90,13 @@ class TrainableModule(PortableModule):
         """Remember the optimiser's class."""
         super().on_load_checkpoint(checkpoint)
         self._resumed = checkpoint.get("optimizers")
+
+
+def check_part(name: str, value: Any) -> None:
+    """A network or loss must be an object, if it is given.
+
+    Raises:
+        ValueError: it is another thing, such as a class.
+    """
+    if value is not None and not isinstance(value, nn.Module):
+        raise ValueError(f"{name} must be an object, such as {name}=Name(), got {value!r}")

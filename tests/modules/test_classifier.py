@@ -139,8 +139,9 @@ def test_filling_images_count_nowhere():
     model.trainer = Two()  # pyright: ignore[reportAttributeAccessIssue]
     images = torch.randn(3, 1, 2, 2)
     batch = {"images": images, "targets": torch.tensor([2, -1, 0])}
-    scores, labels, mask = model.eval()._lists(batch)
-    found = model._loss(scores, labels, mask, model.val_loss)
+    lists = model.eval().score_batch(batch)
+    found = model.mean_loss(lists, model.val_loss)
+    scores, labels, mask, _ = lists
     expected = nn.functional.cross_entropy(scores[[0, 2]], torch.tensor([2, 0]))
     torch.testing.assert_close(found, expected)
     assert model.val_loss.lists == 2
@@ -188,7 +189,7 @@ def test_the_scheduler_may_go_by_steps(tmp_path: Path):
 def test_mistakes(tmp_path: Path):
     with pytest.raises(ValueError, match="network must be an object"):
         ImageClassifier(VanillaCNN)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="metrics must be metrics by names other than loss"):
+    with pytest.raises(ValueError, match="metrics must have names of letters, digits and _, other than loss"):
         ImageClassifier(metrics={"loss": NDCG()})
     with pytest.raises(ValueError, match="its reduction must be"):
         trainer(tmp_path).fit(classifier(SoftmaxLoss("none")), ImageDataModule())

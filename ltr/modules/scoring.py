@@ -1,0 +1,134 @@
+"""What the modules share that score lists: a ranking loss to train by, metrics to test by."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
+
+import torch
+from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
+from torch import Tensor, nn
+from torchmetrics import Metric
+
+from ltr.losses import RankingLoss
+from ltr.metrics import RankingMetric
+from ltr.modules.list_mean import ListMean
+from ltr.modules.trainable import TrainableModule, check_part
+
+
+class ScoredLists(NamedTuple):
+    """A batch of lists with their scores.
+
+    Attributes:
+        scores: (B, n).
+        labels: (B, n).
+        mask: (B, n) bool, True = a real item; None: all are real.
+        weights: of the lists or items, as the loss takes them; None: all count the same.
+    """
+
+    scores: Tensor
+    labels: Tensor
+    mask: Tensor | None
+    weights: Tensor | None = None
+
+
+class ScoringModule(TrainableModule):
+    """A trainable module whose scores of lists have a ranking loss and metrics.
+
+    A subclass writes `score_batch`. Logged, one value an epoch: `train_loss`, `val_loss`, and
+    `val_<name>` and `test_<name>` for each metric, means over lists.
+
+    Args:
+        loss: what is minimised.
+        metrics: by the name, of letters, digits and _, under which they are logged.
+        optimizer: parameters -> optimiser.
+        scheduler: optimiser -> scheduler; None: a constant learning rate.
+        scheduler_interval: "epoch", or "step" to step it after each batch.
+
+    Raises:
+        ValueError: a loss is a class, not an object; a metric's name is "loss", or has other than
+            letters, digits and _. In training: the loss is not a scalar, or has no gradient.
+    """
+
+    def __init__(
+        self,
+        loss: RankingLoss,
+        metrics: dict[str, RankingMetric],
+        optimizer: OptimizerCallable,
+        scheduler: LRSchedulerCallable | None,
+        scheduler_interval: str = "epoch",
+    ):
+        super().__init__(optimizer, scheduler, scheduler_interval)
+        check_part("loss", loss)
+        _check_metrics(metrics)
+        self.loss = loss
+        self.val_metrics = nn.ModuleDict({name: m.clone() for name, m in metrics.items()})
+        self.test_metrics = nn.ModuleDict({name: m.clone() for name, m in metrics.items()})
+        self.train_loss = ListMean()
+        self.val_loss = ListMean()
+
+    def score_batch(self, batch: dict[str, Any]) -> ScoredLists:
+        """The lists of a batch with their scores."""
+        raise NotImplementedError(f"{type(self).__name__} must define score_batch")
+
+    def on_train_epoch_start(self) -> None:
+        """Empty the mean of the loss."""
+        self.train_loss.reset()
+
+    def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
+        """The loss of a batch."""
+        loss = self.mean_loss(self.score_batch(batch), self.train_loss)
+        if not loss.requires_grad:
+            raise ValueError(
+                "loss must have a gradient to train by, got one without: hard ranks, such as those "
+                f"of HardRank, have none ({self.loss})"
+            )
+        self.log("train_loss", self.train_loss, on_step=False, on_epoch=True, prog_bar=True)
+        return loss
+
+    def on_validation_epoch_start(self) -> None:
+        """Empty the metrics: `validate` leaves tensors of inference mode, of no use to a `fit`."""
+        for metric in (self.val_loss, *self.val_metrics.values()):
+            cast(Metric, metric).reset()
+
+    def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
+        """Log the loss and the metrics."""
+        lists = self.score_batch(batch)
+        self.mean_loss(lists, self.val_loss)
+        self.log("val_loss", self.val_loss, prog_bar=True)
+        self.measure("val", lists)
+
+    def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
+        """Log the metrics."""
+        self.measure("test", self.score_batch(batch))
+
+    def mean_loss(self, lists: ScoredLists, mean: ListMean) -> Tensor:
+        """The loss of a batch, a scalar, which also goes into a mean over lists."""
+        loss = self.loss(*lists)
+        if loss.dim():
+            raise ValueError(
+                f"loss must give one number a batch, got shape {tuple(loss.shape)}: "
+                'its reduction must be "mean" or "sum"'
+            )
+        # over lists, not batches, nor the empty lists that fill up a distributed epoch
+        scores, mask = lists.scores, lists.mask
+        count = torch.tensor(len(scores)) if mask is None else mask.any(-1).sum()
+        mean.update(loss.detach(), count.to(loss.device))
+        return loss
+
+    def measure(self, split: str, lists: ScoredLists) -> None:
+        """Log the metrics of a batch of "val" or "test"."""
+        metrics = self.val_metrics if split == "val" else self.test_metrics
+        for name, module in metrics.items():
+            metric = cast(RankingMetric, module)
+            metric.update(lists.scores, lists.labels, mask=lists.mask)
+            self.log(f"{split}_{name}", metric, prog_bar=name == "accuracy")
+
+
+def _check_metrics(metrics: Any) -> None:
+    if not isinstance(metrics, Mapping):
+        raise ValueError(f"metrics must be metrics by their names, got {metrics!r}")
+    for name in metrics:
+        if re.fullmatch(r"\w+", name) is None or name == "loss":
+            raise ValueError(
+                f"metrics must have names of letters, digits and _, other than loss, got {name!r}"
+            )
