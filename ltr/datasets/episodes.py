@@ -1,22 +1,20 @@
 """Training images, each batch of them with others that they are compared with."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from ltr.datasets.image_data import (
     CANDIDATE_CROPS,
     CANDIDATES,
     CROPS,
+    ImageBatches,
     ImageDataModule,
-    _Batches,
-    crop_and_flip,
 )
-from ltr.datasets.list_data import ListLoader, trained_batches
 
 
 class EpisodeDataModule(ImageDataModule):
@@ -35,43 +33,23 @@ class EpisodeDataModule(ImageDataModule):
     (torch.Size([32, 1, 8, 8]), torch.Size([32]))
     """
 
-    def train_dataloader(self) -> DataLoader[Any]:
-        """Batches of training images, shuffled, with candidates."""
-        queries = _Batches(self.splits["train"], self.to_float)
-        candidates = _Batches(self.splits["train"], self.to_float)
-        sampler = self._sampler(queries, shuffle=True)
-        if self.augment:
-            queries.augment = self._augmentation(CROPS, lambda: sampler.epoch)
-            candidates.augment = self._augmentation(CANDIDATE_CROPS, lambda: sampler.epoch)
-        episodes = _Episodes(queries, candidates, self.seed, lambda: sampler.epoch)
-        loader = ListLoader(**{**self._options(queries, sampler), "dataset": episodes})
-        loader.batches_done = lambda: trained_batches(self.trainer)
-        return loader
-
-    def _augmentation(
-        self, stream: int, epoch: Callable[[], int]
-    ) -> Callable[[Tensor, Tensor], Tensor]:
-        count = len(self.splits["train"])
-        return lambda images, rows: crop_and_flip(images, rows, count, self.seed, epoch(), stream)
+    def dataset(self, split: str) -> Dataset[Any]:
+        """The images of a split, in training with candidates."""
+        images = cast(ImageBatches, super().dataset(split))
+        return Episodes(images, self) if split == "train" else images
 
 
-class _Episodes(Dataset[dict[str, Tensor]]):
+class Episodes(ImageBatches):
     """Queries by their places, each with the candidate that takes its place."""
 
-    def __init__(
-        self, queries: _Batches, candidates: _Batches, seed: int, epoch: Callable[[], int]
-    ) -> None:
-        self.queries = queries
-        self.candidates = candidates
-        self.seed = seed
-        self.epoch = epoch
+    def __init__(self, queries: ImageBatches, data: ImageDataModule) -> None:
+        super().__init__(queries.images, queries.to_float)
+        self.candidates = ImageBatches(queries.images, queries.to_float)
+        self.seed = data.seed
+        if data.augment:
+            self.augment = data.augmentation(self, CROPS)
+            self.candidates.augment = data.augmentation(self, CANDIDATE_CROPS)
         self._drawn: tuple[int, Tensor] | None = None
-
-    def __len__(self) -> int:
-        return len(self.queries)
-
-    def __getitem__(self, index: int) -> dict[str, Tensor]:
-        return {name: values[0] for name, values in self.__getitems__([index]).items()}
 
     def __getitems__(self, indices: Sequence[int]) -> dict[str, Tensor]:
         rows = torch.tensor(indices)
@@ -79,7 +57,7 @@ class _Episodes(Dataset[dict[str, Tensor]]):
         others = torch.where(rows < 0, rows, self._partners()[rows])
         batch = self.candidates.__getitems__(others.tolist())
         return {
-            **self.queries.__getitems__(indices),
+            **super().__getitems__(indices),
             "candidates": batch["images"],
             "candidate_targets": batch["targets"],
         }

@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
-from ltr._shapes import check_whole
 from ltr.datasets.images import DigitImages, Images, ImageSource, split_validation
-from ltr.datasets.list_data import ListLoader, trained_batches
+from ltr.datasets.loaders import SplitDataModule
 from ltr.datasets.samplers import ListSampler
 
 _PADDING = 4
@@ -24,7 +22,7 @@ _PADDING = 4
 CROPS, CANDIDATES, CANDIDATE_CROPS = 1, 2, 3
 
 
-class ImageDataModule(LightningDataModule):
+class ImageDataModule(SplitDataModule):
     """Batches `{"images": float32 (B, C, H, W), "targets": int64 (B,)}` of a source's images.
 
     Training images come in an order that (seed, epoch) alone decide, and are moved and flipped, if
@@ -74,24 +72,19 @@ class ImageDataModule(LightningDataModule):
         augment: bool = False,
         seed: int = 0,
     ) -> None:
-        super().__init__()
+        super().__init__(batch_size, seed=seed)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*already saved during checkpointing.*")
             self.save_hyperparameters(logger=False)  # names may be the model's too
-        check_whole("batch_size", batch_size)
         if val_count is not None and val_count < 1:
             raise ValueError(f"val_count must be >= 1, got {val_count}")
-        if seed < 0:
-            raise ValueError(f"seed must be >= 0, got {seed}")
         self.source = DigitImages() if images is None else images
         if not isinstance(self.source, ImageSource):
             raise ValueError(f"images must be an object, such as images=MNIST(), got {images!r}")
         self.root = root
-        self.batch_size = batch_size
         self.val_count = self.source.val_count if val_count is None else val_count
         self.normalise = normalise
         self.augment = augment
-        self.seed = seed
         self.splits: dict[str, Images] = {}
         self._shift: Tensor | None = None
         self._scale: Tensor | None = None
@@ -134,56 +127,49 @@ class ImageDataModule(LightningDataModule):
         shift, scale = self._shift.to(pixels.device), self._scale.to(pixels.device)
         return pixels.float().div_(255).sub_(shift).mul_(scale)
 
-    def train_dataloader(self) -> DataLoader[Any]:
-        """Batches of training images, shuffled."""
-        batches = _Batches(self.splits["train"], self.to_float)
-        sampler = self._sampler(batches, shuffle=True)
-        if self.augment:
-            batches.augment = lambda images, rows: crop_and_flip(
-                images, rows, len(batches), self.seed, sampler.epoch
-            )
-        loader = ListLoader(**self._options(batches, sampler))
-        loader.batches_done = lambda: trained_batches(self.trainer)
-        return loader
+    def dataset(self, split: str) -> Dataset[Any]:
+        """The images of a split; what is to be scored is the test split.
 
-    def val_dataloader(self) -> DataLoader[Any]:
-        """Batches of validation images."""
-        return self._in_order("val")
+        Raises:
+            ValueError: before `setup`.
+        """
+        if not self.splits:
+            raise ValueError("setup must be called before the loaders are made")
+        images = ImageBatches(self.splits["test" if split == "predict" else split], self.to_float)
+        if split == "train" and self.augment:
+            images.augment = self.augmentation(images, CROPS)
+        return images
 
-    def test_dataloader(self) -> DataLoader[Any]:
-        """Batches of test images."""
-        return self._in_order("test")
+    def sampler(self, split: str, dataset: Any) -> ListSampler:
+        """The order of the images, whose data set follows the sampler's epoch."""
+        sampler = super().sampler(split, dataset)
+        dataset.epoch = lambda: sampler.epoch
+        return sampler
 
-    def predict_dataloader(self) -> DataLoader[Any]:
-        """Batches of test images."""
-        return self._in_order("test")
-
-    def _in_order(self, split: str) -> DataLoader[Any]:
-        batches = _Batches(self.splits[split], self.to_float)
-        return DataLoader(**self._options(batches, self._sampler(batches, shuffle=False)))
-
-    def _sampler(self, batches: "_Batches", shuffle: bool) -> ListSampler:
-        replicas = (self.trainer.distributed_sampler_kwargs if self.trainer else None) or {}
-        return ListSampler(batches, shuffle=shuffle, seed=self.seed, **replicas)
-
-    def _options(self, batches: "_Batches", sampler: ListSampler) -> dict[str, Any]:
-        return {
-            "dataset": batches,
-            "batch_size": self.batch_size,
-            "sampler": sampler,
-            "collate_fn": _whole,
-            # its own, so that a pass draws nothing from the global one: see ListDataModule
-            "generator": torch.Generator().manual_seed(self.seed),
-        }
+    def augmentation(self, images: "ImageBatches", stream: int) -> "Augmentation":
+        """Crops and flips of these images in the epoch that they are in."""
+        return lambda pixels, rows: crop_and_flip(
+            pixels, rows, len(images), self.seed, images.epoch(), stream
+        )
 
 
-class _Batches(Dataset[dict[str, Tensor]]):
-    """Images by their places; a `DataLoader` asks for a batch at once by `__getitems__`."""
+Augmentation = Callable[[Tensor, Tensor], Tensor]
+"""Pixels (B, C, H, W) uint8 and their places (B,) -> other pixels."""
+
+
+class ImageBatches(Dataset[dict[str, Tensor]]):
+    """Images by their places; a `DataLoader` asks for a batch at once by `__getitems__`.
+
+    Attributes:
+        epoch: gives the number of the epoch.
+        augment: what is done to the images, if anything.
+    """
 
     def __init__(self, images: Images, to_float: Callable[[Tensor], Tensor]) -> None:
         self.images = images
         self.to_float = to_float
-        self.augment: Callable[[Tensor, Tensor], Tensor] | None = None
+        self.epoch: Callable[[], int] = lambda: 0
+        self.augment: Augmentation | None = None
 
     def __len__(self) -> int:
         return len(self.images)
@@ -256,7 +242,3 @@ def channel_moments(pixels: Tensor) -> tuple[tuple[float, ...], tuple[float, ...
         means.append(mean.item())
         sds.append(variance.sqrt().item())
     return tuple(means), tuple(sds)
-
-
-def _whole(batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    return batch

@@ -7,13 +7,12 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import rank_zero_info
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from ltr._shapes import check_whole
 from ltr.datasets.images import DigitImages, Images, ImageSource, split_validation
-from ltr.datasets.list_data import ListLoader, trained_batches
+from ltr.datasets.loaders import SplitDataModule
 from ltr.datasets.samplers import ListSampler
 
 _SPLITS = ("train", "val", "test")
@@ -146,7 +145,7 @@ class NewListSampler(ListSampler):
             yield number if number < 0 else number + self.epoch * lists
 
 
-class NumbersDataModule(LightningDataModule):
+class NumbersDataModule(SplitDataModule):
     """Lists of handwritten numbers to be sorted, of four digits each (large-MNIST).
 
     The published protocol: the numbers are drawn evenly, each digit takes an image of it from the
@@ -200,26 +199,20 @@ class NumbersDataModule(LightningDataModule):
         num_workers: int = 0,
         seed: int = 0,
     ) -> None:
-        super().__init__()
+        super().__init__(batch_size, num_workers, seed)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*already saved during checkpointing.*")
             self.save_hyperparameters(logger=False)  # names may be the model's too
         self.n = check_whole("n", n)
         self.digits = check_whole("digits", digits)
-        self.batch_size = check_whole("batch_size", batch_size)
         self.batches = {"train": train_batches, "val": val_batches, "test": test_batches}
         for split, count in self.batches.items():
             if count is not None:
                 check_whole(f"{split}_batches", count)
-        for name, value in (("num_workers", num_workers), ("seed", seed)):
-            if value < 0:
-                raise ValueError(f"{name} must be >= 0, got {value}")
         self.images = DigitImages() if images is None else images
         if not isinstance(self.images, ImageSource):
             raise ValueError(f"images must be an object, such as images=MNIST(), got {images!r}")
         self.root: str | Path | None = root
-        self.num_workers = num_workers
-        self.seed = seed
         self.splits: dict[str, NumberLists] = {}
 
     def setup(self, stage: str | None = None) -> None:
@@ -237,25 +230,21 @@ class NumbersDataModule(LightningDataModule):
                 f"{name}: {len(lists):,} lists of {self.n} numbers, {len(lists.images):,} images"
             )
 
-    def train_dataloader(self) -> DataLoader[Any]:
-        """Batches of training lists, new in each epoch; goes on inside an epoch after a resume."""
-        options = self._loader_options("train")
-        options["sampler"] = NewListSampler(options["dataset"], seed=self.seed, **self._replicas())
-        loader = ListLoader(**options)
-        loader.batches_done = lambda: trained_batches(self.trainer)
-        return loader
+    def dataset(self, split: str) -> NumberLists:
+        """The lists of a split; what is to be scored is the test split.
 
-    def val_dataloader(self) -> DataLoader[Any]:
-        """Batches of validation lists."""
-        return DataLoader(**self._loader_options("val"))
+        Raises:
+            ValueError: before `setup`.
+        """
+        if not self.splits:
+            raise ValueError("setup must be called before the loaders are made")
+        return self.splits["test" if split == "predict" else split]
 
-    def test_dataloader(self) -> DataLoader[Any]:
-        """Batches of test lists."""
-        return DataLoader(**self._loader_options("test"))
-
-    def predict_dataloader(self) -> DataLoader[Any]:
-        """Batches of the test lists."""
-        return self.test_dataloader()
+    def sampler(self, split: str, dataset: Any) -> ListSampler:
+        """For training, new lists in each epoch."""
+        if split == "train":
+            return NewListSampler(dataset, seed=self.seed, **self.replicas())
+        return super().sampler(split, dataset)
 
     def _lists(self, name: str, images: Images) -> NumberLists:
         batches = self.batches[name] or len(images) // (self.digits * self.batch_size)
@@ -265,26 +254,3 @@ class NumbersDataModule(LightningDataModule):
                 f"{self.batch_size} lists, got None"
             )
         return NumberLists(images, self.n, self.digits, batches * self.batch_size, self.seed, name)
-
-    def _loader_options(self, split: str) -> dict[str, Any]:
-        if not self.splits:
-            raise ValueError("setup must be called before the loaders are made")
-        lists = self.splits[split]
-        return {
-            "dataset": lists,
-            "batch_size": self.batch_size,
-            "sampler": ListSampler(lists, shuffle=False, **self._replicas()),
-            "collate_fn": _as_it_is,
-            "num_workers": self.num_workers,
-            "persistent_workers": self.num_workers > 0,
-            # its own: a loader draws a seed at the start of each pass; from the global generator,
-            # that would give a resumed run other noise than an unbroken one
-            "generator": torch.Generator().manual_seed(self.seed),
-        }
-
-    def _replicas(self) -> dict[str, Any]:
-        return (self.trainer.distributed_sampler_kwargs if self.trainer else None) or {}
-
-
-def _as_it_is(batch: dict[str, Any]) -> dict[str, Any]:
-    return batch

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from ltr._shapes import check_number, check_whole
-from ltr.datasets.list_data import ListLoader, trained_batches
+from ltr.datasets.loaders import ListLoader, trained_batches
 from ltr.datasets.samplers import ListSampler
 
 _NORMAL = 1.4826  # standard deviation of a normal variable / its median distance to the median

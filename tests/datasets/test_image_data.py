@@ -181,3 +181,8 @@ def test_the_last_images_of_several_processes():
 def test_arguments_are_checked(options: dict[str, Any], message: str):
     with pytest.raises(ValueError, match=message):
         ImageDataModule(**options).setup()
+
+
+def test_loaders_before_setup():
+    with pytest.raises(ValueError, match="setup must be called before the loaders are made"):
+        ImageDataModule().train_dataloader()

@@ -189,7 +189,9 @@ def test_the_scheduler_may_go_by_steps(tmp_path: Path):
 def test_mistakes(tmp_path: Path):
     with pytest.raises(ValueError, match="network must be an object"):
         ImageClassifier(VanillaCNN)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="metrics must have names of letters, digits and _, other than loss"):
+    with pytest.raises(
+        ValueError, match="metrics must have names of letters, digits and _, other than loss"
+    ):
         ImageClassifier(metrics={"loss": NDCG()})
     with pytest.raises(ValueError, match="its reduction must be"):
         trainer(tmp_path).fit(classifier(SoftmaxLoss("none")), ImageDataModule())

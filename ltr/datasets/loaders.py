@@ -1,0 +1,136 @@
+"""The loaders of the data modules: sharding, shuffling, resuming inside an epoch."""
+
+from collections.abc import Callable, Iterator, Sized
+from typing import Any, cast
+
+import torch
+from lightning.pytorch import LightningDataModule, Trainer
+from lightning.pytorch.utilities import rank_zero_warn
+from torch.utils.data import DataLoader, Dataset
+
+from ltr._shapes import check_whole
+from ltr.datasets.samplers import ListSampler
+
+
+class ListLoader(DataLoader[dict[str, Any]]):
+    """A loader of training lists that goes on in the middle of an epoch after a resume.
+
+    Lightning saves how many batches of the epoch were trained, and gives a loader its `state_dict`
+    back only when it resumes inside an epoch. The position is Lightning's own count, read when the
+    first batch is asked for: batches that workers had fetched ahead, or a checkpoint written by a
+    hook before the count went up, do not shift it.
+
+    Attributes:
+        batches_done: gives the number of batches of this epoch that are trained already.
+    """
+
+    batches_done: Callable[[], int] | None = None
+    _state: dict[str, int] | None = None
+
+    def state_dict(self) -> dict[str, int]:
+        """What must be the same for the rest of an epoch to be the same."""
+        sampler = cast(ListSampler, self.sampler)
+        return {
+            "lists": len(cast(Sized, self.dataset)),
+            "batch_size": cast(int, self.batch_size),
+            "seed": sampler.seed,
+            "num_replicas": sampler.num_replicas,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        """The next pass goes on where the checkpoint was written."""
+        self._state = state_dict
+
+    def __iter__(self) -> Iterator[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        # a generator, so that nothing is fetched before Lightning has settled epoch and batch
+        state, self._state = self._state, None
+        if state is not None and self.batches_done is not None and self.batches_done() > 0:
+            if state != self.state_dict():
+                rank_zero_warn(
+                    "Resuming inside an epoch with other training data: the rest of the epoch "
+                    "may repeat or miss lists "
+                    f"(now {self.state_dict()}, in the checkpoint {state})."
+                )
+            sampler = cast(ListSampler, self.sampler)
+            sampler.skip = self.batches_done() * cast(int, self.batch_size)
+        yield from super().__iter__()
+
+
+class SplitDataModule(LightningDataModule):
+    """What the data modules share that have a data set for each split: the loaders.
+
+    A subclass writes `dataset`. Training lists (or images) come in an order that (seed, epoch)
+    alone decide, also in the rest of an epoch after a resume.
+
+    Args:
+        batch_size: lists in a batch, in each process.
+        num_workers: processes that make batches; 0 for none but this one.
+        seed: of the shuffling, >= 0.
+
+    Raises:
+        ValueError: for an argument out of range.
+    """
+
+    def __init__(self, batch_size: int, num_workers: int = 0, seed: int = 0) -> None:
+        super().__init__()
+        self.batch_size = check_whole("batch_size", batch_size)
+        for name, value in (("num_workers", num_workers), ("seed", seed)):
+            if value < 0:
+                raise ValueError(f"{name} must be >= 0, got {value}")
+        self.num_workers = num_workers
+        self.seed = seed
+
+    def dataset(self, split: str) -> Dataset[Any]:
+        """The data set of "train", "val", "test" or "predict"."""
+        raise NotImplementedError(f"{type(self).__name__} must define dataset")
+
+    def sampler(self, split: str, dataset: Dataset[Any]) -> ListSampler:
+        """The order of a split's lists; this process's share of them."""
+        return ListSampler(
+            cast(Sized, dataset), shuffle=split == "train", seed=self.seed, **self.replicas()
+        )
+
+    def replicas(self) -> dict[str, Any]:
+        """The number of processes and this one's, as a sampler takes them."""
+        return (self.trainer.distributed_sampler_kwargs if self.trainer else None) or {}
+
+    def collate(self, batch: Any) -> dict[str, Any]:
+        """A batch of what the data set gave for it: that itself, of one with `__getitems__`."""
+        return batch
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        """Batches of the training split, shuffled; goes on inside an epoch after a resume."""
+        loader = ListLoader(**self._loader_options("train"))
+        loader.batches_done = lambda: trained_batches(self.trainer)
+        return loader
+
+    def val_dataloader(self) -> DataLoader[Any]:
+        """Batches of the validation split."""
+        return DataLoader(**self._loader_options("val"))
+
+    def test_dataloader(self) -> DataLoader[Any]:
+        """Batches of the test split."""
+        return DataLoader(**self._loader_options("test"))
+
+    def predict_dataloader(self) -> DataLoader[Any]:
+        """Batches of what is to be scored: the test split, unless the module says otherwise."""
+        return DataLoader(**self._loader_options("predict"))
+
+    def _loader_options(self, split: str) -> dict[str, Any]:
+        dataset = self.dataset(split)
+        return {
+            "dataset": dataset,
+            "batch_size": self.batch_size,
+            "sampler": self.sampler(split, dataset),
+            "collate_fn": self.collate,
+            "num_workers": self.num_workers,
+            "persistent_workers": self.num_workers > 0,
+            # its own: a loader draws a seed at the start of each pass; from the global generator,
+            # that would give a resumed run other dropout masks or noise than an unbroken one
+            "generator": torch.Generator().manual_seed(self.seed),
+        }
+
+
+def trained_batches(trainer: Trainer | None) -> int:
+    """How many batches of its epoch a trainer has trained: a `ListLoader`'s `batches_done`."""
+    return trainer.fit_loop.epoch_loop.batch_progress.current.ready if trainer else 0
