@@ -2,8 +2,9 @@
 
 For each folder of ltr/recipes that has a results.json: `table.md` is made of it anew, and what
 stands between `<!-- results -->` and `<!-- end -->` in README.md is that table and the picture, if
-`ltr bench` drew one. A page of docs/recipes is a recipe's README; the pictures are beside it. A
-test holds the files to this.
+`ltr bench` drew one. Likewise the results of an overlay, `results-search.json`, make
+`table-search.md` and come between `<!-- results search -->` and `<!-- end -->`. A page of
+docs/recipes is a recipe's README; the pictures are beside it. A test holds the files to this.
 """
 
 import json
@@ -16,31 +17,52 @@ from ltr.cli.plan import make_plan
 from ltr.cli.recipes import Recipe, find_recipes
 
 PAGES = Path(__file__).parent / "recipes"
-_RESULTS = re.compile(r"<!-- results -->.*?<!-- end -->", re.DOTALL)
+_RESULTS = re.compile(r"<!-- results( \w+)? -->.*?<!-- end -->", re.DOTALL)
 
 
-def table_of(recipe: Recipe) -> str:
-    """The content of a recipe's `table.md`, of its results."""
-    content = json.loads((recipe.folder / "results.json").read_text(encoding="utf-8"))
+def table_of(recipe: Recipe, overlay: str = "") -> str:
+    """The content of a recipe's `table.md`, of its results; or that of one of its overlays."""
+    content = json.loads((recipe.folder / _file("results.json", overlay)).read_text("utf-8"))
     finished = {run["name"]: run for run in content["runs"] if "metrics" in run}
-    return render(make_plan(recipe.name, []), finished)
+    if not overlay:
+        return render(make_plan(recipe.name, []), finished)
+    values = {**content["grid"], **content.get("search", {})}
+    given = [part for key, some in values.items() for part in (f"--{key}", json.dumps(some))]
+    plan = make_plan(f"{recipe.name}/{overlay}", [*given, *content["overrides"]])
+    return render(plan, finished)
+
+
+def tables_of(recipe: Recipe) -> dict[str, str]:
+    """The content of `table.md` and of each overlay's, by the overlay, of what has results."""
+    names = [path.stem.partition("-")[2] for path in recipe.folder.glob("results*.json")]
+    return {name: table_of(recipe, name) for name in sorted(names)}
 
 
 def readme_of(recipe: Recipe) -> str:
-    """The content of a recipe's README, with its table and its picture.
+    """The content of a recipe's README, with its tables and its picture.
 
-    Where the place for them is missing it is at the end.
+    Where the place for the table is missing it is at the end.
     """
     text = (recipe.folder / "README.md").read_text(encoding="utf-8")
-    if not (recipe.folder / "results.json").is_file():
-        return text
-    parts = [table_of(recipe).rstrip()]
-    if (recipe.folder / f"{recipe.name}.png").is_file():
-        parts.append(f"![What `ltr bench {recipe.name}` drew]({recipe.name}.png)")
-    results = "\n\n".join(["<!-- results -->", *parts, "<!-- end -->"])
-    if not _RESULTS.search(text):
+    tables = tables_of(recipe)
+    if "" in tables and "<!-- results -->" not in text:
         text = text.rstrip() + "\n\n## Results\n\n<!-- results -->\n<!-- end -->\n"
-    return _RESULTS.sub(lambda _: results, text)
+
+    def block(found: re.Match[str]) -> str:
+        overlay = (found[1] or "").strip()
+        if overlay not in tables:
+            return found[0]
+        parts = [f"<!-- results{found[1] or ''} -->", tables[overlay].rstrip()]
+        if not overlay and (recipe.folder / f"{recipe.name}.png").is_file():
+            parts.append(f"![What `ltr bench {recipe.name}` drew]({recipe.name}.png)")
+        return "\n\n".join([*parts, "<!-- end -->"])
+
+    return _RESULTS.sub(block, text)
+
+
+def _file(name: str, overlay: str) -> str:
+    stem, _, ending = name.partition(".")
+    return f"{stem}-{overlay}.{ending}" if overlay else name
 
 
 def main() -> None:
@@ -49,9 +71,8 @@ def main() -> None:
     for recipe in find_recipes().values():
         page = f'--8<-- "ltr/recipes/{recipe.name}/README.md"\n'
         _write(PAGES / f"{recipe.name}.md", page)
-        if not (recipe.folder / "results.json").is_file():
-            continue
-        _write(recipe.folder / "table.md", table_of(recipe))
+        for overlay, table in tables_of(recipe).items():
+            _write(recipe.folder / _file("table.md", overlay), table)
         _write(recipe.folder / "README.md", readme_of(recipe))
         if (picture := recipe.folder / f"{recipe.name}.png").is_file():
             shutil.copyfile(picture, PAGES / picture.name)

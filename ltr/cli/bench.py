@@ -212,6 +212,7 @@ def write_results(plan: Plan, out: Path) -> list[Table]:
         "config": plan.config,
         "overrides": plan.overrides,
         "grid": plan.grid,
+        **({"search": plan.searched} if plan.searched else {}),
         "table": {"rows": plan.rows, "columns": plan.columns},
         "environments": [e for i, e in enumerate(environments) if e not in environments[:i]],
         "summaries": summaries(plan, results),

@@ -102,6 +102,12 @@ class Plan:
         }
 
     @property
+    def searched(self) -> dict[str, list[Any]]:
+        """The options that are searched, in any of the runs, and their values."""
+        searches = [run.search for run in self.runs if run.search is not None]
+        return {key: values for search in searches for key, values in search.options.items()}
+
+    @property
     def digest(self) -> str:
         """A hash of the identity."""
         return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,6 +1,7 @@
 """The recipes' READMEs and pages are what docs/recipe_pages.py makes of the results."""
 
 import importlib.util
+import json
 import shutil
 from pathlib import Path
 from types import ModuleType
@@ -27,7 +28,9 @@ def test_a_readme_has_its_table(pages, name):
     recipe = find_recipes()[name]
     readme = (recipe.folder / "README.md").read_text(encoding="utf-8")
     assert readme == pages.readme_of(recipe)
-    assert (recipe.folder / "table.md").read_text(encoding="utf-8").rstrip() in readme
+    assert (recipe.folder / "table.md").is_file()
+    for table in recipe.folder.glob("table*.md"):
+        assert table.read_text(encoding="utf-8").rstrip() in readme
     page = ROOT / "docs" / "recipes" / f"{name}.md"
     assert f"ltr/recipes/{name}/README.md" in page.read_text(encoding="utf-8")
     assert f"(recipes/{name}.md)" in (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
@@ -49,3 +52,20 @@ def test_results_come_in_their_place(pages, tmp_path):
     )
     (folder / "results.json").unlink()
     assert "an old table" in pages.readme_of(recipe)
+
+
+def test_results_of_an_overlay(pages, tmp_path):
+    folder = tmp_path / "digits"
+    shutil.copytree(find_recipes()["digits"].folder, folder)
+    recipe, readme = Recipe("digits", folder), folder / "README.md"
+    content = json.loads((folder / "results.json").read_text())
+    content["grid"] = {"seed_everything": [1, 2]}
+    (folder / "results-smoke.json").write_text(json.dumps(content))
+    table = pages.table_of(recipe, "smoke").rstrip()
+    assert "(1 of 2)" in table
+    readme.write_text(
+        "Small:\n<!-- results smoke -->\n<!-- end -->\n<!-- results -->\n<!-- end -->\n"
+    )
+    found = pages.readme_of(recipe)
+    assert found.startswith(f"Small:\n<!-- results smoke -->\n\n{table}\n\n<!-- end -->\n")
+    assert pages.table_of(recipe).rstrip() in found
