@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ltr.cli.chosen import Result, chosen_runs
+from ltr.cli.chosen import Result, tried_runs
 from ltr.cli.plan import Plan, in_words, short_name
-from ltr.cli.table import make_tables, sources_of
+from ltr.cli.table import Table, make_tables, number, sources_of
 
 
 def render(plan: Plan, results: dict[str, Result]) -> str:
@@ -19,22 +19,32 @@ def render(plan: Plan, results: dict[str, Result]) -> str:
     parts = [tables, caption(plan, results)]
     if "±" in tables:
         parts[1] += " ± is the standard deviation over the runs of a cell."
-    parts += choices(plan, results)
+    parts += [table.markdown() for table in tried(plan, results)]
     notes = [f"[{number}] {source}" for number, source in enumerate(sources_of(plan), start=1)]
     if notes:
         parts.append(f"Published: {'; '.join(notes)}.")
     return "\n\n".join(parts) + "\n"
 
 
-def choices(plan: Plan, results: dict[str, Result]) -> list[str]:
-    """What the searches chose, a line for each value that they choose by."""
-    lines: dict[str, list[str]] = {}
-    for run, result in chosen_runs(plan, results):
-        if run.search is not None and result is not None:
-            where = ", ".join([run.variant, *(in_words(*one) for one in run.point.items())])
-            values = ", ".join(in_words(*one) for one in run.tried.items())
-            lines.setdefault(result["monitor"], []).append(f"{where}: {values}")
-    return [f"Chosen by {by}: {'; '.join(found)}." for by, found in lines.items()]
+def tried(plan: Plan, results: dict[str, Result]) -> list[Table]:
+    """What the searches tried, a table for each cell, the best in validation first."""
+    tables = []
+    for found in tried_runs(plan, results):
+        run, first = found[0]
+        planned = sum(other.place == run.place for other in plan.runs)
+        part = "" if len(found) == planned else f" ({len(found)} of {planned})"
+        where = ", ".join([run.variant, *(in_words(*one) for one in run.point.items())])
+        head = [*(short_name(key) for key in run.tried), first["monitor"]]
+        rows = [
+            [*(str(value) for value in one.tried.values()), _value(result[result["monitor"]])]
+            for one, result in found
+        ]
+        tables.append(Table(f"{where}: tried{part}", head, rows))
+    return tables
+
+
+def _value(value: float | None) -> str:
+    return "-" if value is None else number(value)
 
 
 def caption(plan: Plan, results: dict[str, Result]) -> str:

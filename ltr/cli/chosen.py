@@ -20,10 +20,28 @@ def chosen_runs(plan: Plan, results: dict[str, Result]) -> list[tuple[Run, Resul
         plan: of the bench.
         results: finished runs by name.
     """
+    return [_best(runs, results) for runs in _cells(plan)]
+
+
+def tried_runs(plan: Plan, results: dict[str, Result]) -> list[list[tuple[Run, Result]]]:
+    """The finished runs of each search, those of a cell together, the best in validation first.
+
+    Args:
+        plan: of the bench.
+        results: finished runs by name.
+    """
+    found = [
+        [(run, results[run.name]) for run in runs if run.search and run.name in results]
+        for runs in _cells(plan)
+    ]
+    return [sorted(one, key=lambda pair: -_goodness(pair[1])) for one in found if one]
+
+
+def _cells(plan: Plan) -> list[list[Run]]:
     cells: dict[str, list[Run]] = {}
     for run in plan.runs:
         cells.setdefault(str(run.place), []).append(run)
-    return [_best(runs, results) for runs in cells.values()]
+    return list(cells.values())
 
 
 def _best(runs: list[Run], results: dict[str, Result]) -> tuple[Run, Result | None]:

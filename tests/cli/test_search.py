@@ -73,11 +73,32 @@ def test_the_best_in_validation_is_shown(tmp_path):
     (table,) = make_tables(plan, RESULTS)
     # of equal ones the first: 0.1 for seed 7, 0.3 for seed 8
     assert table.rows == [["A", "0.2000 ± 0.1414"], ["B", "0.2500 (1 of 2)"]]
-    text = render(plan, RESULTS)
-    assert text.endswith(
-        "Chosen by val_x: A, seed 7: max_epochs 2, temperature 0.5; "
-        "A, seed 8: max_epochs 1, temperature 0.5.\n"
+
+
+def test_what_was_tried_is_below_the_table(tmp_path):
+    text = render(
+        plan_of(tmp_path, BENCH),
+        {**RESULTS, "a-seed-8-max-epochs-1-temperature-0.5": {**result(0.3, 0.3), "val_x": None}},
     )
+    assert text.endswith("""\
+### A, seed 7: tried
+
+| max_epochs | temperature | val_x |
+|:--|--:|--:|
+| 2 | 0.5 | 0.4000 |
+| 1 | 0.5 | 0.2000 |
+| 3 | 0.5 | nan |
+
+### A, seed 8: tried
+
+| max_epochs | temperature | val_x |
+|:--|--:|--:|
+| 2 | 0.5 | 0.3000 |
+| 3 | 0.5 | 0.1000 |
+| 1 | 0.5 | - |
+""")
+    part = {name: one for name, one in RESULTS.items() if name != list(RESULTS)[2]}
+    assert "### A, seed 7: tried (2 of 3)\n" in render(plan_of(tmp_path, BENCH), part)
 
 
 def test_the_least_value(tmp_path):
@@ -146,5 +167,6 @@ def test_a_whole_search(ltr):
     assert best["tried"]["model.optimizer.lr"] == 0.05
     table = Path("out/table.md").read_text()
     assert f"| own | {best['metrics']['test_mrr']:.4f} |" in table
-    assert "Chosen by val_ndcg_10: own: lr 0.05, temperature" in table
+    first = f"| 0.05 | {best['tried']['model.loss.operator.temperature']} |"
+    assert f"### own: tried\n\n| lr | temperature | val_ndcg_10 |\n|:--|--:|--:|\n{first}" in table
     assert "chosen" not in json.loads(Path(f"out/runs/{best['name']}/result.json").read_text())
