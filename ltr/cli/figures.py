@@ -74,7 +74,7 @@ def draw_panels(out: Path, metric: str | None = None, label: str | None = None) 
     across = min(len(values), 3)
     down = -(-len(values) // across)
     figure = Figure(figsize=(4.2 * across + 0.6, 3.2 * down + 0.3), layout="constrained")
-    panels = figure.subplots(down, across, squeeze=False, sharex=False).flat
+    panels = list(figure.subplots(down, across, squeeze=False, sharex=False).flat)
     variants = list(dict.fromkeys(result["variant"] for result in trained))
     for panel, value in zip(panels, values, strict=False):
         here = [result for result in trained if _is_in_panel(result, option, value)]
@@ -82,7 +82,7 @@ def draw_panels(out: Path, metric: str | None = None, label: str | None = None) 
         panel.set(xlabel="epoch", ylabel=label or chosen)
         if option is not None:
             panel.set_title(in_words(option, value), fontsize="medium")
-    for panel in list(panels)[len(values) :]:
+    for panel in panels[len(values) :]:
         panel.set_axis_off()
     path = out / f"{content['recipe']}.png"
     figure.savefig(path, dpi=110)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from ltr.cli import main
 
@@ -102,3 +103,17 @@ def letor_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for number, (name, lists) in enumerate({"train": 160, "vali": 8, "test": 8}.items()):
             write_letor(root / f"Fold{fold}" / f"{name}.txt", lists, seed=10 * fold + number)
     return root
+
+
+@pytest.fixture
+def drawn(monkeypatch) -> list[Figure]:
+    """The figures that were saved."""
+    found: list[Figure] = []
+    save = Figure.savefig
+
+    def keep(self, *args, **kwargs):
+        found.append(self)
+        save(self, *args, **kwargs)
+
+    monkeypatch.setattr(Figure, "savefig", keep)
+    return found

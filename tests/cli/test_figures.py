@@ -48,20 +48,6 @@ def run(variant: str, val_x: list[float | None], **point: int) -> dict:
     return {"name": name, "variant": variant, "point": point, "metrics": {}, "curves": curves}
 
 
-@pytest.fixture
-def drawn(monkeypatch) -> list[Figure]:
-    """The figures that were saved."""
-    found: list[Figure] = []
-    save = Figure.savefig
-
-    def keep(self, *args, **kwargs):
-        found.append(self)
-        save(self, *args, **kwargs)
-
-    monkeypatch.setattr(Figure, "savefig", keep)
-    return found
-
-
 def lines_of(axes) -> dict[str, list[tuple[float, float]]]:
     return {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
 
@@ -104,6 +90,13 @@ def test_panels_are_the_columns_of_the_table(tmp_path, drawn):
     write_results(tmp_path, runs, GRID, {"rows": "variant", "columns": "m"})
     figures.curves(tmp_path)
     assert [axes.get_title() for axes in drawn[0].axes] == ["m 1"]
+
+
+def test_places_without_a_value_are_empty(tmp_path, drawn):
+    runs = [run("A", [0.1, 0.2], n=n) for n in (3, 5, 7, 9)]
+    write_results(tmp_path, runs, {"n": [3, 5, 7, 9]})
+    figures.curves(tmp_path)
+    assert [panel.axison for panel in drawn[0].axes] == [True] * 4 + [False] * 2
 
 
 def test_which_metric_is_drawn(tmp_path, drawn):

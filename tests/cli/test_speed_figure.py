@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
@@ -36,20 +35,6 @@ def run_of(n: int, steps: dict[str, int]) -> dict[str, Any]:
     }
 
 
-@pytest.fixture
-def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """The figures that are saved."""
-    saved: list[Figure] = []
-    save = Figure.savefig
-
-    def keep(figure: Figure, *args: Any, **options: Any) -> None:
-        saved.append(figure)
-        save(figure, *args, **options)
-
-    monkeypatch.setattr(Figure, "savefig", keep)
-    return saved
-
-
 def write(folder: Path, runs: list[dict[str, Any]]) -> None:
     (folder / "results.json").write_text(json.dumps({"runs": runs}))
 
@@ -59,14 +44,14 @@ def test_nothing_is_drawn_of_nothing(tmp_path: Path):
     assert speed(tmp_path) is None
 
 
-def test_what_the_panels_show(tmp_path: Path, figures: list[Figure]):
+def test_what_the_panels_show(tmp_path: Path, drawn: list[Figure]):
     longest = run_of(300, {"dense": 1, "fast": STEPS})
     middle = run_of(100, {"dense": STEPS, "fast": STEPS})
     write(tmp_path, [longest, run_of(30, {"dense": STEPS, "fast": STEPS}), middle])
     path = speed(tmp_path)
     assert path == tmp_path / "speed.png"
     assert imread(path).std() > 0  # not blank
-    time, memory, spearman, loss = figures[0].axes
+    time, memory, spearman, loss = drawn[0].axes
     for panel, values in ((time, [30, 100, 300]), (memory, [31, 101, 301])):
         dense, fast = panel.lines
         assert [line.get_label() for line in (dense, fast)] == ["dense", "fast"]
@@ -84,8 +69,8 @@ def test_what_the_panels_show(tmp_path: Path, figures: list[Figure]):
     assert list(loss.lines[1].get_ydata()) == [2.0] * STEPS
 
 
-def test_no_length_at_which_all_took_every_step(tmp_path: Path, figures: list[Figure]):
+def test_no_length_at_which_all_took_every_step(tmp_path: Path, drawn: list[Figure]):
     write(tmp_path, [run_of(100, {"dense": 1, "fast": STEPS})])
     assert speed(tmp_path) is not None
-    (line,) = figures[0].axes[2].lines
+    (line,) = drawn[0].axes[2].lines
     assert (line.get_label(), line.get_linestyle()) == ("fast, n = 100", "--")
