@@ -154,7 +154,7 @@ class BenchFile:
             raise self._error(
                 f"{name}.where: {overlay!r} is not an overlay of the recipe: {choice}"
             )
-        where = self._where(f"{name}.where", conditions)
+        where = self.where(f"{name}.where", conditions)
         return where, overlay is None or overlay in self.overlays
 
     def published(self, content: Any) -> list[Published]:
@@ -174,7 +174,7 @@ class BenchFile:
                     f"{name}.along must be an option of the grid, got {along!r}: "
                     f"{nearest(str(along), self.grid)}"
                 )
-            where = self._where(f"{name}.where", entry.get("where", {}))
+            where = self.where(f"{name}.where", entry.get("where", {}))
             found.append(Published(source, where, metric, along, self._numbers(name, along, entry)))
         return found
 
@@ -199,7 +199,8 @@ class BenchFile:
             raise self._error(f"{name} must be a number, got {value!r}")
         return value
 
-    def _where(self, name: str, content: Any) -> Where:
+    def where(self, name: str, content: Any) -> Where:
+        """The conditions of an entry."""
         conditions = {}
         for key, given in mapping(self.path, name, content).items():
             option = plain(key)

@@ -16,7 +16,7 @@ from ltr.cli.options import load_options, parse_value
 from ltr.cli.recipes import expand_configs, resolve
 
 _KEYS = {"variants", "grid", "cells", "search", "metrics", "published", "table", "figure"}
-_VARIANT_KEYS = {"fit", "config"}
+_VARIANT_KEYS = {"fit", "config", "where"}
 
 # options whose value changes what is seen of a run, not what comes of it; and files
 _NO_MATTER = {"config", "trainer.enable_progress_bar", "trainer.enable_model_summary"}
@@ -162,7 +162,7 @@ def make_plan(recipe: str, overrides: list[str]) -> Plan:
         rows=rows,
         columns=columns,
         mean=mean,
-        runs=_runs(bench, variants, grid, cells, searches),
+        runs=_runs(file, variants, grid, cells, searches),
         figure=content.get("figure"),
         published=file.published(content.get("published", [])),
     )
@@ -177,19 +177,22 @@ def _beside(layer: str, bench: Path) -> bool:
 
 
 def _runs(
-    bench: Path,
+    file: BenchFile,
     variants: dict[str, Any],
     grid: dict[str, list[Any]],
     cells: list[Cell],
     searches: list[Search],
 ) -> list[Run]:
-    runs: dict[str, Run] = {}
+    bench, runs = file.path, dict[str, Run]()
     for variant, given in variants.items():
         options = mapping(bench, f"variants.{variant}", given or {})
         check_keys(bench, options, _VARIANT_KEYS, f"variants.{variant}.")
+        where = file.where(f"variants.{variant}.where", options.get("where", {}))
         layer = mapping(bench, f"variants.{variant}.config", options.get("config", {}))
         for point in _combinations(grid):
             place = {"variant": variant, **point}
+            if not where.holds(place):
+                continue
             config = _laid_over(layer, point)
             for cell in cells:
                 if cell.where.holds(place):

@@ -45,6 +45,8 @@ class Summary:
         >>> str(Summary([0.5, 0.7], finished=2, planned=2)), str(Summary([0.5], 1, planned=2))
         ('0.6000 ± 0.1414', '0.5000 (1 of 2)')
         """
+        if not self.planned:
+            return ""  # no such run is meant to be
         if not self.finished:
             return NOT_RUN
         if self.mean is None:

@@ -75,6 +75,19 @@ def test_an_option_that_chooses_a_class():
     assert short_name("data.images.class_path") == "images"
 
 
+def test_a_variant_of_a_part_of_the_grid(recipe):
+    bench = recipe / "bench.yaml"
+    bench.write_text(BENCH.replace("{fit: false}", "{fit: false, where: {data.fold: 2}}"))
+    plan = make_plan(str(recipe), [])
+    assert [run.point["data.fold"] for run in plan.runs if run.variant == "before"] == [2, 2, 2]
+    assert len(plan.runs) == 3 + 6 + 6
+    bench.write_text(BENCH.replace("{fit: false}", "{fit: false, where: {data.fold: 3}}"))
+    with pytest.raises(
+        CommandError, match=r"variants\.before\.where: 3 is not in grid\.data\.fold"
+    ):
+        make_plan(str(recipe), [])
+
+
 def temperature(value: float) -> dict:
     operator = {"init_args": {"temperature": value}}
     return {"model": {"init_args": {"loss": {"init_args": {"operator": operator}}}}}

@@ -69,6 +69,15 @@ def test_runs_that_are_not_finished_are_counted(tmp_path, results):
     assert table.rows[1] == ["B", "0.2500 (1 of 4)", "-"]
 
 
+def test_a_cell_that_is_not_planned_is_empty(tmp_path, results):
+    (tmp_path / "config.yaml").write_text("{}")
+    text = BENCH.replace("fit: false", "where: {data.fold: 1}")
+    table = "table: {rows: variant, columns: data.fold, mean: false}\n"
+    (tmp_path / "bench.yaml").write_text(text + table)
+    x, _ = make_tables(make_plan(str(tmp_path), []), results)
+    assert x.rows == [["A", "0.2000 ± 0.1414", "0.7000 ± 0.2828"], ["B", "not run", ""]]
+
+
 PUBLISHED = """\
 published:
   - {source: P, where: {variant: A}, metric: test_x, along: data.fold, values: {1: 0.2, 2: 0.25}}
