@@ -1,6 +1,6 @@
-"""Write the benchmarks' tables into docs/operators/comparison.md: `python docs/tables.py`.
+"""Write the benchmarks' tables into comparison.md and recipes.md: `python docs/tables.py`.
 
-What stands between `<!-- table NAME -->` and `<!-- end -->` there comes from the JSON files in
+What stands between `<!-- table NAME -->` and `<!-- end -->` on these pages comes from the JSON files in
 benchmarks/results; a test holds the page to them.
 """
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "operators" / "comparison.md"
+PAGES = [ROOT / "docs" / "operators" / "comparison.md", ROOT / "docs" / "recipes.md"]
 RESULTS = ROOT / "benchmarks" / "results"
 
 
@@ -101,6 +101,21 @@ def _cubed(result: Mapping[str, Any]) -> str:
     return table(header, rows)
 
 
+def _steps(result: Mapping[str, Any]) -> str:
+    settings = list(result["rows"][0]["seconds"])
+    rows = [
+        [
+            row["recipe"],
+            row["precision"],
+            number(1e3 * row["seconds"][settings[0]]),
+            *(number(row["seconds"][name] / row["seconds"][settings[0]]) for name in settings[1:]),
+        ]
+        for row in result["rows"]
+    ]
+    first, *others = settings
+    return table(["recipe", "precision", f"{first}, ms", *(f"{s}, ratio" for s in others)], rows)
+
+
 def setting(result: Mapping[str, Any]) -> str:
     """Versions, processor and threads, as a sentence."""
     where = result["environment"]
@@ -110,11 +125,12 @@ def setting(result: Mapping[str, Any]) -> str:
 
 def tables() -> dict[str, str]:
     """Every table by its name."""
-    compared, cubed = (
+    compared, cubed, step = (
         json.loads((RESULTS / f"{name}.json").read_text())
-        for name in ("compare_operators", "neuralsort_cubed")
+        for name in ("compare_operators", "neuralsort_cubed", "training_step")
     )
     found = {"setting": setting(compared), "setting cubed": setting(cubed)}
+    found |= {"setting step": setting(step), "step": _steps(step)}
     kinds: dict[str, Callable[[Mapping[str, Any]], str]] = {"ranks": _ranks, "values": _values}
     for size in compared["sizes"]:
         for kind, make in kinds.items():
@@ -139,4 +155,5 @@ def filled(page: str, found: Mapping[str, str]) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text(), tables()))
+    for page in PAGES:
+        page.write_text(filled(page.read_text(), tables()))

@@ -5,6 +5,7 @@ import json
 import math
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -79,11 +80,20 @@ def test_neuralsort_as_published_is_ours(tmp_path):
         assert math.isfinite(size["ratio"])
 
 
-def test_the_comparison_page_shows_the_results():
+def test_a_training_step(tmp_path):
+    result = run("training_step.py", tmp_path / "result.json", "--turns", "1", "--rounds", "1")
+    assert shape(result) == shape(committed("training_step.json"))
+    kinds = {(row["recipe"], row["precision"]) for row in result["rows"]}
+    assert kinds == set(product(("sort", "topk", "knn"), ("bfloat16", "float32")))
+    assert all(seconds > 0 for row in result["rows"] for seconds in row["seconds"].values())
+
+
+def test_the_pages_show_the_results():
     tables = load(ROOT / "docs" / "tables.py")
-    page = tables.PAGE.read_text()
-    assert tables.filled(page, tables.tables()) == page
-    assert all(f"<!-- table {name} -->" in page for name in tables.tables())
+    found = tables.tables()
+    pages = [page.read_text() for page in tables.PAGES]
+    assert [tables.filled(page, found) for page in pages] == pages
+    assert all(f"<!-- table {name} -->" in "".join(pages) for name in found)
 
 
 @pytest.fixture(scope="module")
