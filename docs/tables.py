@@ -1,7 +1,7 @@
 """Write the benchmarks' tables into comparison.md and recipes.md: `python docs/tables.py`.
 
-What stands between `<!-- table NAME -->` and `<!-- end -->` on these pages comes from the JSON files in
-benchmarks/results; a test holds the page to them.
+What stands between `<!-- table NAME -->` and `<!-- end -->` on these pages comes from the JSON
+files in benchmarks/results; a test holds the pages to them.
 """
 
 import json
