@@ -11,8 +11,7 @@ Curves = dict[str, list[Any]]
 def read_curves(folder: Path) -> Curves:
     """The curves of a run, those of its parts joined where it was resumed.
 
-    An epoch's value is the last that was logged in it, to six digits. Tests are left out. The
-    training loss of an epoch in whose midst a run was resumed is the mean over the rest of it.
+    An epoch's value is the last that was logged in it, to six digits. Tests are left out.
 
     Args:
         folder: of the run; its logs are in `logs/version_0` and so on.

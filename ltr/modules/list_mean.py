@@ -38,3 +38,21 @@ class ListMean(Metric):
     def compute(self) -> Tensor:
         """The mean, float32; NaN if there was no list."""
         return (self.total / self.lists).float()
+
+    def sums(self) -> dict[str, float]:
+        """What the mean is made of so far, for a checkpoint."""
+        return {"total": self.total.item(), "lists": self.lists.item()}
+
+    def go_on(self, sums: dict[str, float]) -> None:
+        """Go on from what `sums` gave.
+
+        >>> mean, other = ListMean(), ListMean()
+        >>> mean.update(torch.tensor(1.0), lists=torch.tensor(3))
+        >>> other.go_on(mean.sums())
+        >>> other.update(torch.tensor(5.0), lists=torch.tensor(1))
+        >>> other.compute()
+        tensor(2.)
+        """
+        self.reset()
+        self.total += sums["total"]
+        self.lists += sums["lists"]

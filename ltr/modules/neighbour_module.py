@@ -204,7 +204,6 @@ class TrainedNeighbours(NeighbourModule):
         if not isinstance(network, ImageNetwork):
             raise ValueError(f"network must be an ImageNetwork, got {network!r}")
         self.network = network
-        self.train_loss = ListMean()
 
     def setup(self, stage: str) -> None:
         """Make the network's layers for the images of the data module."""
@@ -215,10 +214,6 @@ class TrainedNeighbours(NeighbourModule):
     def embed(self, images: Tensor) -> Tensor:
         """The network's output."""
         return self.network(images)
-
-    def on_train_epoch_start(self) -> None:
-        """Empty the mean of the loss."""
-        self.train_loss.reset()
 
     def log_loss(self, loss: Tensor, batch: dict[str, Any]) -> Tensor:
         """Log the loss of a batch, a mean over its images, and give it back."""

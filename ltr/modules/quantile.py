@@ -91,7 +91,6 @@ class QuantileRegressor(TrainableModule):
         self.noisy_evaluation = noisy_evaluation
         self.val_metrics = _metrics()
         self.test_metrics = _metrics()
-        self.train_loss = ListMean()
         self.val_loss = ListMean()
         self._noise: torch.Generator | None = None
 
@@ -106,10 +105,6 @@ class QuantileRegressor(TrainableModule):
         if (num_features := getattr(data, "num_features", None)) is not None:
             self.scorer.build(num_features)
             self.values.build(num_features)
-
-    def on_train_epoch_start(self) -> None:
-        """Empty the mean of the loss."""
-        self.train_loss.reset()
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The loss of a batch."""

@@ -64,7 +64,6 @@ class Regressor(TrainableModule):
         self.loss = LeastTrimmedSquares() if loss is None else loss
         self.register_buffer("label_centre", torch.tensor(0.0))
         self.register_buffer("label_scale", torch.tensor(1.0))
-        self.train_loss = ListMean()
         self.test_metrics = nn.ModuleDict({name: ListMean() for name in METRICS})
 
     def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -79,10 +78,6 @@ class Regressor(TrainableModule):
         if stage == "fit" and hasattr(data, "label_centre"):
             self.label_centre.fill_(data.label_centre)  # pyright: ignore
             self.label_scale.fill_(data.label_scale)  # pyright: ignore
-
-    def on_train_epoch_start(self) -> None:
-        """Empty the mean of the loss."""
-        self.train_loss.reset()
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The loss of a batch of samples."""

@@ -63,16 +63,11 @@ class ScoringModule(TrainableModule):
         self.loss = loss
         self.val_metrics = nn.ModuleDict({name: m.clone() for name, m in metrics.items()})
         self.test_metrics = nn.ModuleDict({name: m.clone() for name, m in metrics.items()})
-        self.train_loss = ListMean()
         self.val_loss = ListMean()
 
     def score_batch(self, batch: dict[str, Any]) -> ScoredLists:
         """The lists of a batch with their scores."""
         raise NotImplementedError(f"{type(self).__name__} must define score_batch")
-
-    def on_train_epoch_start(self) -> None:
-        """Empty the mean of the loss."""
-        self.train_loss.reset()
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The loss of a batch."""

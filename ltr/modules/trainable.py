@@ -7,14 +7,17 @@ from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable, Reduce
 from torch import nn
 
 from ltr.modules.callbacks import SeedSteps
+from ltr.modules.list_mean import ListMean
 from ltr.modules.portable import PortableModule
 
 
 class TrainableModule(PortableModule):
-    """A portable module with one optimiser, a scheduler and `SeedSteps`.
+    """A portable module with one optimiser, a scheduler, `SeedSteps`, and a mean training loss.
 
     A checkpoint names its optimiser's class; going on with another one is refused, where Lightning
-    would load the state of the one into the other.
+    would load the state of the one into the other. It has the mean of the loss so far, too, so that
+    an epoch in whose midst a run is resumed has the mean of all of it; not so with several
+    processes, where it is that of the rest.
 
     Args:
         optimizer: parameters -> optimiser.
@@ -41,6 +44,7 @@ class TrainableModule(PortableModule):
         self._scheduler = scheduler
         self._interval = scheduler_interval
         self._resumed: list[str] | None = None  # the optimisers of a checkpoint
+        self.train_loss = ListMean()
 
     def nothing_to_train(self) -> str:
         """What is said where there are no parameters."""
@@ -81,15 +85,23 @@ class TrainableModule(PortableModule):
                 f"on from, got {', '.join(now)}"
             )
 
+    def on_train_epoch_start(self) -> None:
+        """Empty the mean of the loss; Lightning does not call this in the midst of an epoch."""
+        self.train_loss.reset()
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the optimiser's class."""
+        """Add the optimiser's class and the mean of the loss so far."""
         super().on_save_checkpoint(checkpoint)
         checkpoint["optimizers"] = [type(one).__name__ for one in self.trainer.optimizers]
+        if self.trainer.world_size == 1:
+            checkpoint["train_loss"] = self.train_loss.sums()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Remember the optimiser's class."""
+        """Remember the optimiser's class, go on with the mean of the loss."""
         super().on_load_checkpoint(checkpoint)
         self._resumed = checkpoint.get("optimizers")
+        if (sums := checkpoint.get("train_loss")) is not None:
+            self.train_loss.go_on(sums)
 
 
 def check_part(name: str, value: Any) -> None:

@@ -113,8 +113,6 @@ def test_a_broken_bench_goes_on_to_the_same_results(bench, monkeypatch):
     assert bench("whole").code == 0
     assert metrics_of("out") == metrics_of("whole")
     curves = [read(f"{out}/runs/ndcg-seed-2/result.json")["curves"] for out in ("out", "whole")]
-    for curve in curves:  # the mean loss of the epoch that was gone on with is of the rest of it
-        assert len(curve.pop("train_loss")) == len(curve["epoch"])
     assert curves[0] == curves[1]
 
 

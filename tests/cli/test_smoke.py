@@ -53,11 +53,12 @@ def test_a_smallest_run_that_is_killed_goes_on_to_the_same_weights(
     monkeypatch.delenv("STOP_AT")
     answer = ltr("fit", *config, "--ckpt_path", "last")
     assert answer.code == 0, answer.err
-    one, two = (torch.load(f"{root}/checkpoints/last.ckpt") for root in ("whole", "broken"))
-    assert one["global_step"] == two["global_step"]
-    assert one["state_dict"].keys() == two["state_dict"].keys()
-    for key, value in one["state_dict"].items():
-        assert torch.equal(value, two["state_dict"][key]), key
+    for file in ("last.ckpt", "best.ckpt"):
+        one, two = (torch.load(f"{root}/checkpoints/{file}") for root in ("whole", "broken"))
+        assert one["global_step"] == two["global_step"]
+        assert one["state_dict"].keys() == two["state_dict"].keys()
+        for key, value in one["state_dict"].items():
+            assert torch.equal(value, two["state_dict"][key]), (file, key)
 
 
 @pytest.mark.slow
