@@ -23,7 +23,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from measure import RESULTS, environment, peak_memory, rounded, times, write
+from measure import KEPT, RESULTS, environment, peak_memory, rounded, times, write
 from torch import Tensor
 
 import ltr.losses
@@ -118,9 +118,8 @@ def losses() -> dict[str, Loss]:
 
 def keep_memory() -> None:
     """Start anew with a C library that keeps what is freed, for the rest of the process."""
-    variables = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 34)}
-    if any(name not in os.environ for name in variables):
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **variables})
+    if any(name not in os.environ for name in KEPT):
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEPT})
 
 
 def backward_of(loss: Loss, scores: Tensor, labels: Tensor) -> Callable[[], Tensor]:

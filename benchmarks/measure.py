@@ -16,6 +16,9 @@ import torch
 import ltr
 
 RESULTS = Path(__file__).parent / "results"
+KEPT = {"MALLOC_MMAP_THRESHOLD_": str(1 << 34), "MALLOC_TRIM_THRESHOLD_": str(1 << 34)}
+"""Variables of the environment with which glibc keeps the memory that is freed."""
+
 TURN = 0.05
 """Seconds, see `times`."""
 

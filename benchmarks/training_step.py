@@ -25,23 +25,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measure import RESULTS, environment, rounded, times, write
+from measure import KEPT, RESULTS, environment, rounded, times, write
 from torch import Tensor, nn
 
 from ltr.losses import KNNLoss, PermutationCrossEntropy, TopKLoss
 from ltr.models import MNISTCNN, ImageCNN, VanillaCNN
 from ltr.operators import SigmoidRank, SoftSort
 
-MUCH = str(1 << 34)
+HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
 SETTINGS: dict[str, dict[str, str]] = {
     "as it is": {},
-    "memory kept": {"MALLOC_MMAP_THRESHOLD_": MUCH, "MALLOC_TRIM_THRESHOLD_": MUCH},
-    "huge pages": {"THP_MEM_ALLOC_ENABLE": "1"},
-    "both": {
-        "MALLOC_MMAP_THRESHOLD_": MUCH,
-        "MALLOC_TRIM_THRESHOLD_": MUCH,
-        "THP_MEM_ALLOC_ENABLE": "1",
-    },
+    "memory kept": KEPT,
+    "huge pages": HUGE_PAGES,
+    "both": {**KEPT, **HUGE_PAGES},
 }
 PRECISIONS = ["bfloat16", "float32"]
 

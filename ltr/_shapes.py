@@ -57,6 +57,20 @@ def check_whole(name: str, value: int, wanted: str = "a whole number >= 1") -> i
     return int(value)
 
 
+def check_at_least(name: str, value: int, minimum: int) -> int:
+    """`value` as an int if it is a whole number >= minimum, else a ValueError that names it.
+
+    >>> check_at_least("seed", -1, 0)
+    Traceback (most recent call last):
+    ValueError: seed must be >= 0, got -1
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, Integral)):
+        raise ValueError(f"{name} must be a whole number >= {minimum}, got {value!r}")
+    if value < minimum:
+        raise ValueError(f"{name} must be >= {minimum}, got {value!r}")
+    return int(value)
+
+
 def check_top_k(top_k: int | None, name: str = "top_k") -> int | None:
     """`top_k` if it is None or a whole number >= 1, else a ValueError that names the argument."""
     return None if top_k is None else check_whole(name, top_k, "None or a whole number >= 1")

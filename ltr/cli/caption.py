@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ltr.cli.chosen import Result, tried_runs
-from ltr.cli.plan import Plan, in_words, short_name
+from ltr.cli.plan import Plan, short_name
 from ltr.cli.table import Table, make_tables, number, sources_of
 
 
@@ -33,13 +33,12 @@ def tried(plan: Plan, results: dict[str, Result]) -> list[Table]:
         run, first = found[0]
         planned = sum(other.place == run.place for other in plan.runs)
         part = "" if len(found) == planned else f" ({len(found)} of {planned})"
-        where = ", ".join([run.variant, *(in_words(*one) for one in run.point.items())])
         head = [*(short_name(key) for key in run.tried), first["monitor"]]
         rows = [
             [*(str(value) for value in one.tried.values()), _value(result[result["monitor"]])]
             for one, result in found
         ]
-        tables.append(Table(f"{where}: tried{part}", head, rows))
+        tables.append(Table(f"{run.cell}: tried{part}", head, rows))
     return tables
 
 

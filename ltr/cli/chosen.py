@@ -58,13 +58,3 @@ def _goodness(result: Result) -> float:
     if value is None or math.isnan(value):
         return -math.inf
     return value if result["mode"] == "max" else -value
-
-
-def value_of(result: Result, metric: str) -> float | None:
-    """A run's value of a metric, or its "seconds" or "epochs".
-
-    >>> value_of({"metrics": {"test_mrr": 0.5}, "seconds": 3.0}, "seconds")
-    3.0
-    """
-    value = result["metrics"].get(metric, result.get(metric))
-    return value if isinstance(value, (int, float)) else None

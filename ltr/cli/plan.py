@@ -47,8 +47,12 @@ class Run:
     @property
     def title(self) -> str:
         """The run in words."""
-        values = [*self.point.items(), *self.tried.items()]
-        return ", ".join([self.variant, *(in_words(*one) for one in values)])
+        return ", ".join([self.cell, *(in_words(*one) for one in self.tried.items())])
+
+    @property
+    def cell(self) -> str:
+        """Its cell of the table in words, the same for all that a search tries there."""
+        return ", ".join([self.variant, *(in_words(*one) for one in self.point.items())])
 
     @property
     def place(self) -> dict[str, Any]:
@@ -277,6 +281,8 @@ def _replace_values(
             others.append(arg)
             continue
         parsed = parse_value(value if equals else next(rest, ""))
+        if parsed == []:
+            raise CommandError(f"{option} must have a value to run, got []")
         grid[key] = parsed if isinstance(parsed, list) else [parsed]
     return grid, others
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ltr.cli.chosen import Result, chosen_runs, value_of
+from ltr.cli.chosen import Result, chosen_runs
 from ltr.cli.plan import Plan, in_words
 
 NOT_RUN = "not run"
@@ -98,6 +98,16 @@ def number(value: float, like: float | None = None) -> str:
     ('0.4998', '128.4', '2.5', 'nan')
     """
     return f"{value:.1f}" if abs(value if like is None else like) >= 10 else f"{value:.4f}"
+
+
+def value_of(result: Result, metric: str) -> float | None:
+    """A run's value of a metric, or its "seconds" or "epochs".
+
+    >>> value_of({"metrics": {"test_mrr": 0.5}, "seconds": 3.0}, "seconds")
+    3.0
+    """
+    value = result["metrics"].get(metric, result.get(metric))
+    return value if isinstance(value, (int, float)) else None
 
 
 def summarise(plan: Plan, results: dict[str, Result], metric: str, **where: Any) -> Summary:

@@ -12,6 +12,7 @@ from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from ltr._shapes import check_at_least
 from ltr.datasets.images import DigitImages, Images, ImageSource, split_validation
 from ltr.datasets.loaders import SplitDataModule
 from ltr.datasets.samplers import ListSampler
@@ -76,8 +77,8 @@ class ImageDataModule(SplitDataModule):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*already saved during checkpointing.*")
             self.save_hyperparameters(logger=False)  # names may be the model's too
-        if val_count is not None and val_count < 1:
-            raise ValueError(f"val_count must be >= 1, got {val_count}")
+        if val_count is not None:
+            check_at_least("val_count", val_count, 1)
         self.source = DigitImages() if images is None else images
         if not isinstance(self.source, ImageSource):
             raise ValueError(f"images must be an object, such as images=MNIST(), got {images!r}")

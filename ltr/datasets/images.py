@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ltr._shapes import check_at_least
 from ltr.datasets._cifar import read_cifar
 from ltr.datasets._idx import find_idx, read_idx
 
@@ -253,9 +254,7 @@ def split_validation(train: Images, count: int, seed: int) -> tuple[Images, Imag
     """
     if not 1 <= count < len(train):
         raise ValueError(f"count must be from 1 to {len(train) - 1}, got {count}")
-    if seed < 0:
-        raise ValueError(f"seed must be >= 0, got {seed}")
-    order = np.random.default_rng(seed).permutation(len(train))
+    order = np.random.default_rng(check_at_least("seed", seed, 0)).permutation(len(train))
     held, kept = np.sort(order[:count]), np.sort(order[count:])
     return train[torch.from_numpy(kept)], train[torch.from_numpy(held)]
 

@@ -8,7 +8,7 @@ from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 from torch.utils.data import DataLoader, Dataset
 
-from ltr._shapes import check_whole
+from ltr._shapes import check_at_least, check_whole
 from ltr.datasets.samplers import ListSampler
 
 
@@ -74,11 +74,8 @@ class SplitDataModule(LightningDataModule):
     def __init__(self, batch_size: int, num_workers: int = 0, seed: int = 0) -> None:
         super().__init__()
         self.batch_size = check_whole("batch_size", batch_size)
-        for name, value in (("num_workers", num_workers), ("seed", seed)):
-            if value < 0:
-                raise ValueError(f"{name} must be >= 0, got {value}")
-        self.num_workers = num_workers
-        self.seed = seed
+        self.num_workers = check_at_least("num_workers", num_workers, 0)
+        self.seed = check_at_least("seed", seed, 0)
 
     def dataset(self, split: str) -> Dataset[Any]:
         """The data set of "train", "val", "test" or "predict"."""

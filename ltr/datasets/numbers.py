@@ -10,7 +10,7 @@ import torch
 from lightning.pytorch.utilities import rank_zero_info
 from torch.utils.data import Dataset
 
-from ltr._shapes import check_whole
+from ltr._shapes import check_at_least, check_whole
 from ltr.datasets.images import DigitImages, Images, ImageSource, split_validation
 from ltr.datasets.loaders import SplitDataModule
 from ltr.datasets.samplers import ListSampler
@@ -59,8 +59,7 @@ class NumberLists(Dataset[dict[str, Any]]):
         if digits > 7:
             raise ValueError(f"digits must be <= 7, got {digits}")
         self.count = check_whole("count", count)
-        if seed < 0:
-            raise ValueError(f"seed must be >= 0, got {seed}")
+        self.seed = check_at_least("seed", seed, 0)
         if name not in _SPLITS:
             raise ValueError(f"name must be one of {', '.join(_SPLITS)}, got {name!r}")
         labels = images.labels.numpy()
@@ -71,7 +70,7 @@ class NumberLists(Dataset[dict[str, Any]]):
             raise ValueError(f"images must have every digit, got no {self._counts.argmin()}")
         self._starts = np.cumsum(self._counts) - self._counts
         self._by_digit = np.argsort(labels, kind="stable")
-        self.images, self.seed, self.name = images, seed, name
+        self.images, self.name = images, name
 
     @property
     def shape(self) -> tuple[int, int, int]:

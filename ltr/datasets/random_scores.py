@@ -7,7 +7,7 @@ from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from ltr._shapes import check_whole
+from ltr._shapes import check_at_least, check_whole
 
 
 class RandomScoresDataModule(LightningDataModule):
@@ -38,12 +38,10 @@ class RandomScoresDataModule(LightningDataModule):
 
     def __init__(self, n: int = 100, lists: int = 20, seed: int = 0) -> None:
         super().__init__()
-        if seed < 0:
-            raise ValueError(f"seed must be >= 0, got {seed}")
         self.save_hyperparameters(logger=False)  # names may be the model's too
         self.n = check_whole("n", n)
         self.lists = check_whole("lists", lists)
-        self.seed = seed
+        self.seed = check_at_least("seed", seed, 0)
 
     @property
     def start(self) -> Tensor:

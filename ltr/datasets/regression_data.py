@@ -10,7 +10,7 @@ from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from ltr._shapes import check_number, check_whole
+from ltr._shapes import check_at_least, check_number, check_whole
 from ltr.datasets.loaders import ListLoader, trained_batches
 from ltr.datasets.samplers import ListSampler
 
@@ -78,9 +78,7 @@ class RegressionDataModule(LightningDataModule):
         if self.test_share >= 1:
             raise ValueError(f"test_share must be in (0, 1), got {test_share}")
         self.steps = check_whole("steps", steps)
-        if seed < 0:
-            raise ValueError(f"seed must be >= 0, got {seed}")
-        self.seed = seed
+        self.seed = check_at_least("seed", seed, 0)
         self.splits: dict[str, tuple[Tensor, Tensor]] = {}
 
     def setup(self, stage: str | None = None) -> None:

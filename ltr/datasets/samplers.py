@@ -7,6 +7,8 @@ import numpy as np
 import torch.distributed as dist
 from torch.utils.data import DistributedSampler
 
+from ltr._shapes import check_at_least
+
 
 class ListSampler(DistributedSampler[int]):
     """Indices of lists: shuffled by (seed, epoch) alone, dealt out to the processes.
@@ -47,8 +49,7 @@ class ListSampler(DistributedSampler[int]):
         num_replicas: int | None = None,
         rank: int | None = None,
     ) -> None:
-        if seed < 0:
-            raise ValueError(f"seed must be >= 0, got {seed}")
+        seed = check_at_least("seed", seed, 0)
         ready = dist.is_available() and dist.is_initialized()
         if num_replicas is None:
             num_replicas = dist.get_world_size() if ready else 1

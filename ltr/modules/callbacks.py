@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from ltr._shapes import check_at_least
+
 _TRAIN, _VALIDATE = 0, 1
 
 
@@ -31,9 +33,7 @@ class SeedSteps(Callback):
     """
 
     def __init__(self, seed: int | None = None):
-        if seed is not None and seed < 0:
-            raise ValueError(f"seed must be >= 0, got {seed}")
-        self.seed = seed
+        self.seed = None if seed is None else check_at_least("seed", seed, 0)
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Settle the seed."""

@@ -45,8 +45,9 @@ class ScoringModule(TrainableModule):
         scheduler_interval: "epoch", or "step" to step it after each batch.
 
     Raises:
-        ValueError: a loss is a class, not an object; a metric's name is "loss", or has other than
-            letters, digits and _. In training: the loss is not a scalar, or has no gradient.
+        ValueError: a loss is a class, not an object; a metric is no `RankingMetric`, its name is
+            "loss", or has other than letters, digits and _. In training: the loss is not a scalar,
+            or has no gradient.
     """
 
     def __init__(
@@ -122,7 +123,9 @@ class ScoringModule(TrainableModule):
 def _check_metrics(metrics: Any) -> None:
     if not isinstance(metrics, Mapping):
         raise ValueError(f"metrics must be metrics by their names, got {metrics!r}")
-    for name in metrics:
+    for name, metric in metrics.items():
+        if not isinstance(metric, RankingMetric):
+            raise ValueError(f"metrics must be ranking metrics, got {metric!r} for {name!r}")
         if re.fullmatch(r"\w+", name) is None or name == "loss":
             raise ValueError(
                 f"metrics must have names of letters, digits and _, other than loss, got {name!r}"

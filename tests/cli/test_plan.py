@@ -117,6 +117,12 @@ def test_cells_are_laid_over_the_runs_that_match(recipe):
     assert run.config == {"data": {"init_args": {"fold": 5}}, "seed_everything": 7}
 
 
+SEARCH = """\
+search:
+  - {where: {variant: MSE, data.fold: 2}, options: {trainer.max_epochs: [1, 2, 3]}}
+"""
+
+
 PUBLISHED = """\
 published:
   - {source: A, where: {variant: MSE}, metric: test_ndcg_10, along: data.fold, values: {1: 0.5}}
@@ -207,10 +213,15 @@ def test_what_the_digest_depends_on(recipe):
         ("value: 17", "values: {1: 17}", "published 2 must have value, without along"),
         ("along: data.fold, values", "along: data.fold, value", "1 must have values, with along"),
         ("published:", "published: 3\nx:", "unknown option x"),
+        ("[1, 2, 3]", "2", "search 1.options.trainer.max_epochs must be a list of values, got 2"),
+        ("trainer.max_epochs", "seed_everything", "options must be some that the grid has not"),
+        ("{variant: MSE, data", "{variant: C, data", "search 1.where: 'C' is not in variants"),
+        ("options:", "option:", "unknown option search 1: option: did you mean options?"),
+        ("MSE: {config", "MSE: {fit: false, config", "search has MSE, which is not trained"),
     ],
 )
 def test_mistakes_in_bench_yaml(recipe, old, new, message):
-    text = BENCH + CELLS + PUBLISHED
+    text = BENCH + CELLS + PUBLISHED + SEARCH
     assert old in text
     (recipe / "bench.yaml").write_text(text.replace(old, new, 1))
     with pytest.raises(CommandError) as error:

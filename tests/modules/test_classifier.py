@@ -193,6 +193,8 @@ def test_mistakes(tmp_path: Path):
         ValueError, match="metrics must have names of letters, digits and _, other than loss"
     ):
         ImageClassifier(metrics={"loss": NDCG()})
+    with pytest.raises(ValueError, match="metrics must be ranking metrics, got 3 for 'x'"):
+        ImageClassifier(metrics={"x": 3})  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="its reduction must be"):
         trainer(tmp_path).fit(classifier(SoftmaxLoss("none")), ImageDataModule())
 
