@@ -29,8 +29,8 @@ from measure import KEPT, RESULTS, environment, rounded, times, write
 from torch import Tensor, nn
 
 from ltr.losses import KNNLoss, PermutationCrossEntropy, TopKLoss
-from ltr.models import MNISTCNN, ImageCNN, VanillaCNN
 from ltr.operators import SigmoidRank, SoftSort
+from ltr.papers.networks import MNISTCNN, ImageCNN, VanillaCNN
 
 HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
 SETTINGS: dict[str, dict[str, str]] = {

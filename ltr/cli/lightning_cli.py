@@ -38,9 +38,11 @@ from ltr.cli.explain import explain
 from ltr.cli.options import load_options
 from ltr.cli.predict import PredictionWriter
 from ltr.cli.recipes import expand_configs
+from ltr.papers import images, knn, networks, regression, sorting, speed, topk
 
 # the command line finds the classes that have been imported, some of which are so when asked for
-for _package in (ltr.datasets, ltr.models, ltr.modules, ltr.operators):
+_papers = (images, knn, networks, regression, sorting, speed, topk)
+for _package in (ltr.datasets, ltr.models, ltr.modules, ltr.operators, *_papers):
     for _name in _package.__all__:
         getattr(_package, _name)
 

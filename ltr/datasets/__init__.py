@@ -7,16 +7,6 @@ for.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ltr.datasets.images import (
-    CIFAR10,
-    CIFAR100,
-    MNIST,
-    DigitImages,
-    FashionMNIST,
-    Images,
-    ImageSource,
-    split_validation,
-)
 from ltr.datasets.letor import read_letor
 from ltr.datasets.lists import ListDataset, ListSummary, collate_lists
 from ltr.datasets.samplers import ListSampler
@@ -31,38 +21,18 @@ from ltr.datasets.transforms import (
 
 if TYPE_CHECKING:
     from ltr.datasets.digits import DigitsDataModule
-    from ltr.datasets.episodes import EpisodeDataModule
-    from ltr.datasets.image_data import ImageDataModule
     from ltr.datasets.letor_data import LetorDataModule
     from ltr.datasets.list_data import ListDataModule
-    from ltr.datasets.numbers import NumberLists, NumbersDataModule
-    from ltr.datasets.random_scores import RandomScoresDataModule
-    from ltr.datasets.regression_data import RegressionDataModule
 
 _LAZY = {
     "DigitsDataModule": "ltr.datasets.digits",
-    "EpisodeDataModule": "ltr.datasets.episodes",
-    "ImageDataModule": "ltr.datasets.image_data",
     "LetorDataModule": "ltr.datasets.letor_data",
     "ListDataModule": "ltr.datasets.list_data",
-    "NumberLists": "ltr.datasets.numbers",
-    "NumbersDataModule": "ltr.datasets.numbers",
-    "RandomScoresDataModule": "ltr.datasets.random_scores",
-    "RegressionDataModule": "ltr.datasets.regression_data",
 }
 
 __all__ = [
-    "CIFAR10",
-    "CIFAR100",
-    "MNIST",
-    "DigitImages",
     "DigitsDataModule",
-    "EpisodeDataModule",
-    "FashionMNIST",
     "FeatureTransform",
-    "ImageDataModule",
-    "ImageSource",
-    "Images",
     "LetorDataModule",
     "ListDataModule",
     "ListDataset",
@@ -70,17 +40,12 @@ __all__ = [
     "ListSummary",
     "MinMaxPerList",
     "NoTransform",
-    "NumberLists",
-    "NumbersDataModule",
-    "RandomScoresDataModule",
-    "RegressionDataModule",
     "SignedLog1pStandardise",
     "Standardise",
     "collate_lists",
     "load_letor",
     "read_letor",
     "read_shard",
-    "split_validation",
     "write_shard",
 ]
 

@@ -1,0 +1,165 @@
+"""What the differentiable nearest neighbours are compared with: pixels, PCA, an autoencoder."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
+from torch import Tensor
+
+from ltr._shapes import check_whole
+from ltr.papers.knn.neighbour_module import NeighbourModule, TrainedNeighbours
+from ltr.papers.knn.neighbours import Neighbours, Weighting
+from ltr.papers.networks.autoencoder import DenseAutoencoder, ImageAutoencoder
+
+
+class PixelNeighbours(NeighbourModule):
+    """Nearest neighbours of the pixels, or of their first principal components; nothing to train.
+
+    The components are scikit-learn's `PCA`, fitted on the training images when a test begins. k,
+    the weighting and the number of components are those, of the ones given, with the highest
+    accuracy on the validation images (see `NeighbourModule`); the last is logged as
+    `test_components`.
+
+    Args:
+        components: numbers of principal components to choose from; none for the pixels themselves.
+        top_k: numbers of neighbours to choose from.
+        weightings: "uniform", "distance" or both, to choose from.
+
+    Raises:
+        ValueError: a number < 1, nothing to choose from; in a test, more components than pixels;
+            always in a training.
+
+    Reference: Grover et al., ICLR 2019, section 6.3: 50 components, k of 1, 3, 5 and 9, both
+    weightings.
+
+    >>> PixelNeighbours(components=[20, 50])(torch.zeros(3, 1, 28, 28)).shape
+    torch.Size([3, 784])
+    """
+
+    def __init__(
+        self,
+        components: Sequence[int] = (),
+        top_k: Sequence[int] = (1, 3, 5, 9),
+        weightings: Sequence[Weighting] = ("uniform", "distance"),
+    ):
+        super().__init__(top_k, weightings)
+        self.save_hyperparameters()
+        self.components = [check_whole("components", number) for number in components]
+        self._axes: Tensor | None = None
+
+    def embed(self, images: Tensor) -> Tensor:
+        """The pixels (B, C H W), or the chosen components of them."""
+        pixels = images.flatten(1)
+        if self._axes is None:
+            return pixels
+        # the mean is left in: it does not change the distances
+        with torch.autocast(pixels.device.type, enabled=False):
+            return pixels @ self._axes
+
+    def prepare(self) -> tuple[Neighbours, dict[str, float]]:
+        """Fit the components, and choose."""
+        self._axes = None
+        if not self.components:
+            return super().prepare()
+        axes = principal_axes(self.points(self._data.splits["train"]), max(self.components))
+        found = []
+        for number in self.components:
+            self._axes = axes[:, :number]
+            known = self.know()
+            chosen = {**self.choose(known), "components": float(number)}
+            found.append((known, chosen, self._axes, self.top_k, self.weighting))
+        known, chosen, *kept = max(found, key=lambda one: one[1]["val_accuracy"])  # the first best
+        self._axes, self.top_k, self.weighting = kept
+        return self.with_validation(known), chosen
+
+    def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
+        """Not for this module: see `configure_optimizers`."""
+        raise ValueError(f"{type(self).__name__} has nothing to train: use `ltr test`")
+
+    def configure_optimizers(self) -> Any:
+        """There is nothing to train.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError(f"{type(self).__name__} has nothing to train: use `ltr test`")
+
+
+class AutoencoderNeighbours(TrainedNeighbours):
+    """Nearest neighbours of an autoencoder's codes; the autoencoder is trained without classes.
+
+    The loss is the mean squared error of the decoded pixels. Batches have to be pixels from 0 to
+    1: `normalise` of the data module is to be false.
+
+    Args:
+        network: the autoencoder. Default: `DenseAutoencoder()`.
+        top_k: k, how many neighbours vote, or several to choose from (see `NeighbourModule`).
+        weightings: of the votes, to choose from.
+        optimizer: parameters -> optimiser. Default: Adam.
+        scheduler: optimiser -> scheduler, stepped once an epoch. Default: a constant rate.
+
+    Raises:
+        ValueError: a k < 1; a network that is no autoencoder; in training, a data module that
+            normalises.
+
+    Reference: Grover et al., ICLR 2019, appendix D.3, which names the layers, but neither the loss
+    nor the optimiser.
+
+    >>> module = AutoencoderNeighbours(DenseAutoencoder(shape=(1, 28, 28)))
+    >>> module(torch.zeros(2, 1, 28, 28)).shape
+    torch.Size([2, 50])
+    """
+
+    def __init__(
+        self,
+        network: ImageAutoencoder | None = None,
+        top_k: int | Sequence[int] = (1, 3, 5, 9),
+        weightings: Sequence[Weighting] = ("uniform", "distance"),
+        optimizer: OptimizerCallable = torch.optim.Adam,
+        scheduler: LRSchedulerCallable | None = None,
+    ):
+        chosen = DenseAutoencoder() if network is None else network
+        if not isinstance(chosen, ImageAutoencoder):
+            raise ValueError(f"network must be an ImageAutoencoder, got {network!r}")
+        super().__init__(chosen, top_k, weightings, optimizer, scheduler)
+        self.save_hyperparameters()
+
+    @property
+    def autoencoder(self) -> ImageAutoencoder:
+        """The network."""
+        return cast(ImageAutoencoder, self.network)
+
+    def setup(self, stage: str) -> None:
+        """Make the layers for the images of the data module."""
+        super().setup(stage)
+        data = getattr(self.trainer, "datamodule", None)
+        if stage == "fit" and getattr(data, "normalise", False):
+            raise ValueError("normalise must be False for an autoencoder's data, got True")
+
+    def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
+        """The loss of a batch."""
+        images, real = batch["images"], batch["targets"] >= 0
+        decoded = self.autoencoder.decode(self.autoencoder(images))
+        losses = (decoded - images).square().flatten(1).mean(-1)
+        return self.log_loss((losses * real).sum() / real.sum().clamp(min=1), batch)
+
+
+def principal_axes(points: Tensor, count: int) -> Tensor:
+    """The first principal axes (d, count) of points (N, d), by scikit-learn's `PCA`.
+
+    Raises:
+        ValueError: count is larger than N or d.
+
+    >>> axes = principal_axes(torch.tensor([[0.0, 0.0], [3.0, 4.0], [6.0, 8.0]]), count=1)
+    >>> axes.abs()
+    tensor([[0.6000],
+            [0.8000]])
+    """
+    if count > min(points.shape):
+        raise ValueError(f"components must be <= {min(points.shape)}, got {count}")
+    from sklearn.decomposition import PCA
+
+    # from the eigenvectors of the covariance: exact, and without random numbers
+    fitted = PCA(count, svd_solver="covariance_eigh").fit(points.double().cpu().numpy())
+    return torch.from_numpy(fitted.components_).T.to(points)

@@ -1,0 +1,234 @@
+"""What the Lightning modules share that classify by the nearest training images."""
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import torch
+from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
+from torch import Tensor
+
+from ltr._shapes import check_whole
+from ltr.modules.list_mean import ListMean
+from ltr.modules.trainable import TrainableModule
+from ltr.papers.images.images import Images
+from ltr.papers.knn.neighbours import Neighbours, Weighting
+from ltr.papers.networks.image_network import ImageNetwork
+
+_CHUNK = 1000  # training images that are embedded at once
+
+
+class NeighbourModule(TrainableModule):
+    """Base of what classifies by a vote of the k nearest training images; a subclass has `embed`.
+
+    Needs a data module of images, such as `EpisodeDataModule`. In each validation and test all
+    training images are embedded, as they are then, without crops or flips; nothing of them is in
+    a checkpoint. Where several k or weightings are given, the ones with the highest accuracy on
+    the validation images are taken, of equal ones the first, chosen anew in each validation and
+    test. Then, in tests and predictions, the validation images vote too.
+
+    Logged: `val_accuracy` and `test_accuracy`, the share of images whose class wins the vote (see
+    `ltr.papers.knn.neighbours.vote`); where there was a choice, also what was chosen, as
+    `test_top_k` and `test_weighting` (0 uniform, 1 by distance), and its accuracy,
+    `test_val_accuracy`.
+
+    Args:
+        top_k: k, how many neighbours vote, or several to choose from.
+        weightings: of the votes: "uniform", "distance" or both, to choose from.
+        optimizer: parameters -> optimiser.
+        scheduler: optimiser -> scheduler, stepped once an epoch; None: a constant rate.
+
+    Cost: O(B N d) time and O(B N) memory for a batch of B images and N training images.
+
+    Raises:
+        ValueError: a k < 1, an unknown weighting, or none of them.
+    """
+
+    def __init__(
+        self,
+        top_k: int | Sequence[int],
+        weightings: Sequence[Weighting] = ("uniform",),
+        optimizer: OptimizerCallable = torch.optim.SGD,
+        scheduler: LRSchedulerCallable | None = None,
+    ):
+        super().__init__(optimizer, scheduler)
+        several = [top_k] if isinstance(top_k, int) else list(top_k)
+        for weighting in weightings:
+            if weighting not in ("uniform", "distance"):
+                raise ValueError(
+                    f"weightings must be of 'uniform' and 'distance', got {weightings!r}"
+                )
+        for name, values in (("top_k", several), ("weightings", weightings)):
+            if not values:
+                raise ValueError(f"{name} must be values to choose from, got {values!r}")
+        self.choices: list[tuple[int, Weighting]] = [
+            (check_whole("top_k", k), w) for w, k in product(weightings, several)
+        ]
+        self.top_k: int
+        self.weighting: Weighting
+        self.top_k, self.weighting = self.choices[0]
+        self.chosen: dict[str, float] = {}
+        self.val_accuracy = ListMean()
+        self.test_accuracy = ListMean()
+        self._known: Neighbours | None = None
+
+    def embed(self, images: Tensor) -> Tensor:
+        """Points (B, d) of images (B, C, H, W), between which distances are taken."""
+        raise NotImplementedError(f"{type(self).__name__} must define embed")
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The points (B, d) of images (B, C, H, W)."""
+        return self.embed(images)
+
+    def classify(self, images: Tensor) -> Tensor:
+        """The classes (B,) of images (B, C, H, W); embeds the training images if need be."""
+        if self._known is None:  # here, not in a hook: under autocast, as the queries are
+            self._known, self.chosen = self.prepare()
+        return self._known.classify(self.embed(images), self.top_k, self.weighting)
+
+    def prepare(self) -> tuple[Neighbours, dict[str, float]]:
+        """The training images' points; and choose `top_k` and `weighting`, if there is a choice.
+
+        Returns:
+            The points with their classes, and what was chosen, by its logged name.
+        """
+        known = self.know()
+        chosen = self.choose(known) if len(self.choices) > 1 else {}
+        return self.with_validation(known), chosen
+
+    def with_validation(self, known: Neighbours) -> Neighbours:
+        """The training images' points with those of the validation images, unless in validation."""
+        if not (self.trainer.testing or self.trainer.predicting):
+            return known
+        val = self._data.splits["val"]
+        return known.with_more(self.points(val), val.labels.to(self.device))
+
+    def know(self) -> Neighbours:
+        """The training images' points, with their classes."""
+        data = self._data
+        train = data.splits["train"]
+        return Neighbours(self.points(train), train.labels.to(self.device), data.classes)
+
+    def choose(self, known: Neighbours) -> dict[str, float]:
+        """Take the `top_k` and `weighting` that do best on the validation images.
+
+        Returns:
+            What was chosen, and its accuracy.
+        """
+        val = self._data.splits["val"]
+        accuracies = known.accuracies(self.points(val), val.labels.to(self.device), self.choices)
+        best = max(accuracies)
+        self.top_k, self.weighting = self.choices[accuracies.index(best)]
+        by_distance = float(self.weighting == "distance")
+        return {"top_k": self.top_k, "weighting": by_distance, "val_accuracy": best}
+
+    def points(self, images: Images) -> Tensor:
+        """Points (N, d) of N images, embedded some at a time."""
+        chunks = images.pixels.split(_CHUNK)
+        floats = (self._data.to_float(chunk.to(self.device)) for chunk in chunks)
+        return torch.cat([self.embed(chunk) for chunk in floats])
+
+    def on_validation_epoch_start(self) -> None:
+        """Forget the points, which were of other weights."""
+        self._known = None
+        self.val_accuracy.reset()
+
+    def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
+        """Log the accuracy."""
+        self._count(batch, self.val_accuracy)
+        self.log("val_accuracy", self.val_accuracy, prog_bar=True)
+
+    def on_validation_epoch_end(self) -> None:
+        """Give the memory back."""
+        self._known = None
+
+    def on_test_epoch_start(self) -> None:
+        """Forget the points, which were of other weights."""
+        self._known = None
+        self.test_accuracy.reset()
+
+    def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
+        """Log the accuracy."""
+        self._count(batch, self.test_accuracy)
+        self.log("test_accuracy", self.test_accuracy)
+
+    def on_test_epoch_end(self) -> None:
+        """Log what was chosen, and give the memory back."""
+        self._known = None
+        self.log_dict({f"test_{name}": float(value) for name, value in self.chosen.items()})
+
+    def on_predict_epoch_start(self) -> None:
+        """Forget the points, which were of other weights."""
+        self._known = None
+
+    def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Tensor]:
+        """`classes` (B,) of a batch, with its `targets`."""
+        return {"classes": self.classify(batch["images"]), "targets": batch["targets"]}
+
+    @property
+    def _data(self) -> Any:
+        data = getattr(self.trainer, "datamodule", None)
+        if not hasattr(data, "splits"):
+            raise ValueError(
+                f"datamodule must hold the training images, as EpisodeDataModule does, got {data}"
+            )
+        return data
+
+    def _count(self, batch: dict[str, Any], accuracy: ListMean) -> None:
+        # images that only fill up a distributed epoch have the target -1
+        targets, real = batch["targets"], batch["targets"] >= 0
+        right = (self.classify(batch["images"]) == targets).sum()
+        accuracy.update(right / real.sum().clamp(min=1), real.sum())
+
+
+class TrainedNeighbours(NeighbourModule):
+    """A `NeighbourModule` whose `embed` is a network: what those that are trained share.
+
+    Args:
+        network: images (B, C, H, W) -> points (B, d). It takes the images' shape from the data
+            module.
+        top_k: k, how many neighbours vote, or several to choose from.
+        weightings: of the votes, to choose from.
+        optimizer: parameters -> optimiser.
+        scheduler: optimiser -> scheduler, stepped once an epoch. Default: a constant rate.
+    """
+
+    def __init__(
+        self,
+        network: ImageNetwork,
+        top_k: int | Sequence[int],
+        weightings: Sequence[Weighting],
+        optimizer: OptimizerCallable,
+        scheduler: LRSchedulerCallable | None,
+    ):
+        super().__init__(top_k, weightings, optimizer, scheduler)
+        if not isinstance(network, ImageNetwork):
+            raise ValueError(f"network must be an ImageNetwork, got {network!r}")
+        self.network = network
+
+    def setup(self, stage: str) -> None:
+        """Make the network's layers for the images of the data module."""
+        shape = getattr(getattr(self.trainer, "datamodule", None), "shape", None)
+        if shape is not None:
+            self.network.build(shape)
+
+    def embed(self, images: Tensor) -> Tensor:
+        """The network's output."""
+        return self.network(images)
+
+    def log_loss(self, loss: Tensor, batch: dict[str, Any]) -> Tensor:
+        """Log the loss of a batch, a mean over its images, and give it back."""
+        self.train_loss.update(loss.detach(), (batch["targets"] >= 0).sum())
+        self.log("train_loss", self.train_loss, on_step=False, on_epoch=True, prog_bar=True)
+        return loss
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add the images' shape."""
+        super().on_save_checkpoint(checkpoint)
+        checkpoint["shape"] = self.network.shape
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Make the layers that the checkpoint's state is for."""
+        super().on_load_checkpoint(checkpoint)
+        if (shape := checkpoint.get("shape")) is not None:
+            self.network.build(tuple(shape))

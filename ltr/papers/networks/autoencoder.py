@@ -1,0 +1,165 @@
+"""Autoencoders: the embeddings of a baseline for nearest neighbours."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from ltr._shapes import check_whole
+from ltr.papers.networks.image_network import ImageNetwork
+
+
+class ImageAutoencoder(ImageNetwork):
+    """Base of the autoencoders: a subclass has `make_body`, the encoder, and `make_decoder`.
+
+    `forward` gives codes (..., features), as any network gives its embedding; `decode` makes
+    images of codes, with pixels from 0 to 1.
+
+    Args:
+        shape: (C, H, W) of an image. Default: None, which leaves the layers to `build`.
+
+    >>> network = DenseAutoencoder(hidden=(6,), code=2, shape=(1, 8, 8))
+    >>> codes = network(torch.zeros(5, 1, 8, 8))
+    >>> codes.shape, network.decode(codes).shape
+    (torch.Size([5, 2]), torch.Size([5, 1, 8, 8]))
+    """
+
+    def __init__(self, shape: tuple[int, int, int] | None = None):
+        self.decoder: nn.Module | None = None
+        super().__init__(None, shape)
+
+    def make_decoder(self, shape: tuple[int, int, int]) -> nn.Module:
+        """The way back: (B, features) -> (B, C, H, W), before the sigmoid."""
+        raise NotImplementedError(f"{type(self).__name__} must define make_decoder")
+
+    def logits(self, codes: Tensor) -> Tensor:
+        """The images of codes (B, features) before the sigmoid: (B, C, H, W), float32 at least.
+
+        Raises:
+            ValueError: the layers are not made yet.
+        """
+        if self.decoder is None:
+            raise ValueError(
+                f"shape must be given to {type(self).__name__}, or to its `build`, "
+                "before it decodes, got None"
+            )
+        logits = self.decoder(codes)
+        half = logits.dtype in (torch.float16, torch.bfloat16)
+        return logits.float() if half else logits
+
+    def decode(self, codes: Tensor) -> Tensor:
+        """The images of codes (B, features): (B, C, H, W) in (0, 1)."""
+        return self.logits(codes).sigmoid()
+
+    def _make(self, shape: tuple[int, ...], out: int | None) -> None:
+        if out is not None:
+            raise ValueError(f"out must be None for an autoencoder, got {out}")
+        super()._make(shape, out)
+        self.decoder = self.make_decoder((shape[0], shape[1], shape[2]))
+        self.decoder.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+
+
+class DenseAutoencoder(ImageAutoencoder):
+    """Dense layers with ReLU, to the code and back: 784, 500, 500, 50, 500, 500, 784 for MNIST.
+
+    Args:
+        hidden: widths of the layers between image and code; the decoder has them in reverse.
+        code: length of the code, which is after a ReLU as well.
+        shape: (C, H, W) of an image. Default: None, which leaves the layers to `build`.
+
+    Raises:
+        ValueError: a width < 1.
+
+    Reference: Grover et al., ICLR 2019, appendix D.3, for MNIST and Fashion-MNIST.
+
+    >>> DenseAutoencoder(shape=(1, 28, 28))(torch.zeros(3, 1, 28, 28)).shape
+    torch.Size([3, 50])
+    """
+
+    def __init__(
+        self,
+        hidden: Sequence[int] = (500, 500),
+        code: int = 50,
+        shape: tuple[int, int, int] | None = None,
+    ):
+        self.hidden = tuple(check_whole("hidden", width) for width in hidden)
+        self.code = check_whole("code", code)
+        super().__init__(shape)
+
+    def make_body(self, shape: tuple[int, int, int]) -> nn.Module:
+        """The encoder."""
+        return nn.Sequential(nn.Flatten(), *_dense(_pixels(shape), *self.hidden, self.code))
+
+    def make_decoder(self, shape: tuple[int, int, int]) -> nn.Module:
+        """The decoder."""
+        widths = (self.code, *reversed(self.hidden))
+        last = nn.Linear(widths[-1], _pixels(shape))
+        return nn.Sequential(*_dense(*widths), last, nn.Unflatten(1, shape))
+
+
+class ConvAutoencoder(ImageAutoencoder):
+    """3x3 convolutions with 64, 32 and 16 channels and pools, and the way back: a code of 256.
+
+    Each convolution of the encoder is followed by ReLU and a 2x2 max pool, and but the first by
+    batch norm before them: 32 x 32 images become 16 channels of 4 x 4. In the decoder
+    convolutions with 16, 32 and 64 channels, batch norm and ReLU are each followed by doubling the
+    size; the last convolution, with batch norm, makes the image. For CIFAR-10.
+
+    Args:
+        channels: of the three convolutions.
+        shape: (C, H, W) of an image, whole multiples of 8 wide and high. Default: None, which
+            leaves the layers to `build`.
+
+    Raises:
+        ValueError: a width < 1, or a height or width that is not a multiple of 8.
+
+    Reference: Grover et al., ICLR 2019, appendix D.3.
+
+    >>> ConvAutoencoder(shape=(3, 32, 32))(torch.zeros(2, 3, 32, 32)).shape
+    torch.Size([2, 256])
+    """
+
+    def __init__(
+        self,
+        channels: Sequence[int] = (64, 32, 16),
+        shape: tuple[int, int, int] | None = None,
+    ):
+        self.channels = tuple(check_whole("channels", width) for width in channels)
+        if len(self.channels) != 3:
+            raise ValueError(f"channels must be three widths, got {self.channels}")
+        super().__init__(shape)
+
+    def make_body(self, shape: tuple[int, int, int]) -> nn.Module:
+        """The encoder."""
+        if shape[1] % 8 or shape[2] % 8:
+            raise ValueError(f"shape must be multiples of 8 high and wide, got {shape}")
+        layers: list[nn.Module] = []
+        for before, after in zip((shape[0], *self.channels), self.channels, strict=False):
+            norm = [nn.BatchNorm2d(after)] if layers else []
+            # the pool before the ReLU: the same values and gradients, with a quarter of its work
+            convolution = nn.Conv2d(before, after, 3, padding=1)
+            layers += [convolution, *norm, nn.MaxPool2d(2), nn.ReLU()]
+        return nn.Sequential(*layers, nn.Flatten())
+
+    def make_decoder(self, shape: tuple[int, int, int]) -> nn.Module:
+        """The decoder."""
+        back = self.channels[::-1]
+        layers: list[nn.Module] = [nn.Unflatten(1, (back[0], shape[1] // 8, shape[2] // 8))]
+        for before, after in zip((back[0], *back), back, strict=False):
+            convolution = nn.Conv2d(before, after, 3, padding=1)
+            layers += [convolution, nn.BatchNorm2d(after), nn.ReLU(), nn.Upsample(scale_factor=2)]
+        layers += [nn.Conv2d(back[-1], shape[0], 3, padding=1), nn.BatchNorm2d(shape[0])]
+        return nn.Sequential(*layers)
+
+
+def _pixels(shape: tuple[int, int, int]) -> int:
+    return shape[0] * shape[1] * shape[2]
+
+
+def _dense(*widths: int) -> list[nn.Module]:
+    """Linear layers from each width to the next, with ReLU."""
+    layers: list[nn.Module] = []
+    for before, after in pairwise(widths):
+        layers += [nn.Linear(before, after), nn.ReLU()]
+    return layers
