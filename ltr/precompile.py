@@ -85,11 +85,11 @@ def _operators() -> list[RankOperator]:
 
 def main() -> int:
     """Compile ahead, say where it is kept, and return 1 where it cannot be kept."""
-    from ltr.kernels._lanes import sums
+    from ltr.kernels._lanes import exp
 
     begin = time.perf_counter()
     precompile()
-    folder = sums.stats.cache_path
+    folder = exp.stats.cache_path
     seconds = time.perf_counter() - begin
     if folder is None:
         return 1  # the engine has warned
