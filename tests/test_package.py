@@ -1,8 +1,11 @@
 """The package as it is installed: what an import loads, and what the wheel holds."""
 
+import ast
 import os
+import re
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -50,6 +53,65 @@ def test_readers_and_metrics_do_not_load_lightning():
     assert not modules & {"lightning", "pytorch_lightning"}
 
 
+def project() -> dict:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def names(requirements: list[str]) -> set[str]:
+    return {re.split(r"[\[>=<;~! ]", x, maxsplit=1)[0].lower() for x in requirements}
+
+
+def test_every_import_is_declared():
+    imported = set()
+    for path in ROOT.glob("ltr/**/*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                imported.add((node.module or "").partition(".")[0])
+    imported -= set(sys.stdlib_module_names) | {"ltr"}
+    imported -= {"triton"}  # torch's own, where its build has one
+    imported -= {"llvmlite"}  # part of numba, which chooses its version
+    imported -= {"mpmath"}  # for who fits the table of exponential sums again
+    known = {"sklearn": "scikit-learn", "yaml": "pyyaml"}
+    declared = project()["project"]
+    required = names(declared["dependencies"] + declared["optional-dependencies"]["plots"])
+    assert {known.get(name, name) for name in imported} <= required
+
+
+def test_extras_are_what_code_uses_and_the_groups_are_the_extras():
+    content = project()
+    extras = content["project"]["optional-dependencies"]
+    assert set(extras) == {"plots", "docs", "dev"}
+    for group, requirements in content["dependency-groups"].items():
+        assert requirements == [f"{content['project']['name']}[plots,{group}]"]
+        assert group in extras
+
+
+def test_constraints_leave_triton_to_torch():
+    pinned = names((ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines())
+    assert "torch" in pinned
+    assert "triton" not in pinned
+    assert "pytorch-triton" not in pinned
+
+
+def test_messages_name_the_distribution_that_is_ours():
+    files = [*ROOT.glob("ltr/**/*.py"), *ROOT.glob("docs/**/*.md"), ROOT / "README.md"]
+    wrong = [p for p in files if re.search(r"(?<![\w-])ltr\[", p.read_text(encoding="utf-8"))]
+    assert not wrong
+
+
+def test_oldest_versions_are_pyprojects_lower_bounds():
+    command = [sys.executable, ROOT / "tools" / "oldest.py"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    lines = dict(line.split("==") for line in result.stdout.splitlines())
+    declared = project()["project"]
+    assert names(declared["dependencies"]) <= set(lines)
+    assert f"torch>={lines['torch']}" in declared["dependencies"]
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    assert f"pytest=={lines['pytest']}" in pins
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
@@ -66,6 +128,19 @@ def test_the_wheel_holds_ltr_alone_with_the_recipes(wheel: Path):
     assert recipes
     assert set(recipes) <= set(names)
     assert "ltr/py.typed" in names
+
+
+def test_the_wheel_leaves_out_what_the_recipes_gave(wheel: Path):
+    names = zipfile.ZipFile(wheel).namelist()
+    given = [
+        path.relative_to(ROOT).as_posix()
+        for pattern in ("*.png", "results*.json", "table*.md")
+        for path in ROOT.glob(f"ltr/recipes/*/{pattern}")
+    ]
+    assert given
+    assert not set(given) & set(names)
+    assert "ltr/recipes/sort/README.md" in names
+    assert "ltr/kernels/table.json" in names
 
 
 def test_the_wheel_runs_without_the_checkout(wheel: Path, tmp_path: Path):

@@ -21,7 +21,7 @@ def draw(
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise CommandError("--plot needs matplotlib: pip install 'ltr[plots]'") from None
+        raise CommandError("--plot needs matplotlib: pip install 'ltr-torch[plots]'") from None
     intervals = {title: x for title, x in found.items() if isinstance(x, Interval)}
     comparisons = {title: x for title, x in found.items() if isinstance(x, Comparison)}
     if intervals:

@@ -1,24 +1,65 @@
 """numba: functions that are compiled once, kept on disk, and run by a pool of plain threads.
 
 Only imported where a compiled function is called for: `import ltr` does not load numba. Its cache
-lies beside the installed files, or in the user's cache folder where those cannot be written.
+lies in the folder that NUMBA_CACHE_DIR names, else beside the installed files, else in the user's
+cache folder. `ltr.kernels._cache` says what happens where none of these can be written.
 """
 
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 
 import torch
 from numba import njit
 
-jit: Any = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "nsz"})
+from ltr.kernels._cache import cached, turn
+
+
+def compiler(*fastmath: str) -> Callable[[Callable[..., Any]], Any]:
+    """Return a decorator that compiles functions without Python objects, cached where it can be.
+
+    Args:
+        fastmath: the liberties that LLVM may take. NaN and inf must keep their meaning.
+    """
+    options: dict[str, Any] = {
+        "nogil": True,
+        "error_model": "numpy",
+        "fastmath": set(fastmath),
+    }
+    return lambda function: cached(lambda cache: njit(cache=cache, **options)(function))
+
+
+jit = compiler("contract", "nsz")
 """Compile a function that holds no Python objects. NaN and inf keep their meaning.
 
 The kept code of a function is used until its own file changes: after an edit of a function that
 others take in, touch their files too.
 """
+
+
+def entry(function: Any) -> Callable[..., Any]:
+    """Wrap a compiled function that Python calls: of several processes one compiles it.
+
+    The first call for each dtype of the first argument, which must be an array, takes turns with
+    other processes that share the cache: the first compiles, the others load what it kept. A
+    second layout of the arguments compiles without waiting.
+    """
+    ready = set()
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        dtype = arguments[0].dtype
+        if dtype in ready:
+            return function(*arguments)
+        with turn(function.stats.cache_path):
+            result = function(*arguments)
+        ready.add(dtype)
+        return result
+
+    return call
+
 
 LEAST = 50_000
 """Below so many item-steps of work a second thread costs more than it does."""

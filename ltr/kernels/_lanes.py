@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from ltr.kernels._jit import jit
+from ltr.kernels._jit import entry, jit
 from ltr.kernels._lanes_step import (
     WIDTH,
     add_states,
@@ -200,6 +200,7 @@ def _sweep(state, tile, side, first, steps, width, weights, leads, uses, is_comp
                     result[p, o, lane] += weights[side, o, 2] * state[c, 2, lane]
 
 
+@entry
 @jit
 def ends(
     x,
@@ -255,6 +256,7 @@ def _join(into, add, distance, nodes):
             into[c, 3 + count + m] = add[c, 3 + count + m] + a * im + b * re
 
 
+@entry
 @jit
 def chain(x, order, chunks, states, scale, nodes):
     """From the ends of each chunk alone to the states where each chunk begins, on both sides."""
@@ -277,6 +279,7 @@ def chain(x, order, chunks, states, scale, nodes):
         _join(kept, own, (x[row, item_at(order, row, begin)] - near) * scale, nodes)
 
 
+@entry
 @jit
 def sums(
     x,
@@ -323,6 +326,7 @@ def sums(
                     out[o, row, item_at(order, row, start + p)] = result[p + 1, o, lane]
 
 
+@entry
 @jit
 def cut(starts, lengths, size):
     """Chunks of lists (B, R): row, begin, length, the positions before and after it, its number.

@@ -9,12 +9,13 @@ import math
 
 import numpy as np
 
-from ltr.kernels._jit import jit
+from ltr.kernels._jit import entry, jit
 from ltr.kernels._lanes import FARTHEST, LANES, exp, item_at
 
 BLOCK = 16 * LANES
 
 
+@entry
 @jit
 def one_node(
     x, order, columns, slots, fills, out, starts, lengths, scale, weights, ties, begin, stop

@@ -9,10 +9,11 @@ import math
 
 import numpy as np
 
-from ltr.kernels._jit import jit
+from ltr.kernels._jit import entry, jit
 from ltr.kernels._pairs_step import LANES, advance
 
 
+@entry
 @jit
 def graded_pairs(
     x,

@@ -5,15 +5,12 @@ Everything is in float64. Products are taken row by row from a buffer that holds
 
 import numpy as np
 import torch
-from numba import njit
 from torch import Tensor
 
-from ltr.kernels._jit import jit, run_parallel
+from ltr.kernels._jit import compiler, entry, jit, run_parallel
 from ltr.kernels._rows_torch import row_cut
 
-sums_jit = njit(
-    cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"}
-)
+sums_jit = compiler("reassoc", "contract", "nsz")
 """As `jit`, but sums may be taken in any order, and so in vector lanes."""
 
 SHIFT = 6755399441055744.0  # 1.5 * 2^52: adding it leaves the nearest whole number in the low bits
@@ -87,6 +84,7 @@ def _dot(x, y):
     return total
 
 
+@entry
 @jit
 def _products(t, rate, lengths, columns, steps, cut, transposed, pieces, out, begin, stop):
     # out[piece] is added to if transposed, and shared by the pieces of a list else
@@ -117,6 +115,7 @@ def _products(t, rate, lengths, columns, steps, cut, transposed, pieces, out, be
                     out[row, c, i] = _dot(P, columns[row, c, i - left : i + right + 1])
 
 
+@entry
 @jit
 def _pull(t, rate, lengths, G, V, steps, cut, pieces, out, begin, stop):
     n = t.shape[1]
@@ -154,6 +153,7 @@ def _pull(t, rate, lengths, G, V, steps, cut, pieces, out, begin, stop):
                 far[k] += (k - left) * D
 
 
+@entry
 @jit
 def _log_sums(t, rate, lengths, cut, pieces, out, begin, stop):
     n = t.shape[1]

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ltr.kernels._jit import jit, run_parallel
+from ltr.kernels._jit import entry, jit, run_parallel
 from ltr.kernels._rows_numba import _dot, _exp, _pieces, _sum, by_column, together
 from ltr.kernels._rows_torch import row_cut
 
@@ -83,6 +83,7 @@ def _work(n):
     return np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n)
 
 
+@entry
 @jit
 def _products(
     t, lengths, columns, weights, halves, scale, reach, transposed, pieces, out, begin, stop
@@ -110,6 +111,7 @@ def _products(
                     out[row, c, i] = _dot(Q, columns[row, c, low:high])
 
 
+@entry
 @jit
 def _pull(t, lengths, G, V, weights, halves, scale, reach, pieces, out, begin, stop):
     n = t.shape[1]
@@ -148,6 +150,7 @@ def _pull(t, lengths, G, V, weights, halves, scale, reach, pieces, out, begin, s
             out[piece, i] += _sum(X)
 
 
+@entry
 @jit
 def _log_sums(t, lengths, halves, scale, reach, pieces, out, begin, stop):
     whole = _work(t.shape[1])

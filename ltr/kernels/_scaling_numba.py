@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ltr.kernels._jit import jit, run_parallel
+from ltr.kernels._jit import entry, jit, run_parallel
 from ltr.kernels._rows_numba import sums_jit
 
 
@@ -35,6 +35,7 @@ def _invert(x, tiny):
             x[i] = 1 / (tiny if x[i] < tiny else x[i])
 
 
+@entry
 @jit
 def _potentials(matrices, tiny, us, vs, begin, stop):
     ones, zero = np.ones(matrices.shape[1], matrices.dtype), np.zeros(1, matrices.dtype)[0]
@@ -48,6 +49,7 @@ def _potentials(matrices, tiny, us, vs, begin, stop):
             _invert(u, tiny)
 
 
+@entry
 @jit
 def _adjoint(matrices, us, vs, of_us, of_vs, begin, stop):
     # the gradients of us and vs give way to those of their sums

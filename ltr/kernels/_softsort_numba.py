@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from ltr.kernels._jit import jit
+from ltr.kernels._jit import entry, jit
 from ltr.kernels._lanes import FARTHEST, LANES, exp
 
 
@@ -26,6 +26,7 @@ def _decays(x, order, n, scale, t, d):
     return finite
 
 
+@entry
 @jit
 def forward(x, order, lengths, scale, ranks, sums, begin, stop):
     """The ranks K (rho / c) and sums = c = K 1, in sorted order, of rows `begin` to `stop`."""
@@ -63,6 +64,7 @@ def forward(x, order, lengths, scale, ranks, sums, begin, stop):
             up = d[p] * up + u[p]
 
 
+@entry
 @jit
 def backward(x, order, lengths, scale, sums, gradients, out, begin, stop):
     """Out gets dLoss/dscores, from gradients = dLoss/dranks = h: see `ltr.kernels.softsort_ranks`.

@@ -316,7 +316,7 @@ def test_a_plot_that_cannot_be_drawn(ltr, files, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     answer = ltr("evaluate", "t.csv", "--plot", "p.png", *FAST)
     assert answer.code == 2
-    assert answer.err == "ltr evaluate: --plot needs matplotlib: pip install 'ltr[plots]'\n"
+    assert answer.err == "ltr evaluate: --plot needs matplotlib: pip install 'ltr-torch[plots]'\n"
 
 
 def test_ties(ltr):

@@ -1,0 +1,101 @@
+"""Compile the CPU engine ahead, for container images: `python -m ltr.precompile`."""
+
+import sys
+import time
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from ltr.losses import LambdaLoss, LambdaRank, NeuralNDCG, RankingLoss, RankNet, SoftNDCG
+from ltr.operators import (
+    LaplaceRank,
+    LapSum,
+    NeuralSort,
+    RankOperator,
+    SigmoidRank,
+    SoftRank,
+    SoftSort,
+    SoftSortRank,
+    SortOperator,
+)
+
+LENGTHS = (3, 700)
+"""A short list and a long one: the engine sweeps them in different ways."""
+
+
+def precompile() -> None:
+    """Call the losses and operators that have compiled code, so that numba compiles and keeps it.
+
+    Takes minutes where nothing is compiled yet, and seconds where all is. Each call is in float32
+    and float64, with short, long and ragged lists, forward and backward.
+    """
+    for dtype in (torch.float32, torch.float64):
+        for length in LENGTHS:
+            scores = torch.linspace(-1, 1, 2 * length, dtype=dtype).view(2, length).sin()
+            labels = (torch.arange(2 * length).view(2, length) % 3).to(dtype)
+            mask = torch.ones(2, length, dtype=torch.bool)
+            mask[1, -1] = False
+            for value in _values(scores.requires_grad_(), labels, mask):
+                value.sum().backward(retain_graph=True)  # some share a part of it
+
+
+def _values(scores: Tensor, labels: Tensor, mask: Tensor) -> Iterator[Tensor]:
+    lengths = mask.sum(-1)
+    for loss in _losses():
+        yield loss(scores, labels)
+        yield loss(scores, labels, mask)
+        yield loss(scores[mask], labels[mask], lengths=lengths)
+    for operator in _operators():
+        yield operator(scores)
+        yield operator(scores, mask)
+        if not isinstance(operator, SortOperator):
+            continue
+        permutation = operator.permutation(scores, mask)
+        yield permutation.mv(labels)
+        yield permutation.mT.mv(labels)
+        yield permutation.log_prob(torch.argsort(scores, dim=-1, descending=True))
+
+
+def _losses() -> list[RankingLoss]:
+    return [
+        *(SoftNDCG(operator) for operator in _operators()),
+        NeuralNDCG(),
+        NeuralNDCG(scaling=2),
+        RankNet(),
+        LambdaRank(),
+        LambdaLoss(),
+    ]
+
+
+def _operators() -> list[RankOperator]:
+    return [
+        SigmoidRank(),
+        LaplaceRank(),
+        LapSum(),
+        SoftRank(),
+        NeuralSort(),
+        SoftSort(),
+        SoftSort(power=2.0),
+        SoftSort(power=3.0),
+        SoftSortRank(),
+        SoftSortRank(power=2.0),
+    ]
+
+
+def main() -> int:
+    """Compile ahead, say where it is kept, and return 1 where it cannot be kept."""
+    from ltr.kernels._lanes import exp
+
+    begin = time.perf_counter()
+    precompile()
+    folder = exp.stats.cache_path
+    seconds = time.perf_counter() - begin
+    if folder is None:
+        return 1  # the engine has warned
+    print(f"compiled into {folder} in {seconds:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

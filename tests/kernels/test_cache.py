@@ -1,0 +1,258 @@
+"""Where numba keeps compiled code: nowhere, in a read-only folder, and for several processes."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ltr.kernels import _cache
+
+ROOT = Path(__file__).parents[2]
+
+MODULE = """
+import numpy as np
+from ltr.kernels._jit import entry, jit
+
+@jit
+def _twice(x):
+    return 2 * x
+
+@entry
+@jit
+def double(x, out):
+    for k in range(len(x)):
+        out[k] = _twice(x[k])
+"""
+
+CALL = """
+import json, sys, warnings
+import numba, numpy as np
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import module
+out = np.empty(2)
+module.double(np.array([1.0, 2.0]), out)
+stats = module.double.__wrapped__.stats
+print(json.dumps({
+    "out": out.tolist(),
+    "hits": sum(stats.cache_hits.values()),
+    "misses": sum(stats.cache_misses.values()),
+    "path": stats.cache_path,
+    "warnings": [str(w.message) for w in caught],
+    "restored": numba.config.CACHE_DIR,
+}))
+"""
+
+Run = Callable[..., subprocess.Popen]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Start Python code in a process that finds `module`; without HOME but with what is given."""
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "module.py").write_text(MODULE)
+
+    def start(code: str, **environment: str) -> subprocess.Popen:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("NUMBA", "XDG"))}
+        kept |= {"HOME": os.devnull, "PYTHONDONTWRITEBYTECODE": "1", **environment}
+        kept["PYTHONPATH"] = os.pathsep.join([str(tmp_path / "code"), str(ROOT)])
+        return subprocess.Popen(
+            [sys.executable, "-c", code],
+            env=kept,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    return start
+
+
+def answer(process: subprocess.Popen) -> dict:
+    out, error = process.communicate(timeout=300)
+    assert process.returncode == 0, error
+    return json.loads(out)
+
+
+def test_no_writable_folder_is_one_warning_and_compiles(run: Run, tmp_path: Path):
+    # a file in the place of the folder cannot be written into by root either
+    (tmp_path / "code" / "__pycache__").touch()
+    found = answer(run(CALL))
+    assert found["out"] == [2.0, 4.0]
+    assert found["path"] is None
+    assert len(found["warnings"]) == 1
+    assert "NUMBA_CACHE_DIR" in found["warnings"][0]
+
+
+def test_a_writable_folder_is_used_without_a_warning(run: Run, tmp_path: Path):
+    cache = tmp_path / "cache"
+    first = answer(run(CALL, NUMBA_CACHE_DIR=str(cache)))
+    again = answer(run(CALL, NUMBA_CACHE_DIR=str(cache)))
+    assert first["warnings"] == again["warnings"] == []
+    assert (first["hits"], first["misses"]) == (0, 1)
+    assert (again["hits"], again["misses"]) == (1, 0)
+    assert Path(again["path"]).parent == cache
+
+
+READ_ONLY = "from ltr.kernels import _cache\n_cache._writable = lambda folder: False\n"
+
+
+def test_a_read_only_cache_is_read_through_links(run: Run, tmp_path: Path):
+    cache = tmp_path / "cache"
+    answer(run(CALL, NUMBA_CACHE_DIR=str(cache)))
+    before = sorted(p.relative_to(cache) for p in cache.rglob("*"))
+    found = answer(run(READ_ONLY + CALL, NUMBA_CACHE_DIR=str(cache)))
+    assert (found["hits"], found["misses"]) == (1, 0)
+    assert found["warnings"] == []
+    assert cache not in Path(found["path"]).parents
+    assert not Path(found["path"]).exists()  # removed at the process's end
+    assert found["restored"] == str(cache)  # other code's functions are not sent elsewhere
+    assert sorted(p.relative_to(cache) for p in cache.rglob("*")) == before
+
+
+def can_mount() -> bool:
+    """Whether this user may mount a read-only file system for one process."""
+    if shutil.which("unshare") is None or sys.platform != "linux":
+        return False
+    probe = ["unshare", "--mount", "mount", "--bind", "-o", "ro", "/", "/mnt"]
+    return subprocess.run(probe, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not can_mount(), reason="cannot mount a read-only file system here")
+@pytest.mark.parametrize("ahead", [True, False])
+def test_a_read_only_mount(run: Run, tmp_path: Path, ahead: bool):
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    if ahead:
+        answer(run(CALL, NUMBA_CACHE_DIR=str(cache)))
+    bind = 'mount --bind -o ro "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
+    child = ["unshare", "--mount", "sh", "-c", bind, "sh", str(tmp_path), sys.executable, "-c"]
+    code = (
+        f"import os, subprocess, sys\nos.environ['NUMBA_CACHE_DIR'] = {str(cache)!r}\n"
+        f"sys.exit(subprocess.run({child!r} + [{CALL!r}]).returncode)"
+    )
+    found = answer(run(code))
+    assert found["out"] == [2.0, 4.0]
+    assert (found["hits"] == 1) is ahead
+    assert found["warnings"] == []
+
+
+def test_one_process_compiles_and_the_others_load(run: Run, tmp_path: Path):
+    cache = str(tmp_path / "cache")
+    found = [answer(p) for p in [run(CALL, NUMBA_CACHE_DIR=cache) for _ in range(4)]]
+    assert [x["out"] for x in found] == [[2.0, 4.0]] * 4
+    assert sorted(x["misses"] for x in found) == [0, 0, 0, 1]
+
+
+HOLD = """
+import time
+from ltr.kernels import _cache
+with _cache.turn({folder!r}):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def held(run: Run, folder: Path) -> subprocess.Popen:
+    folder.mkdir(exist_ok=True)
+    holder = run(HOLD.format(folder=str(folder)))
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    return holder
+
+
+def test_a_dead_holder_gives_up_its_turn(run: Run, tmp_path: Path):
+    holder = held(run, tmp_path / "cache")
+    holder.send_signal(signal.SIGKILL)
+    holder.communicate()
+    begin = time.monotonic()
+    with _cache.turn(str(tmp_path / "cache")):
+        pass
+    assert time.monotonic() - begin < _cache.WAIT / 2  # not the limit but the lock
+
+
+def test_a_holder_that_hangs_is_not_waited_for_without_end(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    holder = held(run, tmp_path / "cache")
+    monkeypatch.setattr(_cache, "WAIT", 0.2)
+    try:
+        entered = False
+        with _cache.turn(str(tmp_path / "cache")):
+            entered = True
+        assert entered
+    finally:
+        holder.kill()
+        holder.communicate()
+
+
+def test_a_folder_that_cannot_be_locked_is_no_error(tmp_path: Path):
+    (tmp_path / "file").touch()
+    for folder in (None, str(tmp_path / "file")):
+        entered = False
+        with _cache.turn(folder):
+            entered = True
+        assert entered
+
+
+def test_an_error_within_a_turn_comes_out_and_ends_it(tmp_path: Path):
+    def fail() -> None:
+        with _cache.turn(str(tmp_path)):
+            raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space left"):
+        fail()
+    with _cache.turn(str(tmp_path)):
+        pass
+
+
+@pytest.mark.slow
+def test_after_precompile_nothing_is_compiled(run: Run, tmp_path: Path):
+    cache = str(tmp_path / "cache")
+    first = run("from ltr.precompile import main\nraise SystemExit(main())", NUMBA_CACHE_DIR=cache)
+    out, error = first.communicate()
+    assert first.returncode == 0, error
+    assert cache in out
+    use = """
+import json, torch
+from numba.core import event
+recorder = event.RecordingListener()
+event.register("numba:compile", recorder)
+from ltr.losses import LambdaRank, NeuralNDCG, RankNet, SoftNDCG
+from ltr.operators import GaussianRank, LapSum, NeuralSort, SoftRank, SoftSort
+for dtype in (torch.float32, torch.float64):
+    for shape in ((4, 11), (3, 900), (2, 2, 30)):
+        scores = torch.randn(shape, dtype=dtype, requires_grad=True)
+        labels = torch.randint(0, 3, shape).to(dtype)
+        operators = GaussianRank(), LapSum(), NeuralSort(), SoftRank(), SoftSort()
+        losses = [SoftNDCG(x, top_k=5) for x in operators]
+        for loss in [*losses, NeuralNDCG(), RankNet(), LambdaRank()]:
+            loss(scores, labels).backward()
+print(json.dumps([str(e.data["dispatcher"]) for _, e in recorder.buffer]))
+"""
+    assert answer(run(use, NUMBA_CACHE_DIR=cache)) == []
+
+
+@pytest.mark.slow
+def test_losses_in_an_installation_that_cannot_cache(run: Run, tmp_path: Path):
+    shutil.copytree(ROOT / "ltr", tmp_path / "code" / "ltr", ignore=lambda *_: ["__pycache__"])
+    (tmp_path / "code" / "ltr" / "kernels" / "__pycache__").touch()
+    code = """
+import json, warnings, torch
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    from ltr.losses import SoftNDCG
+    scores = torch.tensor([0.5, 0.1, 0.3], requires_grad=True)
+    SoftNDCG()(scores, torch.tensor([0.0, 1.0, 0.0])).backward()
+print(json.dumps([scores.grad.isfinite().all().item(), [str(w.message) for w in caught]]))
+"""
+    finite, caught = answer(run(code))
+    assert finite
+    assert len(caught) == 1
+    assert "NUMBA_CACHE_DIR" in caught[0]
