@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_top_k, hide
+from ltr.kernels import Lengths
 from ltr.losses._soft import cut, one_draw, reciprocal_rank, relevance, shortfall
 from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.dcg import ideal_dcg, item_gains
@@ -77,7 +78,8 @@ def soft_map_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     operator: RankOperator | None = None,
     top_k: int | None = None,
     reduction: Reduction = "mean",
@@ -90,4 +92,6 @@ def soft_map_loss(
     >>> soft_map_loss(torch.tensor([3.0, 1.0]), torch.tensor([0.0, 1.0]), operator=HardRank())
     tensor(0.5000)
     """
-    return SoftMAP(operator, top_k, reduction)(scores, labels, mask, weights, lengths=lengths)
+    return SoftMAP(operator, top_k, reduction)(
+        scores, labels, mask, weights, lengths=lengths, padding=padding
+    )

@@ -1,13 +1,15 @@
 """The contract of losses, and the one place where lists become a number."""
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Literal
+from numbers import Real
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from ltr._shapes import check_lists, upcast
-from ltr.kernels import check_lengths, pad_lists
+from ltr.kernels import Lengths, check_lengths, pad_lists
+from ltr.losses._nested import any_nested, flatten_nested
 
 Reduction = Literal["mean", "sum", "none"]
 
@@ -17,8 +19,9 @@ class RankingLoss(nn.Module):
 
     A new loss is one subclass with `per_list`. What every loss keeps to:
 
-    - all arguments are (..., n); labels are graded relevance >= 0; mask is bool, True for a real
-      item; what lies under the mask, NaN included, reaches neither the value nor the gradient;
+    - all arguments are (..., n); labels are graded relevance >= 0, or any numbers where the class
+      says `grades = False`; mask is bool, True for a real item; what lies under the mask, NaN
+      included, reaches neither the value nor the gradient;
     - it is positive and falls to 0; a list that defines no loss (no relevant item, no pair, all
       masked) counts 0, with a graph; a NaN score makes that list's loss NaN, and no other's;
     - half-precision scores are computed in float32, and nothing by `torch.autocast`.
@@ -26,8 +29,13 @@ class RankingLoss(nn.Module):
     Args:
         reduction: "mean" over the lists that have a real item, "sum", or "none".
 
+    Attributes:
+        grades: whether labels are grades: a negative one is an error then, since it is most
+            likely the padding of another library. False where any number is a target, as in
+            regression.
+
     Raises:
-        ValueError: reduction is unknown; shapes differ; mask is not bool.
+        ValueError: reduction is unknown; shapes differ; mask is not bool; a grade is negative.
 
     >>> class Spread(RankingLoss):
     ...     def per_list(self, scores, labels, mask, weights):
@@ -35,6 +43,8 @@ class RankingLoss(nn.Module):
     >>> Spread()(torch.tensor([[1.0, 3.0], [0.0, 4.0]]), torch.zeros(2, 2))
     tensor(3.)
     """
+
+    grades: ClassVar[bool] = True
 
     def __init__(self, reduction: Reduction = "mean"):
         super().__init__()
@@ -76,28 +86,60 @@ class RankingLoss(nn.Module):
         mask: Tensor | None = None,
         weights: Tensor | None = None,
         *,
-        lengths: Tensor | None = None,
+        lengths: Lengths | None = None,
+        padding: float | None = None,
         **extra: Tensor | None,
     ) -> Tensor:
-        """The loss of scores (..., n) against labels (..., n); mask and weights (..., n).
+        """Return the loss of scores (..., n) against labels (..., n); mask and weights (..., n).
 
-        Ragged lists come flat, one after the other, as scores, labels and weights (N,), with
-        their `lengths` (R,) int64 in place of a mask; with reduction="none" the result is (R,).
-        `extra` are the further tensors that `per_list` names, of the shape of the scores.
+        Args:
+            scores: (..., n), any floating dtype.
+            labels: (..., n), any dtype.
+            mask: (..., n) bool, True for a real item. Default: all are real.
+            weights: (..., n), one for each item. Default: 1.
+            lengths: (R,) whole numbers, in place of a mask: the lists are ragged and come flat,
+                one after the other, as scores, labels and weights (N,). With reduction="none" the
+                result is (R,). Tensors of `torch.nested` (jagged) say their lengths themselves.
+            padding: the label that marks padding, such as -1 in allRank and TF-Ranking: items
+                with it count as masked. Default: none does.
+            extra: the further tensors that `per_list` names, of the shape of the scores.
+
+        Raises:
+            ValueError: shapes or dtypes are others; a label is negative where `grades`, in a
+                tensor on the CPU (elsewhere, in `torch.compile` and in `vmap` it is not looked
+                for, since that would wait for the device or has no value to look at).
         """
+        others = {"labels": labels, "weights": weights, **extra}
+        given = {name: x for name, x in others.items() if x is not None}
+        if any_nested(scores, *given.values()):
+            if lengths is not None or mask is not None:
+                raise ValueError("mask and lengths must be None where scores are nested")
+            flat, lengths = flatten_nested({"scores": scores, **given})
+            scores = flat.pop("scores")
+            given = flat
         if lengths is not None and mask is not None:
             raise ValueError("mask must be None where lengths are given: ragged lists have none")
-        check_lists(scores, labels=labels, mask=mask, weights=weights, **extra)
+        check_lists(scores, mask=mask, **given)
+        labels = given.pop("labels")
+        if padding is not None:
+            if lengths is not None:
+                raise ValueError(
+                    f"padding must be None where lengths are given: ragged lists have none, "
+                    f"got {padding!r}"
+                )
+            mask = real_items(labels, mask, padding)
+        if self.grades:
+            check_grades(labels, mask)
         scores = upcast(scores)
         labels = labels.to(scores.dtype)
-        weights = None if weights is None else weights.to(scores.dtype)
-        more = {k: x.to(scores.dtype) for k, x in extra.items() if x is not None}
+        more = {name: x.to(scores.dtype) for name, x in given.items()}
+        weights = more.pop("weights", None)
         with _full_precision(scores):
             if lengths is None:
                 per_list = self.per_list(scores, labels, mask, weights, **more)
                 samples = per_list.dim() - (labels.dim() - 1)
             else:
-                check_lengths(scores, lengths)
+                lengths = check_lengths(scores, lengths)
                 per_list = self.per_ragged_list(scores, labels, lengths, weights, **more)
                 samples = per_list.dim() - 1
         if samples:
@@ -117,6 +159,46 @@ class RankingLoss(nn.Module):
     def extra_repr(self) -> str:
         """The reduction, where it is not the default."""
         return "" if self.reduction == "mean" else f"reduction={self.reduction!r}"
+
+
+def real_items(labels: Tensor, mask: Tensor | None, padding: float) -> Tensor:
+    """Return the mask (..., n) without the items whose label is `padding`.
+
+    Raises:
+        ValueError: padding is not a number.
+
+    >>> real_items(torch.tensor([2, 0, -1]), None, -1)
+    tensor([ True,  True, False])
+    """
+    if isinstance(padding, bool) or not isinstance(padding, Real) or padding != padding:
+        raise ValueError(f"padding must be the label of a padded item, such as -1, got {padding!r}")
+    real = labels != padding
+    return real if mask is None else real & mask
+
+
+def check_grades(labels: Tensor, mask: Tensor | None) -> None:
+    """Raise a ValueError if a real item has a label below 0, as padding has in other libraries.
+
+    It costs one pass over labels on the CPU. Labels elsewhere, in `torch.compile` and in `vmap`
+    are not looked at.
+
+    >>> check_grades(torch.tensor([2, 0, -1]), torch.tensor([True, True, False]))
+    """
+    if labels.device.type != "cpu" or torch.compiler.is_compiling():
+        return
+    negative = labels < 0
+    try:
+        if not negative.any():
+            return
+        negative = negative if mask is None else negative & mask
+        found = labels[negative][:1].tolist()
+    except RuntimeError:  # inside vmap there is no value to look at
+        return
+    if found:
+        raise ValueError(
+            f"labels must be >= 0, got {found[0]:g}: if that marks padding, give "
+            f"mask=labels != {found[0]:g} or padding={found[0]:g}"
+        )
 
 
 def _full_precision(x: Tensor) -> AbstractContextManager[object]:

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_number, hide
+from ltr.kernels import Lengths
 from ltr.losses.base import RankingLoss, Reduction
 
 
@@ -14,9 +15,10 @@ class Distillation(RankingLoss):
     a list; T^2 keeps the size of the gradients as T grows (for large T it tends to half the
     variance of the differences). The labels may be any numbers.
 
-    Other losses take a teacher as well, where its numbers suit them: `SpearmanLoss` any scores,
-    `SoftNDCG(gain="linear")` and the listwise losses scores >= 0, and every pairwise loss its
-    order.
+    Other losses take a teacher as well, where its numbers suit them: `SpearmanLoss` and
+    `PairwiseMSE` any scores, `SoftNDCG(gain="linear")` and the listwise losses scores >= 0. The
+    other pairwise losses and `ListMLE` see the order alone: give them the teacher's scores less
+    their least.
 
     What unusual lists give: one item, or all masked: 0, with a graph. Ties are nothing special.
 
@@ -37,6 +39,8 @@ class Distillation(RankingLoss):
     >>> Distillation()(teacher + 3, teacher).abs() < 1e-6
     tensor(True)
     """
+
+    grades = False
 
     def __init__(self, temperature: float = 1.0, reduction: Reduction = "mean"):
         super().__init__(reduction)
@@ -76,7 +80,8 @@ def distillation_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     temperature: float = 1.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -85,4 +90,6 @@ def distillation_loss(
     >>> distillation_loss(torch.tensor([0.0, 0.0]), torch.tensor([0.0, 50.0]))  # log 2
     tensor(0.6931)
     """
-    return Distillation(temperature, reduction)(scores, labels, mask, weights, lengths=lengths)
+    return Distillation(temperature, reduction)(
+        scores, labels, mask, weights, lengths=lengths, padding=padding
+    )

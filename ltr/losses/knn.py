@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_whole, count, hide
+from ltr.kernels import Lengths
 from ltr.losses._soft import log_sum, relevance, sort_operator
 from ltr.losses.base import RankingLoss, Reduction
 from ltr.operators import SoftSort, SortOperator
@@ -100,7 +101,8 @@ def knn_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     operator: SortOperator | None = None,
     top_k: int = 5,
     form: Literal["probability", "log"] = "probability",
@@ -113,5 +115,5 @@ def knn_loss(
     tensor(1.)
     """
     return KNNLoss(operator, top_k, form, average, reduction)(
-        scores, labels, mask, weights, lengths=lengths
+        scores, labels, mask, weights, lengths=lengths, padding=padding
     )

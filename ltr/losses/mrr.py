@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from ltr._shapes import check_top_k
+from ltr.kernels import Lengths
 from ltr.losses._soft import cut, largest, reciprocal_rank, relevance, shortfall
 from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.dcg import item_gains
@@ -65,7 +66,8 @@ def soft_mrr_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     operator: RankOperator | None = None,
     top_k: int | None = None,
     reduction: Reduction = "mean",
@@ -79,4 +81,6 @@ def soft_mrr_loss(
     >>> soft_mrr_loss(torch.tensor([3.0, 1.0]), torch.tensor([0.0, 1.0]), operator=HardRank())
     tensor(0.5000)
     """
-    return SoftMRR(operator, top_k, reduction)(scores, labels, mask, weights, lengths=lengths)
+    return SoftMRR(operator, top_k, reduction)(
+        scores, labels, mask, weights, lengths=lengths, padding=padding
+    )

@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from ltr._shapes import check_top_k, positions
+from ltr.kernels import Lengths
 from ltr.losses._scaling import sinkhorn_scaled
 from ltr.losses._soft import ndcg_gains, shortfall, sort_operator
 from ltr.losses.base import RankingLoss, Reduction
@@ -153,7 +154,8 @@ def neural_ndcg_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     operator: SortOperator | None = None,
     top_k: int | None = None,
     transposed: bool = False,
@@ -172,7 +174,7 @@ def neural_ndcg_loss(
     (tensor(0.3691), tensor(0.3691))
     """
     loss = NeuralNDCG(operator, top_k, transposed, scaling, gain, discount, reduction)
-    return loss(scores, labels, mask, weights, lengths=lengths)
+    return loss(scores, labels, mask, weights, lengths=lengths, padding=padding)
 
 
 def pirank_loss(
@@ -181,7 +183,8 @@ def pirank_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     operator: SortOperator | None = None,
     top_k: int | None = 10,
     gain: Gain = "exp2",
@@ -195,5 +198,5 @@ def pirank_loss(
     tensor(True)
     """
     return PiRank(operator, top_k, gain, discount, reduction)(
-        scores, labels, mask, weights, lengths=lengths
+        scores, labels, mask, weights, lengths=lengths, padding=padding
     )

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import hide
+from ltr.kernels import Lengths
 from ltr.losses._soft import finite_log, largest, sort_operator, weighted_mean
 from ltr.losses.base import RankingLoss, Reduction
 from ltr.operators import SoftSort, SortOperator, descending_order
@@ -51,6 +52,8 @@ class PermutationCrossEntropy(RankingLoss):
     tensor(6.6667)
     """
 
+    grades = False
+
     def __init__(self, operator: SortOperator | None = None, reduction: Reduction = "mean"):
         super().__init__(reduction)
         self.operator = sort_operator(operator, SoftSort(), type(self).__name__)
@@ -78,7 +81,8 @@ def permutation_cross_entropy(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     operator: SortOperator | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -88,5 +92,5 @@ def permutation_cross_entropy(
     tensor(0.)
     """
     return PermutationCrossEntropy(operator, reduction)(
-        scores, labels, mask, weights, lengths=lengths
+        scores, labels, mask, weights, lengths=lengths, padding=padding
     )

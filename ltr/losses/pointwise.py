@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ltr._shapes import check_number, hide
+from ltr.kernels import Lengths
 from ltr.losses.base import RankingLoss, Reduction
 
 
@@ -25,6 +26,8 @@ class PointwiseMSE(RankingLoss):
     >>> PointwiseMSE()(torch.tensor([1.0, 3.0]), torch.tensor([1.0, 1.0]))
     tensor(2.)
     """
+
+    grades = False
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
@@ -129,7 +132,8 @@ def pointwise_mse_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
     """Mean squared error, as a function: see `PointwiseMSE`.
@@ -137,7 +141,7 @@ def pointwise_mse_loss(
     >>> pointwise_mse_loss(torch.tensor([1.0, 3.0]), torch.tensor([1.0, 1.0]))
     tensor(2.)
     """
-    return PointwiseMSE(reduction)(scores, labels, mask, weights, lengths=lengths)
+    return PointwiseMSE(reduction)(scores, labels, mask, weights, lengths=lengths, padding=padding)
 
 
 def pointwise_sigmoid_loss(
@@ -146,7 +150,8 @@ def pointwise_sigmoid_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     threshold: float | None = 1.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -155,7 +160,9 @@ def pointwise_sigmoid_loss(
     >>> pointwise_sigmoid_loss(torch.tensor([0.0, 0.0]), torch.tensor([3.0, 0.0]))
     tensor(0.6931)
     """
-    return PointwiseSigmoid(threshold, reduction)(scores, labels, mask, weights, lengths=lengths)
+    return PointwiseSigmoid(threshold, reduction)(
+        scores, labels, mask, weights, lengths=lengths, padding=padding
+    )
 
 
 def pointwise_ordinal_loss(
@@ -164,7 +171,8 @@ def pointwise_ordinal_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     thresholds: Sequence[float] | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -173,4 +181,6 @@ def pointwise_ordinal_loss(
     >>> pointwise_ordinal_loss(torch.tensor([0.0, 0.0]), torch.tensor([3.0, 0.0]), thresholds=[0.0])
     tensor(0.6931)
     """
-    return PointwiseOrdinal(thresholds, reduction)(scores, labels, mask, weights, lengths=lengths)
+    return PointwiseOrdinal(thresholds, reduction)(
+        scores, labels, mask, weights, lengths=lengths, padding=padding
+    )

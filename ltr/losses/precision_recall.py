@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_whole
+from ltr.kernels import Lengths
 from ltr.losses._soft import relevance, shortfall
 from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.dcg import ideal_dcg, item_gains
@@ -129,7 +130,8 @@ def soft_precision_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     operator: RankOperator | None = None,
     top_k: int | Sequence[int] = 10,
     normalize: bool = True,
@@ -141,7 +143,7 @@ def soft_precision_loss(
     tensor(1.)
     """
     return SoftPrecision(operator, top_k, normalize, reduction)(
-        scores, labels, mask, weights, lengths=lengths
+        scores, labels, mask, weights, lengths=lengths, padding=padding
     )
 
 
@@ -151,7 +153,8 @@ def soft_recall_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     operator: RankOperator | None = None,
     top_k: int | Sequence[int] = 10,
     normalize: bool = True,
@@ -163,5 +166,5 @@ def soft_recall_loss(
     tensor(1.)
     """
     return SoftRecall(operator, top_k, normalize, reduction)(
-        scores, labels, mask, weights, lengths=lengths
+        scores, labels, mask, weights, lengths=lengths, padding=padding
     )

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_levels, check_number, count, hide, positions
+from ltr.kernels import Lengths
 from ltr.losses._soft import list_weight, sort_operator
 from ltr.losses.base import RankingLoss, Reduction
 from ltr.operators import SoftSort, SortOperator, soft_quantile, soft_sort
@@ -54,6 +55,8 @@ class QuantileLoss(RankingLoss):
     >>> loss(torch.tensor([0.9, 0.1, 0.5]), labels), loss(torch.tensor([0.5, 0.1, 0.9]), labels)
     (tensor(0.), tensor(16.))
     """
+
+    grades = False
 
     def __init__(
         self,
@@ -143,6 +146,8 @@ class LeastQuantileRegression(RankingLoss):
     tensor(4.)
     """
 
+    grades = False
+
     def __init__(
         self,
         operator: SortOperator | None = None,
@@ -191,6 +196,8 @@ class LeastTrimmedSquares(RankingLoss):
     tensor(2.)
     """
 
+    grades = False
+
     def __init__(
         self,
         operator: SortOperator | None = None,
@@ -230,7 +237,8 @@ def quantile_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     values: Tensor | None = None,
     operator: SortOperator | None = None,
     q: float = 0.5,
@@ -243,7 +251,7 @@ def quantile_loss(
     tensor(0.)
     """
     return QuantileLoss(operator, q, expected, reduction)(
-        scores, labels, mask, weights, lengths=lengths, values=values
+        scores, labels, mask, weights, lengths=lengths, padding=padding, values=values
     )
 
 
@@ -253,7 +261,8 @@ def least_quantile_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     operator: SortOperator | None = None,
     q: float = 0.5,
     reduction: Reduction = "mean",
@@ -264,7 +273,7 @@ def least_quantile_loss(
     tensor(4.)
     """
     return LeastQuantileRegression(operator, q, reduction)(
-        scores, labels, mask, weights, lengths=lengths
+        scores, labels, mask, weights, lengths=lengths, padding=padding
     )
 
 
@@ -274,7 +283,8 @@ def least_trimmed_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     operator: SortOperator | None = None,
     keep: float = 0.75,
     reduction: Reduction = "mean",
@@ -285,5 +295,5 @@ def least_trimmed_loss(
     tensor(0.)
     """
     return LeastTrimmedSquares(operator, keep, reduction)(
-        scores, labels, mask, weights, lengths=lengths
+        scores, labels, mask, weights, lengths=lengths, padding=padding
     )

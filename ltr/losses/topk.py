@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_whole
+from ltr.kernels import Lengths
 from ltr.losses._soft import log_sum, relevance, sort_operator, weighted_mean
 from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.dcg import item_gains
@@ -143,7 +144,8 @@ def top_k_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     operator: RankOperator | None = None,
     top_k: int = 1,
     step: Literal["linear", "cut"] = "linear",
@@ -155,7 +157,7 @@ def top_k_loss(
     tensor(1.)
     """
     return TopKLoss(operator, top_k, step, reduction)(
-        scores, labels, mask, weights, lengths=lengths
+        scores, labels, mask, weights, lengths=lengths, padding=padding
     )
 
 
@@ -165,7 +167,8 @@ def top_k_cross_entropy(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     operator: SortOperator | None = None,
     distribution: Sequence[float] = (0.5, 0.0, 0.0, 0.0, 0.5),
     reduction: Reduction = "mean",
@@ -177,5 +180,5 @@ def top_k_cross_entropy(
     tensor(80.)
     """
     return TopKCrossEntropy(operator, distribution, reduction)(
-        scores, labels, mask, weights, lengths=lengths
+        scores, labels, mask, weights, lengths=lengths, padding=padding
     )

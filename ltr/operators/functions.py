@@ -13,7 +13,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_levels, check_lists, check_whole, count, upcast
+from ltr._shapes import (
+    check_levels,
+    check_lists,
+    check_whole,
+    count,
+    refuse_nested,
+    upcast,
+)
 from ltr.operators.base import RankOperator, SortOperator, check_operator
 from ltr.operators.isotonic import IsotonicSort
 from ltr.operators.permutation import SoftPermutation, take_along
@@ -165,6 +172,7 @@ def sort_with(
             [0., 0.],
             [1., 0.]])
     """
+    refuse_nested(x=x, values=values, mask=mask)
     check_lists(x)
     if not isinstance(values, Tensor) or values.shape[: x.dim()] != x.shape:
         got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
@@ -299,6 +307,7 @@ def _default(operator: RankOperator | None) -> RankOperator:
 def _lists(x: Tensor, mask: Tensor | None, dim: int) -> tuple[Tensor, Tensor | None, int]:
     # the list axis last, and where to put it back: counted from the end, for a first axis of
     # samples may come
+    refuse_nested(x=x, mask=mask)
     if not isinstance(x, Tensor) or x.dim() == 0 or not -x.dim() <= dim < x.dim():
         got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
         raise ValueError(f"x must be a tensor with an axis dim = {dim}, got {got}")
