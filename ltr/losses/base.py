@@ -1,5 +1,6 @@
 """The contract of losses, and the one place where lists become a number."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from numbers import Real
 from typing import ClassVar, Literal
@@ -184,21 +185,31 @@ def check_grades(labels: Tensor, mask: Tensor | None) -> None:
 
     >>> check_grades(torch.tensor([2, 0, -1]), torch.tensor([True, True, False]))
     """
-    if labels.device.type != "cpu" or torch.compiler.is_compiling():
-        return
-    negative = labels < 0
-    try:
-        if not negative.any():
-            return
-        negative = negative if mask is None else negative & mask
-        found = labels[negative][:1].tolist()
-    except RuntimeError:  # inside vmap there is no value to look at
-        return
-    if found:
+    found = first_value(labels, lambda: labels < 0 if mask is None else (labels < 0) & mask)
+    if found is not None:
         raise ValueError(
-            f"labels must be >= 0, got {found[0]:g}: if that marks padding, give "
-            f"mask=labels != {found[0]:g} or padding={found[0]:g}"
+            f"labels must be >= 0, got {found:g}: if that marks padding, give "
+            f"mask=labels != {found:g} or padding={found:g}"
         )
+
+
+def first_value(x: Tensor, find: Callable[[], Tensor]) -> float | None:
+    """Return the first value of x (...) in the places (...) that `find` gives, None if none is.
+
+    None too where a look at it would wait for a device or cannot be taken: off the CPU, in
+    `torch.compile` and inside `vmap`.
+
+    >>> x = torch.tensor([3, -1])
+    >>> first_value(x, lambda: x < 0)
+    -1
+    """
+    if x.device.type != "cpu" or torch.compiler.is_compiling():
+        return None
+    where = find()
+    try:
+        return x[where][0].item() if where.any() else None
+    except RuntimeError:  # what vmap raises
+        return None
 
 
 def _full_precision(x: Tensor) -> AbstractContextManager[object]:
