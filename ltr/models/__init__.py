@@ -4,6 +4,9 @@ A scorer made without `num_features` takes the width of the data from `build`, w
 `ltr.modules.Ranker` calls; so one configuration serves any data set.
 """
 
+from typing import TYPE_CHECKING, Any
+
+from ltr._names import no_attribute
 from ltr.models.autoencoder import ConvAutoencoder, DenseAutoencoder, ImageAutoencoder
 from ltr.models.image_cnn import ImageCNN
 from ltr.models.image_network import ImageNetwork
@@ -28,3 +31,9 @@ __all__ = [
     "Scorer",
     "VanillaCNN",
 ]
+
+
+if not TYPE_CHECKING:  # a type checker would take any name for right
+
+    def __getattr__(name: str) -> Any:
+        raise no_attribute(__name__, name, __all__)
