@@ -2,8 +2,7 @@
 
 from torch import Tensor
 
-from ltr.kernels import Lengths
-from ltr.losses.base import Reduction
+from ltr.losses.base import Lengths, Reduction
 from ltr.losses.dcg import Discount, Gain
 from ltr.losses.ndcg import SoftNDCG
 from ltr.operators import SigmoidRank

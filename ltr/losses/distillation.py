@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_number, hide
-from ltr.kernels import Lengths
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import Lengths, RankingLoss, Reduction
 
 
 class Distillation(RankingLoss):

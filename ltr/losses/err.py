@@ -4,9 +4,8 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_number, check_top_k, hide, positions
-from ltr.kernels import Lengths
 from ltr.losses._soft import cut, largest, one_draw, reciprocal_rank, shortfall
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import Lengths, RankingLoss, Reduction
 from ltr.operators import RankOperator, SigmoidRank, truncated
 from ltr.operators.base import CUT_WIDTH, check_operator
 

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_number, check_top_k, hide
-from ltr.kernels import Lengths
 from ltr.losses._soft import cut, weighted_mean
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import Lengths, RankingLoss, Reduction
 from ltr.losses.dcg import Discount, discount_function
 from ltr.losses.ndcg import SoftNDCG
 from ltr.operators import RankOperator, SigmoidRank

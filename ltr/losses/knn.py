@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_whole, count, hide
-from ltr.kernels import Lengths
 from ltr.losses._soft import log_sum, relevance, sort_operator
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import Lengths, RankingLoss, Reduction
 from ltr.operators import SoftSort, SortOperator
 
 

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_top_k, hide, positions
-from ltr.kernels import Lengths
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import Lengths, RankingLoss, Reduction
 from ltr.losses.dcg import Discount, Gain, discount_function, gain_function
 from ltr.losses.pair_weights import unit_gains
 

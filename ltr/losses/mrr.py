@@ -3,9 +3,8 @@
 from torch import Tensor
 
 from ltr._shapes import check_top_k
-from ltr.kernels import Lengths
 from ltr.losses._soft import cut, largest, reciprocal_rank, relevance, shortfall
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import Lengths, RankingLoss, Reduction
 from ltr.losses.dcg import item_gains
 from ltr.operators import RankOperator, SigmoidRank
 from ltr.operators.base import check_operator

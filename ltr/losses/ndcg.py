@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_top_k
-from ltr.kernels import Lengths, list_ids, places_in_lists, sort_ragged, sum_lists
+from ltr.kernels import list_ids, places_in_lists, sort_ragged, sum_lists
 from ltr.losses._soft import ndcg_gains, shortfall
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import Lengths, RankingLoss, Reduction
 from ltr.losses.dcg import (
     Discount,
     Gain,

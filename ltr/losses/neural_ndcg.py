@@ -3,10 +3,9 @@
 from torch import Tensor
 
 from ltr._shapes import check_top_k, positions
-from ltr.kernels import Lengths
 from ltr.losses._scaling import sinkhorn_scaled
 from ltr.losses._soft import ndcg_gains, shortfall, sort_operator
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import Lengths, RankingLoss, Reduction
 from ltr.losses.dcg import (
     Discount,
     Gain,

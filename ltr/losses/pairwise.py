@@ -5,9 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ltr._shapes import check_number
-from ltr.kernels import Lengths
 from ltr.losses._pair_sums import pair_sums
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import Lengths, RankingLoss, Reduction
 from ltr.losses.pairs import PairCost, PairWeights
 
 

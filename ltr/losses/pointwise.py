@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ltr._shapes import check_number, hide
-from ltr.kernels import Lengths
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import Lengths, RankingLoss, Reduction
 
 
 class PointwiseMSE(RankingLoss):

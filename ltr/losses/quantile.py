@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_levels, check_number, count, hide, positions
-from ltr.kernels import Lengths
 from ltr.losses._soft import list_weight, sort_operator
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import Lengths, RankingLoss, Reduction
 from ltr.operators import SoftSort, SortOperator, soft_quantile, soft_sort
 from ltr.operators.permutation import take_along
 

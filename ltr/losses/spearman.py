@@ -4,9 +4,8 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import count, hide, positions
-from ltr.kernels import Lengths
 from ltr.losses._soft import largest
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import Lengths, RankingLoss, Reduction
 from ltr.operators import RankOperator, SigmoidRank
 from ltr.operators.base import check_operator
 

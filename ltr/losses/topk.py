@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_whole
-from ltr.kernels import Lengths
 from ltr.losses._nested import any_nested
 from ltr.losses._soft import log_sum, one_draw, relevance, sort_operator, weighted_mean
-from ltr.losses.base import RankingLoss, Reduction, first_value
+from ltr.losses.base import Lengths, RankingLoss, Reduction, first_value
 from ltr.losses.dcg import item_gains
 from ltr.operators import RankOperator, SigmoidRank, SoftSort, SortOperator
 from ltr.operators.base import check_operator

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ltr._shapes import check_number, hide, positions
-from ltr.kernels import Lengths
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import Lengths, RankingLoss, Reduction
 from ltr.losses.fairness import unreduced
 from ltr.losses.ndcg import SoftNDCG
 
