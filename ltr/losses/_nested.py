@@ -1,5 +1,7 @@
 """Nested tensors (`torch.nested`, jagged) as flat values and lengths."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -43,7 +45,7 @@ def flatten_nested(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tenso
     return flat, lengths
 
 
-def _parts(x: Tensor) -> tuple[Tensor, Tensor]:
+def _parts(x: Any) -> tuple[Tensor, Tensor]:  # torch does not declare what nested tensors have
     """Return the values (N,) of the lists and their lengths (R,)."""
     lengths = x.lengths()
     if lengths is None:

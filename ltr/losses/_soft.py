@@ -9,7 +9,7 @@ from torch import Tensor
 from ltr._shapes import hide
 from ltr.losses.dcg import Gain
 from ltr.losses.pair_weights import unit_gains
-from ltr.operators import RankOperator, SortOperator, Stochastic, truncated
+from ltr.operators import RankOperator, SigmoidRank, SortOperator, Stochastic, truncated
 from ltr.operators.base import check_operator
 from ltr.operators.stochastic import needs_matrix
 
@@ -54,6 +54,15 @@ def cut(
     if top_k is None:
         return discount
     return truncated(discount, top_k, exact=operator.whole_ranks)
+
+
+def rank_operator(operator: RankOperator | None) -> RankOperator:
+    """Return the operator, `SigmoidRank()` for None, or raise a ValueError if it is none.
+
+    >>> rank_operator(None)
+    SigmoidRank(temperature=0.1)
+    """
+    return SigmoidRank() if operator is None else check_operator(operator)
 
 
 def sort_operator(operator: SortOperator | None, default: SortOperator, loss: str) -> SortOperator:

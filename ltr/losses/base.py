@@ -49,9 +49,7 @@ class RankingLoss(nn.Module):
 
     def __init__(self, reduction: Reduction = "mean"):
         super().__init__()
-        if reduction not in ("mean", "sum", "none"):
-            raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
-        self.reduction: Reduction = reduction
+        self.reduction: Reduction = check_reduction(reduction)
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
@@ -75,10 +73,7 @@ class RankingLoss(nn.Module):
 
         Who overrides `per_list` of a loss that has this too, as `SoftNDCG`, overrides both.
         """
-        given = extra if weights is None else {"weights": weights, **extra}
-        mask, scores, labels, *padded = pad_lists(lengths, scores, labels, *given.values())
-        named = {"weights": None, **dict(zip(given, padded, strict=True))}
-        return self.per_list(scores, labels, mask, **named)
+        return pad_and_call(self.per_list, scores, labels, lengths, weights, **extra)
 
     def forward(
         self,
@@ -110,56 +105,134 @@ class RankingLoss(nn.Module):
                 tensor on the CPU (elsewhere, in `torch.compile` and in `vmap` it is not looked
                 for, since that would wait for the device or has no value to look at).
         """
-        others = {"labels": labels, "weights": weights, **extra}
-        given = {name: x for name, x in others.items() if x is not None}
-        if any_nested(scores, *given.values()):
-            if lengths is not None or mask is not None:
-                raise ValueError("mask and lengths must be None where scores are nested")
-            flat, lengths = flatten_nested({"scores": scores, **given})
-            scores = flat.pop("scores")
-            given = flat
-        if lengths is not None and mask is not None:
-            raise ValueError("mask must be None where lengths are given: ragged lists have none")
-        check_lists(scores, mask=mask, **given)
-        labels = given.pop("labels")
-        if padding is not None:
-            if lengths is not None:
-                raise ValueError(
-                    f"padding must be None where lengths are given: ragged lists have none, "
-                    f"got {padding!r}"
-                )
-            mask = real_items(labels, mask, padding)
-        if self.grades:
-            check_grades(labels, mask)
-        scores = upcast(scores)
-        labels = labels.to(scores.dtype)
-        more = {name: x.to(scores.dtype) for name, x in given.items()}
-        weights = more.pop("weights", None)
-        with _full_precision(scores):
-            if lengths is None:
-                per_list = self.per_list(scores, labels, mask, weights, **more)
-                samples = per_list.dim() - (labels.dim() - 1)
-            else:
-                lengths = check_lengths(scores, lengths)
-                per_list = self.per_ragged_list(scores, labels, lengths, weights, **more)
-                samples = per_list.dim() - 1
-        if samples:
-            per_list = per_list.mean(tuple(range(samples)))
-        if self.reduction == "none":
-            return per_list
-        if self.reduction == "sum":
-            return per_list.sum()
-        if lengths is not None:
-            counted = (lengths > 0).sum().clamp(min=1)
-        elif mask is not None:
-            counted = mask.any(-1).sum().clamp(min=1)
-        else:  # all lists, if they have items
-            counted = max(1, per_list.numel() if scores.shape[-1] else 0)
-        return per_list.sum() / counted
+        return loss_of_lists(
+            self.per_list,
+            scores,
+            labels,
+            mask,
+            weights,
+            lengths=lengths,
+            padding=padding,
+            reduction=self.reduction,
+            grades=self.grades,
+            per_ragged_list=self.per_ragged_list,
+            **extra,
+        )
 
     def extra_repr(self) -> str:
         """The reduction, where it is not the default."""
         return "" if self.reduction == "mean" else f"reduction={self.reduction!r}"
+
+
+def loss_of_lists(
+    per_list: Callable[..., Tensor],
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None = None,
+    weights: Tensor | None = None,
+    *,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
+    reduction: Reduction = "mean",
+    grades: bool = True,
+    per_ragged_list: Callable[..., Tensor] | None = None,
+    **extra: Tensor | None,
+) -> Tensor:
+    """Return the loss whose number for one list is `per_list`: what all losses share.
+
+    The function form of a loss is this with the loss's own `per_list`, and so is its class. See
+    `RankingLoss.forward` for the arguments that are not named here.
+
+    Args:
+        per_list: scores, labels, mask, weights (..., n) and `extra` -> (...), as
+            `RankingLoss.per_list`.
+        scores: (..., n).
+        labels: (..., n).
+        mask: (..., n) bool.
+        weights: (..., n).
+        lengths: (R,), in place of a mask.
+        padding: the label that marks padding.
+        reduction: "mean" over the lists that have a real item, "sum", or "none".
+        grades: whether a negative label is an error.
+        per_ragged_list: as `RankingLoss.per_ragged_list`. Default: `per_list` of padded lists.
+        extra: further tensors that `per_list` names.
+
+    >>> def spread(scores, labels, mask, weights):
+    ...     return scores.amax(-1) - scores.amin(-1)
+    >>> loss_of_lists(spread, torch.tensor([1.0, 3.0, 0.0, 4.0]), torch.zeros(4), lengths=[2, 2])
+    tensor(3.)
+    """
+    check_reduction(reduction)
+    others = {"labels": labels, "weights": weights, **extra}
+    given = {name: x for name, x in others.items() if x is not None}
+    if any_nested(scores, *given.values()):
+        if lengths is not None or mask is not None:
+            raise ValueError("mask and lengths must be None where scores are nested")
+        given, lengths = flatten_nested({"scores": scores, **given})
+        scores = given.pop("scores")
+    if lengths is not None and mask is not None:
+        raise ValueError("mask must be None where lengths are given: ragged lists have none")
+    check_lists(scores, mask=mask, **given)
+    labels = given.pop("labels")
+    if padding is not None:
+        if lengths is not None:
+            raise ValueError(
+                f"padding must be None where lengths are given: ragged lists have none, "
+                f"got {padding!r}"
+            )
+        mask = real_items(labels, mask, padding)
+    if grades:
+        check_grades(labels, mask)
+    scores = upcast(scores)
+    labels = labels.to(scores.dtype)
+    more = {name: x.to(scores.dtype) for name, x in given.items()}
+    weights = more.pop("weights", None)
+    with _full_precision(scores):
+        if lengths is None:
+            each = per_list(scores, labels, mask, weights, **more)
+            samples = each.dim() - (labels.dim() - 1)
+        else:
+            lengths = check_lengths(scores, lengths)
+            if per_ragged_list is None:
+                each = pad_and_call(per_list, scores, labels, lengths, weights, **more)
+            else:
+                each = per_ragged_list(scores, labels, lengths, weights, **more)
+            samples = each.dim() - 1
+    if samples:
+        each = each.mean(tuple(range(samples)))
+    if reduction == "none":
+        return each
+    if reduction == "sum":
+        return each.sum()
+    if lengths is not None:
+        counted = (lengths > 0).sum().clamp(min=1)
+    elif mask is not None:
+        counted = mask.any(-1).sum().clamp(min=1)
+    else:  # all lists, if they have items
+        counted = max(1, each.numel() if scores.shape[-1] else 0)
+    return each.sum() / counted
+
+
+def pad_and_call(
+    per_list: Callable[..., Tensor],
+    scores: Tensor,
+    labels: Tensor,
+    lengths: Tensor,
+    weights: Tensor | None,
+    **extra: Tensor,
+) -> Tensor:
+    """Return `per_list` of ragged lists, padded: (N,) each and lengths (R,) -> (R,)."""
+    given = extra if weights is None else {"weights": weights, **extra}
+    mask, scores, labels, *padded = pad_lists(lengths, scores, labels, *given.values())
+    named = {"weights": None, **dict(zip(given, padded, strict=True))}
+    return per_list(scores, labels, mask, **named)
+
+
+def check_reduction(reduction: Reduction) -> Reduction:
+    """Return `reduction`, or raise a ValueError if it is unknown."""
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
+    return reduction
 
 
 def real_items(labels: Tensor, mask: Tensor | None, padding: float) -> Tensor:
