@@ -254,11 +254,11 @@ def check_grades(labels: Tensor, mask: Tensor | None) -> None:
     """Raise a ValueError if a real item has a label below 0, as padding has in other libraries.
 
     It costs one pass over labels on the CPU. Labels elsewhere, in `torch.compile` and in `vmap`
-    are not looked at.
+    are not looked at: see `first_value`.
 
     >>> check_grades(torch.tensor([2, 0, -1]), torch.tensor([True, True, False]))
     """
-    found = first_value(labels, lambda: labels < 0 if mask is None else (labels < 0) & mask)
+    found = first_value(labels, lambda: labels < 0 if mask is None else (labels < 0) & mask, 0)
     if found is not None:
         raise ValueError(
             f"labels must be >= 0, got {found:g}: if that marks padding, give "
@@ -266,20 +266,29 @@ def check_grades(labels: Tensor, mask: Tensor | None) -> None:
         )
 
 
-def first_value(x: Tensor, find: Callable[[], Tensor]) -> float | None:
+def first_value(
+    x: Tensor, find: Callable[[], Tensor], minimum: float | None = None
+) -> float | None:
     """Return the first value of x (...) in the places (...) that `find` gives, None if none is.
 
     None too where a look at it would wait for a device or cannot be taken: off the CPU, in
     `torch.compile` and inside `vmap`.
 
+    Args:
+        x: any shape.
+        find: gives the places, a bool tensor in the shape of x.
+        minimum: if no value is below it, there is nothing to find: one quick look says so.
+
     >>> x = torch.tensor([3, -1])
     >>> first_value(x, lambda: x < 0)
     -1
     """
-    if x.device.type != "cpu" or torch.compiler.is_compiling():
+    if x.device.type != "cpu" or torch.compiler.is_compiling() or not x.numel():
         return None
-    where = find()
     try:
+        if minimum is not None and x.min().item() >= minimum:
+            return None
+        where = find()
         return x[where][0].item() if where.any() else None
     except RuntimeError:  # what vmap raises
         return None

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -9,11 +10,20 @@ from torch import Tensor
 
 from ltr._shapes import check_whole
 from ltr.losses._nested import any_nested
-from ltr.losses._soft import log_sum, one_draw, relevance, sort_operator, weighted_mean
-from ltr.losses.base import Lengths, RankingLoss, Reduction, first_value
+from ltr.losses._soft import (
+    log_sum,
+    one_draw,
+    rank_operator,
+    relevance,
+    sort_operator,
+    weighted_mean,
+)
+from ltr.losses.base import Lengths, RankingLoss, Reduction, first_value, loss_of_lists
 from ltr.losses.dcg import item_gains
-from ltr.operators import RankOperator, SigmoidRank, SoftSort, SortOperator
-from ltr.operators.base import check_operator
+from ltr.operators import RankOperator, SoftSort, SortOperator
+
+_TOP_1 = [1.0]
+_TOP_1_AND_5 = [0.5, 0.0, 0.0, 0.0, 0.5]
 
 
 class _ClassLoss(RankingLoss):
@@ -140,25 +150,23 @@ class TopKLoss(_ClassLoss):
         distribution: Sequence[float] | None = None,
         reduction: Reduction = "mean",
     ):
-        super().__init__(top_k, distribution, [1.0], reduction)
-        self.operator = SigmoidRank() if operator is None else check_operator(operator)
-        if step not in ("linear", "cut"):
-            raise ValueError(f"step must be 'linear' or 'cut', got {step!r}")
-        self.step: Literal["linear", "cut"] = step
+        super().__init__(top_k, distribution, _TOP_1, reduction)
+        self.operator = rank_operator(operator)
+        self.step: Literal["linear", "cut"] = _check_step(step)
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """The top-k loss of each list."""
-        gains = item_gains(labels, mask, weights, relevance)
-        operator, scores, mask = one_draw(self.operator, scores, mask)
-        chances = [(k, chance) for k, chance in enumerate(self._chances, 1) if chance]
-        if self.step == "linear":
-            ranks = operator(scores, mask)
-            missed = [chance * (ranks - k).relu() for k, chance in chances]
-        else:
-            missed = [chance * (1 - operator.top_k(k, scores, mask)) for k, chance in chances]
-        return weighted_mean(sum(missed[1:], start=missed[0]), gains)
+        return _miss(
+            scores,
+            labels,
+            mask,
+            weights,
+            operator=self.operator,
+            chances=self._chances,
+            step=self.step,
+        )
 
 
 class TopKCrossEntropy(_ClassLoss):
@@ -208,21 +216,65 @@ class TopKCrossEntropy(_ClassLoss):
         distribution: Sequence[float] | None = None,
         reduction: Reduction = "mean",
     ):
-        super().__init__(top_k, distribution, [0.5, 0.0, 0.0, 0.0, 0.5], reduction)
+        super().__init__(top_k, distribution, _TOP_1_AND_5, reduction)
         self.operator = sort_operator(operator, SoftSort(), type(self).__name__)
-        tails = [*itertools.accumulate(reversed(self._chances))][::-1]  # P(k >= m)
-        log_tails = torch.tensor(tails, dtype=torch.float64).log()
-        self.register_buffer("log_tails", log_tails, persistent=False)
+        self.register_buffer("log_tails", _log_tails(self._chances), persistent=False)
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """The cross-entropy of each list."""
-        P = self.operator.permutation(scores, mask).top(len(self._chances))
-        log_rows = P.log_dense()
-        log_tails = self.log_tails.to(log_rows.dtype)[: log_rows.shape[-2]].unsqueeze(-1)
-        inside = log_sum(log_rows + log_tails, -2).clamp(max=0.0)
-        return weighted_mean(-inside, item_gains(labels, mask, weights, relevance))
+        return _cross_entropy(
+            scores, labels, mask, weights, operator=self.operator, log_tails=self.log_tails
+        )
+
+
+def _miss(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None,
+    weights: Tensor | None,
+    *,
+    operator: RankOperator,
+    chances: list[float],
+    step: Literal["linear", "cut"],
+) -> Tensor:
+    gains = item_gains(labels, mask, weights, relevance)
+    operator, scores, mask = one_draw(operator, scores, mask)
+    each_k = [(k, chance) for k, chance in enumerate(chances, 1) if chance]
+    if step == "linear":
+        ranks = operator(scores, mask)
+        missed = [chance * (ranks - k).relu() for k, chance in each_k]
+    else:
+        missed = [chance * (1 - operator.top_k(k, scores, mask)) for k, chance in each_k]
+    return weighted_mean(sum(missed[1:], start=missed[0]), gains)
+
+
+def _cross_entropy(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None,
+    weights: Tensor | None,
+    *,
+    operator: SortOperator,
+    log_tails: Tensor,
+) -> Tensor:
+    log_rows = operator.permutation(scores, mask).top(len(log_tails)).log_dense()
+    log_tails = log_tails.to(log_rows.dtype)[: log_rows.shape[-2]].unsqueeze(-1)
+    inside = log_sum(log_rows + log_tails, -2).clamp(max=0.0)
+    return weighted_mean(-inside, item_gains(labels, mask, weights, relevance))
+
+
+def _log_tails(chances: list[float]) -> Tensor:
+    """Return log P(k >= m) for m = 1, 2, ... in float64."""
+    tails = [*itertools.accumulate(reversed(chances))][::-1]
+    return torch.tensor(tails, dtype=torch.float64).log()
+
+
+def _check_step(step: Literal["linear", "cut"]) -> Literal["linear", "cut"]:
+    if step not in ("linear", "cut"):
+        raise ValueError(f"step must be 'linear' or 'cut', got {step!r}")
+    return step
 
 
 def top_k_loss(
@@ -244,8 +296,20 @@ def top_k_loss(
     >>> top_k_loss(torch.tensor([9.0, 1.0]), torch.tensor([0.0, 1.0]))
     tensor(1.)
     """
-    return TopKLoss(operator, top_k, step, distribution, reduction)(
-        scores, labels, mask, weights, lengths=lengths, padding=padding
+    return loss_of_lists(
+        partial(
+            _miss,
+            operator=rank_operator(operator),
+            chances=_chances(top_k, distribution, _TOP_1),
+            step=_check_step(step),
+        ),
+        scores,
+        one_hot(scores, labels),
+        mask,
+        weights,
+        lengths=lengths,
+        padding=padding,
+        reduction=reduction,
     )
 
 
@@ -268,6 +332,17 @@ def top_k_cross_entropy(
     >>> top_k_cross_entropy(scores, index, top_k=1)  # a gap of 8 at temperature 0.1
     tensor(80.)
     """
-    return TopKCrossEntropy(operator, top_k, distribution, reduction)(
-        scores, labels, mask, weights, lengths=lengths, padding=padding
+    return loss_of_lists(
+        partial(
+            _cross_entropy,
+            operator=sort_operator(operator, SoftSort(), "top_k_cross_entropy"),
+            log_tails=_log_tails(_chances(top_k, distribution, _TOP_1_AND_5)).to(scores.device),
+        ),
+        scores,
+        one_hot(scores, labels),
+        mask,
+        weights,
+        lengths=lengths,
+        padding=padding,
+        reduction=reduction,
     )

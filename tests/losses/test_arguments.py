@@ -136,6 +136,10 @@ def test_a_label_of_minus_1_is_an_error_unless_it_is_a_target(name):
     with pytest.raises(ValueError, match=words):
         loss(scores, labels, torch.arange(6) < torch.tensor([[5], [6], [6]]))
     assert loss(scores, labels, mask).isfinite()  # under the mask it may be anything
+    labels[0, 4] = torch.nan  # a NaN under the mask hides no label
+    mask[0, 5] = True
+    with pytest.raises(ValueError, match=words):
+        loss(scores, labels, mask)
 
 
 @every
