@@ -65,15 +65,17 @@ def rank_operator(operator: RankOperator | None) -> RankOperator:
     return SigmoidRank() if operator is None else check_operator(operator)
 
 
-def sort_operator(operator: SortOperator | None, default: SortOperator, loss: str) -> SortOperator:
-    """The operator, or the default for None; a ValueError for what has no permutation.
+def sort_operator(
+    operator: SortOperator | None, default: Callable[[], SortOperator], loss: str
+) -> SortOperator:
+    """Return the operator, `default()` for None, or raise a ValueError if it has no permutation.
 
     >>> from ltr.operators import SigmoidRank, SoftSort
-    >>> sort_operator(SigmoidRank(), SoftSort(), "KNNLoss")
+    >>> sort_operator(SigmoidRank(), SoftSort, "KNNLoss")
     Traceback (most recent call last):
     ValueError: KNNLoss needs a permutation: operator must be a SortOperator, got SigmoidRank
     """
-    return default if operator is None else needs_matrix(check_operator(operator), loss)
+    return default() if operator is None else needs_matrix(check_operator(operator), loss)
 
 
 def one_draw(

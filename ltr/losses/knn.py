@@ -55,7 +55,7 @@ class KNNLoss(RankingLoss):
         reduction: Reduction = "mean",
     ):
         super().__init__(reduction)
-        self.operator = sort_operator(operator, SoftSort(), type(self).__name__)
+        self.operator = sort_operator(operator, SoftSort, type(self).__name__)
         self.top_k = check_whole("top_k", top_k)
         if form not in ("probability", "log"):
             raise ValueError(f"form must be 'probability' or 'log', got {form!r}")

@@ -68,7 +68,7 @@ class NeuralNDCG(RankingLoss):
         reduction: Reduction = "mean",
     ):
         super().__init__(reduction)
-        self.operator = sort_operator(operator, NeuralSort(), type(self).__name__)
+        self.operator = sort_operator(operator, NeuralSort, type(self).__name__)
         self.top_k = check_top_k(top_k)
         self.transposed = transposed
         if isinstance(scaling, bool) or not isinstance(scaling, int) or scaling < 0:

@@ -57,7 +57,7 @@ class PermutationCrossEntropy(RankingLoss):
 
     def __init__(self, operator: SortOperator | None = None, reduction: Reduction = "mean"):
         super().__init__(reduction)
-        self.operator = sort_operator(operator, SoftSort(), type(self).__name__)
+        self.operator = sort_operator(operator, SoftSort, type(self).__name__)
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
@@ -106,7 +106,7 @@ def permutation_cross_entropy(
     return loss_of_lists(
         partial(
             _cross_entropy,
-            operator=sort_operator(operator, SoftSort(), "permutation_cross_entropy"),
+            operator=sort_operator(operator, SoftSort, "permutation_cross_entropy"),
         ),
         scores,
         labels,

@@ -65,7 +65,7 @@ class QuantileLoss(RankingLoss):
         reduction: Reduction = "mean",
     ):
         super().__init__(reduction)
-        self.operator = sort_operator(operator, SoftSort(), type(self).__name__)
+        self.operator = sort_operator(operator, SoftSort, type(self).__name__)
         self.q = _level(q)
         self.expected = expected
 
@@ -154,7 +154,7 @@ class LeastQuantileRegression(RankingLoss):
         reduction: Reduction = "mean",
     ):
         super().__init__(reduction)
-        self.operator = sort_operator(operator, SoftSort(), type(self).__name__)
+        self.operator = sort_operator(operator, SoftSort, type(self).__name__)
         self.q = _level(q)
 
     def per_list(
@@ -204,7 +204,7 @@ class LeastTrimmedSquares(RankingLoss):
         reduction: Reduction = "mean",
     ):
         super().__init__(reduction)
-        self.operator = sort_operator(operator, SoftSort(), type(self).__name__)
+        self.operator = sort_operator(operator, SoftSort, type(self).__name__)
         self.keep = check_number("keep", keep, minimum=0.0, strict=True)
         if self.keep > 1:
             raise ValueError(f"keep must lie in (0, 1], got {keep!r}")

@@ -217,7 +217,7 @@ class TopKCrossEntropy(_ClassLoss):
         reduction: Reduction = "mean",
     ):
         super().__init__(top_k, distribution, _TOP_1_AND_5, reduction)
-        self.operator = sort_operator(operator, SoftSort(), type(self).__name__)
+        self.operator = sort_operator(operator, SoftSort, type(self).__name__)
         self.register_buffer("log_tails", _log_tails(self._chances), persistent=False)
 
     def per_list(
@@ -335,7 +335,7 @@ def top_k_cross_entropy(
     return loss_of_lists(
         partial(
             _cross_entropy,
-            operator=sort_operator(operator, SoftSort(), "top_k_cross_entropy"),
+            operator=sort_operator(operator, SoftSort, "top_k_cross_entropy"),
             log_tails=_log_tails(_chances(top_k, distribution, _TOP_1_AND_5)).to(scores.device),
         ),
         scores,
