@@ -91,6 +91,7 @@ def check_levels(name: str, levels: float | Sequence[float]) -> list[float]:
 
 def check_lists(scores: Tensor, **others: Tensor | None) -> None:
     """Raise a ValueError unless all are tensors of one shape `(..., n)` and a `mask` is bool."""
+    refuse_nested(scores=scores, **others)
     if not isinstance(scores, Tensor) or scores.dim() == 0:
         got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
         raise ValueError(f"scores must be a tensor (..., n), got {got}")
@@ -108,6 +109,16 @@ def check_lists(scores: Tensor, **others: Tensor | None) -> None:
             )
         if name == "mask" and other.dtype != torch.bool:
             raise ValueError(f"mask must be bool (True = a real item), got {other.dtype}")
+
+
+def refuse_nested(**tensors: Tensor | None) -> None:
+    """Raise a ValueError if one of them is a nested tensor."""
+    for name, x in tensors.items():
+        if isinstance(x, Tensor) and x.is_nested:
+            raise ValueError(
+                f"{name} must not be nested here: give the flat values, {name}.values(), and "
+                f"the lengths, {name}.offsets().diff(), or pad the lists and give a mask"
+            )
 
 
 def refuse_weights(operator: object, weights: Tensor | None) -> None:

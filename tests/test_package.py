@@ -8,6 +8,7 @@ import sys
 import tomllib
 import venv
 import zipfile
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,35 @@ def test_oldest_versions_are_pyprojects_lower_bounds():
     assert f"torch>={lines['torch']}" in declared["dependencies"]
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     assert f"pytest=={lines['pytest']}" in pins
+@pytest.mark.parametrize(
+    ("module", "wrong", "right"),
+    [
+        ("losses", "ListNET", "ListNet"),
+        ("losses", "softNDCG_loss", "soft_ndcg_loss"),
+        ("operators", "Softsort", "SoftSort"),
+        ("operators", "soft_Rank", "soft_rank"),
+        ("datasets", "LETORDataModule", "LetorDataModule"),
+        ("models", "MlpScorer", "MLPScorer"),
+    ],
+)
+def test_a_wrong_name_brings_the_nearest_right_one(module: str, wrong: str, right: str):
+    words = rf"^module 'ltr\.{module}' has no attribute '{wrong}': did you mean '{right}'\?$"
+    with pytest.raises(AttributeError, match=words):
+        getattr(import_module(f"ltr.{module}"), wrong)
+
+
+@pytest.mark.parametrize("name", ["xyzxyz", "__wrapped__", "_ListNet"])
+def test_a_name_like_none_brings_no_other(name: str):
+    with pytest.raises(AttributeError, match=rf"^module 'ltr.losses' has no attribute '{name}'$"):
+        getattr(import_module("ltr.losses"), name)
+    with pytest.raises(ImportError, match=f"cannot import name '{name}'"):
+        exec(f"from ltr.losses import {name}")
+
+
+def test_python_adds_no_second_suggestion():
+    code = "import ltr.losses; ltr.losses.ListNET"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stderr.strip().endswith("has no attribute 'ListNET': did you mean 'ListNet'?")
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ for.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ltr._names import no_attribute
 from ltr.datasets.letor import read_letor
 from ltr.datasets.lists import ListDataset, ListSummary, collate_lists
 from ltr.datasets.samplers import ListSampler
@@ -55,7 +56,7 @@ def __getattr__(name: str) -> Any:
         value = getattr(import_module(_LAZY[name]), name)
         globals()[name] = value
         return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise no_attribute(__name__, name, __all__)
 
 
 def __dir__() -> list[str]:

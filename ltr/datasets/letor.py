@@ -148,7 +148,12 @@ class _Reader:
             if b":" in label:
                 raise MalformedError("the label is missing", b" ".join(tokens))
             grade = parse_number(label)
-            if grade is None or grade < 0:
+            if grade is not None and grade < 0:
+                problem = (
+                    "the label must be >= 0 (leave out lines of padding or without a judgement)"
+                )
+                raise MalformedError(problem, label)
+            if grade is None:
                 raise MalformedError("the label must be a finite number >= 0", label)
             self.label_of[label] = grade
         self.labels.append(self.label_of[label])

@@ -61,9 +61,13 @@ class ListDataModule(SplitDataModule):
     def setup(self, stage: str | None = None) -> None:
         """Load the splits and fit the transform, once.
 
+        A Trainer calls this for the data module of its last `fit` also where it is given another
+        loader, as in `trainer.predict(module, loader)`. So only the stage that loads the splits
+        asks whether it has its own; in later ones the loaders do.
+
         Raises:
-            ValueError: if a split that the stage needs is missing, or the data are not as they
-                should be.
+            ValueError: if a split that the first stage needs is missing, or the data are not as
+                they should be.
         """
         if not self.splits:
             splits = self.load_splits()
@@ -75,8 +79,8 @@ class ListDataModule(SplitDataModule):
             for name, data in self.splits.items():
                 if name != "predict" or data is not self.splits.get("test"):
                     rank_zero_info(f"{name}: {data.summary()}")
-        for split in _NEEDED.get(stage or "", ()):
-            self.dataset(split)
+            for split in _NEEDED.get(stage or "", ()):
+                self.dataset(split)
 
     def dataset(self, split: str) -> ListDataset:
         """The lists of a split.

@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         doc_ids: Any = None,
         *,
         sort_by_qid: bool = False,
+        padding: float | None = None,
     ) -> "ListDataset":
         """Make lists of one's own arrays: numpy, torch, pandas (and so Parquet), or plain lists.
 
@@ -112,6 +114,8 @@ class ListDataset(Dataset[dict[str, Any]]):
             doc_ids: (documents,), kept as strings; None for none.
             sort_by_qid: gather the documents of a qid that comes back after another one, in the
                 order of their first appearance; otherwise that is an error.
+            padding: the label of rows that are padding, such as -1 in allRank and TF-Ranking; they
+                are left out, whatever else they hold. None: there are none.
 
         Raises:
             ValueError: if a shape does not fit, a feature is not finite, a label is negative or not
@@ -136,22 +140,39 @@ class ListDataset(Dataset[dict[str, Any]]):
         for argument, array in (("labels", grades), ("qid", names)):
             if array.shape != (documents,):
                 raise ValueError(f"{argument} must have shape ({documents},), got {array.shape}")
+        given_ids = None if doc_ids is None else _as_names(doc_ids)
+        rows = np.arange(documents)  # as the caller counts them
+        if padding is not None:
+            if isinstance(padding, bool) or not isinstance(padding, Real) or padding != padding:
+                raise ValueError(f"padding must be the label of padding, got {padding!r}")
+            rows = np.flatnonzero(grades != padding)
+            given, values, grades, names = (x[rows] for x in (given, values, grades, names))
+            if given_ids is not None and given_ids.shape == (documents,):
+                given_ids = given_ids[rows]
+            documents = len(rows)
+            if not documents:
+                raise ValueError(f"labels must not all be padding, got padding={padding!r}")
         bad_rows = np.flatnonzero(~np.isfinite(values).all(axis=1))
         if len(bad_rows):
             row = int(bad_rows[0])
             column = int(np.flatnonzero(~np.isfinite(values[row]))[0])
             raise ValueError(
                 f"features must be finite in float32, got {given[row, column]} "
-                f"at row {row}, column {column}"
+                f"at row {rows[row]}, column {column}"
             )
         bad_labels = np.flatnonzero(~(np.isfinite(grades) & (grades >= 0)))
         if len(bad_labels):
             row = int(bad_labels[0])
-            raise ValueError(f"labels must be finite and >= 0, got {grades[row]} at row {row}")
+            hint = ""
+            if grades[row] < 0:
+                hint = f": if that marks padding, leave the row out or give padding={grades[row]:g}"
+            raise ValueError(
+                f"labels must be finite and >= 0, got {grades[row]:g} at row {rows[row]}{hint}"
+            )
         row = next((i for i, name in enumerate(names.tolist()) if _is_missing(name)), None)
         if row is not None:
             raise ValueError(
-                f"qid must name a list, got {names[row : row + 1].tolist()[0]!r} at row {row}"
+                f"qid must name a list, got {names[row : row + 1].tolist()[0]!r} at row {rows[row]}"
             )
 
         starts = np.flatnonzero(np.r_[True, names[1:] != names[:-1]])
@@ -161,17 +182,19 @@ class ListDataset(Dataset[dict[str, Any]]):
         if back is not None:
             first, again = back
             raise ValueError(
-                f"qid must be contiguous, got {runs[again]!r} again at row {starts[again]}: its "
-                f"list stood at rows {starts[first]} to {ends[first] - 1} "
+                f"qid must be contiguous, got {runs[again]!r} again at row {rows[starts[again]]}: "
+                f"its list stood at rows {rows[starts[first]]} to {rows[ends[first] - 1]} "
                 "(sort_by_qid=True gathers it)"
             )
         ids = None
-        if doc_ids is not None:
-            given_ids = _as_names(doc_ids).tolist()
-            row = next((i for i, name in enumerate(given_ids) if _is_absent(name)), None)
+        if given_ids is not None:
+            doc_names = given_ids.tolist()
+            row = next((i for i, name in enumerate(doc_names) if _is_absent(name)), None)
             if row is not None:
-                raise ValueError(f"doc_ids must be names, got {given_ids[row]!r} at row {row}")
-            ids = pa.array([str(name) for name in given_ids], pa.string())
+                raise ValueError(
+                    f"doc_ids must be names, got {doc_names[row]!r} at row {rows[row]}"
+                )
+            ids = pa.array([str(name) for name in doc_names], pa.string())
         offsets = np.r_[starts, documents].astype(np.int64)
         return gather_runs(cls(values, grades, offsets, runs, ids))
 

@@ -2,6 +2,7 @@
 
 from ltr.kernels.kernel import Kernel, Profile
 from ltr.kernels.lists import (
+    Lengths,
     SortedLists,
     check_lengths,
     in_order,
@@ -24,6 +25,7 @@ __all__ = [
     "GradedWeights",
     "Kernel",
     "Law",
+    "Lengths",
     "Nodes",
     "Profile",
     "SortedLists",

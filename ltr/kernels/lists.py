@@ -1,12 +1,16 @@
 """Lists in sorted order: where each begins, how long it is, and its items from the top down."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_lists
+from ltr._shapes import check_lists, refuse_nested
 from ltr.kernels.sorting import descending_order, group_order
+
+Lengths = Tensor | Sequence[int]
+"""The lengths (R,) of ragged lists: whole numbers in a tensor, an array of numpy, or a list."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +65,12 @@ def in_order(points: Tensor, mask: Tensor | None = None) -> SortedLists:
     return SortedLists(None, starts, mask.sum(-1, keepdim=True))
 
 
-def sort_ragged(scores: Tensor, lengths: Tensor) -> SortedLists:
+def sort_ragged(scores: Tensor, lengths: Lengths) -> SortedLists:
     """Ragged lists without padding, one after the other, in sorted order. Cost: two sorts.
 
     Args:
         scores: (N,), the lists' scores one list after the other.
-        lengths: (R,) int64, how many items each list has; they sum to N.
+        lengths: (R,) whole numbers, how many items each list has; they sum to N.
 
     Raises:
         ValueError: shapes or dtypes are others, or, on the CPU, lengths are negative or do not
@@ -76,25 +80,43 @@ def sort_ragged(scores: Tensor, lengths: Tensor) -> SortedLists:
     >>> sort_ragged(torch.tensor([0.1, 0.9, 0.2, 0.3, 0.4]), torch.tensor([2, 3])).order
     tensor([1, 0, 4, 3, 2])
     """
-    check_lengths(scores, lengths)
+    lengths = check_lengths(scores, lengths)
     order = group_order(descending_order(scores.detach()), list_ids(scores, lengths))
     return SortedLists(order, lengths.cumsum(0) - lengths, lengths)
 
 
-def check_lengths(scores: Tensor, lengths: Tensor, name: str = "scores") -> None:
-    """Raise a ValueError unless flat values (N,) and lengths (R,) int64 belong together."""
+def check_lengths(scores: Tensor, lengths: Lengths, name: str = "scores") -> Tensor:
+    """Return lengths (R,) as int64, or raise a ValueError unless they fit the flat values (N,).
+
+    The values of lengths are checked on the CPU alone: elsewhere a look at them would wait for the
+    device.
+
+    >>> check_lengths(torch.zeros(3), [1, 2])
+    tensor([1, 2])
+    """
+    refuse_nested(**{name: scores})
     if not isinstance(scores, Tensor) or scores.dim() != 1:
         got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
         raise ValueError(f"{name} must be flat (N,) where lengths are given, got {got}")
     if name == "scores" and not scores.is_floating_point():
         raise ValueError(f"scores must be floating point, got {scores.dtype}")
-    if not isinstance(lengths, Tensor) or lengths.dim() != 1 or lengths.dtype != torch.int64:
-        raise ValueError(f"lengths must be an int64 tensor (lists,), got {lengths!r}")
+    given = lengths
+    if not isinstance(lengths, Tensor):
+        try:
+            lengths = torch.as_tensor(lengths, device=scores.device)
+        except (TypeError, ValueError, RuntimeError):
+            raise ValueError(f"lengths must be whole numbers (lists,), got {given!r}") from None
+        lengths = lengths if lengths.numel() else lengths.long()  # no numbers: float32
+    fractions = lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool
+    if lengths.dim() != 1 or fractions:
+        raise ValueError(f"lengths must be whole numbers (lists,), got {given!r}")
+    lengths = lengths.long()
     if lengths.device.type == "cpu" and not torch.compiler.is_compiling():
         if (lengths < 0).any():
             raise ValueError(f"lengths must be >= 0, got {int(lengths.min())}")
         if int(lengths.sum()) != len(scores):
             raise ValueError(f"lengths must sum to {len(scores)} {name}, got {int(lengths.sum())}")
+    return lengths
 
 
 def list_ids(scores: Tensor, lengths: Tensor) -> Tensor:

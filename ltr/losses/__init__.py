@@ -4,6 +4,9 @@ Each takes tensors alone, of any batch shape with the list as the last axis, so 
 any training loop. A loss that needs soft ranks takes an operator of `ltr.operators`.
 """
 
+from typing import TYPE_CHECKING, Any
+
+from ltr._names import no_attribute
 from ltr.losses.approx_ndcg import ApproxNDCG, approx_ndcg_loss
 from ltr.losses.average_precision import SoftMAP, soft_map_loss
 from ltr.losses.base import RankingLoss
@@ -204,3 +207,9 @@ __all__ = [
     "unique_softmax_loss",
     "xe_ndcg_loss",
 ]
+
+
+if not TYPE_CHECKING:  # a type checker would take any name for right
+
+    def __getattr__(name: str) -> Any:
+        raise no_attribute(__name__, name, __all__)

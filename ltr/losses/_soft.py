@@ -9,7 +9,7 @@ from torch import Tensor
 from ltr._shapes import hide
 from ltr.losses.dcg import Gain
 from ltr.losses.pair_weights import unit_gains
-from ltr.operators import RankOperator, SortOperator, Stochastic, truncated
+from ltr.operators import RankOperator, SigmoidRank, SortOperator, Stochastic, truncated
 from ltr.operators.base import check_operator
 from ltr.operators.stochastic import needs_matrix
 
@@ -56,15 +56,26 @@ def cut(
     return truncated(discount, top_k, exact=operator.whole_ranks)
 
 
-def sort_operator(operator: SortOperator | None, default: SortOperator, loss: str) -> SortOperator:
-    """The operator, or the default for None; a ValueError for what has no permutation.
+def rank_operator(operator: RankOperator | None) -> RankOperator:
+    """Return the operator, `SigmoidRank()` for None, or raise a ValueError if it is none.
+
+    >>> rank_operator(None)
+    SigmoidRank(temperature=0.1)
+    """
+    return SigmoidRank() if operator is None else check_operator(operator)
+
+
+def sort_operator(
+    operator: SortOperator | None, default: Callable[[], SortOperator], loss: str
+) -> SortOperator:
+    """Return the operator, `default()` for None, or raise a ValueError if it has no permutation.
 
     >>> from ltr.operators import SigmoidRank, SoftSort
-    >>> sort_operator(SigmoidRank(), SoftSort(), "KNNLoss")
+    >>> sort_operator(SigmoidRank(), SoftSort, "KNNLoss")
     Traceback (most recent call last):
     ValueError: KNNLoss needs a permutation: operator must be a SortOperator, got SigmoidRank
     """
-    return default if operator is None else needs_matrix(check_operator(operator), loss)
+    return default() if operator is None else needs_matrix(check_operator(operator), loss)
 
 
 def one_draw(

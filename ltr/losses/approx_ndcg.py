@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from ltr.losses.base import Reduction
+from ltr.losses.base import Lengths, Reduction
 from ltr.losses.dcg import Discount, Gain
 from ltr.losses.ndcg import SoftNDCG
 from ltr.operators import SigmoidRank
@@ -48,7 +48,8 @@ def approx_ndcg_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     temperature: float = 0.1,
     top_k: int | None = None,
     gain: Gain = "exp2",
@@ -62,4 +63,4 @@ def approx_ndcg_loss(
     tensor(0.3691)
     """
     loss = ApproxNDCG(temperature, top_k, gain, discount, reduction)
-    return loss(scores, labels, mask, weights, lengths=lengths)
+    return loss(scores, labels, mask, weights, lengths=lengths, padding=padding)

@@ -1,14 +1,15 @@
 """1 - average precision on soft ranks: Smooth-AP and its kin, by choice of the operator."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
 from ltr._shapes import check_top_k, hide
-from ltr.losses._soft import cut, one_draw, reciprocal_rank, relevance, shortfall
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses._soft import cut, one_draw, rank_operator, reciprocal_rank, relevance, shortfall
+from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
 from ltr.losses.dcg import ideal_dcg, item_gains
-from ltr.operators import RankOperator, SigmoidRank
-from ltr.operators.base import check_operator
+from ltr.operators import RankOperator
 
 
 class SoftMAP(RankingLoss):
@@ -53,22 +54,34 @@ class SoftMAP(RankingLoss):
         reduction: Reduction = "mean",
     ):
         super().__init__(reduction)
-        self.operator = SigmoidRank() if operator is None else check_operator(operator)
+        self.operator = rank_operator(operator)
         self.top_k = check_top_k(top_k)
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """1 - soft average precision of each list."""
-        gains = item_gains(labels, mask, weights, relevance)
-        ideal = ideal_dcg(gains, torch.ones_like, self.top_k)
-        relevant = (hide(labels, mask) > 0).expand(scores.shape)
-        operator, scores, mask = one_draw(self.operator, scores, mask)
-        relevant = relevant.expand(scores.shape)
-        among = operator(scores, relevant if mask is None else relevant & mask)
-        discount = cut(reciprocal_rank, self.top_k, operator)
-        precision = hide(among, relevant) * operator.discounts(discount, scores, mask)
-        return shortfall((gains * precision).sum(-1), ideal)
+        return _map(scores, labels, mask, weights, operator=self.operator, top_k=self.top_k)
+
+
+def _map(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None,
+    weights: Tensor | None,
+    *,
+    operator: RankOperator,
+    top_k: int | None,
+) -> Tensor:
+    gains = item_gains(labels, mask, weights, relevance)
+    ideal = ideal_dcg(gains, torch.ones_like, top_k)
+    relevant = (hide(labels, mask) > 0).expand(scores.shape)
+    operator, scores, mask = one_draw(operator, scores, mask)
+    relevant = relevant.expand(scores.shape)
+    among = operator(scores, relevant if mask is None else relevant & mask)
+    discount = cut(reciprocal_rank, top_k, operator)
+    precision = hide(among, relevant) * operator.discounts(discount, scores, mask)
+    return shortfall((gains * precision).sum(-1), ideal)
 
 
 def soft_map_loss(
@@ -77,7 +90,8 @@ def soft_map_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     operator: RankOperator | None = None,
     top_k: int | None = None,
     reduction: Reduction = "mean",
@@ -90,4 +104,13 @@ def soft_map_loss(
     >>> soft_map_loss(torch.tensor([3.0, 1.0]), torch.tensor([0.0, 1.0]), operator=HardRank())
     tensor(0.5000)
     """
-    return SoftMAP(operator, top_k, reduction)(scores, labels, mask, weights, lengths=lengths)
+    return loss_of_lists(
+        partial(_map, operator=rank_operator(operator), top_k=check_top_k(top_k)),
+        scores,
+        labels,
+        mask,
+        weights,
+        lengths=lengths,
+        padding=padding,
+        reduction=reduction,
+    )

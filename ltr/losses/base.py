@@ -1,13 +1,16 @@
 """The contract of losses, and the one place where lists become a number."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Literal
+from numbers import Real
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from ltr._shapes import check_lists, upcast
-from ltr.kernels import check_lengths, pad_lists
+from ltr.kernels import Lengths, check_lengths, pad_lists
+from ltr.losses._nested import any_nested, flatten_nested
 
 Reduction = Literal["mean", "sum", "none"]
 
@@ -17,8 +20,9 @@ class RankingLoss(nn.Module):
 
     A new loss is one subclass with `per_list`. What every loss keeps to:
 
-    - all arguments are (..., n); labels are graded relevance >= 0; mask is bool, True for a real
-      item; what lies under the mask, NaN included, reaches neither the value nor the gradient;
+    - all arguments are (..., n); labels are graded relevance >= 0, or any numbers where the class
+      says `grades = False`; mask is bool, True for a real item; what lies under the mask, NaN
+      included, reaches neither the value nor the gradient;
     - it is positive and falls to 0; a list that defines no loss (no relevant item, no pair, all
       masked) counts 0, with a graph; a NaN score makes that list's loss NaN, and no other's;
     - half-precision scores are computed in float32, and nothing by `torch.autocast`.
@@ -26,8 +30,13 @@ class RankingLoss(nn.Module):
     Args:
         reduction: "mean" over the lists that have a real item, "sum", or "none".
 
+    Attributes:
+        grades: whether labels are grades: a negative one is an error then, since it is most
+            likely the padding of another library. False where any number is a target, as in
+            regression.
+
     Raises:
-        ValueError: reduction is unknown; shapes differ; mask is not bool.
+        ValueError: reduction is unknown; shapes differ; mask is not bool; a grade is negative.
 
     >>> class Spread(RankingLoss):
     ...     def per_list(self, scores, labels, mask, weights):
@@ -36,11 +45,11 @@ class RankingLoss(nn.Module):
     tensor(3.)
     """
 
+    grades: ClassVar[bool] = True
+
     def __init__(self, reduction: Reduction = "mean"):
         super().__init__()
-        if reduction not in ("mean", "sum", "none"):
-            raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
-        self.reduction: Reduction = reduction
+        self.reduction: Reduction = check_reduction(reduction)
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
@@ -64,10 +73,7 @@ class RankingLoss(nn.Module):
 
         Who overrides `per_list` of a loss that has this too, as `SoftNDCG`, overrides both.
         """
-        given = extra if weights is None else {"weights": weights, **extra}
-        mask, scores, labels, *padded = pad_lists(lengths, scores, labels, *given.values())
-        named = {"weights": None, **dict(zip(given, padded, strict=True))}
-        return self.per_list(scores, labels, mask, **named)
+        return pad_and_call(self.per_list, scores, labels, lengths, weights, **extra)
 
     def forward(
         self,
@@ -76,47 +82,216 @@ class RankingLoss(nn.Module):
         mask: Tensor | None = None,
         weights: Tensor | None = None,
         *,
-        lengths: Tensor | None = None,
+        lengths: Lengths | None = None,
+        padding: float | None = None,
         **extra: Tensor | None,
     ) -> Tensor:
-        """The loss of scores (..., n) against labels (..., n); mask and weights (..., n).
+        """Return the loss of scores (..., n) against labels (..., n); mask and weights (..., n).
 
-        Ragged lists come flat, one after the other, as scores, labels and weights (N,), with
-        their `lengths` (R,) int64 in place of a mask; with reduction="none" the result is (R,).
-        `extra` are the further tensors that `per_list` names, of the shape of the scores.
+        Args:
+            scores: (..., n), any floating dtype.
+            labels: (..., n), any dtype.
+            mask: (..., n) bool, True for a real item. Default: all are real.
+            weights: (..., n), one for each item. Default: 1.
+            lengths: (R,) whole numbers, in place of a mask: the lists are ragged and come flat,
+                one after the other, as scores, labels and weights (N,). With reduction="none" the
+                result is (R,). Tensors of `torch.nested` (jagged) say their lengths themselves.
+            padding: the label that marks padding, such as -1 in allRank and TF-Ranking: items
+                with it count as masked. Default: none does.
+            extra: the further tensors that `per_list` names, of the shape of the scores.
+
+        Raises:
+            ValueError: shapes or dtypes are others; a label is negative where `grades`, in a
+                tensor on the CPU (elsewhere, in `torch.compile` and in `vmap` it is not looked
+                for, since that would wait for the device or has no value to look at).
         """
-        if lengths is not None and mask is not None:
-            raise ValueError("mask must be None where lengths are given: ragged lists have none")
-        check_lists(scores, labels=labels, mask=mask, weights=weights, **extra)
-        scores = upcast(scores)
-        labels = labels.to(scores.dtype)
-        weights = None if weights is None else weights.to(scores.dtype)
-        more = {k: x.to(scores.dtype) for k, x in extra.items() if x is not None}
-        with _full_precision(scores):
-            if lengths is None:
-                per_list = self.per_list(scores, labels, mask, weights, **more)
-                samples = per_list.dim() - (labels.dim() - 1)
-            else:
-                check_lengths(scores, lengths)
-                per_list = self.per_ragged_list(scores, labels, lengths, weights, **more)
-                samples = per_list.dim() - 1
-        if samples:
-            per_list = per_list.mean(tuple(range(samples)))
-        if self.reduction == "none":
-            return per_list
-        if self.reduction == "sum":
-            return per_list.sum()
-        if lengths is not None:
-            counted = (lengths > 0).sum().clamp(min=1)
-        elif mask is not None:
-            counted = mask.any(-1).sum().clamp(min=1)
-        else:  # all lists, if they have items
-            counted = max(1, per_list.numel() if scores.shape[-1] else 0)
-        return per_list.sum() / counted
+        return loss_of_lists(
+            self.per_list,
+            scores,
+            labels,
+            mask,
+            weights,
+            lengths=lengths,
+            padding=padding,
+            reduction=self.reduction,
+            grades=self.grades,
+            per_ragged_list=self.per_ragged_list,
+            **extra,
+        )
 
     def extra_repr(self) -> str:
         """The reduction, where it is not the default."""
         return "" if self.reduction == "mean" else f"reduction={self.reduction!r}"
+
+
+def loss_of_lists(
+    per_list: Callable[..., Tensor],
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None = None,
+    weights: Tensor | None = None,
+    *,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
+    reduction: Reduction = "mean",
+    grades: bool = True,
+    per_ragged_list: Callable[..., Tensor] | None = None,
+    **extra: Tensor | None,
+) -> Tensor:
+    """Return the loss whose number for one list is `per_list`: what all losses share.
+
+    The function form of a loss is this with the loss's own `per_list`, and so is its class. See
+    `RankingLoss.forward` for the arguments that are not named here.
+
+    Args:
+        per_list: scores, labels, mask, weights (..., n) and `extra` -> (...), as
+            `RankingLoss.per_list`.
+        scores: (..., n).
+        labels: (..., n).
+        mask: (..., n) bool.
+        weights: (..., n).
+        lengths: (R,), in place of a mask.
+        padding: the label that marks padding.
+        reduction: "mean" over the lists that have a real item, "sum", or "none".
+        grades: whether a negative label is an error.
+        per_ragged_list: as `RankingLoss.per_ragged_list`. Default: `per_list` of padded lists.
+        extra: further tensors that `per_list` names.
+
+    >>> def spread(scores, labels, mask, weights):
+    ...     return scores.amax(-1) - scores.amin(-1)
+    >>> loss_of_lists(spread, torch.tensor([1.0, 3.0, 0.0, 4.0]), torch.zeros(4), lengths=[2, 2])
+    tensor(3.)
+    """
+    check_reduction(reduction)
+    others = {"labels": labels, "weights": weights, **extra}
+    given = {name: x for name, x in others.items() if x is not None}
+    if any_nested(scores, *given.values()):
+        if lengths is not None or mask is not None:
+            raise ValueError("mask and lengths must be None where scores are nested")
+        given, lengths = flatten_nested({"scores": scores, **given})
+        scores = given.pop("scores")
+    if lengths is not None and mask is not None:
+        raise ValueError("mask must be None where lengths are given: ragged lists have none")
+    check_lists(scores, mask=mask, **given)
+    labels = given.pop("labels")
+    if padding is not None:
+        if lengths is not None:
+            raise ValueError(
+                f"padding must be None where lengths are given: ragged lists have none, "
+                f"got {padding!r}"
+            )
+        mask = real_items(labels, mask, padding)
+    if grades:
+        check_grades(labels, mask)
+    scores = upcast(scores)
+    labels = labels.to(scores.dtype)
+    more = {name: x.to(scores.dtype) for name, x in given.items()}
+    weights = more.pop("weights", None)
+    with _full_precision(scores):
+        if lengths is None:
+            each = per_list(scores, labels, mask, weights, **more)
+            samples = each.dim() - (labels.dim() - 1)
+        else:
+            lengths = check_lengths(scores, lengths)
+            if per_ragged_list is None:
+                each = pad_and_call(per_list, scores, labels, lengths, weights, **more)
+            else:
+                each = per_ragged_list(scores, labels, lengths, weights, **more)
+            samples = each.dim() - 1
+    if samples:
+        each = each.mean(tuple(range(samples)))
+    if reduction == "none":
+        return each
+    if reduction == "sum":
+        return each.sum()
+    if lengths is not None:
+        counted = (lengths > 0).sum().clamp(min=1)
+    elif mask is not None:
+        counted = mask.any(-1).sum().clamp(min=1)
+    else:  # all lists, if they have items
+        counted = max(1, each.numel() if scores.shape[-1] else 0)
+    return each.sum() / counted
+
+
+def pad_and_call(
+    per_list: Callable[..., Tensor],
+    scores: Tensor,
+    labels: Tensor,
+    lengths: Tensor,
+    weights: Tensor | None,
+    **extra: Tensor,
+) -> Tensor:
+    """Return `per_list` of ragged lists, padded: (N,) each and lengths (R,) -> (R,)."""
+    given = extra if weights is None else {"weights": weights, **extra}
+    mask, scores, labels, *padded = pad_lists(lengths, scores, labels, *given.values())
+    named = {"weights": None, **dict(zip(given, padded, strict=True))}
+    return per_list(scores, labels, mask, **named)
+
+
+def check_reduction(reduction: Reduction) -> Reduction:
+    """Return `reduction`, or raise a ValueError if it is unknown."""
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
+    return reduction
+
+
+def real_items(labels: Tensor, mask: Tensor | None, padding: float) -> Tensor:
+    """Return the mask (..., n) without the items whose label is `padding`.
+
+    Raises:
+        ValueError: padding is not a number.
+
+    >>> real_items(torch.tensor([2, 0, -1]), None, -1)
+    tensor([ True,  True, False])
+    """
+    if isinstance(padding, bool) or not isinstance(padding, Real) or padding != padding:
+        raise ValueError(f"padding must be the label of a padded item, such as -1, got {padding!r}")
+    real = labels != padding
+    return real if mask is None else real & mask
+
+
+def check_grades(labels: Tensor, mask: Tensor | None) -> None:
+    """Raise a ValueError if a real item has a label below 0, as padding has in other libraries.
+
+    It costs one pass over labels on the CPU. Labels elsewhere, in `torch.compile` and in `vmap`
+    are not looked at: see `first_value`.
+
+    >>> check_grades(torch.tensor([2, 0, -1]), torch.tensor([True, True, False]))
+    """
+    found = first_value(labels, lambda: labels < 0 if mask is None else (labels < 0) & mask, 0)
+    if found is not None:
+        raise ValueError(
+            f"labels must be >= 0, got {found:g}: if that marks padding, give "
+            f"mask=labels != {found:g} or padding={found:g}"
+        )
+
+
+def first_value(
+    x: Tensor, find: Callable[[], Tensor], minimum: float | None = None
+) -> float | None:
+    """Return the first value of x (...) in the places (...) that `find` gives, None if none is.
+
+    None too where a look at it would wait for a device or cannot be taken: off the CPU, in
+    `torch.compile` and inside `vmap`.
+
+    Args:
+        x: any shape.
+        find: gives the places, a bool tensor in the shape of x.
+        minimum: if no value is below it, there is nothing to find: one quick look says so.
+
+    >>> x = torch.tensor([3, -1])
+    >>> first_value(x, lambda: x < 0)
+    -1
+    """
+    if x.device.type != "cpu" or torch.compiler.is_compiling() or not x.numel():
+        return None
+    try:
+        if minimum is not None and x.min().item() >= minimum:
+            return None
+        where = find()
+        return x[where][0].item() if where.any() else None
+    except RuntimeError:  # what vmap raises
+        return None
 
 
 def _full_precision(x: Tensor) -> AbstractContextManager[object]:

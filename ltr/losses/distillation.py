@@ -1,10 +1,12 @@
 """Distillation: a teacher's scores as soft labels."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
 from ltr._shapes import check_number, hide
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
 
 
 class Distillation(RankingLoss):
@@ -14,9 +16,10 @@ class Distillation(RankingLoss):
     a list; T^2 keeps the size of the gradients as T grows (for large T it tends to half the
     variance of the differences). The labels may be any numbers.
 
-    Other losses take a teacher as well, where its numbers suit them: `SpearmanLoss` any scores,
-    `SoftNDCG(gain="linear")` and the listwise losses scores >= 0, and every pairwise loss its
-    order.
+    Other losses take a teacher as well, where its numbers suit them: `SpearmanLoss` and
+    `PairwiseMSE` any scores, `SoftNDCG(gain="linear")` and the listwise losses scores >= 0. The
+    other pairwise losses and `ListMLE` see the order alone: give them the teacher's scores less
+    their least.
 
     What unusual lists give: one item, or all masked: 0, with a graph. Ties are nothing special.
 
@@ -38,29 +41,42 @@ class Distillation(RankingLoss):
     tensor(True)
     """
 
+    grades = False
+
     def __init__(self, temperature: float = 1.0, reduction: Reduction = "mean"):
         super().__init__(reduction)
-        self.temperature = check_number("temperature", temperature, minimum=0.0, strict=True)
+        self.temperature = _check_temperature(temperature)
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """The divergence of each list."""
-        if not scores.shape[-1]:
-            return scores.sum(-1)
-        w = hide(torch.ones_like(scores) if weights is None else weights, mask)
-        real = w > 0
-        log_w = torch.where(real, w, 1.0).log()
-        student = _log_softmax(scores / self.temperature, log_w, real)
-        teacher = _log_softmax(labels / self.temperature, log_w, real)
-        terms = teacher.exp() * (teacher - student)
-        divergence = torch.where(real, terms, 0.0).sum(-1)
-        # a NaN score is a mistake also where its weight is 0
-        return self.temperature**2 * divergence + 0 * hide(scores, mask).sum(-1)
+        return _divergence(scores, labels, mask, weights, temperature=self.temperature)
 
     def extra_repr(self) -> str:
         """The hyper-parameters, for `print`."""
         return ", ".join(filter(None, [f"temperature={self.temperature:g}", super().extra_repr()]))
+
+
+def _divergence(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None,
+    weights: Tensor | None,
+    *,
+    temperature: float,
+) -> Tensor:
+    if not scores.shape[-1]:
+        return scores.sum(-1)
+    w = hide(torch.ones_like(scores) if weights is None else weights, mask)
+    real = w > 0
+    log_w = torch.where(real, w, 1.0).log()
+    student = _log_softmax(scores / temperature, log_w, real)
+    teacher = _log_softmax(labels / temperature, log_w, real)
+    terms = teacher.exp() * (teacher - student)
+    divergence = torch.where(real, terms, 0.0).sum(-1)
+    # a NaN score is a mistake also where its weight is 0
+    return temperature**2 * divergence + 0 * hide(scores, mask).sum(-1)
 
 
 def _log_softmax(x: Tensor, log_w: Tensor, real: Tensor) -> Tensor:
@@ -70,13 +86,18 @@ def _log_softmax(x: Tensor, log_w: Tensor, real: Tensor) -> Tensor:
     return torch.where(some, x - torch.where(some, x, -torch.inf).logsumexp(-1, keepdim=True), 0.0)
 
 
+def _check_temperature(temperature: float) -> float:
+    return check_number("temperature", temperature, minimum=0.0, strict=True)
+
+
 def distillation_loss(
     scores: Tensor,
     labels: Tensor,
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     temperature: float = 1.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -85,4 +106,14 @@ def distillation_loss(
     >>> distillation_loss(torch.tensor([0.0, 0.0]), torch.tensor([0.0, 50.0]))  # log 2
     tensor(0.6931)
     """
-    return Distillation(temperature, reduction)(scores, labels, mask, weights, lengths=lengths)
+    return loss_of_lists(
+        partial(_divergence, temperature=_check_temperature(temperature)),
+        scores,
+        labels,
+        mask,
+        weights,
+        lengths=lengths,
+        padding=padding,
+        reduction=reduction,
+        grades=False,
+    )

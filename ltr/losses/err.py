@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ltr._shapes import check_number, check_top_k, hide, positions
 from ltr.losses._soft import cut, largest, one_draw, reciprocal_rank, shortfall
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import Lengths, RankingLoss, Reduction
 from ltr.operators import RankOperator, SigmoidRank, truncated
 from ltr.operators.base import CUT_WIDTH, check_operator
 
@@ -122,7 +122,8 @@ def soft_err_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     operator: RankOperator | None = None,
     top_k: int | None = None,
     max_label: float | None = None,
@@ -138,4 +139,4 @@ def soft_err_loss(
     tensor(0.5000)
     """
     loss = SoftERR(operator, top_k, max_label, normalize, reduction)
-    return loss(scores, labels, mask, weights, lengths=lengths)
+    return loss(scores, labels, mask, weights, lengths=lengths, padding=padding)

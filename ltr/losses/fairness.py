@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ltr._shapes import check_number, check_top_k, hide
 from ltr.losses._soft import cut, weighted_mean
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import Lengths, RankingLoss, Reduction
 from ltr.losses.dcg import Discount, discount_function
 from ltr.losses.ndcg import SoftNDCG
 from ltr.operators import RankOperator, SigmoidRank
@@ -117,6 +117,8 @@ class Penalized(RankingLoss):
     tensor(3.)
     """
 
+    grades = False  # the two losses look at their labels themselves
+
     def __init__(
         self,
         loss: RankingLoss | None = None,
@@ -172,7 +174,8 @@ def exposure_parity_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     groups: Tensor | None = None,
     operator: RankOperator | None = None,
     top_k: int | None = None,
@@ -188,7 +191,7 @@ def exposure_parity_loss(
     tensor(0.)
     """
     loss = ExposureParity(operator, top_k, merit, one_sided, discount, reduction)
-    return loss(scores, labels, mask, weights, lengths=lengths, groups=groups)
+    return loss(scores, labels, mask, weights, lengths=lengths, padding=padding, groups=groups)
 
 
 def penalized_loss(
@@ -197,7 +200,8 @@ def penalized_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     loss: RankingLoss | None = None,
     penalty: RankingLoss | None = None,
     strength: float = 1.0,
@@ -212,4 +216,4 @@ def penalized_loss(
     tensor(3.)
     """
     both = Penalized(loss, penalty, strength, reduction)
-    return both(scores, labels, mask, weights, lengths=lengths, **extra)
+    return both(scores, labels, mask, weights, lengths=lengths, padding=padding, **extra)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_number, hide, upcast
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import Lengths, RankingLoss, Reduction
 
 
 class PointwiseHuber(RankingLoss):
@@ -37,6 +37,8 @@ class PointwiseHuber(RankingLoss):
     >>> loss(torch.tensor([1.0, 5.0]), torch.tensor([0.0, 0.0]))  # (1 + 9) / 2
     tensor(5.)
     """
+
+    grades = False
 
     def __init__(
         self, threshold: float = 1.35, adaptive: bool = True, reduction: Reduction = "mean"
@@ -87,7 +89,8 @@ def pointwise_huber_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     threshold: float = 1.35,
     adaptive: bool = True,
     reduction: Reduction = "mean",
@@ -98,4 +101,4 @@ def pointwise_huber_loss(
     tensor(5.)
     """
     loss = PointwiseHuber(threshold, adaptive, reduction)
-    return loss(scores, labels, mask, weights, lengths=lengths)
+    return loss(scores, labels, mask, weights, lengths=lengths, padding=padding)

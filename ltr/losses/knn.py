@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ltr._shapes import check_whole, count, hide
 from ltr.losses._soft import log_sum, relevance, sort_operator
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import Lengths, RankingLoss, Reduction
 from ltr.operators import SoftSort, SortOperator
 
 
@@ -55,7 +55,7 @@ class KNNLoss(RankingLoss):
         reduction: Reduction = "mean",
     ):
         super().__init__(reduction)
-        self.operator = sort_operator(operator, SoftSort(), type(self).__name__)
+        self.operator = sort_operator(operator, SoftSort, type(self).__name__)
         self.top_k = check_whole("top_k", top_k)
         if form not in ("probability", "log"):
             raise ValueError(f"form must be 'probability' or 'log', got {form!r}")
@@ -100,7 +100,8 @@ def knn_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     operator: SortOperator | None = None,
     top_k: int = 5,
     form: Literal["probability", "log"] = "probability",
@@ -113,5 +114,5 @@ def knn_loss(
     tensor(1.)
     """
     return KNNLoss(operator, top_k, form, average, reduction)(
-        scores, labels, mask, weights, lengths=lengths
+        scores, labels, mask, weights, lengths=lengths, padding=padding
     )

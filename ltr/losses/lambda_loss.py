@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from ltr.losses.base import Reduction
+from ltr.losses.base import Lengths, Reduction
 from ltr.losses.dcg import Discount, Gain
 from ltr.losses.pair_weights import DeltaNDCG, NDCGLoss2PP
 from ltr.losses.pairs import PairWeights, Truncation
@@ -98,7 +98,8 @@ def lambda_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     pair_weights: PairWeights | None = None,
     temperature: float = 1.0,
     normalize: bool = True,
@@ -111,7 +112,7 @@ def lambda_loss(
     tensor(0.6931)
     """
     loss = LambdaLoss(pair_weights, temperature, normalize, reduction)
-    return loss(scores, labels, mask, weights, lengths=lengths)
+    return loss(scores, labels, mask, weights, lengths=lengths, padding=padding)
 
 
 def lambdarank_loss(
@@ -120,7 +121,8 @@ def lambdarank_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     top_k: int | None = None,
     truncation: Truncation = "metric",
     gain: Gain = "exp2",
@@ -136,4 +138,4 @@ def lambdarank_loss(
     tensor(0.6931)
     """
     loss = LambdaRank(top_k, truncation, gain, discount, temperature, normalize, reduction)
-    return loss(scores, labels, mask, weights, lengths=lengths)
+    return loss(scores, labels, mask, weights, lengths=lengths, padding=padding)

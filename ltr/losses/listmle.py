@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_top_k, hide, positions
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import Lengths, RankingLoss, Reduction
 from ltr.losses.dcg import Discount, Gain, discount_function, gain_function
 from ltr.losses.pair_weights import unit_gains
 
@@ -256,7 +256,8 @@ def list_mle_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     top_k: int | None = None,
     ties: Ties = "mean",
     reduction: Reduction = "mean",
@@ -266,7 +267,9 @@ def list_mle_loss(
     >>> list_mle_loss(torch.zeros(2), torch.tensor([0.0, 1.0]))
     tensor(0.6931)
     """
-    return ListMLE(top_k, ties, reduction)(scores, labels, mask, weights, lengths=lengths)
+    return ListMLE(top_k, ties, reduction)(
+        scores, labels, mask, weights, lengths=lengths, padding=padding
+    )
 
 
 def p_list_mle_loss(
@@ -275,7 +278,8 @@ def p_list_mle_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     discount: Discount | None = None,
     ties: Ties = "mean",
     reduction: Reduction = "mean",
@@ -285,7 +289,9 @@ def p_list_mle_loss(
     >>> p_list_mle_loss(torch.zeros(2), torch.tensor([0.0, 1.0]))
     tensor(0.6931)
     """
-    return PListMLE(discount, ties, reduction)(scores, labels, mask, weights, lengths=lengths)
+    return PListMLE(discount, ties, reduction)(
+        scores, labels, mask, weights, lengths=lengths, padding=padding
+    )
 
 
 def unique_softmax_loss(
@@ -294,7 +300,8 @@ def unique_softmax_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     gain: Gain = "exp2",
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -303,4 +310,6 @@ def unique_softmax_loss(
     >>> unique_softmax_loss(torch.zeros(2), torch.tensor([0.0, 1.0]))
     tensor(0.6931)
     """
-    return UniqueSoftmax(gain, reduction)(scores, labels, mask, weights, lengths=lengths)
+    return UniqueSoftmax(gain, reduction)(
+        scores, labels, mask, weights, lengths=lengths, padding=padding
+    )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_number, hide
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import Lengths, RankingLoss, Reduction
 
 
 def softmax_divergence(
@@ -220,7 +220,8 @@ def softmax_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
     """Softmax cross-entropy, as a function: see `SoftmaxLoss`.
@@ -228,7 +229,7 @@ def softmax_loss(
     >>> softmax_loss(torch.zeros(2), torch.tensor([0.0, 1.0]))
     tensor(0.6931)
     """
-    return SoftmaxLoss(reduction)(scores, labels, mask, weights, lengths=lengths)
+    return SoftmaxLoss(reduction)(scores, labels, mask, weights, lengths=lengths, padding=padding)
 
 
 def listnet_loss(
@@ -237,7 +238,8 @@ def listnet_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     temperature: float = 1.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -246,7 +248,9 @@ def listnet_loss(
     >>> listnet_loss(torch.tensor([5.0, 6.0]), torch.tensor([0.0, 1.0]))
     tensor(0.)
     """
-    return ListNet(temperature, reduction)(scores, labels, mask, weights, lengths=lengths)
+    return ListNet(temperature, reduction)(
+        scores, labels, mask, weights, lengths=lengths, padding=padding
+    )
 
 
 def xe_ndcg_loss(
@@ -255,7 +259,8 @@ def xe_ndcg_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     gamma: float | Literal["random"] = 0.5,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -264,7 +269,7 @@ def xe_ndcg_loss(
     >>> xe_ndcg_loss(torch.zeros(2), torch.tensor([0.0, 1.0]), gamma=1.0)
     tensor(0.6931)
     """
-    return XENDCG(gamma, reduction)(scores, labels, mask, weights, lengths=lengths)
+    return XENDCG(gamma, reduction)(scores, labels, mask, weights, lengths=lengths, padding=padding)
 
 
 def poly_one_softmax_loss(
@@ -273,7 +278,8 @@ def poly_one_softmax_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     epsilon: float = 1.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -282,7 +288,9 @@ def poly_one_softmax_loss(
     >>> poly_one_softmax_loss(torch.zeros(2), torch.tensor([0.0, 1.0]))
     tensor(1.1931)
     """
-    return PolyOneSoftmax(epsilon, reduction)(scores, labels, mask, weights, lengths=lengths)
+    return PolyOneSoftmax(epsilon, reduction)(
+        scores, labels, mask, weights, lengths=lengths, padding=padding
+    )
 
 
 def calibrated_softmax_loss(
@@ -291,7 +299,8 @@ def calibrated_softmax_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     anchor: float = 1.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -300,4 +309,6 @@ def calibrated_softmax_loss(
     >>> calibrated_softmax_loss(torch.tensor([0.0]), torch.tensor([1.0]))
     tensor(0.)
     """
-    return CalibratedSoftmax(anchor, reduction)(scores, labels, mask, weights, lengths=lengths)
+    return CalibratedSoftmax(anchor, reduction)(
+        scores, labels, mask, weights, lengths=lengths, padding=padding
+    )

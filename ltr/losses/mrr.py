@@ -1,13 +1,14 @@
 """1 - MRR on soft ranks."""
 
+from functools import partial
+
 from torch import Tensor
 
 from ltr._shapes import check_top_k
-from ltr.losses._soft import cut, largest, reciprocal_rank, relevance, shortfall
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses._soft import cut, largest, rank_operator, reciprocal_rank, relevance, shortfall
+from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
 from ltr.losses.dcg import item_gains
-from ltr.operators import RankOperator, SigmoidRank
-from ltr.operators.base import check_operator
+from ltr.operators import RankOperator
 
 
 class SoftMRR(RankingLoss):
@@ -46,17 +47,28 @@ class SoftMRR(RankingLoss):
         reduction: Reduction = "mean",
     ):
         super().__init__(reduction)
-        self.operator = SigmoidRank() if operator is None else check_operator(operator)
+        self.operator = rank_operator(operator)
         self.top_k = check_top_k(top_k)
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """1 - soft reciprocal rank of each list."""
-        gains = item_gains(labels, mask, weights, relevance)
-        discount = cut(reciprocal_rank, self.top_k, self.operator)
-        reciprocal = self.operator.discounts(discount, scores, mask)
-        return shortfall(largest(gains * reciprocal), largest(gains))
+        return _mrr(scores, labels, mask, weights, operator=self.operator, top_k=self.top_k)
+
+
+def _mrr(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None,
+    weights: Tensor | None,
+    *,
+    operator: RankOperator,
+    top_k: int | None,
+) -> Tensor:
+    gains = item_gains(labels, mask, weights, relevance)
+    reciprocal = operator.discounts(cut(reciprocal_rank, top_k, operator), scores, mask)
+    return shortfall(largest(gains * reciprocal), largest(gains))
 
 
 def soft_mrr_loss(
@@ -65,7 +77,8 @@ def soft_mrr_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     operator: RankOperator | None = None,
     top_k: int | None = None,
     reduction: Reduction = "mean",
@@ -79,4 +92,13 @@ def soft_mrr_loss(
     >>> soft_mrr_loss(torch.tensor([3.0, 1.0]), torch.tensor([0.0, 1.0]), operator=HardRank())
     tensor(0.5000)
     """
-    return SoftMRR(operator, top_k, reduction)(scores, labels, mask, weights, lengths=lengths)
+    return loss_of_lists(
+        partial(_mrr, operator=rank_operator(operator), top_k=check_top_k(top_k)),
+        scores,
+        labels,
+        mask,
+        weights,
+        lengths=lengths,
+        padding=padding,
+        reduction=reduction,
+    )

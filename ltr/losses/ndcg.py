@@ -8,7 +8,7 @@ from torch import Tensor
 from ltr._shapes import check_top_k
 from ltr.kernels import list_ids, places_in_lists, sort_ragged, sum_lists
 from ltr.losses._soft import ndcg_gains, shortfall
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import Lengths, RankingLoss, Reduction
 from ltr.losses.dcg import (
     Discount,
     Gain,
@@ -113,7 +113,8 @@ def soft_ndcg_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     operator: RankOperator | None = None,
     top_k: int | None = None,
     gain: Gain = "exp2",
@@ -129,5 +130,5 @@ def soft_ndcg_loss(
     tensor(0.3691)
     """
     return SoftNDCG(operator, top_k, gain, discount, reduction)(
-        scores, labels, mask, weights, lengths=lengths
+        scores, labels, mask, weights, lengths=lengths, padding=padding
     )

@@ -5,7 +5,7 @@ from torch import Tensor
 from ltr._shapes import check_top_k, positions
 from ltr.losses._scaling import sinkhorn_scaled
 from ltr.losses._soft import ndcg_gains, shortfall, sort_operator
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import Lengths, RankingLoss, Reduction
 from ltr.losses.dcg import (
     Discount,
     Gain,
@@ -68,7 +68,7 @@ class NeuralNDCG(RankingLoss):
         reduction: Reduction = "mean",
     ):
         super().__init__(reduction)
-        self.operator = sort_operator(operator, NeuralSort(), type(self).__name__)
+        self.operator = sort_operator(operator, NeuralSort, type(self).__name__)
         self.top_k = check_top_k(top_k)
         self.transposed = transposed
         if isinstance(scaling, bool) or not isinstance(scaling, int) or scaling < 0:
@@ -153,7 +153,8 @@ def neural_ndcg_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     operator: SortOperator | None = None,
     top_k: int | None = None,
     transposed: bool = False,
@@ -172,7 +173,7 @@ def neural_ndcg_loss(
     (tensor(0.3691), tensor(0.3691))
     """
     loss = NeuralNDCG(operator, top_k, transposed, scaling, gain, discount, reduction)
-    return loss(scores, labels, mask, weights, lengths=lengths)
+    return loss(scores, labels, mask, weights, lengths=lengths, padding=padding)
 
 
 def pirank_loss(
@@ -181,7 +182,8 @@ def pirank_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     operator: SortOperator | None = None,
     top_k: int | None = 10,
     gain: Gain = "exp2",
@@ -195,5 +197,5 @@ def pirank_loss(
     tensor(True)
     """
     return PiRank(operator, top_k, gain, discount, reduction)(
-        scores, labels, mask, weights, lengths=lengths
+        scores, labels, mask, weights, lengths=lengths, padding=padding
     )

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ltr._shapes import check_number
 from ltr.losses._pair_sums import pair_sums
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import Lengths, RankingLoss, Reduction
 from ltr.losses.pairs import PairCost, PairWeights
 
 
@@ -289,6 +289,8 @@ class PairwiseMSE(PairwiseLoss):
     tensor(6.2500)
     """
 
+    grades = False
+
     def __init__(self, normalize: bool = True, reduction: Reduction = "mean"):
         super().__init__(SquaredCost(), None, normalize, reduction)
 
@@ -299,7 +301,8 @@ def ranknet_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     temperature: float = 1.0,
     normalize: bool = True,
     reduction: Reduction = "mean",
@@ -310,7 +313,7 @@ def ranknet_loss(
     tensor(0.6931)
     """
     return RankNet(temperature, normalize, reduction)(
-        scores, labels, mask, weights, lengths=lengths
+        scores, labels, mask, weights, lengths=lengths, padding=padding
     )
 
 
@@ -320,7 +323,8 @@ def pairwise_hinge_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     margin: float = 1.0,
     normalize: bool = True,
     reduction: Reduction = "mean",
@@ -331,7 +335,7 @@ def pairwise_hinge_loss(
     tensor(1.5000)
     """
     return PairwiseHinge(margin, normalize, reduction)(
-        scores, labels, mask, weights, lengths=lengths
+        scores, labels, mask, weights, lengths=lengths, padding=padding
     )
 
 
@@ -341,7 +345,8 @@ def pairwise_soft_zero_one_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     temperature: float = 1.0,
     normalize: bool = True,
     reduction: Reduction = "mean",
@@ -352,7 +357,7 @@ def pairwise_soft_zero_one_loss(
     tensor(0.5000)
     """
     return PairwiseSoftZeroOne(temperature, normalize, reduction)(
-        scores, labels, mask, weights, lengths=lengths
+        scores, labels, mask, weights, lengths=lengths, padding=padding
     )
 
 
@@ -362,7 +367,8 @@ def pairwise_exponential_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     limit: float = 20.0,
     normalize: bool = True,
     reduction: Reduction = "mean",
@@ -373,7 +379,7 @@ def pairwise_exponential_loss(
     tensor(2.7183)
     """
     return PairwiseExponential(limit, normalize, reduction)(
-        scores, labels, mask, weights, lengths=lengths
+        scores, labels, mask, weights, lengths=lengths, padding=padding
     )
 
 
@@ -383,7 +389,8 @@ def pairwise_mse_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     normalize: bool = True,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -392,7 +399,9 @@ def pairwise_mse_loss(
     >>> pairwise_mse_loss(torch.tensor([0.0, 0.5]), torch.tensor([2.0, 0.0]))
     tensor(6.2500)
     """
-    return PairwiseMSE(normalize, reduction)(scores, labels, mask, weights, lengths=lengths)
+    return PairwiseMSE(normalize, reduction)(
+        scores, labels, mask, weights, lengths=lengths, padding=padding
+    )
 
 
 def pairwise_loss(
@@ -401,7 +410,8 @@ def pairwise_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     cost: PairCost | None = None,
     pair_weights: PairWeights | None = None,
     normalize: bool = True,
@@ -413,4 +423,4 @@ def pairwise_loss(
     tensor(2.)
     """
     loss = PairwiseLoss(cost, pair_weights, normalize, reduction)
-    return loss(scores, labels, mask, weights, lengths=lengths)
+    return loss(scores, labels, mask, weights, lengths=lengths, padding=padding)

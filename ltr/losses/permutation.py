@@ -1,11 +1,13 @@
 """Cross-entropy between the true order and a relaxed permutation: the sorting task's loss."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
 from ltr._shapes import hide
 from ltr.losses._soft import finite_log, largest, sort_operator, weighted_mean
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
 from ltr.operators import SoftSort, SortOperator, descending_order
 
 
@@ -51,25 +53,38 @@ class PermutationCrossEntropy(RankingLoss):
     tensor(6.6667)
     """
 
+    grades = False
+
     def __init__(self, operator: SortOperator | None = None, reduction: Reduction = "mean"):
         super().__init__(reduction)
-        self.operator = sort_operator(operator, SoftSort(), type(self).__name__)
+        self.operator = sort_operator(operator, SoftSort, type(self).__name__)
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """The cross-entropy of each list."""
-        P = self.operator.permutation(scores, mask)
-        n = scores.shape[-1]
-        if P.rows != n:
-            raise ValueError(f"operator must give {n} rows, one for each item, got {P.rows}")
-        order = true_order(labels, scores, mask)
-        w = hide(torch.ones_like(scores) if weights is None else weights, mask)
-        log_p = finite_log(P.log_prob(order.expand(P.scores.shape)))
-        loss = weighted_mean(-log_p, w.gather(-1, order))
-        highest = largest(hide(labels, mask, -torch.inf))
-        lowest = -largest(hide(-labels, mask, -torch.inf))
-        return torch.where(highest > lowest, loss, 0 * loss)
+        return _cross_entropy(scores, labels, mask, weights, operator=self.operator)
+
+
+def _cross_entropy(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None,
+    weights: Tensor | None,
+    *,
+    operator: SortOperator,
+) -> Tensor:
+    P = operator.permutation(scores, mask)
+    n = scores.shape[-1]
+    if P.rows != n:
+        raise ValueError(f"operator must give {n} rows, one for each item, got {P.rows}")
+    order = true_order(labels, scores, mask)
+    w = hide(torch.ones_like(scores) if weights is None else weights, mask)
+    log_p = finite_log(P.log_prob(order.expand(P.scores.shape)))
+    loss = weighted_mean(-log_p, w.gather(-1, order))
+    highest = largest(hide(labels, mask, -torch.inf))
+    lowest = -largest(hide(-labels, mask, -torch.inf))
+    return torch.where(highest > lowest, loss, 0 * loss)
 
 
 def permutation_cross_entropy(
@@ -78,7 +93,8 @@ def permutation_cross_entropy(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     operator: SortOperator | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -87,6 +103,17 @@ def permutation_cross_entropy(
     >>> permutation_cross_entropy(torch.tensor([9.0, 1.0]), torch.tensor([1.0, 0.0]))
     tensor(0.)
     """
-    return PermutationCrossEntropy(operator, reduction)(
-        scores, labels, mask, weights, lengths=lengths
+    return loss_of_lists(
+        partial(
+            _cross_entropy,
+            operator=sort_operator(operator, SoftSort, "permutation_cross_entropy"),
+        ),
+        scores,
+        labels,
+        mask,
+        weights,
+        lengths=lengths,
+        padding=padding,
+        reduction=reduction,
+        grades=False,
     )

@@ -1,6 +1,7 @@
 """Pointwise losses: each item by itself, the baseline that a ranking loss has to beat."""
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -8,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ltr._shapes import check_number, hide
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
 
 
 class PointwiseMSE(RankingLoss):
@@ -26,19 +27,13 @@ class PointwiseMSE(RankingLoss):
     tensor(2.)
     """
 
+    grades = False
+
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """Weighted mean squared error of each list."""
-        squared = (hide(scores, mask) - hide(labels, mask)).square()
-        return _item_mean(squared, mask, weights)
-
-
-def _item_mean(each: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
-    """Weighted mean of finite `each` (..., n) over the real items: (...)."""
-    weights = hide(torch.ones_like(each) if weights is None else weights, mask)
-    total = weights.sum(-1)
-    return (weights * each).sum(-1) / torch.where(total > 0, total, 1.0)
+        return _squared_error(scores, labels, mask, weights)
 
 
 class PointwiseSigmoid(RankingLoss):
@@ -62,18 +57,13 @@ class PointwiseSigmoid(RankingLoss):
 
     def __init__(self, threshold: float | None = 1.0, reduction: Reduction = "mean"):
         super().__init__(reduction)
-        if threshold is not None:
-            threshold = check_number("threshold", threshold, minimum=0.0, strict=True)
-        self.threshold = threshold
+        self.threshold = _check_threshold(threshold)
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """Weighted mean cross-entropy of each list."""
-        s, y = hide(scores, mask), hide(labels, mask)
-        target = y if self.threshold is None else (y >= self.threshold).to(s.dtype)
-        each = F.binary_cross_entropy_with_logits(s, target, reduction="none")
-        return _item_mean(each, mask, weights)
+        return _sigmoid(scores, labels, mask, weights, threshold=self.threshold)
 
 
 class PointwiseOrdinal(RankingLoss):
@@ -102,25 +92,69 @@ class PointwiseOrdinal(RankingLoss):
 
     def __init__(self, thresholds: Sequence[float] | None = None, reduction: Reduction = "mean"):
         super().__init__(reduction)
-        chosen = [0.5, 1.5, 2.5, 3.5] if thresholds is None else [float(x) for x in thresholds]
-        if not chosen or any(a > b for a, b in pairwise(chosen)):
-            raise ValueError(
-                f"thresholds must be one or more numbers that rise, got {thresholds!r}"
-            )
-        self.thresholds = chosen
+        self.thresholds = _check_thresholds(thresholds)
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """Weighted mean over the items, summed over the thresholds, of each list."""
-        s, y = hide(scores, mask), hide(labels, mask)
-        each = torch.zeros_like(s)
-        for grade, threshold in enumerate(self.thresholds, 1):
-            target = (y >= grade).to(s.dtype)
-            each = each + F.binary_cross_entropy_with_logits(
-                s - threshold, target, reduction="none"
-            )
-        return _item_mean(each, mask, weights)
+        return _ordinal(scores, labels, mask, weights, thresholds=self.thresholds)
+
+
+def _squared_error(
+    scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
+) -> Tensor:
+    return _item_mean((hide(scores, mask) - hide(labels, mask)).square(), mask, weights)
+
+
+def _sigmoid(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None,
+    weights: Tensor | None,
+    *,
+    threshold: float | None,
+) -> Tensor:
+    s, y = hide(scores, mask), hide(labels, mask)
+    target = y if threshold is None else (y >= threshold).to(s.dtype)
+    each = F.binary_cross_entropy_with_logits(s, target, reduction="none")
+    return _item_mean(each, mask, weights)
+
+
+def _ordinal(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None,
+    weights: Tensor | None,
+    *,
+    thresholds: list[float],
+) -> Tensor:
+    s, y = hide(scores, mask), hide(labels, mask)
+    each = torch.zeros_like(s)
+    for grade, threshold in enumerate(thresholds, 1):
+        target = (y >= grade).to(s.dtype)
+        each = each + F.binary_cross_entropy_with_logits(s - threshold, target, reduction="none")
+    return _item_mean(each, mask, weights)
+
+
+def _item_mean(each: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
+    """Weighted mean of finite `each` (..., n) over the real items: (...)."""
+    weights = hide(torch.ones_like(each) if weights is None else weights, mask)
+    total = weights.sum(-1)
+    return (weights * each).sum(-1) / torch.where(total > 0, total, 1.0)
+
+
+def _check_threshold(threshold: float | None) -> float | None:
+    if threshold is None:
+        return None
+    return check_number("threshold", threshold, minimum=0.0, strict=True)
+
+
+def _check_thresholds(thresholds: Sequence[float] | None) -> list[float]:
+    chosen = [0.5, 1.5, 2.5, 3.5] if thresholds is None else [float(x) for x in thresholds]
+    if not chosen or any(a > b for a, b in pairwise(chosen)):
+        raise ValueError(f"thresholds must be one or more numbers that rise, got {thresholds!r}")
+    return chosen
 
 
 def pointwise_mse_loss(
@@ -129,7 +163,8 @@ def pointwise_mse_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
     """Mean squared error, as a function: see `PointwiseMSE`.
@@ -137,7 +172,17 @@ def pointwise_mse_loss(
     >>> pointwise_mse_loss(torch.tensor([1.0, 3.0]), torch.tensor([1.0, 1.0]))
     tensor(2.)
     """
-    return PointwiseMSE(reduction)(scores, labels, mask, weights, lengths=lengths)
+    return loss_of_lists(
+        _squared_error,
+        scores,
+        labels,
+        mask,
+        weights,
+        lengths=lengths,
+        padding=padding,
+        reduction=reduction,
+        grades=False,
+    )
 
 
 def pointwise_sigmoid_loss(
@@ -146,7 +191,8 @@ def pointwise_sigmoid_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     threshold: float | None = 1.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -155,7 +201,16 @@ def pointwise_sigmoid_loss(
     >>> pointwise_sigmoid_loss(torch.tensor([0.0, 0.0]), torch.tensor([3.0, 0.0]))
     tensor(0.6931)
     """
-    return PointwiseSigmoid(threshold, reduction)(scores, labels, mask, weights, lengths=lengths)
+    return loss_of_lists(
+        partial(_sigmoid, threshold=_check_threshold(threshold)),
+        scores,
+        labels,
+        mask,
+        weights,
+        lengths=lengths,
+        padding=padding,
+        reduction=reduction,
+    )
 
 
 def pointwise_ordinal_loss(
@@ -164,7 +219,8 @@ def pointwise_ordinal_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     thresholds: Sequence[float] | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -173,4 +229,13 @@ def pointwise_ordinal_loss(
     >>> pointwise_ordinal_loss(torch.tensor([0.0, 0.0]), torch.tensor([3.0, 0.0]), thresholds=[0.0])
     tensor(0.6931)
     """
-    return PointwiseOrdinal(thresholds, reduction)(scores, labels, mask, weights, lengths=lengths)
+    return loss_of_lists(
+        partial(_ordinal, thresholds=_check_thresholds(thresholds)),
+        scores,
+        labels,
+        mask,
+        weights,
+        lengths=lengths,
+        padding=padding,
+        reduction=reduction,
+    )

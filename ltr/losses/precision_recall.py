@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ltr._shapes import check_whole
 from ltr.losses._soft import relevance, shortfall
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import Lengths, RankingLoss, Reduction
 from ltr.losses.dcg import ideal_dcg, item_gains
 from ltr.operators import RankOperator, SigmoidRank
 from ltr.operators.base import check_operator
@@ -129,7 +129,8 @@ def soft_precision_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     operator: RankOperator | None = None,
     top_k: int | Sequence[int] = 10,
     normalize: bool = True,
@@ -141,7 +142,7 @@ def soft_precision_loss(
     tensor(1.)
     """
     return SoftPrecision(operator, top_k, normalize, reduction)(
-        scores, labels, mask, weights, lengths=lengths
+        scores, labels, mask, weights, lengths=lengths, padding=padding
     )
 
 
@@ -151,7 +152,8 @@ def soft_recall_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     operator: RankOperator | None = None,
     top_k: int | Sequence[int] = 10,
     normalize: bool = True,
@@ -163,5 +165,5 @@ def soft_recall_loss(
     tensor(1.)
     """
     return SoftRecall(operator, top_k, normalize, reduction)(
-        scores, labels, mask, weights, lengths=lengths
+        scores, labels, mask, weights, lengths=lengths, padding=padding
     )

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ltr._shapes import check_levels, check_number, count, hide, positions
 from ltr.losses._soft import list_weight, sort_operator
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import Lengths, RankingLoss, Reduction
 from ltr.operators import SoftSort, SortOperator, soft_quantile, soft_sort
 from ltr.operators.permutation import take_along
 
@@ -55,6 +55,8 @@ class QuantileLoss(RankingLoss):
     (tensor(0.), tensor(16.))
     """
 
+    grades = False
+
     def __init__(
         self,
         operator: SortOperator | None = None,
@@ -63,7 +65,7 @@ class QuantileLoss(RankingLoss):
         reduction: Reduction = "mean",
     ):
         super().__init__(reduction)
-        self.operator = sort_operator(operator, SoftSort(), type(self).__name__)
+        self.operator = sort_operator(operator, SoftSort, type(self).__name__)
         self.q = _level(q)
         self.expected = expected
 
@@ -143,6 +145,8 @@ class LeastQuantileRegression(RankingLoss):
     tensor(4.)
     """
 
+    grades = False
+
     def __init__(
         self,
         operator: SortOperator | None = None,
@@ -150,7 +154,7 @@ class LeastQuantileRegression(RankingLoss):
         reduction: Reduction = "mean",
     ):
         super().__init__(reduction)
-        self.operator = sort_operator(operator, SoftSort(), type(self).__name__)
+        self.operator = sort_operator(operator, SoftSort, type(self).__name__)
         self.q = _level(q)
 
     def per_list(
@@ -191,6 +195,8 @@ class LeastTrimmedSquares(RankingLoss):
     tensor(2.)
     """
 
+    grades = False
+
     def __init__(
         self,
         operator: SortOperator | None = None,
@@ -198,7 +204,7 @@ class LeastTrimmedSquares(RankingLoss):
         reduction: Reduction = "mean",
     ):
         super().__init__(reduction)
-        self.operator = sort_operator(operator, SoftSort(), type(self).__name__)
+        self.operator = sort_operator(operator, SoftSort, type(self).__name__)
         self.keep = check_number("keep", keep, minimum=0.0, strict=True)
         if self.keep > 1:
             raise ValueError(f"keep must lie in (0, 1], got {keep!r}")
@@ -230,7 +236,8 @@ def quantile_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     values: Tensor | None = None,
     operator: SortOperator | None = None,
     q: float = 0.5,
@@ -243,7 +250,7 @@ def quantile_loss(
     tensor(0.)
     """
     return QuantileLoss(operator, q, expected, reduction)(
-        scores, labels, mask, weights, lengths=lengths, values=values
+        scores, labels, mask, weights, lengths=lengths, padding=padding, values=values
     )
 
 
@@ -253,7 +260,8 @@ def least_quantile_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     operator: SortOperator | None = None,
     q: float = 0.5,
     reduction: Reduction = "mean",
@@ -264,7 +272,7 @@ def least_quantile_loss(
     tensor(4.)
     """
     return LeastQuantileRegression(operator, q, reduction)(
-        scores, labels, mask, weights, lengths=lengths
+        scores, labels, mask, weights, lengths=lengths, padding=padding
     )
 
 
@@ -274,7 +282,8 @@ def least_trimmed_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     operator: SortOperator | None = None,
     keep: float = 0.75,
     reduction: Reduction = "mean",
@@ -285,5 +294,5 @@ def least_trimmed_loss(
     tensor(0.)
     """
     return LeastTrimmedSquares(operator, keep, reduction)(
-        scores, labels, mask, weights, lengths=lengths
+        scores, labels, mask, weights, lengths=lengths, padding=padding
     )

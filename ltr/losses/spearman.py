@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ltr._shapes import count, hide, positions
 from ltr.losses._soft import largest
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import Lengths, RankingLoss, Reduction
 from ltr.operators import RankOperator, SigmoidRank
 from ltr.operators.base import check_operator
 
@@ -66,6 +66,8 @@ class SpearmanLoss(RankingLoss):
     tensor(0.5000)
     """
 
+    grades = False
+
     def __init__(
         self,
         operator: RankOperator | None = None,
@@ -108,7 +110,8 @@ def spearman_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     operator: RankOperator | None = None,
     normalize: bool = True,
     reduction: Reduction = "mean",
@@ -120,5 +123,5 @@ def spearman_loss(
     tensor(2.)
     """
     return SpearmanLoss(operator, normalize, reduction)(
-        scores, labels, mask, weights, lengths=lengths
+        scores, labels, mask, weights, lengths=lengths, padding=padding
     )

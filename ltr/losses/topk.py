@@ -2,20 +2,108 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from ltr._shapes import check_whole
-from ltr.losses._soft import log_sum, relevance, sort_operator, weighted_mean
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses._nested import any_nested
+from ltr.losses._soft import (
+    log_sum,
+    one_draw,
+    rank_operator,
+    relevance,
+    sort_operator,
+    weighted_mean,
+)
+from ltr.losses.base import Lengths, RankingLoss, Reduction, first_value, loss_of_lists
 from ltr.losses.dcg import item_gains
-from ltr.operators import RankOperator, SigmoidRank, SoftSort, SortOperator
-from ltr.operators.base import check_operator
+from ltr.operators import RankOperator, SoftSort, SortOperator
+
+_TOP_1 = [1.0]
+_TOP_1_AND_5 = [0.5, 0.0, 0.0, 0.0, 0.5]
 
 
-class TopKLoss(RankingLoss):
+class _ClassLoss(RankingLoss):
+    """What the two losses share: labels that may be class indices, and chances of each k."""
+
+    def __init__(
+        self,
+        top_k: int | None,
+        distribution: Sequence[float] | None,
+        default: list[float],
+        reduction: Reduction,
+    ):
+        super().__init__(reduction)
+        self.top_k = top_k
+        self.distribution = None if distribution is None else list(distribution)
+        self._chances = _chances(top_k, distribution, default)
+
+    def forward(
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        mask: Tensor | None = None,
+        weights: Tensor | None = None,
+        **options: Any,
+    ) -> Tensor:
+        """Return the loss of scores (..., n), labels (..., n) or class indices (...).
+
+        See `RankingLoss.forward`.
+        """
+        return super().forward(scores, one_hot(scores, labels), mask, weights, **options)
+
+
+def one_hot(scores: Tensor, labels: Tensor) -> Tensor:
+    """Return labels (..., n) of class indices (...), as `torch.nn.CrossEntropyLoss` takes them.
+
+    Labels of another shape or dtype are given back as they are.
+
+    Raises:
+        ValueError: an index is not in [0, n), in a tensor on the CPU (elsewhere, as in
+            CrossEntropyLoss, the device says so).
+
+    >>> one_hot(torch.zeros(2, 3), torch.tensor([2, 0]))
+    tensor([[0., 0., 1.],
+            [1., 0., 0.]])
+    """
+    if not isinstance(scores, Tensor) or not isinstance(labels, Tensor):
+        return labels
+    if any_nested(scores, labels) or not scores.dim() or labels.shape != scores.shape[:-1]:
+        return labels
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        return labels
+    n = scores.shape[-1]
+    wrong = first_value(labels, lambda: (labels < 0) | (labels >= n))
+    if wrong is not None:
+        raise ValueError(f"labels must be class indices from 0 to {n - 1}, got {wrong}")
+    index = labels.long().unsqueeze(-1)
+    return torch.zeros_like(scores).scatter(-1, index, 1.0)
+
+
+def _chances(
+    top_k: int | None, distribution: Sequence[float] | None, default: list[float]
+) -> list[float]:
+    """Return P(k = 1), P(k = 2), ..., the last above 0, from the one that is given."""
+    if top_k is not None:
+        k = check_whole("top_k", top_k)
+        if distribution is not None:
+            raise ValueError(
+                f"top_k must be None where a distribution is given, got {top_k!r} and "
+                f"{list(distribution)!r}"
+            )
+        return [0.0] * (k - 1) + [1.0]
+    chances = list(default) if distribution is None else [float(p) for p in distribution]
+    if not all(p >= 0 for p in chances) or abs(sum(chances) - 1) > 1e-6:
+        raise ValueError(f"distribution must be >= 0 and sum to 1, got {distribution!r}")
+    while chances[-1] == 0:
+        chances.pop()
+    return chances
+
+
+class TopKLoss(_ClassLoss):
     """Differentiable top-k loss: max(0, soft rank of the label - k); k = 1 is the 0/1 loss.
 
     The items are classes, with label 1 (above 0) for the true one. The paper has J_k(L - R) with
@@ -27,17 +115,23 @@ class TopKLoss(RankingLoss):
     What unusual lists give: no label, or all masked: 0, with a graph. One class: 0 if its soft
     rank is 1. Tied scores: what the operator gives them.
 
+    `labels` are (..., n), or class indices (...) of an integer dtype, as
+    `torch.nn.CrossEntropyLoss` takes them.
+
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`; the paper's is `SinkhornSort()`.
-        top_k: k. Default: 1.
+        top_k: k. Default: 1, where no distribution is given.
         step: "linear" (the paper's J_k, the default) or "cut".
+        distribution: in place of `top_k`, P(k = 1), P(k = 2), and so on, summing to 1: the mean
+            of the losses of each k.
         reduction: "mean" over the lists with a real item (default), "sum", "none".
 
     Weights make the mean over the true classes a weighted one; for the weight of a whole example
     take `reduction="none"`.
 
     Raises:
-        ValueError: an argument that is none of these, named with its value.
+        ValueError: an argument that is none of these, named with its value; top_k and a
+            distribution; a class index that there is not.
 
     Reference: Cuturi, Teboul and Vert, "Differentiable ranking and sorting using optimal
     transport", NeurIPS 2019, section 5.
@@ -51,29 +145,31 @@ class TopKLoss(RankingLoss):
     def __init__(
         self,
         operator: RankOperator | None = None,
-        top_k: int = 1,
+        top_k: int | None = None,
         step: Literal["linear", "cut"] = "linear",
+        distribution: Sequence[float] | None = None,
         reduction: Reduction = "mean",
     ):
-        super().__init__(reduction)
-        self.operator = SigmoidRank() if operator is None else check_operator(operator)
-        self.top_k = check_whole("top_k", top_k)
-        if step not in ("linear", "cut"):
-            raise ValueError(f"step must be 'linear' or 'cut', got {step!r}")
-        self.step: Literal["linear", "cut"] = step
+        super().__init__(top_k, distribution, _TOP_1, reduction)
+        self.operator = rank_operator(operator)
+        self.step: Literal["linear", "cut"] = _check_step(step)
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """The top-k loss of each list."""
-        if self.step == "linear":
-            losses = (self.operator(scores, mask) - self.top_k).relu()
-        else:
-            losses = 1 - self.operator.top_k(self.top_k, scores, mask)
-        return weighted_mean(losses, item_gains(labels, mask, weights, relevance))
+        return _miss(
+            scores,
+            labels,
+            mask,
+            weights,
+            operator=self.operator,
+            chances=self._chances,
+            step=self.step,
+        )
 
 
-class TopKCrossEntropy(RankingLoss):
+class TopKCrossEntropy(_ClassLoss):
     """-log of the label's probability to be among the first k, with k drawn from a distribution.
 
     That is -log sum over rows m of P(k >= m) * P[m, label], where P[m, j] is the chance that
@@ -86,24 +182,28 @@ class TopKCrossEntropy(RankingLoss):
     what the operator gives them. A probability that the operator has as exactly 0 (sorting
     networks, hard permutations) counts 1e-38, without a gradient.
 
+    `labels` are (..., n), or class indices (...) of an integer dtype, as
+    `torch.nn.CrossEntropyLoss` takes them.
+
     Args:
         operator: any `SortOperator`. Default: `SoftSort()`; the paper takes sorting networks, as
             `SortingNetwork()`, and also `NeuralSort()` and `SoftSort()`.
-        distribution: P(k = 1), P(k = 2), and so on, summing to 1. Default: [0.5, 0, 0, 0, 0.5],
-            half top-1 and half top-5. [1] is the cross-entropy with the first row.
+        top_k: k alone: short for a distribution that is 1 there. 1 is the cross-entropy with the
+            first row.
+        distribution: in place of `top_k`, P(k = 1), P(k = 2), and so on, summing to 1. Default:
+            [0.5, 0, 0, 0, 0.5], half top-1 and half top-5.
         reduction: "mean" over the lists with a real item (default), "sum", "none".
 
     Weights make the mean over the true classes a weighted one.
 
     Raises:
-        ValueError: the distribution has a negative number or does not sum to 1; an operator
-            that has no permutation.
+        ValueError: the distribution has a negative number or does not sum to 1; it and top_k are
+            both given; an operator that has no permutation; a class index that there is not.
 
     Reference: Petersen, Kuehne, Borgelt and Deussen, "Differentiable top-k classification
     learning", ICML 2022.
 
-    >>> loss = TopKCrossEntropy(distribution=[0.0, 1.0])
-    >>> loss(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0.0, 1.0, 0.0])).round(decimals=3)
+    >>> TopKCrossEntropy(top_k=2)(torch.tensor([3.0, 2.0, 1.0]), torch.tensor(1)).round(decimals=3)
     tensor(0.)
     """
 
@@ -112,29 +212,69 @@ class TopKCrossEntropy(RankingLoss):
     def __init__(
         self,
         operator: SortOperator | None = None,
-        distribution: Sequence[float] = (0.5, 0.0, 0.0, 0.0, 0.5),
+        top_k: int | None = None,
+        distribution: Sequence[float] | None = None,
         reduction: Reduction = "mean",
     ):
-        super().__init__(reduction)
-        self.operator = sort_operator(operator, SoftSort(), type(self).__name__)
-        self.distribution = [float(p) for p in distribution]
-        if not all(p >= 0 for p in self.distribution) or abs(sum(self.distribution) - 1) > 1e-6:
-            raise ValueError(f"distribution must be >= 0 and sum to 1, got {distribution!r}")
-        while self.distribution[-1] == 0:
-            self.distribution.pop()
-        tails = [*itertools.accumulate(reversed(self.distribution))][::-1]  # P(k >= m)
-        log_tails = torch.tensor(tails, dtype=torch.float64).log()
-        self.register_buffer("log_tails", log_tails, persistent=False)
+        super().__init__(top_k, distribution, _TOP_1_AND_5, reduction)
+        self.operator = sort_operator(operator, SoftSort, type(self).__name__)
+        self.register_buffer("log_tails", _log_tails(self._chances), persistent=False)
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """The cross-entropy of each list."""
-        P = self.operator.permutation(scores, mask).top(len(self.distribution))
-        log_rows = P.log_dense()
-        log_tails = self.log_tails.to(log_rows.dtype)[: log_rows.shape[-2]].unsqueeze(-1)
-        inside = log_sum(log_rows + log_tails, -2).clamp(max=0.0)
-        return weighted_mean(-inside, item_gains(labels, mask, weights, relevance))
+        return _cross_entropy(
+            scores, labels, mask, weights, operator=self.operator, log_tails=self.log_tails
+        )
+
+
+def _miss(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None,
+    weights: Tensor | None,
+    *,
+    operator: RankOperator,
+    chances: list[float],
+    step: Literal["linear", "cut"],
+) -> Tensor:
+    gains = item_gains(labels, mask, weights, relevance)
+    operator, scores, mask = one_draw(operator, scores, mask)
+    each_k = [(k, chance) for k, chance in enumerate(chances, 1) if chance]
+    if step == "linear":
+        ranks = operator(scores, mask)
+        missed = [chance * (ranks - k).relu() for k, chance in each_k]
+    else:
+        missed = [chance * (1 - operator.top_k(k, scores, mask)) for k, chance in each_k]
+    return weighted_mean(sum(missed[1:], start=missed[0]), gains)
+
+
+def _cross_entropy(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None,
+    weights: Tensor | None,
+    *,
+    operator: SortOperator,
+    log_tails: Tensor,
+) -> Tensor:
+    log_rows = operator.permutation(scores, mask).top(len(log_tails)).log_dense()
+    log_tails = log_tails.to(log_rows.dtype)[: log_rows.shape[-2]].unsqueeze(-1)
+    inside = log_sum(log_rows + log_tails, -2).clamp(max=0.0)
+    return weighted_mean(-inside, item_gains(labels, mask, weights, relevance))
+
+
+def _log_tails(chances: list[float]) -> Tensor:
+    """Return log P(k >= m) for m = 1, 2, ... in float64."""
+    tails = [*itertools.accumulate(reversed(chances))][::-1]
+    return torch.tensor(tails, dtype=torch.float64).log()
+
+
+def _check_step(step: Literal["linear", "cut"]) -> Literal["linear", "cut"]:
+    if step not in ("linear", "cut"):
+        raise ValueError(f"step must be 'linear' or 'cut', got {step!r}")
+    return step
 
 
 def top_k_loss(
@@ -143,10 +283,12 @@ def top_k_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     operator: RankOperator | None = None,
-    top_k: int = 1,
+    top_k: int | None = None,
     step: Literal["linear", "cut"] = "linear",
+    distribution: Sequence[float] | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
     """Differentiable top-k loss, as a function: (..., n) each -> a scalar. See `TopKLoss`.
@@ -154,8 +296,20 @@ def top_k_loss(
     >>> top_k_loss(torch.tensor([9.0, 1.0]), torch.tensor([0.0, 1.0]))
     tensor(1.)
     """
-    return TopKLoss(operator, top_k, step, reduction)(
-        scores, labels, mask, weights, lengths=lengths
+    return loss_of_lists(
+        partial(
+            _miss,
+            operator=rank_operator(operator),
+            chances=_chances(top_k, distribution, _TOP_1),
+            step=_check_step(step),
+        ),
+        scores,
+        one_hot(scores, labels),
+        mask,
+        weights,
+        lengths=lengths,
+        padding=padding,
+        reduction=reduction,
     )
 
 
@@ -165,17 +319,30 @@ def top_k_cross_entropy(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     operator: SortOperator | None = None,
-    distribution: Sequence[float] = (0.5, 0.0, 0.0, 0.0, 0.5),
+    top_k: int | None = None,
+    distribution: Sequence[float] | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
     """Top-k cross-entropy, as a function: (..., n) each -> a scalar. See `TopKCrossEntropy`.
 
-    >>> scores, labels = torch.tensor([9.0, 1.0]), torch.tensor([0.0, 1.0])
-    >>> top_k_cross_entropy(scores, labels, distribution=[1.0])  # a gap of 8 at temperature 0.1
+    >>> scores, index = torch.tensor([9.0, 1.0]), torch.tensor(1)
+    >>> top_k_cross_entropy(scores, index, top_k=1)  # a gap of 8 at temperature 0.1
     tensor(80.)
     """
-    return TopKCrossEntropy(operator, distribution, reduction)(
-        scores, labels, mask, weights, lengths=lengths
+    return loss_of_lists(
+        partial(
+            _cross_entropy,
+            operator=sort_operator(operator, SoftSort, "top_k_cross_entropy"),
+            log_tails=_log_tails(_chances(top_k, distribution, _TOP_1_AND_5)).to(scores.device),
+        ),
+        scores,
+        one_hot(scores, labels),
+        mask,
+        weights,
+        lengths=lengths,
+        padding=padding,
+        reduction=reduction,
     )

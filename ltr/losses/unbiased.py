@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ltr._shapes import check_number, hide, positions
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import Lengths, RankingLoss, Reduction
 from ltr.losses.fairness import unreduced
 from ltr.losses.ndcg import SoftNDCG
 
@@ -110,6 +110,8 @@ class Unbiased(RankingLoss):
     tensor(0.)
     """
 
+    grades = False  # the loss looks at its labels itself
+
     def __init__(
         self,
         loss: RankingLoss | None = None,
@@ -166,7 +168,8 @@ def unbiased_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     shown: Tensor | None = None,
     loss: RankingLoss | None = None,
     bias: PositionBias | None = None,
@@ -181,5 +184,5 @@ def unbiased_loss(
     tensor(3.)
     """
     return Unbiased(loss, bias, clip, reduction)(
-        scores, labels, mask, weights, lengths=lengths, shown=shown
+        scores, labels, mask, weights, lengths=lengths, padding=padding, shown=shown
     )

@@ -4,8 +4,17 @@ A scorer made without `num_features` takes the width of the data from `build`, w
 `ltr.modules.Ranker` calls; so one configuration serves any data set.
 """
 
+from typing import TYPE_CHECKING, Any
+
+from ltr._names import no_attribute
 from ltr.models.linear import LinearScorer
 from ltr.models.mlp import MLPScorer
 from ltr.models.scorer import FeatureScorer, Scorer
 
 __all__ = ["FeatureScorer", "LinearScorer", "MLPScorer", "Scorer"]
+
+
+if not TYPE_CHECKING:  # a type checker would take any name for right
+
+    def __getattr__(name: str) -> Any:
+        raise no_attribute(__name__, name, __all__)

@@ -4,6 +4,9 @@ Ranks are 1-based, and 1 is the highest score. Scores are `(..., n)`, a mask is 
 a real item, and any batch dimensions may come before the list.
 """
 
+from typing import TYPE_CHECKING, Any
+
+from ltr._names import no_attribute
 from ltr.operators.base import RankOperator, SortOperator, truncated
 from ltr.operators.functions import (
     SoftTopK,
@@ -106,3 +109,9 @@ __all__ = [
     "temperature_for",
     "truncated",
 ]
+
+
+if not TYPE_CHECKING:  # a type checker would take any name for right
+
+    def __getattr__(name: str) -> Any:
+        raise no_attribute(__name__, name, __all__)

@@ -9,6 +9,7 @@ from torch import Tensor
 from ltr._shapes import check_lists, check_temperature, count, hide, positions, upcast
 from ltr.kernels import (
     Law,
+    Lengths,
     chance_above,
     in_order,
     kernel_totals,
@@ -172,7 +173,7 @@ class KernelRank(TemperatureRank):
     law: ClassVar[Law]
     width: ClassVar[float] = 1.0
 
-    def ragged(self, scores: Tensor, lengths: Tensor, weights: Tensor | None = None) -> Tensor:
+    def ragged(self, scores: Tensor, lengths: Lengths, weights: Tensor | None = None) -> Tensor:
         """Soft ranks (N,) of flat scores (N,), lengths (R,), weights (N,): one sweep."""
         if weights is not None or self.temperature == 0:
             return super().ragged(scores, lengths, weights)
@@ -182,7 +183,7 @@ class KernelRank(TemperatureRank):
         return 0.5 + kernel_totals(scores, above, lists, self.width * self.temperature)
 
     def ragged_discounts(
-        self, discount: Callable[[Tensor], Tensor], scores: Tensor, lengths: Tensor
+        self, discount: Callable[[Tensor], Tensor], scores: Tensor, lengths: Lengths
     ) -> Tensor:
         """`discount` of the soft ranks, (N,)."""
         return discount(self.ragged(scores, lengths))

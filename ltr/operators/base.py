@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ltr._shapes import check_lists, check_whole, hide
-from ltr.kernels import check_lengths, pad_lists
+from ltr.kernels import Lengths, check_lengths, pad_lists
 from ltr.operators.permutation import SoftPermutation
 
 CUT_WIDTH = 0.1
@@ -121,7 +121,7 @@ class RankOperator(nn.Module):
         """
         return self.discounts(truncated(torch.ones_like, k, exact=self.whole_ranks), scores, mask)
 
-    def ragged(self, scores: Tensor, lengths: Tensor, weights: Tensor | None = None) -> Tensor:
+    def ragged(self, scores: Tensor, lengths: Lengths, weights: Tensor | None = None) -> Tensor:
         """Soft ranks (N,) of ragged lists: flat scores with `lengths` in place of a mask.
 
         Each list gets what it would get alone. Operators that are kernel sums do all lists in one
@@ -129,13 +129,13 @@ class RankOperator(nn.Module):
 
         Args:
             scores: (N,), one list after the other.
-            lengths: (R,) int64, the lists' lengths; they sum to N.
+            lengths: (R,) whole numbers, the lists' lengths; they sum to N.
             weights: (N,), or None.
 
         Raises:
             ValueError: scores are not flat, or lengths do not fit.
         """
-        check_lengths(scores, lengths)
+        lengths = check_lengths(scores, lengths)
         check_lists(scores, weights=weights)
         if weights is None:
             mask, padded = pad_lists(lengths, scores)
@@ -144,10 +144,10 @@ class RankOperator(nn.Module):
         return self(padded, mask, w)[..., mask]
 
     def ragged_discounts(
-        self, discount: Callable[[Tensor], Tensor], scores: Tensor, lengths: Tensor
+        self, discount: Callable[[Tensor], Tensor], scores: Tensor, lengths: Lengths
     ) -> Tensor:
         """`discounts` (N,) of ragged lists: scores (N,) and lengths (R,) as in `ragged`."""
-        check_lengths(scores, lengths)
+        lengths = check_lengths(scores, lengths)
         mask, padded = pad_lists(lengths, scores)
         return self.discounts(discount, padded, mask)[..., mask]
 

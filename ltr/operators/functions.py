@@ -1,19 +1,27 @@
 """Soft ranks, sorts, top-k and quantiles as functions, each beside the hard one it relaxes.
 
-All take `(x, operator=None, mask=None, dim=-1, descending=True)`. The operator is any
-`RankOperator` or, where a matrix is needed, any `SortOperator`; the default is `SoftSort()`, with
-temperature 0.1 for values of unit scale. `dim` is the list. With `descending=False` the operator
-sees -x. A `Stochastic` operator in training mode draws noise once per call and puts its axis of
-samples first. Half-precision results come in float32.
+All take `(x, operator=None, mask=None, dim=-1, descending=True, *, temperature=None)`. The operator
+is any `RankOperator` or, where a matrix is needed, any `SortOperator`; the default is `SoftSort()`,
+with temperature 0.1 for values of unit scale. `temperature=0.5` is short for
+`operator=SoftSort(0.5)`. `dim` is the list. With `descending=False` the operator sees -x. A
+`Stochastic` operator in training mode draws noise once per call and puts its axis of samples first.
+Half-precision results come in float32.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_levels, check_lists, check_whole, count, upcast
+from ltr._shapes import (
+    check_levels,
+    check_lists,
+    check_whole,
+    count,
+    refuse_nested,
+    upcast,
+)
 from ltr.operators.base import RankOperator, SortOperator, check_operator
 from ltr.operators.isotonic import IsotonicSort
 from ltr.operators.permutation import SoftPermutation, take_along
@@ -42,6 +50,8 @@ def soft_rank(
     mask: Tensor | None = None,
     dim: int = -1,
     descending: bool = True,
+    *,
+    temperature: float | None = None,
 ) -> Tensor:
     """Soft ranks along `dim`, 1 = the highest value, or the lowest with `descending=False`.
 
@@ -53,20 +63,22 @@ def soft_rank(
         mask: bool in the shape of x, True = a real item; a masked item has rank m + 1.
         dim: the list. Default: the last axis.
         descending: whether rank 1 is the highest value (default) or the lowest.
+        temperature: of `SoftSort`, in place of an operator; 0 means hard. Default: 0.1.
 
     Returns:
         The shape of x; with a `Stochastic` operator in training mode `samples` first.
 
     Raises:
-        ValueError: x or mask are not such tensors.
+        ValueError: x or mask are not such tensors, or operator and temperature are both given.
 
-    >>> soft_rank(torch.tensor([0.3, 0.7, 0.5]), SoftSort(0.01))
+    >>> soft_rank(torch.tensor([0.3, 0.7, 0.5]), temperature=0.01)
     tensor([3., 1., 2.])
     >>> soft_rank(torch.tensor([0.3, 0.7, 0.5]), SoftSort(0.01), descending=False)
     tensor([1., 3., 2.])
     """
+    chosen = _chosen(operator, temperature)
     x, mask, back = _lists(x, mask, dim)
-    ranks = _default(operator)(x if descending else -x, mask)
+    ranks = chosen(x if descending else -x, mask)
     return ranks.movedim(-1, back)
 
 
@@ -76,6 +88,8 @@ def soft_sort(
     mask: Tensor | None = None,
     dim: int = -1,
     descending: bool = True,
+    *,
+    temperature: float | None = None,
 ) -> Tensor:
     """Softly sorted values along `dim`: the soft permutation applied to x.
 
@@ -89,15 +103,16 @@ def soft_sort(
         mask: bool in the shape of x, True = a real item. Default: all are real.
         dim: the list. Default: the last axis.
         descending: highest first (default) or lowest first.
+        temperature: of `SoftSort`, in place of an operator; 0 means hard. Default: 0.1.
 
     Raises:
-        ValueError: the operator has no permutation.
+        ValueError: the operator has no permutation, or both it and a temperature are given.
 
     >>> soft_sort(torch.tensor([0.3, 0.7, 0.5]), SoftSort(0.01))
     tensor([0.7000, 0.5000, 0.3000])
     """
     x, mask, back = _lists(x, mask, dim)
-    return _sorted(x, operator, mask, descending, "soft_sort").movedim(-1, back)
+    return _sorted(x, operator, temperature, mask, descending, "soft_sort").movedim(-1, back)
 
 
 def soft_argsort(
@@ -106,6 +121,8 @@ def soft_argsort(
     mask: Tensor | None = None,
     dim: int = -1,
     descending: bool = True,
+    *,
+    temperature: float | None = None,
 ) -> Tensor:
     """Soft indices along `dim`: the soft permutation applied to 0..n-1.
 
@@ -120,15 +137,17 @@ def soft_argsort(
         mask: bool in the shape of x, True = a real item. Default: all are real.
         dim: the list. Default: the last axis.
         descending: highest first (default) or lowest first.
+        temperature: of `SoftSort`, in place of an operator; 0 means hard. Default: 0.1.
 
     Raises:
-        ValueError: the operator has no permutation.
+        ValueError: the operator has no permutation, or both it and a temperature are given.
 
     >>> soft_argsort(torch.tensor([0.3, 0.7, 0.5]), SoftSort(0.01)).round()
     tensor([1., 2., 0.])
     """
+    chosen = _chosen(operator, temperature)
     x, mask, back = _lists(x, mask, dim)
-    P = _permutation(x, operator, mask, descending, "soft_argsort")
+    P = _permutation(x, chosen, mask, descending, "soft_argsort")
     index = torch.arange(x.shape[-1], device=x.device, dtype=x.dtype)
     return P.mv(index.expand(x.shape)).movedim(-1, back)
 
@@ -140,6 +159,8 @@ def sort_with(
     mask: Tensor | None = None,
     dim: int = -1,
     descending: bool = True,
+    *,
+    temperature: float | None = None,
 ) -> Tensor:
     """`values` softly sorted along `dim` by the keys x: the soft permutation applied to them.
 
@@ -152,12 +173,14 @@ def sort_with(
         mask: bool in the shape of x, True = a real item. Default: all are real.
         dim: the list, an axis of x. Default: its last axis.
         descending: highest key first (default) or lowest first.
+        temperature: of `SoftSort`, in place of an operator; 0 means hard. Default: 0.1.
 
     Returns:
         The shape of values; with a `Stochastic` operator in training mode `samples` first.
 
     Raises:
-        ValueError: values do not begin with the shape of x, or the operator has no permutation.
+        ValueError: values do not begin with the shape of x, the operator has no permutation, or
+            both it and a temperature are given.
 
     >>> colours = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
     >>> sort_with(torch.tensor([0.3, 0.7, 0.5]), colours, SoftSort(0.01)).round()
@@ -165,6 +188,7 @@ def sort_with(
             [0., 0.],
             [1., 0.]])
     """
+    refuse_nested(x=x, values=values, mask=mask)
     check_lists(x)
     if not isinstance(values, Tensor) or values.shape[: x.dim()] != x.shape:
         got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
@@ -172,8 +196,9 @@ def sort_with(
     trailing = values.shape[x.dim() :]
     axis = dim % max(x.dim(), 1)
     values = values.movedim(axis, x.dim() - 1).reshape(*_moved(x.shape, axis), trailing.numel())
+    chosen = _chosen(operator, temperature)
     x, mask, back = _lists(x, mask, dim)
-    P = _permutation(x, operator, mask, descending, "sort_with")
+    P = _permutation(x, chosen, mask, descending, "sort_with")
     result = P.matmul(upcast(values)).unflatten(-1, trailing if trailing else (1,))
     if not trailing:
         return result.squeeze(-1).movedim(-1, back)
@@ -187,6 +212,8 @@ def soft_topk(
     mask: Tensor | None = None,
     dim: int = -1,
     descending: bool = True,
+    *,
+    temperature: float | None = None,
 ) -> SoftTopK:
     """The k highest values and how far each item belongs to them, `(values, membership)`.
 
@@ -200,19 +227,22 @@ def soft_topk(
         mask: bool in the shape of x, True = a real item. Default: all are real.
         dim: the list. Default: the last axis.
         descending: the highest (default) or the lowest.
+        temperature: of `SoftSort`, in place of an operator; 0 means hard. Default: 0.1.
 
     Raises:
-        ValueError: k is out of range, or the operator has no permutation.
+        ValueError: k is out of range, the operator has no permutation, or both it and a
+            temperature are given.
 
     >>> values, membership = soft_topk(torch.tensor([0.3, 0.7, 0.5]), 2, SoftSort(0.01))
     >>> values, membership.round()
     (tensor([0.7000, 0.5000]), tensor([0., 1., 1.]))
     """
+    chosen = _chosen(operator, temperature)
     x, mask, back = _lists(x, mask, dim)
     n = x.shape[-1]
     if check_whole("k", k, f"a whole number from 1 to {n}") > n:
         raise ValueError(f"k must be a whole number from 1 to {n}, got {k!r}")
-    keys, noisy_mask, plain = _draw(x, operator, mask, descending)
+    keys, noisy_mask, plain = _draw(x, chosen, mask, descending)
     P = needs_matrix(plain, "soft_topk").permutation(keys, noisy_mask)
     values = P.top(k).mv(upcast(x))
     membership = plain.top_k(k, keys, noisy_mask)
@@ -226,6 +256,8 @@ def soft_quantile(
     mask: Tensor | None = None,
     dim: int = -1,
     descending: bool = True,
+    *,
+    temperature: float | None = None,
 ) -> Tensor:
     """Soft quantiles along `dim`: soft sorted values, linearly interpolated at q (m - 1).
 
@@ -239,12 +271,14 @@ def soft_quantile(
         mask: bool in the shape of x, True = a real item. Default: all are real.
         dim: the list. Default: the last axis.
         descending: which way the values are sorted on the way; the meaning of q does not change.
+        temperature: of `SoftSort`, in place of an operator; 0 means hard. Default: 0.1.
 
     Returns:
         x without `dim`; for several levels with an axis of Q in front, as `torch.quantile`.
 
     Raises:
-        ValueError: a level outside [0, 1], or the operator has no permutation.
+        ValueError: a level outside [0, 1], the operator has no permutation, or both it and a
+            temperature are given.
 
     >>> soft_quantile(torch.tensor([0.0, 1.0, 2.0, 3.0]), 0.25, SoftSort(0.01))
     tensor(0.7500)
@@ -254,7 +288,7 @@ def soft_quantile(
         check_levels("q", q)
     if x.shape[-1] == 0:
         raise ValueError(f"x must have at least one item, got a list axis of 0: {tuple(x.shape)}")
-    values = _sorted(x, operator, mask, descending, "soft_quantile")
+    values = _sorted(x, operator, temperature, mask, descending, "soft_quantile")
     if values.shape[-1] != x.shape[-1]:
         raise ValueError(
             f"operator must give {x.shape[-1]} rows, one per item, got {values.shape[-1]}"
@@ -280,6 +314,8 @@ def soft_median(
     mask: Tensor | None = None,
     dim: int = -1,
     descending: bool = True,
+    *,
+    temperature: float | None = None,
 ) -> Tensor:
     """Soft median along `dim`: the mean of the two middle values where m is even.
 
@@ -289,16 +325,27 @@ def soft_median(
     >>> soft_median(torch.tensor([5.0, 0.0, 1.0, 2.0]), SoftSort(0.01))
     tensor(1.5000)
     """
-    return soft_quantile(x, 0.5, operator, mask, dim, descending)
+    return soft_quantile(x, 0.5, operator, mask, dim, descending, temperature=temperature)
 
 
-def _default(operator: RankOperator | None) -> RankOperator:
-    return SoftSort() if operator is None else check_operator(operator)
+def _chosen(
+    operator: RankOperator | IsotonicSort | None, temperature: float | None
+) -> RankOperator:
+    """Return the operator that the two arguments name, of which one may be given."""
+    if operator is None:
+        return SoftSort() if temperature is None else SoftSort(temperature)
+    if temperature is not None:
+        raise ValueError(
+            f"temperature must be None where an operator is given, got {temperature!r} and "
+            f"{operator!r}"
+        )
+    return check_operator(cast(RankOperator, operator))
 
 
 def _lists(x: Tensor, mask: Tensor | None, dim: int) -> tuple[Tensor, Tensor | None, int]:
     # the list axis last, and where to put it back: counted from the end, for a first axis of
     # samples may come
+    refuse_nested(x=x, mask=mask)
     if not isinstance(x, Tensor) or x.dim() == 0 or not -x.dim() <= dim < x.dim():
         got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
         raise ValueError(f"x must be a tensor with an axis dim = {dim}, got {got}")
@@ -316,10 +363,10 @@ def _moved(shape: torch.Size, axis: int) -> list[int]:
 
 
 def _draw(
-    x: Tensor, operator: RankOperator | None, mask: Tensor | None, descending: bool
+    x: Tensor, operator: RankOperator, mask: Tensor | None, descending: bool
 ) -> tuple[Tensor, Tensor | None, RankOperator]:
     # the keys to sort by, with one draw of noise for all that a call asks of the operator
-    plain, keys = _default(operator), x if descending else -x
+    plain, keys = operator, x if descending else -x
     while isinstance(plain, Stochastic):
         keys, mask, _ = plain.draw(keys, mask)
         plain = plain.operator
@@ -327,7 +374,7 @@ def _draw(
 
 
 def _permutation(
-    x: Tensor, operator: RankOperator | None, mask: Tensor | None, descending: bool, name: str
+    x: Tensor, operator: RankOperator, mask: Tensor | None, descending: bool, name: str
 ) -> SoftPermutation:
     keys, mask, plain = _draw(x, operator, mask, descending)
     return needs_matrix(plain, name).permutation(keys, mask)
@@ -336,10 +383,12 @@ def _permutation(
 def _sorted(
     x: Tensor,
     operator: SortOperator | IsotonicSort | None,
+    temperature: float | None,
     mask: Tensor | None,
     descending: bool,
     name: str,
 ) -> Tensor:
-    if isinstance(operator, IsotonicSort):
+    if isinstance(operator, IsotonicSort) and temperature is None:
         return operator(x, mask) if descending else -operator(-x, mask)
-    return _permutation(x, operator, mask, descending, name).mv(upcast(x))
+    chosen = _chosen(operator, temperature)
+    return _permutation(x, chosen, mask, descending, name).mv(upcast(x))

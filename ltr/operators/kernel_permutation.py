@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ltr._shapes import count, hide, positions, upcast
 from ltr.kernels import (
+    Lengths,
     gaussian,
     in_order,
     kernel_sums,
@@ -183,13 +184,13 @@ def kernel_of(power: float, temperature: float, dtype: torch.dtype) -> tuple[Ker
 
 
 def ragged_ranks(
-    scores: Tensor, lengths: Tensor, temperature: float, power: float, *, by_item: bool
+    scores: Tensor, lengths: Lengths, temperature: float, power: float, *, by_item: bool
 ) -> Tensor:
     """Ranks (N,) of ragged lists: `softsort`'s transpose at 1..n, or `softsort_ranks`.
 
     Args:
         scores: (N,), one list after the other.
-        lengths: (R,) int64.
+        lengths: (R,) whole numbers.
         temperature: > 0.
         power: 1 or 2.
         by_item: normalise the kernel for each item (`softsort_ranks`), else for each position.

@@ -17,7 +17,7 @@ from ltr._shapes import (
     refuse_weights,
     upcast,
 )
-from ltr.kernels import in_order
+from ltr.kernels import Lengths, in_order
 from ltr.operators._pairwise import KernelRank, falling
 from ltr.operators.base import SortOperator
 from ltr.operators.hard import descending_order, hard_ranks
@@ -301,7 +301,7 @@ class LapSum(KernelRank, SortOperator):
         refuse_weights(self, weights)
         return laplace_ranks(scores, mask, temperature=self.temperature)
 
-    def ragged(self, scores: Tensor, lengths: Tensor, weights: Tensor | None = None) -> Tensor:
+    def ragged(self, scores: Tensor, lengths: Lengths, weights: Tensor | None = None) -> Tensor:
         """Laplace ranks (N,) of flat scores (N,), lengths (R,); weights are refused."""
         refuse_weights(self, weights)
         return super().ragged(scores, lengths)

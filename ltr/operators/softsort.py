@@ -16,6 +16,7 @@ from ltr._shapes import (
     refuse_weights,
     upcast,
 )
+from ltr.kernels import Lengths
 from ltr.operators._pairwise import abs_power
 from ltr.operators.base import SortOperator
 from ltr.operators.hard import descending_order
@@ -173,7 +174,7 @@ class SoftSort(SortOperator):
         refuse_weights(self, weights)
         return _permutation(scores, mask, self.temperature, self.power)
 
-    def ragged(self, scores: Tensor, lengths: Tensor, weights: Tensor | None = None) -> Tensor:
+    def ragged(self, scores: Tensor, lengths: Lengths, weights: Tensor | None = None) -> Tensor:
         """Soft ranks (N,) of flat scores (N,), lengths (R,); one sweep for powers 1 and 2."""
         refuse_weights(self, weights)
         if self.temperature == 0 or callable(self.power) or self.power not in (1, 2):
@@ -181,7 +182,7 @@ class SoftSort(SortOperator):
         return ragged_ranks(scores, lengths, self.temperature, self.power, by_item=False)
 
     def ragged_discounts(
-        self, discount: Callable[[Tensor], Tensor], scores: Tensor, lengths: Tensor
+        self, discount: Callable[[Tensor], Tensor], scores: Tensor, lengths: Lengths
     ) -> Tensor:
         """`discount` of the soft ranks, (N,)."""
         return discount(self.ragged(scores, lengths))

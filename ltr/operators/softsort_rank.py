@@ -14,6 +14,7 @@ from ltr._shapes import (
     refuse_weights,
     upcast,
 )
+from ltr.kernels import Lengths
 from ltr.operators._pairwise import TemperatureRank, with_masked
 from ltr.operators.hard import descending_order, hard_ranks
 from ltr.operators.kernel_permutation import ragged_ranks
@@ -109,7 +110,7 @@ class SoftSortRank(TemperatureRank):
         refuse_weights(self, weights)
         return softsort_ranks(scores, mask, temperature=self.temperature, power=self.power)
 
-    def ragged(self, scores: Tensor, lengths: Tensor, weights: Tensor | None = None) -> Tensor:
+    def ragged(self, scores: Tensor, lengths: Lengths, weights: Tensor | None = None) -> Tensor:
         """Soft ranks (N,) of flat scores (N,), lengths (R,); one sweep for powers 1 and 2."""
         refuse_weights(self, weights)
         if self.temperature == 0 or callable(self.power) or self.power not in (1, 2):
@@ -117,7 +118,7 @@ class SoftSortRank(TemperatureRank):
         return ragged_ranks(scores, lengths, self.temperature, self.power, by_item=True)
 
     def ragged_discounts(
-        self, discount: Callable[[Tensor], Tensor], scores: Tensor, lengths: Tensor
+        self, discount: Callable[[Tensor], Tensor], scores: Tensor, lengths: Lengths
     ) -> Tensor:
         """`discount` of the soft ranks, (N,)."""
         return discount(self.ragged(scores, lengths))

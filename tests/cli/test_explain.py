@@ -37,6 +37,10 @@ COMMAND_LINE = [
     (["--data", "Letor"], "--data: no class 'Letor': did you mean LetorDataModule?"),
     (["--model.loss", "SoftNCDG"], "--model.loss: no class 'SoftNCDG': did you mean SoftNDCG?"),
     (["--model.loss.operator", "ltr.operators.SoftSor"], "did you mean SoftSort?"),
+    (
+        ["--model.loss", "ltr.losses.ListNET"],
+        "no class 'ltr.losses.ListNET': did you mean ListNet?",
+    ),
     (["--model.optimizer", "Adm"], "did you mean Adam?"),
     (["--trainer.callbacks", "EarlyStoping"], "did you mean EarlyStopping?"),
     # values of another type
@@ -103,6 +107,10 @@ FILES = [
     ("model:\n  a: b: c\n", "own.yaml, line 2: mapping values are not allowed here"),
     ("just text", "own.yaml: must have options and values, got 'just text'"),
     ("modle: {class_path: Ranker}", "own.yaml: unknown option modle: did you mean model?"),
+    (
+        "model: {class_path: Ranker, init_args: {loss: {class_path: ltr.losses.ListNET}}}",
+        "own.yaml: model.loss: no class 'ltr.losses.ListNET': did you mean ListNet?",
+    ),
     (
         "trainer: {max_epoch: 3}",
         "unknown option trainer.max_epoch: did you mean trainer.max_epochs",

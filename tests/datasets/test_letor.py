@@ -145,7 +145,10 @@ def test_group_sizes_are_not_looked_at_where_lines_have_a_qid(write: Write):
 BAD = {
     "no label": ("qid:1 1:1", "the label is missing, got 'qid:1 1:1'"),
     "no label, no qid": ("1:1 2:1", "the label is missing, got '1:1 2:1'"),
-    "negative label": ("-1 qid:1 1:1", "the label must be a finite number >= 0, got '-1'"),
+    "negative label": (
+        "-1 qid:1 1:1",
+        "the label must be >= 0 (leave out lines of padding or without a judgement), got '-1'",
+    ),
     "NaN label": ("nan qid:1 1:1", "the label must be a finite number >= 0, got 'nan'"),
     "infinite label": ("inf qid:1 1:1", "the label must be a finite number >= 0, got 'inf'"),
     "huge label": ("1e39 qid:1 1:1", "the label must be a finite number >= 0, got '1e39'"),

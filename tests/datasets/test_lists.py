@@ -131,7 +131,7 @@ def test_a_split_list():
         ),
         ({"features": [*FEATURES[:3], [1e300, 1]]}, r"features .* got 1e\+300 at row 3, column 0"),
         ({"labels": [0, 1]}, r"labels must have shape \(4,\), got \(2,\)"),
-        ({"labels": [0, 1, -1, 0]}, r"labels must be finite and >= 0, got -1.0 at row 2"),
+        ({"labels": [0, 1, -1, 0]}, "and >= 0, got -1 at row 2: .* give padding=-1$"),
         ({"labels": [0, np.nan, 1, 0]}, r"labels must be finite and >= 0, got nan at row 1"),
         ({"qid": ["a"]}, r"qid must have shape \(4,\), got \(1,\)"),
         ({"qid": ["a", None, "b", "c"]}, "qid must name a list, got None at row 1"),
@@ -177,3 +177,44 @@ def test_bad_offsets():
         ListDataset(rows, rows[:, 0], np.array([0, 1]), ["a"])
     with pytest.raises(ValueError, match=r"features must be \(2, d\), got shape \(2,\)"):
         ListDataset(rows[:, 0], rows[:, 0], np.array([0, 2]), ["a"])
+
+
+def test_rows_of_padding_are_left_out():
+    features = [[1.0], [np.nan], [3.0], [4.0], [5.0]]
+    labels, qid, ids = [0, -1, 2, -1, 1], [7, 7, 7, 8, 8], ["a", None, "c", "d", "e"]
+    data = ListDataset.from_arrays(features, labels, qid, ids, padding=-1)
+    kept = [0, 2, 4]
+    expected = ListDataset.from_arrays(
+        *([column[i] for i in kept] for column in (features, labels, qid, ids))
+    )
+    assert data.qids == expected.qids == ["7", "8"]
+    for name in ("features", "labels", "offsets"):
+        np.testing.assert_array_equal(getattr(data, name), getattr(expected, name))
+    assert data.doc_ids.to_pylist() == ["a", "c", "e"]
+    nothing = ListDataset.from_arrays([[1.0], [2.0]], [0, 1], [7, 7], padding=-1)
+    assert len(nothing.labels) == 2
+
+
+@pytest.mark.parametrize(
+    ("labels", "features", "qid", "message"),
+    [  # rows are counted as they were given
+        ([-1, 0, -2], [1, 1, 1], [7, 7, 7], "labels must be finite and >= 0, got -2 at row 2"),
+        ([-1, 0, 1], [1, 1, np.inf], [7, 7, 7], "got inf at row 2, column 0"),
+        ([-1, 0, 1], [1, 1, 1], [7, 7, None], "got None at row 2"),
+        (
+            [0, -1, 0, 1],
+            [1, 1, 1, 1],
+            [7, 7, 8, 7],
+            "again at row 3: its list stood at rows 0 to 0",
+        ),
+        ([-1, -1], [1, 1], [7, 7], "labels must not all be padding, got padding=-1"),
+    ],
+)
+def test_errors_beside_padding(labels, features, qid, message):
+    with pytest.raises(ValueError, match=message):
+        ListDataset.from_arrays([[x] for x in features], labels, qid, padding=-1)
+
+
+def test_padding_is_a_label():
+    with pytest.raises(ValueError, match="padding must be the label of padding, got '-1'"):
+        ListDataset.from_arrays([[1.0]], [0], [7], padding="-1")

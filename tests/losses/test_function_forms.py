@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import ltr.losses
+from ltr.operators import SoftSort
 
 CLASSES = {
     "approx_ndcg_loss": "ApproxNDCG",
@@ -104,3 +105,32 @@ def test_what_only_some_take():
     shown = torch.tensor([2, 1, 1, 2])
     expected = ltr.losses.Unbiased()(scores, labels, lengths=lengths, shown=shown)
     assert ltr.losses.unbiased_loss(scores, labels, lengths=lengths, shown=shown) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("distillation_loss", {}),
+        ("permutation_cross_entropy", {"operator": SoftSort()}),
+        ("pointwise_mse_loss", {}),
+        ("pointwise_ordinal_loss", {}),
+        ("pointwise_sigmoid_loss", {}),
+        ("soft_map_loss", {"operator": SoftSort()}),
+        ("soft_mrr_loss", {"operator": SoftSort()}),
+        ("top_k_cross_entropy", {"operator": SoftSort()}),
+        ("top_k_loss", {"operator": SoftSort()}),
+    ],
+)
+def test_a_function_makes_no_module(monkeypatch, name, options):
+    scores, labels = torch.randn(3, 5), torch.randint(0, 3, (3, 5)).float()
+    function, lengths = getattr(ltr.losses, name), [7, 8]
+    expected = function(scores, labels, **options)
+
+    def refuse(self, *args, **kwargs):
+        raise AssertionError(f"a {type(self).__name__} was made")
+
+    monkeypatch.setattr(torch.nn.Module, "__init__", refuse)
+    assert function(scores, labels, **options) == expected
+    assert function(scores.view(-1), labels.view(-1), lengths=lengths, **options).isfinite()
+    with pytest.raises(ValueError, match="reduction must be 'mean', 'sum' or 'none', got 'max'"):
+        function(scores, labels, reduction="max", **options)

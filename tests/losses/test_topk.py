@@ -14,6 +14,7 @@ from ltr.operators import (
     SinkhornSort,
     SoftSort,
     SortingNetwork,
+    Stochastic,
     StraightThrough,
 )
 
@@ -56,7 +57,7 @@ def test_weights_and_several_true_classes():
 @pytest.mark.parametrize("distribution", [[1.0], [0.0, 1.0], [0.5, 0, 0, 0, 0.5], [0.1] * 10])
 def test_cross_entropy_by_the_papers_formula(operator, distribution):
     scores, label, one_hot = draw(10)
-    found = TopKCrossEntropy(operator, distribution, reduction="none")(scores, one_hot)
+    found = TopKCrossEntropy(operator, None, distribution, reduction="none")(scores, one_hot)
     P = operator.permutation(scores).dense()
     for i in range(10):
         column = P[i, :, label[i]].tolist()
@@ -73,7 +74,7 @@ def test_padding_and_lists_shorter_than_the_distribution():
 
 
 @pytest.mark.parametrize("gap", [25.0, 60.0, 90.0, 120.0])
-@pytest.mark.parametrize("loss", [TopKCrossEntropy(), TopKCrossEntropy(SoftSort(1.0), [1.0])])
+@pytest.mark.parametrize("loss", [TopKCrossEntropy(), TopKCrossEntropy(SoftSort(1.0), 1)])
 def test_a_label_far_behind_has_a_gradient_and_no_inf(loss, gap):
     scores = torch.tensor([gap, 0.0, -1.0, -2, -3, -4, -5], requires_grad=True)
     found = loss(scores, torch.tensor([0.0, 0, 0, 0, 0, 0, 1]))
@@ -85,7 +86,7 @@ def test_a_label_far_behind_has_a_gradient_and_no_inf(loss, gap):
 def test_an_exact_zero_is_finite():
     operator = SortingNetwork(distribution="optimal", temperature=1e-6)
     scores = torch.tensor([3.0, 2.0, 1.0], requires_grad=True)
-    found = TopKCrossEntropy(operator, [1.0])(scores, torch.tensor([0.0, 0.0, 1.0]))
+    found = TopKCrossEntropy(operator, 1)(scores, torch.tensor([0.0, 0.0, 1.0]))
     found.backward()
     assert 10 < found < 100
     assert scores.grad.isfinite().all()
@@ -100,13 +101,95 @@ def test_functions_equal_classes():
     torch.testing.assert_close(found, expected(scores, one_hot))
 
 
+BOTH = pytest.mark.parametrize("loss", [TopKLoss, TopKCrossEntropy])
+
+
+@BOTH
+@pytest.mark.parametrize("k", [1, 3])
+def test_top_k_is_a_distribution_of_one_k(loss, k):
+    scores, _, one_hot = draw()
+    found = loss(SoftSort(0.5), k)(scores, one_hot)
+    expected = loss(SoftSort(0.5), distribution=[0.0] * (k - 1) + [1.0])(scores, one_hot)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("step", ["linear", "cut"])
+def test_a_distribution_is_the_mean_of_the_losses_of_each_k(step):
+    scores, _, one_hot = draw()
+    found = TopKLoss(SoftSort(0.5), step=step, distribution=[0.2, 0.0, 0.8])(scores, one_hot)
+    first, third = (TopKLoss(SoftSort(0.5), k, step)(scores, one_hot) for k in (1, 3))
+    torch.testing.assert_close(found, 0.2 * first + 0.8 * third)
+
+
+def test_one_draw_of_noise_serves_each_k():
+    scores, _, one_hot = draw()
+    loss = TopKLoss(Stochastic(SoftSort(0.5), samples=3), step="cut", distribution=[0.5, 0.5])
+    torch.manual_seed(1)
+    found = loss(scores, one_hot)
+    each = []
+    for k in (1, 2):
+        torch.manual_seed(1)
+        each.append(TopKLoss(loss.operator, k, "cut")(scores, one_hot))
+    torch.testing.assert_close(found, (each[0] + each[1]) / 2)
+
+
+@BOTH
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
+def test_class_indices_are_labels(loss, dtype):
+    scores, label, one_hot = draw()
+    torch.testing.assert_close(loss()(scores, label.to(dtype)), loss()(scores, one_hot))
+    assert loss()(scores[0], label[0]) == loss()(scores[0], one_hot[0])
+    deep = scores.view(4, 10, 7).requires_grad_()
+    found = loss(reduction="none")(deep, label.view(4, 10).to(dtype))
+    expected = loss(reduction="none")(scores, one_hot)
+    torch.testing.assert_close(found, expected.view(4, 10))
+    found.sum().backward()
+    assert deep.grad.abs().sum() > 0
+    function = top_k_loss if loss is TopKLoss else top_k_cross_entropy
+    assert function(scores, label.to(dtype)) == loss()(scores, one_hot)
+
+
+@BOTH
+def test_class_indices_with_mask_weights_vmap_and_compile(loss):
+    scores, label, one_hot = draw()
+    mask = torch.ones_like(scores, dtype=torch.bool)
+    mask[::3, 2:4] = False
+    weights = torch.rand(40, 7, dtype=torch.float64)
+    found, expected = (loss()(scores, y, mask, weights) for y in (label, one_hot))
+    torch.testing.assert_close(found, expected)
+    each = torch.func.vmap(loss())(scores, label)
+    torch.testing.assert_close(each, loss(reduction="none")(scores, label))
+    torch.compiler.reset()
+    compiled = torch.compile(loss(), backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(scores, label), loss()(scores, label))
+
+
+@BOTH
+@pytest.mark.parametrize("wrong", [-1, 7, -100])
+def test_class_indices_out_of_range(loss, wrong):
+    scores, label, _ = draw()
+    label[3] = wrong
+    with pytest.raises(ValueError, match=f"labels must be class indices from 0 to 6, got {wrong}"):
+        loss()(scores, label)
+    with pytest.raises(ValueError, match=r"labels must have the shape of scores \(40, 7\)"):
+        loss()(scores, label.double())
+
+
+@BOTH
+def test_bad_cuts(loss):
+    with pytest.raises(ValueError, match=r"top_k must be None .* got 2 and \[1\.0\]"):
+        loss(top_k=2, distribution=[1.0])
+    with pytest.raises(ValueError, match=r"top_k must be a whole number >= 1, got 1\.5"):
+        loss(top_k=1.5)
+    for wrong in [[0.5, 0.4], [1.5, -0.5], []]:
+        with pytest.raises(ValueError, match="distribution must be >= 0 and sum to 1, got "):
+            loss(distribution=wrong)
+
+
 def test_bad_arguments():
     with pytest.raises(ValueError, match="step must be 'linear' or 'cut', got 'hinge'"):
         TopKLoss(step="hinge")
     with pytest.raises(ValueError, match="top_k must be a whole number >= 1, got 0"):
         TopKLoss(top_k=0)
-    for wrong in [[0.5, 0.4], [1.5, -0.5], []]:
-        with pytest.raises(ValueError, match="distribution must be >= 0 and sum to 1, got "):
-            TopKCrossEntropy(distribution=wrong)
     with pytest.raises(ValueError, match="TopKCrossEntropy needs a permutation"):
         TopKCrossEntropy(SigmoidRank())

@@ -161,6 +161,26 @@ def test_the_transform_is_the_models(tmp_path: Path):
     assert torch.equal(ranker.transform.mean, mean)
 
 
+def test_plain_loaders_after_a_fit_with_a_data_module(tmp_path: Path):
+    # the Trainer goes on calling `setup` of the data module, which has no test and predict split
+    for name in ("train.txt", "vali.txt"):
+        (tmp_path / name).write_text("1 qid:1 1:0.5 2:1\n0 qid:1 1:0.1 2:3\n2 qid:2 1:1 2:1\n")
+    data, ranker = LetorDataModule(tmp_path), Ranker(MLPScorer(hidden=(4,)))
+    fit = trainer(tmp_path)
+    fit.fit(ranker, data)
+    lists = ListDataset.from_arrays(torch.randn(6, 2).numpy(), [0, 1, 2, 0, 1, 0], qid=[1] * 6)
+    loader = DataLoader(lists, collate_fn=collate_lists)
+    [predicted] = fit.predict(ranker, loader) or []
+    assert predicted["scores"].shape == (1, 6)
+    [result] = fit.test(ranker, loader, verbose=False)
+    assert 0 < result["test_ndcg_5"] <= 1
+    assert len(fit.validate(ranker, loader, verbose=False)) == 1
+    with pytest.raises(ValueError, match="predict_path must be a file where root has no test file"):
+        fit.predict(ranker, data)
+    with pytest.raises(ValueError, match="root must hold a test file"):
+        fit.test(ranker, data)
+
+
 def test_plain_loaders_without_a_data_module(tmp_path: Path):
     lists = ListDataset.from_arrays(torch.randn(6, 3).numpy(), [0, 1, 2, 0, 1, 0], qid=[1] * 6)
     loader = DataLoader(lists, collate_fn=collate_lists)

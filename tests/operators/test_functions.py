@@ -246,3 +246,32 @@ def test_bad_arguments():
         soft_quantile(x, "median")
     with pytest.raises(ValueError, match="operator must be a RankOperator, got 'SoftSort'"):
         soft_rank(x, "SoftSort")
+
+
+FUNCTIONS = {
+    "soft_rank": soft_rank,
+    "soft_sort": soft_sort,
+    "soft_argsort": soft_argsort,
+    "sort_with": lambda x, *args, **options: sort_with(x, 2 * x, *args, **options),
+    "soft_topk": lambda x, *args, **options: torch.stack(soft_topk(x, 4, *args, **options)),
+    "soft_quantile": lambda x, *args, **options: soft_quantile(x, [0.2, 0.7], *args, **options),
+    "soft_median": soft_median,
+}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+@pytest.mark.parametrize("temperature", [0, 0.5])
+def test_a_temperature_in_place_of_an_operator(function, temperature):
+    x = draw(3, 4)
+    expected = function(x, SoftSort(temperature), None, -1, False)
+    torch.testing.assert_close(function(x, descending=False, temperature=temperature), expected)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+@pytest.mark.parametrize("operator", [SoftSort(0.5), IsotonicSort()], ids=repr)
+def test_a_temperature_beside_an_operator(function, operator):
+    words = r"temperature must be None where an operator is given, got 0\.5 and (Soft|Isotonic)Sort"
+    with pytest.raises(ValueError, match=words):
+        function(draw(3, 4), operator, temperature=0.5)
+    with pytest.raises(ValueError, match="temperature must be >= 0, got -1"):
+        function(draw(3, 4), temperature=-1)

@@ -1,5 +1,6 @@
 """Ragged lists: what each list would get alone, from every operator."""
 
+import numpy as np
 import pytest
 import torch
 from operator_table import OPERATORS, SOFT_OPERATORS, TAKES_WEIGHTS, draw, every
@@ -54,3 +55,22 @@ def test_weights_of_each_list(name):
 def test_lengths_that_do_not_fit(operator):
     with pytest.raises(ValueError, match="lengths must sum to 15 scores, got 14"):
         operator.ragged(SCORES, torch.tensor([14]))
+
+
+@every
+@pytest.mark.parametrize("kind", [list, tuple, np.array, lambda x: torch.tensor(x).int()])
+def test_lengths_of_any_kind(operator, kind):
+    lengths = kind(LENGTHS.tolist())
+    torch.testing.assert_close(operator.ragged(SCORES, lengths), operator.ragged(SCORES, LENGTHS))
+    found = operator.ragged_discounts(torch.reciprocal, SCORES, lengths)
+    torch.testing.assert_close(found, operator.ragged_discounts(torch.reciprocal, SCORES, LENGTHS))
+    assert operator.ragged(SCORES[:0], kind([])).shape == (0,)
+
+
+@every
+def test_nested_scores_are_refused_in_our_words(operator):
+    nested = torch.nested.nested_tensor([SCORES[:3], SCORES[3:]], layout=torch.jagged)
+    with pytest.raises(ValueError, match=r"scores must not be nested.*scores\.values\(\)"):
+        operator(nested)
+    with pytest.raises(ValueError, match=r"scores must not be nested.*scores\.values\(\)"):
+        operator.ragged(nested, [3, 12])

@@ -1,0 +1,66 @@
+"""Nested tensors (`torch.nested`, jagged) as flat values and lengths."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def any_nested(*tensors: Tensor | None) -> bool:
+    """Return whether one of them is a nested tensor."""
+    return any(isinstance(x, Tensor) and x.is_nested for x in tensors)
+
+
+def flatten_nested(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
+    """Return the flat values (N,) of nested tensors and the lengths (R,) that they share.
+
+    Gradients flow back into the nested tensors.
+
+    Args:
+        tensors: by the names that an error shall give them; the first says the lengths.
+
+    Raises:
+        ValueError: one of them is not nested, has another layout than `torch.jagged` or more than
+            two dimensions, or has lists of other lengths.
+
+    >>> scores = torch.nested.nested_tensor([[0.1], [0.2, 0.3]], layout=torch.jagged)
+    >>> flatten_nested({"scores": scores})
+    ({'scores': tensor([0.1000, 0.2000, 0.3000])}, tensor([1, 2]))
+    """
+    flat: dict[str, Tensor] = {}
+    lengths: Tensor | None = None
+    for name, x in tensors.items():
+        if not isinstance(x, Tensor) or not x.is_nested:
+            raise ValueError(f"{name} must be nested too where one of {', '.join(tensors)} is")
+        if x.layout != torch.jagged or x.dim() != 2:
+            raise ValueError(
+                f"{name} must be nested with layout=torch.jagged and two dimensions "
+                f"(lists, items), got {x.layout} and {x.dim()}"
+            )
+        flat[name], own = _parts(x)
+        lengths = own if lengths is None else lengths
+        if not _equal(own, lengths):
+            raise ValueError(f"{name} must have lists of the lengths of scores, got others")
+    assert lengths is not None
+    return flat, lengths
+
+
+def _parts(x: Any) -> tuple[Tensor, Tensor]:  # torch does not declare what nested tensors have
+    """Return the values (N,) of the lists and their lengths (R,)."""
+    lengths = x.lengths()
+    if lengths is None:
+        return x.values(), x.offsets().diff()
+    # what `torch.nested.narrow` gives has other values between its lists; the backward of its
+    # `contiguous` fails in torch 2.13
+    before = x.offsets()[:-1] - (lengths.cumsum(0) - lengths)
+    places = before.repeat_interleave(lengths)
+    return x.values()[places + torch.arange(len(places), device=places.device)], lengths
+
+
+def _equal(own: Tensor, lengths: Tensor) -> bool:
+    # off the CPU only what needs no wait for the device
+    if own is lengths or own.shape != lengths.shape:
+        return own is lengths
+    if own.device.type != "cpu" or torch.compiler.is_compiling():
+        return True
+    return torch.equal(own, lengths)

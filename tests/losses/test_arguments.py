@@ -1,0 +1,202 @@
+"""What every loss takes: padded, ragged and nested lists, and labels that mark padding."""
+
+import inspect
+
+import numpy as np
+import pytest
+import torch
+
+import ltr.losses
+from ltr.losses import PointwiseMSE, RankingLoss, RankNet, SoftNDCG
+from ltr.operators import soft_rank
+
+LOSSES = {
+    name: value
+    for name, value in vars(ltr.losses).items()
+    if inspect.isclass(value) and issubclass(value, RankingLoss) and value is not RankingLoss
+}
+every = pytest.mark.parametrize("make", LOSSES.values(), ids=LOSSES)
+LENGTHS = torch.tensor([3, 0, 5, 1, 4])
+TARGETS = {  # losses whose labels are targets of any sign, not grades
+    "Distillation",
+    "LeastQuantileRegression",
+    "LeastTrimmedSquares",
+    "PairwiseMSE",
+    "PermutationCrossEntropy",
+    "PointwiseHuber",
+    "PointwiseMSE",
+    "QuantileLoss",
+    "SpearmanLoss",
+}
+
+
+def draw(*shape: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(5)
+    scores = torch.randn(shape, generator=generator, dtype=torch.float64)
+    return scores, torch.randint(0, 4, shape, generator=generator).double()
+
+
+def ragged() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return *draw(13), torch.rand(13, generator=torch.Generator().manual_seed(6)).double()
+
+
+def nest(x: torch.Tensor, lengths: list[int] | None = None) -> torch.Tensor:
+    lists = x.split(LENGTHS.tolist() if lengths is None else lengths)
+    return torch.nested.nested_tensor(list(lists), layout=torch.jagged)
+
+
+@every
+def test_nested_lists_are_ragged_ones(make):
+    scores, labels, weights = ragged()
+    nested, flat = nest(scores).requires_grad_(), scores.clone().requires_grad_()
+    found = make(reduction="none")(nested, nest(labels), weights=nest(weights))
+    expected = make(reduction="none")(flat, labels, weights=weights, lengths=LENGTHS)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    found.sum().backward()
+    expected.sum().backward()
+    torch.testing.assert_close(nested.grad.values(), flat.grad, rtol=0, atol=0)
+    torch.testing.assert_close(make()(nested, nest(labels)), make()(flat, labels, lengths=LENGTHS))
+
+
+def test_nested_lists_through_a_model_and_through_narrow():
+    scores, labels, _ = ragged()
+    features = torch.nested.nested_tensor([torch.ones(n, 2) for n in (2, 3)], layout=torch.jagged)
+    model = torch.nn.Linear(2, 1)
+    grades = torch.nested.nested_tensor([[1.0, 0.0], [0.0, 2.0, 1.0]], layout=torch.jagged)
+    SoftNDCG()(model(features).squeeze(-1), grades).backward()
+    assert model.weight.grad is not None
+    padded = scores[:12].view(3, 4).clone().requires_grad_()
+    starts, lengths = torch.tensor([0, 1, 0]), torch.tensor([4, 2, 3])
+    part = torch.nested.narrow(padded, 1, starts, lengths, layout=torch.jagged)
+    like = torch.nested.nested_tensor([labels[:4], labels[5:7], labels[8:11]], layout=torch.jagged)
+    found = SoftNDCG()(part, like)
+    inside = [0, 1, 2, 3, 5, 6, 8, 9, 10]
+    expected = SoftNDCG()(scores[inside], labels[inside], lengths=lengths)
+    torch.testing.assert_close(found, expected)
+    found.backward()
+    assert (padded.grad.view(-1)[[4, 7, 11]] == 0).all()
+    assert (padded.grad.view(-1)[inside] != 0).all()
+
+
+def test_nested_lists_that_do_not_fit():
+    scores, labels, _ = ragged()
+    loss = SoftNDCG()
+    with pytest.raises(ValueError, match="labels must be nested too where one of scores, labels"):
+        loss(nest(scores), labels)
+    with pytest.raises(ValueError, match="scores must be nested too where one of scores, labels"):
+        loss(scores, nest(labels))
+    with pytest.raises(ValueError, match="mask and lengths must be None where scores are nested"):
+        loss(nest(scores), nest(labels), lengths=LENGTHS)
+    other = nest(labels, [4, 3, 3, 3])
+    same_count = nest(labels, [4, 0, 4, 1, 4])
+    for wrong in (other, same_count):
+        with pytest.raises(ValueError, match="labels must have lists of the lengths of scores"):
+            loss(nest(scores), wrong)
+    cube = torch.nested.nested_tensor([torch.ones(2, 2)], layout=torch.jagged)
+    with pytest.raises(ValueError, match=r"dimensions \(lists, items\), got torch\.jagged and 3"):
+        loss(cube, nest(labels))
+    with pytest.raises(ValueError, match="x must not be nested here: give the flat values"):
+        soft_rank(nest(scores))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_the_old_layout_of_nested_tensors_is_refused():
+    scores = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])
+    with pytest.raises(ValueError, match=r"layout=torch\.jagged .*, got torch\.strided and 2"):
+        SoftNDCG()(scores, scores)
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array, lambda x: torch.tensor(x).int()])
+@pytest.mark.parametrize("loss", [SoftNDCG(), PointwiseMSE()], ids=repr)
+def test_lengths_of_any_kind(loss, kind):
+    scores, labels, _ = ragged()
+    found = loss(scores, labels, lengths=kind(LENGTHS.tolist()))
+    torch.testing.assert_close(found, loss(scores, labels, lengths=LENGTHS))
+
+
+def padded() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    scores, labels = draw(3, 6)
+    labels[0, 4:], labels[2, 1] = -1, -1
+    return scores, labels, labels != -1
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_label_of_minus_1_is_an_error_unless_it_is_a_target(name):
+    scores, labels, mask = padded()
+    loss = LOSSES[name]()
+    if name in TARGETS:
+        assert loss(scores, labels).isfinite()
+        return
+    words = r"labels must be >= 0, got -1: .* mask=labels != -1 or padding=-1$"
+    for given in (labels, labels.long(), labels.float()):
+        with pytest.raises(ValueError, match=words):
+            loss(scores, given)
+    with pytest.raises(ValueError, match=words):
+        loss(scores[0], labels[0], lengths=[2, 4])
+    with pytest.raises(ValueError, match=words):
+        loss(scores, labels, torch.arange(6) < torch.tensor([[5], [6], [6]]))
+    assert loss(scores, labels, mask).isfinite()  # under the mask it may be anything
+    labels[0, 4] = torch.nan  # a NaN under the mask hides no label
+    mask[0, 5] = True
+    with pytest.raises(ValueError, match=words):
+        loss(scores, labels, mask)
+
+
+@every
+def test_padding_is_a_mask(make):
+    scores, labels, mask = padded()
+    expected = make()(scores, labels, mask)
+    torch.testing.assert_close(make()(scores, labels.long(), padding=-1), expected)
+    more = torch.arange(6).expand(3, 6) != 3
+    expected = make()(scores, labels, mask & more)
+    torch.testing.assert_close(make()(scores, labels, more, padding=-1), expected)
+
+
+@every
+def test_padding_in_vmap(make):
+    scores, labels, mask = padded()
+    each = torch.func.vmap(lambda s, y: make()(s, y, padding=-1))(scores, labels)
+    torch.testing.assert_close(each, make(reduction="none")(scores, labels, mask))
+
+
+def test_padding_and_nested_lists_compile_in_one_graph():
+    scores, labels, _ = padded()
+    loss = SoftNDCG()
+
+    def padding(s, y):
+        return loss(s, y, padding=-1)
+
+    torch.compiler.reset()
+    found = torch.compile(padding, backend="eager", fullgraph=True)(scores, labels)
+    torch.testing.assert_close(found, loss(scores, labels, padding=-1))
+
+
+@pytest.mark.parametrize("wrong", ["-1", True, float("nan"), None.__class__])
+def test_padding_that_is_no_label(wrong):
+    scores, labels, _ = padded()
+    with pytest.raises(ValueError, match="padding must be the label of a padded item, such as -1"):
+        SoftNDCG()(scores, labels, padding=wrong)
+    with pytest.raises(ValueError, match="padding must be None where lengths are given"):
+        SoftNDCG()(scores[0], labels[0], lengths=[6], padding=-1)
+
+
+def test_functions_take_padding():
+    scores, labels, mask = padded()
+    found = ltr.losses.ranknet_loss(scores, labels, padding=-1)
+    assert found == RankNet()(scores, labels, mask)
+    found = ltr.losses.pointwise_mse_loss(scores, labels, padding=-1)
+    assert found == PointwiseMSE()(scores, labels, mask)
+
+
+def test_a_loss_of_ones_own_says_whether_labels_are_grades():
+    class Error(RankingLoss):
+        def per_list(self, scores, labels, mask, weights):
+            return (scores - labels).square().sum(-1)
+
+    class Regression(Error):
+        grades = False
+
+    scores, labels, _ = padded()
+    with pytest.raises(ValueError, match="labels must be >= 0, got -1"):
+        Error()(scores, labels)
+    assert Regression()(scores, labels).isfinite()
