@@ -7,6 +7,7 @@ any training loop. A loss that needs soft ranks takes an operator of `ltr.operat
 from ltr.losses.approx_ndcg import ApproxNDCG, approx_ndcg_loss
 from ltr.losses.average_precision import SoftMAP, soft_map_loss
 from ltr.losses.base import RankingLoss
+from ltr.losses.dcg_hinge import PairwiseDCGHinge, pairwise_dcg_hinge_loss
 from ltr.losses.distillation import Distillation, distillation_loss
 from ltr.losses.err import SoftERR, soft_err_loss
 from ltr.losses.fairness import (
@@ -130,6 +131,7 @@ __all__ = [
     "PListMLE",
     "PairCost",
     "PairWeights",
+    "PairwiseDCGHinge",
     "PairwiseExponential",
     "PairwiseHinge",
     "PairwiseLoss",
@@ -175,6 +177,7 @@ __all__ = [
     "listnet_loss",
     "neural_ndcg_loss",
     "p_list_mle_loss",
+    "pairwise_dcg_hinge_loss",
     "pairwise_exponential_loss",
     "pairwise_hinge_loss",
     "pairwise_loss",

@@ -120,9 +120,9 @@ class LeastQuantileRegression(RankingLoss):
     """The soft q-quantile of the squared errors (score - label)^2 of a list.
 
     With the median, the default, half of the labels may be anything: least median of squares,
-    made differentiable. Errors far above the quantile (1,024 times its root, plus 1) count as just
-    that far: infinite labels do no harm. The list is the sample that is fitted, and no ranking: every item's score
-    is a prediction of its label.
+    made differentiable. An error far above the quantile's (1,024 times it, plus 1) counts as just
+    that far, so that infinite labels do no harm. The list is the sample that is fitted, and no
+    ranking: every item's score is a prediction of its label.
 
     What unusual lists give: all masked: 0, with a graph. One item: its squared error. Tied errors:
     what the operator gives them.
