@@ -76,6 +76,7 @@ def main() -> None:
     """Read the arguments, measure, write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", nargs="+", help="parts of the names to measure")
+    parser.add_argument("--without", nargs="+", default=[], help="names to leave out")
     parser.add_argument("--rounds", type=int, default=5, help="repeats")
     parser.add_argument("--output", type=Path, default=RESULTS / "losses_tied.json")
     arguments = parser.parse_args()
@@ -83,6 +84,8 @@ def main() -> None:
     rows = []
     for name, loss in {**losses(), "NeuralNDCG(scaling=5)": NeuralNDCG(scaling=5)}.items():
         if arguments.only and not any(part in name for part in arguments.only):
+            continue
+        if name in arguments.without:
             continue
         n, generator = length(name), torch.Generator().manual_seed(0)
         labels = torch.randint(0, 5, (n,), generator=generator).float()

@@ -90,8 +90,9 @@ def tangents(matrix: Tensor, moved: Tensor, iterations: int) -> tuple[Tensor, Te
 
     Each iteration and its derivative side by side, O(n^2); made of differentiable operations.
 
-    >>> tangents(torch.full((1, 1), 4.0), torch.ones(1, 1), 1)
-    (tensor([[0.]]), tensor([[-0.0625]]))
+    >>> of_us, of_vs = tangents(torch.full((1, 1), 4.0), torch.ones(1, 1), 1)
+    >>> of_vs  # of v = 1 / K
+    tensor([[-0.0625]])
     """
     u = torch.ones_like(matrix.mT[..., :1, :])
     of_u = torch.zeros_like(u)
@@ -167,7 +168,8 @@ class _PotentialsForward(_Potentials):
 
     @staticmethod
     def vmap(
-        info: Any, in_dims: tuple[Any, ...], matrix: Tensor, iterations: int
+        info: Any, in_dims: tuple[Any, ...], *args: Any
     ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+        matrix, iterations = args
         us, vs = _PotentialsForward.apply(matrix.movedim(in_dims[0], 0), iterations)
         return (us, vs), (0, 0)
