@@ -196,3 +196,13 @@ def test_the_speed_page_shows_the_results(quick):
     speed = load(ROOT / "docs" / "speed.py")
     page = speed.PAGE.read_text()
     assert speed.filled(page, speed.tables(result)) == page
+
+
+def test_losses_with_tied_scores(tmp_path):
+    result = run("losses_tied.py", tmp_path / "result.json", "--only", "XENDCG", "--rounds", "1")
+    kept = committed("losses_tied.json")
+    assert shape(result) == shape(kept)
+    assert [row["n"] for row in result["losses"]] == [100_000]
+    for row in kept["losses"]:
+        assert row["memory_ratio"] <= kept["goal"], row
+        assert row["time_ratio"] <= kept["goal"], row

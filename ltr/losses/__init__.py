@@ -10,6 +10,7 @@ from ltr._names import no_attribute
 from ltr.losses.approx_ndcg import ApproxNDCG, approx_ndcg_loss
 from ltr.losses.average_precision import SoftMAP, soft_map_loss
 from ltr.losses.base import RankingLoss
+from ltr.losses.dcg_hinge import PairwiseDCGHinge, pairwise_dcg_hinge_loss
 from ltr.losses.distillation import Distillation, distillation_loss
 from ltr.losses.err import SoftERR, soft_err_loss
 from ltr.losses.fairness import (
@@ -133,6 +134,7 @@ __all__ = [
     "PListMLE",
     "PairCost",
     "PairWeights",
+    "PairwiseDCGHinge",
     "PairwiseExponential",
     "PairwiseHinge",
     "PairwiseLoss",
@@ -178,6 +180,7 @@ __all__ = [
     "listnet_loss",
     "neural_ndcg_loss",
     "p_list_mle_loss",
+    "pairwise_dcg_hinge_loss",
     "pairwise_exponential_loss",
     "pairwise_hinge_loss",
     "pairwise_loss",

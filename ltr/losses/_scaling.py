@@ -36,7 +36,8 @@ def sinkhorn_scaled(P: SoftPermutation, iterations: int, *, columns_last: bool =
     matrix = torch.where(log_p < least, -torch.inf, log_p).exp()
     if columns_last:
         matrix = matrix.mT
-    us, vs = _Potentials.apply(matrix, iterations)
+    function = _Potentials if torch.compiler.is_compiling() else _PotentialsForward
+    us, vs = function.apply(matrix, iterations)
     scaled = us[..., -1, :].unsqueeze(-1) * matrix * vs[..., -1, :].unsqueeze(-2)
     return scaled.mT if columns_last else scaled
 
@@ -84,6 +85,28 @@ def adjoint(
     return torch.cat(left[::-1], -2), torch.cat(right[::-1], -2)
 
 
+def tangents(matrix: Tensor, moved: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
+    """How `potentials` move with the matrix: both (..., n, n) -> (..., iterations, n) each.
+
+    Each iteration and its derivative side by side, O(n^2); made of differentiable operations.
+
+    >>> of_us, of_vs = tangents(torch.full((1, 1), 4.0), torch.ones(1, 1), 1)
+    >>> of_vs  # of v = 1 / K
+    tensor([[-0.0625]])
+    """
+    u = torch.ones_like(matrix.mT[..., :1, :])
+    of_u = torch.zeros_like(u)
+    of_us, of_vs = [], []
+    for _ in range(iterations):
+        v = _inverse(torch.matmul(u, matrix))
+        of_v = -v.square() * (torch.matmul(of_u, matrix) + torch.matmul(u, moved))
+        u = _inverse(torch.matmul(v, matrix.mT))
+        of_u = -u.square() * (torch.matmul(of_v, matrix.mT) + torch.matmul(v, moved.mT))
+        of_us.append(of_u)
+        of_vs.append(of_v)
+    return torch.cat(of_us, -2), torch.cat(of_vs, -2)
+
+
 def _compiled(x: Tensor) -> bool:
     # whether numba's code is to be run: one matrix after the other, in the cache
     return is_eager(x) and x.numel() > 0 and implementation("cpu").__module__.endswith("._numba")
@@ -95,7 +118,10 @@ def _inverse(sums: Tensor) -> Tensor:
 
 
 class _Potentials(torch.autograd.Function):
-    """`potentials`; autograd itself would add a matrix an iteration to the gradient."""
+    """`potentials`; autograd itself would add a matrix an iteration to the gradient.
+
+    Without `jvp`, which `torch.compile` does not take.
+    """
 
     generate_vmap_rule = True
 
@@ -111,6 +137,7 @@ class _Potentials(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         ctx.iterations = inputs[1]
         ctx.save_for_backward(inputs[0], *output)
+        ctx.save_for_forward(inputs[0])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
@@ -127,3 +154,22 @@ class _Potentials(torch.autograd.Function):
         before = torch.cat([torch.ones_like(us[..., :1, :]), us[..., :-1, :]], -2)
         rows, columns = torch.cat([left, before], -2), torch.cat([vs, right], -2)
         return torch.matmul(rows.mT, columns), None
+
+
+class _PotentialsForward(_Potentials):
+    """The same with forward mode, and a `vmap` that forward mode can be differentiated through."""
+
+    generate_vmap_rule = False
+
+    @staticmethod
+    def jvp(ctx: Any, *grad_inputs: Any) -> tuple[Tensor, Tensor]:
+        (matrix,) = ctx.saved_tensors
+        return tangents(matrix, grad_inputs[0], ctx.iterations)
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], *args: Any
+    ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+        matrix, iterations = args
+        us, vs = _PotentialsForward.apply(matrix.movedim(in_dims[0], 0), iterations)
+        return (us, vs), (0, 0)

@@ -4,27 +4,39 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_number, check_top_k, hide, positions
+from ltr.kernels.sorting import falling_values
 from ltr.losses._soft import cut, largest, one_draw, reciprocal_rank, shortfall
 from ltr.losses.base import Lengths, RankingLoss, Reduction
 from ltr.operators import RankOperator, SigmoidRank, truncated
 from ltr.operators.base import CUT_WIDTH, check_operator
 
 
-def stop_probabilities(labels: Tensor, mask: Tensor | None, max_label: float | None) -> Tensor:
+def stop_probabilities(
+    labels: Tensor,
+    mask: Tensor | None,
+    max_label: float | None,
+    weights: Tensor | None = None,
+) -> Tensor:
     """(2^label - 1) / 2^max_label, (..., n): how likely a reader stops at an item; 0 if masked.
 
     Without `max_label` it is the largest label of each list; labels above it count as it. No power
-    overflows.
+    overflows. A weight w counts as so many looks at the item: the reader stops at one of them with
+    probability 1 - (1 - R)^w.
 
     >>> stop_probabilities(torch.tensor([0.0, 1.0, 2.0]), None, None)
     tensor([0.0000, 0.2500, 0.7500])
+    >>> stop_probabilities(torch.tensor([0.0, 1.0, 2.0]), None, None, torch.tensor([9.0, 2.0, 0.5]))
+    tensor([0.0000, 0.4375, 0.5000])
     """
     labels = hide(labels, mask)
     if max_label is None:
         top = largest(labels).unsqueeze(-1)
     else:
         top, labels = torch.full_like(labels, max_label), labels.clamp(max=max_label)
-    return hide(torch.exp2(labels - top) - torch.exp2(-top), mask)
+    stops = hide(torch.exp2(labels - top) - torch.exp2(-top), mask)
+    if weights is None:
+        return stops
+    return -torch.expm1(hide(weights, mask) * _log_left(stops))
 
 
 class SoftERR(RankingLoss):
@@ -45,7 +57,15 @@ class SoftERR(RankingLoss):
         normalize: whether to divide by the ERR of the order by labels. Default: True.
         reduction: "mean" over the lists with a real item (default), "sum", "none".
 
-    Weights multiply the terms of the sum, in the ideal too (which stays the order by labels).
+    A weight w turns R into 1 - (1 - R)^w, as if the reader looked at the item w times: 0 makes it
+    irrelevant, and small R grow in proportion. (Weights on the terms of the sum alone would leave
+    no order that is best by a key: of two neighbors, which should come first would depend on
+    their rank.)
+
+    The ideal is the order by falling R, as weighted. Of neighbors a and b at ranks r and r + 1, "a
+    first" adds the probability to come there times R_a / r + (1 - R_a) R_b / (r + 1), which is
+    more than "b first" by that times (R_a - R_b) / (r (r + 1)); nothing behind them changes. So
+    no order has more, and the loss is >= 0 with hard ranks, 0 at an ideal order alone.
 
     Cost: the operator's, and O(n^2) time and memory.
 
@@ -81,25 +101,24 @@ class SoftERR(RankingLoss):
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """1 - soft ERR of each list."""
-        stops = stop_probabilities(labels, mask, self.max_label)
-        gains = stops if weights is None else stops * hide(weights, mask)
-        ideal = self._ideal(stops, gains)
+        stops = stop_probabilities(labels, mask, self.max_label, weights)
+        ideal = self._ideal(stops)
         operator, scores, mask = one_draw(self.operator, scores, mask)
         reach = _reached(stops, operator(scores, mask), operator.whole_ranks)
         discounts = operator.discounts(cut(reciprocal_rank, self.top_k, operator), scores, mask)
-        err = (gains * discounts * reach).sum(-1)
+        err = (stops * discounts * reach).sum(-1)
         if self.normalize:
             return shortfall(err, ideal)
         return torch.where(ideal > 0, 1 - err, 0 * err)
 
-    def _ideal(self, stops: Tensor, gains: Tensor) -> Tensor:
-        stops, order = stops.sort(dim=-1, descending=True, stable=True)
+    def _ideal(self, stops: Tensor) -> Tensor:
+        stops = falling_values(stops)
         left = _log_left(stops)
         reach = (left.cumsum(-1) - left).exp()
         discount = reciprocal_rank
         if self.top_k is not None:
             discount = truncated(discount, self.top_k, exact=True)
-        return (gains.gather(-1, order) * reach * discount(positions(stops))).sum(-1)
+        return (stops * reach * discount(positions(stops))).sum(-1)
 
 
 def _log_left(stops: Tensor) -> Tensor:

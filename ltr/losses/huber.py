@@ -66,8 +66,10 @@ class PointwiseHuber(RankingLoss):
     def _scaled(self, errors: Tensor, scale: Tensor) -> Tensor:
         """H(e / s) s, also for s = 0, where it is 2 t |e|."""
         size, t = errors.abs(), self.threshold
-        squared = errors.square() / torch.where(scale > 0, scale, 1.0)
-        return torch.where(size <= t * scale, squared, 2 * t * size - t**2 * scale)
+        near = ~(size > t * scale)  # NaN stays NaN
+        # the square of what is far would overflow from 1.8e19 on in float32
+        squared = torch.where(near, errors, 0.0).square() / torch.where(scale > 0, scale, 1.0)
+        return torch.where(near, squared, 2 * t * size - t**2 * scale)
 
     def _scale(self, errors: Tensor, shares: Tensor) -> Tensor:
         """The scale (..., 1): the largest s at which the mean of min(e^2, t^2 s^2) is s^2."""

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_top_k, hide, positions
+from ltr.losses._soft import ndcg_gains, weighted_mean
 from ltr.losses.base import Lengths, RankingLoss, Reduction
-from ltr.losses.dcg import Discount, Gain, discount_function, gain_function
-from ltr.losses.pair_weights import unit_gains
+from ltr.losses.dcg import Discount, Gain, discount_function, gain_function, item_gains
 
 Ties = Literal["mean", "random", "first"]
 
@@ -66,7 +66,9 @@ class ListMLE(RankingLoss):
     - "first": that of the list. Beware where the list is sorted by an earlier ranker.
 
     No two labels that differ (no relevant item too), one item, or all masked: 0, with a graph.
-    Weights multiply each item's term. One sort of the labels.
+    Weights multiply each item's term. Among tied items ("mean") they are shares of the place: it is
+    the divergence of the chances to stand there from those shares, times the mean weight, so that
+    the loss is never below 0. One sort of the labels.
 
     Args:
         top_k: only the terms of the first k places (top-k ListMLE). Default: all.
@@ -131,10 +133,13 @@ class ListMLE(RankingLoss):
         both = (gone > 0) & (last < n - 1)
         low = from_here.gather(-1, below) + torch.log(gone.clamp(min=1) / size)
         rest = torch.where(both, torch.logaddexp(rest, torch.where(both, low, rest)), rest)
-        term = rest - torch.log(size - gone)
         mean_weight = _group_mean(weight, first, last, size)
+        entropy = torch.log(size)
         if u is not None:
-            weight, mean_weight = weight * _group_mean(u, first, last, size), mean_weight * u
+            each = _group_mean(u, first, last, size)
+            entropy = _entropy(u, each, first, last, size)
+            weight, mean_weight = weight * each, mean_weight * u
+        term = rest - torch.log1p(-gone / size) - entropy
         return _total(weight, term, real, defined) - _total(mean_weight, s, real, defined)
 
     def _sort(self, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -161,6 +166,14 @@ def _group_mean(x: Tensor, first: Tensor, last: Tensor, size: Tensor) -> Tensor:
     sums = x.flip(-1).cumsum(-1).flip(-1)
     sums = torch.cat([sums, torch.zeros_like(sums[..., :1])], -1)
     return (sums.gather(-1, first) - sums.gather(-1, last + 1)) / size
+
+
+def _entropy(u: Tensor, mean: Tensor, first: Tensor, last: Tensor, size: Tensor) -> Tensor:
+    """Entropy of the shares of u in each item's ties, whose mean is `mean`."""
+    some = mean > 0
+    mean = torch.where(some, mean, 1.0)
+    logs = _group_mean(torch.xlogy(u, u), first, last, size)
+    return torch.where(some, torch.log(size * mean) - logs / mean, torch.log(size))
 
 
 class PListMLE(ListMLE):
@@ -207,16 +220,19 @@ class UniqueSoftmax(RankingLoss):
     """Each relevant item against those of lower labels alone: no item competes with its equals.
 
     sum of g_i log(1 + sum over y_j < y_i of exp(s_j - s_i)) / sum of g_i, with the gain g. It
-    falls to 0 whatever the ties. Weights multiply the gains. No relevant item, one item, no pair,
+    falls to 0 whatever the ties. Weights multiply the gains. With `normalize=False` it is the sum,
+    as in TF-Ranking ("exp2") and rax ("linear"): a list with more relevance counts for more, and
+    gains of 2^128 overflow in float32. No relevant item, one item, no pair,
     or all masked: 0, with a graph. One sort of the labels.
 
     Args:
         gain: "exp2" (2^label - 1, the default, as TF-Ranking), "linear" (as rax), or a function.
-            Labels of 128 and more do not overflow.
+            Labels of 128 and more do not overflow, where `normalize` is True.
+        normalize: whether to divide by the sum of the gains. Default: True.
         reduction: "mean" over the lists with a real item (default), "sum", "none".
 
     Raises:
-        ValueError: gain is none of these.
+        ValueError: an argument that is none of these.
 
     Reference: Zhu and Klabjan, "Listwise learning to rank by exploring unique ratings", WSDM 2020.
 
@@ -224,20 +240,25 @@ class UniqueSoftmax(RankingLoss):
     tensor(0.6931)
     """
 
-    def __init__(self, gain: Gain = "exp2", reduction: Reduction = "mean"):
+    def __init__(self, gain: Gain = "exp2", normalize: bool = True, reduction: Reduction = "mean"):
         super().__init__(reduction)
         gain_function(gain)  # a ValueError for what is none
         self.gain: Gain = gain
+        if not isinstance(normalize, bool):
+            raise ValueError(f"normalize must be True or False, got {normalize!r}")
+        self.normalize = normalize
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        """The weighted mean of each list."""
+        """The weighted mean, or sum, of each list."""
         n = scores.shape[-1]
         if not n:
             return scores.sum(-1)
-        gains = unit_gains(labels, mask, self.gain)
-        gains = gains if weights is None else hide(gains * weights, mask)
+        if self.normalize:
+            gains = ndcg_gains(labels, mask, weights, self.gain)
+        else:
+            gains = item_gains(labels, mask, weights, gain_function(self.gain))
         y, order = hide(labels, mask, torch.inf).sort(dim=-1, descending=True, stable=True)
         s = hide(scores, mask).gather(-1, order)
         g = gains.gather(-1, order)
@@ -245,9 +266,8 @@ class UniqueSoftmax(RankingLoss):
         low = log_sums_from(s).gather(-1, (last + 1).clamp(max=n - 1))
         rivals = last < n - 1
         each = torch.logaddexp(s, torch.where(rivals, low, s)) - s
-        total = g.sum(-1)
         each = torch.where(rivals & (g > 0), each, 0 * s)
-        return (g * each).sum(-1) / torch.where(total > 0, total, 1.0)
+        return weighted_mean(each, g) if self.normalize else (g * each).sum(-1)
 
 
 def list_mle_loss(
@@ -303,6 +323,7 @@ def unique_softmax_loss(
     lengths: Lengths | None = None,
     padding: float | None = None,
     gain: Gain = "exp2",
+    normalize: bool = True,
     reduction: Reduction = "mean",
 ) -> Tensor:
     """Unique softmax, as a function: see `UniqueSoftmax`.
@@ -310,6 +331,6 @@ def unique_softmax_loss(
     >>> unique_softmax_loss(torch.zeros(2), torch.tensor([0.0, 1.0]))
     tensor(0.6931)
     """
-    return UniqueSoftmax(gain, reduction)(
+    return UniqueSoftmax(gain, normalize, reduction)(
         scores, labels, mask, weights, lengths=lengths, padding=padding
     )

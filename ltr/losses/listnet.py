@@ -51,17 +51,33 @@ class SoftmaxLoss(RankingLoss):
     the same. With one relevant item it is -log softmax(s) there. `ListNet` differs in p alone:
     there softmax(y), which gives irrelevant items a share too.
 
+    With `normalize=False` the labels count as they are, as in rax (TF-Ranking gets there by
+    weighing each list): the sum of w_j y_j times that, so a list with more relevance counts for
+    more. It is rax's cross-entropy - sum of w_i y_i log softmax(s)_i less its smallest value.
+
     No relevant item, one item, or all masked: 0, with a graph. O(n).
 
     Args:
+        normalize: whether p is divided by its sum. Default: True.
         reduction: "mean" over the lists with a real item (default), "sum", "none".
+
+    Raises:
+        ValueError: an argument that is none of these.
 
     Reference: Bruch, Wang, Bendersky and Najork, "An analysis of the softmax cross entropy loss
     for learning-to-rank with binary relevance", ICTIR 2019.
 
     >>> SoftmaxLoss()(torch.zeros(4), torch.tensor([0.0, 1.0, 0.0, 0.0]))  # log(4)
     tensor(1.3863)
+    >>> SoftmaxLoss(normalize=False)(torch.zeros(4), torch.tensor([0.0, 3.0, 0.0, 0.0]))
+    tensor(4.1589)
     """
+
+    def __init__(self, normalize: bool = True, reduction: Reduction = "mean"):
+        super().__init__(reduction)
+        if not isinstance(normalize, bool):
+            raise ValueError(f"normalize must be True or False, got {normalize!r}")
+        self.normalize = normalize
 
     def relevance(self, labels: Tensor, mask: Tensor | None) -> Tensor:
         """What the labels count in p, up to a factor: (..., n), >= 0; labels 0 under the mask."""
@@ -74,7 +90,8 @@ class SoftmaxLoss(RankingLoss):
         labels = hide(labels, mask)
         relevance = weighted(self.relevance(labels, mask), mask, weights)
         relevance = relevance * (labels > 0).any(-1, keepdim=True)
-        return softmax_divergence(scores, relevance, mask)[0]
+        divergence = softmax_divergence(scores, relevance, mask)[0]
+        return divergence if self.normalize else relevance.sum(-1) * divergence
 
 
 class ListNet(SoftmaxLoss):
@@ -99,7 +116,7 @@ class ListNet(SoftmaxLoss):
     """
 
     def __init__(self, temperature: float = 1.0, reduction: Reduction = "mean"):
-        super().__init__(reduction)
+        super().__init__(reduction=reduction)
         self.temperature = check_number("temperature", temperature, minimum=0.0, strict=True)
 
     def relevance(self, labels: Tensor, mask: Tensor | None) -> Tensor:
@@ -131,7 +148,7 @@ class XENDCG(SoftmaxLoss):
     """
 
     def __init__(self, gamma: float | Literal["random"] = 0.5, reduction: Reduction = "mean"):
-        super().__init__(reduction)
+        super().__init__(reduction=reduction)
         known = gamma == "random" if isinstance(gamma, str) else 0 <= gamma <= 1
         if not known:
             raise ValueError(f"gamma must lie in [0, 1] or be 'random', got {gamma!r}")
@@ -164,7 +181,7 @@ class PolyOneSoftmax(SoftmaxLoss):
     """
 
     def __init__(self, epsilon: float = 1.0, reduction: Reduction = "mean"):
-        super().__init__(reduction)
+        super().__init__(reduction=reduction)
         self.epsilon = check_number("epsilon", epsilon, minimum=0.0)
 
     def per_list(
@@ -222,6 +239,7 @@ def softmax_loss(
     *,
     lengths: Lengths | None = None,
     padding: float | None = None,
+    normalize: bool = True,
     reduction: Reduction = "mean",
 ) -> Tensor:
     """Softmax cross-entropy, as a function: see `SoftmaxLoss`.
@@ -229,7 +247,9 @@ def softmax_loss(
     >>> softmax_loss(torch.zeros(2), torch.tensor([0.0, 1.0]))
     tensor(0.6931)
     """
-    return SoftmaxLoss(reduction)(scores, labels, mask, weights, lengths=lengths, padding=padding)
+    return SoftmaxLoss(normalize, reduction)(
+        scores, labels, mask, weights, lengths=lengths, padding=padding
+    )
 
 
 def listnet_loss(

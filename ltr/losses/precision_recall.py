@@ -31,8 +31,11 @@ class _SoftTopK(RankingLoss):
         self.top_k = [check_whole("top_k", k) for k in cuts]
         self.normalize = normalize
 
-    def divisor(self, gains: Tensor, k: int) -> Tensor:
-        """What divides the soft hits without `normalize`, (...)."""
+    def divisor(self, gains: Tensor, items: Tensor, k: int) -> Tensor:
+        """What divides the soft hits without `normalize`, (...).
+
+        `items` (..., n) are the weights, 0 under the mask; `gains` those of the relevant items.
+        """
         raise NotImplementedError
 
     def per_list(
@@ -40,6 +43,7 @@ class _SoftTopK(RankingLoss):
     ) -> Tensor:
         """1 - the soft metric of each list, the mean over the cuts."""
         gains = item_gains(labels, mask, weights, relevance)
+        items = item_gains(labels, mask, weights, torch.ones_like)
         losses = []
         for k in self.top_k:
             hits = (gains * self.operator.top_k(k, scores, mask)).sum(-1)
@@ -47,7 +51,7 @@ class _SoftTopK(RankingLoss):
             if self.normalize:
                 losses.append(shortfall(hits, most))
             else:
-                divisor = torch.where(most > 0, self.divisor(gains, k), 0.0)
+                divisor = torch.where(most > 0, self.divisor(gains, items, k), 0.0)
                 losses.append(shortfall(hits, divisor))
         return torch.stack(losses).mean(0)
 
@@ -69,7 +73,8 @@ class SoftPrecision(_SoftTopK):
         normalize: whether to divide by the ideal, or by k. Default: True.
         reduction: "mean" over the lists with a real item (default), "sum", "none".
 
-    Weights multiply the hits, in the ideal too (it has the k largest weights).
+    Weights multiply the hits, in the ideal too (it has the k largest weights); with
+    `normalize=False` the divisor is k times the mean of the k largest weights of the list.
 
     Raises:
         ValueError: an argument that is none of these, named with its value.
@@ -80,9 +85,11 @@ class SoftPrecision(_SoftTopK):
     tensor(0.5000)
     """
 
-    def divisor(self, gains: Tensor, k: int) -> Tensor:
-        """The cut k."""
-        return torch.full_like(gains.sum(-1), float(k))
+    def divisor(self, gains: Tensor, items: Tensor, k: int) -> Tensor:
+        """The cut k; with weights as many times the mean of the k largest."""
+        places = ideal_dcg((items > 0).to(items.dtype), torch.ones_like, k)
+        largest = ideal_dcg(items, torch.ones_like, k)
+        return k * largest / places.clamp(min=1)
 
 
 class SoftRecall(_SoftTopK):
@@ -118,7 +125,7 @@ class SoftRecall(_SoftTopK):
     tensor(0.5000)
     """
 
-    def divisor(self, gains: Tensor, k: int) -> Tensor:
+    def divisor(self, gains: Tensor, items: Tensor, k: int) -> Tensor:
         """The number, or weight, of the relevant items."""
         return gains.sum(-1)
 

@@ -11,6 +11,9 @@ from ltr.losses.base import Lengths, RankingLoss, Reduction
 from ltr.operators import SoftSort, SortOperator, soft_quantile, soft_sort
 from ltr.operators.permutation import take_along
 
+FAR = 1024.0
+"""An error so many times as large as the largest that counts is one that does not."""
+
 
 def _level(q: float, name: str = "q") -> float:
     check_levels(name, [q])
@@ -119,8 +122,9 @@ class LeastQuantileRegression(RankingLoss):
     """The soft q-quantile of the squared errors (score - label)^2 of a list.
 
     With the median, the default, half of the labels may be anything: least median of squares,
-    made differentiable. The list is the sample that is fitted, and no ranking: every item's score
-    is a prediction of its label.
+    made differentiable. An error far above the quantile's (1,024 times it, plus 1) counts as just
+    that far, so that infinite labels do no harm. The list is the sample that is fitted, and no
+    ranking: every item's score is a prediction of its label.
 
     What unusual lists give: all masked: 0, with a graph. One item: its squared error. Tied errors:
     what the operator gives them.
@@ -161,7 +165,8 @@ class LeastQuantileRegression(RankingLoss):
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """The soft quantile of each list's squared errors."""
-        errors = _errors(scores, labels, mask, weights)
+        above = (self.q * (count(scores, mask) - 1) * (1 - 1e-6)).ceil()  # 0.7 * 10 is above 7
+        errors = _errors(scores, labels, mask, weights, above + 1)
         if not scores.shape[-1]:
             return errors.sum(-1)
         return soft_quantile(errors, self.q, self.operator, mask, descending=False)
@@ -171,7 +176,8 @@ class LeastTrimmedSquares(RankingLoss):
     """The mean of the smallest squared errors (score - label)^2 of a list, softly chosen.
 
     The largest errors, a share of 1 - `keep`, are left out: labels that are wrong by any amount do
-    no harm. The list is the sample that is fitted, and no ranking.
+    no harm, infinite ones included: an error far above those kept (1,024 times the largest, plus
+    1) counts as just that far. The list is the sample that is fitted, and no ranking.
 
     What unusual lists give: all masked: 0, with a graph. One item: its squared error. Tied errors:
     what the operator gives them.
@@ -213,21 +219,38 @@ class LeastTrimmedSquares(RankingLoss):
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """The mean of each list's smallest squared errors."""
-        errors = _errors(scores, labels, mask, weights)
+        kept = (self.keep * count(scores, mask) * (1 - 1e-6)).ceil()  # 0.7 * 10 is above 7
+        errors = _errors(scores, labels, mask, weights, kept)
         ordered = soft_sort(errors, self.operator, mask, descending=False)
         n = scores.shape[-1]
         if ordered.shape[-1] != n:
             raise ValueError(
                 f"operator must give {n} rows, one for each item, got {ordered.shape[-1]}"
             )
-        kept = (self.keep * count(scores, mask) * (1 - 1e-6)).ceil()  # 0.7 * 10 is above 7
         inside = positions(scores) <= kept
         return torch.where(inside, ordered, 0.0).sum(-1) / kept.squeeze(-1).clamp(min=1)
 
 
-def _errors(scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
-    errors = (hide(scores, mask) - hide(labels, mask)).square()
-    return errors if weights is None else errors * hide(weights, mask)
+def _errors(
+    scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None, counted: Tensor
+) -> Tensor:
+    """Squared errors times weights, (..., n), of which the `counted` (..., 1) smallest matter.
+
+    One far above those, by its size 1,024 times the largest of them plus 1, counts as just that:
+    it is not among them, whatever its size. It has no gradient and overflows nothing.
+    """
+    w = torch.ones_like(scores) if weights is None else hide(weights, mask)
+    differences = hide(scores, mask) - hide(labels, mask)
+    if not scores.shape[-1]:
+        return differences
+    sizes = (differences.abs() * w.sqrt()).detach()
+    ordered = hide(sizes, mask, torch.inf).sort(dim=-1).values
+    last = ordered.gather(-1, (counted.long() - 1).clamp(min=0, max=scores.shape[-1] - 1))
+    far = (FAR * (1 + last)).clamp(max=torch.finfo(scores.dtype).max ** 0.25 / 8)
+    far = torch.maximum(far, hide(last, count(scores, mask) > 0))
+    beyond = sizes > far  # not NaN, which stays one
+    near = torch.where(beyond, 0.0, differences).square() * w
+    return torch.where(beyond, far.square(), near)
 
 
 def quantile_loss(

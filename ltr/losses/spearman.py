@@ -6,6 +6,7 @@ from torch import Tensor
 from ltr._shapes import count, hide, positions
 from ltr.losses._soft import largest
 from ltr.losses.base import Lengths, RankingLoss, Reduction
+from ltr.losses.listmle import tie_groups
 from ltr.operators import RankOperator, SigmoidRank
 from ltr.operators.base import check_operator
 
@@ -32,6 +33,27 @@ def average_ranks(values: Tensor, mask: Tensor | None = None) -> Tensor:
     return torch.zeros_like(values).scatter(-1, order, (start + end) / 2)
 
 
+def weighted_ranks(values: Tensor, weights: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The weight that stands above each item, and half of that of its equals: (..., n).
+
+    With weights of 1 it is `average_ranks` - 1/2. No gradient by the values. Cost: one sort.
+
+    >>> weighted_ranks(torch.tensor([5.0, 7.0, 5.0]), torch.tensor([1.0, 4.0, 2.0]))
+    tensor([5.5000, 2.0000, 5.5000])
+    """
+    weights = hide(weights, mask)
+    if not values.shape[-1]:
+        return weights
+    ordered, order = hide(values.detach(), mask, -torch.inf).sort(
+        dim=-1, descending=True, stable=True
+    )
+    first, last = tie_groups(ordered)
+    behind = weights.gather(-1, order).cumsum(-1)
+    before = torch.cat([torch.zeros_like(behind[..., :1]), behind[..., :-1]], -1)
+    middle = (before.gather(-1, first) + behind.gather(-1, last)) / 2
+    return torch.zeros_like(middle).scatter(-1, order, middle)
+
+
 class SpearmanLoss(RankingLoss):
     """1 - Spearman's correlation of the soft ranks with the ranks of the labels.
 
@@ -50,8 +72,12 @@ class SpearmanLoss(RankingLoss):
         normalize: see above. Default: True.
         reduction: "mean" over the lists with a real item (default), "sum", "none".
 
-    Labels may be any numbers, a teacher's scores too. Weights weigh the items in covariance and
-    variance.
+    Labels may be any numbers, a teacher's scores too. Weights give the items room among the ranks
+    of the labels: instead of 1, each takes up its weight (`weighted_ranks`). Two items in the
+    wrong order then cost the weight between them, with half of their own, so that the loss is
+    >= 0 with hard ranks, and 0 only if no pair of different labels is in the wrong order, unless
+    nothing between the two has a weight. (Weights on the terms of the covariance have no such
+    order: a heavy item gains by a rank beyond its own.)
 
     Raises:
         ValueError: an argument that is none of these, named with its value.
@@ -82,25 +108,27 @@ class SpearmanLoss(RankingLoss):
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """1 - the soft correlation of each list."""
-        w = hide(torch.ones_like(scores) if weights is None else weights, mask)
-        total = w.sum(-1, keepdim=True)
-        total = torch.where(total > 0, total, 1.0)
-        wanted = average_ranks(labels, mask)
-        centred = hide(wanted, mask) - (w * hide(wanted, mask)).sum(-1, keepdim=True) / total
-        variance = (w * centred.square()).sum(-1)
+        real = hide(torch.ones_like(scores), mask)
+        m = count(scores, mask)
+        wanted = hide(average_ranks(labels, mask), mask)
+        room = wanted if weights is None else hide(weighted_ranks(labels, weights, mask), mask)
+        centred = real * (room - room.sum(-1, keepdim=True) / m.clamp(min=1))
+        # the largest covariance, where ranks are the wanted ones
+        most = (centred * wanted).sum(-1)
         # one label has a variance of rounding errors
         parted = (
             largest(hide(labels, mask, -torch.inf)) + largest(hide(-labels, mask, -torch.inf)) > 0
         )
-        defined = parted & (variance > 0)
-        variance = torch.where(defined, variance, 1.0)
+        defined = parted & (most > 0)
+        most = torch.where(defined, most, 1.0)
         ranks = self.operator(scores, mask)
         if self.normalize:
-            loss = (w * centred * (wanted - ranks)).sum(-1) / variance
+            loss = (centred * (wanted - ranks)).sum(-1) / most
         else:
-            m = count(scores, mask).squeeze(-1)
-            full = total.squeeze(-1) * (m.square() - 1).clamp(min=1) / 12
-            loss = 1 - (w * centred * ranks).sum(-1) / (variance * full).sqrt()
+            m = m.squeeze(-1)
+            full = m * (m.square() - 1).clamp(min=1) / 12
+            variance = torch.where(defined, centred.square().sum(-1), 1.0)
+            loss = 1 - (centred * ranks).sum(-1) / (variance * full).sqrt()
         return torch.where(defined, loss, 0 * ranks.sum(-1))
 
 

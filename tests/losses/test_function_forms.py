@@ -22,6 +22,7 @@ CLASSES = {
     "listnet_loss": "ListNet",
     "neural_ndcg_loss": "NeuralNDCG",
     "p_list_mle_loss": "PListMLE",
+    "pairwise_dcg_hinge_loss": "PairwiseDCGHinge",
     "pairwise_exponential_loss": "PairwiseExponential",
     "pairwise_hinge_loss": "PairwiseHinge",
     "pairwise_loss": "PairwiseLoss",

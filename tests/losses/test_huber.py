@@ -106,3 +106,14 @@ def test_lists_without_errors_or_items():
 def test_the_threshold_is_checked(threshold: float, adaptive: bool):
     with pytest.raises(ValueError, match="threshold must be"):
         PointwiseHuber(threshold, adaptive)
+
+
+def test_one_error_of_any_size_pulls_with_the_same_strength():
+    scores, found = torch.linspace(-1, 1, 9), []
+    for wrong in (1e3, 1e20):
+        labels = torch.zeros(9)
+        labels[4], s = wrong, scores.clone().requires_grad_()
+        PointwiseHuber()(s, labels).backward()
+        found.append(s.grad)
+    assert found[0].isfinite().all()
+    torch.testing.assert_close(found[1], found[0])

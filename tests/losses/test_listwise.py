@@ -359,3 +359,20 @@ def test_bad_arguments():
         UniqueSoftmax("exp")
     with pytest.raises(ValueError, match="discount must be 'log2', 'letor4' or a function, got 3"):
         PListMLE(3)
+
+
+def test_weighted_ties_of_list_mle_are_never_below_0_and_have_the_gradient_of_the_mean_order():
+    # labels (1, 1, 0): both tied orders by halves, each item's term by its weight, as Efron has it
+    s = torch.tensor([2.0, -1.0, 0.5], dtype=torch.float64, requires_grad=True)
+    labels, weights = torch.tensor([1.0, 1.0, 0.0]), torch.tensor([4.0, 1.0, 1.0])
+    loss = ListMLE()(s, labels, None, weights)
+    e = s.exp()
+    rests = [e.sum(), (e[0] + e[1]) / 2 + e[2]]
+    plain = 2.5 * sum(rest.log() for rest in rests) - 4 * s[0] - s[1]
+    (found,), (expected,) = (torch.autograd.grad(x, s, retain_graph=True) for x in (loss, plain))
+    torch.testing.assert_close(found, expected)
+    best = torch.tensor([log(4.0), 0.0, -100.0], dtype=torch.float64)
+    assert ListMLE()(best, labels, None, weights).item() == pytest.approx(0, abs=1e-12)
+    for gap in torch.linspace(-5, 5, 21):
+        moved = best + torch.tensor([gap, 0.0, 0.0])
+        assert ListMLE()(moved, labels, None, weights) >= -1e-12

@@ -143,6 +143,21 @@ def test_the_exponential_goes_on_as_its_tangent():
     assert loss(scores, labels).item() == pytest.approx(math.exp(2) * (1 + 3))
 
 
+@pytest.mark.parametrize("limit", [20.0, 60.0])
+@pytest.mark.parametrize("gap", [1e19, 1e20, 1e30, 3e38])
+def test_no_gap_makes_the_exponential_overflow(gap, limit):
+    n = 1000
+    scores = torch.zeros(n)
+    scores[: n // 2] = gap
+    scores.requires_grad_()
+    labels = (torch.arange(n) >= n // 2).float()
+    loss = PairwiseExponential(limit)(scores, labels)
+    loss.backward()
+    assert loss.isfinite()
+    assert scores.grad.isfinite().all()
+    assert (scores.grad[n // 2 :] < 0).all()
+
+
 @pytest.mark.parametrize("kind", COSTS)
 def test_equal_labels_make_no_pair(kind):
     scores = torch.randn(3, 6, dtype=torch.float64, requires_grad=True)
@@ -260,8 +275,8 @@ def test_bad_arguments():
         RankNet(0)
     with pytest.raises(ValueError, match="margin must be > 0, got -1"):
         PairwiseHinge(-1)
-    with pytest.raises(ValueError, match=r"limit must be <= 80 .*, got 81"):
-        PairwiseExponential(81)
+    with pytest.raises(ValueError, match=r"limit must be <= 60 .*, got 61"):
+        PairwiseExponential(61)
     with pytest.raises(ValueError, match="normalize must be True or False, got 'sum'"):
         RankNet(normalize="sum")
     with pytest.raises(ValueError, match="cost must be a PairCost, got 'hinge'"):

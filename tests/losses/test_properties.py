@@ -27,6 +27,7 @@ from ltr.losses import (
     NDCGLoss1,
     NDCGLoss2,
     NeuralNDCG,
+    PairwiseDCGHinge,
     PairwiseExponential,
     PairwiseHinge,
     PairwiseMSE,
@@ -112,6 +113,7 @@ LOSSES = {
     "PairwiseSoftZeroOne": PairwiseSoftZeroOne,
     "PairwiseExponential": PairwiseExponential,
     "PairwiseMSE": PairwiseMSE,
+    "PairwiseDCGHinge": PairwiseDCGHinge,
     "LambdaRank": LambdaRank,
     "LambdaRank@3": lambda **options: LambdaRank(3, gain="linear", **options),
     "LambdaRank@3-any": lambda **options: LambdaRank(3, "any", **options),
@@ -132,8 +134,10 @@ LOSSES = {
         ]
     },
     "SoftmaxLoss": SoftmaxLoss,
+    "SoftmaxLoss-raw": lambda **options: SoftmaxLoss(normalize=False, **options),
     "ListNet": ListNet,
     "UniqueSoftmax": UniqueSoftmax,
+    "UniqueSoftmax-raw": lambda **options: UniqueSoftmax("linear", normalize=False, **options),
     "XENDCG": XENDCG,
     "ListMLE": ListMLE,
     "ListMLE@3": lambda **options: ListMLE(3, **options),
@@ -270,6 +274,21 @@ def test_gradcheck(make):
     scores.requires_grad_()
     assert torch.autograd.gradcheck(lambda x: make()(x, labels, mask), scores)
     assert torch.autograd.gradgradcheck(lambda x: make()(x, labels, mask), scores)
+
+
+@every
+def test_forward_mode_is_reverse_mode(make):
+    scores, labels = draw(5)
+    mask = torch.tensor([True, False, True, True, True])
+
+    def value(x: torch.Tensor) -> torch.Tensor:
+        return make()(x, labels, mask)
+
+    expected = torch.func.jacrev(value)(scores)
+    torch.testing.assert_close(torch.func.jacfwd(value)(scores), expected)
+    step = 1e-6 * torch.eye(5, dtype=torch.float64)
+    differences = [(value(scores + e) - value(scores - e)) / 2e-6 for e in step]
+    torch.testing.assert_close(torch.stack(differences), expected, rtol=1e-4, atol=1e-6)
 
 
 @every

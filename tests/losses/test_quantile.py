@@ -137,6 +137,45 @@ def test_a_line_is_fitted_among_wrong_labels(loss):
     )
 
 
+HARMLESS = [
+    LeastQuantileRegression(SoftSort(0.1), 0.7),
+    LeastQuantileRegression(NeuralSort(), 0.5),
+    LeastTrimmedSquares(keep=0.75),
+    LeastTrimmedSquares(SinkhornSort(), keep=0.5),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("wrong", [1e20, -1e20, 3e38, torch.inf])
+@pytest.mark.parametrize("loss", HARMLESS, ids=repr)
+def test_labels_that_are_wrong_by_any_amount_do_no_harm(loss, wrong, dtype):
+    scores, labels, weights = (x.to(dtype) for x in draw(3, 12))
+    mask = torch.arange(12) < torch.tensor([[12], [10], [6]])
+    found = []
+    for value in (1e6, wrong):
+        labels[:, 3], s = value, scores.clone().requires_grad_()
+        each = [loss(s, labels, mask, w) for w in (None, weights.abs() + 0.1)]
+        sum(each).backward()
+        found.append((torch.stack(each), s.grad))
+    torch.testing.assert_close(found[1], found[0])
+    assert found[0][1].isfinite().all()
+    assert (found[0][1][:, 3] == 0).all()
+
+
+@pytest.mark.parametrize("loss", HARMLESS, ids=repr)
+def test_errors_that_are_all_large_have_gradients(loss):
+    scores = torch.tensor([0.0, 1.0, 2.0, 3.0, 4.0, 5.0], requires_grad=True)
+    loss(scores, scores.detach().flip(0) * 1e3 + 1e7).backward()
+    assert scores.grad.isfinite().all()
+    assert (scores.grad != 0).any()
+
+
+def test_a_nan_label_is_no_large_one():
+    scores, labels = torch.zeros(5), torch.tensor([0.0, 1.0, torch.nan, 2.0, 3.0])
+    for loss in HARMLESS:
+        assert loss(scores, labels).isnan()
+
+
 def test_functions_equal_classes():
     s, y, v = draw(3, 5)
     for found, expected in [

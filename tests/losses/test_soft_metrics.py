@@ -28,7 +28,7 @@ from ltr.losses import (
 )
 from ltr.losses._soft import list_weight, weighted_mean
 from ltr.losses.err import stop_probabilities
-from ltr.losses.spearman import average_ranks
+from ltr.losses.spearman import average_ranks, weighted_ranks
 from ltr.metrics.functional import average_precision, mrr
 from ltr.operators import HardRank, SigmoidRank, SoftSort, Stochastic, StraightThrough
 
@@ -78,14 +78,14 @@ def test_map_is_scikit_learns():
 
 
 def err(labels, max_label, weights=None, k=None):
-    """ERR of labels in ranked order, by its definition."""
+    """ERR of labels in ranked order, by its definition; a weight is a number of looks."""
     weights = [1.0] * len(labels) if weights is None else weights
     value, left = 0.0, 1.0
     for place, (label, weight) in enumerate(zip(labels, weights, strict=True), 1):
         if k is not None and place > k:
             break
-        stop = (2**label - 1) / 2**max_label
-        value += weight * left * stop / place
+        stop = 1 - (1 - (2**label - 1) / 2**max_label) ** weight
+        value += left * stop / place
         left *= 1 - stop
     return value
 
@@ -112,7 +112,7 @@ def test_the_ideal_err_is_that_of_the_best_order():
     found = SoftERR(HardRank())(labels, labels)
     assert found.item() == pytest.approx(0, abs=1e-12)
     stops = stop_probabilities(labels, None, None)
-    assert SoftERR()._ideal(stops, stops).item() == pytest.approx(best, abs=1e-12)
+    assert SoftERR()._ideal(stops).item() == pytest.approx(best, abs=1e-12)
 
 
 def test_soft_err_tends_to_the_metric_as_far_as_its_steps_are_sharp():
@@ -128,12 +128,48 @@ def test_err_of_labels_without_overflow():
     assert loss(torch.tensor([1.0, 2.0, 3.0]), labels).item() == pytest.approx(1 - 1 / 4 - 1 / 6)
 
 
-def test_err_weights_multiply_the_terms():
+def test_err_weights_count_as_so_many_looks():
     labels, weights = [2.0, 0.0, 1.0, 3.0], [0.5, 2.0, 3.0, 1.0]
-    scores = torch.tensor([4.0, 3.0, 2.0, 1.0])
+    scores = torch.tensor([4.0, 3.0, 2.0, 1.0], dtype=torch.float64)
     loss = SoftERR(HardRank(), max_label=4, normalize=False)
     found = loss(scores, torch.tensor(labels), weights=torch.tensor(weights))
     assert found.item() == pytest.approx(1 - err(labels, 4, weights))
+
+
+@pytest.mark.parametrize("top_k", [None, 1, 2])
+@pytest.mark.parametrize(
+    "weights", [[1.0, 0.1, 0.5, 0.5], [0.1, 10.0, 1.0, 3.0], [0.0, 1.0, 2.0, 0.5]]
+)
+@pytest.mark.parametrize("labels", [[1, 1, 1, 1], [2, 1, 0, 3], [1, 0, 0, 2]])
+def test_no_order_beats_the_weighted_ideal_of_err(labels, weights, top_k):
+    orders = torch.tensor([*itertools.permutations(range(4))])
+    values = [
+        err([labels[i] for i in o], max(labels), [weights[i] for i in o], top_k)
+        for o in orders.tolist()
+    ]
+    scores = torch.zeros(24, 4, dtype=torch.float64).scatter(
+        1, orders, torch.arange(4, 0, -1).double().expand(24, 4)
+    )
+    y, w = (torch.tensor(x, dtype=torch.float64).expand(24, 4) for x in (labels, weights))
+    found = SoftERR(HardRank(), top_k, reduction="none")(scores, y, weights=w)
+    expected = 1 - torch.tensor(values, dtype=torch.float64) / max(values)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+def test_weighted_err_of_tied_labels_does_not_depend_on_the_order_of_the_list():
+    # with the order of the list as the ideal the second was -1.93, the third -5.52
+    loss = SoftERR(HardRank())
+    for scores, labels, weights in [
+        ([2, 0], [1, 1], [1, 0.1]),
+        ([0, 2], [1, 1], [0.1, 1]),
+        ([0, 1], [2, 1], [0.1, 10]),
+    ]:
+        found = loss(
+            *(torch.tensor(x).double() for x in (scores, labels)),
+            None,
+            torch.tensor(weights).double(),
+        )
+        assert found.item() == pytest.approx(0, abs=1e-12)
 
 
 @HARD
@@ -233,6 +269,43 @@ def test_spearman_falls_to_0_with_equal_labels_and_is_2_for_the_reverse():
     assert loss(scores, labels).item() == pytest.approx(0, abs=1e-6)
     assert loss(-scores, labels).item() == pytest.approx(2)
     assert SpearmanLoss()(torch.zeros(6), labels).item() == pytest.approx(1)
+
+
+@HARD
+def test_weighted_spearman_is_the_correlation_with_the_room_that_the_labels_have(operator):
+    scores, labels = draw(20, 9, grades=4)
+    weights = torch.rand(20, 9, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    raw = SpearmanLoss(operator, normalize=False, reduction="none")(scores, labels, None, weights)
+    divided = SpearmanLoss(operator, reduction="none")(scores, labels, None, weights)
+    for s, y, w, plain, value in zip(scores, labels, weights, raw, divided, strict=True):
+        room = [
+            sum(v if b > a else v / 2 if b == a else 0 for b, v in zip(y, w, strict=True))
+            for a in y
+        ]
+        ranks = rankdata(-s)
+        assert plain.item() == pytest.approx(1 - np.corrcoef(ranks, room)[0, 1], abs=1e-12)
+        best = np.cov(rankdata(-y), room)[0, 1]
+        assert value.item() == pytest.approx(1 - np.cov(ranks, room)[0, 1] / best, abs=1e-12)
+
+
+def test_no_wrong_order_beats_the_right_one_in_weighted_spearman():
+    # with weights on the terms of the covariance the first had about -1
+    labels, weights = torch.tensor([2.0, 1.0, 0.0]), torch.tensor([0.0005, 1.33, 0.93])
+    loss = SpearmanLoss(HardRank())
+    assert loss(torch.tensor([1.01, 2.42, -1.12]), labels, weights=weights) > 0.1
+    assert loss(torch.tensor([3.0, 2.0, 1.0]), labels, weights=weights) == 0
+
+
+def test_weighted_ranks_are_average_ranks_of_copies():
+    _, labels = draw(20, 7)
+    mask = torch.rand(20, 7, generator=torch.Generator().manual_seed(4)) < 0.7
+    ones = torch.ones_like(labels)
+    plain = average_ranks(labels, mask)
+    torch.testing.assert_close(weighted_ranks(labels, ones, mask)[mask], plain[mask] - 0.5)
+    copies = torch.tensor([5.0, 7.0, 5.0, 5.0, 7.0, 1.0])
+    found = weighted_ranks(torch.tensor([5.0, 7.0, 1.0]), torch.tensor([3.0, 2.0, 1.0]))
+    assert found.tolist() == (average_ranks(copies)[[0, 1, 5]] - 0.5).tolist()
+    assert weighted_ranks(torch.zeros(2, 0), torch.zeros(2, 0)).shape == (2, 0)
 
 
 def test_spearman_trains_from_tied_scores():

@@ -197,7 +197,7 @@ def test_mistakes(tmp_path: Path):
     with pytest.raises(ValueError, match="metrics must be ranking metrics, got 3 for 'x'"):
         ImageClassifier(metrics={"x": 3})  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="its reduction must be"):
-        trainer(tmp_path).fit(classifier(SoftmaxLoss("none")), ImageDataModule())
+        trainer(tmp_path).fit(classifier(SoftmaxLoss(reduction="none")), ImageDataModule())
 
 
 # resuming

@@ -1,0 +1,309 @@
+"""Every loss with weights, over all orders of four items. A new loss is one line in CASES.
+
+What each kind of loss promises, in hard orders (scores 200 apart, ranks hard):
+
+- all: >= 0 in every order, and unchanged if the items of the list change places.
+- `ideal`: 0 where the scores stand in the order of a key of labels and weights, and, if `strict`,
+  above 0 in every other order. Metrics on hard ranks, and pairwise losses, which tend to 0 as the
+  scores of a right order draw apart.
+- `least`: as `ideal`, but the least value is not 0: metrics without `normalize`, top-k losses with
+  more relevant items than places.
+- `fitted`: 0 at certain scores, since the loss asks for numbers and no mere order: softmax losses
+  (the scores give the labels' shares), pointwise ones, and ListMLE, which wants equal scores of
+  equal labels.
+- none of these: only the first line. Penalties on exposure have no ideal order, and the least value
+  of `ARPLoss1`, `NDCGLoss1` (both orders of a pair count), `PolyOneSoftmax` and `PointwiseOrdinal`
+  is no order's.
+"""
+
+import inspect
+import itertools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+import ltr.losses
+from ltr.losses import (
+    XENDCG,
+    ApproxNDCG,
+    ARPLoss1,
+    ARPLoss2,
+    CalibratedSoftmax,
+    DeltaMAP,
+    DeltaMRR,
+    DeltaNDCG,
+    DeltaPrecision,
+    Distillation,
+    ExposureParity,
+    KNNLoss,
+    LabelDifference,
+    LambdaLoss,
+    LambdaRank,
+    LeastQuantileRegression,
+    LeastTrimmedSquares,
+    ListMLE,
+    ListNet,
+    NDCGLoss1,
+    NDCGLoss2,
+    NDCGLoss2PP,
+    NeuralNDCG,
+    PairwiseDCGHinge,
+    PairwiseExponential,
+    PairwiseHinge,
+    PairwiseLoss,
+    PairwiseMSE,
+    PairwiseSoftZeroOne,
+    Penalized,
+    PermutationCrossEntropy,
+    PiRank,
+    PListMLE,
+    PointwiseHuber,
+    PointwiseMSE,
+    PointwiseOrdinal,
+    PointwiseSigmoid,
+    PolyOneSoftmax,
+    QuantileLoss,
+    RankingLoss,
+    RankNet,
+    SoftERR,
+    SoftMAP,
+    SoftmaxLoss,
+    SoftMRR,
+    SoftNDCG,
+    SoftPrecision,
+    SoftRecall,
+    SpearmanLoss,
+    TopKCrossEntropy,
+    TopKLoss,
+    Unbiased,
+    UniqueSoftmax,
+)
+from ltr.operators import HardRank, SoftSort
+
+Key = Callable[[Tensor, Tensor], Tensor]
+HARD = HardRank()
+SORT = SoftSort(0)
+
+
+class Case(NamedTuple):
+    loss: RankingLoss
+    ideal: Key | None = None  # 0 in the order of this key
+    least: Key | None = None  # least in the order of this key
+    fitted: Key | None = None  # 0 at these scores
+    strict: bool = False  # above 0 in every order that is not by the key
+
+
+def by_label(y, w):
+    return y
+
+
+def relevant(y, w):
+    return (y > 0).double()
+
+
+def heavy(y, w):  # the relevant by weight
+    return relevant(y, w) * w
+
+
+def exp2(y, w):
+    return (torch.exp2(y) - 1) * w
+
+
+def linear(y, w):
+    return y * w
+
+
+def stops(y, w, top=None):
+    top = y.amax(-1, keepdim=True) if top is None else top
+    return 1 - (1 - (torch.exp2(y) - 1) / 2**top) ** w
+
+
+def stops_of_5(y, w):
+    return stops(y, w, 5.0)
+
+
+def voters(y, w):  # all of the class, then the lightest of the others
+    return torch.where(y > 0, 100 + w, -w)
+
+
+def far_apart(y, w):  # equal labels by their shares of weight
+    return 200 * y + w.log()
+
+
+def shares(function):  # log-shares; -1000 for none
+    return lambda y, w: function(y, w).log().clamp(min=-1000)
+
+
+def raised(y, w):
+    return w * (torch.exp2(y) - 0.5)
+
+
+CASES = {
+    "SoftNDCG": Case(SoftNDCG(HARD), exp2, strict=True),
+    "SoftNDCG-linear": Case(SoftNDCG(HARD, gain="linear"), linear, strict=True),
+    "SoftNDCG@2": Case(SoftNDCG(HARD, 2), exp2),
+    "ApproxNDCG": Case(ApproxNDCG(), exp2, strict=True),
+    "SoftMRR": Case(SoftMRR(HARD), heavy),
+    "SoftMRR@2": Case(SoftMRR(HARD, 2), heavy),
+    "SoftMAP": Case(SoftMAP(HARD), relevant, strict=True),
+    "SoftMAP@2": Case(SoftMAP(HARD, 2), heavy),
+    "SoftERR": Case(SoftERR(HARD), stops, strict=True),
+    "SoftERR@2": Case(SoftERR(HARD, 2), stops),
+    "SoftERR-raw": Case(SoftERR(HARD, None, 5, False), least=stops_of_5, strict=True),
+    "SoftPrecision": Case(SoftPrecision(HARD, 2), heavy),
+    "SoftPrecision-raw": Case(SoftPrecision(HARD, 2, False), least=heavy),
+    "SoftRecall": Case(SoftRecall(HARD, [1, 3]), heavy),
+    "SoftRecall-raw": Case(SoftRecall(HARD, 2, False), least=heavy),
+    "SpearmanLoss": Case(SpearmanLoss(HARD), by_label, strict=True),
+    "SpearmanLoss-sigmoids": Case(SpearmanLoss(), by_label, strict=True),
+    "SpearmanLoss-raw": Case(SpearmanLoss(HARD, False), least=by_label, strict=True),
+    "NeuralNDCG": Case(NeuralNDCG(), exp2, strict=True),
+    "NeuralNDCG@2": Case(NeuralNDCG(SORT, 2), exp2),
+    "NeuralNDCG-transposed": Case(NeuralNDCG(transposed=True), exp2, strict=True),
+    "NeuralNDCG-scaled": Case(NeuralNDCG(scaling=5), exp2, strict=True),
+    "NeuralNDCG-both": Case(NeuralNDCG(transposed=True, scaling=5), exp2, strict=True),
+    "PiRank": Case(PiRank(), exp2, strict=True),
+    "TopKLoss": Case(TopKLoss(HARD), least=heavy, strict=True),
+    "TopKLoss-cut": Case(TopKLoss(HARD, 2, "cut"), least=heavy),
+    "TopKCrossEntropy": Case(TopKCrossEntropy(), least=heavy, strict=False),
+    "QuantileLoss": Case(QuantileLoss(), by_label),
+    "QuantileLoss-0.3": Case(QuantileLoss(SORT, 0.3), by_label),
+    "PermutationCrossEntropy": Case(PermutationCrossEntropy(), by_label, strict=True),
+    "KNNLoss": Case(KNNLoss(SORT, 2), least=voters),
+    "KNNLoss-log": Case(KNNLoss(SORT, 2, "log"), least=voters),
+    "ExposureParity": Case(ExposureParity(HARD)),
+    "Penalized": Case(Penalized(SoftNDCG(HARD), ExposureParity(HARD))),
+    "RankNet": Case(RankNet(), by_label, strict=True),
+    "RankNet-sum": Case(RankNet(normalize=False), by_label, strict=True),
+    "PairwiseHinge": Case(PairwiseHinge(), by_label, strict=True),
+    "PairwiseLoss": Case(PairwiseLoss(), by_label, strict=True),
+    "PairwiseSoftZeroOne": Case(PairwiseSoftZeroOne(), by_label, strict=True),
+    "PairwiseExponential": Case(PairwiseExponential(), by_label, strict=True),
+    "PairwiseDCGHinge": Case(PairwiseDCGHinge(), by_label, strict=True),
+    "PairwiseMSE": Case(PairwiseMSE(), fitted=by_label),
+    "LambdaRank": Case(LambdaRank(), by_label, strict=True),
+    "LambdaRank@3": Case(LambdaRank(3), by_label),
+    "LambdaLoss-NDCGLoss2PP": Case(LambdaLoss(NDCGLoss2PP()), by_label, strict=True),
+    "LambdaLoss-NDCGLoss2": Case(LambdaLoss(NDCGLoss2()), by_label, strict=True),
+    "LambdaLoss-NDCGLoss2@3": Case(LambdaLoss(NDCGLoss2(3)), by_label),
+    "LambdaLoss-DeltaNDCG": Case(LambdaLoss(DeltaNDCG(2, "any")), by_label),
+    "LambdaLoss-DeltaMAP": Case(LambdaLoss(DeltaMAP()), relevant, strict=True),
+    "LambdaLoss-DeltaMRR": Case(LambdaLoss(DeltaMRR()), relevant),
+    "LambdaLoss-DeltaPrecision": Case(LambdaLoss(DeltaPrecision(2)), relevant),
+    "LambdaLoss-LabelDifference": Case(LambdaLoss(LabelDifference()), by_label, strict=True),
+    "LambdaLoss-ARPLoss2": Case(LambdaLoss(ARPLoss2()), by_label, strict=True),
+    "LambdaLoss-ARPLoss1": Case(LambdaLoss(ARPLoss1())),
+    "LambdaLoss-NDCGLoss1": Case(LambdaLoss(NDCGLoss1())),
+    "UniqueSoftmax": Case(UniqueSoftmax(), by_label, strict=True),
+    "UniqueSoftmax-sum": Case(UniqueSoftmax("linear", False), by_label, strict=True),
+    "SoftmaxLoss": Case(SoftmaxLoss(), fitted=shares(linear)),
+    "SoftmaxLoss-raw": Case(SoftmaxLoss(normalize=False), fitted=shares(linear)),
+    "ListNet": Case(ListNet(), fitted=shares(lambda y, w: w * y.exp())),
+    "XENDCG": Case(XENDCG(), fitted=shares(raised)),
+    "CalibratedSoftmax": Case(CalibratedSoftmax(), fitted=shares(linear)),
+    "PolyOneSoftmax": Case(PolyOneSoftmax()),
+    "ListMLE": Case(ListMLE(), fitted=far_apart),
+    "ListMLE@2": Case(ListMLE(2), fitted=far_apart),
+    "PListMLE": Case(PListMLE(), fitted=far_apart),
+    "PListMLE-log2": Case(PListMLE("log2"), fitted=far_apart),
+    "PointwiseMSE": Case(PointwiseMSE(), fitted=by_label),
+    "PointwiseHuber": Case(PointwiseHuber(), fitted=by_label),
+    "PointwiseSigmoid": Case(PointwiseSigmoid(), fitted=lambda y, w: 200 * (y - 0.5)),
+    "PointwiseOrdinal": Case(PointwiseOrdinal()),
+    "Distillation": Case(Distillation(), fitted=by_label),
+    "LeastQuantileRegression": Case(LeastQuantileRegression(), fitted=by_label),
+    "LeastTrimmedSquares": Case(LeastTrimmedSquares(), fitted=by_label),
+}
+SHOWN = torch.tensor([3.0, 1.0, 4.0, 2.0], dtype=torch.float64)
+ORDERS = torch.tensor([*itertools.permutations(range(4))])
+LABELS = [[3, 1, 0, 2], [1, 0, 1, 0], [1, 2, 1, 0], [1, 1, 1, 0], [0, 0, 3, 0], [2, 2, 2, 2]]
+WEIGHTS = [
+    [1.0, 1.0, 1.0, 1.0],
+    [1.0, 0.1, 0.5, 0.5],
+    [0.1, 10.0, 1.0, 3.0],
+    [7.0, 0.2, 0.3, 2.0],
+]
+WITH_0 = [0.0, 1.0, 2.0, 0.0]
+cases = pytest.mark.parametrize("name", CASES)
+
+
+def each(loss: RankingLoss, scores: Tensor, labels: Tensor, weights: Tensor, **extra) -> Tensor:
+    values = ltr.losses.fairness.unreduced(loss)(scores, labels, None, weights, **extra)
+    assert values.shape == scores.shape[:1]
+    return values
+
+
+def lists(weights=WEIGHTS):
+    """Each list in all 24 orders of its items by the scores: scores, labels, weights (24, 4)."""
+    scores = torch.zeros(24, 4, dtype=torch.float64)
+    places = 200 * torch.arange(4, 0, -1, dtype=torch.float64)
+    scores = scores.scatter(1, ORDERS, places.expand(24, 4))
+    for y, w in itertools.product(LABELS, weights):
+        y, w = (torch.tensor(x, dtype=torch.float64).expand(24, 4) for x in (y, w))
+        yield scores, y, w
+
+
+def in_order(key: Tensor) -> Tensor:
+    """Whether the items, by falling scores in `ORDERS`, stand by falling key."""
+    ranked = key.gather(1, ORDERS)
+    return (ranked[:, :-1] >= ranked[:, 1:] - 1e-12).all(-1)
+
+
+def test_every_loss_has_a_case():
+    kinds = {
+        kind
+        for name in ltr.losses.__all__
+        if inspect.isclass(kind := getattr(ltr.losses, name)) and issubclass(kind, RankingLoss)
+    }
+    tested = {type(case.loss) for case in CASES.values()}
+    assert kinds - tested == {RankingLoss, Unbiased}  # the second is tested with `shown`
+
+
+@cases
+def test_no_order_is_below_0(name):
+    for scores, y, w in lists([*WEIGHTS, WITH_0]):
+        assert (each(CASES[name].loss, scores, y, w) >= -1e-12).all()
+        assert (each(CASES[name].loss, scores / 1000, y, w) >= -1e-12).all()
+
+
+@cases
+def test_the_order_of_the_items_changes_nothing(name):
+    scores = torch.tensor([0.3, -0.2, 0.9, 0.1], dtype=torch.float64)
+    for y, w in itertools.product(LABELS, [*WEIGHTS, WITH_0]):
+        columns = scores, torch.tensor(y).double(), torch.tensor(w).double()
+        found = each(CASES[name].loss, *(x[ORDERS] for x in columns))
+        torch.testing.assert_close(found, found[:1].expand(24), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [n for n, case in CASES.items() if case.ideal or case.least])
+def test_an_order_by_the_key_is_the_best(name):
+    loss, ideal, least, _, strict = CASES[name]
+    for scores, y, w in lists():
+        found = each(loss, scores, y, w)
+        right = in_order((ideal or least)(y, w))
+        best = found.min() if least else torch.zeros(()).double()
+        torch.testing.assert_close(found[right], best.expand(right.sum()), rtol=0, atol=1e-9)
+        if strict:
+            assert (found[~right] > best + 1e-10).all()
+
+
+@pytest.mark.parametrize("name", [n for n, case in CASES.items() if case.fitted])
+def test_certain_scores_cost_nothing(name):
+    case = CASES[name]
+    for _, y, w in lists():
+        found = each(case.loss, case.fitted(y, w), y, w)
+        torch.testing.assert_close(found, torch.zeros(24).double(), rtol=0, atol=1e-9)
+
+
+def test_unbiased_losses_weigh_by_where_items_were_shown():
+    loss, shown = Unbiased(SoftNDCG(HARD)), SHOWN.expand(24, 4)
+    for scores, y, w in lists():
+        found = each(loss, scores, y, w, shown=shown)
+        right = in_order(exp2(y, w) * SHOWN)
+        assert (found[right].abs() < 1e-12).all()
+        assert (found[~right] > 1e-6).all()
+        moved = each(loss, *(x.gather(1, ORDERS) for x in (scores, y, w)), shown=SHOWN[ORDERS])
+        torch.testing.assert_close(moved, found)
