@@ -109,9 +109,10 @@ def _read(path: str | PathLike[str], source: dict[str, Any] | None) -> ListDatas
         content = content.slice(0, check_sealed(content))
         with pa.ipc.open_file(content) as reader:
             metadata = reader.schema.metadata or {}
-            version = metadata.get(b"ltr.format_version", b"none").decode(errors="replace")
-            if version != FORMAT_VERSION:
-                raise _StaleError(f"format version {FORMAT_VERSION} wanted, {version} found")
+            version = metadata.get(b"ltr.format_version", b"none")
+            if version != FORMAT_VERSION.encode():
+                found = version[:20].decode(errors="replace").strip()
+                raise _StaleError(f"format version {FORMAT_VERSION} wanted, {found} found")
             if source is not None and metadata.get(b"ltr.source") != _as_json(source).encode():
                 raise _StaleError("made from another source")
             _check_schema(reader.schema)
@@ -140,7 +141,8 @@ def _check_schema(schema: pa.Schema) -> None:
     if not width.isdigit() or not 1 <= int(width[:10]) < 2**31:
         raise DamagedError(f"the number of features must be >= 1, got {width[:20]!r}")
     wanted = _schema(int(width[:10]), "doc_ids" in schema.names)
-    if not schema.equals(wanted):
+    # metadata of a field would make it one of Arrow's extension types
+    if not schema.equals(wanted) or any(field.metadata for field in schema):
         fields = ", ".join(f"{field.name}: {field.type}" for field in wanted)
         raise DamagedError(f"the columns must be {fields}")
 
