@@ -16,8 +16,8 @@ class LetorDataModule(ListDataModule):
     """Lists from LETOR / svmlight files, as their publishers ship them.
 
     Args:
-        root: a folder with a train, a validation and a test file, plain or gzip, under any usual
-            name (train.txt, vali.txt, valid.txt, trainingset.txt, rank.train, ...), or with
+        root: a folder with a train, a validation and a test file, plain or compressed, under any
+            usual name (train.txt, vali.txt, valid.txt, trainingset.txt, rank.train, ...), or with
             folders Fold1, Fold2, ... of such files.
         fold: which fold, where there are folds.
         batch_size: lists in a batch, in each process.
