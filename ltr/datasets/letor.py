@@ -54,12 +54,12 @@ def read_letor(
         The lists: features float32 (documents, num_features).
 
     Raises:
-        ValueError: for a missing or empty file, a label that is missing, negative or not a finite
-            number, a missing qid, a qid with a feature at its end (a blank is missing), a qid that comes back or
-            is written in two ways (`qid:5` and `qid:05`), a damaged file or one in another format,
-            a malformed `index:value`, an index that
-            is 0, negative, too large or double, a value that is `NULL` or not finite, or group
-            sizes that do not fit; the message names the file, the line and the text.
+        ValueError: for a file that is missing, empty, damaged or in another format, a label that is
+            missing, negative or not a finite number, a missing qid, a qid with a feature at its end
+            (a blank is missing), a qid that comes back or is written in two ways (`qid:5` and
+            `qid:05`), a malformed `index:value`, an index that is 0, negative, too large or double,
+            a value that is `NULL` or not finite, or group sizes that do not fit; the message names
+            the file, the line and the text.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
