@@ -196,3 +196,10 @@ def test_the_speed_page_shows_the_results(quick):
     speed = load(ROOT / "docs" / "speed.py")
     page = speed.PAGE.read_text()
     assert speed.filled(page, speed.tables(result)) == page
+
+
+def test_the_checksums_of_a_cache(tmp_path):
+    result = run("cache.py", tmp_path / "result.json", "--lists", "3", "--rounds", "1")
+    assert shape(result) == shape(committed("cache.json"))
+    for seconds in (x["seconds"] for x in committed("cache.json")["shapes"].values()):
+        assert seconds["checksums"] <= 0.1 * seconds["training"]
