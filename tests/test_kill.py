@@ -14,8 +14,6 @@ import pytest
 from ltr.datasets import load_letor, read_letor, read_shard
 from ltr.datasets.store import cache_path
 
-KILLS = 20
-
 CACHE = (
     "import sys; from ltr.datasets import load_letor; load_letor(sys.argv[1], cache_dir='caches')"
 )
@@ -51,7 +49,12 @@ def start(code: str, *args: str, other_tmp: bool = False) -> subprocess.Popen:
     return subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def kill_often(begin: Callable[[bool], subprocess.Popen], folder: Path, check: Callable[[], None]):
+def kill_often(
+    begin: Callable[[bool], subprocess.Popen],
+    folder: Path,
+    check: Callable[[], None],
+    kills: int,
+) -> None:
     """Kill runs: every other one at any moment, the rest while the temporary file is written."""
     draw = random.Random(0)
     other = Path("/dev/shm").is_dir() and os.stat("/dev/shm").st_dev != folder.stat().st_dev
@@ -60,7 +63,7 @@ def kill_often(begin: Callable[[bool], subprocess.Popen], folder: Path, check: C
     whole = time.monotonic() - began
     check()
     while_writing = 0
-    for number in range(KILLS):
+    for number in range(kills):
         for path in folder.iterdir():
             if not path.name.endswith(".ltr-partial"):
                 path.unlink()
@@ -95,7 +98,7 @@ def test_caching_killed_at_any_moment(tmp_path: Path, monkeypatch):
         if cache.exists():
             np.testing.assert_array_equal(read_shard(cache).features, want.features)
 
-    kill_often(lambda other: start(CACHE, str(source), other_tmp=other), make("caches"), check)
+    kill_often(lambda other: start(CACHE, str(source), other_tmp=other), make("caches"), check, 20)
     got = load_letor(source, cache_dir="caches")
     assert got.qids == want.qids
     np.testing.assert_array_equal(got.labels, want.labels)
@@ -118,7 +121,7 @@ def test_predicting_killed_at_any_moment(tmp_path: Path, monkeypatch, kind: str)
         if output.exists():
             assert output.read_bytes() == want
 
-    kill_often(lambda other: start(LTR, *args, other_tmp=other), output.parent, check)
+    kill_often(lambda other: start(LTR, *args, other_tmp=other), output.parent, check, 10)
     assert output.read_bytes() == want
 
 
