@@ -220,12 +220,12 @@ class _Reader:
 
     def _check_spelling(self) -> None:
         """Refuse a number that is written in two ways (a cache would hide a warning)."""
-        first: dict[tuple[bytes, bytes], int] = {}
+        first: dict[bytes, int] = {}
         for place, qid in enumerate(self.run_qids):
             number = _WHOLE.fullmatch(qid)
             if number is None:
                 continue
-            other = first.setdefault(number.groups(), place)
+            other = first.setdefault(number[1] + number[2], place)
             if self.run_qids[other] != qid:
                 problem = (
                     "a qid must be written in one way (qid:"
