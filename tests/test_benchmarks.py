@@ -206,3 +206,10 @@ def test_losses_with_tied_scores(tmp_path):
     for row in kept["losses"]:
         assert row["memory_ratio"] <= kept["goal"], row
         assert row["time_ratio"] <= kept["goal"], row
+
+
+def test_the_checksums_of_a_cache(tmp_path):
+    result = run("cache.py", tmp_path / "result.json", "--lists", "3", "--rounds", "1")
+    assert shape(result) == shape(committed("cache.json"))
+    for seconds in (x["seconds"] for x in committed("cache.json")["shapes"].values()):
+        assert seconds["checksums"] <= 0.1 * seconds["training"]

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import platform
 import re
 import sys
@@ -15,8 +14,9 @@ from typing import Any
 import yaml
 
 from ltr import __version__
+from ltr._files import atomic_write, remove_leftovers
 from ltr.cli.caption import render
-from ltr.cli.chosen import Result, chosen_runs
+from ltr.cli.chosen import FIT, Result, chosen_runs, read_json, read_result
 from ltr.cli.curves import read_curves
 from ltr.cli.errors import CommandError, close_matches, nearest
 from ltr.cli.layers import differences
@@ -81,6 +81,8 @@ def run_bench(plan: Plan, out: Path, chosen: list[Run]) -> None:
     Raises:
         CommandError: the folder has results of another configuration.
     """
+    for folder in (out, *out.glob("runs/*")):
+        remove_leftovers(folder)
     _check(out, plan)
     for number, one in enumerate(chosen, start=1):
         folder = out / "runs" / one.name
@@ -101,7 +103,7 @@ def _check(out: Path, plan: Plan) -> None:
     begun = [*out.glob("runs/*/result.json"), *out.glob("runs/*/checkpoints")]
     if not path.is_file() or not begun:
         return
-    before = json.loads(path.read_text(encoding="utf-8"))
+    before = read_json(path, {"digest": str, "identity": dict})
     if before["digest"] == plan.digest:
         return
     names = differences(before["identity"], json.loads(json.dumps(plan.identity)))
@@ -135,7 +137,7 @@ def _perform(plan: Plan, one: Run, folder: Path) -> Result:
             if not fitted.is_file():
                 cli.execute()
                 _write(fitted, _fit_result(cli, resumed))
-            fit = json.loads(fitted.read_text(encoding="utf-8"))
+            fit = read_json(fitted, FIT)
         best = checkpoints / "best.ckpt"
         weights = best if best.is_file() else checkpoints / "last.ckpt"
         scores = cli.trainer.test(
@@ -200,7 +202,7 @@ def write_results(plan: Plan, out: Path) -> list[Table]:
     for one in plan.runs:
         path = out / "runs" / one.name / "result.json"
         if path.is_file():
-            results[one.name] = json.loads(path.read_text(encoding="utf-8"))
+            results[one.name] = read_result(path, one)
     shown = {run.name for run, result in chosen_runs(plan, results) if result is not None}
     for one in plan.runs:
         if one.search and one.name in results:
@@ -265,6 +267,5 @@ def _on_one_line(found: re.Match[str]) -> str:
 def _replace(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
+    with atomic_write(path) as part:
+        part.write_text(text, encoding="utf-8")

@@ -1,12 +1,61 @@
 """Which runs of a bench are shown: all, or of those that a search tries the best in validation."""
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
+from ltr.cli.errors import CommandError, one_line
 from ltr.cli.plan import Plan, Run
 
 Result = dict[str, Any]
 """One run's result.json: `variant`, `point`, `metrics`, `seconds` and more."""
+
+
+FIT: dict[str, Any] = {
+    "seconds": (int, float),
+    "epochs": int,
+    "steps": int,
+    "parameters": int,
+    "monitor": str,
+    "mode": str,
+}
+"""The types of what a run's fit.json must have."""
+
+_RESULT: dict[str, Any] = {"name": str, "metrics": dict, "environment": dict, "seed": int}
+
+
+def read_json(path: Path, types: dict[str, Any]) -> dict[str, Any]:
+    """Read a file that a bench wrote, and check that it has values of these types.
+
+    Raises:
+        CommandError: it is damaged; the message says that it may be deleted.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        for key, kind in types.items():
+            if not isinstance(content, dict) or not isinstance(content.get(key), kind):
+                raise ValueError(f"{key} is missing or of another type")
+        return content
+    except (ValueError, RecursionError) as error:
+        raise CommandError(
+            one_line(f"{path} is damaged ({error}): delete it, and what it stands for is run again")
+        ) from None
+
+
+def read_result(path: Path, run: Run) -> Result:
+    """Read a run's result.json; a CommandError if it is damaged or another run's."""
+    result = read_json(path, {**_RESULT, **({"curves": dict, **FIT} if run.fit else {})})
+    numbers = [*result["metrics"].values(), *([result.get(result["monitor"])] if run.fit else [])]
+    curves = list(result.get("curves", {}).values())
+    if (
+        result["name"] != run.name
+        or not all(value is None or isinstance(value, (int, float)) for value in numbers)
+        or not all(isinstance(value, str) for value in result["environment"].values())
+        or not all(isinstance(curve, list) for curve in curves)
+    ):
+        raise CommandError(f"{path} is not a result of {run.name}: delete it, and it is run again")
+    return result
 
 
 def chosen_runs(plan: Plan, results: dict[str, Result]) -> list[tuple[Run, Result | None]]:

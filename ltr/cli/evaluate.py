@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ltr._files import atomic_write, remove_leftovers
 from ltr.cli.errors import CommandError, nearest
 from ltr.cli.recipes import LineParser
 
@@ -52,7 +53,10 @@ def run(command: str, args: list[str]) -> int:
     content = _report(options, models, plot)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        remove_leftovers(out.parent)
+        text = json.dumps(content, indent=1, allow_nan=False) + "\n"
+        with atomic_write(out) as part:
+            part.write_text(text, encoding="utf-8")
         print(f"wrote {out}")
     return 0
 

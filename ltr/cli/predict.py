@@ -1,8 +1,8 @@
 """Predictions on disk: one row a document, with its score and rank."""
 
 import csv
-import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
 
@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from ltr._files import atomic_write, remove_leftovers
 from ltr.cli.errors import CommandError
+from ltr.modules.scores import check_scores
 
 _EXTENSIONS = {
     ".csv": "csv",
@@ -94,11 +96,12 @@ scores.xlsx; or say --format csv, parquet or trec
                 "--output must end in .csv, .parquet, .run, .trec or .txt, got "
                 f"{output}; or say --format csv, parquet or trec"
             )
-        if self.path.is_dir():
-            raise CommandError(f"--output must be a file, got the folder {output}")
+        if self.path.exists() and not self.path.is_file():
+            kind = "folder" if self.path.is_dir() else "device"
+            raise CommandError(f"--output must be a file, got the {kind} {output}")
         self.format = found
         self.rows = 0
-        self._part = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
+        self._open = ExitStack()
         self._text: IO[str] | None = None
         self._parquet: pq.ParquetWriter | None = None
 
@@ -107,10 +110,12 @@ scores.xlsx; or say --format csv, parquet or trec
         if trainer.world_size > 1:
             raise CommandError("ltr predict writes from one process: give --trainer.devices 1")
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(self.path.parent)
+        part = self._open.enter_context(atomic_write(self.path))
         if self.format == "parquet":
-            self._parquet = pq.ParquetWriter(self._part, _SCHEMA)
+            self._parquet = self._open.enter_context(pq.ParquetWriter(part, _SCHEMA))
             return
-        self._text = self._part.open("w", encoding="utf-8", newline="")
+        self._text = self._open.enter_context(part.open("w", encoding="utf-8", newline=""))
         if self.format == "csv":
             csv.writer(self._text, lineterminator="\n").writerow(_SCHEMA.names)
 
@@ -125,6 +130,7 @@ scores.xlsx; or say --format csv, parquet or trec
     ) -> None:
         """Write a batch: outputs are its scores (B, n), or a dict that has them as `scores`."""
         scores = outputs["scores"] if isinstance(outputs, dict) else outputs
+        check_scores(scores, batch, finite=True)
         table = scores.detach().double().cpu().numpy()
         masks = batch["mask"].cpu().numpy()
         ids = batch.get("doc_ids")
@@ -134,8 +140,6 @@ scores.xlsx; or say --format csv, parquet or trec
                 self._write_list(batch["qid"][i], known, row[mask])
 
     def _write_list(self, qid: str, ids: list[str], scores: np.ndarray) -> None:
-        if not np.isfinite(scores).all():
-            raise ValueError(f"scores must be finite, got {scores.tolist()} for qid {qid}")
         ranks = hard_ranks(scores)
         self.rows += len(ids)
         if self._parquet is not None:
@@ -149,21 +153,14 @@ scores.xlsx; or say --format csv, parquet or trec
 
     def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Close the file and give it its name."""
-        self._close()
-        os.replace(self._part, self.path)
+        self._open.close()
         print(f"wrote {self.path}: {self.rows} rows")
 
     def on_exception(
         self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
     ) -> None:
         """Leave nothing half written."""
-        self._close()
-        self._part.unlink(missing_ok=True)
-
-    def _close(self) -> None:
-        for file in (self._text, self._parquet):
-            if file is not None:
-                file.close()
+        self._open.__exit__(type(exception), exception, exception.__traceback__)
 
 
 def _digits(score: float) -> str:

@@ -247,15 +247,16 @@ def _read_table(path: str, wanted: Sequence[str], *text: str) -> pa.Table:
     types = {name: pa.string() if name in text else pa.float64() for name in wanted}
     try:
         if path.lower().endswith(".parquet"):
-            _check_columns(path, wanted, pyarrow.parquet.read_schema(path).names)
-            table = pyarrow.parquet.read_table(path, columns=list(types))
+            with pyarrow.parquet.ParquetFile(path) as file:
+                _check_columns(path, wanted, file.schema_arrow.names)
+                table = file.read(columns=list(types))
             table = table.cast(pa.schema([(c, types[c]) for c in table.column_names]))
         else:
             with pyarrow.csv.open_csv(path) as reader:
                 _check_columns(path, wanted, reader.schema.names)
             convert = pyarrow.csv.ConvertOptions(column_types=types, include_columns=list(types))
             table = pyarrow.csv.read_csv(path, convert_options=convert)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise CommandError(one_line(f"{path}: {error}")) from None
     if not len(table):
         raise CommandError(f"{path}: the table must have a row at least, got none")

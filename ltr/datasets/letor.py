@@ -1,8 +1,6 @@
 """LETOR / svmlight text, as its publishers ship it, read into lists."""
 
-import gzip
 import re
-import zlib
 from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
@@ -10,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from ltr._compressed import SUFFIXES, open_text
 from ltr.datasets._svmlight import (
+    NUMBER,
     MalformedError,
     Pairs,
     parse_number,
@@ -21,6 +21,8 @@ from ltr.datasets.lists import ListDataset, find_return, gather_runs
 
 _BLOCK = 1 << 23  # bytes of text at a time
 _DOC_ID = re.compile(rb"docid\s*=\s*(\S+)")
+_WHOLE = re.compile(rb"[+]?(-?)0*([0-9]+)(?:\.0*)?")
+_FUSED = re.compile(rb".*[0-9]:" + NUMBER.pattern)  # a qid, and a feature `1:0.7`
 _GROUP_SUFFIXES = (".query", ".group")
 
 
@@ -33,12 +35,12 @@ def read_letor(
 ) -> ListDataset:
     r"""Read learning-to-rank text: `label qid:Q 1:v 2:v ... # comment`, one document a line.
 
-    Plain or gzip, LF or CRLF, with blanks at the ends of lines, blank lines and lines that are
-    comments alone. A feature that a line leaves out is 0. Where any line has a comment, the
-    comments become document ids: `#docid = GX004-93-7097963 inc = 1` gives `GX004-93-7097963`,
-    another comment its text, a line without one the empty string. LightGBM's files have no qid but
-    a file of group sizes beside them (`rank.train.query` or `rank.train.group` for `rank.train`);
-    their lists are named "1", "2", ...
+    Plain, gzip, bzip2, xz, zstd or a zip of one file, as its first bytes say; LF or CRLF, with
+    blanks at the ends of lines, blank lines and lines that are comments alone. A feature that a
+    line leaves out is 0. Where any line has a comment, the comments become document ids:
+    `#docid = GX004-93-7097963 inc = 1` gives `GX004-93-7097963`, another comment its text, a line
+    without one the empty string. LightGBM's files have no qid but a file of group sizes beside them
+    (`rank.train.query` or `rank.train.group` for `rank.train`); their lists are named "1", "2", ...
 
     Args:
         path: the file.
@@ -52,10 +54,12 @@ def read_letor(
         The lists: features float32 (documents, num_features).
 
     Raises:
-        ValueError: for a missing or empty file, a label that is missing, negative or not a finite
-            number, a missing qid, a qid that comes back, a malformed `index:value`, an index that
-            is 0, negative, too large or double, a value that is `NULL` or not finite, or group
-            sizes that do not fit; the message names the file, the line and the text.
+        ValueError: for a file that is missing, empty, damaged or in another format, a label that is
+            missing, negative or not a finite number, a missing qid, a qid with a feature at its end
+            (a blank is missing), a qid that comes back or is written in two ways (`qid:5` and
+            `qid:05`), a malformed `index:value`, an index that is 0, negative, too large or double,
+            a value that is `NULL` or not finite, or group sizes that do not fit; the message names
+            the file, the line and the text.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
@@ -95,9 +99,10 @@ def find_group_file(
             raise ValueError(f"group_file must be a file, got {group_file}")
         return Path(group_file)
     stem = str(path)
-    for base in dict.fromkeys((stem, stem.removesuffix(".gz"))):
+    packed = Path(stem).suffix in SUFFIXES
+    for base in (stem, *([stem.rpartition(".")[0]] if packed else [])):
         for suffix in _GROUP_SUFFIXES:
-            for candidate in (Path(base + suffix), Path(base + suffix + ".gz")):
+            for candidate in (Path(base + suffix + ending) for ending in ("", *SUFFIXES)):
                 if candidate.is_file():
                     return candidate
     return None
@@ -170,6 +175,9 @@ class _Reader:
         qid = tokens[1][4:]
         if not qid:
             raise MalformedError("the qid is empty", b" ".join(tokens))
+        if b":" in qid and _FUSED.fullmatch(qid):
+            problem = "a blank must stand between the qid and the first feature"
+            raise MalformedError(problem, tokens[1])
         if not self.run_qids or self.run_qids[-1] != qid:
             self.run_qids.append(qid)
             self.runs.append([number, number, 0])
@@ -197,6 +205,7 @@ class _Reader:
         if not width:
             raise ValueError(f"{self.path}: a line must have a feature at least, got none anywhere")
         if self.has_qid:
+            self._check_spelling()
             qids = [_decode(qid) for qid in self.run_qids]
             sizes = [size for _, _, size in self.runs]
             back = None if sort_by_qid else find_return(self.run_qids)
@@ -212,6 +221,26 @@ class _Reader:
             sizes = _read_sizes(self.group_file, self.path, documents)
             qids = [str(i) for i in range(1, len(sizes) + 1)]
 
+        return self._gathered(width, sizes, qids)
+
+    def _check_spelling(self) -> None:
+        """Refuse a number that is written in two ways (a cache would hide a warning)."""
+        first: dict[bytes, int] = {}
+        for place, qid in enumerate(self.run_qids):
+            number = _WHOLE.fullmatch(qid)
+            if number is None:
+                continue
+            other = first.setdefault(number[1] + number[2], place)
+            if self.run_qids[other] != qid:
+                problem = (
+                    "a qid must be written in one way (qid:"
+                    f"{_decode(self.run_qids[other])} stands at line {self.runs[other][0]}; write "
+                    "both alike if they are one list, else give them different numbers)"
+                )
+                raise _error(self.path, self.runs[place][0], problem, b"qid:" + qid)
+
+    def _gathered(self, width: int, sizes: list[int], qids: list[str]) -> ListDataset:
+        documents = len(self.labels)
         features = np.zeros((documents, width), dtype=np.float32)
         start = 0
         self.pairs.reverse()
@@ -231,20 +260,13 @@ class _Reader:
 
 
 def _blocks(path: Path) -> Iterator[tuple[int, list[bytes]]]:
-    """The lines of a plain or gzip file, many at a time, with the first one's number."""
+    """The lines of a file, many at a time, with the first one's number."""
     if not path.is_file():
         raise ValueError(f"path must be a file, got {path}")
-    with path.open("rb") as raw:
-        zipped = raw.read(2) == b"\x1f\x8b"
     number, rest = 1, b""
-    with gzip.open(path, "rb") if zipped else path.open("rb") as file:
+    with open_text(path) as file:
         while True:
-            try:
-                chunk = file.read(_BLOCK)
-            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-                raise ValueError(
-                    f"{path}, after line {number - 1}: the gzip file is damaged, got {error}"
-                ) from None
+            chunk = file.read(_BLOCK)
             lines = (rest + chunk).split(b"\n")
             if number == 1 and chunk:
                 lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")

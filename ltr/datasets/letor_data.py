@@ -16,8 +16,8 @@ class LetorDataModule(ListDataModule):
     """Lists from LETOR / svmlight files, as their publishers ship them.
 
     Args:
-        root: a folder with a train, a validation and a test file, plain or gzip, under any usual
-            name (train.txt, vali.txt, valid.txt, trainingset.txt, rank.train, ...), or with
+        root: a folder with a train, a validation and a test file, plain or compressed, under any
+            usual name (train.txt, vali.txt, valid.txt, trainingset.txt, rank.train, ...), or with
             folders Fold1, Fold2, ... of such files.
         fold: which fold, where there are folds.
         batch_size: lists in a batch, in each process.
@@ -31,8 +31,8 @@ class LetorDataModule(ListDataModule):
         predict_path: the file to score with `predict`; None takes the test file.
         num_workers: processes that make batches.
         seed: of the shuffling and of the held-out lists, >= 0.
-        cache_dir: where the lists are kept once read; None: beside their files, or, where that is
-            read-only, in the user's cache folder.
+        cache_dir: the folder in which the lists are kept once read, such as `root`; None: the
+            user's cache folder.
 
     Raises:
         ValueError: at construction for an argument out of range, in `setup` for files that are
@@ -76,16 +76,21 @@ class LetorDataModule(ListDataModule):
         self.val_fraction = val_fraction
         self.predict_path = None if predict_path is None else Path(predict_path)
         self.cache_dir = cache_dir
+        self._prepared: dict[Path, ListDataset] = {}  # in this process, by `prepare_data`
 
     def prepare_data(self) -> None:
         """Read the files once, so that the processes of a run find them in the cache."""
         if not self.splits:
             for path in self._files().values():
-                self._load(path)
+                self._prepared[path] = self._load(path)
 
     def load_splits(self) -> dict[str, ListDataset]:
         """Load the files that are there; hold out lists for validation where it has none."""
-        splits = {split: self._load(path) for split, path in self._files().items()}
+        files = self._files()
+        splits = {
+            split: self._prepared.pop(path, None) or self._load(path)
+            for split, path in files.items()
+        }
         if "train" in splits and "val" not in splits:
             splits["train"], splits["val"] = self._hold_out(splits["train"])
         if "test" in splits:

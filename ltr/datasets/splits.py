@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from ltr._compressed import SUFFIXES
+
 _SPLITS = {
     "train": ("train", "training", "trainingset"),
     "val": ("vali", "val", "valid", "validation", "validationset"),
@@ -22,7 +24,7 @@ def find_splits(root: Path, fold: int) -> dict[str, Path]:
         fold: which of these; 1 where there are none.
 
     Returns:
-        A path for each split that is there. Of a file and its .gz the plain one is taken.
+        A path for each split that is there. Of a file and a compressed copy the plain one is taken.
 
     Raises:
         ValueError: if the folder or the fold is missing, or two files could be the same split.
@@ -82,7 +84,7 @@ def _splits_in(folder: Path) -> dict[str, Path]:
 def _matching(folder: Path, pattern: str) -> dict[str, Path]:
     files: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):  # a.txt comes before a.txt.gz
-        plain = path.name.removesuffix(".gz")
+        plain = path.stem if path.suffix in SUFFIXES else path.name
         if re.fullmatch(pattern, plain, re.IGNORECASE) and path.is_file():
             files.setdefault(plain, path)
     return files

@@ -3,14 +3,15 @@
 A shard is one record batch with one row per list: `qid` string, `labels` list<float32>, `features`
 list<fixed_size_list<float32, d>>, and `doc_ids` list<string> where the data has them. Its buffers
 are the flat arrays of `ListDataset`, so that reading copies nothing. The schema's metadata says
-which version of this format it is, and, for a cache, what it was made from.
+which version of this format it is, and, for a cache, what it was made from. After the Arrow file
+come the checksums of its blocks (`ltr.datasets._checksums`), which are compared before anything of
+it is read. A shard holds numbers and strings only, and reading one runs no code from it: another
+schema, Arrow's extension types among them, is an error.
 """
 
 import hashlib
 import json
 import logging
-import os
-import uuid
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,19 @@ import numpy as np
 import platformdirs
 import pyarrow as pa
 
+from ltr._files import atomic_write, remove_leftovers
+from ltr.datasets._checksums import DamagedError, check_sealed, seal
 from ltr.datasets.letor import find_group_file, read_letor
 from ltr.datasets.lists import ListDataset
 
-FORMAT_VERSION = "1"
-_READER_VERSION = 1  # raise it where `read_letor` gives other lists for the same text
+FORMAT_VERSION = "2"
+_READER_VERSION = 2  # raise it where `read_letor` gives other lists for the same text
 _SUFFIX = ".ltr-cache.arrow"
 _log = logging.getLogger(__name__)
+
+
+class _StaleError(ValueError):
+    """A shard is sound, but of another version or made from something else."""
 
 
 def write_shard(
@@ -48,40 +55,32 @@ def write_shard(
     ...     read_shard(f"{folder}/lists.arrow").qids
     ['7', '8']
     """
-    path = Path(path)
     offsets = pa.array(data.offsets, pa.int32())
     rows = pa.FixedSizeListArray.from_arrays(
         pa.array(np.ascontiguousarray(data.features).reshape(-1)), data.num_features
     )
-    columns = {
-        "qid": pa.array(data.qids, pa.string()),
-        "labels": pa.ListArray.from_arrays(offsets, pa.array(data.labels)),
-        "features": pa.ListArray.from_arrays(offsets, rows),
-    }
+    columns = [
+        pa.array(data.qids, pa.string()),
+        pa.ListArray.from_arrays(offsets, pa.array(data.labels)),
+        pa.ListArray.from_arrays(offsets, rows),
+    ]
     if data.doc_ids is not None:
-        columns["doc_ids"] = pa.ListArray.from_arrays(offsets, data.doc_ids)
-    batch = pa.record_batch(columns).replace_schema_metadata(
+        columns.append(pa.ListArray.from_arrays(offsets, data.doc_ids))
+    schema = _schema(data.num_features, data.doc_ids is not None).with_metadata(
         {
             "ltr.format_version": FORMAT_VERSION,
             "ltr.num_features": str(data.num_features),
-            "ltr.source": json.dumps(source, sort_keys=True),
+            "ltr.source": _as_json(source),
         }
     )
-    # a name of its own for each writer, so that two at once do not meet
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        with partial.open("xb") as file:
-            with pa.ipc.new_file(file, batch.schema) as writer:
-                writer.write_batch(batch)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with atomic_write(path) as partial:
+        with partial.open("wb") as file, pa.ipc.new_file(file, schema) as writer:
+            writer.write_batch(pa.record_batch(columns, schema=schema))
+        seal(partial)
 
 
 def read_shard(path: str | PathLike[str], *, source: dict[str, Any] | None = None) -> ListDataset:
-    """Map a shard into memory.
+    """Map a shard into memory, after comparing the checksums of all its blocks.
 
     Args:
         path: the file.
@@ -99,37 +98,78 @@ def read_shard(path: str | PathLike[str], *, source: dict[str, Any] | None = Non
     if not Path(path).is_file():
         raise ValueError(f"path must be a list shard, got {path} (no such file)")
     try:
-        with pa.ipc.open_file(pa.memory_map(str(path))) as reader:
+        return _read(path, source)
+    except (_StaleError, DamagedError) as error:
+        raise type(error)(f"path must be a list shard, got {path} ({error})") from None
+
+
+def _read(path: str | PathLike[str], source: dict[str, Any] | None) -> ListDataset:
+    try:
+        content = pa.memory_map(str(path)).read_buffer()
+        content = content.slice(0, check_sealed(content))
+        with pa.ipc.open_file(content) as reader:
             metadata = reader.schema.metadata or {}
-            version = metadata.get(b"ltr.format_version", b"none").decode()
-            if version != FORMAT_VERSION:
-                raise ValueError(f"format version {FORMAT_VERSION} wanted, {version} found")
-            if source is not None and json.loads(metadata[b"ltr.source"]) != source:
-                raise ValueError("made from another source")
+            version = metadata.get(b"ltr.format_version", b"none")
+            if version != FORMAT_VERSION.encode():
+                found = version[:20].decode(errors="replace").strip()
+                raise _StaleError(f"format version {FORMAT_VERSION} wanted, {found} found")
+            if source is not None and metadata.get(b"ltr.source") != _as_json(source).encode():
+                raise _StaleError("made from another source")
+            _check_schema(reader.schema)
             if reader.num_record_batches != 1:
-                raise ValueError(f"1 record batch wanted, {reader.num_record_batches} found")
+                raise DamagedError(f"1 record batch wanted, {reader.num_record_batches} found")
             batch = reader.get_batch(0)
-        batch.validate()
-        for name in {"qid", "doc_ids"} & set(batch.schema.names):
-            batch.column(name).validate(full=True)  # small, and read piece by piece later
+        batch.validate(full=True)  # offsets and strings; of the features their number alone
         return _from_batch(batch)
-    except (pa.ArrowException, ValueError, KeyError, OSError, TypeError, AttributeError) as error:
-        raise ValueError(f"path must be a list shard, got {path} ({error})") from error
+    except (_StaleError, DamagedError):
+        raise
+    except (pa.ArrowException, ValueError, KeyError, OSError, OverflowError) as error:
+        raise DamagedError(" ".join(str(error).split())) from error
+
+
+def _schema(num_features: int, has_doc_ids: bool) -> pa.Schema:
+    fields: list[tuple[str, pa.DataType]] = [
+        ("qid", pa.string()),
+        ("labels", pa.list_(pa.float32())),
+        ("features", pa.list_(pa.list_(pa.float32(), num_features))),
+    ]
+    return pa.schema([*fields, ("doc_ids", pa.list_(pa.string()))] if has_doc_ids else fields)
+
+
+def _check_schema(schema: pa.Schema) -> None:
+    width = (schema.metadata or {}).get(b"ltr.num_features", b"")
+    if not width.isdigit() or not 1 <= int(width[:10]) < 2**31:
+        raise DamagedError(f"the number of features must be >= 1, got {width[:20]!r}")
+    wanted = _schema(int(width[:10]), "doc_ids" in schema.names)
+    # metadata of a field would make it one of Arrow's extension types
+    if not schema.equals(wanted) or any(field.metadata for field in schema):
+        fields = ", ".join(f"{field.name}: {field.type}" for field in wanted)
+        raise DamagedError(f"the columns must be {fields}")
 
 
 def _from_batch(batch: pa.RecordBatch) -> ListDataset:
     labels: Any = batch.column("labels")
-    rows: Any = batch.column("features").values
-    width = rows.type.list_size
-    offsets = labels.offsets.to_numpy()
-    if (np.diff(offsets) < 1).any() or not batch.column("features").offsets.equals(labels.offsets):
-        raise ValueError("offsets do not rise")
+    lists: Any = batch.column("features")
+    names: Any = batch.column("qid")
     doc_ids: Any = batch.column("doc_ids") if "doc_ids" in batch.schema.names else None
+    offsets = labels.offsets.to_numpy()
+    nested = [lists] if doc_ids is None else [lists, doc_ids]
+    if (np.diff(offsets) < 1).any() or not all(
+        column.offsets.equals(labels.offsets) for column in nested
+    ):
+        raise DamagedError("the columns' offsets must rise and be the same")
+    inner = [column.values for column in (labels, *nested)]
+    if any(a.null_count for a in (names, labels, *nested, *inner)):
+        raise DamagedError("no value must be null")
+    grades = labels.values.to_numpy(zero_copy_only=True)
+    if not (np.isfinite(grades) & (grades >= 0)).all():
+        raise DamagedError("the labels must be finite and >= 0")
+    rows: Any = lists.values
     return ListDataset(
-        rows.values.to_numpy(zero_copy_only=True).reshape(-1, width),
-        labels.values.to_numpy(zero_copy_only=True),
+        rows.values.to_numpy(zero_copy_only=True).reshape(-1, rows.type.list_size),
+        grades,
         offsets.astype(np.int64),
-        batch.column("qid").to_pylist(),
+        names.to_pylist(),
         None if doc_ids is None else doc_ids.values,
     )
 
@@ -144,17 +184,20 @@ def load_letor(
 ) -> ListDataset:
     """`read_letor`, but read once: the lists are kept as a shard, and later calls map that.
 
-    The cache is NAME.ltr-cache.arrow beside the source; where that folder is read-only, in the
-    user's cache folder. It is made again when the source, its file of group sizes or an argument
-    has changed, and when it is damaged or another program's. Where it cannot be written, the lists
-    are simply returned.
+    The cache is a file in the user's cache folder, or in `cache_dir`, named after the source and
+    its path; nothing is written into the source's folder. Its checksums are compared before it is
+    used. It is made again when the source, its file of group sizes or an argument has changed, and,
+    with a warning, when it is damaged. A source has changed when its size, modification time,
+    change time or inode has. Where the cache cannot be written, the lists are returned all the
+    same, with a warning. Any file of the cache may be deleted at any time.
 
     Args:
         path: see `read_letor`.
         num_features: see `read_letor`.
         sort_by_qid: see `read_letor`.
         group_file: see `read_letor`.
-        cache_dir: the folder for the cache, made if it is missing; None chooses as above.
+        cache_dir: the folder for the cache, made if it is missing, such as the source's own; None
+            takes the user's cache folder (`~/.cache/ltr` on Linux).
 
     Raises:
         ValueError: whatever `read_letor` raises.
@@ -163,9 +206,9 @@ def load_letor(
     >>> with TemporaryDirectory() as folder:
     ...     file = Path(folder, "train.txt")
     ...     _ = file.write_text("2 qid:7 1:0.5")
-    ...     _ = load_letor(file)
-    ...     sorted(p.name for p in Path(folder).iterdir())
-    ['train.txt', 'train.txt.ltr-cache.arrow']
+    ...     _ = load_letor(file, cache_dir=f"{folder}/cache")
+    ...     [p.suffixes[-2:] for p in Path(folder, "cache").iterdir()]
+    [['.ltr-cache', '.arrow']]
     """
     path = Path(path)
     if not path.is_file():
@@ -180,45 +223,61 @@ def load_letor(
         "group_file": None if sizes is None else [str(sizes.resolve()), *_stamp(sizes)],
         "group_file_given": group_file is not None,
     }
-    cache = cache_path(path, cache_dir)
+    options: dict[str, Any] = {
+        "num_features": num_features,
+        "sort_by_qid": sort_by_qid,
+        "group_file": group_file,
+    }
+    try:
+        cache = cache_path(path, cache_dir)
+    except RuntimeError as error:
+        _log.warning("%s is read each time: %s", path, error)
+        return read_letor(path, **options)
+    remove_leftovers(cache.parent)
     try:
         return read_shard(cache, source=source)
+    except DamagedError as error:
+        _log.warning("%s is read again, since its cache is damaged: %s", path, error)
     except ValueError as error:
         _log.debug("reading %s: %s", path, error)
-    data = read_letor(
-        path, num_features=num_features, sort_by_qid=sort_by_qid, group_file=group_file
-    )
+    data = read_letor(path, **options)
     try:
         cache.parent.mkdir(parents=True, exist_ok=True)
         write_shard(data, cache, source=source)
     except OSError as error:
-        _log.warning("%s is read anew each time: no cache could be written (%s)", path, error)
+        _log.warning("%s is read each time, since its cache cannot be written: %s", path, error)
     return data
 
 
 def cache_path(path: str | PathLike[str], cache_dir: str | PathLike[str] | None = None) -> Path:
-    """Where `load_letor` keeps the lists of a file.
+    """Return where `load_letor` keeps the lists of a file: one place for each path.
 
     Args:
         path: the source.
-        cache_dir: the folder for the cache; None takes the source's own, unless it is read-only.
+        cache_dir: the folder for the cache; None takes the user's cache folder.
+
+    Raises:
+        RuntimeError: the user has no home folder.
 
     >>> cache_path("/data/train.txt", "/caches").name
     'train.txt-0b1fc96600.ltr-cache.arrow'
     """
     path = Path(path).absolute()
-    if cache_dir is None and _may_write(path.parent):
-        return path.with_name(path.name + _SUFFIX)
-    folder = platformdirs.user_cache_path("ltr") if cache_dir is None else Path(cache_dir)
-    digest = hashlib.sha256(str(path).encode()).hexdigest()[:10]
+    if cache_dir is not None:
+        folder = Path(cache_dir).absolute()
+    else:
+        folder = platformdirs.user_cache_path("ltr")
+        if not folder.is_absolute():  # older platformdirs: a folder "~" would be made right here
+            raise RuntimeError("there is no home folder for a cache: give cache_dir")
+    digest = hashlib.sha256(str(path).encode(errors="surrogateescape")).hexdigest()[:10]
     return folder / f"{path.name}-{digest}{_SUFFIX}"
 
 
-def _may_write(folder: Path) -> bool:
-    # root may write everywhere, but a folder that nobody is meant to write to is left alone
-    return bool(folder.stat().st_mode & 0o222) and os.access(folder, os.W_OK)
-
-
 def _stamp(path: Path) -> list[int]:
+    # `cp -p` over a file keeps size and modification time, but not the time of the change
     status = path.stat()
-    return [status.st_size, status.st_mtime_ns]
+    return [status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns]
+
+
+def _as_json(source: dict[str, Any] | None) -> str:
+    return json.dumps(source, sort_keys=True)

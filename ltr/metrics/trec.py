@@ -1,8 +1,6 @@
 """TREC runs and qrels: read, written, and joined into lists that give trec_eval's values."""
 
 import gzip
-import os
-import zlib
 from collections.abc import Iterator, Mapping
 from math import isfinite
 from os import PathLike
@@ -11,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ltr._compressed import open_text
+from ltr._files import atomic_write
 from ltr.metrics._joined import JoinedRun, join, raw_bytes, trec_order
 
 __all__ = [
@@ -37,9 +37,10 @@ _QRELS = "qid 0 docno rel"
 def read_run(path: str | PathLike[str]) -> Run:
     r"""Read a run: `qid Q0 docno rank score tag`, one retrieved document a line.
 
-    Plain or gzip; blanks or tabs between the fields, blank lines are skipped. Query and document
-    names are kept as they are (bytes that are not UTF-8 too, as surrogates). As with trec_eval the
-    score alone orders the documents, whatever the rank and the order of the lines say.
+    Plain, gzip, bzip2, xz, zstd or a zip of one file; blanks or tabs between the fields, blank
+    lines are skipped. Query and document names are kept as they are (bytes that are not UTF-8 too,
+    as surrogates). As with trec_eval the score alone orders the documents, whatever the rank and
+    the order of the lines say.
 
     Args:
         path: the file.
@@ -49,7 +50,7 @@ def read_run(path: str | PathLike[str]) -> Run:
 
     Raises:
         ValueError: a line without six fields, a score that is no finite number, a document that a
-            query has twice, an empty file, damaged gzip; the message names the file, the line and
+            query has twice, an empty or damaged file; the message names the file, the line and
             the text.
 
     >>> from tempfile import TemporaryDirectory
@@ -163,25 +164,18 @@ def _lines(path: Path, form: str) -> Iterator[tuple[int, list[bytes]]]:
     """The fields of the lines that are not blank, and the lines' numbers."""
     if not path.is_file():
         raise ValueError(f"path must be a file, got {path}")
-    count, number, any_line = len(form.split()), 0, False
-    with path.open("rb") as raw:
-        zipped = raw.read(2) == b"\x1f\x8b"
-    with gzip.open(path, "rb") if zipped else path.open("rb") as file:
-        try:
-            for number, line in enumerate(file, start=1):
-                if number == 1:
-                    line = line.removeprefix(b"\xef\xbb\xbf")
-                fields = line.split()
-                if fields and len(fields) != count:
-                    problem = f"a line must have {count} fields ({form})"
-                    raise _error(path, number, problem, line)
-                if fields:
-                    any_line = True
-                    yield number, fields
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ValueError(
-                f"{path}, after line {number}: the gzip file is damaged, got {error}"
-            ) from None
+    count, any_line = len(form.split()), False
+    with open_text(path) as file:
+        for number, line in enumerate(file, start=1):
+            if number == 1:
+                line = line.removeprefix(b"\xef\xbb\xbf")
+            fields = line.split()
+            if fields and len(fields) != count:
+                problem = f"a line must have {count} fields ({form})"
+                raise _error(path, number, problem, line)
+            if fields:
+                any_line = True
+                yield number, fields
     if not any_line:
         raise ValueError(f"{path}: the file must have a line at least, got none")
 
@@ -200,10 +194,8 @@ def _check_word(kind: str, name: str) -> None:
 
 def _write(path: Path, lines: Iterator[str]) -> None:
     """Write the lines; the file appears under its name once it is complete."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with gzip.open(part, "wb") if path.suffix == ".gz" else part.open("wb") as file:
-            file.writelines(map(raw_bytes, lines))
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    with (
+        atomic_write(path) as partial,
+        gzip.open(partial, "wb") if path.suffix == ".gz" else partial.open("wb") as file,
+    ):
+        file.writelines(map(raw_bytes, lines))

@@ -11,6 +11,7 @@ from ltr.losses import RankingLoss, SoftNDCG
 from ltr.metrics import MRR, NDCG, RankingMetric
 from ltr.models import MLPScorer, Scorer
 from ltr.modules.portable import pack, unpack
+from ltr.modules.scores import check_scores
 from ltr.modules.scoring import ScoredLists, ScoringModule
 from ltr.modules.trainable import check_part
 
@@ -23,7 +24,8 @@ class Ranker(ScoringModule):
     checkpoints, and batches are of raw features. Without a data module there is no transform.
 
     Logged, one value an epoch: `train_loss`, `val_loss`, and `val_<name>` and `test_<name>` for
-    each metric. A NaN score stops a validation with the metric's ValueError; nothing is dropped.
+    each metric. A NaN score stops a validation, test or prediction with a ValueError that names the
+    list; nothing is dropped.
 
     Random numbers are seeded before each batch by `SeedSteps`: with a data module of
     `ltr.datasets`, a run resumed from any checkpoint goes on as if it had not been broken.
@@ -104,7 +106,9 @@ class Ranker(ScoringModule):
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
         """`scores` (B, n) with `mask`, and `qid` and `doc_ids` where the batch has them."""
         known = {key: batch[key] for key in ("qid", "doc_ids", "mask") if key in batch}
-        return {**known, "scores": self(batch["features"], batch["mask"])}
+        scores = self(batch["features"], batch["mask"])
+        check_scores(scores, batch)
+        return {**known, "scores": scores}
 
     def nothing_to_train(self) -> str:
         """What is said where the scorer has no parameters."""

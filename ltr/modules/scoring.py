@@ -12,6 +12,7 @@ from torchmetrics import Metric
 from ltr.losses import RankingLoss
 from ltr.metrics import RankingMetric
 from ltr.modules.list_mean import ListMean
+from ltr.modules.scores import check_scores
 from ltr.modules.trainable import TrainableModule, check_part
 
 
@@ -89,13 +90,16 @@ class ScoringModule(TrainableModule):
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Log the loss and the metrics."""
         lists = self.score_batch(batch)
+        check_scores(lists.scores, batch)
         self.mean_loss(lists, self.val_loss)
         self.log("val_loss", self.val_loss, prog_bar=True)
         self.measure("val", lists)
 
     def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Log the metrics."""
-        self.measure("test", self.score_batch(batch))
+        lists = self.score_batch(batch)
+        check_scores(lists.scores, batch)
+        self.measure("test", lists)
 
     def mean_loss(self, lists: ScoredLists, mean: ListMean) -> Tensor:
         """The loss of a batch, a scalar, which also goes into a mean over lists."""

@@ -235,6 +235,37 @@ def test_bad_group_sizes(write: Write, sizes: str, message: str):
         read_letor(path)
 
 
+@pytest.mark.parametrize("qid", ["21:0.7", "2a1:0.7", "11:1", "21:-.5e3", "1:2:3"])
+def test_a_missing_blank_after_the_qid(write: Write, qid: str):
+    path = write(f"2 qid:3 1:1\n1 qid:{qid} 2:1\n")
+    message = rf"{path}, line 2: a blank must stand between the qid and .*, got 'qid:{qid}'"
+    with pytest.raises(ValueError, match=message):
+        read_letor(path)
+
+
+def test_a_qid_may_have_a_colon(write: Write):
+    assert read_letor(write("2 qid:trec:301 1:1\n1 qid:a:b 1:1\n")).qids == ["trec:301", "a:b"]
+
+
+@pytest.mark.parametrize("sort_by_qid", [False, True])
+@pytest.mark.parametrize(
+    ("first", "second"), [("5", "05"), ("007", "7"), ("5", "5.0"), ("-1", "-01"), ("0", "00")]
+)
+def test_a_qid_written_in_two_ways(write: Write, first: str, second: str, sort_by_qid: bool):
+    path = write(f"2 qid:{first} 1:1\n1 qid:6 1:2\n# comment\n1 qid:{second} 1:1\n")
+    message = (
+        rf"{path}, line 4: a qid must be written in one way \(qid:{first} stands at line 1; write "
+        rf"both alike .*\), got 'qid:{second}'"
+    )
+    with pytest.raises(ValueError, match=message):
+        read_letor(path, sort_by_qid=sort_by_qid)
+
+
+def test_zeros_in_front_are_kept_where_they_name_one_list(write: Write):
+    text = "2 qid:05 1:1\n1 qid:05 1:2\n1 qid:-5 1:2\n1 qid:5a 1:2\n1 qid:05a 1:2\n"
+    assert read_letor(write(text)).qids == ["05", "-5", "5a", "05a"]
+
+
 def test_empty_missing_and_damaged_files(write: Write, tmp_path: Path):
     for text in ("", "\n \n", "# nothing\n"):
         path = write(text)
@@ -248,7 +279,7 @@ def test_empty_missing_and_damaged_files(write: Write, tmp_path: Path):
     with pytest.raises(ValueError, match=f"path must be a file, got {tmp_path}"):
         read_letor(tmp_path)
     path = write(gzip.compress(MQ2008.encode() * 50)[:-20])
-    with pytest.raises(ValueError, match=f"{path}, after line .*: the gzip file is damaged"):
+    with pytest.raises(ValueError, match=f"{path}: the gzip file is damaged"):
         read_letor(path)
 
 
@@ -322,7 +353,11 @@ documents = st.lists(
 
 
 @given(
-    st.dictionaries(st.from_regex(r"[a-zA-Z0-9:._-]{1,6}", fullmatch=True), documents, min_size=1),
+    st.dictionaries(
+        st.from_regex(r"[1-9][0-9]{0,5}|[a-zA-Z:._][a-zA-Z0-9._-]{0,5}", fullmatch=True),
+        documents,
+        min_size=1,
+    ),
     st.sampled_from(["\n", "\r\n", " \n"]),
     st.booleans(),
 )

@@ -89,7 +89,7 @@ def test_a_missing_file_and_damaged_gzip(tmp_path):
         read_run(tmp_path / "none")
     whole = gzip.compress("".join(f"1 Q0 d{i} 1 {i} t\n" for i in range(9999)).encode())
     (tmp_path / "f").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match=r"f, after line \d+: the gzip file is damaged"):
+    with pytest.raises(ValueError, match=r"f: the gzip file is damaged"):
         read_run(tmp_path / "f")
 
 

@@ -1,0 +1,104 @@
+"""Read text files whether they are compressed or not; their first bytes say which."""
+
+import bz2
+import gzip
+import io
+import lzma
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, cast
+
+SUFFIXES = (".gz", ".bz2", ".xz", ".zst", ".zip")
+
+_FORMATS = {
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\x00": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"PK\x03\x04": "zip",
+    b"PK\x05\x06": "zip",
+}
+_NOT_TEXT = {
+    b"7z\xbc\xaf\x27\x1c": "a 7-Zip archive",
+    b"Rar!\x1a\x07": "a RAR archive",
+    b"\x04\x22\x4d\x18": "an LZ4 file",
+    b"LZIP": "an lzip file",
+    b"\x1f\x9d": "a file of Unix compress (.Z)",
+    b"PAR1": "a Parquet file",
+    b"ARROW1": "an Arrow file",
+    b"\x89HDF\r\n\x1a\n": "an HDF5 file",
+}
+_READABLE = "plain text, or text in gzip, bzip2, xz, zstd or zip"
+
+
+@contextmanager
+def open_text(path: Path) -> Iterator[IO[bytes]]:
+    """Open a text file for reading bytes: plain, gzip, bzip2, xz, zstd or a zip of one file.
+
+    Args:
+        path: the file; its name does not matter.
+
+    Raises:
+        ValueError: the file is an archive or in another format, which the message names; or, while
+            it is read, it turns out to be damaged.
+        OSError: if the file cannot be read.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     file = Path(folder, "train.txt")
+    ...     _ = file.write_bytes(bz2.compress(b"2 qid:7 1:0.5"))
+    ...     with open_text(file) as text:
+    ...         text.read()
+    b'2 qid:7 1:0.5'
+    """
+    with path.open("rb") as raw:
+        head = raw.read(16)
+        raw.seek(0)
+        for magic, kind in _NOT_TEXT.items():
+            if head.startswith(magic):
+                raise ValueError(f"{path}: the file must be {_READABLE}, got {kind}")
+        form = next((name for magic, name in _FORMATS.items() if head.startswith(magic)), None)
+        try:
+            with io.BufferedReader(cast(Any, _decompressed(path, raw, form)), 1 << 16) as file:
+                if file.peek(512)[257:262] == b"ustar":
+                    raise ValueError(f"{path}: the file must be {_READABLE}, got a tar archive")
+                yield file
+        except (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, OSError) as error:
+            if form is None or getattr(error, "errno", None) is not None:  # the disk's own error
+                raise
+            raise ValueError(f"{path}: the {form} file is damaged, got {error}") from None
+
+
+def _decompressed(path: Path, raw: IO[bytes], form: str | None) -> Any:
+    if form == "gzip":
+        return gzip.GzipFile(fileobj=raw)
+    if form == "bzip2":
+        return bz2.BZ2File(raw)
+    if form == "xz":
+        return lzma.LZMAFile(raw)
+    if form == "zstd":
+        import pyarrow
+
+        return pyarrow.CompressedInputStream(raw, "zstd")
+    return raw if form is None else _only_member(path, raw)
+
+
+def _only_member(path: Path, raw: IO[bytes]) -> IO[bytes]:
+    archive = zipfile.ZipFile(raw)
+    # macOS adds files of its own
+    files = [x for x in archive.infolist() if not x.is_dir() and "__MACOSX/" not in x.filename]
+    if len(files) != 1:
+        names = ", ".join(x.filename for x in files[:5]) + ", ..." * (len(files) > 5)
+        raise ValueError(
+            f"{path}: a zip file must hold one file, got {len(files)} ({names or 'nothing'}): "
+            "unpack it"
+        )
+    if files[0].flag_bits & 1:
+        raise ValueError(f"{path}: the zip file must not be encrypted: unpack it")
+    try:
+        return archive.open(files[0])
+    except NotImplementedError as error:
+        raise ValueError(f"{path}: the zip file must be unpacked ({error})") from None

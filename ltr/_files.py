@@ -1,0 +1,120 @@
+"""Write files atomically, and remove what processes that died have left half-written."""
+
+import os
+import re
+import secrets
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from os import PathLike
+from pathlib import Path
+
+_SUFFIX = ".ltr-partial"
+_PARTIAL = re.compile(r"\..+\.(?P<host>[^.]+)-(?P<pid>\d+)-[0-9a-f]{8}\.ltr-partial")
+# Temporary files that this process is writing. A container that is restarted often gives its
+# process the same id as before: a file with our own id that is not in here is a leftover.
+_being_written: set[str] = set()
+
+
+@contextmanager
+def atomic_write(path: str | PathLike[str]) -> Iterator[Path]:
+    """Write a file whole or not at all: a reader sees the old file or the new one.
+
+    Gives the path of a temporary file, empty, in the folder of `path`, so that both are on one
+    file system. Without an error the temporary file is flushed to the disk and takes the place of
+    `path`; after an error it is removed, and `path` is as it was. Its name holds the host and the
+    process, so that `remove_leftovers` can tell if its writer is dead. Where `path` is a symbolic
+    link, the file that it names is replaced.
+
+    Args:
+        path: the file; its folder must be there.
+
+    Raises:
+        OSError: if the file cannot be written. The error names `path` where it would name no file,
+            as for a full disk.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     with atomic_write(f"{folder}/scores.csv") as partial:
+    ...         _ = partial.write_text("1,2")
+    ...         seen = [p.name for p in Path(folder).glob("*.csv")]
+    ...     seen, [p.name for p in Path(folder).iterdir()]
+    ([], ['scores.csv'])
+    """
+    target = Path(os.path.realpath(path))
+    partial = target.with_name(_partial_name(target.name))
+    _being_written.add(partial.name)
+    try:
+        partial.open("xb").close()
+        yield partial
+        with partial.open("r+b") as file:
+            os.fsync(file.fileno())
+        os.replace(partial, target)
+        _sync_folder(target.parent)
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+    finally:
+        with suppress(OSError):  # it must not hide the error that came first
+            partial.unlink(missing_ok=True)
+        _being_written.discard(partial.name)
+
+
+def remove_leftovers(folder: str | PathLike[str]) -> list[Path]:
+    """Remove the temporary files of `atomic_write` whose processes are dead.
+
+    Files of other hosts stay, since this one cannot know whether their processes live, and so does
+    every file that `atomic_write` did not name. A file that cannot be removed stays too.
+
+    Args:
+        folder: where to look, without its subfolders; it need not be there.
+
+    Returns:
+        The files removed.
+
+    >>> remove_leftovers("no/such/folder")
+    []
+    """
+    removed: list[Path] = []
+    with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+        for name in sorted(os.listdir(folder)):
+            found = _PARTIAL.fullmatch(name)
+            if found is None or found["host"] != _host() or name in _being_written:
+                continue
+            pid = int(found["pid"])
+            if pid == os.getpid() or not _is_alive(pid):
+                with suppress(OSError):
+                    Path(folder, name).unlink()
+                    removed.append(Path(folder, name))
+    return removed
+
+
+def _partial_name(name: str) -> str:
+    # a file system allows 255 bytes for a name
+    short = name.encode(errors="surrogateescape")[:120].decode(errors="ignore").lstrip(".")
+    return f".{short or 'file'}.{_host()}-{os.getpid()}-{secrets.token_hex(4)}{_SUFFIX}"
+
+
+def _host() -> str:
+    return re.sub(r"[^A-Za-z0-9_-]", "_", socket.gethostname())[:64] or "localhost"
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:  # another user's process
+        return True
+    return True
+
+
+def _sync_folder(folder: Path) -> None:
+    """Flush the new name to the disk, where the system has such a thing."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,46 @@
+"""Scores that are no numbers, and the lists that they are of."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def check_scores(scores: Tensor, batch: dict[str, Any], *, finite: bool = False) -> None:
+    """Raise an error that names the list if a score of a real document is NaN.
+
+    Waits for the device, as metrics do.
+
+    Args:
+        scores: (B, n).
+        batch: of these lists: `mask` (B, n) and `qid` if it has them, `features` (B, n, ...).
+        finite: whether an infinite score is an error too.
+
+    Raises:
+        ValueError: a score is NaN; the message says whether the list's features are finite, so
+            whether the data or the model is the cause.
+
+    >>> batch = {"features": torch.ones(2, 1, 3), "qid": ["a", "b"]}
+    >>> check_scores(torch.tensor([[0.5], [float("nan")]]), batch)
+    Traceback (most recent call last):
+    ValueError: scores must not be NaN, got 1 of 1 in list 'b'; its features are finite, so the \
+model is the cause
+    """
+    mask = batch.get("mask")
+    bad = ~scores.isfinite() if finite else scores.isnan()
+    if mask is not None:
+        bad = bad & mask
+    if not bool(bad.any()):
+        return
+    row = int(bad.any(-1).nonzero()[0])
+    real = torch.ones_like(bad[row]) if mask is None else mask[row]
+    name = f"list {batch['qid'][row]!r}" if "qid" in batch else f"list {row} of the batch"
+    cause = ""
+    if isinstance(features := batch.get("features"), Tensor):
+        missing = int((~features[row][real].isfinite()).sum())
+        cause = "; its features are finite, so the model is the cause"
+        if missing:
+            cause = f"; {missing} of its features are not finite"
+    wanted = "be finite" if finite else "not be NaN"
+    count = f"{int(bad[row].sum())} of {int(real.sum())}"
+    raise ValueError(f"scores must {wanted}, got {count} in {name}{cause}")

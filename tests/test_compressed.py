@@ -1,0 +1,170 @@
+"""Text files in any compression, by their content; other formats are named."""
+
+import bz2
+import errno
+import gzip
+import io
+import lzma
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ltr._compressed import open_text
+from ltr.datasets import LetorDataModule, read_letor
+from ltr.metrics.trec import read_run
+
+TEXT = b"".join(b"%d qid:%d 1:%d 2:0.5\n" % (i % 3, i // 5, i) for i in range(2000))
+
+
+def as_zip(members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", method) as archive:
+        for name, text in members.items():
+            archive.writestr(name, text)
+    return file.getvalue()
+
+
+def as_tar(text: bytes) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        member = tarfile.TarInfo("train.txt")
+        member.size = len(text)
+        archive.addfile(member, io.BytesIO(text))
+    return file.getvalue()
+
+
+PACK: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
+    "zstd": lambda text: pa.compress(text, "zstd", asbytes=True),
+    "zip": lambda text: as_zip({"data/": b"", "data/train.txt": text, "__MACOSX/._x": b"junk"}),
+}
+
+
+@pytest.mark.parametrize("form", PACK)
+@pytest.mark.parametrize("name", ["train.txt", "train.zip", "train"])
+def test_letor_text_in_every_form_under_any_name(tmp_path: Path, form: str, name: str):
+    (tmp_path / "plain").write_bytes(TEXT)
+    (tmp_path / name).write_bytes(PACK[form](TEXT))
+    got, want = read_letor(tmp_path / name), read_letor(tmp_path / "plain")
+    np.testing.assert_array_equal(got.features, want.features)
+    assert got.qids == want.qids
+
+
+@pytest.mark.parametrize("form", ["gzip", "bzip2", "xz", "zstd"])
+def test_joined_streams_are_read_to_the_end(tmp_path: Path, form: str):
+    half = TEXT.index(b"\n", len(TEXT) // 2) + 1
+    (tmp_path / "f").write_bytes(PACK[form](TEXT[:half]) + PACK[form](TEXT[half:]))
+    with open_text(tmp_path / "f") as file:
+        assert file.read() == TEXT
+
+
+@pytest.mark.parametrize("form", PACK)
+def test_runs_are_read_too(tmp_path: Path, form: str):
+    (tmp_path / "f").write_bytes(PACK[form](b"1 Q0 a 1 2.5 t\n1 Q0 b 2 1.5 t\n"))
+    assert read_run(tmp_path / "f") == {"1": {"a": 2.5, "b": 1.5}}
+
+
+# zstd's files need not have a checksum, so damage in the middle may go unseen there
+@pytest.mark.parametrize(
+    ("form", "damage"),
+    [
+        *((form, damage) for form in PACK for damage in ("cut", "head")),
+        *((form, "middle") for form in PACK if form != "zstd"),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path: Path, form: str, damage: str):
+    text = np.random.default_rng(0).bytes(300_000).hex().encode()
+    raw = bytearray(PACK[form](text))
+    if damage == "cut":
+        del raw[-len(raw) // 3 :]
+    elif damage == "head":
+        del raw[6:]
+    else:
+        middle = len(raw) // 2
+        raw[middle : middle + 64] = bytes(64)
+    (tmp_path / "f").write_bytes(raw)
+
+    def read() -> None:
+        with open_text(tmp_path / "f") as file:
+            while file.read(1 << 16):
+                pass
+
+    with pytest.raises(ValueError, match=f"f: the {form} file is damaged"):
+        read()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"7z\xbc\xaf\x27\x1c" + bytes(40), "a 7-Zip archive"),
+        (b"Rar!\x1a\x07\x01" + bytes(40), "a RAR archive"),
+        (b"\x04\x22\x4d\x18" + bytes(40), "an LZ4 file"),
+        (b"\x1f\x9d\x90" + bytes(40), r"a file of Unix compress \(\.Z\)"),
+        (b"PAR1" + bytes(40), "a Parquet file"),
+        (b"ARROW1\x00\x00" + bytes(40), "an Arrow file"),
+        (as_tar(TEXT), "a tar archive"),
+        (gzip.compress(as_tar(TEXT)), "a tar archive"),
+        (bz2.compress(as_tar(TEXT)), "a tar archive"),
+    ],
+)
+def test_other_formats_are_named(tmp_path: Path, content: bytes, message: str):
+    path = tmp_path / "train.txt"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"train.txt: the file must be plain.*got {message}$"):
+        read_letor(path)
+
+
+def test_zip_files_of_other_than_one_member(tmp_path: Path):
+    path = tmp_path / "train.zip"
+    path.write_bytes(as_zip({"a.txt": TEXT, "b.txt": TEXT}))
+    with pytest.raises(ValueError, match=r"must hold one file, got 2 \(a.txt, b.txt\): unpack it"):
+        read_letor(path)
+    path.write_bytes(as_zip({}))
+    with pytest.raises(ValueError, match=r"must hold one file, got 0 \(nothing\)"):
+        read_letor(path)
+    raw = bytearray(as_zip({"a.txt": TEXT}))
+    for place in (6, raw.index(b"PK\x01\x02") + 8):
+        raw[place] |= 1
+    path.write_bytes(raw)
+    with pytest.raises(ValueError, match="must not be encrypted"):
+        read_letor(path)
+    raw = bytearray(as_zip({"a.txt": TEXT}))
+    for place in (8, raw.index(b"PK\x01\x02") + 10):
+        raw[place] = 97
+    path.write_bytes(raw)
+    with pytest.raises(ValueError, match="must be unpacked"):
+        read_letor(path)
+
+
+def test_an_error_of_the_disk_stays_one(tmp_path: Path):
+    (tmp_path / "f").write_bytes(gzip.compress(TEXT))
+
+    def fail() -> None:
+        with open_text(tmp_path / "f"):
+            raise OSError(errno.EIO, "Input/output error")
+
+    with pytest.raises(OSError, match="Input/output error"):
+        fail()
+
+
+def test_splits_and_group_sizes_are_found_in_every_form(tmp_path: Path):
+    for name, form in {
+        "train.txt.bz2": "bzip2",
+        "vali.txt.xz": "xz",
+        "test.txt.zip": "zip",
+    }.items():
+        (tmp_path / name).write_bytes(PACK[form](TEXT))
+    data = LetorDataModule(tmp_path)
+    data.setup("fit")
+    data.setup("test")
+    assert {split: len(lists) for split, lists in data.splits.items()}["test"] == 400
+    (tmp_path / "rank.train.zst").write_bytes(PACK["zstd"](b"1 1:2\n0 1:3\n"))
+    (tmp_path / "rank.train.query.xz").write_bytes(PACK["xz"](b"2\n"))
+    assert len(read_letor(tmp_path / "rank.train.zst")) == 1

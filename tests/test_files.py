@@ -1,0 +1,150 @@
+"""Files appear under their names whole, and dead processes leave nothing behind for long."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from ltr._files import atomic_write, remove_leftovers
+
+WAIT = """
+import sys, time
+from ltr._files import atomic_write
+with atomic_write(sys.argv[1]) as partial:
+    partial.write_text("half")
+    print("writing", flush=True)
+    time.sleep(60)
+"""
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir())
+
+
+def writer(path: Path) -> subprocess.Popen:
+    process = subprocess.Popen([sys.executable, "-c", WAIT, str(path)], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"writing\n"
+    return process
+
+
+def test_the_file_appears_whole_and_replaces_the_old_one(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with atomic_write(path) as partial:
+        assert partial.parent == tmp_path
+        assert partial.read_bytes() == b""
+        partial.write_text("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert names(tmp_path) == ["a.txt"]
+
+
+@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit])
+def test_after_an_error_the_old_file_stands_alone(tmp_path, kind):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+
+    def fail() -> None:
+        with atomic_write(path) as partial:
+            partial.write_text("half")
+            raise kind
+
+    with pytest.raises(kind):
+        fail()
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_a_symbolic_link_stays_one(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link.txt").symlink_to(tmp_path / "real" / "a.txt")
+    with atomic_write(tmp_path / "link.txt") as partial:
+        partial.write_text("new")
+    assert (tmp_path / "link.txt").is_symlink()
+    assert (tmp_path / "real" / "a.txt").read_text() == "new"
+
+
+def test_a_name_of_255_bytes_can_be_written(tmp_path):
+    path = tmp_path / ("é" * 127)
+    with atomic_write(path) as partial:
+        partial.write_text("new")
+    assert path.read_text() == "new"
+
+
+def test_a_full_disk_is_named_by_the_file(tmp_path):
+    path = tmp_path / "a.txt"
+    with pytest.raises(OSError, match=r"a\.txt") as caught, atomic_write(path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert caught.value.errno == errno.ENOSPC
+    assert names(tmp_path) == []
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no"), atomic_write(tmp_path / "no" / "a.txt"):
+        pass
+
+
+def test_leftovers_of_the_dead_are_removed_and_those_of_the_living_stay(tmp_path):
+    (tmp_path / "b.txt").write_text("another file")
+    living, dying = writer(tmp_path / "a.txt"), writer(tmp_path / "a.txt")
+    try:
+        dying.send_signal(signal.SIGKILL)
+        dying.wait()
+        assert len(names(tmp_path)) == 3
+        (removed,) = remove_leftovers(tmp_path)
+        assert f"-{dying.pid}-" in removed.name
+        left = names(tmp_path)
+        assert len(left) == 2
+        assert f"-{living.pid}-" in left[0]
+        assert remove_leftovers(tmp_path) == []
+    finally:
+        for process in (living, dying):
+            process.kill()
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+def test_files_of_other_hosts_and_other_programs_stay(tmp_path):
+    with atomic_write(tmp_path / "a.txt") as partial:
+        own = partial.name
+    for name in (own.replace(".a.txt.", ".a.txt.elsewhere"), ".a.txt.part", "x.ltr-partial"):
+        (tmp_path / name).write_text("")
+    before = names(tmp_path)
+    assert remove_leftovers(tmp_path) == []
+    assert names(tmp_path) == before
+
+
+def test_a_leftover_with_the_id_of_this_process_is_removed(tmp_path):
+    # as in a container that is started again
+    with atomic_write(tmp_path / "a.txt") as partial:
+        leftover = tmp_path / f"{partial.name[:-20]}{'0' * 8}.ltr-partial"
+        leftover.write_text("")
+        assert f"-{os.getpid()}-" in leftover.name
+        assert remove_leftovers(tmp_path) == [leftover]
+        partial.write_text("new")
+    assert (tmp_path / "a.txt").read_text() == "new"
+
+
+def test_threads_that_write_one_file_leave_one_of_theirs(tmp_path):
+    path = tmp_path / "a.txt"
+
+    def write(text: str) -> None:
+        for _ in range(20):
+            with atomic_write(path) as partial:
+                partial.write_text(text * 1000)
+            remove_leftovers(tmp_path)
+
+    threads = [threading.Thread(target=write, args=(text,)) for text in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert path.read_text() in {text * 1000 for text in "abc"}
+    assert names(tmp_path) == ["a.txt"]

@@ -1,0 +1,131 @@
+"""Caching and predicting, killed at random moments: nothing half-written, nothing left behind."""
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ltr.datasets import load_letor, read_letor, read_shard
+from ltr.datasets.store import cache_path
+
+CACHE = (
+    "import sys; from ltr.datasets import load_letor; load_letor(sys.argv[1], cache_dir='caches')"
+)
+LTR = "import sys; from ltr.cli import main; sys.exit(main(sys.argv[1:]))"
+
+CONFIG = """\
+model:
+  class_path: Ranker
+  init_args: {scorer: {class_path: LinearScorer}, loss: {class_path: PointwiseMSE}}
+data: {class_path: LetorDataModule, init_args: {root: data, batch_size: 4}}
+trainer: {max_epochs: 1, accelerator: cpu, enable_model_summary: false}
+"""
+
+
+def write_lists(path: Path, lists: int) -> None:
+    draw = random.Random(lists)
+    with path.open("w") as file:
+        for qid in range(lists):
+            for doc in range(10):
+                pairs = " ".join(f"{i}:{draw.random():.6f}" for i in range(1, 21))
+                file.write(f"{draw.randrange(3)} qid:{qid} {pairs} #docid = D{qid}-{doc}\n")
+
+
+def partials(folder: Path) -> list[Path]:
+    return list(folder.glob(".*.ltr-partial"))
+
+
+def start(code: str, *args: str, other_tmp: bool = False) -> subprocess.Popen:
+    env = dict(os.environ)
+    if other_tmp:  # another file system, across which no file can be renamed
+        env["TMPDIR"] = "/dev/shm"
+    command = [sys.executable, "-c", code, *args]
+    return subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def kill_often(
+    begin: Callable[[bool], subprocess.Popen],
+    folder: Path,
+    check: Callable[[], None],
+    kills: int,
+) -> None:
+    """Kill runs: every other one at any moment, the rest while the temporary file is written."""
+    draw = random.Random(0)
+    other = Path("/dev/shm").is_dir() and os.stat("/dev/shm").st_dev != folder.stat().st_dev
+    began = time.monotonic()
+    assert begin(False).wait() == 0
+    whole = time.monotonic() - began
+    check()
+    while_writing = 0
+    for number in range(kills):
+        for path in folder.iterdir():
+            if not path.name.endswith(".ltr-partial"):
+                path.unlink()
+        process = begin(other and number % 2 == 1)
+        if number % 4 < 2:
+            time.sleep(draw.uniform(0, whole))
+        else:
+            before = {path.name for path in partials(folder)}
+            while process.poll() is None and {p.name for p in partials(folder)} <= before:
+                time.sleep(0.0005)
+            time.sleep(draw.uniform(0, 0.05))
+        process.kill()
+        process.wait()
+        while_writing += bool(partials(folder))
+        check()
+    assert while_writing >= 3  # else nothing was tried
+    assert begin(False).wait() == 0
+    check()
+    assert partials(folder) == []
+    assert len(list(folder.iterdir())) == 1
+
+
+@pytest.mark.slow
+def test_caching_killed_at_any_moment(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source = tmp_path / "train.txt"
+    write_lists(source, 3000)
+    want = read_letor(source)
+    cache = cache_path(source, "caches")
+
+    def check() -> None:
+        if cache.exists():
+            np.testing.assert_array_equal(read_shard(cache).features, want.features)
+
+    kill_often(lambda other: start(CACHE, str(source), other_tmp=other), make("caches"), check, 20)
+    got = load_letor(source, cache_dir="caches")
+    assert got.qids == want.qids
+    np.testing.assert_array_equal(got.labels, want.labels)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [".csv", ".parquet"])
+def test_predicting_killed_at_any_moment(tmp_path: Path, monkeypatch, kind: str):
+    monkeypatch.chdir(tmp_path)
+    Path("config.yaml").write_text(CONFIG)
+    for name, lists in {"train": 20, "vali": 4, "test": 400}.items():
+        write_lists(make("data") / f"{name}.txt", lists)
+    assert start(LTR, "fit", "--config", "config.yaml").wait() == 0
+    output = make("out") / f"scores{kind}"
+    args = ["predict", "--config", "config.yaml", "--ckpt_path", "best", "--output", str(output)]
+    assert start(LTR, *args).wait() == 0
+    want = output.read_bytes()
+
+    def check() -> None:
+        if output.exists():
+            assert output.read_bytes() == want
+
+    kill_often(lambda other: start(LTR, *args, other_tmp=other), output.parent, check, 10)
+    assert output.read_bytes() == want
+
+
+def make(folder: str) -> Path:
+    path = Path(folder).absolute()
+    path.mkdir(exist_ok=True)
+    return path
