@@ -28,7 +28,8 @@ class _SoftTopK(RankingLoss):
         cuts = list(top_k) if isinstance(top_k, Sequence) else [top_k]
         if not cuts:
             raise ValueError(f"top_k must have at least one whole number, got {top_k!r}")
-        self.top_k = [check_whole("top_k", k) for k in cuts]
+        self.cuts = [check_whole("top_k", k) for k in cuts]
+        self.top_k = self.cuts if isinstance(top_k, Sequence) else self.cuts[0]
         self.normalize = normalize
 
     def divisor(self, gains: Tensor, k: int) -> Tensor:
@@ -41,7 +42,7 @@ class _SoftTopK(RankingLoss):
         """1 - the soft metric of each list, the mean over the cuts."""
         gains = item_gains(labels, mask, weights, relevance)
         losses = []
-        for k in self.top_k:
+        for k in self.cuts:
             hits = (gains * self.operator.top_k(k, scores, mask)).sum(-1)
             most = ideal_dcg(gains, torch.ones_like, k)
             if self.normalize:
