@@ -103,6 +103,43 @@ def from_config(
     return _Reader(check_trust(trust)).read(config, _as_bases(base), "", 0)
 
 
+def read_arguments(
+    cls: type, arguments: Mapping[str, Any], trust: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return a constructor's arguments, made from the configurations of each.
+
+    Args:
+        cls: the class whose constructor they are for.
+        arguments: `init_args` of its configuration.
+        trust: as for `from_config`.
+
+    Raises:
+        ValueError: the class has no such argument; what `from_config` raises.
+
+    >>> from ltr.losses import SoftNDCG
+    >>> read_arguments(SoftNDCG, {"operator": {"class_path": "ltr.operators.HardRank"}, "top_k": 5})
+    {'operator': HardRank(), 'top_k': 5}
+    """
+    return _Reader(check_trust(trust)).read_arguments(cls, arguments, "", 0)
+
+
+def packages(config: Any) -> set[str]:
+    """Return the top-level packages of the classes and functions that a configuration names.
+
+    >>> sorted(packages(to_config([nn.ReLU(), nn.GELU])))
+    ['torch']
+    """
+    if isinstance(config, list):
+        return set().union(*map(packages, config))
+    if not isinstance(config, dict):
+        return set()
+    named = [config[mark] for mark in ("class_path", "class", "function") if mark in config]
+    return set().union(
+        (path.partition(".")[0] for path in named if isinstance(path, str)),
+        *map(packages, config.values()),
+    )
+
+
 def check_trust(trust: Sequence[str]) -> tuple[str, ...]:
     """Return the packages' names, if they are dotted names, in a list.
 
@@ -150,19 +187,31 @@ def parameters(cls: type) -> dict[str, inspect.Parameter]:
 
     Those that it hands on to its base class as `**kwargs` are among them.
     """
-    found: dict[str, inspect.Parameter] = {}
+    return {
+        one.name: one
+        for one in reversed(_all_parameters(cls))
+        if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)
+    }
+
+
+def _all_parameters(cls: type) -> list[inspect.Parameter]:
+    """Of the constructor, and of those that it hands `**kwargs` on to; base classes come last."""
+    found: list[inspect.Parameter] = []
     for one in cls.__mro__:
         if one in (object, nn.Module):
             break
-        if "__init__" not in vars(one):
-            continue
-        given = list(inspect.signature(vars(one)["__init__"]).parameters.values())[1:]
-        for parameter in given:
-            if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
-                found.setdefault(parameter.name, parameter)
-        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in given):
-            break
+        if "__init__" in vars(one):
+            given = list(inspect.signature(vars(one)["__init__"]).parameters.values())[1:]
+            found += given
+            if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in given):
+                break
     return found
+
+
+def _takes_any(cls: type) -> bool:
+    """Whether the last of these constructors takes names that no signature tells."""
+    last = _all_parameters(cls)[-1:]
+    return bool(last) and last[0].kind is inspect.Parameter.VAR_KEYWORD
 
 
 def _to(value: Any, where: str, depth: int) -> Any:
@@ -224,10 +273,7 @@ def _arguments(obj: nn.Module) -> dict[str, Any]:
     """What the constructor was given, by the arguments' names."""
     if inspect.ismethod(own := getattr(obj, "get_params", None)):
         return own(deep=False)
-    given = inspect.signature(type(obj)).parameters.values()
-    if type(obj).__init__ is not nn.Module.__init__ and any(
-        p.kind is p.VAR_POSITIONAL for p in given
-    ):
+    if any(one.kind is one.VAR_POSITIONAL for one in _all_parameters(type(obj))):
         raise ValueError(f"{type(obj).__name__} takes arguments without names")
     found = {}
     of_torch = _is_within(type(obj).__module__, ("torch.nn",))
@@ -306,32 +352,33 @@ class _Reader:
         given = config.get("init_args") or {}
         if not isinstance(given, Mapping):
             raise ValueError(f"{_at(where)}init_args must be arguments by name, got {given!r}")
-        known, hints = parameters(cls), _hints(cls)
-        unknown = sorted(map(str, {*given} - {*known}))
-        if unknown:
-            raise ValueError(
-                f"{_at(where)}{config['class_path']} has no argument {', '.join(unknown)}, only "
-                f"{', '.join(known) or 'none'}"
-            )
-        arguments = {
-            name: self.read(one, _wanted(hints.get(name)), f"{where}.{name}".strip("."), depth + 1)
-            for name, one in given.items()
-        }
+        arguments = self.read_arguments(cls, given, where, depth)
         if issubclass(cls, Optimizer | LRScheduler):
             return partial(cls, **arguments) if arguments else cls
-        missing = [
-            name
-            for name, parameter in known.items()
-            if parameter.default is parameter.empty and name not in arguments
-        ]
-        if missing:
-            raise ValueError(
-                f"{_at(where)}{config['class_path']} needs {', '.join(missing)} in its init_args"
-            )
         try:
             return cls(**arguments)
         except TypeError as error:  # a value of another type than the constructor can do with
             raise ValueError(f"{_at(where)}{config['class_path']}: {error}") from error
+
+    def read_arguments(
+        self, cls: type, given: Mapping[str, Any], where: str, depth: int
+    ) -> dict[str, Any]:
+        """The arguments of a class's constructor."""
+        known, hints = parameters(cls), _hints(cls)
+        unknown = sorted(map(str, {*given} - {*known}))
+        if unknown and not _takes_any(cls):
+            raise ValueError(
+                f"{_at(where)}{cls.__name__} has no argument {', '.join(unknown)}, only "
+                f"{', '.join(known) or 'none'}"
+            )
+        arguments = {}
+        for name, one in given.items():
+            at, hint = f"{where}.{name}".strip("."), hints.get(name)
+            if isinstance(one, str) and _wants_class(hint):  # as YAML names it
+                arguments[name] = self._find_class(one, _wanted(hint), at)
+            else:
+                arguments[name] = self.read(one, _wanted(hint), at, depth + 1)
+        return arguments
 
     def _find_class(self, path: Any, bases: tuple[type, ...] | None, where: str) -> type:
         found = self._find(path, where)
@@ -386,6 +433,10 @@ def _wanted(hint: Any) -> tuple[type, ...] | None:
     if members is None:
         return None
     return tuple(one for one in members if issubclass(one, BASES)) or None
+
+
+def _wants_class(hint: Any) -> bool:
+    return get_origin(hint) is type or any(get_origin(one) is type for one in get_args(hint))
 
 
 def _members(hint: Any) -> list[type] | None:
