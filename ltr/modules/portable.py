@@ -160,7 +160,7 @@ class PortableModule(LightningModule):
             trust: packages whose classes and functions the file may name: `["mypackage"]`.
             trust_pickle: True, together with `weights_only=False`, reads a checkpoint of an earlier
                 version, whose arguments are pickled. Unpickling can run any code.
-            **kwargs: arguments, or extra parts, that replace the saved ones, or that the file lacks.
+            **kwargs: arguments, or extra parts, that the file lacks, or in place of the saved ones.
 
         Raises:
             ValueError: an argument has to be given here and is not; the file names a class of a

@@ -31,8 +31,8 @@ class Ranker(ScoringModule):
 
     A checkpoint holds all of it: `Ranker.load_from_checkpoint(path)` needs neither data nor
     arguments, and runs no code of the file's (see `PortableModule`; a `transform` that the file
-    lacks is given to it by that name); with the Trainer's `ckpt_path`, the Ranker given is made with
-    the same arguments.
+    lacks is given to it by that name). With the Trainer's `ckpt_path`, the Ranker given is made
+    with the same arguments.
 
     Args:
         scorer: the model. Default: `MLPScorer()`.
