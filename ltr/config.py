@@ -187,11 +187,11 @@ def parameters(cls: type) -> dict[str, inspect.Parameter]:
 
     Those that it hands on to its base class as `**kwargs` are among them.
     """
-    return {
-        one.name: one
-        for one in reversed(_all_parameters(cls))
-        if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)
-    }
+    found: dict[str, inspect.Parameter] = {}
+    for one in _all_parameters(cls):
+        if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL):
+            found.setdefault(one.name, one)
+    return found
 
 
 def _all_parameters(cls: type) -> list[inspect.Parameter]:

@@ -184,7 +184,7 @@ def test_a_malicious_transform_is_refused_by_the_trainer_too(tmp_path: Path):
 def test_a_users_own_transform(tmp_path: Path):
     ranker = Ranker(LinearScorer())
     file = saved(tmp_path, ranker, Halve(by=4.0))
-    with pytest.raises(ValueError, match="transform: .*Halve is of the package"):
+    with pytest.raises(ValueError, match=r"transform: .*Halve is of the package"):
         Ranker.load_from_checkpoint(file)
     loaded = Ranker.load_from_checkpoint(file, trust=[__name__])
     assert isinstance(loaded.transform, Halve)
@@ -221,7 +221,7 @@ def test_an_object_without_a_configuration_names_its_place(tmp_path: Path):
     with pytest.warns(UserWarning, match="loss is not in the checkpoint") as warned:
         file = saved(tmp_path, Ranker(LinearScorer(), noisy))
     assert any("SoftNDCG.operator.generator" in str(one.message) for one in warned)
-    with pytest.raises(ValueError, match="loss must be given, .*SoftNDCG.operator.generator"):
+    with pytest.raises(ValueError, match=r"loss must be given, .*SoftNDCG\.operator\.generator"):
         Ranker.load_from_checkpoint(file)
     assert Ranker.load_from_checkpoint(file, loss=PointwiseMSE()).scorer.num_features == 64
 

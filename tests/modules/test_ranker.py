@@ -242,7 +242,7 @@ def test_arguments_without_a_configuration_are_given_again(tmp_path: Path):
     file = tmp_path / "ranker.ckpt"
     with pytest.warns(UserWarning, match="optimizer is not in the checkpoint.*a lambda"):
         fit.save_checkpoint(file)
-    with pytest.raises(ValueError, match="optimizer must be given, .*: it is a lambda"):
+    with pytest.raises(ValueError, match=r"optimizer must be given, .*: it is a lambda"):
         Ranker.load_from_checkpoint(file)
     again = Ranker.load_from_checkpoint(file, optimizer=torch.optim.SGD)
     assert_same_state(ranker, again)
