@@ -138,7 +138,7 @@ class PortableModule(LightningModule):
         cls,
         checkpoint_path: str | Path | IO[bytes],
         map_location: Any = None,
-        hparams_file: None = None,
+        hparams_file: str | Path | None = None,
         strict: bool | None = None,
         weights_only: bool | None = None,
         *,

@@ -21,9 +21,9 @@ class OwnScorer(LinearScorer):
 """
 
 BENCH = """\
-table: {rows: variant}
 variants:
   tiny: {}
+metrics: {test_ndcg_10: NDCG@10}
 figure: ltr.cli.figures.digits
 """
 
