@@ -168,10 +168,10 @@ def import_path(obj: Any) -> str:
         ValueError: there is none, as for a lambda, or a class of `__main__`.
     """
     module, name = getattr(obj, "__module__", None), getattr(obj, "__qualname__", "")
+    if name.endswith("<lambda>"):
+        raise ValueError("it is a lambda, which has no name")
     if module == "__main__":
         raise ValueError(f"{name} is of __main__, which no other program can import")
-    if name == "<lambda>":
-        raise ValueError("it is a lambda, which has no name")
     if not isinstance(module, str) or not name.isidentifier():
         raise ValueError(f"{name or obj!r} cannot be imported by its name")
     parts = module.split(".")
@@ -233,24 +233,23 @@ def _to(value: Any, where: str, depth: int) -> Any:
             return dict(items)
         return {"dict": [[_to(key, f"a key of {where}", depth + 1), one] for key, one in items]}
     try:
-        return _object(value, where, depth)
-    except _NoFormError:
-        raise
+        config, arguments = _form(value)
     except ValueError as error:
-        raise _NoFormError(f"{where} has no configuration: {error}") from None
+        raise ValueError(f"{where} has no configuration: {error}") from None
+    if arguments:
+        config["init_args"] = {
+            name: _to(one, f"{where}.{name}", depth + 1) for name, one in arguments.items()
+        }
+    return config
 
 
-class _NoFormError(ValueError):
-    """What a ValueError says that names its place already."""
-
-
-def _object(value: Any, where: str, depth: int) -> dict[str, Any]:
+def _form(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The configuration of an object, class or function, without its arguments; and those."""
     if isinstance(value, type):
-        if issubclass(value, Optimizer | LRScheduler):
-            return {"class_path": import_path(value)}
-        return {"class": import_path(value)}
+        mark = "class_path" if issubclass(value, Optimizer | LRScheduler) else "class"
+        return {mark: import_path(value)}, {}
     if isinstance(value, FunctionType):
-        return {"function": import_path(value)}
+        return {"function": import_path(value)}, {}
     if isinstance(value, partial):
         cls = value.func
         if not (isinstance(cls, type) and issubclass(cls, Optimizer | LRScheduler)) or value.args:
@@ -264,9 +263,7 @@ def _object(value: Any, where: str, depth: int) -> dict[str, Any]:
         arguments = _arguments(value)
     else:
         raise ValueError(f"it is a {type(value).__module__}.{type(value).__qualname__}")
-    path = import_path(cls)
-    inner = {name: _to(one, f"{where}.{name}", depth + 1) for name, one in arguments.items()}
-    return {"class_path": path, "init_args": inner} if inner else {"class_path": path}
+    return {"class_path": import_path(cls)}, arguments
 
 
 def _arguments(obj: nn.Module) -> dict[str, Any]:

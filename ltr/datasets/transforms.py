@@ -14,8 +14,8 @@ class FeatureTransform(nn.Module):
     """Base class: features (..., n, d), mask (..., n) -> features (..., n, d), 0 under the mask.
 
     A subclass writes `transform`, and `fit` with buffers if it learns from the data. A buffer may
-    be empty until it is fitted: loading a state takes its shape over. A checkpoint has the state and
-    the constructor's arguments, which are kept as attributes of their names.
+    be empty until it is fitted: loading a state takes its shape over. A checkpoint has the state,
+    and the constructor's arguments, which are kept as attributes of their names.
 
     Args:
         num_features: d, if it is known already; fitting or loading a state sets it.
