@@ -5,9 +5,10 @@ import json
 import platform
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.metadata import version
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def run(command: str, args: list[str]) -> int:
     """The command `bench`."""
     parser = LineParser(
         "ltr bench",
-        usage="ltr bench RECIPE [--out DIR] [--only NAME] [options of ltr fit]",
+        usage="ltr bench RECIPE [--out DIR] [--only NAME] [--trust PACKAGE] [options of ltr fit]",
         description="Run a recipe's whole table, as its bench.yaml says: folds, seeds, variants.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -47,15 +48,24 @@ def run(command: str, args: list[str]) -> int:
     parser.add_argument(
         "--only", action="append", metavar="NAME", help="run this variant or run alone; repeatable"
     )
+    parser.add_argument(
+        "--trust",
+        nargs="+",
+        default=[],
+        metavar="PACKAGE",
+        help="packages whose classes the checkpoints of the runs may name, beside those of ltr",
+    )
     options, rest = parser.parse_known_args(args)
     if not rest or rest[0].startswith("-"):
         raise CommandError("RECIPE is required, first: ltr bench RECIPE (`ltr recipes` lists them)")
     for arg in rest[1:]:
-        if close_matches(arg.partition("=")[0], ["--out", "--only"], at_least=0.75):
-            raise CommandError(f"unknown option {arg}: {nearest(arg, ['--out', '--only'])}")
+        if close_matches(arg.partition("=")[0], ["--out", "--only", "--trust"], at_least=0.75):
+            raise CommandError(
+                f"unknown option {arg}: {nearest(arg, ['--out', '--only', '--trust'])}"
+            )
     plan = make_plan(rest[0], rest[1:])
     out = Path(options.out or f"runs/bench-{plan.recipe}").expanduser()
-    run_bench(plan, out, _choose(plan, options.only))
+    run_bench(plan, out, _choose(plan, options.only), options.trust)
     return 0
 
 
@@ -70,13 +80,14 @@ def _choose(plan: Plan, only: list[str] | None) -> list[Run]:
     return [run for run in plan.runs if run.variant in only or run.name in only]
 
 
-def run_bench(plan: Plan, out: Path, chosen: list[Run]) -> None:
+def run_bench(plan: Plan, out: Path, chosen: list[Run], trust: Sequence[str] = ()) -> None:
     """Run what is not finished yet, then write and print the results.
 
     Args:
         plan: of the bench.
         out: folder of the results.
         chosen: the runs, of those of the plan.
+        trust: packages whose classes the runs' checkpoints may name.
 
     Raises:
         CommandError: the folder has results of another configuration.
@@ -88,13 +99,13 @@ def run_bench(plan: Plan, out: Path, chosen: list[Run]) -> None:
         folder = out / "runs" / one.name
         if not (folder / "result.json").is_file():
             print(f"run {number} of {len(chosen)}: {one.title}", flush=True)
-            _write(folder / "result.json", _perform(plan, one, folder))
+            _write(folder / "result.json", _perform(plan, one, folder, trust))
             write_results(plan, out)
     tables = write_results(plan, out)
     _print_tables(tables)
     print(f"wrote {out / 'results.json'} and {out / 'table.md'}")
     if plan.figure is not None:
-        _draw(plan.figure, out)
+        _draw(plan.figure, out, trust)
 
 
 def _check(out: Path, plan: Plan) -> None:
@@ -115,7 +126,7 @@ def _check(out: Path, plan: Plan) -> None:
     )
 
 
-def _perform(plan: Plan, one: Run, folder: Path) -> Result:
+def _perform(plan: Plan, one: Run, folder: Path, trust: Sequence[str]) -> Result:
     """Train a run, or go on with it, and test its best weights once."""
     # the runs are in this process: importing all this takes longer than a small one does
     from ltr.cli.lightning_cli import make_cli, quiet
@@ -125,6 +136,7 @@ def _perform(plan: Plan, one: Run, folder: Path) -> Result:
     layer.write_text(yaml.safe_dump(one.config, sort_keys=False), encoding="utf-8")
     args = ["--trainer.enable_model_summary", "false", *plan.args, "--config", str(layer)]
     args += ["--trainer.default_root_dir", str(folder)]
+    args += ["--trust", *trust] if trust else []
     checkpoints, fitted = folder / "checkpoints", folder / "fit.json"
     resumed = (checkpoints / "last.ckpt").is_file()
     with quiet(brief=True):
@@ -144,6 +156,7 @@ def _perform(plan: Plan, one: Run, folder: Path) -> Result:
             cli.model,
             datamodule=cli.datamodule,
             ckpt_path=str(weights) if one.fit else None,
+            weights_only=True,
             verbose=False,
         )
         return {
@@ -241,11 +254,12 @@ def _print_tables(tables: list[Table]) -> None:
         console.print(grid)
 
 
-def _draw(figure: str, out: Path) -> None:
+def _draw(figure: str, out: Path, trust: Sequence[str]) -> None:
     module, _, name = figure.rpartition(".")
     try:
-        draw: Callable[[Path], Path | None] = getattr(import_module(module), name)
-        path = draw(out)
+        draw: Callable[..., Path | None] = getattr(import_module(module), name)
+        loads = "trust" in signature(draw).parameters  # it reads the runs' checkpoints
+        path = draw(out, trust=trust) if loads else draw(out)
         print("no picture: no run has anything to draw" if path is None else f"drew {path}")
     except ModuleNotFoundError as error:
         if error.name != "matplotlib":

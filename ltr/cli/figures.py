@@ -1,6 +1,7 @@
 """The pictures that `ltr bench` draws of its results."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -128,11 +129,12 @@ def _is_in_panel(result: dict[str, Any], option: str | None, value: Any) -> bool
     return option is None or result["point"].get(option) == value
 
 
-def digits(out: Path) -> Path:
+def digits(out: Path, trust: Sequence[str] = ()) -> Path:
     """Draw ranked lists of images beside the learning curves: the picture of the recipe `digits`.
 
     Args:
         out: folder of a bench of `digits`.
+        trust: packages whose classes the checkpoint may name.
 
     Returns:
         The picture, `out/digits.png`.
@@ -145,7 +147,7 @@ def digits(out: Path) -> Path:
     left, right = cast(Any, figure.subfigures(1, 2, width_ratios=[1, 2]))
     learning_curves(left.subplots(), out, "val_ndcg_10")
     checkpoint = out / "runs" / trained[0]["name"] / "checkpoints" / "best.ckpt"
-    ranker = Ranker.load_from_checkpoint(checkpoint).eval()
+    ranker = Ranker.load_from_checkpoint(checkpoint, trust=trust).eval()
     data = DigitsDataModule(**_data_options(out, trained[0]))
     data.setup("test")
     lists = [data.splits["test"][i] for i in range(SHOWN_LISTS)]

@@ -38,6 +38,8 @@ from ltr.cli.explain import explain
 from ltr.cli.options import load_options
 from ltr.cli.predict import PredictionWriter
 from ltr.cli.recipes import expand_configs
+from ltr.config import check_trust
+from ltr.modules import PortableModule
 from ltr.papers import images, knn, networks, regression, sorting, speed, topk
 
 # the command line finds the classes that have been imported, some of which are so when asked for
@@ -149,6 +151,14 @@ class RankingCLI(LightningCLI):
             default=None,
             help="a checkpoint file, or `best` or `last` of this run; fit goes on from it",
         )
+        parser.add_argument(
+            "--trust",
+            type=str,
+            nargs="+",
+            default=[],
+            metavar="PACKAGE",
+            help="packages whose classes the checkpoint may name, beside those of ltr",
+        )
         if self.command == "predict":
             parser.add_argument(
                 "--output", type=str | None, default=None, help="file: .csv, .parquet, .run or .txt"
@@ -233,8 +243,14 @@ class RankingCLI(LightningCLI):
 
     def execute(self) -> None:
         """Run the command."""
+        if isinstance(self.model, PortableModule):
+            self.model.trust = check_trust(self.config.trust)
         with _checkpoint_errors(self.ckpt_path):
-            options: dict[str, Any] = {"datamodule": self.datamodule, "ckpt_path": self.ckpt_path}
+            options: dict[str, Any] = {
+                "datamodule": self.datamodule,
+                "ckpt_path": self.ckpt_path,
+                "weights_only": True,  # whatever the environment says
+            }
             if self.command == "predict":
                 _check_predicts(self.model)
                 self.trainer.predict(self.model, return_predictions=False, **options)

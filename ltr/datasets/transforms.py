@@ -14,7 +14,8 @@ class FeatureTransform(nn.Module):
     """Base class: features (..., n, d), mask (..., n) -> features (..., n, d), 0 under the mask.
 
     A subclass writes `transform`, and `fit` with buffers if it learns from the data. A buffer may
-    be empty until it is fitted: loading a state takes its shape over.
+    be empty until it is fitted: loading a state takes its shape over. A checkpoint has the state,
+    and the constructor's arguments, which are kept as attributes of their names.
 
     Args:
         num_features: d, if it is known already; fitting or loading a state sets it.
@@ -75,6 +76,15 @@ class FeatureTransform(nn.Module):
         real = mask.unsqueeze(-1)
         clean = features.masked_fill(~real, 0)
         return self.transform(clean, mask).masked_fill(~real, 0)
+
+    def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, state_dict: dict[str, Any], prefix: str, *args: Any
+    ) -> None:
+        for name, buffer in self.named_buffers(recurse=False):
+            saved = state_dict.get(prefix + name)
+            if isinstance(saved, Tensor) and not buffer.numel() and saved.shape != buffer.shape:
+                setattr(self, name, buffer.new_zeros(saved.shape))
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _check_width(self, width: int) -> None:
         if self.num_features is not None and width != self.num_features:
@@ -162,13 +172,10 @@ class Standardise(FeatureTransform):
     def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, state_dict: dict[str, Any], prefix: str, *args: Any
     ) -> None:
-        mean = state_dict.get(prefix + "mean")
-        if mean is not None and self.num_features is None and mean.ndim == 1 and len(mean):
-            self.num_features = len(mean)
-            self.mean = self.mean.new_zeros(len(mean))
-            self.scale = self.scale.new_zeros(len(mean))
         super()._load_from_state_dict(state_dict, prefix, *args)
-        self._fitted = self._fitted or (mean is not None and len(mean) > 0)
+        if len(self.mean):
+            self.num_features = len(self.mean)
+            self._fitted = prefix + "mean" in state_dict or self._fitted
 
 
 class SignedLog1pStandardise(Standardise):

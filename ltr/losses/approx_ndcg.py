@@ -1,5 +1,7 @@
 """ApproxNDCG: SoftNDCG by its most used name."""
 
+from typing import cast
+
 from torch import Tensor
 
 from ltr.losses.base import Lengths, Reduction
@@ -40,6 +42,11 @@ class ApproxNDCG(SoftNDCG):
         reduction: Reduction = "mean",
     ):
         super().__init__(SigmoidRank(temperature), top_k, gain, discount, reduction)
+
+    @property
+    def temperature(self) -> float:
+        """Of the sigmoids."""
+        return cast(SigmoidRank, self.operator).temperature
 
 
 def approx_ndcg_loss(

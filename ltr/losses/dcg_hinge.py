@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ltr.losses._pair_sums import pair_sums
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.base import Lengths, RankingLoss, Reduction
 from ltr.losses.pairs import PairWeights
 from ltr.losses.pairwise import HingeCost
 
@@ -60,7 +60,8 @@ def pairwise_dcg_hinge_loss(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
-    lengths: Tensor | None = None,
+    lengths: Lengths | None = None,
+    padding: float | None = None,
     margin: float = 1.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -69,4 +70,6 @@ def pairwise_dcg_hinge_loss(
     >>> pairwise_dcg_hinge_loss(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 0.0]))
     tensor(0.5000)
     """
-    return PairwiseDCGHinge(margin, reduction)(scores, labels, mask, weights, lengths=lengths)
+    return PairwiseDCGHinge(margin, reduction)(
+        scores, labels, mask, weights, lengths=lengths, padding=padding
+    )

@@ -65,7 +65,8 @@ class ExposureParity(RankingLoss):
         self.top_k = check_top_k(top_k)
         self.merit = merit
         self.one_sided = one_sided
-        self.discount = discount_function(discount)
+        discount_function(discount)  # a ValueError for what is none
+        self.discount: Discount = discount
 
     def per_list(
         self,
@@ -81,7 +82,7 @@ class ExposureParity(RankingLoss):
         first = w * hide((groups > 0).to(scores.dtype), mask)
         second = w - first
         exposure = self.operator.discounts(
-            cut(self.discount, self.top_k, self.operator), scores, mask
+            cut(discount_function(self.discount), self.top_k, self.operator), scores, mask
         )
         gap = weighted_mean(exposure, second) - weighted_mean(exposure, first)
         defined = (first.sum(-1) > 0) & (second.sum(-1) > 0)

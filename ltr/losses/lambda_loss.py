@@ -1,5 +1,7 @@
 """LambdaRank and the LambdaLoss family: pairwise losses that weigh pairs by what a metric says."""
 
+from typing import cast
+
 from torch import Tensor
 
 from ltr.losses.base import Lengths, Reduction
@@ -55,6 +57,11 @@ class LambdaLoss(PairwiseLoss):
         chosen = NDCGLoss2PP() if pair_weights is None else pair_weights
         super().__init__(LogisticCost(temperature), chosen, normalize, reduction)
 
+    @property
+    def temperature(self) -> float:
+        """Of the logistic cost."""
+        return cast(LogisticCost, self.cost).temperature
+
 
 class LambdaRank(LambdaLoss):
     """LambdaRank as a loss: pairs weighed by how much NDCG changes if they change places.
@@ -90,6 +97,30 @@ class LambdaRank(LambdaLoss):
     ):
         weights = DeltaNDCG(top_k, truncation, gain, discount)
         super().__init__(weights, temperature, normalize, reduction)
+
+    @property
+    def top_k(self) -> int | None:
+        """As the pairs' weights have it, like those below."""
+        return self._delta.top_k
+
+    @property
+    def truncation(self) -> Truncation:
+        """What the cut does."""
+        return self._delta.truncation
+
+    @property
+    def gain(self) -> Gain:
+        """Of the labels."""
+        return self._delta.gain
+
+    @property
+    def discount(self) -> Discount:
+        """Of the ranks."""
+        return self._delta.discount
+
+    @property
+    def _delta(self) -> DeltaNDCG:
+        return cast(DeltaNDCG, self.pair_weights)
 
 
 def lambda_loss(

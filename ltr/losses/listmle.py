@@ -1,6 +1,5 @@
 """Losses by the likelihood of an order: ListMLE, p-ListMLE, and the unique softmax."""
 
-from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -204,14 +203,14 @@ class PListMLE(ListMLE):
         reduction: Reduction = "mean",
     ):
         super().__init__(None, ties, reduction)
-        self.discount: Callable[[Tensor], Tensor] | None = (
-            None if discount is None else discount_function(discount)
-        )
+        if discount is not None:
+            discount_function(discount)  # a ValueError for what is none
+        self.discount: Discount | None = discount
 
     def place_weights(self, place: Tensor, m: Tensor) -> Tensor:
         """Alpha over its largest."""
         if self.discount is not None:
-            return self.discount(place)
+            return discount_function(self.discount)(place)
         end = torch.exp2(1 - m)
         return (torch.exp2(1 - place) - end).clamp(min=0) / torch.where(m > 1, 1 - end, 1.0)
 

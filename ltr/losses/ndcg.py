@@ -68,7 +68,8 @@ class SoftNDCG(RankingLoss):
         self.top_k = check_top_k(top_k)
         gain_function(gain)  # a ValueError for what is none
         self.gain: Gain = gain
-        self.discount = discount_function(discount)
+        discount_function(discount)
+        self.discount: Discount = discount
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
@@ -76,7 +77,7 @@ class SoftNDCG(RankingLoss):
         """1 - soft NDCG of each list."""
         gains = ndcg_gains(labels, mask, weights, self.gain)
         dcg = (gains * self.operator.discounts(self._cut_discount(), scores, mask)).sum(-1)
-        return shortfall(dcg, ideal_dcg(gains, self.discount, self.top_k))
+        return shortfall(dcg, ideal_dcg(gains, discount_function(self.discount), self.top_k))
 
     def per_ragged_list(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, scores: Tensor, labels: Tensor, lengths: Tensor, weights: Tensor | None
@@ -86,16 +87,17 @@ class SoftNDCG(RankingLoss):
         gains = gains if weights is None else gains * weights
         discounts = self.operator.ragged_discounts(self._cut_discount(), scores, lengths)
         ranks = places_in_lists(sort_ragged(gains, lengths), gains)
-        cut = self.discount
+        cut = discount_function(self.discount)
         if self.top_k is not None:
             cut = truncated(cut, self.top_k, exact=True)
         ideal = sum_lists(gains * cut(ranks), lengths)
         return shortfall(sum_lists(gains * discounts, lengths), ideal)
 
     def _cut_discount(self) -> Callable[[Tensor], Tensor]:
+        discount = discount_function(self.discount)
         if self.top_k is None:
-            return self.discount
-        return truncated(self.discount, self.top_k, exact=self.operator.whole_ranks)
+            return discount
+        return truncated(discount, self.top_k, exact=self.operator.whole_ranks)
 
 
 def _ragged_gains(labels: Tensor, lengths: Tensor, gain: Gain) -> Tensor:

@@ -76,20 +76,22 @@ class NeuralNDCG(RankingLoss):
         self.scaling = scaling
         gain_function(gain)  # a ValueError for what is none
         self.gain: Gain = gain
-        self.discount = discount_function(discount)
+        discount_function(discount)
+        self.discount: Discount = discount
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """1 - NDCG of the sorted gains of each list."""
         gains = ndcg_gains(labels, mask, weights, self.gain)
-        ideal = ideal_dcg(gains, self.discount, self.top_k)
+        discount = discount_function(self.discount)
+        ideal = ideal_dcg(gains, discount, self.top_k)
         P = self.operator.permutation(scores, mask)
         n = scores.shape[-1]
         if P.rows != n:
             raise ValueError(f"operator must give {n} rows, one for each item, got {P.rows}")
         k = n if self.top_k is None else min(self.top_k, n)
-        discounts = self.discount(positions(scores, k))
+        discounts = discount(positions(scores, k))
         # rows past the real items hold nothing
         if self.scaling and n:
             matrix = sinkhorn_scaled(P, self.scaling, columns_last=self.transposed)[..., :k, :]

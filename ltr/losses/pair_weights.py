@@ -109,7 +109,13 @@ class _NDCGWeights(PairWeights):
         super().__init__(top_k, truncation)
         gain_function(gain)  # a ValueError for what is none
         self.gain: Gain = gain
-        self.full = discount_function(discount)
+        discount_function(discount)
+        self.discount: Discount = discount
+
+    @property
+    def full(self) -> Callable[[Tensor], Tensor]:
+        """The discount, without a cut."""
+        return discount_function(self.discount)
 
     @property
     def cut(self) -> Callable[[Tensor], Tensor]:

@@ -1,5 +1,7 @@
 """Pairwise losses: every pair of a list whose labels differ, the higher label to stand above."""
 
+from typing import cast
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -216,6 +218,11 @@ class RankNet(PairwiseLoss):
     ):
         super().__init__(LogisticCost(temperature), None, normalize, reduction)
 
+    @property
+    def temperature(self) -> float:
+        """Of the logistic cost."""
+        return cast(LogisticCost, self.cost).temperature
+
 
 class PairwiseHinge(PairwiseLoss):
     """Pairwise hinge loss: the mean of max(0, margin - (s_i - s_j)), over pairs with y_i > y_j.
@@ -236,6 +243,11 @@ class PairwiseHinge(PairwiseLoss):
 
     def __init__(self, margin: float = 1.0, normalize: bool = True, reduction: Reduction = "mean"):
         super().__init__(HingeCost(margin), None, normalize, reduction)
+
+    @property
+    def margin(self) -> float:
+        """How far apart a pair should be."""
+        return cast(HingeCost, self.cost).margin
 
 
 class PairwiseSoftZeroOne(PairwiseLoss):
@@ -260,6 +272,11 @@ class PairwiseSoftZeroOne(PairwiseLoss):
     ):
         super().__init__(SoftZeroOneCost(temperature), None, normalize, reduction)
 
+    @property
+    def temperature(self) -> float:
+        """Of the sigmoids."""
+        return cast(SoftZeroOneCost, self.cost).temperature
+
 
 class PairwiseExponential(PairwiseLoss):
     """RankBoost's loss: the mean of exp(-(s_i - s_j)), over pairs with y_i > y_j.
@@ -282,6 +299,11 @@ class PairwiseExponential(PairwiseLoss):
 
     def __init__(self, limit: float = 20.0, normalize: bool = True, reduction: Reduction = "mean"):
         super().__init__(ExponentialCost(limit), None, normalize, reduction)
+
+    @property
+    def limit(self) -> float:
+        """Where the exponential ends."""
+        return cast(ExponentialCost, self.cost).limit
 
 
 class PairwiseMSE(PairwiseLoss):

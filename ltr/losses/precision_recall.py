@@ -28,7 +28,8 @@ class _SoftTopK(RankingLoss):
         cuts = list(top_k) if isinstance(top_k, Sequence) else [top_k]
         if not cuts:
             raise ValueError(f"top_k must have at least one whole number, got {top_k!r}")
-        self.top_k = [check_whole("top_k", k) for k in cuts]
+        self.cuts = [check_whole("top_k", k) for k in cuts]
+        self.top_k = self.cuts if isinstance(top_k, Sequence) else self.cuts[0]
         self.normalize = normalize
 
     def divisor(self, gains: Tensor, items: Tensor, k: int) -> Tensor:
@@ -45,7 +46,7 @@ class _SoftTopK(RankingLoss):
         gains = item_gains(labels, mask, weights, relevance)
         items = item_gains(labels, mask, weights, torch.ones_like)
         losses = []
-        for k in self.top_k:
+        for k in self.cuts:
             hits = (gains * self.operator.top_k(k, scores, mask)).sum(-1)
             most = ideal_dcg(gains, torch.ones_like, k)
             if self.normalize:

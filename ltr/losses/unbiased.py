@@ -33,26 +33,27 @@ class PositionBias(nn.Module):
     tensor([1.0000, 0.6000, 0.6000])
     """
 
-    examination: Tensor | None
+    propensities: Tensor | None
 
     def __init__(self, power: float = 1.0, examination: Sequence[float] | None = None):
         super().__init__()
         self.power = check_number("power", power, minimum=0.0)
         table = None
-        if examination is not None:
-            table = torch.tensor([float(p) for p in examination])
+        self.examination = None if examination is None else [float(p) for p in examination]
+        if self.examination is not None:
+            table = torch.tensor(self.examination)
             if not len(table) or not ((table > 0) & (table <= 1)).all():
-                raise ValueError(f"examination must lie in (0, 1], got {list(examination)}")
-        self.register_buffer("examination", table)
+                raise ValueError(f"examination must lie in (0, 1], got {self.examination}")
+        self.register_buffer("propensities", table, persistent=False)
 
     def forward(self, shown: Tensor) -> Tensor:
         """The propensities (..., n) of positions (..., n), counted from 1."""
         shown = shown if shown.is_floating_point() else shown.float()
         shown = shown.clamp(min=1)
-        if self.examination is None:
+        if self.propensities is None:
             return shown ** (-self.power)
-        place = shown.clamp(max=len(self.examination)).long() - 1
-        return self.examination.to(shown.dtype)[place]
+        place = shown.clamp(max=len(self.propensities)).long() - 1
+        return self.propensities.to(shown.dtype)[place]
 
     def extra_repr(self) -> str:
         """The hyper-parameter, for `print`."""

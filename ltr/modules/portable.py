@@ -1,29 +1,42 @@
-"""Checkpoints that hold the arguments of their module, objects too."""
+"""Checkpoints that hold the arguments of their module, as configurations."""
 
 import inspect
 import io
 import pickle
 import warnings
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Self
 
 import torch
 from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+
+from ltr.config import check_trust, import_path, parameters, read_arguments, to_config
 
 _HPARAMS = ("hyper_parameters", "datamodule_hyper_parameters")
+
+_PICKLED = (
+    "{path} was written by an earlier version of ltr, which pickled objects: if you trust the file "
+    "as you would a program, load it with weights_only=False, trust_pickle=True"
+)
 
 
 class PortableModule(LightningModule):
     """A LightningModule whose arguments may be objects: modules, classes, functions.
 
-    The Trainer and LightningCLI read a checkpoint with `weights_only=True`, which refuses objects.
-    So a checkpoint has plain values alone, and each object pickled, as bytes. A module made by
-    LightningCLI has no such objects: its `hparams` are its configuration.
+    A checkpoint holds tensors and plain values alone, so that reading one runs no code of the
+    file's. The arguments are in it as a configuration (`ltr.config.to_config`), from which
+    `load_from_checkpoint` makes the module. An argument without one, such as a lambda or an object
+    whose class is in `__main__`, is named in a warning when a checkpoint is saved, and has to be
+    given again to `load_from_checkpoint`.
 
     A subclass calls plain `self.save_hyperparameters()`. Afterwards `hparams` show an object by
-    its `repr`, for the loggers. An argument that cannot be pickled, such as a lambda, has to be
-    given again to `load_from_checkpoint`; `functools.partial` of a class need not.
+    its `repr`, for the loggers.
+
+    Attributes:
+        trust: packages whose classes a checkpoint may name, where the Trainer reads it
+            (`ckpt_path`); `load_from_checkpoint` has an argument for it.
 
     >>> class Tiny(PortableModule):
     ...     def __init__(self, layer: torch.nn.Module, rate: float = 0.1):
@@ -33,42 +46,92 @@ class PortableModule(LightningModule):
     {'layer': 'ReLU()', 'rate': 0.1}
     """
 
-    def __init__(self):
-        super().__init__()
-        self._objects: dict[str, bytes | None] = {}  # None: cannot be pickled
-        self._defaults: set[str] = set()  # arguments that are objects, the default ones
+    trust: Sequence[str] = ()
+
+    extra_parts: tuple[str, ...] = ()
+    """Attributes that the constructor does not take, and `load_from_checkpoint` does."""
+
+    _given: dict[str, Any]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Keep what the constructor is given, whoever calls it."""
+        new = super().__new__(cls)
+        bound = inspect.signature(cls.__init__).bind_partial(new, *args, **kwargs)
+        given = {}
+        for name, value in list(bound.arguments.items())[1:]:
+            kind = bound.signature.parameters[name].kind
+            given.update(value if kind is inspect.Parameter.VAR_KEYWORD else {name: value})
+        object.__setattr__(new, "_given", given)
+        return new
+
+    def get_params(self, deep: bool = False) -> dict[str, Any]:
+        """Return the arguments by their names, as scikit-learn's estimators do.
+
+        Where None or nothing was given for a part of the module, it is the one that was made in
+        its place.
+
+        Args:
+            deep: for scikit-learn's sake; arguments of arguments are never among them.
+        """
+        parts = dict(self.named_children())
+        found = {}
+        for name, parameter in parameters(type(self)).items():
+            value = self._given.get(name, parameter.default)
+            found[name] = parts.get(name) if value is None else value
+        return found
 
     def save_hyperparameters(self, *args: Any, frame: Any = None, **kwargs: Any) -> None:
-        """As Lightning's; keeps objects as they are now, before training."""
+        """As Lightning's; shows objects by their `repr`."""
         here = inspect.currentframe()
         with warnings.catch_warnings():  # Lightning would rather have modules left out
             warnings.filterwarnings("ignore", ".*already saved during checkpointing.*")
             caller = here.f_back if here and frame is None else frame
             super().save_hyperparameters(*args, frame=caller, **kwargs)
-        objects = {name: value for name, value in self.hparams.items() if not is_plain(value)}
-        parameters = inspect.signature(type(self).__init__).parameters
-        for name, value in objects.items():
-            if name in parameters and parameters[name].default is value:
-                self._defaults.add(name)
-            else:
-                self._objects[name] = _try_pack(value)
+        objects = {name: repr(value) for name, value in self.hparams.items() if not is_plain(value)}
         if objects:
-            readable = {name: repr(value) for name, value in objects.items()}
-            super().save_hyperparameters({**self.hparams, **readable}, **kwargs)
+            super().save_hyperparameters({**self.hparams, **objects}, **kwargs)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Put the objects in, and leave nothing in that `weights_only=True` refuses."""
-        checkpoint["objects"] = self._objects
-        for key in _HPARAMS:
+        """Put the configuration in, and leave nothing in that `weights_only=True` refuses."""
+        arguments, checkpoint["unsaved"] = {}, {}
+        for name, value in self.get_params().items():
+            arguments[name] = self.save_part(checkpoint, name, value)
+        for name in checkpoint["unsaved"]:
+            del arguments[name]
+        try:
+            path = import_path(type(self))
+        except ValueError:
+            path = type(self).__qualname__  # for readers; who loads it names the class
+        checkpoint["config"] = {"class_path": path, "init_args": arguments}
+        for key in _HPARAMS:  # for Lightning's own command line, and for readers
             if key in checkpoint:
                 checkpoint[key] = {
                     name: str(value) if isinstance(value, Path) else value
                     for name, value in checkpoint[key].items()
                     if is_plain(value) or isinstance(value, Path)
                 }
-        if _HPARAMS[0] in checkpoint:
-            for name in (*self._objects, *self._defaults):
-                checkpoint[_HPARAMS[0]].pop(name, None)
+
+    def save_part(self, checkpoint: dict[str, Any], name: str, value: Any) -> Any:
+        """Return a part's configuration; one that has none is noted in `unsaved`, with a warning.
+
+        Args:
+            checkpoint: that is being written.
+            name: of the part.
+            value: the part.
+        """
+        try:
+            return to_config(value)
+        except ValueError as error:
+            # LightningCLI makes functions of optimizers, and keeps their configurations
+            config = self.hparams.get(name)
+            if isinstance(config, dict) and "class_path" in config:
+                return config
+            checkpoint["unsaved"][name] = str(error)
+            warnings.warn(
+                f"{name} is not in the checkpoint, and must be given again to load it: {error}",
+                stacklevel=2,
+            )
+            return None
 
     @classmethod
     def load_from_checkpoint(  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -78,66 +141,68 @@ class PortableModule(LightningModule):
         hparams_file: str | Path | None = None,
         strict: bool | None = None,
         weights_only: bool | None = None,
+        *,
+        trust: Sequence[str] = (),
+        trust_pickle: bool = False,
         **kwargs: Any,
     ) -> Self:
-        """The module as it was saved: arguments and state.
+        """Return the module as it was saved: arguments and state.
+
+        No code of the file's runs, and classes are imported from `ltr`, `torch.nn` and
+        `torch.optim` alone, unless `trust` names their package.
 
         Args:
             checkpoint_path: the file.
             map_location: as for `torch.load`.
-            hparams_file: as for `LightningModule.load_from_checkpoint`.
+            hparams_file: None; Lightning's, which arguments by name replace here.
             strict: whether the state must fit exactly.
-            weights_only: True unpickles no argument, for files of unknown origin; a module that was
-                made in Python then needs those that are objects here. Default: False in effect:
-                open only files that you trust.
-            **kwargs: arguments that replace the saved ones.
+            weights_only: False, together with `trust_pickle`, to unpickle. Default: True.
+            trust: packages whose classes and functions the file may name: `["mypackage"]`.
+            trust_pickle: True, together with `weights_only=False`, reads a checkpoint of an earlier
+                version, whose arguments are pickled. Unpickling can run any code.
+            **kwargs: arguments, or extra parts, that the file lacks, or in place of the saved ones.
 
         Raises:
-            ValueError: an argument has to be given here and is not.
+            ValueError: an argument has to be given here and is not; the file names a class of a
+                package that is not trusted, or has pickled objects; it is no such checkpoint.
         """
-        # read twice: Lightning takes the arguments before it asks the class
-        checkpoint = torch.load(checkpoint_path, map_location="cpu", weights_only=weights_only)
-        if not isinstance(checkpoint_path, str | Path):
-            checkpoint_path.seek(0)
-        for name, packed in checkpoint.get("objects", {}).items():
-            if name not in kwargs:
-                if packed is None:
-                    raise ValueError(f"{name} must be given: it could not be pickled, got nothing")
-                if weights_only:
-                    raise ValueError(f"{name} must be given with weights_only=True, got nothing")
-                kwargs[name] = unpack(packed)
-        return super().load_from_checkpoint(
-            checkpoint_path, map_location, hparams_file, strict, weights_only, **kwargs
-        )
+        trusted = check_trust(trust)
+        if hparams_file is not None:
+            raise ValueError(
+                f"hparams_file must be None: give arguments by their names, got {hparams_file!r}"
+            )
+        if trust_pickle == (weights_only is not False):
+            raise ValueError(
+                "weights_only=False and trust_pickle=True go together: they allow a checkpoint to "
+                f"run any code, got weights_only={weights_only}, trust_pickle={trust_pickle}"
+            )
+        checkpoint = _read(checkpoint_path, map_location, unpickle=trust_pickle)
+        if "config" not in checkpoint:
+            if not trust_pickle:
+                raise ValueError(_PICKLED.format(path=checkpoint_path))
+            kwargs = {**_upgrade(checkpoint), **kwargs}
+        for name, reason in checkpoint["unsaved"].items():
+            if name not in kwargs and name in {*parameters(cls), *cls.extra_parts}:
+                raise ValueError(f"{name} must be given, as it could not be saved: {reason}")
+        saved = checkpoint["config"]["init_args"]
+        arguments = {name: value for name, value in saved.items() if name not in kwargs}
+        extra = {name: kwargs.pop(name) for name in cls.extra_parts if name in kwargs}
+        new = cls(**{**read_arguments(cls, arguments, trusted), **kwargs})
+        new.trust = trusted
+        for name, value in extra.items():
+            setattr(new, name, value)
+            checkpoint["unsaved"][name] = "given"
+        new.restore(checkpoint, strict)
+        return new
 
-
-def pack(value: Any) -> bytes:
-    """`value`, pickled by `torch.save`.
-
-    >>> unpack(pack(torch.tensor([1.0])))
-    tensor([1.])
-    """
-    buffer = io.BytesIO()
-    torch.save(value, buffer)
-    return buffer.getvalue()
-
-
-def unpack(data: bytes, base: type | None = None) -> Any:
-    """What was packed, on the CPU.
-
-    Args:
-        data: from `pack`.
-        base: restore tensors, plain values and subclasses of `base` that are imported already, and
-            nothing else. Default: anything, which can run any code.
-
-    Raises:
-        pickle.UnpicklingError: the data hold something else.
-    """
-    buffer = io.BytesIO(data)
-    if base is None:
-        return torch.load(buffer, map_location="cpu", weights_only=False)
-    with torch.serialization.safe_globals(list(_subclasses(base))):
-        return torch.load(buffer, map_location="cpu", weights_only=True)
+    def restore(self, checkpoint: dict[str, Any], strict: bool | None = None) -> None:
+        """Take over the state of a checkpoint, and go to the device that it is on."""
+        self.configure_model()
+        self.on_load_checkpoint(checkpoint)
+        state = checkpoint["state_dict"]
+        self.load_state_dict(state, strict=self.strict_loading if strict is None else strict)
+        device = next((x.device for x in state.values() if isinstance(x, Tensor)), None)
+        self.to(device)
 
 
 def is_plain(value: Any) -> bool:
@@ -153,14 +218,54 @@ def is_plain(value: Any) -> bool:
     return value is None or type(value) in (bool, int, float, str)
 
 
-def _try_pack(value: Any) -> bytes | None:
+def _read(path: str | Path | IO[bytes], map_location: Any, unpickle: bool) -> dict[str, Any]:
+    """A checkpoint's content, of which what is read later is there and has the right types."""
     try:
-        return pack(value)
-    except (pickle.PicklingError, AttributeError, TypeError, RuntimeError):  # as Lightning has it
-        return None
+        found = torch.load(path, map_location=map_location, weights_only=not unpickle)
+    except (pickle.UnpicklingError, EOFError, KeyError) as error:
+        raise ValueError(
+            f"{path} is damaged, or holds more than tensors and plain values: {error}"
+        ) from error
+    config = found.get("config", {"init_args": {}}) if isinstance(found, dict) else None
+    good = (
+        isinstance(config, Mapping)
+        and isinstance(config.get("init_args"), Mapping)
+        and isinstance(found.get("state_dict"), Mapping)
+        and isinstance(found.setdefault("unsaved", {}), Mapping)
+        and ("config" in found or isinstance(found.get("objects"), Mapping))
+    )
+    if not good:
+        raise ValueError(f"{path} is not a checkpoint of ltr")
+    return found
 
 
-def _subclasses(base: type) -> Iterator[type]:
-    yield base
-    for child in base.__subclasses__():
-        yield from _subclasses(child)
+def _upgrade(checkpoint: dict[str, Any]) -> dict[str, Any]:
+    """Give a checkpoint of an earlier version the form of now; the arguments that were objects."""
+    hparams = dict(checkpoint.get("hyper_parameters", {}))
+    plain = {name: value for name, value in hparams.items() if not name.startswith("_")}
+    checkpoint["config"] = {"class_path": "", "init_args": plain}
+    objects, reason = {}, "it could not be pickled"
+    for name, packed in checkpoint["objects"].items():
+        if packed is None:
+            checkpoint["unsaved"][name] = reason
+        else:
+            objects[name] = _unpack(name, packed)
+    if isinstance(checkpoint.get("transform"), bytes):
+        checkpoint["transform"] = to_config(_unpack("transform", checkpoint["transform"]))
+    return objects
+
+
+def _unpack(name: str, packed: bytes) -> Any:
+    try:
+        found = torch.load(io.BytesIO(packed), map_location="cpu", weights_only=False)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(
+            f"{name} must be given: it cannot be unpickled any more: {error}"
+        ) from error
+    for part in found.modules() if isinstance(found, nn.Module) else ():
+        for argument in parameters(type(part)):
+            if type(part).__module__.startswith("ltr.") and not hasattr(part, argument):
+                raise ValueError(
+                    f"{name} must be given: it is from another version of {type(part).__name__}"
+                )
+    return found

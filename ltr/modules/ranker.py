@@ -1,16 +1,17 @@
 """The Lightning module that trains a scorer."""
 
+import copy
 from typing import Any
 
 import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor
 
+from ltr.config import from_config, packages, to_config
 from ltr.datasets.transforms import FeatureTransform
 from ltr.losses import RankingLoss, SoftNDCG
 from ltr.metrics import MRR, NDCG, RankingMetric
 from ltr.models import MLPScorer, Scorer
-from ltr.modules.portable import pack, unpack
 from ltr.modules.scores import check_scores
 from ltr.modules.scoring import ScoredLists, ScoringModule
 from ltr.modules.trainable import check_part
@@ -31,8 +32,9 @@ class Ranker(ScoringModule):
     `ltr.datasets`, a run resumed from any checkpoint goes on as if it had not been broken.
 
     A checkpoint holds all of it: `Ranker.load_from_checkpoint(path)` needs neither data nor
-    arguments (see `PortableModule`); with the Trainer's `ckpt_path`, the Ranker given is made with
-    the same arguments.
+    arguments, and runs no code of the file's (see `PortableModule`; a `transform` that the file
+    lacks is given to it by that name). With the Trainer's `ckpt_path`, the Ranker given is made
+    with the same arguments.
 
     Args:
         scorer: the model. Default: `MLPScorer()`.
@@ -56,6 +58,8 @@ class Ranker(ScoringModule):
     >>> ranker(torch.zeros(2, 4, 3)).shape
     torch.Size([2, 4])
     """
+
+    extra_parts = ("transform",)
 
     def __init__(
         self,
@@ -91,8 +95,8 @@ class Ranker(ScoringModule):
             self.scorer.build(num_features)
         transform = getattr(data, "feature_transform", None)
         if self.transform is None and transform is not None:
-            # a copy of its own; one that no checkpoint could give back fails here, not after hours
-            self.transform = unpack(pack(transform), FeatureTransform)
+            _check_transform(transform)
+            self.transform = copy.deepcopy(transform)
         if self._compile:  # in place, so that the names in a checkpoint stay
             self.scorer.compile()
             self.loss.compile()
@@ -121,16 +125,64 @@ class Ranker(ScoringModule):
         """Add the transform and the number of features."""
         super().on_save_checkpoint(checkpoint)
         checkpoint["num_features"] = getattr(self.scorer, "num_features", None)
-        checkpoint["transform"] = None if self.transform is None else pack(self.transform)
+        checkpoint["transform"] = self.save_part(checkpoint, "transform", self.transform)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Make the layers and the transform that the checkpoint's state is for."""
+        """Make the layers and the transform that the checkpoint's state is for.
+
+        Raises:
+            ValueError: the transform is of a package that is not trusted, was pickled by an earlier
+                version, or could not be saved and is not given.
+        """
         super().on_load_checkpoint(checkpoint)
         if (num_features := checkpoint.get("num_features")) is not None:
             self.scorer.build(num_features)
-        self.transform = None
-        if (transform := checkpoint.get("transform")) is not None:
-            self.transform = unpack(transform, FeatureTransform).to(self.device)
+        self.transform = self._saved_transform(checkpoint)
+
+    def _saved_transform(self, checkpoint: dict[str, Any]) -> FeatureTransform | None:
+        config, own = checkpoint.get("transform"), self.transform
+        if isinstance(config, bytes):
+            raise ValueError(
+                "the checkpoint was written by an earlier version of ltr, which pickled objects: "
+                "if you trust the file as you would a program, load it with "
+                "Ranker.load_from_checkpoint(path, weights_only=False, trust_pickle=True)"
+            )
+        if reason := checkpoint.get("unsaved", {}).get("transform"):
+            if own is None:
+                raise ValueError(f"transform must be given, as it could not be saved: {reason}")
+            return own
+        if config is None:
+            return None
+        trust = {*self.trust}
+        if own is not None and isinstance(config, dict):
+            own_config = _config_of(own)
+            if own_config.get("class_path") == config.get("class_path"):
+                trust |= packages(own_config)  # the user's own object is of that class
+        found = from_config({"transform": config}, FeatureTransform, sorted(trust))["transform"]
+        if not isinstance(found, FeatureTransform):
+            raise ValueError(f"transform must be a FeatureTransform, got {found!r}")
+        return found.to(self.device)
+
+
+def _config_of(transform: FeatureTransform) -> dict[str, Any]:
+    """The configuration, empty where there is none: a checkpoint then says so."""
+    try:
+        return to_config(transform)
+    except ValueError:
+        return {}
+
+
+def _check_transform(transform: FeatureTransform) -> None:
+    """A transform that no checkpoint could give back is refused at once, not after hours."""
+    if not (config := _config_of(transform)):
+        return
+    try:
+        again = from_config(config, FeatureTransform, sorted(packages(config)))
+        again.load_state_dict(transform.state_dict())
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"transform must be made again by its arguments and its state, got {transform}: {error}"
+        ) from error
 
 
 def _default_metrics() -> dict[str, RankingMetric]:

@@ -91,8 +91,8 @@ class SinkhornSort(SortOperator):
     tensor([3., 1., 2.])
     """
 
-    milestones: Tensor | None
-    milestone_weights: Tensor | None
+    places: Tensor | None
+    row_weights: Tensor | None
 
     def __init__(
         self,
@@ -124,13 +124,19 @@ class SinkhornSort(SortOperator):
             places = numbers("milestones", milestones)
             if not (places.diff() < 0).all():
                 raise ValueError(f"milestones must be falling numbers, got {milestones!r}")
-        self.register_buffer("milestones", places, persistent=False)
-        self.register_buffer("milestone_weights", weights, persistent=False)
+        self.milestones = milestones if places is None else places.tolist()
+        self.milestone_weights = (
+            None
+            if milestone_weights is None
+            else numbers("milestone_weights", milestone_weights).tolist()
+        )
+        self.register_buffer("places", places, persistent=False)
+        self.register_buffer("row_weights", weights, persistent=False)
 
     @property
     def whole_ranks(self) -> bool:
         """Whether epsilon is 0 and each item has its milestone."""
-        return self.epsilon == 0 and self.milestone_weights is None
+        return self.epsilon == 0 and self.row_weights is None
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
@@ -147,12 +153,12 @@ class SinkhornSort(SortOperator):
         check_lists(scores, mask=mask, weights=weights)
         scores = upcast(hide(scores, mask))
         items = count(scores, mask)
-        if self.milestone_weights is None:
+        if self.row_weights is None:
             b = hide(torch.ones_like(scores), mask)
             b = b if mask is None else b.sort(-1, descending=True).values
         else:
-            b = items * self.milestone_weights.to(scores)
-        return self._couple(scores, mask, weights, b, self.milestones)
+            b = items * self.row_weights.to(scores)
+        return self._couple(scores, mask, weights, b, self.places)
 
     def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Soft membership in the first k, (..., n) in [0, 1]; sums to k, or to m if m < k.
@@ -321,8 +327,6 @@ class SinkhornSort(SortOperator):
 
     def extra_repr(self) -> str:
         """The hyper-parameters, for `print`."""
-        rows = (
-            "" if self.milestone_weights is None else f", milestones={len(self.milestone_weights)}"
-        )
+        rows = "" if self.row_weights is None else f", milestones={len(self.row_weights)}"
         cost = "" if callable(self.cost) else f", cost={self.cost:g}"
         return f"epsilon={self.epsilon:g}{rows}{cost}, squash={self.squash!r}"

@@ -63,6 +63,11 @@ class ImageCNN(Scorer):
         if shape is not None:
             self._make(tuple(shape))
 
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """(C, H, W) of the images that the layers are for; None before there are any."""
+        return self.num_features
+
     def build(self, num_features: int | tuple[int, ...]) -> None:
         """Make the layers, with new weights, unless they are for images of this shape already.
 
