@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
+from ltr.gains import Discount, Gain
 from ltr.losses.base import Reduction
-from ltr.losses.dcg import Discount, Gain
 from ltr.losses.ndcg import SoftNDCG
 from ltr.operators import SigmoidRank
 

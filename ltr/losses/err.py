@@ -4,27 +4,11 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_number, check_top_k, hide, positions
-from ltr.losses._soft import cut, largest, one_draw, reciprocal_rank, shortfall
+from ltr.gains import stop_probabilities
+from ltr.losses._soft import cut, one_draw, reciprocal_rank, shortfall
 from ltr.losses.base import RankingLoss, Reduction
 from ltr.operators import RankOperator, SigmoidRank, truncated
 from ltr.operators.base import CUT_WIDTH, check_operator
-
-
-def stop_probabilities(labels: Tensor, mask: Tensor | None, max_label: float | None) -> Tensor:
-    """(2^label - 1) / 2^max_label, (..., n): how likely a reader stops at an item; 0 if masked.
-
-    Without `max_label` it is the largest label of each list; labels above it count as it. No power
-    overflows.
-
-    >>> stop_probabilities(torch.tensor([0.0, 1.0, 2.0]), None, None)
-    tensor([0.0000, 0.2500, 0.7500])
-    """
-    labels = hide(labels, mask)
-    if max_label is None:
-        top = largest(labels).unsqueeze(-1)
-    else:
-        top, labels = torch.full_like(labels, max_label), labels.clamp(max=max_label)
-    return hide(torch.exp2(labels - top) - torch.exp2(-top), mask)
 
 
 class SoftERR(RankingLoss):

@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
+from ltr.gains import Discount, Gain
 from ltr.losses.base import Reduction
-from ltr.losses.dcg import Discount, Gain
 from ltr.losses.pair_weights import DeltaNDCG, NDCGLoss2PP
 from ltr.losses.pairs import PairWeights, Truncation
 from ltr.losses.pairwise import LogisticCost, PairwiseLoss

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_top_k, hide, positions
+from ltr.gains import Discount, Gain, discount_function, gain_function, ndcg_gains
 from ltr.losses.base import RankingLoss, Reduction
-from ltr.losses.dcg import Discount, Gain, discount_function, gain_function
-from ltr.losses.pair_weights import unit_gains
 
 Ties = Literal["mean", "random", "first"]
 
@@ -236,7 +235,7 @@ class UniqueSoftmax(RankingLoss):
         n = scores.shape[-1]
         if not n:
             return scores.sum(-1)
-        gains = unit_gains(labels, mask, self.gain)
+        gains = ndcg_gains(labels, mask, None, self.gain)
         gains = gains if weights is None else hide(gains * weights, mask)
         y, order = hide(labels, mask, torch.inf).sort(dim=-1, descending=True, stable=True)
         s = hide(scores, mask).gather(-1, order)

@@ -2,10 +2,10 @@
 
 from torch import Tensor
 
-from ltr._shapes import check_top_k
-from ltr.losses._soft import cut, largest, reciprocal_rank, relevance, shortfall
+from ltr._shapes import check_top_k, largest
+from ltr.gains import item_gains
+from ltr.losses._soft import cut, reciprocal_rank, relevance, shortfall
 from ltr.losses.base import RankingLoss, Reduction
-from ltr.losses.dcg import item_gains
 from ltr.operators import RankOperator, SigmoidRank
 from ltr.operators.base import check_operator
 

@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from ltr._shapes import count, hide, positions
-from ltr.losses._soft import largest
+from ltr._shapes import count, hide, largest, positions
 from ltr.losses.base import RankingLoss, Reduction
 from ltr.operators import RankOperator, SigmoidRank
 from ltr.operators.base import check_operator

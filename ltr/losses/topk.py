@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_whole
+from ltr.gains import item_gains
 from ltr.losses._soft import log_sum, relevance, sort_operator, weighted_mean
 from ltr.losses.base import RankingLoss, Reduction
-from ltr.losses.dcg import item_gains
 from ltr.operators import RankOperator, SigmoidRank, SoftSort, SortOperator
 from ltr.operators.base import check_operator
 

@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from ltr._shapes import check_top_k
-from ltr.losses.dcg import Discount, Gain, discount_function, gain_function
+from ltr.gains import Discount, Gain, discount_function, gain_function
 from ltr.metrics import functional as F
 from ltr.metrics.base import RankingMetric
 from ltr.metrics.functional._lists import Empty, check_empty

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_lists, check_top_k, hide, positions
-from ltr.losses.dcg import Discount, discount_function
+from ltr.gains import Discount, discount_function
 from ltr.metrics.functional._lists import Empty, Reduction, check_empty, list_values, reduce_lists
 from ltr.metrics.functional._ranking import rank, within
 from ltr.operators import descending_order

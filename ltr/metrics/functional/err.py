@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_number, check_top_k, positions
-from ltr.losses.err import stop_probabilities
+from ltr.gains import stop_probabilities
 from ltr.metrics.functional._lists import Empty, Reduction, check_empty, list_values, reduce_lists
 from ltr.metrics.functional._ranking import Ranked, Ties, check_ties, rank, ties_of, within
 

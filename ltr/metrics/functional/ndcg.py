@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_top_k, count, positions
-from ltr.losses.dcg import (
+from ltr.gains import (
     Discount,
     Gain,
     discount_function,

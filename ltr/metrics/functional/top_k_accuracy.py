@@ -2,8 +2,7 @@
 
 from torch import Tensor
 
-from ltr._shapes import check_whole
-from ltr.losses._soft import largest
+from ltr._shapes import check_whole, largest
 from ltr.metrics.functional._lists import Empty, Reduction, check_empty, list_values, reduce_lists
 from ltr.metrics.functional._ranking import Ties, check_ties, first_place, rank, within
 
