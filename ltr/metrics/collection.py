@@ -22,7 +22,8 @@ class RankingMetrics(MetricCollection):
         postfix: put behind it.
 
     Raises:
-        ValueError: a metric is no `RankingMetric`.
+        ValueError: a metric is no `RankingMetric`; its name is an attribute of every module, such
+            as "half".
 
     >>> import torch
     >>> from ltr.metrics import MAP, NDCG
@@ -44,6 +45,11 @@ class RankingMetrics(MetricCollection):
             if not isinstance(metric, RankingMetric):
                 raise ValueError(f"metrics must be ranking metrics, got {metric!r} for {name!r}")
         super().__init__({}, prefix=prefix, postfix=postfix, compute_groups=False)
+        for name in metrics:
+            if hasattr(self, name):
+                raise ValueError(
+                    f"metrics must have names that a module does not use itself, got {name!r}"
+                )
         for name, metric in metrics.items():  # one by one: torchmetrics would sort them by name
             self.add_metrics({name: metric})
 

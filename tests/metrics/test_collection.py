@@ -102,7 +102,7 @@ def test_reset_clone_pickle_and_state():
     other.load_state_dict(collection.state_dict())
     assert len(collection.state_dict()) == len(members())
     collection.reset()
-    assert all(value.isnan() for value in collection.compute().values())
+    assert all(metric.lists == 0 for metric in collection.members().values())
     for copy in (*copies, other):
         copy.update(scores[:0], labels[:0])  # no list: a compute after an update warns of nothing
         for name, value in copy.compute().items():
@@ -132,12 +132,12 @@ def test_weights_topics_and_judgements():
     with pytest.raises(ValueError, match="weights must be None: MRR has no item weights"):
         collection.update(scores, labels, ids, weights=weights)
     topics = torch.stack([labels > 0, labels > 1], -1)
-    of_topics = RankingMetrics({"half": AlphaNDCG(), "none": AlphaNDCG(alpha=0.0)})
+    of_topics = RankingMetrics({"alpha": AlphaNDCG(), "none": AlphaNDCG(alpha=0.0)})
     of_topics.update(scores, topics, ids)
     expected = F.flat(F.alpha_ndcg, scores, topics, ids)
-    torch.testing.assert_close(of_topics.compute()["half"], expected)
+    torch.testing.assert_close(of_topics.compute()["alpha"], expected)
     with pytest.raises(ValueError, match="labels must have the shape of scores"):
-        RankingMetrics({"half": AlphaNDCG(), "ndcg": NDCG()}).update(scores, topics, ids)
+        RankingMetrics({"alpha": AlphaNDCG(), "ndcg": NDCG()}).update(scores, topics, ids)
     judged = weights < 0.5
     bpref = BPref()
     bpref.update(scores[:25], labels[:25], judged=judged[:25])
@@ -153,6 +153,8 @@ def test_other_metrics_are_refused():
         RankingMetrics({"mse": MeanSquaredError()})
     with pytest.raises(ValueError, match="metrics must be metrics by their names, got"):
         RankingMetrics([MAP()])
+    with pytest.raises(ValueError, match="names that a module does not use itself, got 'half'"):
+        RankingMetrics({"half": MAP()})
 
 
 def square(labels):
