@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ltr.metrics._joined import JoinedRun, join, raw_bytes, trec_order
+from ltr.metrics._joined import DIVIDED_BY_K, JoinedRun, join, raw_bytes, trec_order
 
 __all__ = [
+    "DIVIDED_BY_K",
     "JoinedRun",
     "Qrels",
     "Run",

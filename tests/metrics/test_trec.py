@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from ltr.cli.ranked_files import Measure, metric_names
 from ltr.metrics import functional as F
-from ltr.metrics._joined import DIVIDED_BY_K
-from ltr.metrics.trec import join, read_qrels, read_run, write_qrels, write_run
+from ltr.metrics.trec import DIVIDED_BY_K, join, read_qrels, read_run, write_qrels, write_run
 
 RUN = "301 Q0 FT911-3 1 2.5 me\n301 Q0 LA-7 2 -1e-3 me\n302 Q0 FT911-3 1 0 me\n"
 QRELS = "301 0 FT911-3 2\n301 0 LA-7 0\n303 0 X -1\n"
