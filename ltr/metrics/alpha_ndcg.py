@@ -5,10 +5,10 @@ from torch import Tensor
 
 from ltr._shapes import check_top_k, positions
 from ltr.gains import Discount, discount_function
-from ltr.metrics._lists import Empty, ListValues, Reduction, list_values, reduce_lists
 from ltr.metrics._ties import within
 from ltr.metrics.base import RankingMetric
 from ltr.metrics.ranked import Ranked, rank
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
 
 
 def alpha_ndcg(

@@ -5,7 +5,6 @@ from typing import Literal
 from torch import Tensor
 
 from ltr._shapes import check_top_k, positions
-from ltr.metrics._lists import Empty, ListValues, Reduction, list_values, reduce_lists
 from ltr.metrics._ties import (
     Ties,
     before,
@@ -17,6 +16,7 @@ from ltr.metrics._ties import (
 )
 from ltr.metrics.base import RankingMetric
 from ltr.metrics.ranked import Ranked, rank
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
 
 Divisor = Literal["attainable", "relevant"]
 

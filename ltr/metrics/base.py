@@ -11,8 +11,8 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from ltr.metrics._batches import BatchValues, measure_lists
-from ltr.metrics._lists import ListValues
 from ltr.metrics.ranked import rank
+from ltr.metrics.values import ListValues
 
 _OPTIONS = {"keep_values": False, "deduplicate": False}
 _OPTIONS_TEXT = """\

@@ -4,10 +4,10 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_top_k, hide
-from ltr.metrics._lists import Empty, ListValues, Reduction, list_values, reduce_lists
 from ltr.metrics._ties import Ties, before, check_ties, run_sums, tied_runs, within
 from ltr.metrics.base import RankingMetric
 from ltr.metrics.ranked import Ranked, rank
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
 
 
 def bpref(

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from ltr.metrics._lists import ListValues, Reduction, list_values, reduce_lists
 from ltr.metrics._ties import places_of, run_sums, tied_runs
 from ltr.metrics.base import RankingMetric
 from ltr.metrics.ranked import Ranked, rank
+from ltr.metrics.values import ListValues, Reduction, list_values, reduce_lists
 
 
 def elementwise_accuracy(

@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
-from ltr.metrics._lists import ListValues, Reduction, list_values, reduce_lists
 from ltr.metrics.base import RankingMetric
 from ltr.metrics.ranked import Ranked, rank
+from ltr.metrics.values import ListValues, Reduction, list_values, reduce_lists
 
 
 def exact_match(

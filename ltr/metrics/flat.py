@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ltr.metrics._lists import Reduction, reduce_values
+from ltr.metrics.values import Reduction, reduce_values
 
 PLACES = 1 << 20
 """Places of a chunk: what bounds the memory beside the order of the items."""

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import count, hide, positions
-from ltr.metrics._lists import Empty, ListValues, Reduction, list_values, reduce_lists
 from ltr.metrics._pairs import dense_ranks, rising_pairs
 from ltr.metrics._ties import runs, tied_runs
 from ltr.metrics.base import RankingMetric
 from ltr.metrics.ranked import Ranked, rank
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
 from ltr.operators import descending_order
 
 Variant = Literal["a", "b", "weighted"]

@@ -4,11 +4,11 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import hide
-from ltr.metrics._lists import Empty, ListValues, Reduction, list_values, reduce_lists
 from ltr.metrics._pairs import dense_ranks, rising_pairs
 from ltr.metrics._ties import Ties, check_ties, runs
 from ltr.metrics.base import RankingMetric
 from ltr.metrics.ranked import Ranked, rank
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
 
 
 def opa(

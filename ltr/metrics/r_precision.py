@@ -3,10 +3,10 @@
 from torch import Tensor
 
 from ltr._shapes import check_top_k, positions
-from ltr.metrics._lists import Empty, ListValues, Reduction, list_values, reduce_lists
 from ltr.metrics._ties import Ties, check_ties, hits_of, placed_sum, within
 from ltr.metrics.base import RankingMetric
 from ltr.metrics.ranked import Ranked, rank
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
 
 
 def r_precision(

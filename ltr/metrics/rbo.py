@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_persistence, check_top_k, hide, positions
-from ltr.metrics._lists import Empty, ListValues, Reduction, list_values, reduce_lists
 from ltr.metrics._ties import places_of, tied_runs
 from ltr.metrics.base import RankingMetric
 from ltr.metrics.ranked import Ranked, rank
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
 from ltr.operators import descending_order
 
 RBOTies = Literal["stable", "expected"]

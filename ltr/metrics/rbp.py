@@ -7,10 +7,10 @@ from torch import Tensor
 
 from ltr._shapes import check_persistence, check_top_k, largest, positions
 from ltr.gains import check_max_label, stop_probabilities
-from ltr.metrics._lists import Empty, ListValues, Reduction, list_values, reduce_lists
 from ltr.metrics._ties import Ties, check_ties, placed_sum, within
 from ltr.metrics.base import RankingMetric
 from ltr.metrics.ranked import Ranked, rank
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
 
 RBPGain = Literal["binary", "linear", "exp2"]
 

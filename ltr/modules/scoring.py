@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import torch
@@ -61,8 +62,8 @@ class ScoringModule(TrainableModule):
         check_part("loss", loss)
         _check_metrics(metrics)
         self.loss = loss
-        self.val_metrics = RankingMetrics({name: m.clone() for name, m in metrics.items()})
-        self.test_metrics = RankingMetrics({name: m.clone() for name, m in metrics.items()})
+        self.val_metrics = RankingMetrics(deepcopy(metrics))
+        self.test_metrics = RankingMetrics(deepcopy(metrics))
         self.val_loss = ListMean()
 
     def score_batch(self, batch: dict[str, Any]) -> ScoredLists:

@@ -35,8 +35,8 @@ from ltr.metrics import (
     TopKAccuracy,
 )
 from ltr.metrics import functional as F
-from ltr.metrics._lists import list_values, reduce_lists
 from ltr.metrics.ranked import rank
+from ltr.metrics.values import list_values, reduce_lists
 
 METRICS = {
     "NDCG@3": (lambda: NDCG(top_k=3), lambda *a: F.ndcg(*a, top_k=3)),
