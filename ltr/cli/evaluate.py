@@ -141,6 +141,7 @@ def _measures(
 ) -> "list[Measure]":
     """The metrics asked for: `ndcg@10` is cut there, `ndcg` at each of `--at`, if there is one."""
     from ltr.cli.ranked_files import Measure, metric_names
+    from ltr.metrics.trec import DIVIDED_BY_K
 
     for cut in cuts or []:
         if cut < 1:
@@ -160,8 +161,8 @@ def _measures(
             raise CommandError(f"--metrics: {name} is not cut at a rank, got {text!r}")
         if of_runs and (not has_cut or name == "rbo"):  # rbo is of two orders of the same items
             raise CommandError(f"--metrics: {name} is of whole lists, which a run has not")
-        if of_runs and name == "precision" and not at and not cuts:
-            raise CommandError("--metrics: of a run precision must have a K, such as precision@10")
+        if of_runs and name in DIVIDED_BY_K and not at and not cuts:
+            raise CommandError(f"--metrics: of a run {name} must have a K, such as {name}@10")
         whole = [Measure(name)]
         cut_at = [Measure(name, k) for k in cuts or []] if has_cut else []
         found += [Measure(name, int(cut))] if at else cut_at or whole

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from ltr.cli.errors import CommandError, nearest, one_line
-from ltr.metrics import functional
-from ltr.metrics.functional import flat
+from ltr.metrics import RankingMetric, RankingMetrics, functional
 from ltr.metrics.trec import Qrels, Run, join, read_run
 
 Metric = Callable[..., Tensor]
@@ -50,11 +49,25 @@ class Measure:
         """The function."""
         return getattr(functional, _ALIASES.get(self.name, self.name))
 
-    def options(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Those of the given options that the metric has, and its cut."""
+    @property
+    def kind(self) -> type[RankingMetric]:
+        """The class."""
+        return next(x for x in RankingMetric.__subclasses__() if x.function is self.metric)
+
+    def make(self, given: dict[str, Any], depth: int | None = None) -> RankingMetric:
+        """Return the metric with those of the given options that it has, and its cut.
+
+        Args:
+            given: options by name.
+            depth: where a metric is cut that is not cut otherwise. Default: nowhere.
+        """
         known = signature(self.metric).parameters
         options = {name: value for name, value in given.items() if name in known}
-        return options if self.top_k is None else {**options, "top_k": self.top_k}
+        if self.top_k is not None:
+            options["top_k"] = self.top_k
+        elif depth is not None and known["top_k"].default is None:
+            options["top_k"] = depth
+        return self.kind(keep_values=True, **options)
 
 
 @dataclass(frozen=True)
@@ -149,9 +162,10 @@ def evaluate_run(
         lists = join(run, part, depth=deepest, skip_missing=skip_missing, allow_disjoint=True)
         counted = lists.mask.any(-1)
         empty += int((counted & ~((lists.labels > 0) & lists.mask).any(-1)).sum())
-        for measure in measures:
-            values = lists.values(measure.metric, **measure.options(options))
-            chunks[measure.title].append(values)
+        metrics = RankingMetrics({m.title: m.make(options, lists.depth) for m in measures})
+        metrics.update(lists.scores, lists.labels, mask=lists.mask, judged=lists.judged)
+        for title, metric in metrics.members().items():
+            chunks[title].append(metric.per_list_values)
     missing, unjudged = len(qrels.keys() - run.keys()), len(run.keys() - qrels.keys())
     notes = []
     if missing:
@@ -159,7 +173,7 @@ def evaluate_run(
         notes.append(f"{name}: {missing:,} of {len(qrels):,} judged queries are not there: {how}")
     if unjudged:
         notes.append(f"{name}: {unjudged:,} queries have no judgements: left out")
-    values = {title: torch.cat(parts).double().numpy() for title, parts in chunks.items()}
+    values = {title: torch.cat(parts).numpy() for title, parts in chunks.items()}
     return Evaluated(name, list(qrels), values, empty, notes)
 
 
@@ -191,13 +205,10 @@ def evaluate_table(
     found = []
     for name, column in zip(names, table.scores, strict=True):
         scores = torch.from_numpy(column)
+        metrics = RankingMetrics({m.title: m.make(options) for m in measures})
+        metrics.update(scores, grades, ids)
         values = {
-            measure.title: flat(
-                measure.metric, scores, grades, ids, reduction="none", **measure.options(options)
-            )
-            .double()
-            .numpy()
-            for measure in measures
+            title: metric.per_list_values.numpy() for title, metric in metrics.members().items()
         }
         found.append(Evaluated(name, table.qids, values, int((relevant == 0).sum())))
     return found

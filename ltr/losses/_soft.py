@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import hide
-from ltr.losses.dcg import Gain
-from ltr.losses.pair_weights import unit_gains
-from ltr.operators import RankOperator, SigmoidRank, SortOperator, Stochastic, truncated
+from ltr.gains import cut_discount
+from ltr.operators import RankOperator, SigmoidRank, SortOperator, Stochastic
 from ltr.operators.base import check_operator
 from ltr.operators.stochastic import needs_matrix
 
@@ -26,18 +25,6 @@ def relevance(labels: Tensor) -> Tensor:
     return (labels > 0).to(labels.dtype)
 
 
-def ndcg_gains(labels: Tensor, mask: Tensor | None, weights: Tensor | None, gain: Gain) -> Tensor:
-    """Gains times weights, (..., n), up to a factor of each list, which drops out of NDCG.
-
-    By it labels of 128 and more do not overflow in float32.
-
-    >>> ndcg_gains(torch.tensor([0.0, 199.0, 200.0]), None, None, "exp2")
-    tensor([0.0000, 0.5000, 1.0000])
-    """
-    gains = unit_gains(labels, mask, gain)
-    return gains if weights is None else hide(gains * weights, mask)
-
-
 def reciprocal_rank(ranks: Tensor) -> Tensor:
     """1 / rank, and 1 for the soft ranks below 1 that some operators give.
 
@@ -51,9 +38,7 @@ def cut(
     discount: Callable[[Tensor], Tensor], top_k: int | None, operator: RankOperator
 ) -> Callable[[Tensor], Tensor]:
     """`discount`, cut off behind rank `top_k` in the way that suits the operator; or whole."""
-    if top_k is None:
-        return discount
-    return truncated(discount, top_k, exact=operator.whole_ranks)
+    return cut_discount(discount, top_k, exact=operator.whole_ranks)
 
 
 def rank_operator(operator: RankOperator | None) -> RankOperator:
@@ -143,8 +128,3 @@ def log_sum(log_p: Tensor, dim: int) -> Tensor:
     """
     none = (log_p == -torch.inf).all(dim, keepdim=True)
     return torch.where(none, LEAST_LOG, log_p).logsumexp(dim).where(~none.squeeze(dim), LEAST_LOG)
-
-
-def largest(x: Tensor) -> Tensor:
-    """The largest number of each list, (..., n) -> (...); 0 for a list of no items."""
-    return x.amax(-1) if x.shape[-1] else x.sum(-1)

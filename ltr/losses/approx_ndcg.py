@@ -4,8 +4,8 @@ from typing import cast
 
 from torch import Tensor
 
+from ltr.gains import Discount, Gain
 from ltr.losses.base import Lengths, Reduction
-from ltr.losses.dcg import Discount, Gain
 from ltr.losses.ndcg import SoftNDCG
 from ltr.operators import SigmoidRank
 

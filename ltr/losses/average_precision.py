@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_top_k, hide
+from ltr.gains import ideal_dcg, item_gains
 from ltr.losses._soft import cut, one_draw, rank_operator, reciprocal_rank, relevance, shortfall
 from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
-from ltr.losses.dcg import ideal_dcg, item_gains
 from ltr.operators import RankOperator
 
 

@@ -3,40 +3,13 @@
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_number, check_top_k, hide, positions
+from ltr._shapes import check_number, check_top_k, positions
+from ltr.gains import log_left, stop_probabilities
 from ltr.kernels.sorting import falling_values
-from ltr.losses._soft import cut, largest, one_draw, reciprocal_rank, shortfall
+from ltr.losses._soft import cut, one_draw, reciprocal_rank, shortfall
 from ltr.losses.base import Lengths, RankingLoss, Reduction
 from ltr.operators import RankOperator, SigmoidRank, truncated
 from ltr.operators.base import CUT_WIDTH, check_operator
-
-
-def stop_probabilities(
-    labels: Tensor,
-    mask: Tensor | None,
-    max_label: float | None,
-    weights: Tensor | None = None,
-) -> Tensor:
-    """(2^label - 1) / 2^max_label, (..., n): how likely a reader stops at an item; 0 if masked.
-
-    Without `max_label` it is the largest label of each list; labels above it count as it. No power
-    overflows. A weight w counts as so many looks at the item: the reader stops at one of them with
-    probability 1 - (1 - R)^w.
-
-    >>> stop_probabilities(torch.tensor([0.0, 1.0, 2.0]), None, None)
-    tensor([0.0000, 0.2500, 0.7500])
-    >>> stop_probabilities(torch.tensor([0.0, 1.0, 2.0]), None, None, torch.tensor([9.0, 2.0, 0.5]))
-    tensor([0.0000, 0.4375, 0.5000])
-    """
-    labels = hide(labels, mask)
-    if max_label is None:
-        top = largest(labels).unsqueeze(-1)
-    else:
-        top, labels = torch.full_like(labels, max_label), labels.clamp(max=max_label)
-    stops = hide(torch.exp2(labels - top) - torch.exp2(-top), mask)
-    if weights is None:
-        return stops
-    return -torch.expm1(hide(weights, mask) * _log_left(stops))
 
 
 class SoftERR(RankingLoss):
@@ -113,17 +86,12 @@ class SoftERR(RankingLoss):
 
     def _ideal(self, stops: Tensor) -> Tensor:
         stops = falling_values(stops)
-        left = _log_left(stops)
+        left = log_left(stops)
         reach = (left.cumsum(-1) - left).exp()
         discount = reciprocal_rank
         if self.top_k is not None:
             discount = truncated(discount, self.top_k, exact=True)
         return (stops * reach * discount(positions(stops))).sum(-1)
-
-
-def _log_left(stops: Tensor) -> Tensor:
-    # 1 - 2^-31 rounds to 1: the logarithm stays finite
-    return torch.log1p(-stops.clamp(max=1 - torch.finfo(stops.dtype).eps))
 
 
 def _reached(stops: Tensor, ranks: Tensor, whole: bool) -> Tensor:
@@ -132,7 +100,7 @@ def _reached(stops: Tensor, ranks: Tensor, whole: bool) -> Tensor:
     before = (gaps > 0).to(gaps.dtype) if whole else 0.5 + torch.atan(gaps / CUT_WIDTH) / torch.pi
     itself = torch.eye(gaps.shape[-1], dtype=torch.bool, device=gaps.device)
     before = torch.where(itself, 0.0, before)
-    return _log_left(stops.unsqueeze(-2) * before).sum(-1).exp()
+    return log_left(stops.unsqueeze(-2) * before).sum(-1).exp()
 
 
 def soft_err_loss(

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_number, check_top_k, hide
+from ltr.gains import Discount, discount_function
 from ltr.losses._soft import cut, weighted_mean
 from ltr.losses.base import Lengths, RankingLoss, Reduction
-from ltr.losses.dcg import Discount, discount_function
 from ltr.losses.ndcg import SoftNDCG
 from ltr.operators import RankOperator, SigmoidRank
 from ltr.operators.base import check_operator

@@ -4,8 +4,8 @@ from typing import cast
 
 from torch import Tensor
 
+from ltr.gains import Discount, Gain
 from ltr.losses.base import Lengths, Reduction
-from ltr.losses.dcg import Discount, Gain
 from ltr.losses.pair_weights import DeltaNDCG, NDCGLoss2PP
 from ltr.losses.pairs import PairWeights, Truncation
 from ltr.losses.pairwise import LogisticCost, PairwiseLoss

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_top_k, hide, positions
-from ltr.losses._soft import ndcg_gains, weighted_mean
+from ltr.gains import Discount, Gain, discount_function, gain_function, item_gains, ndcg_gains
+from ltr.losses._soft import weighted_mean
 from ltr.losses.base import Lengths, RankingLoss, Reduction
-from ltr.losses.dcg import Discount, Gain, discount_function, gain_function, item_gains
 
 Ties = Literal["mean", "random", "first"]
 

@@ -2,21 +2,24 @@
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
 from ltr._shapes import check_top_k
-from ltr.kernels import list_ids, places_in_lists, sort_ragged, sum_lists
-from ltr.losses._soft import ndcg_gains, shortfall
-from ltr.losses.base import Lengths, RankingLoss, Reduction
-from ltr.losses.dcg import (
+from ltr.gains import (
     Discount,
     Gain,
+    cut_discount,
     discount_function,
     gain_function,
     ideal_dcg,
+    ndcg_gains,
+    ragged_ideal_dcg,
+    ragged_ndcg_gains,
 )
-from ltr.operators import RankOperator, SigmoidRank, truncated
+from ltr.kernels import sum_lists
+from ltr.losses._soft import shortfall
+from ltr.losses.base import Lengths, RankingLoss, Reduction
+from ltr.operators import RankOperator, SigmoidRank
 from ltr.operators.base import check_operator
 
 
@@ -46,6 +49,7 @@ class SoftNDCG(RankingLoss):
     Reference: Qin, Liu and Li, "A general approximation framework for direct optimization of
     information retrieval measures", 2010.
 
+    >>> import torch
     >>> from ltr.operators import SoftSort
     >>> scores = torch.tensor([[0.2, 0.9, 0.4]], requires_grad=True)
     >>> labels = torch.tensor([[2.0, 0.0, 1.0]])
@@ -83,30 +87,14 @@ class SoftNDCG(RankingLoss):
         self, scores: Tensor, labels: Tensor, lengths: Tensor, weights: Tensor | None
     ) -> Tensor:
         """1 - soft NDCG of each ragged list, without padding where the operator needs none."""
-        gains = _ragged_gains(labels, lengths, self.gain)
-        gains = gains if weights is None else gains * weights
+        gains = ragged_ndcg_gains(labels, lengths, weights, self.gain)
         discounts = self.operator.ragged_discounts(self._cut_discount(), scores, lengths)
-        ranks = places_in_lists(sort_ragged(gains, lengths), gains)
-        cut = discount_function(self.discount)
-        if self.top_k is not None:
-            cut = truncated(cut, self.top_k, exact=True)
-        ideal = sum_lists(gains * cut(ranks), lengths)
+        ideal = ragged_ideal_dcg(gains, lengths, discount_function(self.discount), self.top_k)
         return shortfall(sum_lists(gains * discounts, lengths), ideal)
 
     def _cut_discount(self) -> Callable[[Tensor], Tensor]:
         discount = discount_function(self.discount)
-        if self.top_k is None:
-            return discount
-        return truncated(discount, self.top_k, exact=self.operator.whole_ranks)
-
-
-def _ragged_gains(labels: Tensor, lengths: Tensor, gain: Gain) -> Tensor:
-    """`unit_gains` of ragged lists, (N,)."""
-    if gain != "exp2":
-        return gain_function(gain)(labels)
-    ids = list_ids(labels, lengths)
-    most = labels.new_zeros(len(lengths)).scatter_reduce(0, ids, labels.detach(), "amax")[ids]
-    return torch.exp2(labels - most) - torch.exp2(-most)
+        return cut_discount(discount, self.top_k, exact=self.operator.whole_ranks)
 
 
 def soft_ndcg_loss(
@@ -127,6 +115,7 @@ def soft_ndcg_loss(
 
     See `SoftNDCG` for the arguments, the errors and what unusual lists give.
 
+    >>> import torch
     >>> from ltr.operators import HardRank
     >>> soft_ndcg_loss(torch.tensor([3.0, 1.0]), torch.tensor([0.0, 1.0]), operator=HardRank())
     tensor(0.3691)

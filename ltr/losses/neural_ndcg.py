@@ -3,16 +3,17 @@
 from torch import Tensor
 
 from ltr._shapes import check_top_k, positions
-from ltr.losses._scaling import sinkhorn_scaled
-from ltr.losses._soft import ndcg_gains, shortfall, sort_operator
-from ltr.losses.base import Lengths, RankingLoss, Reduction
-from ltr.losses.dcg import (
+from ltr.gains import (
     Discount,
     Gain,
     discount_function,
     gain_function,
     ideal_dcg,
+    ndcg_gains,
 )
+from ltr.losses._scaling import sinkhorn_scaled
+from ltr.losses._soft import shortfall, sort_operator
+from ltr.losses.base import Lengths, RankingLoss, Reduction
 from ltr.operators import NeuralSort, SortOperator
 
 

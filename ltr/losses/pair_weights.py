@@ -7,9 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_number, check_whole, hide, positions
-from ltr.kernels.pairs import GradedWeights
-from ltr.losses.dcg import (
+from ltr._shapes import check_number, check_whole, positions
+from ltr.gains import (
     Discount,
     Gain,
     discount_function,
@@ -17,7 +16,9 @@ from ltr.losses.dcg import (
     ideal_dcg,
     letor4_discount,
     log2_discount,
+    ndcg_gains,
 )
+from ltr.kernels.pairs import GradedWeights
 from ltr.losses.pairs import PairWeights, Truncation
 from ltr.operators import truncated
 
@@ -81,21 +82,6 @@ class ARPLoss1(PairWeights):
         return upper[0], lower[0]
 
 
-def unit_gains(labels: Tensor, mask: Tensor | None, gain: Gain) -> Tensor:
-    """Gains up to a factor of each list, (..., n), 0 under the mask: labels of 128 do not overflow.
-
-    For "exp2" 2^(y - max y) - 2^(-max y): the factor drops out of NDCG, exactly for whole labels.
-
-    >>> unit_gains(torch.tensor([0.0, 200.0]), None, "exp2")
-    tensor([0., 1.])
-    """
-    labels = hide(labels, mask)
-    if gain != "exp2":
-        return hide(gain_function(gain)(labels), mask)
-    most = labels.amax(-1, keepdim=True) if labels.shape[-1] else labels
-    return hide(torch.exp2(labels - most) - torch.exp2(-most), mask)
-
-
 class _NDCGWeights(PairWeights):
     """What the weights by NDCG share: gains over the ideal DCG, and the discount."""
 
@@ -126,7 +112,7 @@ class _NDCGWeights(PairWeights):
 
     def columns(self, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
         """Gains over the ideal DCG, of the first `top_k` where there is a cut."""
-        gains = unit_gains(labels, mask, self.gain)
+        gains = ndcg_gains(labels, mask, None, self.gain)
         ideal = ideal_dcg(gains, self.full, self.top_k).unsqueeze(-1)
         return (gains / torch.where(ideal > 0, ideal, 1.0),)
 
@@ -166,7 +152,7 @@ class DeltaNDCG(_NDCGWeights):
         named = self.full in (log2_discount, letor4_discount)
         if callable(self.gain) or not named or not self.has_methods_of(DeltaNDCG):
             return None
-        gains, n = unit_gains(labels, mask, self.gain), labels.shape[-1]
+        gains, n = ndcg_gains(labels, mask, None, self.gain), labels.shape[-1]
         discounts = _discounts(self.full, n, self.metric_k)
         ideal = _discounts(self.full, n, self.top_k)
         return self.cut_pairs(GradedWeights(gains, discounts, ideal))

@@ -5,8 +5,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ltr._shapes import hide
-from ltr.losses._soft import finite_log, largest, sort_operator, weighted_mean
+from ltr._shapes import hide, largest
+from ltr.losses._soft import finite_log, sort_operator, weighted_mean
 from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
 from ltr.operators import SoftSort, SortOperator, descending_order
 

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_whole
+from ltr.gains import ideal_dcg, item_gains
 from ltr.losses._soft import relevance, shortfall
 from ltr.losses.base import Lengths, RankingLoss, Reduction
-from ltr.losses.dcg import ideal_dcg, item_gains
 from ltr.operators import RankOperator, SigmoidRank
 from ltr.operators.base import check_operator
 

@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from ltr._shapes import count, hide, positions
-from ltr.losses._soft import largest
+from ltr._shapes import count, hide, largest, positions
 from ltr.losses.base import Lengths, RankingLoss, Reduction
 from ltr.losses.listmle import tie_groups
 from ltr.operators import RankOperator, SigmoidRank

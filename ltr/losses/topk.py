@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_whole
+from ltr.gains import item_gains
 from ltr.losses._nested import any_nested
 from ltr.losses._soft import (
     log_sum,
@@ -19,7 +20,6 @@ from ltr.losses._soft import (
     weighted_mean,
 )
 from ltr.losses.base import Lengths, RankingLoss, Reduction, first_value, loss_of_lists
-from ltr.losses.dcg import item_gains
 from ltr.operators import RankOperator, SoftSort, SortOperator
 
 _TOP_1 = [1.0]

@@ -2,46 +2,44 @@
 
 The function `compare` is in the module of that name, `from ltr.metrics.compare import compare`.
 All names are loaded when they are first asked for: the classes import torchmetrics, which takes a
-second that the functions, the comparisons and TREC's files need not wait for.
+second that the comparisons and TREC's files need not wait for.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ltr.metrics.classes import (
-        ARP,
-        DCG,
-        ERR,
-        MAP,
-        MRR,
-        NDCG,
-        OPA,
-        RBO,
-        RBP,
-        AlphaNDCG,
-        BPref,
-        ElementsInPlace,
-        HitRate,
-        KendallTau,
-        PerfectOrder,
-        Precision,
-        RankingMetric,
-        Recall,
-        RPrecision,
-        Spearman,
-        TopKAccuracy,
-    )
+    from ltr.metrics.alpha_ndcg import AlphaNDCG
+    from ltr.metrics.arp import ARP
+    from ltr.metrics.average_precision import MAP
+    from ltr.metrics.base import RankingMetric
+    from ltr.metrics.bpref import BPref
+    from ltr.metrics.collection import RankingMetrics
     from ltr.metrics.compare import Comparison, Interval, ModelResult, holm, mean_interval
+    from ltr.metrics.elementwise_accuracy import ElementwiseAccuracy
+    from ltr.metrics.err import ERR
+    from ltr.metrics.exact_match import ExactMatch
+    from ltr.metrics.f1 import F1
+    from ltr.metrics.hit_rate import HitRate
+    from ltr.metrics.kendall import KendallTau
+    from ltr.metrics.mrr import MRR
+    from ltr.metrics.ndcg import DCG, NDCG
+    from ltr.metrics.opa import OPA
+    from ltr.metrics.precision import Precision
+    from ltr.metrics.r_precision import RPrecision
+    from ltr.metrics.rbo import RBO
+    from ltr.metrics.rbp import RBP
+    from ltr.metrics.recall import Recall
+    from ltr.metrics.spearman import Spearman
+    from ltr.metrics.top_k_accuracy import TopKAccuracy
     from ltr.metrics.trec import JoinedRun, join, read_qrels, read_run, write_qrels, write_run
-
-_COMPARE = ("Comparison", "Interval", "ModelResult", "holm", "mean_interval")
-_TREC = ("JoinedRun", "join", "read_qrels", "read_run", "write_qrels", "write_run")
 
 __all__ = [
     "ARP",
     "DCG",
     "ERR",
+    "F1",
     "MAP",
     "MRR",
     "NDCG",
@@ -51,16 +49,17 @@ __all__ = [
     "AlphaNDCG",
     "BPref",
     "Comparison",
-    "ElementsInPlace",
+    "ElementwiseAccuracy",
+    "ExactMatch",
     "HitRate",
     "Interval",
     "JoinedRun",
     "KendallTau",
     "ModelResult",
-    "PerfectOrder",
     "Precision",
     "RPrecision",
     "RankingMetric",
+    "RankingMetrics",
     "Recall",
     "Spearman",
     "TopKAccuracy",
@@ -73,13 +72,25 @@ __all__ = [
     "write_run",
 ]
 
+_COMPARE = ("Comparison", "Interval", "ModelResult", "holm", "mean_interval")
+_TREC = ("JoinedRun", "join", "read_qrels", "read_run", "write_qrels", "write_run")
+_RENAMED = {"ElementsInPlace": "ElementwiseAccuracy", "PerfectOrder": "ExactMatch"}
+
 
 def __getattr__(name: str) -> Any:
+    if name in _RENAMED:
+        raise AttributeError(f"ltr.metrics.{name} is ltr.metrics.{_RENAMED[name]} now")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # one class brings all: a recipe finds them by name among the subclasses of RankingMetric
-    home = "compare" if name in _COMPARE else "trec" if name in _TREC else "classes"
-    value = getattr(import_module(f"ltr.metrics.{home}"), name)
+    if name in _COMPARE or name in _TREC:
+        homes = [import_module(f"ltr.metrics.{'compare' if name in _COMPARE else 'trec'}")]
+    else:
+        # one class brings all: a recipe finds them by name among the subclasses of RankingMetric
+        functional = import_module("ltr.metrics.functional")
+        functions = [getattr(functional, function) for function in functional.__all__]
+        homes = [sys.modules[function.__module__] for function in functions]
+        homes += [import_module("ltr.metrics.base"), import_module("ltr.metrics.collection")]
+    value = next(getattr(home, name) for home in homes if hasattr(home, name))
     globals()[name] = value
     return value
 

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_whole
-from ltr.metrics.functional import rbo
+
+DIVIDED_BY_K = ("f1", "precision")
+"""Metrics that divide by `top_k`: a run has no length to divide by in its place."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +64,12 @@ class JoinedRun:
         known = signature(metric).parameters
         if "top_k" not in known:
             raise ValueError(f"metric must take top_k, got {metric.__name__}")
-        if metric is rbo:
+        if metric.__name__ == "rbo":
             raise ValueError("metric must not be rbo: it is of two orders of the same documents")
-        if top_k is None and metric.__name__ == "precision":
-            raise ValueError("top_k must be given for precision, which it divides, got None")
+        if top_k is None and metric.__name__ in DIVIDED_BY_K:
+            raise ValueError(
+                f"top_k must be given for {metric.__name__}, which it divides, got None"
+            )
         if top_k is None:  # a metric may have a k of its own
             top_k = self.depth if known["top_k"].default is None else known["top_k"].default
         options["top_k"] = top_k

@@ -1,38 +1,68 @@
 """The base of the metric classes: running sums over lists."""
 
-from inspect import signature
-from secrets import randbits
-from typing import Any
+import re
+import sys
+from collections.abc import Callable
+from inspect import Parameter, Signature, cleandoc, getdoc, signature
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from ltr.metrics._sharing import Chunk, RankedBatch, check_batch, shared
-from ltr.metrics.functional._ranking import Ranked, check_weights, rank
-from ltr.metrics.functional._scope import at_work
-from ltr.metrics.functional.flat import check_flat, chunks
+from ltr.metrics._batches import BatchValues, measure_lists
+from ltr.metrics.ranked import rank
+from ltr.metrics.values import ListValues
 
-_BITS = torch.arange(48)
+_OPTIONS = {"keep_values": False, "deduplicate": False}
+_OPTIONS_TEXT = """\
+    keep_values: keep the per-list values, for `per_list_values`. Memory then grows with the number
+        of lists.
+    deduplicate: count a list id once, whichever update or process it comes in, as where a sampler
+        repeats lists; needs `indexes`, and keeps values and ids. By default an id in another
+        update or process is another list.
+    kwargs: of `torchmetrics.Metric`.
+"""
+_TORCHMETRICS = {
+    "compute_on_cpu": False,
+    "dist_sync_on_step": False,
+    "sync_on_compute": True,
+    "compute_with_cache": True,
+}
+"""The arguments of `torchmetrics.Metric` that a configuration can have, and their defaults."""
+
+_RENAMED = {"keep": "keep_values", "once": "deduplicate", "short": "short_list_value"}
 
 
 class RankingMetric(Metric):
     """Mean of a per-list number over all lists that count; the state is a few sums.
 
-    A new metric is one subclass with `per_list`, which gives NaN for a list that is left out.
+    A new metric is one subclass with two attributes:
+
+    - `function`, the public function. Its keyword-only parameters, but `reduction`, are the
+      arguments of the class, with their defaults and their documentation. The object keeps each
+      under its own name.
+    - `core`, which takes a `Ranked` and these arguments by name, and returns `ListValues`.
+
     `update` takes padded batches (..., n) with a mask, or flat values (items,) with `indexes`,
     one list id an item, in any order; a list comes whole in one `update`. A list without a real
-    item is no list, so padding a shard with all-masked lists changes nothing.
+    item is no list, so padding a shard with all-masked lists changes nothing. Several metrics of
+    the same lists are sorted once in a `RankingMetrics`.
 
-    Metrics that are updated with the same tensors, as those of a `MetricCollection` are, share one
-    sort. `per_list` gets the items in the order of their scores, padding last.
+    Two metrics share a compute group of torchmetrics' `MetricCollection` only if they are of one
+    class and have equal arguments: the name of the state tells them apart.
 
     Args:
-        keep: keep the per-list values, for `per_list_values`. Memory then grows with the lists.
-        once: count a list id once, whichever update or process it comes in, as where a sampler
-            repeats lists; needs `indexes`, and keeps values and ids. By default an id in another
-            update or process is another list.
-        kwargs: of `torchmetrics.Metric`.
+        args: arguments of the metric, in the order of its function.
+        kwargs: arguments of the metric; those of `torchmetrics.Metric`; and these two.
+            keep_values: keep the per-list values, for `per_list_values`. Memory then grows with
+            the number of lists. deduplicate: count a list id once, whichever update or process it
+            comes in, as where a sampler repeats lists; needs `indexes`, and keeps values and ids.
+            By default an id in another update or process is another list.
+
+    Raises:
+        ValueError: an argument has a value that the function refuses.
+        TypeError: an argument that the metric does not have.
 
     >>> from ltr.metrics import NDCG
     >>> metric = NDCG(top_k=10)
@@ -46,99 +76,95 @@ class RankingMetric(Metric):
     higher_is_better = True
     full_state_update = False
 
-    ranked_first = True
-    """Whether `per_list` may get the items in the order of their scores; else as they come."""
+    function: ClassVar[Callable[..., Tensor]]
+    core: ClassVar[Callable[..., ListValues]]
 
-    sums: Tensor
-    number: Tensor
+    takes_topics: ClassVar[bool] = False
+    """Whether labels may be (..., n, topics)."""
+
     values: Any
     ids: Any
 
-    def __init__(self, *, keep: bool = False, once: bool = False, **kwargs: Any):
-        super().__init__(**kwargs)
-        self.keep, self.once = keep, once
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            # arguments of its own would be unknown to the state's name
+            raise TypeError(f"{cls.__name__} must take its arguments from `function`")
+        if "function" in vars(cls):
+            _take_arguments(cls, cls.function)
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        if not hasattr(self, "core"):
+            raise TypeError(f"{type(self).__name__} must define function and core")
+        given = _bound(type(self), args, kwargs)
+        options = {name: given.pop(name) for name in _OPTIONS}
+        torchmetrics = {name: given.pop(name) for name in _TORCHMETRICS}
+        super().__init__(**torchmetrics, **given.pop("kwargs", {}))
+        self._names = tuple(given)
+        for name, value in (given | options).items():
+            setattr(self, name, value)
+        nothing = torch.zeros(0, 1)
+        self.core(rank(nothing, nothing), **self.arguments)  # refuses what the function refuses
         # of the values, and of the lists that count, that are left out and that are empty
-        sums = torch.zeros(4, dtype=torch.float64)
-        self.add_state("sums", default=sums, dist_reduce_fx="sum")
-        # a MetricCollection takes metrics with equal states for one: no two have this number
-        number = (torch.tensor(randbits(48)) >> _BITS & 1).double()
-        self.add_state("number", default=number, dist_reduce_fx="max")
-        if keep or once:
+        self._sums = f"sums of {_described(type(self))}({_described(given | options)})"
+        zeros = torch.zeros(4, dtype=torch.float64)
+        self.add_state(self._sums, default=zeros, dist_reduce_fx="sum")
+        if self.keep_values or self.deduplicate:
             self.add_state("values", default=[], dist_reduce_fx="cat")
-        if once:
+        if self.deduplicate:
             self.add_state("ids", default=[], dist_reduce_fx="cat")
+        self._start_lists()
 
-    def per_list(self, scores: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
-        """One number a list, NaN for one left out: (..., n) -> (...).
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of `core`, by name."""
+        return {name: getattr(self, name) for name in self._names}
 
-        A metric with item weights takes them as a fourth argument, `weights=None`.
-        """
-        raise NotImplementedError(f"{type(self).__name__} must define per_list")
+    @property
+    def takes_weights(self) -> bool:
+        """Whether the metric has item weights."""
+        return "weights" in signature(self.function).parameters
 
     def update(
         self,
-        preds: Tensor,
-        target: Tensor,
+        preds: Tensor | BatchValues,
+        target: Tensor | None = None,
         indexes: Tensor | None = None,
         mask: Tensor | None = None,
         weights: Tensor | None = None,
+        judged: Tensor | None = None,
     ) -> None:
         """Add lists.
 
         Args:
-            preds: scores, (..., n), or (items,) with `indexes`.
+            preds: scores, (..., n), or (items,) with `indexes`. A collection, which has ranked the
+                lists, gives the metric's values in their place, and nothing else.
             target: labels of the same shape.
             indexes: a list id an item, of the shape of `preds`, in any order; or a list id a list,
                 (...), for `preds` (..., n). Default: the last axis is the list.
             mask: bool, of the shape of `preds`, True = a real item; with `indexes` too.
             weights: item weights of the shape of `preds`, for a metric that has them.
+            judged: bool, of the shape of `preds`, True = a judged item, for `BPref`; others do not
+                look at it.
         """
-        if self.once and indexes is None:
-            raise ValueError("indexes must be given where once=True, got None")
-        if weights is not None and "weights" not in signature(self.per_list).parameters:
-            raise ValueError(f"weights must be None: {type(self).__name__} has no item weights")
-        batch = (preds, target, indexes, mask, weights)
-        check_batch(*batch)
-        if self.ranked_first:
-            ranked = shared(self, batch, lambda: _ranked_batch(*batch, by_score=True))
-        else:
-            ranked = _ranked_batch(*batch, by_score=False)
-        values = self._values(ranked)
-        if self.once:
-            assert ranked.ids is not None
-            ids = ranked.ids.unique() if ranked.flat else ranked.ids
-            if mask is not None and not ranked.flat:
-                real = mask.any(-1).reshape(-1)  # the padding of a shard may have any id
-                ids, values = ids[real], values[real]
-            self.ids.append(ids)
-        if self.keep or self.once:
-            self.values.append(values)
+        if not isinstance(preds, BatchValues):
+            [preds] = measure_lists([self], preds, target, indexes, mask, weights, judged)
+        self._add(preds)
 
-    def _values(self, batch: RankedBatch) -> Tensor:
-        """The values of the batch's lists, flat, float64; their sums go into the state."""
-        values = torch.full(batch.shape, torch.nan, dtype=torch.float64, device=self.device)
-        values = values.reshape(-1)
-        empty, real = self.sums.new_zeros(()), self.sums.new_zeros(())
-        for lists, ranked in batch.chunks:
-            sorted_lists = ranked if self.ranked_first else None
-            with at_work(sorted_lists, empty) as scope:
-                extra = () if ranked.weights is None else (ranked.weights,)
-                found = self.per_list(ranked.scores, ranked.labels, ranked.mask, *extra)
-                assert scope.undefined is not None
-                empty = scope.undefined
-            found = found.double().reshape(-1)
-            if ranked.mask is not None and not batch.flat:
-                real = real + ranked.mask.any(-1).sum()
-            elif ranked.scores.shape[-1]:
-                real = real + len(found)
-            if lists is None:
-                values = found
-            else:
-                values[lists] = found
-        # all at once, so that an error in a chunk leaves nothing behind
-        counted = (~values.isnan()).sum()
-        self.sums = self.sums + torch.stack([values.nansum(), counted, real - counted, empty])
-        return values
+    def _add(self, found: BatchValues) -> None:
+        counted = (~found.values.isnan()).sum()
+        more = [found.values.nansum(), counted, found.lists - counted, found.empty]
+        setattr(self, self._sums, self.sums + torch.stack(more))
+        if self.keep_values or self.deduplicate:
+            self.values.append(found.values)
+        if self.deduplicate:
+            assert found.ids is not None
+            self.ids.append(found.ids)
+
+    @property
+    def sums(self) -> Tensor:
+        """The sums (4,) float64 of the values and of lists: counted, left out, empty."""
+        return getattr(self, self._sums)
 
     @property
     def total(self) -> Tensor:
@@ -147,7 +173,7 @@ class RankingMetric(Metric):
 
     @property
     def lists(self) -> Tensor:
-        """How many lists count, float64; with `once=True` in every update that they come in."""
+        """How many lists count, float64; with `deduplicate` in every update that they come in."""
         return self.sums[1]
 
     @property
@@ -161,89 +187,113 @@ class RankingMetric(Metric):
         return self.sums[3]
 
     def compute(self) -> Tensor:
-        """The mean over the lists that count, float32; NaN if there is none."""
-        if self.once:
+        """Return the mean over the lists that count, float32; NaN if there is none."""
+        if self.deduplicate:
             return self.per_list_values.nanmean().float()
         return (self.total / self.lists).float()
 
     @property
     def per_list_values(self) -> Tensor:
-        """One number a list, float64, NaN for one left out; with `keep=True` or `once=True`.
+        """One number a list, float64, NaN for one left out; with `keep_values` or `deduplicate`.
 
-        In the order of the updates; flat values by rising id within each, all by id if `once`.
-        In several processes this one's, and within `sync_context` those of all.
+        In the order of the updates; flat values by rising id within each, all by id with
+        `deduplicate`. In several processes this one's, and within `sync_context` those of all.
 
         Raises:
             ValueError: the metric does not keep them.
         """
-        if not (self.keep or self.once):
-            raise ValueError("keep must be True for per_list_values, got False")
-        values = _joined(self.values, self.sums)
-        if not self.once:
+        if not (self.keep_values or self.deduplicate):
+            raise ValueError("keep_values must be True for per_list_values, got False")
+        values = _joined(self.values)
+        if not self.deduplicate:
             return values
-        ids = _joined(self.ids, self.sums).long()
-        ordered, order = ids.sort(stable=True)
+        ordered, order = _joined(self.ids).sort(stable=True)
         first = torch.ones_like(ordered, dtype=torch.bool)
         first[1:] = ordered[1:] != ordered[:-1]
         return values[order[first]]
+
+    def reset(self) -> None:
+        """Forget all lists."""
+        super().reset()
+        self._start_lists()
+
+    def _start_lists(self) -> None:
+        # a process without an update then takes part in gathering the values, with none
+        if self.keep_values or self.deduplicate:
+            self.values.append(self.sums.new_zeros(0))
+        if self.deduplicate:
+            self.ids.append(self.sums.new_zeros(0, dtype=torch.int64))
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
         """Draw the value, or several computed ones, as torchmetrics' metrics do."""
         return self._plot(val, ax)
 
-    def _sync_dist(self, *args: Any, **kwargs: Any) -> None:
-        # a process without an update takes part in the gathering with nothing
-        if (self.keep or self.once) and not len(self.values):
-            self.values = [self.sums.new_zeros(0)]
-            if self.once:
-                self.ids = [torch.zeros(0, dtype=torch.int64, device=self.device)]
-        super()._sync_dist(*args, **kwargs)
+
+def _take_arguments(cls: type[RankingMetric], function: Callable[..., Tensor]) -> None:
+    """Give the class the documented arguments of its function, for IDEs, help and YAML."""
+    known = signature(function, eval_str=True).parameters.values()
+    own = [p for p in known if p.kind is Parameter.KEYWORD_ONLY and p.name != "reduction"]
+    core = list(signature(cls.core).parameters)[1:]
+    if [p.name for p in own] != core:
+        raise TypeError(f"core of {cls.__name__} must take {[p.name for p in own]}, takes {core}")
+
+    def init(self: RankingMetric, *args: Any, **kwargs: Any) -> None:
+        RankingMetric.__init__(self, *args, **kwargs)
+
+    either = Parameter.POSITIONAL_OR_KEYWORD
+    switches = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=bool)
+        for name, default in (_OPTIONS | _TORCHMETRICS).items()
+    ]
+    parameters = [
+        Parameter("self", either),
+        *(p.replace(kind=either) for p in own),
+        *switches,
+        Parameter("kwargs", Parameter.VAR_KEYWORD, annotation=Any),
+    ]
+    init.__name__, init.__qualname__ = "__init__", f"{cls.__qualname__}.__init__"
+    init.__signature__ = Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
+    cls.__init__ = init
+    described = _argument_texts(function, [p.name for p in own])
+    cls.__doc__ = cleandoc(cls.__doc__ or "") + "\n\nArgs:\n" + described + _OPTIONS_TEXT
 
 
-def _joined(parts: Any, like: Tensor) -> Tensor:
-    if isinstance(parts, Tensor):
-        return parts
-    return torch.cat(list(parts)) if len(parts) else like.new_zeros(0)
+def _argument_texts(function: Callable[..., Tensor], names: list[str]) -> str:
+    """Return the lines of the function's documentation that describe these arguments."""
+    section = (getdoc(function) or "").partition("Args:\n")[2].partition("\n\n")[0]
+    entries = re.split(r"^    (?=\w+: )", section, flags=re.MULTILINE)
+    return "".join(f"    {x.rstrip()}\n" for x in entries if x.partition(":")[0] in names)
 
 
-def _ranked_batch(
-    scores: Tensor,
-    labels: Tensor,
-    indexes: Tensor | None,
-    mask: Tensor | None,
-    weights: Tensor | None,
-    *,
-    by_score: bool,
-) -> RankedBatch:
-    """The lists of a batch, checked, in the order of their scores or as they come."""
-    columns = [scores, labels] + ([] if weights is None else [weights])
-    shape = tuple(scores.shape[:-1])
-    if indexes is None or (scores.dim() > 1 and indexes.shape == shape):
-        ranked = _ready(columns, mask, by_score)
-        ids = None if indexes is None else indexes.reshape(-1)
-        return RankedBatch([Chunk(None, ranked)], shape, ids, False)
-    if indexes.shape != scores.shape:
-        raise ValueError(
-            f"indexes must have the shape of preds {tuple(scores.shape)} or of its lists, "
-            f"got {tuple(indexes.shape)}"
-        )
-    if scores.dim() > 1:
-        columns = [column.flatten(0, scores.dim() - 1) for column in columns]
-        indexes = indexes.reshape(-1)
-        mask = None if mask is None else mask.reshape(-1)
-    if mask is not None:
-        check_flat(indexes, mask, *columns)
-        indexes, columns = indexes[mask], [column[mask] for column in columns]
-    found, total = [], 0
-    for lists, total, real, padded in chunks(indexes, *columns):  # noqa: B007
-        found.append(Chunk(lists, _ready(padded, real, by_score)))
-    return RankedBatch(found, (total,), indexes, True)
+def _bound(cls: type[RankingMetric], args: tuple[Any, ...], kwargs: Any) -> dict[str, Any]:
+    """Return the arguments by name, with the defaults."""
+    for name in kwargs:
+        if name in _RENAMED:
+            raise TypeError(f"{cls.__name__} has no {name!r}: it is {_RENAMED[name]!r} now")
+    try:
+        bound = signature(cls.__init__).bind(None, *args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"{cls.__name__}: {error}") from None
+    bound.apply_defaults()
+    given = dict(bound.arguments)
+    given.pop("self")
+    return given
 
 
-def _ready(columns: list[Tensor], mask: Tensor | None, by_score: bool) -> Ranked:
-    scores, labels, *weights = columns
-    if by_score:
-        return rank(scores, labels, mask, *weights)
-    if weights:
-        check_weights(weights[0], scores, mask)
-    return Ranked(scores, labels, mask, weights[0] if weights else None)
+def _described(value: Any) -> str:
+    """Return a text that is equal for equal arguments alone."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={_described(x)}" for name, x in value.items())
+    if isinstance(value, type):
+        return f"{value.__module__}.{value.__qualname__}"
+    if callable(value):
+        name = getattr(value, "__qualname__", type(value).__qualname__)
+        home = sys.modules.get(getattr(value, "__module__", None) or "")
+        if getattr(home, name, None) is value:
+            return f"{value.__module__}.{name}"
+        return f"{name} at {id(value)}"  # two lambdas have one name
+    return repr(value)
+
+
+def _joined(parts: Any) -> Tensor:
+    return parts if isinstance(parts, Tensor) else torch.cat(list(parts))

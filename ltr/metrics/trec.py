@@ -11,9 +11,10 @@ import numpy as np
 
 from ltr._compressed import open_text
 from ltr._files import atomic_write
-from ltr.metrics._joined import JoinedRun, join, raw_bytes, trec_order
+from ltr.metrics._joined import DIVIDED_BY_K, JoinedRun, join, raw_bytes, trec_order
 
 __all__ = [
+    "DIVIDED_BY_K",
     "JoinedRun",
     "Qrels",
     "Run",

@@ -2,15 +2,15 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from copy import deepcopy
+from typing import Any, NamedTuple
 
 import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
-from torch import Tensor, nn
-from torchmetrics import Metric
+from torch import Tensor
 
 from ltr.losses import RankingLoss
-from ltr.metrics import RankingMetric
+from ltr.metrics import RankingMetric, RankingMetrics
 from ltr.modules.list_mean import ListMean
 from ltr.modules.scores import check_scores
 from ltr.modules.trainable import TrainableModule, check_part
@@ -63,8 +63,8 @@ class ScoringModule(TrainableModule):
         check_part("loss", loss)
         _check_metrics(metrics)
         self.loss = loss
-        self.val_metrics = nn.ModuleDict({name: m.clone() for name, m in metrics.items()})
-        self.test_metrics = nn.ModuleDict({name: m.clone() for name, m in metrics.items()})
+        self.val_metrics = RankingMetrics(deepcopy(metrics))
+        self.test_metrics = RankingMetrics(deepcopy(metrics))
         self.val_loss = ListMean()
 
     def score_batch(self, batch: dict[str, Any]) -> ScoredLists:
@@ -84,8 +84,8 @@ class ScoringModule(TrainableModule):
 
     def on_validation_epoch_start(self) -> None:
         """Empty the metrics: `validate` leaves tensors of inference mode, of no use to a `fit`."""
-        for metric in (self.val_loss, *self.val_metrics.values()):
-            cast(Metric, metric).reset()
+        self.val_loss.reset()
+        self.val_metrics.reset()
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Log the loss and the metrics."""
@@ -118,9 +118,8 @@ class ScoringModule(TrainableModule):
     def measure(self, split: str, lists: ScoredLists) -> None:
         """Log the metrics of a batch of "val" or "test"."""
         metrics = self.val_metrics if split == "val" else self.test_metrics
-        for name, module in metrics.items():
-            metric = cast(RankingMetric, module)
-            metric.update(lists.scores, lists.labels, mask=lists.mask)
+        metrics.update(lists.scores, lists.labels, mask=lists.mask)
+        for name, metric in metrics.members().items():
             self.log(f"{split}_{name}", metric, prog_bar=name == "accuracy")
 
 

@@ -354,7 +354,6 @@ def test_neither_lightning_nor_pandas_is_loaded(ltr, files):
         "pandas",
         "sklearn",
         "jsonargparse",
-        "torchmetrics",
     }
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from sklearn.metrics import ndcg_score
 
+from ltr.gains import log2_discount
 from ltr.losses import PointwiseMSE, SoftNDCG, pointwise_mse_loss, soft_ndcg_loss
-from ltr.losses.dcg import log2_discount
 from ltr.metrics.functional import ndcg
 from ltr.operators import (
     HardRank,

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from ltr.gains import log2_discount
 from ltr.kernels import _torch
 from ltr.kernels.implementations import use
 from ltr.losses import (
@@ -18,7 +19,6 @@ from ltr.losses import (
     RankNet,
     _pair_sums,
 )
-from ltr.losses.dcg import log2_discount
 from ltr.losses.pairs import all_pairs
 from ltr.losses.pairwise import LogisticCost
 

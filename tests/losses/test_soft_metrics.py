@@ -9,6 +9,7 @@ import torch
 from scipy.stats import rankdata, spearmanr
 from sklearn.metrics import average_precision_score
 
+from ltr.gains import stop_probabilities
 from ltr.losses import (
     ApproxNDCG,
     SoftERR,
@@ -27,7 +28,6 @@ from ltr.losses import (
     spearman_loss,
 )
 from ltr.losses._soft import list_weight, weighted_mean
-from ltr.losses.err import stop_probabilities
 from ltr.losses.spearman import average_ranks, weighted_ranks
 from ltr.metrics.functional import average_precision, mrr
 from ltr.operators import HardRank, SigmoidRank, SoftSort, Stochastic, StraightThrough

@@ -2,17 +2,19 @@
 
 import pickle
 from importlib import import_module
+from inspect import signature
 
 import pytest
 import torch
 import torch.multiprocessing as mp
-from torchmetrics import MetricCollection
+from jsonargparse import ArgumentError, ArgumentParser
 
-import ltr.metrics.classes
+import ltr.metrics
 from ltr.metrics import (
     ARP,
     DCG,
     ERR,
+    F1,
     MAP,
     MRR,
     NDCG,
@@ -21,10 +23,10 @@ from ltr.metrics import (
     RBP,
     AlphaNDCG,
     BPref,
-    ElementsInPlace,
+    ElementwiseAccuracy,
+    ExactMatch,
     HitRate,
     KendallTau,
-    PerfectOrder,
     Precision,
     RankingMetric,
     Recall,
@@ -33,16 +35,27 @@ from ltr.metrics import (
     TopKAccuracy,
 )
 from ltr.metrics import functional as F
+from ltr.metrics.ranked import rank
+from ltr.metrics.values import list_values, reduce_lists
 
 METRICS = {
     "NDCG@3": (lambda: NDCG(top_k=3), lambda *a: F.ndcg(*a, top_k=3)),
     "NDCG-letor4": (
-        lambda: NDCG(top_k=9, discount="letor4", short=0),
-        lambda *a: F.ndcg(*a, top_k=9, discount="letor4", short=0),
+        lambda: NDCG(top_k=9, discount="letor4", short_list_value=0),
+        lambda *a: F.ndcg(*a, top_k=9, discount="letor4", short_list_value=0),
     ),
     "NDCG-skip": (lambda: NDCG(empty="skip"), lambda *a: F.ndcg(*a, empty="skip")),
     "MRR": (MRR, F.mrr),
     "MAP": (MAP, F.average_precision),
+    "MAP-relevant": (
+        lambda: MAP(top_k=3, divisor="relevant"),
+        lambda *a: F.average_precision(*a, top_k=3, divisor="relevant"),
+    ),
+    "F1@3": (lambda: F1(top_k=3), lambda *a: F.f1(*a, top_k=3)),
+    "RBP-graded": (
+        lambda: RBP(gain="exp2", max_label=4),
+        lambda *a: F.rbp(*a, gain="exp2", max_label=4),
+    ),
     "DCG": (lambda: DCG(gain="linear"), lambda *a: F.dcg(*a, gain="linear")),
     "ERR": (lambda: ERR(max_label=4), lambda *a: F.err(*a, max_label=4)),
     "ARP": (ARP, F.arp),
@@ -62,8 +75,8 @@ METRICS = {
     "RBO": (lambda: RBO(ties="expected"), lambda *a: F.rbo(*a, ties="expected")),
     "AlphaNDCG": (lambda: AlphaNDCG(alpha=0.3), lambda *a: F.alpha_ndcg(*a, alpha=0.3)),
     "KendallTau": (KendallTau, F.kendall_tau),
-    "PerfectOrder": (PerfectOrder, F.perfect_order),
-    "ElementsInPlace": (ElementsInPlace, F.elements_in_place),
+    "ExactMatch": (ExactMatch, F.exact_match),
+    "ElementwiseAccuracy": (ElementwiseAccuracy, F.elementwise_accuracy),
 }
 every = pytest.mark.parametrize(("make", "function"), METRICS.values(), ids=METRICS)
 
@@ -129,16 +142,6 @@ def test_lists_left_out_are_counted():
     assert metric.lists + metric.left_out == 19  # of 20 lists one is all masked
 
 
-def test_a_collection_computes_all():
-    scores, labels, mask = draw()
-    collection = MetricCollection({"a": NDCG(top_k=3), "b": NDCG(top_k=5), "c": MRR()})
-    collection.update(scores, labels, mask=mask)
-    values = collection.compute()
-    torch.testing.assert_close(values["a"], F.ndcg(scores, labels, mask, top_k=3))
-    torch.testing.assert_close(values["b"], F.ndcg(scores, labels, mask, top_k=5))
-    torch.testing.assert_close(values["c"], F.mrr(scores, labels, mask))
-
-
 def test_bad_arguments_are_refused_at_construction():
     with pytest.raises(ValueError, match="top_k must be None or a whole number >= 1, got 0"):
         NDCG(top_k=0)
@@ -146,18 +149,124 @@ def test_bad_arguments_are_refused_at_construction():
         MAP(empty="ignore")
     with pytest.raises(ValueError, match="variant must be 'a', 'b' or 'weighted', got 'c'"):
         KendallTau(variant="c")
-    with pytest.raises(NotImplementedError, match="RankingMetric must define per_list"):
-        RankingMetric().update(torch.zeros(1, 2), torch.zeros(1, 2))
+    with pytest.raises(TypeError, match="RankingMetric must define function and core"):
+        RankingMetric()
+
+
+def metric_classes() -> set[type]:
+    found = {getattr(ltr.metrics, name) for name in ltr.metrics.__all__}
+    return {x for x in found if isinstance(x, type) and issubclass(x, RankingMetric)}
 
 
 def test_every_class_is_tested():
-    known = {type(make()).__name__ for make, _ in METRICS.values()}
-    assert known == set(ltr.metrics.classes.__all__) - {"RankingMetric"}
-    assert set(ltr.metrics.classes.__all__) < set(ltr.metrics.__all__) <= set(dir(ltr.metrics))
+    known = {type(make()) for make, _ in METRICS.values()}
+    assert known == metric_classes() - {RankingMetric}
+    # a class outside of `ltr.metrics.__all__` is one of a test
+    assert {x for x in RankingMetric.__subclasses__() if x.__module__.startswith("ltr.")} == known
+    assert {cls.function.__name__ for cls in known} == set(F.__all__) - {"flat", "group_lists"}
+
+
+def test_names_are_those_of_the_package():
+    assert set(ltr.metrics.__all__) <= set(dir(ltr.metrics))
     for name in ltr.metrics.__all__:
         assert getattr(ltr.metrics, name).__name__ == name
     with pytest.raises(AttributeError, match=r"module 'ltr\.metrics' has no attribute 'NDGC'"):
         _ = ltr.metrics.NDGC
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("ElementsInPlace", "ElementwiseAccuracy"), ("PerfectOrder", "ExactMatch")],
+)
+def test_an_old_name_is_answered_by_the_new_one(old, new):
+    message = rf"ltr\.metrics\.{old} is ltr\.metrics\.{new} now"
+    with pytest.raises(AttributeError, match=message):
+        getattr(ltr.metrics, old)
+
+
+@every
+def test_arguments_are_those_of_the_function(make, function):
+    cls = type(make())
+    known = signature(cls.function).parameters.values()
+    own = {p.name: p.default for p in known if p.kind is p.KEYWORD_ONLY and p.name != "reduction"}
+    taken = signature(cls).parameters
+    assert list(taken)[: len(own)] == list(own)
+    assert {"keep_values", "deduplicate", "sync_on_compute", "kwargs"} < set(taken)
+    for name, default in own.items():
+        assert taken[name].default == default
+        assert getattr(cls(), name) == default
+    with pytest.raises(ValueError, match="Unexpected keyword arguments: `topk`"):
+        cls(topk=3)
+
+
+def test_arguments_are_kept_under_their_names():
+    def square(labels):
+        return labels**2
+
+    metric = NDCG(5, gain=square, empty="skip", keep_values=True, dist_sync_on_step=True)
+    assert (metric.top_k, metric.gain, metric.discount) == (5, square, "log2")
+    assert (metric.empty, metric.ties, metric.short_list_value) == ("skip", "stable", None)
+    assert metric.keep_values
+    assert metric.dist_sync_on_step
+    assert not metric.deduplicate
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("keep", "keep_values"), ("once", "deduplicate"), ("short", "short_list_value")],
+)
+def test_an_old_argument_is_answered_by_the_new_one(old, new):
+    with pytest.raises(TypeError, match=f"NDCG has no '{old}': it is '{new}' now"):
+        NDCG(**{old: 1})
+
+
+def test_yaml_gives_the_arguments():
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--metrics", type=dict[str, RankingMetric])
+    config = {
+        "a": {"class_path": "ltr.metrics.NDCG", "init_args": {"top_k": 10, "gain": "linear"}},
+        "b": {"class_path": "MAP", "init_args": {"keep_values": True}},
+        "c": {"class_path": "ExactMatch"},
+    }
+    parsed = parser.parse_object({"metrics": config})
+    assert "divisor: attainable" in parser.dump(parsed)
+    metrics = getattr(parser, "instantiate", parser.instantiate_classes)(parsed).metrics
+    assert [type(metric) for metric in metrics.values()] == [NDCG, MAP, ExactMatch]
+    assert (metrics["a"].top_k, metrics["a"].gain, metrics["b"].keep_values) == (10, "linear", True)
+    for wrong in ({"top_k": "ten"}, {"topk": 3}, {"ties": "best"}):
+        config["a"]["init_args"] = wrong
+        with pytest.raises(ArgumentError, match=next(iter(wrong))):
+            parser.parse_object({"metrics": config})
+
+
+def test_a_metric_of_ones_own():
+    def share(scores, labels, mask=None, *, floor: float = 0.5, reduction="mean"):
+        return reduce_lists(own_core(rank(scores, labels, mask), floor), reduction)
+
+    def own_core(lists, floor):
+        high = (lists.labels > floor).double().mean(-1)
+        return list_values(high, high >= 0, lists, "skip")
+
+    class Share(RankingMetric):
+        function, core = staticmethod(share), staticmethod(own_core)
+
+    metric = Share(floor=1)
+    metric.update(torch.zeros(1, 4), torch.tensor([[0, 1, 2, 3]]))
+    assert metric.compute() == 0.5
+    assert (metric.floor, Share().floor) == (1, 0.5)
+
+
+def test_a_class_that_is_none_is_refused_where_it_is_written():
+    with pytest.raises(TypeError, match="Own must take its arguments from `function`"):
+
+        class Own(RankingMetric):
+            def __init__(self, a):
+                super().__init__()
+
+    with pytest.raises(TypeError, match=r"core of Other must take \['top_k', .*, takes \['k'\]"):
+
+        class Other(RankingMetric):
+            function, core = staticmethod(F.mrr), staticmethod(lambda lists, k: lists)
 
 
 @every
@@ -180,19 +289,6 @@ def test_forward_gives_the_batch_and_counts_it(make, function):
     torch.testing.assert_close(metric.compute(), function(scores, labels, mask))
 
 
-def test_equal_first_states_do_not_make_one_metric_of_two():
-    # torchmetrics takes metrics whose states are equal after the first update for the same
-    perfect = torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 0.0, 0.0]])
-    later = torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([[1.0, 0.0, 1.0]])
-    collection = MetricCollection([NDCG(), MAP(), MRR()])
-    collection.update(*perfect)
-    assert {value.item() for value in collection.compute().values()} == {1}
-    collection.update(*later)
-    for name, function in (("NDCG", F.ndcg), ("MAP", F.average_precision), ("MRR", F.mrr)):
-        expected = (1 + function(*later)) / 2
-        torch.testing.assert_close(collection.compute()[name], expected)
-
-
 def test_indexes_of_the_shape_of_scores_and_of_its_lists():
     scores, labels, mask = draw()
     items, rows = MRR(), MRR()
@@ -206,19 +302,19 @@ def test_indexes_of_the_shape_of_scores_and_of_its_lists():
 
 def test_values_kept():
     scores, labels, mask = draw()
-    metric = NDCG(keep=True, empty="skip")
+    metric = NDCG(keep_values=True, empty="skip")
     metric.update(scores[:8], labels[:8], mask=mask[:8])
     metric.update(scores[8:], labels[8:], mask=mask[8:])
     expected = F.ndcg(scores, labels, mask, empty="skip", reduction="none").double()
     torch.testing.assert_close(metric.per_list_values, expected, equal_nan=True)
     metric.reset()
     assert metric.per_list_values.shape == (0,)
-    with pytest.raises(ValueError, match="keep must be True for per_list_values, got False"):
+    with pytest.raises(ValueError, match="keep_values must be True for per_list_values, got False"):
         _ = NDCG().per_list_values
 
 
 def test_flat_values_kept_by_rising_id():
-    metric = MRR(keep=True)
+    metric = MRR(keep_values=True)
     labels, ids = torch.tensor([1, 0, 1, 1]), torch.tensor([9, 9, 9, 2])
     metric.update(torch.tensor([0.1, 0.2, -0.3, -4.0]), labels, ids)
     assert metric.per_list_values.tolist() == [1, 0.5]
@@ -236,9 +332,9 @@ def test_empty_lists_are_reported_whatever_they_count():
         assert metric.left_out == 2 - lists
 
 
-def test_an_id_of_another_update_is_another_list_unless_once():
+def test_an_id_of_another_update_is_another_list_unless_deduplicated():
     scores, ids = torch.tensor([2.0, 1.0, 3.0]), torch.tensor([4, 4, 8])
-    two, one = MRR(), MRR(once=True)
+    two, one = MRR(), MRR(deduplicate=True)
     for labels in ([0, 1, 1], [0, 1, 1]):
         two.update(scores, torch.tensor(labels), ids)
         one.update(scores, torch.tensor(labels), ids)
@@ -247,7 +343,9 @@ def test_an_id_of_another_update_is_another_list_unless_once():
     assert two.compute() == 0.75
     assert one.per_list_values.tolist() == [0.5, 0.0, 1.0]
     assert one.compute() == 0.5
-    with pytest.raises(ValueError, match="indexes must be given where once=True, got None"):
+    with pytest.raises(
+        ValueError, match="indexes must be given: MRR has deduplicate=True, got None"
+    ):
         one.update(scores, scores)
 
 
@@ -269,7 +367,7 @@ def test_item_weights():
         MRR().update(scores, labels, mask=mask, weights=weights)
 
 
-@pytest.mark.parametrize("option", ["keep", "once"])
+@pytest.mark.parametrize("option", ["keep_values", "deduplicate"])
 def test_pickling_with_values(option):
     scores, labels, mask = draw()
     ids = torch.arange(20)
@@ -278,14 +376,14 @@ def test_pickling_with_values(option):
     copy = pickle.loads(pickle.dumps(metric))
     copy.update(scores[8:], labels[8:], ids[8:], mask[8:])
     expected = F.ndcg(scores, labels, mask, top_k=3, empty="skip", reduction="none").double()
-    if option == "once":
+    if option == "deduplicate":
         expected = expected[mask.any(-1)]
     torch.testing.assert_close(copy.per_list_values, expected, equal_nan=True)
     torch.testing.assert_close(copy.compute(), expected.nanmean().float())
     assert len(metric.per_list_values) < len(expected)
 
 
-@pytest.mark.parametrize("option", ["keep", "once"])
+@pytest.mark.parametrize("option", ["keep_values", "deduplicate"])
 def test_forward_keeps_the_values_of_all_batches(option):
     scores, labels, _ = draw()
     metric = MRR(**{option: True})
@@ -298,14 +396,14 @@ def test_forward_keeps_the_values_of_all_batches(option):
 
 def test_the_padding_of_a_shard_may_have_the_id_of_a_list():
     scores, labels = torch.tensor([[2.0, 1.0]] * 2), torch.tensor([[0.0, 1.0]] * 2)
-    metric = MRR(once=True)
+    metric = MRR(deduplicate=True)
     metric.update(scores, labels, torch.tensor([3, 3]), torch.tensor([[False] * 2, [True] * 2]))
     assert metric.per_list_values.tolist() == [0.5]
     assert metric.compute() == 0.5
 
 
 def test_an_error_in_a_later_chunk_leaves_nothing_behind(monkeypatch):
-    monkeypatch.setattr(import_module("ltr.metrics.functional.flat"), "PLACES", 1)
+    monkeypatch.setattr(import_module("ltr.metrics.flat"), "PLACES", 1)
     metric = MRR(empty="error")
     scores, ids = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0, 1, 1])
     with pytest.raises(ValueError, match="empty is 'error' and 1 lists have no value"):
@@ -366,28 +464,23 @@ def test_a_metric_is_drawn():
     assert axes.get_lines()[-1].get_ydata().tolist() == [0.75, 0.25]
 
 
-def test_no_two_metrics_are_one_for_a_collection():
-    metrics = [MRR() for _ in range(50)]
-    assert len({tuple(metric.number.tolist()) for metric in metrics}) == 50
-
-
-def two_processes(rank: int, port: int, folder: str) -> None:
+def two_processes(process: int, port: int, folder: str) -> None:
     torch.set_num_threads(1)
     address = f"tcp://127.0.0.1:{port}"
-    torch.distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=2)
+    torch.distributed.init_process_group("gloo", init_method=address, rank=process, world_size=2)
     scores, labels, mask = draw()
-    mine = slice(0, 13) if rank == 0 else slice(13, 20)  # unequal shards
+    mine = slice(0, 13) if process == 0 else slice(13, 20)  # unequal shards
     values = {}
     for name, (make, _) in METRICS.items():
         metric = make()
         metric.update(scores[mine], labels[mine], mask=mask[mine])
         values[name] = metric.compute()
-    kept, once, alone = MRR(keep=True), MRR(once=True), MRR(keep=True)
+    kept, once, alone = MRR(keep_values=True), MRR(deduplicate=True), MRR(keep_values=True)
     kept.update(scores[mine], labels[mine], mask=mask[mine])
     # the second process repeats lists of the first, as Lightning's distributed sampler does
-    shard = torch.arange(13) if rank == 0 else torch.arange(9, 20)
+    shard = torch.arange(13) if process == 0 else torch.arange(9, 20)
     once.update(scores[shard], labels[shard], shard, mask[shard])
-    if rank == 0:
+    if process == 0:
         alone.update(scores[mine], labels[mine], mask=mask[mine])
     # the same ids in both processes are two lists each
     twice = MRR()
@@ -397,15 +490,15 @@ def two_processes(rank: int, port: int, folder: str) -> None:
     ]
     with kept.sync_context():
         values["kept"] = kept.per_list_values
-    torch.save(values, f"{folder}/{rank}.pt")
+    torch.save(values, f"{folder}/{process}.pt")
     torch.distributed.destroy_process_group()
 
 
 def test_two_processes_equal_one(tmp_path, free_port):
     mp.spawn(two_processes, args=(free_port, str(tmp_path)), nprocs=2)
     scores, labels, mask = draw()
-    for rank in range(2):
-        values = torch.load(tmp_path / f"{rank}.pt")
+    for process in range(2):
+        values = torch.load(tmp_path / f"{process}.pt")
         for name, (_, function) in METRICS.items():
             torch.testing.assert_close(
                 values[name], function(scores, labels, mask), rtol=0, atol=1e-6

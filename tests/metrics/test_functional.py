@@ -17,21 +17,21 @@ from sklearn.metrics import ndcg_score
 from ltr.metrics import functional as F
 from ltr.metrics.functional import (
     average_precision,
-    elements_in_place,
+    elementwise_accuracy,
+    exact_match,
     flat,
     group_lists,
     kendall_tau,
     mrr,
     ndcg,
-    perfect_order,
 )
 
 METRICS = {name: getattr(F, name) for name in F.__all__ if name not in ("flat", "group_lists")}
 CORRELATIONS = ("kendall_tau", "spearman", "opa")  # one item has no value
 # no 1 for the best order: they depend on how many items there are, or are lower for the better
-OPEN = ("arp", "dcg", "err", "precision", "rbp")
+OPEN = ("arp", "dcg", "err", "f1", "precision", "rbp")
 # each list has a value
-NO_EMPTY = ("perfect_order", "elements_in_place")
+NO_EMPTY = ("exact_match", "elementwise_accuracy")
 every = pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
 CUT = [ndcg, mrr, average_precision]
 
@@ -68,11 +68,15 @@ def test_ndcg_by_the_formula():
 def test_short_lists_count_what_is_asked():
     scores, labels = torch.tensor([[3.0, 2.0, 1.0]] * 2), torch.tensor([[1.0, 0.0, 0.0]] * 2)
     mask = torch.tensor([[True, True, False], [True] * 3])
-    each = ndcg(scores, labels, mask, top_k=3, short=0, reduction="none")
+    each = ndcg(scores, labels, mask, top_k=3, short_list_value=0, reduction="none")
     assert each.tolist() == [0, 1]
     assert ndcg(scores, labels, mask, top_k=3, reduction="none").tolist() == [1, 1]
     all_masked = torch.zeros(2, 3, dtype=torch.bool)
-    assert ndcg(scores, labels, all_masked, top_k=3, short=0, reduction="none").isnan().all()
+    assert (
+        ndcg(scores, labels, all_masked, top_k=3, short_list_value=0, reduction="none")
+        .isnan()
+        .all()
+    )
 
 
 def trec(measure: str, scores: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> list:
@@ -162,8 +166,12 @@ def test_no_lists_and_no_items(metric, shape, ties):
 
 @every
 def test_a_cut_beyond_the_list_is_none(metric):
-    if "top_k" not in signature(metric).parameters or metric in (F.precision, F.top_k_accuracy):
-        return  # precision divides by k, top-k accuracy is of a k
+    if "top_k" not in signature(metric).parameters or metric in (
+        F.f1,
+        F.precision,
+        F.top_k_accuracy,
+    ):
+        return  # these divide by k, top-k accuracy is of a k
     scores, labels, mask = draw()
     each = metric(scores, labels, mask, reduction="none")
     torch.testing.assert_close(metric(scores, labels, mask, top_k=99, reduction="none"), each)
@@ -248,12 +256,12 @@ def test_kendall_tau_a_by_brute_force():
         assert value.item() == pytest.approx(sum(signs) / len(pairs) if pairs else 0)
 
 
-def test_perfect_order_by_brute_force():
+def test_exact_match_by_brute_force():
     generator = torch.Generator().manual_seed(0)
     scores = torch.randint(0, 4, (300, 3), generator=generator).double()
     labels = torch.randint(0, 3, (300, 3), generator=generator).double()
     mask = torch.rand(300, 3, generator=generator) < 0.8
-    each = perfect_order(scores, labels, mask, reduction="none")
+    each = exact_match(scores, labels, mask, reduction="none")
     for s, y, m, value in zip(scores, labels, mask, each, strict=True):
         real = np.flatnonzero(m)
         if not len(real):
@@ -263,13 +271,13 @@ def test_perfect_order_by_brute_force():
         assert value == good
 
 
-def test_elements_in_place_by_brute_force():
+def test_elementwise_accuracy_by_brute_force():
     generator = torch.Generator().manual_seed(0)
     scores = torch.randint(0, 6, (400, 4), generator=generator).double()
     labels = torch.randint(0, 4, (400, 4), generator=generator).double()
     mask = torch.rand(400, 4, generator=generator) < 0.8
-    each = elements_in_place(scores, labels, mask, reduction="none")
-    perfect = perfect_order(scores, labels, mask, reduction="none")
+    each = elementwise_accuracy(scores, labels, mask, reduction="none")
+    perfect = exact_match(scores, labels, mask, reduction="none")
     for s, y, m, value, whole in zip(scores, labels, mask, each, perfect, strict=True):
         real = np.flatnonzero(m)
         if not len(real):
@@ -428,7 +436,7 @@ def test_flat_is_the_loop_over_lists(metric):
 
 
 def test_flat_in_chunks_of_any_size(monkeypatch):
-    module = import_module("ltr.metrics.functional.flat")
+    module = import_module("ltr.metrics.flat")
 
     generator = torch.Generator().manual_seed(2)
     monkeypatch.setattr(module, "SAME", 100)

@@ -1,6 +1,6 @@
 """The metrics against scikit-learn, scipy, trec_eval and plain loops."""
 
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from scipy.stats import kendalltau, spearmanr, weightedtau
 from sklearn.metrics import dcg_score, label_ranking_average_precision_score, top_k_accuracy_score
 
 from ltr.metrics import functional as F
-from ltr.metrics.functional._pairs import dense_ranks, rising_pairs
+from ltr.metrics._pairs import dense_ranks, rising_pairs
 
 
 def draw(lists: int = 30, n: int = 12, levels: int = 5, seed: int = 0) -> tuple[torch.Tensor, ...]:
@@ -199,6 +199,62 @@ def test_precision_divides_by_k_however_short_the_list():
     assert F.precision(scores, labels).item() == 1
     assert F.recall(scores, labels, top_k=10).item() == 1
     assert F.average_precision(scores, labels, top_k=10).item() == 1
+
+
+@pytest.mark.parametrize("top_k", [None, 1, 5, 20])
+def test_f1_is_the_mean_of_precision_and_recall(top_k):
+    scores, labels, mask = draw()
+    labels[0] = 0
+    each = F.f1(scores, labels, mask, top_k=top_k, reduction="none")
+    for s, y, m, value in zip(scores, labels, mask, each, strict=True):
+        order = s[m].argsort(descending=True)
+        k = len(order) if top_k is None else top_k
+        hits, relevant = (y[m][order] > 0)[:k].sum().item(), (y[m] > 0).sum().item()
+        p, r = hits / k, hits / max(relevant, 1)  # as ranx has it
+        assert value.item() == pytest.approx(2 * p * r / (p + r) if hits else 0.0)
+
+
+@pytest.mark.parametrize("top_k", [None, 3])
+def test_graded_rank_biased_precision_by_the_sum(top_k):
+    scores, labels, mask = draw()
+    gains = {
+        "binary": lambda y, top: float(y > 0),
+        "linear": lambda y, top: y / top,
+        "exp2": lambda y, top: (2**y - 1) / 2**top,
+    }
+    for (gain, function), top in product(gains.items(), (4, None)):
+        options = {"gain": gain, "max_label": top, "top_k": top_k, "p": 0.7}
+        each = F.rbp(scores, labels, mask, reduction="none", **options)
+        for s, y, m, value in zip(scores, labels, mask, each, strict=True):
+            ranked = y[m][s[m].argsort(descending=True)].tolist()
+            most = top or max(ranked)
+            total = sum(
+                0.3 * 0.7**i * function(label, most)
+                for i, label in enumerate(ranked[:top_k])
+                if label
+            )
+            assert value.item() == pytest.approx(total)
+    perfect = F.rbp(torch.arange(60.0), torch.full((60,), 3.0), gain="linear", max_label=3)
+    assert perfect.item() == pytest.approx(1, abs=1e-5)
+    with pytest.raises(ValueError, match="gain must be 'binary', 'linear' or 'exp2', got 'cube'"):
+        F.rbp(scores, labels, gain="cube")
+    with pytest.raises(ValueError, match="labels must be <= max_label 1, got 2"):
+        F.rbp(scores, labels, gain="linear", max_label=1)
+
+
+@pytest.mark.parametrize("top_k", [1, 5, 20])
+def test_average_precision_over_all_relevant_items_is_trec_evals(top_k):
+    scores, labels, mask = draw()
+    labels[0] = 0
+    options = {"top_k": top_k, "divisor": "relevant", "reduction": "none"}
+    each = F.average_precision(scores, labels, mask, **options)
+    np.testing.assert_allclose(each, trec(f"map_cut.{top_k}", scores, labels, mask), atol=1e-12)
+    for s, y, m, value in zip(scores, labels, mask, each, strict=True):
+        hits = (y[m][s[m].argsort(descending=True)] > 0).tolist()
+        found = [sum(hits[: i + 1]) / (i + 1) for i in range(min(top_k, len(hits))) if hits[i]]
+        assert value.item() == pytest.approx(sum(found) / max(sum(hits), 1))
+    with pytest.raises(ValueError, match="divisor must be 'attainable' or 'relevant', got 'k'"):
+        F.average_precision(scores, labels, divisor="k")
 
 
 def test_bad_options():

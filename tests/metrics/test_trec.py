@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ltr.cli.ranked_files import Measure, metric_names
 from ltr.metrics import functional as F
-from ltr.metrics.trec import join, read_qrels, read_run, write_qrels, write_run
+from ltr.metrics.trec import DIVIDED_BY_K, join, read_qrels, read_run, write_qrels, write_run
 
 RUN = "301 Q0 FT911-3 1 2.5 me\n301 Q0 LA-7 2 -1e-3 me\n302 Q0 FT911-3 1 0 me\n"
 QRELS = "301 0 FT911-3 2\n301 0 LA-7 0\n303 0 X -1\n"
@@ -24,6 +24,7 @@ AGREE = {
     "recip_rank": (F.mrr, {}),
     "ndcg": (F.ndcg, {"gain": "linear"}),
     **{f"ndcg_cut_{k}": (F.ndcg, {"gain": "linear", "top_k": k}) for k in (5, 10, 20)},
+    **{f"map_cut_{k}": (F.average_precision, {"top_k": k, "divisor": "relevant"}) for k in (5, 10)},
     **{f"P_{k}": (F.precision, {"top_k": k}) for k in (5, 20)},
     **{f"recall_{k}": (F.recall, {"top_k": k}) for k in (5, 20)},
     **{f"success_{k}": (F.hit_rate, {"top_k": k}) for k in (1, 5, 10)},
@@ -219,7 +220,7 @@ def test_the_depth_grows_with_what_is_there():
 
 
 # the others are refused: they would see what the run lacks
-CUT = {name for name in metric_names() if Measure(name).has_cut} - {"precision", "rbo"}
+CUT = {name for name in metric_names() if Measure(name).has_cut} - {*DIVIDED_BY_K, "rbo"}
 
 
 @pytest.mark.parametrize("name", sorted(CUT))
@@ -250,8 +251,11 @@ def test_where_we_differ_from_trec_eval():
     run = {"1": {"a": 2.0, "x": 1.0}}
     theirs = pytrec_eval.RelevanceEvaluator(qrels, {"map_cut.2"}).evaluate(run)["1"]
     assert theirs["map_cut_2"] == pytest.approx(1 / 3)  # over all relevant documents
-    ours = join(run, qrels).values(F.average_precision, top_k=2)
+    lists = join(run, qrels)
+    ours = lists.values(F.average_precision, top_k=2)
     assert ours.item() == pytest.approx(1 / 2)  # over those that two places have room for
+    ours = lists.values(F.average_precision, top_k=2, divisor="relevant")
+    assert ours.item() == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import torch
 from operator_table import draw
 from torch.func import grad, jvp, vmap
 
+from ltr.gains import log2_discount
 from ltr.losses import SoftNDCG
-from ltr.losses.dcg import log2_discount
 from ltr.operators import SoftRank, rank_distribution, truncated
 from ltr.operators.rank_powers import powers_of
 from ltr.operators.softrank import SHORT

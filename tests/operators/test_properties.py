@@ -31,7 +31,7 @@ from operator_table import (
 )
 from torch.func import jvp, vmap
 
-from ltr.losses.dcg import log2_discount
+from ltr.gains import log2_discount
 from ltr.operators import HardRank, SigmoidRank, SoftSort, SortOperator
 
 

@@ -9,8 +9,8 @@ from operator_table import AVERAGES_OVER_RANKS, OPERATORS, draw, over
 from scipy.integrate import quad
 from scipy.stats import norm
 
+from ltr.gains import log2_discount
 from ltr.losses import SoftNDCG
-from ltr.losses.dcg import log2_discount
 from ltr.operators import GaussianRank, HardRank, SoftRank, rank_distribution, truncated
 
 LAWS = ["paper", "exact"]

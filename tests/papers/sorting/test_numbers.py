@@ -12,7 +12,7 @@ from lightning.pytorch import Trainer, seed_everything
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from ltr.losses import PermutationCrossEntropy
-from ltr.metrics import ElementsInPlace
+from ltr.metrics import ElementwiseAccuracy
 from ltr.modules import Ranker
 from ltr.operators import SoftSort, Stochastic
 from ltr.papers.images import MNIST, DigitImages, Images
@@ -207,7 +207,7 @@ def fit(folder: Path, kind: str, **options: Any) -> dict[str, Any]:
     torch.set_num_threads(1)
     seed_everything(options.pop("seed", 3))
     scorer = ImageCNN(channels=(2, 3), hidden=4, outputs=3)
-    metrics = {"elements_in_place": ElementsInPlace()}
+    metrics = {"elements_in_place": ElementwiseAccuracy()}
     optimizer = partial(torch.optim.Adam, lr=0.01, fused=True)
     if kind == "matrix":
         model = MatrixSorter(scorer, metrics=metrics, optimizer=optimizer)

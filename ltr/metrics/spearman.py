@@ -4,8 +4,10 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import hide, positions
-from ltr.metrics.functional._lists import Empty, Reduction, check_empty, list_values, reduce_lists
-from ltr.metrics.functional._ranking import Ranked, rank, run_means
+from ltr.metrics._ties import tied_means
+from ltr.metrics.base import RankingMetric
+from ltr.metrics.ranked import Ranked, rank
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
 from ltr.operators import descending_order
 
 
@@ -39,19 +41,37 @@ def spearman(
     >>> spearman(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([2.0, 0.0, 1.0]))
     tensor(1.)
     """
-    check_empty(empty)
     lists = rank(scores, labels, mask)
+    return reduce_lists(_spearman(lists, empty), reduction)
+
+
+def _spearman(lists: Ranked, empty: Empty) -> ListValues:
     order = descending_order(lists.labels, lists.mask)
-    by_label = Ranked(lists.labels.gather(-1, order), lists.labels, lists.mask, None)
-    x, y = _centred(lists), _centred(by_label)
+    x = _centred(lists.scores, lists.mask)
+    y = _centred(lists.labels.gather(-1, order), lists.mask)
     y = torch.empty_like(y).scatter(-1, order, y)
     size = x.square().sum(-1).sqrt() * y.square().sum(-1).sqrt()
-    values = ((x * y).sum(-1) / size.where(size > 0, 1.0)).clamp(-1, 1).to(lists.scores.dtype)
-    return reduce_lists(list_values(values, size > 0, lists.scores, lists.mask, empty), reduction)
+    values = ((x * y).sum(-1) / size.where(size > 0, 1.0)).clamp(-1, 1)
+    return list_values(values.to(lists.scores.dtype), size > 0, lists, empty)
 
 
-def _centred(lists: Ranked) -> Tensor:
-    """Ranks less their mean, float64, 0 in the padding; equal ones averaged, so exact in halves."""
-    ranks = run_means(positions(lists.scores.double()), lists)
-    n = ranks.shape[-1] if lists.mask is None else lists.mask.sum(-1, keepdim=True)
-    return hide(ranks.double() - (n + 1) / 2, lists.mask)
+class Spearman(RankingMetric):
+    """Mean of Spearman's rho over lists; arguments as of `functional.spearman`.
+
+    >>> import torch
+    >>> Spearman()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2.0, 1.0, 0.0]]))
+    tensor(1.)
+    """
+
+    function = staticmethod(spearman)
+    core = staticmethod(_spearman)
+
+
+def _centred(values: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the ranks of sorted values less their mean, float64, 0 in the padding.
+
+    Equal values have the mean of their ranks, which is a whole number of halves and so exact.
+    """
+    ranks = tied_means(positions(values.double()), values.double(), mask)
+    n = ranks.shape[-1] if mask is None else mask.sum(-1, keepdim=True)
+    return hide(ranks - (n + 1) / 2, mask)

@@ -3,8 +3,10 @@
 from torch import Tensor
 
 from ltr._shapes import positions
-from ltr.metrics.functional._lists import Empty, Reduction, check_empty, list_values, reduce_lists
-from ltr.metrics.functional._ranking import Ties, check_ties, placed_sum, rank
+from ltr.metrics._ties import Ties, check_ties, placed_sum
+from ltr.metrics.base import RankingMetric
+from ltr.metrics.ranked import Ranked, rank
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
 
 
 def arp(
@@ -41,10 +43,26 @@ def arp(
     >>> arp(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 1.0]))
     tensor(2.)
     """
-    check_empty(empty)
-    check_ties(ties)
     lists = rank(scores, labels, mask, weights)
+    return reduce_lists(_arp(lists, empty, ties), reduction)
+
+
+def _arp(lists: Ranked, empty: Empty, ties: Ties) -> ListValues:
+    check_ties(ties)
     gains = lists.labels if lists.weights is None else lists.labels * lists.weights
     total = gains.sum(-1)
     values = placed_sum(positions(gains), gains, lists, ties) / total.where(total > 0, 1.0)
-    return reduce_lists(list_values(values, total > 0, lists.scores, lists.mask, empty), reduction)
+    return list_values(values, total > 0, lists, empty)
+
+
+class ARP(RankingMetric):
+    """Average relevance position, lower is better; arguments as of `functional.arp`.
+
+    >>> import torch
+    >>> ARP()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 0.0, 1.0]]))
+    tensor(2.)
+    """
+
+    function = staticmethod(arp)
+    core = staticmethod(_arp)
+    higher_is_better = False

@@ -3,22 +3,12 @@
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_lists, check_top_k, hide, positions
-from ltr.losses.dcg import Discount, discount_function
-from ltr.metrics.functional._lists import Empty, Reduction, check_empty, list_values, reduce_lists
-from ltr.metrics.functional._ranking import rank, within
-from ltr.operators import descending_order
-
-
-def check_alpha(alpha: float) -> float:
-    """`alpha` if it is in [0, 1], else a ValueError.
-
-    >>> check_alpha(0.5)
-    0.5
-    """
-    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 <= alpha <= 1:
-        raise ValueError(f"alpha must lie in [0, 1], got {alpha!r}")
-    return float(alpha)
+from ltr._shapes import check_top_k, positions
+from ltr.gains import Discount, discount_function
+from ltr.metrics._ties import within
+from ltr.metrics.base import RankingMetric
+from ltr.metrics.ranked import Ranked, rank
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
 
 
 def alpha_ndcg(
@@ -61,31 +51,37 @@ def alpha_ndcg(
     >>> alpha_ndcg(scores, topics)
     tensor(0.9652)
     """
-    check_empty(empty)
+    lists = rank(scores, labels, mask, topics=True)
+    return reduce_lists(_alpha_ndcg(lists, top_k, alpha, discount, empty), reduction)
+
+
+def _alpha_ndcg(
+    lists: Ranked, top_k: int | None, alpha: float, discount: Discount, empty: Empty
+) -> ListValues:
     check_top_k(top_k)
-    check_alpha(alpha)
-    check_lists(scores, mask=mask)
-    if not isinstance(labels, Tensor):
-        raise ValueError(f"labels must be a tensor, got {type(labels).__name__}")
-    topics = labels.unsqueeze(-1) if labels.shape == scores.shape else labels
-    if topics.shape[:-1] != scores.shape:
-        raise ValueError(
-            f"labels must have the shape of scores {tuple(scores.shape)} and an axis of topics, "
-            f"got {tuple(labels.shape)}"
-        )
-    if mask is not None:
-        topics = torch.where(mask.unsqueeze(-1), topics, 0)
-    lists = rank(scores, topics.sum(-1), mask)  # checks the values
-    if (topics < 0).any():
-        raise ValueError(f"labels must be finite and >= 0, got {topics.min().item():g}")
-    order = descending_order(hide(scores, mask), mask)
+    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 <= alpha <= 1:
+        raise ValueError(f"alpha must lie in [0, 1], got {alpha!r}")
+    topics = lists.labels.unsqueeze(-1) if lists.topics is None else lists.topics
     has = (topics > 0).to(lists.scores.dtype)
-    seen = has.gather(-2, order.unsqueeze(-1).expand_as(has))
     discounts = discount_function(discount)(positions(lists.scores)) * within(lists.scores, top_k)
-    gains = (seen * torch.pow(1.0 - alpha, seen.cumsum(-2) - seen)).sum(-1)
-    ideal = (_greedy(has, alpha, top_k) * discounts).sum(-1)
+    gains = (has * torch.pow(1.0 - alpha, has.cumsum(-2) - has)).sum(-1)
+    # equal gains are taken in the order of the list as it was given, whatever the scores are
+    ideal = (_greedy(lists.in_list_order(has), alpha, top_k) * discounts).sum(-1)
     values = (gains * discounts).sum(-1) / ideal.where(ideal > 0, 1.0)
-    return reduce_lists(list_values(values, ideal > 0, lists.scores, lists.mask, empty), reduction)
+    return list_values(values, ideal > 0, lists, empty)
+
+
+class AlphaNDCG(RankingMetric):
+    """Alpha-NDCG, labels (..., n, topics); arguments as of `functional.alpha_ndcg`.
+
+    >>> import torch
+    >>> AlphaNDCG()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[[1, 0], [1, 0], [0, 1]]]))
+    tensor(0.9652)
+    """
+
+    function = staticmethod(alpha_ndcg)
+    core = staticmethod(_alpha_ndcg)
+    takes_topics = True
 
 
 def _greedy(has: Tensor, alpha: float, top_k: int | None) -> Tensor:

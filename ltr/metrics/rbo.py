@@ -5,24 +5,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_top_k, count, hide, positions
-from ltr.metrics.functional._lists import Empty, Reduction, check_empty, list_values, reduce_lists
-from ltr.metrics.functional._ranking import Ranked, places_of, rank, ties_of
-from ltr.metrics.functional.rbp import check_persistence
+from ltr._shapes import check_persistence, check_top_k, hide, positions
+from ltr.metrics._ties import places_of, tied_runs
+from ltr.metrics.base import RankingMetric
+from ltr.metrics.ranked import Ranked, rank
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
 from ltr.operators import descending_order
 
 RBOTies = Literal["stable", "expected"]
-
-
-def check_rbo_ties(ties: RBOTies) -> RBOTies:
-    """`ties` as it is, or a ValueError.
-
-    >>> check_rbo_ties("stable")
-    'stable'
-    """
-    if ties not in ("stable", "expected"):
-        raise ValueError(f"ties must be 'stable' or 'expected', got {ties!r}")
-    return ties
 
 
 def rbo(
@@ -64,46 +54,67 @@ def rbo(
     >>> rbo(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([2.0, 1.0, 0.0]))
     tensor(1.)
     """
-    check_empty(empty)
+    lists = rank(scores, labels, mask)
+    return reduce_lists(_rbo(lists, top_k, p, empty, ties), reduction)
+
+
+def _rbo(lists: Ranked, top_k: int | None, p: float, empty: Empty, ties: RBOTies) -> ListValues:
     check_top_k(top_k)
     check_persistence(p)
-    check_rbo_ties(ties)
-    # stable: both rankings from the list's own order, so no use of what is sorted already
-    lists = rank(scores, labels, mask)
-    order = descending_order(lists.labels, lists.mask)
-    if ties == "stable":
-        own = descending_order(hide(scores, mask), mask)
-        order = descending_order(hide(labels, mask), mask)
-        places = places_of(order).expand(order.shape)
-        by_score = torch.empty_like(order).scatter(-1, own, places)
-        by_label = torch.empty_like(order).scatter(-1, order, places)
-        deeper = torch.maximum(by_score, by_label)
-        new = torch.zeros_like(lists.scores, dtype=torch.float64)
-        real = torch.ones_like(new) if mask is None else mask.double()
-        common = new.scatter_add(-1, deeper, real).cumsum(-1)
-    else:
-        swapped = Ranked(lists.labels.gather(-1, order), lists.labels, lists.mask, None)
-        common = _expected(lists, swapped, order)
+    if ties not in ("stable", "expected"):
+        raise ValueError(f"ties must be 'stable' or 'expected', got {ties!r}")
+    common = _common(lists) if ties == "stable" else _expected_common(lists)
     depth = positions(common)
-    k = count(common, lists.mask)
+    k = lists.lengths.unsqueeze(-1).double()
     k = k if top_k is None else k.clamp(max=top_k)
     share = torch.where(depth <= k, common / depth, 0.0)
     powers = torch.pow(torch.full_like(depth, p), depth)
     values = (1 - p) / p * (share * powers).sum(-1)
     values = values + (torch.where(depth == k, share, 0.0) * powers).sum(-1)
-    values = values.to(lists.scores.dtype)
     relevant = (lists.labels > 0).any(-1)
-    return reduce_lists(list_values(values, relevant, lists.scores, lists.mask, empty), reduction)
+    return list_values(values.to(lists.scores.dtype), relevant, lists, empty)
 
 
-def _expected(lists: Ranked, swapped: Ranked, order: Tensor) -> Tensor:
-    """The mean number of common items at each depth, (..., n) float64.
+class RBO(RankingMetric):
+    """Rank-biased overlap with the order by labels; arguments as of `functional.rbo`.
+
+    >>> import torch
+    >>> RBO()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2.0, 1.0, 0.0]]))
+    tensor(1.)
+    """
+
+    function = staticmethod(rbo)
+    core = staticmethod(_rbo)
+
+
+def _common(lists: Ranked) -> Tensor:
+    """Return how many items both rankings have at each depth, (..., n) float64.
+
+    Equal labels are in the order of the list as it was given, whatever the scores are.
+    """
+    labels = lists.in_list_order(lists.labels)
+    real = None if lists.mask is None else lists.in_list_order(lists.mask)
+    order = descending_order(labels, real)
+    places = places_of(order)
+    by_label = lists.order.new_empty(order.shape).scatter(-1, order, places)
+    deeper = torch.maximum(places, by_label.gather(-1, lists.order))
+    new = torch.zeros_like(lists.scores, dtype=torch.float64)
+    ones = torch.ones_like(new) if lists.mask is None else lists.mask.double()
+    return new.scatter_add(-1, deeper, ones).cumsum(-1)
+
+
+def _expected_common(lists: Ranked) -> Tensor:
+    """Return the mean number of common items at each depth, (..., n) float64.
 
     The two orders are drawn independently: an item of a run of ties from s to e is among the first
     d of one ranking with probability (d - s) / (e - s), in [0, 1].
     """
-    starts, ends = ties_of(lists)
-    label_starts, label_ends = (torch.empty_like(x).scatter(-1, order, x) for x in ties_of(swapped))
+    order = descending_order(lists.labels, lists.mask)
+    starts, ends = tied_runs(lists.scores, lists.mask)
+    label_starts, label_ends = (
+        torch.empty_like(x).scatter(-1, order, x)
+        for x in tied_runs(lists.labels.gather(-1, order), lists.mask)
+    )
     depths = []
     for d in range(1, starts.shape[-1] + 1):
         by_score = ((d - starts).double() / (ends - starts)).clamp(0, 1)

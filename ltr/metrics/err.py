@@ -3,21 +3,12 @@
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_number, check_top_k, positions
-from ltr.losses.err import stop_probabilities
-from ltr.metrics.functional._lists import Empty, Reduction, check_empty, list_values, reduce_lists
-from ltr.metrics.functional._ranking import Ranked, Ties, check_ties, rank, ties_of, within
-
-
-def check_max_label(max_label: float | None) -> float | None:
-    """`max_label` if it is None or a number > 0, else a ValueError.
-
-    >>> check_max_label(4)
-    4.0
-    """
-    if max_label is None:
-        return None
-    return check_number("max_label", max_label, minimum=0.0, strict=True)
+from ltr._shapes import check_top_k, positions
+from ltr.gains import check_max_label, stop_probabilities
+from ltr.metrics._ties import Ties, check_ties, tied_runs, within
+from ltr.metrics.base import RankingMetric
+from ltr.metrics.ranked import Ranked, rank
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
 
 
 def err(
@@ -59,15 +50,18 @@ def err(
     >>> err(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0.0, 1.0, 1.0]), max_label=1)  # 1/4 + 1/12
     tensor(0.3333)
     """
-    check_empty(empty)
+    lists = rank(scores, labels, mask)
+    return reduce_lists(_err(lists, top_k, max_label, empty, ties), reduction)
+
+
+def _err(
+    lists: Ranked, top_k: int | None, max_label: float | None, empty: Empty, ties: Ties
+) -> ListValues:
     check_ties(ties)
     check_top_k(top_k)
-    check_max_label(max_label)
-    lists = rank(scores, labels, mask)
-    if max_label is not None and (lists.labels > max_label).any():
-        raise ValueError(f"labels must be <= max_label {max_label}, got {lists.labels.max():g}")
+    check_max_label(max_label, lists.labels)
     if ties == "worst":
-        lists = lists.by_value(lists.labels)[0]
+        lists = lists.tied_by(lists.labels)[0]
     stops = stop_probabilities(lists.labels, lists.mask, max_label)
     each = within(stops, top_k) / positions(stops)
     if ties == "expected" and stops.shape[-1]:
@@ -76,22 +70,32 @@ def err(
         reached = (1 - stops).cumprod(-1).roll(1, -1)
         reached[..., :1] = 1
         values = (each * stops * reached).sum(-1)
-    return reduce_lists(
-        list_values(values, (lists.labels > 0).any(-1), lists.scores, lists.mask, empty), reduction
-    )
+    return list_values(values, (lists.labels > 0).any(-1), lists, empty)
+
+
+class ERR(RankingMetric):
+    """Expected reciprocal rank; arguments as of `functional.err`.
+
+    >>> import torch
+    >>> ERR(max_label=1)(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[0.0, 1.0, 1.0]]))
+    tensor(0.3333)
+    """
+
+    function = staticmethod(err)
+    core = staticmethod(_err)
 
 
 def _expected(stops: Tensor, each: Tensor, lists: Ranked) -> Tensor:
-    """The mean over the orders of tied items.
+    """Return the mean over the orders of tied items.
 
     Let M_j be the mean over all subsets of j of g tied items of the product of their 1 - R. A
     reader who comes to the run stops at its place j with probability M_(j-1) - M_j. Item by item,
     M_j of t items is ((t - j) M_j + j (1 - R_t) M_(j-1)) / t with those of the t - 1 before it.
     """
     n = stops.shape[-1]
-    starts, ends = (x.reshape(-1, n) for x in ties_of(lists))
+    starts, ends = (x.reshape(-1, n) for x in tied_runs(lists.scores, lists.mask))
     go_on = 1 - stops.reshape(-1, n)
-    # the law of a run's j-th place, j = 1..n, is read against the places from its start on
+    # the distribution of a run's j-th place, j = 1..n, is read against the places from its start on
     padded = torch.cat([each.expand(n), each.new_zeros(n)])
     j = positions(go_on)
     means = go_on.new_zeros(len(go_on), n + 1)
@@ -113,7 +117,7 @@ def _expected(stops: Tensor, each: Tensor, lists: Ranked) -> Tensor:
 
 
 def _one(means: Tensor) -> Tensor:
-    """M of no item: 1 for j = 0, else 0."""
+    """Return M of no item: 1 for j = 0, else 0."""
     row = torch.zeros_like(means[:1, :-1])
     row[:, :1] = 1
     return row

@@ -3,26 +3,20 @@
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_lists, check_top_k, hide
-from ltr.metrics.functional._lists import Empty, Reduction, check_empty, list_values, reduce_lists
-from ltr.metrics.functional._ranking import (
-    Ties,
-    before,
-    check_ties,
-    rank,
-    run_sums,
-    ties_of,
-    within,
-)
+from ltr._shapes import check_top_k, hide
+from ltr.metrics._ties import Ties, before, check_ties, run_sums, tied_runs, within
+from ltr.metrics.base import RankingMetric
+from ltr.metrics.ranked import Ranked, rank
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
 
 
 def bpref(
     scores: Tensor,
     labels: Tensor,
     mask: Tensor | None = None,
+    judged: Tensor | None = None,
     *,
     top_k: int | None = None,
-    judged: Tensor | None = None,
     empty: Empty = 0,
     ties: Ties = "stable",
     reduction: Reduction = "mean",
@@ -36,9 +30,9 @@ def bpref(
         scores: (..., n), not NaN.
         labels: (..., n), >= 0; above 0 is relevant.
         mask: (..., n) bool, True = a real item. Default: all are real.
-        top_k: relevant items behind rank k count 0. Default: the whole list.
         judged: (..., n) bool; items that are not judged count as if they were not there, but for
             their places. Default: all are judged.
+        top_k: relevant items behind rank k count 0. Default: the whole list.
         empty: what a list without a relevant item counts: a number, "skip" or "error".
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
             in closed form: N above one of them is uniform within a tie.
@@ -56,48 +50,52 @@ def bpref(
     >>> bpref(torch.tensor([4.0, 3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 1.0, 0.0]))
     tensor(0.7500)
     """
-    check_empty(empty)
+    lists = rank(scores, labels, mask, judged=judged)
+    return reduce_lists(_bpref(lists, top_k, empty, ties), reduction)
+
+
+def _bpref(lists: Ranked, top_k: int | None, empty: Empty, ties: Ties) -> ListValues:
     check_ties(ties)
     check_top_k(top_k)
-    # the judgements go through the sort in the place of weights
-    if judged is not None:
-        check_lists(scores, judged=judged)
-        if judged.dtype != torch.bool:
-            raise ValueError(f"judged must be bool (True = judged), got {judged.dtype}")
-        judged = judged.to(scores.dtype)
-    lists = rank(scores, labels, mask, judged)
     if ties == "worst":
-        lists = lists.by_value((lists.labels > 0).to(lists.scores.dtype))[0]
+        lists = lists.tied_by((lists.labels > 0).to(lists.scores.dtype))[0]
     hits = (lists.labels > 0).to(lists.scores.dtype)
     others = hide(1 - hits, lists.mask)
-    if lists.weights is not None:
-        hits, others = hits * lists.weights, others * lists.weights
+    if lists.judged is not None:
+        hits, others = hits * lists.judged, others * lists.judged
     relevant = hits.sum(-1)
     most = relevant.minimum(others.sum(-1)).unsqueeze(-1)
+    inside = within(hits, top_k)
+    starts, ends = tied_runs(lists.scores, lists.mask)
     if ties == "expected":
-        starts, ends = ties_of(lists)
         least, beside = before(others).gather(-1, starts), run_sums(others, starts, ends)
         above = _clipped_sum(least + beside, most) - _clipped_sum(least - 1, most)
         above = (above / (beside + 1)).to(hits.dtype)
+        inside = inside if top_k is None else (ends <= top_k).to(hits.dtype)
     else:
         above = (others.cumsum(-1) - others).minimum(most)
-    each = 1 - above / most.clamp(min=1)
-    inside = within(hits, top_k)
-    if ties == "expected" and top_k is not None:
-        inside = (ties_of(lists)[1] <= top_k).to(hits.dtype)
-    values = (hits * each * inside).sum(-1)
+    values = (hits * (1 - above / most.clamp(min=1)) * inside).sum(-1)
     if ties == "expected" and top_k is not None and top_k < hits.shape[-1]:
-        values = values + _cut_run(hits, others, most, ties_of(lists), top_k)
-    values = values / relevant.clamp(min=1)
-    return reduce_lists(
-        list_values(values, relevant > 0, lists.scores, lists.mask, empty), reduction
-    )
+        values = values + _cut_run(hits, others, most, (starts, ends), top_k)
+    return list_values(values / relevant.clamp(min=1), relevant > 0, lists, empty)
+
+
+class BPref(RankingMetric):
+    """Binary preference; arguments as of `functional.bpref`.
+
+    >>> import torch
+    >>> BPref()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 0.0, 1.0]]))
+    tensor(0.5000)
+    """
+
+    function = staticmethod(bpref)
+    core = staticmethod(_bpref)
 
 
 def _cut_run(
     hits: Tensor, others: Tensor, most: Tensor, ties: tuple[Tensor, Tensor], k: int
 ) -> Tensor:
-    """What the run of ties that goes on behind place k gives on the mean, (...). O(k^2) a list.
+    """Return the mean value (...) of the run of ties that goes on behind place k. O(k^2) a list.
 
     Of its g items t stand before a given place; of the N others h are among these with the
     hypergeometric probability C(N, h) C(g - 1 - N, t - h) / C(g - 1, t).
@@ -109,15 +107,15 @@ def _cut_run(
     t = torch.arange(k, device=hits.device).double().unsqueeze(-1)
     h = t.mT
     g, n = (end - start).double().unsqueeze(-1) - 1, beside.unsqueeze(-1)
-    law = (_log_choose(n, h) + _log_choose(g - n, t - h) - _log_choose(g, t)).exp()
+    probability = (_log_choose(n, h) + _log_choose(g - n, t - h) - _log_choose(g, t)).exp()
     each = 1 - (earlier + h).minimum(most.double().unsqueeze(-1)) / most.clamp(min=1).unsqueeze(-1)
-    places = torch.where(t < (k - start).unsqueeze(-1), law * each, 0.0).sum((-1, -2))
+    places = torch.where(t < (k - start).unsqueeze(-1), probability * each, 0.0).sum((-1, -2))
     gone_on = (end > k).squeeze(-1)
     return (gone_on * places * (found / (end - start)).squeeze(-1)).to(hits.dtype)
 
 
 def _log_choose(n: Tensor, k: Tensor) -> Tensor:
-    """Log C(n, k); -inf where k is not in 0, ..., n."""
+    """Return log C(n, k); -inf where k is not in 0, ..., n."""
     good = (k >= 0) & (k <= n)
     n, k = torch.where(good, n, 0.0), torch.where(good, k, 0.0)
     value = (n + 1).lgamma() - (k + 1).lgamma() - (n - k + 1).lgamma()
@@ -125,6 +123,6 @@ def _log_choose(n: Tensor, k: Tensor) -> Tensor:
 
 
 def _clipped_sum(x: Tensor, most: Tensor) -> Tensor:
-    """The sum over i = 0, ..., x of min(i, most); 0 for x = -1."""
+    """Return the sum over i = 0, ..., x of min(i, most); 0 for x = -1."""
     inside = x.minimum(most.double())
     return inside * (inside + 1) / 2 + (x - inside) * most

@@ -3,8 +3,10 @@
 from torch import Tensor
 
 from ltr._shapes import check_top_k, positions
-from ltr.metrics.functional._lists import Empty, Reduction, check_empty, list_values, reduce_lists
-from ltr.metrics.functional._ranking import Ties, check_ties, first_place, rank, within
+from ltr.metrics._ties import Ties, check_ties, first_place, within
+from ltr.metrics.base import RankingMetric
+from ltr.metrics.ranked import Ranked, rank
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
 
 
 def mrr(
@@ -26,7 +28,7 @@ def mrr(
         top_k: a first relevant item behind rank k counts 0. Default: the whole list.
         empty: what a list without a relevant item counts: a number, "skip" or "error".
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
-            in closed form: the law of the first of r among g tied items.
+            in closed form: the distribution of the first of r among g tied items.
         reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
@@ -43,15 +45,29 @@ def mrr(
     >>> mrr(torch.zeros(2), torch.tensor([0, 1]), ties="expected")
     tensor(0.7500)
     """
-    check_empty(empty)
+    lists = rank(scores, labels, mask)
+    return reduce_lists(_mrr(lists, top_k, empty, ties), reduction)
+
+
+def _mrr(lists: Ranked, top_k: int | None, empty: Empty, ties: Ties) -> ListValues:
     check_ties(ties)
     check_top_k(top_k)
-    lists = rank(scores, labels, mask)
     hits = lists.labels > 0
-    relevant = hits.any(-1)
     if ties == "stable" and hits.shape[-1]:  # the largest of hit / rank, quicker than the first
         values = (hits * (within(lists.scores, top_k) / positions(lists.scores))).amax(-1)
     else:
         first = first_place(hits, lists, ties)
         values = (first * within(first, top_k) / positions(first)).sum(-1)
-    return reduce_lists(list_values(values, relevant, lists.scores, lists.mask, empty), reduction)
+    return list_values(values, hits.any(-1), lists, empty)
+
+
+class MRR(RankingMetric):
+    """Mean reciprocal rank; arguments as of `functional.mrr`.
+
+    >>> import torch
+    >>> MRR()(torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 0.0]]))
+    tensor(0.5000)
+    """
+
+    function = staticmethod(mrr)
+    core = staticmethod(_mrr)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ltr.metrics.functional._lists import Reduction, reduce_lists
+from ltr.metrics.values import Reduction, reduce_values
 
 PLACES = 1 << 20
 """Places of a chunk: what bounds the memory beside the order of the items."""
@@ -29,7 +29,7 @@ def flat(
     reduction: Reduction = "mean",
     **options: Any,
 ) -> Tensor:
-    """A metric of flat values, a list id an item, in any order.
+    """Return a metric of flat values, a list id an item, in any order.
 
     Lists are taken by length, so nothing is padded to the longest.
 
@@ -63,15 +63,16 @@ def flat(
         indexes, columns = indexes[mask], [column[mask] for column in columns]
     values = scores.new_zeros(0)
     for lists, total, real, (s, y, *w) in chunks(indexes, *columns):
-        found = metric(s, y, real, *w, reduction="none", **options)
+        given = {"weights": w[0], **options} if w else options
+        found = metric(s, y, real, reduction="none", **given)
         if len(values) != total:
             values = found.new_full((total,), torch.nan)
         values[lists] = found
-    return reduce_lists(values, reduction)
+    return reduce_values(values, reduction)
 
 
 def check_flat(indexes: Tensor, *columns: Tensor) -> None:
-    """A ValueError unless all have one item an id, and the ids are whole numbers."""
+    """Raise `ValueError` unless all have one item an id, and the ids are whole numbers."""
     if indexes.dim() != 1 or indexes.is_floating_point() or indexes.dtype == torch.bool:
         raise ValueError(
             "indexes must be one-dimensional whole numbers, "
@@ -88,7 +89,7 @@ def check_flat(indexes: Tensor, *columns: Tensor) -> None:
 def chunks(
     indexes: Tensor, *columns: Tensor
 ) -> Iterator[tuple[Tensor, int, Tensor | None, list[Tensor]]]:
-    """Chunks of lists of nearly one length.
+    """Yield chunks of lists of nearly one length.
 
     Each is the lists' numbers, how many lists there are in all, a mask (None where no place is
     padding), and the columns (lists, longest, ...), 0 in the padding.
@@ -136,7 +137,7 @@ def _rises(ids: Tensor) -> bool:
 
 
 def _rows(column: Tensor, starts: Tensor, longest: int) -> Tensor:
-    """(lists, longest, ...) items from each start on, whatever stands behind the list's last."""
+    """Return (lists, longest, ...) items from each start on, also those behind the list's last."""
     windows = len(column) - longest
     if not len(starts) or int(starts.max()) <= windows:
         shape, step = (max(windows, 0) + 1, longest, *column.shape[1:]), column.stride(0)
@@ -147,7 +148,7 @@ def _rows(column: Tensor, starts: Tensor, longest: int) -> Tensor:
 
 
 def _cuts(by_length: Tensor) -> list[tuple[int, int]]:
-    """Where to cut lists that stand by rising length into chunks.
+    """Return where to cut lists that stand by rising length into chunks.
 
     Of one length where there are many of each, else of lengths within a quarter, or with little
     padding.
@@ -171,3 +172,38 @@ def _cuts(by_length: Tensor) -> list[tuple[int, int]]:
             cuts.append((place, min(end, place + rows)))
             place = cuts[-1][1]
     return cuts
+
+
+def group_lists(indexes: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
+    """Return flat values (items,) with a list id each as mask and padded values (lists, longest).
+
+    Rows may come in any order; within a list they keep theirs. Lists stand by rising id. Pads all
+    lists to the longest: for many ragged lists see `flat`, which does not.
+
+    Raises:
+        ValueError: shapes differ or are not one-dimensional.
+
+    >>> group_lists(torch.tensor([7, 3, 7]), torch.tensor([0.1, 0.2, 0.3]))
+    (tensor([[ True, False],
+            [ True,  True]]), tensor([[0.2000, 0.0000],
+            [0.1000, 0.3000]]))
+    """
+    for value in values:
+        if indexes.dim() != 1 or value.shape != indexes.shape:
+            raise ValueError(
+                "indexes and values must be one-dimensional and of one shape, "
+                f"got {tuple(indexes.shape)} and {tuple(value.shape)}"
+            )
+    ordered, order = indexes.sort(stable=True)
+    _, lists, lengths = ordered.unique_consecutive(return_inverse=True, return_counts=True)
+    places = torch.arange(len(order), device=order.device)
+    places = places - (lengths.cumsum(0) - lengths)[lists]
+    shape = (len(lengths), int(lengths.max()) if len(lengths) else 0)
+    mask = torch.zeros(shape, dtype=torch.bool, device=indexes.device)
+    mask[lists, places] = True
+    padded = []
+    for value in values:
+        table = torch.zeros(shape, dtype=value.dtype, device=value.device)
+        table[lists, places] = value[order]
+        padded.append(table)
+    return mask, *padded

@@ -2,10 +2,11 @@
 
 from torch import Tensor
 
-from ltr._shapes import check_whole
-from ltr.losses._soft import largest
-from ltr.metrics.functional._lists import Empty, Reduction, check_empty, list_values, reduce_lists
-from ltr.metrics.functional._ranking import Ties, check_ties, first_place, rank, within
+from ltr._shapes import check_whole, largest
+from ltr.metrics._ties import Ties, check_ties, first_place, within
+from ltr.metrics.base import RankingMetric
+from ltr.metrics.ranked import Ranked, rank
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
 
 
 def top_k_accuracy(
@@ -44,13 +45,26 @@ def top_k_accuracy(
     >>> top_k_accuracy(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 2.0, 0.0]), top_k=2)
     tensor(1.)
     """
-    check_empty(empty)
+    lists = rank(scores, labels, mask)
+    return reduce_lists(_top_k_accuracy(lists, top_k, empty, ties), reduction)
+
+
+def _top_k_accuracy(lists: Ranked, top_k: int, empty: Empty, ties: Ties) -> ListValues:
     check_ties(ties)
     check_whole("top_k", top_k)
-    lists = rank(scores, labels, mask)
     best = (lists.labels > 0) & (lists.labels == largest(lists.labels).unsqueeze(-1))
     first = first_place(best, lists, ties)
     values = (first * within(first, top_k)).sum(-1)
-    return reduce_lists(
-        list_values(values, best.any(-1), lists.scores, lists.mask, empty), reduction
-    )
+    return list_values(values, best.any(-1), lists, empty)
+
+
+class TopKAccuracy(RankingMetric):
+    """Top-k accuracy; arguments as of `functional.top_k_accuracy`.
+
+    >>> import torch
+    >>> TopKAccuracy()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 0.0, 0.0]]))
+    tensor(1.)
+    """
+
+    function = staticmethod(top_k_accuracy)
+    core = staticmethod(_top_k_accuracy)

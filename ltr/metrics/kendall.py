@@ -6,23 +6,14 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import count, hide, positions
-from ltr.metrics.functional._lists import Empty, Reduction, check_empty, list_values, reduce_lists
-from ltr.metrics.functional._pairs import dense_ranks, rising_pairs
-from ltr.metrics.functional._ranking import Ranked, rank, runs, ties_of
+from ltr.metrics._pairs import dense_ranks, rising_pairs
+from ltr.metrics._ties import runs, tied_runs
+from ltr.metrics.base import RankingMetric
+from ltr.metrics.ranked import Ranked, rank
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
 from ltr.operators import descending_order
 
 Variant = Literal["a", "b", "weighted"]
-
-
-def check_variant(variant: Variant) -> Variant:
-    """`variant` as it is, or a ValueError.
-
-    >>> check_variant("b")
-    'b'
-    """
-    if variant not in ("a", "b", "weighted"):
-        raise ValueError(f"variant must be 'a', 'b' or 'weighted', got {variant!r}")
-    return variant
 
 
 def kendall_tau(
@@ -63,23 +54,40 @@ def kendall_tau(
     >>> kendall_tau(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([2.0, 0.0, 0.0]))
     tensor(0.8165)
     """
-    check_empty(empty)
-    check_variant(variant)
     lists = rank(scores, labels, mask)
-    excess, by_score, by_label, pairs = _counts(lists, variant == "weighted")
+    return reduce_lists(_kendall_tau(lists, variant, empty), reduction)
+
+
+def _kendall_tau(lists: Ranked, variant: Variant, empty: Empty) -> ListValues:
+    if variant not in ("a", "b", "weighted"):
+        raise ValueError(f"variant must be 'a', 'b' or 'weighted', got {variant!r}")
+    ranked, hyperbolic = lists.tied_by(lists.labels, descending=True)[0], variant == "weighted"
+    excess, by_score, by_label, pairs = _counts(
+        ranked.scores, ranked.labels, lists.mask, hyperbolic
+    )
     if variant == "weighted":
-        order = descending_order(lists.labels, lists.mask)
-        swapped = lists.reorder(order)
-        swapped = Ranked(swapped.labels, swapped.scores, lists.mask, None)
-        other = _counts(swapped, True)
+        order = descending_order(lists.labels, lists.mask)  # tied labels stay by falling score
+        by_rank = lists.reorder(order)
+        other = _counts(by_rank.labels, by_rank.scores, lists.mask, hyperbolic)
         values = _ratio(excess, by_score, by_label) / 2 + _ratio(*other[:3]) / 2
     elif variant == "b":
         values = _ratio(excess, by_score, by_label)
     else:
         values = excess / pairs.clamp(min=1)
     defined = pairs > 0 if variant == "a" else (by_score > 0) & (by_label > 0)
-    values = values.to(lists.scores.dtype)
-    return reduce_lists(list_values(values, defined, lists.scores, lists.mask, empty), reduction)
+    return list_values(values.to(lists.scores.dtype), defined, lists, empty)
+
+
+class KendallTau(RankingMetric):
+    """Mean of Kendall's tau over lists; arguments as of `functional.kendall_tau`.
+
+    >>> import torch
+    >>> KendallTau()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2.0, 1.0, 0.0]]))
+    tensor(1.)
+    """
+
+    function = staticmethod(kendall_tau)
+    core = staticmethod(_kendall_tau)
 
 
 def _ratio(excess: Tensor, by_score: Tensor, by_label: Tensor) -> Tensor:
@@ -87,29 +95,30 @@ def _ratio(excess: Tensor, by_score: Tensor, by_label: Tensor) -> Tensor:
     return excess / both.where(both > 0, 1.0)
 
 
-def _counts(lists: Ranked, hyperbolic: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Concordant less discordant pairs, pairs untied by score, by label, all pairs: (...) float64.
+def _counts(
+    scores: Tensor, labels: Tensor, mask: Tensor | None, hyperbolic: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return concordant less discordant pairs, pairs untied by score, by label, and all pairs.
 
-    A pair counts the sum of its items' weights: 1/2 each, or 1 / rank, where tied items are ranked
-    by label. An item of a run of g ties then loses (g - 1) times its weight.
+    Items (..., n) are in order of falling score, tied ones of falling label; the counts (...) are
+    float64. A pair counts the sum of its items' weights: 1/2 each, or 1 / rank. An item of a run
+    of g ties then loses (g - 1) times its weight.
     """
-    lists = lists.by_value(lists.labels, descending=True)[0]
-    place = positions(lists.scores.double())
+    place = positions(scores.double())
     weight = 1 / place if hyperbolic else torch.full_like(place, 0.5)
-    weight = hide(weight.expand(lists.scores.shape), lists.mask)
+    weight = hide(weight.expand(scores.shape), mask)
 
     def tied(starts: Tensor, ends: Tensor, weight: Tensor = weight) -> Tensor:
         return ((ends - starts - 1) * weight).sum(-1)
 
-    m = count(weight, lists.mask).squeeze(-1)
+    m = count(weight, mask).squeeze(-1)
     everything = (m - 1).clamp(min=0) * weight.sum(-1)
-    columns = [lists.scores, lists.labels] + ([] if lists.mask is None else [lists.mask])
+    columns = [scores, labels] + ([] if mask is None else [mask])
     # the labels' own order; under the padding nothing weighs, but it must not join a run of zeros
-    order = descending_order(lists.labels, lists.mask)
-    labels = [lists.labels.gather(-1, order)] + ([] if lists.mask is None else [lists.mask])
-    by_score = tied(*ties_of(lists))
-    by_label = tied(*runs(*labels), weight.gather(-1, order))
-    ranks = dense_ranks(hide(lists.labels, lists.mask, -torch.inf))
+    order = descending_order(labels, mask)
+    by_score = tied(*tied_runs(scores, mask))
+    by_label = tied(*tied_runs(labels.gather(-1, order), mask), weight.gather(-1, order))
+    ranks = dense_ranks(hide(labels, mask, -torch.inf))
     discordant = rising_pairs(ranks, weight, weight)
     excess = everything - by_score - by_label + tied(*runs(*columns)) - 2 * discordant
     # sums of 1 / rank round: what is less than that is no pair

@@ -3,14 +3,14 @@
 import torch
 from torch import Tensor
 
-from ltr.metrics.functional._ranking import places_of, run_sums, runs
+from ltr.metrics._ties import places_of, run_sums, runs
 
 SHORT = 32
 """Lists up to this length are counted pair by pair, which is quicker there."""
 
 
 def dense_ranks(values: Tensor) -> Tensor:
-    """0 for the least value of each list, 1 for the next larger one, ...: (..., n) int64.
+    """Return 0 for the least value of each list, 1 for the next larger one, ...: (..., n) int64.
 
     >>> dense_ranks(torch.tensor([2.0, 5.0, 2.0]))
     tensor([0, 1, 0])
@@ -22,7 +22,7 @@ def dense_ranks(values: Tensor) -> Tensor:
 
 
 def rising_pairs(ranks: Tensor, early: Tensor | None, late: Tensor) -> Tensor:
-    """The sum over the pairs of places i < j with ranks_i < ranks_j of early_i + late_j.
+    """Return the sum over the pairs of places i < j with ranks_i < ranks_j of early_i + late_j.
 
     Args:
         ranks: (..., n) int64 from 0 to n - 1.
@@ -66,6 +66,6 @@ def rising_pairs(ranks: Tensor, early: Tensor | None, late: Tensor) -> Tensor:
 
 
 def _earlier(values: Tensor, starts: Tensor) -> Tensor:
-    """The sum over the places before each in its run, float64."""
+    """Return the sum over the places before each in its run, float64."""
     sums = values.double().cumsum(-1) - values
     return sums - sums.gather(-1, starts)

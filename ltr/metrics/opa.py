@@ -4,9 +4,11 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import hide
-from ltr.metrics.functional._lists import Empty, Reduction, check_empty, list_values, reduce_lists
-from ltr.metrics.functional._pairs import dense_ranks, rising_pairs
-from ltr.metrics.functional._ranking import Ties, check_ties, rank, runs
+from ltr.metrics._pairs import dense_ranks, rising_pairs
+from ltr.metrics._ties import Ties, check_ties, runs
+from ltr.metrics.base import RankingMetric
+from ltr.metrics.ranked import Ranked, rank
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
 
 
 def opa(
@@ -43,31 +45,45 @@ def opa(
     >>> opa(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 2.0, 0.0]))
     tensor(0.6667)
     """
-    check_empty(empty)
-    check_ties(ties)
     lists = rank(scores, labels, mask, weights)
+    return reduce_lists(_opa(lists, empty, ties), reduction)
+
+
+def _opa(lists: Ranked, empty: Empty, ties: Ties) -> ListValues:
+    check_ties(ties)
     ones = torch.ones_like(lists.labels) if lists.weights is None else lists.weights
     ones = hide(ones, lists.mask)
     pairs = _pairs_by_label(lists.labels, ones, lists.mask)
 
-    def wrong(order: Tensor | None) -> Tensor:
-        y = lists.labels if order is None else lists.labels.gather(-1, order)
-        w = ones if order is None else ones.gather(-1, order)
+    def wrong(places: Tensor | None) -> Tensor:
+        y = lists.labels if places is None else lists.labels.gather(-1, places)
+        w = ones if places is None else ones.gather(-1, places)
         return rising_pairs(dense_ranks(y), None, w)
 
     if ties == "stable":
         lost = wrong(None)
     else:
-        lost = wrong(lists.by_value(lists.labels)[1])
+        lost = wrong(lists.tied_by(lists.labels)[1])
         if ties == "expected":
-            lost = (lost + wrong(lists.by_value(lists.labels, descending=True)[1])) / 2
+            lost = (lost + wrong(lists.tied_by(lists.labels, descending=True)[1])) / 2
     values = 1 - lost / pairs.where(pairs > 0, 1.0)
-    values = values.to(lists.scores.dtype)
-    return reduce_lists(list_values(values, pairs > 0, lists.scores, lists.mask, empty), reduction)
+    return list_values(values.to(lists.scores.dtype), pairs > 0, lists, empty)
+
+
+class OPA(RankingMetric):
+    """Ordered pair accuracy; arguments as of `functional.opa`.
+
+    >>> import torch
+    >>> OPA()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 2.0, 0.0]]))
+    tensor(0.6667)
+    """
+
+    function = staticmethod(opa)
+    core = staticmethod(_opa)
 
 
 def _pairs_by_label(labels: Tensor, weights: Tensor, mask: Tensor | None) -> Tensor:
-    """The sum over the pairs with different labels of the weight of the one with the higher label.
+    """Return the sum over the pairs with different labels of the weight of the higher one.
 
     The padding has weight 0 and the lowest rank, so it is taken off the lower items.
     """

@@ -1,20 +1,24 @@
 """Average precision."""
 
+from typing import Literal
+
 from torch import Tensor
 
 from ltr._shapes import check_top_k, positions
-from ltr.metrics.functional._lists import Empty, Reduction, check_empty, list_values, reduce_lists
-from ltr.metrics.functional._ranking import (
-    Ranked,
+from ltr.metrics._ties import (
     Ties,
     before,
     check_ties,
     places_of,
-    rank,
     run_sums,
-    ties_of,
+    tied_runs,
     within,
 )
+from ltr.metrics.base import RankingMetric
+from ltr.metrics.ranked import Ranked, rank
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
+
+Divisor = Literal["attainable", "relevant"]
 
 
 def average_precision(
@@ -23,6 +27,7 @@ def average_precision(
     mask: Tensor | None = None,
     *,
     top_k: int | None = None,
+    divisor: Divisor = "attainable",
     empty: Empty = 0,
     ties: Ties = "stable",
     reduction: Reduction = "mean",
@@ -33,8 +38,9 @@ def average_precision(
         scores: (..., n), not NaN.
         labels: (..., n), >= 0; above 0 is relevant.
         mask: (..., n) bool, True = a real item. Default: all are real.
-        top_k: count the relevant items of the first k alone, and divide by min(k, number of
-            relevant items). Default: the whole list.
+        top_k: count the relevant items of the first k alone. Default: the whole list.
+        divisor: "attainable", min(k, number of relevant items), so that a perfect top k is 1; or
+            "relevant", the number of all relevant items, as trec_eval's map_cut has it.
         empty: what a list without a relevant item counts: a number, "skip" or "error".
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
             in closed form (McSherry and Najork 2008).
@@ -54,26 +60,47 @@ def average_precision(
     >>> average_precision(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 2.0]))
     tensor(0.8333)
     """
-    check_empty(empty)
+    lists = rank(scores, labels, mask)
+    return reduce_lists(_average_precision(lists, top_k, divisor, empty, ties), reduction)
+
+
+def _average_precision(
+    lists: Ranked, top_k: int | None, divisor: Divisor, empty: Empty, ties: Ties
+) -> ListValues:
     check_ties(ties)
     check_top_k(top_k)
-    lists = rank(scores, labels, mask)
+    if divisor not in ("attainable", "relevant"):
+        raise ValueError(f"divisor must be 'attainable' or 'relevant', got {divisor!r}")
     if ties == "worst":
-        lists = lists.by_value((lists.labels > 0).to(lists.scores.dtype))[0]
+        lists = lists.tied_by((lists.labels > 0).to(lists.scores.dtype))[0]
     hits = (lists.labels > 0).to(lists.scores.dtype)
-    total = hits.sum(-1) if top_k is None else hits.sum(-1).clamp(max=top_k)
+    total = hits.sum(-1)
+    if top_k is not None and divisor == "attainable":
+        total = total.clamp(max=top_k)
     found = _expected(hits, lists) if ties == "expected" else hits * hits.cumsum(-1)
     values = found @ (within(hits, top_k) / positions(hits)) / total.clamp(min=1)
-    return reduce_lists(list_values(values, total > 0, lists.scores, lists.mask, empty), reduction)
+    return list_values(values, total > 0, lists, empty)
+
+
+class MAP(RankingMetric):
+    """Mean average precision; arguments as of `functional.average_precision`.
+
+    >>> import torch
+    >>> MAP()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 0.0, 2.0]]))
+    tensor(0.8333)
+    """
+
+    function = staticmethod(average_precision)
+    core = staticmethod(_average_precision)
 
 
 def _expected(hits: Tensor, lists: Ranked) -> Tensor:
-    """The mean at each place of hit * hits up to it, over the orders of tied items.
+    """Return the mean at each place of hit * hits up to it, over the orders of tied items.
 
     A place of g tied items with r hits has one with probability r / g; each of the t places of the
     run before it then has one with probability (r - 1) / (g - 1).
     """
-    starts, ends = ties_of(lists)
+    starts, ends = tied_runs(lists.scores, lists.mask)
     size, found = ends - starts, run_sums(hits, starts, ends)
     earlier = before(hits).gather(-1, starts)
     beside = (found - 1) / (size - 1).clamp(min=1) * (places_of(hits) - starts)

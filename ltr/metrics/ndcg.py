@@ -1,20 +1,15 @@
-"""Discounted cumulative gain, and normalised, exact."""
+"""Discounted cumulative gain, and normalized, exact."""
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
-from ltr._shapes import check_top_k, count, positions
-from ltr.losses.dcg import (
-    Discount,
-    Gain,
-    discount_function,
-    gain_function,
-    item_gains,
-)
-from ltr.metrics.functional._lists import Empty, Reduction, check_empty, list_values, reduce_lists
-from ltr.metrics.functional._ranking import Ranked, Ties, check_ties, placed_sum, rank, within
+from ltr._shapes import check_top_k, positions
+from ltr.gains import Discount, Gain, discount_function, gain_function, ideal_dcg, item_gains
+from ltr.metrics._ties import Ties, check_ties, placed_sum, within
+from ltr.metrics.base import RankingMetric
+from ltr.metrics.ranked import Ranked, rank
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
 
 
 def ndcg(
@@ -27,7 +22,7 @@ def ndcg(
     gain: Gain = "exp2",
     discount: Discount = "log2",
     empty: Empty = 0,
-    short: float | None = None,
+    short_list_value: float | None = None,
     ties: Ties = "stable",
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -43,8 +38,8 @@ def ndcg(
         discount: "log2" (1 / log2(1 + rank)), "letor4" (LETOR 4's script: 1 at ranks 1 and 2,
             then 1 / log2(rank)), or a function of the ranks.
         empty: what a list without a relevant item counts: a number, "skip" or "error".
-        short: what a list with fewer than `top_k` items counts (LETOR 4's script: 0). Default:
-            its NDCG over the items that it has.
+        short_list_value: what a list with fewer than `top_k` items counts (LETOR 4's script: 0).
+            Default: its NDCG over the items that it has.
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
             in closed form: the mean value of their places.
         reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
@@ -60,23 +55,48 @@ def ndcg(
     Reference: Järvelin and Kekäläinen, "Cumulated gain-based evaluation of IR techniques", 2002;
     Burges et al., "Learning to rank using gradient descent", 2005, for this gain and discount.
 
+    >>> import torch
     >>> ndcg(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.0, 0.0, 1.0]))
     tensor(0.6309)
     """
-    check_empty(empty)
+    lists = rank(scores, labels, mask, weights)
+    return reduce_lists(
+        _ndcg(lists, top_k, gain, discount, empty, short_list_value, ties), reduction
+    )
+
+
+def _ndcg(
+    lists: Ranked,
+    top_k: int | None,
+    gain: Gain,
+    discount: Discount,
+    empty: Empty,
+    short_list_value: float | None,
+    ties: Ties,
+) -> ListValues:
     check_ties(ties)
     check_top_k(top_k)
     full = discount_function(discount)
-    lists = rank(scores, labels, mask, weights)
     gains = _gains(lists, gain)
-    best = _rising(gains)[..., -(top_k or gains.shape[-1]) :]
-    ideal = _finite((best * full(positions(best)).flip(-1)).sum(-1), lists)
-    values = _dcg(gains, lists, full, top_k, ties) / ideal.where(ideal > 0, 1.0)
-    values = list_values(values, ideal > 0, lists.scores, lists.mask, empty)
-    if short is not None and top_k is not None:
-        length = count(gains, lists.mask).squeeze(-1)
-        values = values.masked_fill((length > 0) & (length < top_k), float(short))
-    return reduce_lists(values, reduction)
+    ideal = _finite(ideal_dcg(gains, full, top_k), lists)
+    values = _sum(gains, lists, full, top_k, ties) / ideal.where(ideal > 0, 1.0)
+    found = list_values(values, ideal > 0, lists, empty)
+    if short_list_value is None or top_k is None:
+        return found
+    short = (lists.lengths > 0) & (lists.lengths < top_k)
+    return found._replace(values=found.values.masked_fill(short, float(short_list_value)))
+
+
+class NDCG(RankingMetric):
+    """Normalized discounted cumulative gain; arguments as of `functional.ndcg`.
+
+    >>> import torch
+    >>> NDCG(top_k=1)(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 1.0]]))
+    tensor(1.)
+    """
+
+    function = staticmethod(ndcg)
+    core = staticmethod(_ndcg)
 
 
 def dcg(
@@ -118,23 +138,38 @@ def dcg(
 
     Reference: Järvelin and Kekäläinen, "Cumulated gain-based evaluation of IR techniques", 2002.
 
+    >>> import torch
     >>> dcg(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.0, 0.0, 1.0]))
     tensor(0.6309)
     """
-    check_empty(empty)
+    lists = rank(scores, labels, mask, weights)
+    return reduce_lists(_dcg(lists, top_k, gain, discount, empty, ties), reduction)
+
+
+def _dcg(
+    lists: Ranked, top_k: int | None, gain: Gain, discount: Discount, empty: Empty, ties: Ties
+) -> ListValues:
     check_ties(ties)
     check_top_k(top_k)
-    full = discount_function(discount)
-    lists = rank(scores, labels, mask, weights)
     gains = _gains(lists, gain)
-    values = _finite(_dcg(gains, lists, full, top_k, ties), lists)
-    return reduce_lists(
-        list_values(values, (gains > 0).any(-1), lists.scores, lists.mask, empty), reduction
-    )
+    values = _finite(_sum(gains, lists, discount_function(discount), top_k, ties), lists)
+    return list_values(values, (gains > 0).any(-1), lists, empty)
+
+
+class DCG(RankingMetric):
+    """Discounted cumulative gain; arguments as of `functional.dcg`.
+
+    >>> import torch
+    >>> DCG()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[0.0, 1.0, 0.0]]))
+    tensor(0.6309)
+    """
+
+    function = staticmethod(dcg)
+    core = staticmethod(_dcg)
 
 
 def _gains(lists: Ranked, gain: Gain) -> Tensor:
-    """The gains times the weights; those of a user's function are looked at."""
+    """Return the gains times the weights; those of a user's function are checked."""
     gains = item_gains(lists.labels, lists.mask, lists.weights, gain_function(gain))
     if not isinstance(gain, str) and (gains < 0).any():
         raise ValueError(f"gain must be >= 0 for every label, got {gains.min():g}")
@@ -149,16 +184,7 @@ def _finite(sums: Tensor, lists: Ranked) -> Tensor:
     return sums
 
 
-def _rising(gains: Tensor) -> Tensor:
-    """The gains of each list, sorted; on the CPU by numpy, in a fraction of torch's time."""
-    if gains.device.type != "cpu":
-        return gains.sort(dim=-1).values
-    import numpy as np
-
-    return torch.from_numpy(np.sort(gains.numpy(), axis=-1))
-
-
-def _dcg(
+def _sum(
     gains: Tensor,
     lists: Ranked,
     discount: Callable[[Tensor], Tensor],

@@ -1,0 +1,226 @@
+"""Gains, discounts, cuts and the ideal DCG: what the losses and the metrics share.
+
+With hard ranks these make the metric, with soft ranks the loss; the ideal DCG is always exact.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ltr._shapes import check_number, hide, largest, positions
+from ltr.kernels import list_ids, places_in_lists, sort_ragged, sum_lists
+from ltr.kernels.sorting import falling_values
+from ltr.operators import truncated
+
+Gain = Literal["exp2", "linear"] | Callable[[Tensor], Tensor]
+Discount = Literal["log2", "letor4"] | Callable[[Tensor], Tensor]
+
+
+def log2_discount(ranks: Tensor) -> Tensor:
+    """Return 1 / log2(1 + rank), the discount of Järvelin and Kekäläinen as the field uses it.
+
+    >>> log2_discount(torch.tensor([1.0, 3.0]))
+    tensor([1.0000, 0.5000])
+    """
+    return torch.log2(1 + ranks).reciprocal()
+
+
+def letor4_discount(ranks: Tensor) -> Tensor:
+    """Return 1 at ranks 1 and 2, then 1 / log2(rank): the discount of LETOR 4's script.
+
+    >>> letor4_discount(torch.tensor([1.0, 2.0, 4.0]))
+    tensor([1.0000, 1.0000, 0.5000])
+    """
+    return torch.log2(ranks.clamp(min=2)).reciprocal()
+
+
+def exp2_gain(labels: Tensor) -> Tensor:
+    """Return 2^label - 1: each grade is worth twice the one below, and one more.
+
+    >>> exp2_gain(torch.tensor([0.0, 1.0, 4.0]))
+    tensor([ 0.,  1., 15.])
+    """
+    return torch.exp2(labels) - 1
+
+
+def linear_gain(labels: Tensor) -> Tensor:
+    """Return the label itself.
+
+    >>> linear_gain(torch.tensor([0.0, 1.0, 4.0]))
+    tensor([0., 1., 4.])
+    """
+    return labels
+
+
+def gain_function(gain: Gain) -> Callable[[Tensor], Tensor]:
+    """Return the function labels -> gains of this name, or the function itself.
+
+    >>> gain_function("exp2")(torch.tensor([2.0]))
+    tensor([3.])
+    """
+    if gain == "exp2":
+        return exp2_gain
+    if gain == "linear":
+        return linear_gain
+    if callable(gain):
+        return gain
+    raise ValueError(f"gain must be 'exp2', 'linear' or a function, got {gain!r}")
+
+
+def discount_function(discount: Discount) -> Callable[[Tensor], Tensor]:
+    """Return the function ranks -> discounts of this name, or the function itself.
+
+    >>> discount_function("log2")(torch.tensor([1.0]))
+    tensor([1.])
+    """
+    if discount == "log2":
+        return log2_discount
+    if discount == "letor4":
+        return letor4_discount
+    if callable(discount):
+        return discount
+    raise ValueError(f"discount must be 'log2', 'letor4' or a function, got {discount!r}")
+
+
+def item_gains(
+    labels: Tensor, mask: Tensor | None, weights: Tensor | None, gain: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """Return the gain of each item times its weight, (..., n), 0 under the mask.
+
+    >>> item_gains(torch.tensor([2.0, 1.0]), None, torch.tensor([1.0, 0.5]), gain_function("exp2"))
+    tensor([3.0000, 0.5000])
+    """
+    gains = gain(hide(labels, mask))
+    return hide(gains if weights is None else gains * weights, mask)
+
+
+def ndcg_gains(
+    labels: Tensor, mask: Tensor | None, weights: Tensor | None, gain: Gain = "exp2"
+) -> Tensor:
+    """Return gains times weights, (..., n), up to a factor of each list that NDCG cancels.
+
+    For "exp2" the gain is 2^(y - max y) - 2^(-max y), so labels of 128 and more do not overflow
+    in float32. The factor cancels exactly for whole labels.
+
+    >>> ndcg_gains(torch.tensor([0.0, 199.0, 200.0]), None, None)
+    tensor([0.0000, 0.5000, 1.0000])
+    """
+    labels = hide(labels, mask)
+    if gain != "exp2":
+        return item_gains(labels, mask, weights, gain_function(gain))
+    gains = _scaled_exp2(labels, largest(labels).unsqueeze(-1))
+    return hide(gains if weights is None else gains * weights, mask)
+
+
+def ragged_ndcg_gains(
+    labels: Tensor, lengths: Tensor, weights: Tensor | None, gain: Gain = "exp2"
+) -> Tensor:
+    """Return `ndcg_gains` of ragged lists: labels (N,), lengths (B,) -> (N,).
+
+    >>> ragged_ndcg_gains(torch.tensor([0.0, 200.0, 1.0]), torch.tensor([2, 1]), None)
+    tensor([0.0000, 1.0000, 0.5000])
+    """
+    if gain != "exp2":
+        gains = gain_function(gain)(labels)
+    else:
+        ids = list_ids(labels, lengths)
+        most = labels.new_zeros(len(lengths)).scatter_reduce(0, ids, labels.detach(), "amax")
+        gains = _scaled_exp2(labels, most[ids])
+    return gains if weights is None else gains * weights
+
+
+def _scaled_exp2(labels: Tensor, most: Tensor) -> Tensor:
+    return torch.exp2(labels - most) - torch.exp2(-most)
+
+
+def check_max_label(max_label: float | None, labels: Tensor) -> None:
+    """Raise `ValueError` unless `max_label` is None, or > 0 and no label is above it.
+
+    >>> check_max_label(1, torch.tensor([0.0, 2.0]))
+    Traceback (most recent call last):
+    ValueError: labels must be <= max_label 1, got 2
+    """
+    if max_label is None:
+        return
+    check_number("max_label", max_label, minimum=0.0, strict=True)
+    if (labels > max_label).any():
+        raise ValueError(f"labels must be <= max_label {max_label:g}, got {labels.max():g}")
+
+
+def stop_probabilities(
+    labels: Tensor,
+    mask: Tensor | None,
+    max_label: float | None = None,
+    weights: Tensor | None = None,
+) -> Tensor:
+    """Return how likely a reader of ERR stops at an item: (2^label - 1) / 2^max_label, (..., n).
+
+    Without `max_label` it is the largest label of each list; labels above it count as it. No power
+    overflows. The value under the mask is 0. A weight w counts as so many looks at the item: the
+    reader stops at one of them with probability 1 - (1 - R)^w.
+
+    >>> stop_probabilities(torch.tensor([0.0, 1.0, 2.0]), None)
+    tensor([0.0000, 0.2500, 0.7500])
+    >>> stop_probabilities(torch.tensor([0.0, 1.0, 2.0]), None, None, torch.tensor([9.0, 2.0, 0.5]))
+    tensor([0.0000, 0.4375, 0.5000])
+    """
+    labels = hide(labels, mask)
+    if max_label is None:
+        top = largest(labels).unsqueeze(-1)
+    else:
+        top, labels = torch.full_like(labels, max_label), labels.clamp(max=max_label)
+    stops = hide(_scaled_exp2(labels, top), mask)
+    if weights is None:
+        return stops
+    return -torch.expm1(hide(weights, mask) * log_left(stops))
+
+
+def log_left(stops: Tensor) -> Tensor:
+    """Return log(1 - R) of stop probabilities R, finite for those that round to 1.
+
+    >>> log_left(torch.tensor([0.0, 0.5]))
+    tensor([ 0.0000, -0.6931])
+    """
+    return torch.log1p(-stops.clamp(max=1 - torch.finfo(stops.dtype).eps))
+
+
+def cut_discount(
+    discount: Callable[[Tensor], Tensor], top_k: int | None, *, exact: bool
+) -> Callable[[Tensor], Tensor]:
+    """Return `discount` cut off behind rank `top_k`: exactly, or smoothly for soft ranks.
+
+    The cut is `ltr.operators.truncated`; `top_k=None` cuts nothing.
+
+    >>> cut_discount(log2_discount, 1, exact=True)(torch.tensor([1.0, 2.0]))
+    tensor([1., 0.])
+    """
+    return discount if top_k is None else truncated(discount, top_k, exact=exact)
+
+
+def ideal_dcg(
+    gains: Tensor, discount: Callable[[Tensor], Tensor], top_k: int | None = None
+) -> Tensor:
+    """Return the largest DCG that any order of the items has: gains (..., n) -> (...). One sort.
+
+    >>> ideal_dcg(torch.tensor([1.0, 3.0]), log2_discount)
+    tensor(3.6309)
+    """
+    best = falling_values(gains)[..., :top_k]
+    return (best * discount(positions(best))).sum(-1)
+
+
+def ragged_ideal_dcg(
+    gains: Tensor,
+    lengths: Tensor,
+    discount: Callable[[Tensor], Tensor],
+    top_k: int | None = None,
+) -> Tensor:
+    """Return `ideal_dcg` of ragged lists: gains (N,), lengths (B,) -> (B,). One sort.
+
+    >>> ragged_ideal_dcg(torch.tensor([1.0, 3.0, 2.0]), torch.tensor([2, 1]), log2_discount)
+    tensor([3.6309, 2.0000])
+    """
+    ranks = places_in_lists(sort_ragged(gains, lengths), gains)
+    return sum_lists(gains * cut_discount(discount, top_k, exact=True)(ranks), lengths)

@@ -1,0 +1,124 @@
+"""Tied items: their runs in ranked lists, and the mean over their orders."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ltr._shapes import positions
+from ltr.metrics.ranked import Ranked
+
+Ties = Literal["stable", "expected", "worst"]
+
+
+def check_ties(ties: Ties) -> Ties:
+    """Return `ties`, or raise `ValueError` if it is no such option.
+
+    >>> check_ties("worst")
+    'worst'
+    """
+    if ties not in ("stable", "expected", "worst"):
+        raise ValueError(f"ties must be 'stable', 'expected' or 'worst', got {ties!r}")
+    return ties
+
+
+def places_of(values: Tensor) -> Tensor:
+    """Return 0, 1, ..., n - 1 in the shape of `values` (..., n), int64."""
+    n = values.shape[-1]
+    return torch.arange(n, device=values.device).expand(values.shape)
+
+
+def runs(*columns: Tensor) -> tuple[Tensor, Tensor]:
+    """Return where each place's run of equal values starts and ends (exclusive): (..., n) int64.
+
+    >>> runs(torch.tensor([5.0, 5.0, 2.0]))
+    (tensor([0, 0, 2]), tensor([2, 2, 3]))
+    """
+    place = places_of(columns[0])
+    n = place.shape[-1]
+    if n == 0:
+        return place, place
+    new = torch.ones_like(columns[0], dtype=torch.bool)
+    new[..., 1:] = False
+    for column in columns:
+        new[..., 1:] |= column[..., 1:] != column[..., :-1]
+    starts = torch.where(new, place, 0).cummax(-1).values
+    following = torch.where(new, place, n).roll(-1, -1)
+    following[..., -1] = n
+    ends = following.flip(-1).cummin(-1).values.flip(-1)
+    return starts, ends
+
+
+def tied_runs(scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return `runs` of equal sorted scores (..., n); the padding is a run of its own."""
+    return runs(scores) if mask is None else runs(scores, mask)
+
+
+def before(values: Tensor) -> Tensor:
+    """Return the sums of the places before each, and of all: (..., n) -> (..., n + 1) float64."""
+    total = torch.zeros(*values.shape[:-1], values.shape[-1] + 1, dtype=torch.float64)
+    total = total.to(values.device)
+    total[..., 1:] = values.double().cumsum(-1)
+    return total
+
+
+def run_sums(values: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
+    """Return the sum over each place's run, (..., n) float64."""
+    total = before(values)
+    return total.gather(-1, ends) - total.gather(-1, starts)
+
+
+def tied_means(values: Tensor, scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the mean over the items tied with each, (..., n), in the dtype of the scores.
+
+    >>> tied_means(torch.tensor([4.0, 2.0, 1.0]), torch.tensor([1.0, 1.0, 0.0]), None)
+    tensor([3., 3., 1.])
+    """
+    starts, ends = tied_runs(scores, mask)
+    means = run_sums(values.expand(scores.shape), starts, ends) / (ends - starts)
+    return means.to(scores.dtype)
+
+
+def placed_sum(values: Tensor, gains: Tensor, ranked: Ranked, ties: Ties) -> Tensor:
+    """Return the sum over the items of gain (..., n) * the value of the place, (n,) or (..., n).
+
+    Linear in both, so the mean over all orders of tied items has the mean value of their places.
+    "worst" puts tied items by rising gain, which is the least sum for falling values.
+    """
+    if ties == "worst":
+        gains = gains.gather(-1, ranked.tied_by(gains)[1])
+    elif ties == "expected":
+        values = tied_means(values, ranked.scores, ranked.mask)
+    return (gains * values).sum(-1)
+
+
+def first_place(hits: Tensor, ranked: Ranked, ties: Ties) -> Tensor:
+    """Return how likely the first hit stands at each place, (..., n); 0 for a list without one.
+
+    Of g tied items with r hits none is among the first j with probability C(g - j, r) / C(g, r),
+    a product over the places.
+    """
+    if ties == "worst":
+        hits = hits.gather(-1, ranked.tied_by(hits.to(ranked.scores.dtype))[1])
+    if ties != "expected":
+        return (hits & (hits.cumsum(-1) == 1)).to(ranked.scores.dtype)
+    starts, ends = tied_runs(ranked.scores, ranked.mask)
+    earlier = before(hits).gather(-1, starts)
+    found = run_sums(hits, starts, ends)
+    place = places_of(hits)
+    none_yet = (ends - place - found).clamp(min=0) / (ends - place).double()
+    left = torch.where((earlier == 0) & (found > 0), none_yet, 1.0).cumprod(-1)
+    missed = torch.cat([torch.ones_like(left[..., :1]), left], -1)
+    return (missed[..., :-1] - missed[..., 1:]).to(ranked.scores.dtype)
+
+
+def within(scores: Tensor, top_k: int | None) -> Tensor:
+    """Return 1 at the first k places, 0 behind them: (n,)."""
+    place = positions(scores)
+    return torch.ones_like(place) if top_k is None else (place <= top_k).to(scores.dtype)
+
+
+def hits_of(lists: Ranked) -> Tensor:
+    """Return 1 for each relevant item, or its weight, and 0 for all others: (..., n)."""
+    hits = (lists.labels > 0).to(lists.labels.dtype)
+    return hits if lists.weights is None else hits * lists.weights

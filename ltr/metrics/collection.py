@@ -1,0 +1,98 @@
+"""Several ranking metrics of the same lists, which are ranked once."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+from torchmetrics import MetricCollection
+
+from ltr.metrics._batches import measure_lists
+from ltr.metrics.base import RankingMetric
+
+
+class RankingMetrics(MetricCollection):
+    """Ranking metrics by name: each batch is checked and sorted once for all of them.
+
+    A `torchmetrics.MetricCollection` of `RankingMetric` objects, so that it resets, moves, syncs,
+    clones and logs as that does. Each metric keeps its own state; compute groups are not needed.
+
+    Args:
+        metrics: by name, in the order in which `compute` returns them.
+        prefix: put before each name that `compute` returns.
+        postfix: put behind it.
+
+    Raises:
+        ValueError: a metric is no `RankingMetric`; its name is an attribute of every module, such
+            as "half".
+
+    >>> import torch
+    >>> from ltr.metrics import MAP, NDCG
+    >>> metrics = RankingMetrics({"ndcg_10": NDCG(top_k=10), "map": MAP()})
+    >>> metrics.update(torch.tensor([[3.0, 1.0, 2.0]]), torch.tensor([[0.0, 0.0, 1.0]]))
+    >>> metrics.compute()
+    {'ndcg_10': tensor(0.6309), 'map': tensor(0.5000)}
+    """
+
+    def __init__(
+        self,
+        metrics: Mapping[str, RankingMetric],
+        prefix: str | None = None,
+        postfix: str | None = None,
+    ):
+        if not isinstance(metrics, Mapping):
+            raise ValueError(f"metrics must be metrics by their names, got {metrics!r}")
+        for name, metric in metrics.items():
+            if not isinstance(metric, RankingMetric):
+                raise ValueError(f"metrics must be ranking metrics, got {metric!r} for {name!r}")
+        super().__init__({}, prefix=prefix, postfix=postfix, compute_groups=False)
+        for name in metrics:
+            if hasattr(self, name):
+                raise ValueError(
+                    f"metrics must have names that a module does not use itself, got {name!r}"
+                )
+        for name, metric in metrics.items():  # one by one: torchmetrics would sort them by name
+            self.add_metrics({name: metric})
+
+    def update(
+        self,
+        preds: Tensor,
+        target: Tensor,
+        indexes: Tensor | None = None,
+        mask: Tensor | None = None,
+        weights: Tensor | None = None,
+        judged: Tensor | None = None,
+    ) -> None:
+        """Add lists to every metric; arguments as of `RankingMetric.update`. All or none are added.
+
+        Raises:
+            ValueError: as `RankingMetric.update`; weights are given and a metric has none.
+        """
+        members = self.members()
+        found = measure_lists(list(members.values()), preds, target, indexes, mask, weights, judged)
+        for metric, values in zip(members.values(), found, strict=True):
+            metric.update(values)
+
+    def forward(
+        self,
+        preds: Tensor,
+        target: Tensor,
+        indexes: Tensor | None = None,
+        mask: Tensor | None = None,
+        weights: Tensor | None = None,
+        judged: Tensor | None = None,
+    ) -> dict[str, Any]:
+        """Add lists as `update` does, and return the values of these lists alone."""
+        members = self.members(keep_base=False)
+        found = measure_lists(list(members.values()), preds, target, indexes, mask, weights, judged)
+        return {
+            name: metric(values)
+            for (name, metric), values in zip(members.items(), found, strict=True)
+        }
+
+    def members(self, keep_base: bool = True) -> dict[str, RankingMetric]:
+        """Return the metrics by name; with prefix and postfix unless `keep_base`."""
+        found = {}
+        for name, metric in self.items(keep_base=keep_base, copy_state=False):
+            assert isinstance(metric, RankingMetric)
+            found[name] = metric
+        return found

@@ -1,0 +1,58 @@
+"""Exact match: the share of lists whose whole order is right."""
+
+from torch import Tensor
+
+from ltr.metrics.base import RankingMetric
+from ltr.metrics.ranked import Ranked, rank
+from ltr.metrics.values import ListValues, Reduction, list_values, reduce_lists
+
+
+def exact_match(
+    scores: Tensor, labels: Tensor, mask: Tensor | None = None, *, reduction: Reduction = "mean"
+) -> Tensor:
+    """Exact match: whether every item stands above all items with a lower label.
+
+    Equal labels may stand either way round.
+
+    Args:
+        scores: (..., n), not NaN. A tie between different labels is no match.
+        labels: (..., n), >= 0.
+        mask: (..., n) bool, True = a real item. Default: all are real.
+        reduction: "mean" (the share of lists), "sum", or "none" (NaN for one left out).
+
+    Returns:
+        A scalar, or (...) of 0 and 1 with reduction="none". One item, or all labels equal: 1. All
+        masked: no list, left out. Cost: one sort.
+
+    Raises:
+        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+
+    >>> import torch
+    >>> exact_match(torch.tensor([[3.0, 1.0, 2.0], [3.0, 1.0, 2.0]]),
+    ...             torch.tensor([[2.0, 0.0, 0.0], [0.0, 1.0, 2.0]]))
+    tensor(0.5000)
+    """
+    lists = rank(scores, labels, mask)
+    return reduce_lists(_exact_match(lists), reduction)
+
+
+def _exact_match(lists: Ranked) -> ListValues:
+    higher, lower = lists.labels[..., :-1], lists.labels[..., 1:]
+    parted = (higher > lower) & (lists.scores[..., :-1] > lists.scores[..., 1:])
+    good = (higher == lower) | parted
+    if lists.mask is not None:
+        good = good | ~lists.mask[..., 1:]
+    values = good.all(-1).to(lists.scores.dtype)
+    return list_values(values, lists.lengths > 0, lists, "skip")
+
+
+class ExactMatch(RankingMetric):
+    """The share of lists whose whole order is right; `functional.exact_match`.
+
+    >>> import torch
+    >>> ExactMatch()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2.0, 0.0, 0.0]]))
+    tensor(1.)
+    """
+
+    function = staticmethod(exact_match)
+    core = staticmethod(_exact_match)

@@ -1,0 +1,70 @@
+"""F1 at k."""
+
+from torch import Tensor
+
+from ltr._shapes import check_top_k
+from ltr.metrics._ties import Ties, check_ties, hits_of, placed_sum, within
+from ltr.metrics.base import RankingMetric
+from ltr.metrics.ranked import Ranked, rank
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
+
+
+def f1(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None = None,
+    *,
+    top_k: int | None = None,
+    empty: Empty = 0,
+    ties: Ties = "stable",
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """F1@k: the harmonic mean of precision and recall at k, 2 * hits / (k + relevant items).
+
+    Args:
+        scores: (..., n), not NaN.
+        labels: (..., n), >= 0; above 0 is relevant.
+        mask: (..., n) bool, True = a real item. Default: all are real.
+        top_k: k, which precision divides by for a list with fewer items too.
+            Default: the length of each list.
+        empty: what a list without a relevant item counts: a number, "skip" or "error".
+        ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
+            in closed form: the mean value of their places.
+        reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
+
+    Returns:
+        A scalar, or (...) with reduction="none". All masked: no list, left out. Cost: one sort.
+
+    Raises:
+        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+
+    Reference: Manning, Raghavan and Schütze, "Introduction to information retrieval", 2008, 8.3.
+
+    >>> import torch
+    >>> f1(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 2.0]), top_k=2)
+    tensor(0.5000)
+    """
+    lists = rank(scores, labels, mask)
+    return reduce_lists(_f1(lists, top_k, empty, ties), reduction)
+
+
+def _f1(lists: Ranked, top_k: int | None, empty: Empty, ties: Ties) -> ListValues:
+    check_ties(ties)
+    check_top_k(top_k)
+    hits = hits_of(lists)
+    relevant = hits.sum(-1)
+    found = placed_sum(within(hits, top_k), hits, lists, ties)
+    values = 2 * found / ((top_k or lists.lengths) + relevant).clamp(min=1)
+    return list_values(values, relevant > 0, lists, empty)
+
+
+class F1(RankingMetric):
+    """F1 at k; arguments as of `functional.f1`.
+
+    >>> import torch
+    >>> F1(top_k=2)(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[0.0, 1.0, 1.0]]))
+    tensor(0.5000)
+    """
+
+    function = staticmethod(f1)
+    core = staticmethod(_f1)

@@ -1,0 +1,71 @@
+"""Precision at k."""
+
+from torch import Tensor
+
+from ltr._shapes import check_top_k
+from ltr.metrics._ties import Ties, check_ties, hits_of, placed_sum, within
+from ltr.metrics.base import RankingMetric
+from ltr.metrics.ranked import Ranked, rank
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
+
+
+def precision(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None = None,
+    weights: Tensor | None = None,
+    *,
+    top_k: int | None = None,
+    empty: Empty = 0,
+    ties: Ties = "stable",
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Precision@k: the share of relevant items among the first k.
+
+    Args:
+        scores: (..., n), not NaN.
+        labels: (..., n), >= 0; above 0 is relevant.
+        mask: (..., n) bool, True = a real item. Default: all are real.
+        weights: (..., n), >= 0, of the relevant items. Default: 1.
+        top_k: k, which is the divisor for a list with fewer items too, as trec_eval has it.
+            Default: the length of each list.
+        empty: what a list without a relevant item counts: a number, "skip" or "error".
+        ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
+            in closed form: the mean value of their places.
+        reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
+
+    Returns:
+        A scalar, or (...) with reduction="none". All masked: no list, left out. Cost: one sort.
+
+    Raises:
+        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
+
+    Reference: Manning, Raghavan and Schütze, "Introduction to information retrieval", 2008, 8.3.
+
+    >>> import torch
+    >>> precision(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 2.0]), top_k=2)
+    tensor(0.5000)
+    """
+    lists = rank(scores, labels, mask, weights)
+    return reduce_lists(_precision(lists, top_k, empty, ties), reduction)
+
+
+def _precision(lists: Ranked, top_k: int | None, empty: Empty, ties: Ties) -> ListValues:
+    check_ties(ties)
+    check_top_k(top_k)
+    hits = hits_of(lists)
+    divisor = top_k or lists.lengths.clamp(min=1)
+    values = placed_sum(within(hits, top_k), hits, lists, ties) / divisor
+    return list_values(values, hits.any(-1), lists, empty)
+
+
+class Precision(RankingMetric):
+    """Precision at k; arguments as of `functional.precision`.
+
+    >>> import torch
+    >>> Precision(top_k=2)(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[0.0, 1.0, 1.0]]))
+    tensor(0.5000)
+    """
+
+    function = staticmethod(precision)
+    core = staticmethod(_precision)

@@ -1,0 +1,164 @@
+"""Lists in ranked order: `rank` is the one place that checks and sorts."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ltr._shapes import check_lists, count, hide, upcast
+from ltr.operators import descending_order
+
+
+class Ranked(NamedTuple):
+    """Lists in order of falling score, padding last: (..., n) each.
+
+    Attributes:
+        scores: falling; 0 in the padding.
+        labels: of the items in this order, in the dtype of the scores; 0 in the padding.
+        mask: the places that hold an item; None if all do.
+        weights: in this order, 0 in the padding; None if there are none.
+        order: int64, the place that each item had in the list as it was given.
+        judged: bool, in this order; None if all items are judged.
+        topics: (..., n, topics) labels by topic, 0 in the padding, of which `labels` are the sums;
+            None if there are none.
+    """
+
+    scores: Tensor
+    labels: Tensor
+    mask: Tensor | None
+    weights: Tensor | None
+    order: Tensor
+    judged: Tensor | None = None
+    topics: Tensor | None = None
+
+    @property
+    def lengths(self) -> Tensor:
+        """The number of items of each list, (...), in the dtype of the scores."""
+        return count(self.scores, self.mask).squeeze(-1)
+
+    def reorder(self, places: Tensor) -> "Ranked":
+        """Return the items at `places` (..., n); the mask stays, so padding must stay last."""
+        return Ranked(
+            scores=self.scores.gather(-1, places),
+            labels=self.labels.gather(-1, places),
+            mask=self.mask,
+            weights=None if self.weights is None else self.weights.gather(-1, places),
+            order=self.order.gather(-1, places),
+            judged=None if self.judged is None else self.judged.gather(-1, places),
+            topics=None if self.topics is None else _gather_items(self.topics, places),
+        )
+
+    def tied_by(self, values: Tensor, descending: bool = False) -> tuple["Ranked", Tensor]:
+        """Return the lists with tied items by rising (falling) value, and their places. Two sorts.
+
+        >>> lists = rank(torch.tensor([1.0, 1.0, 2.0]), torch.tensor([4.0, 3.0, 5.0]))
+        >>> lists.tied_by(lists.labels)[0].labels
+        tensor([5., 3., 4.])
+        """
+        first = values.sort(dim=-1, descending=descending, stable=True).indices
+        mask = None if self.mask is None else self.mask.gather(-1, first)
+        places = first.gather(-1, descending_order(self.scores.gather(-1, first), mask))
+        return self.reorder(places), places
+
+    def in_list_order(self, values: Tensor) -> Tensor:
+        """Return values (..., n) or (..., n, d) of the ranked items in the order as given.
+
+        >>> lists = rank(torch.tensor([1.0, 3.0, 2.0]), torch.tensor([5.0, 6.0, 7.0]))
+        >>> lists.in_list_order(lists.labels)
+        tensor([5., 6., 7.])
+        """
+        if values.dim() == self.order.dim():
+            return torch.empty_like(values).scatter(-1, self.order, values)
+        order = self.order.unsqueeze(-1).expand(values.shape)
+        return torch.empty_like(values).scatter(-2, order, values)
+
+
+def rank(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None = None,
+    weights: Tensor | None = None,
+    *,
+    judged: Tensor | None = None,
+    topics: bool = False,
+) -> Ranked:
+    """Check lists and put them in order of falling score, tied items in list order. One sort.
+
+    Args:
+        scores: (..., n), not NaN.
+        labels: (..., n), finite, >= 0.
+        mask: (..., n) bool, True = a real item. Default: all are real.
+        weights: (..., n), finite, >= 0. Default: none.
+        judged: (..., n) bool, True = judged. Default: all are judged.
+        topics: whether labels may have a further axis, (..., n, topics).
+
+    Raises:
+        ValueError: shapes differ; mask or judged are not bool; a real score is NaN; a real label
+            or weight is NaN, infinite or negative.
+
+    >>> rank(torch.tensor([1.0, 3.0, 2.0]), torch.tensor([5, 6, 7])).labels
+    tensor([6., 7., 5.])
+    """
+    by_topic = None
+    if topics and isinstance(labels, Tensor) and labels.dim() == scores.dim() + 1:
+        check_lists(scores, mask=mask)
+        by_topic = _check_topics(scores, labels, mask)
+        labels = by_topic.sum(-1)
+    check_lists(scores, labels=labels, mask=mask, weights=weights, judged=judged)
+    if judged is not None and judged.dtype != torch.bool:
+        raise ValueError(f"judged must be bool (True = judged), got {judged.dtype}")
+    scores, labels = _check_values(scores, labels, mask)
+    if weights is not None:
+        weights = _check_weights(weights, scores, mask)
+    order = descending_order(scores, mask)
+    return Ranked(
+        scores=scores.gather(-1, order),
+        labels=labels.gather(-1, order),
+        mask=None if mask is None else mask.gather(-1, order),
+        weights=None if weights is None else weights.gather(-1, order),
+        order=order,
+        judged=None if judged is None else judged.gather(-1, order),
+        topics=None if by_topic is None else _gather_items(by_topic, order),
+    )
+
+
+def _check_values(scores: Tensor, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return scores and labels with 0 under the mask, in float32 or better."""
+    scores = upcast(hide(scores.detach(), mask))
+    labels = hide(labels.to(scores.dtype), mask)
+    if not scores.numel():
+        return scores, labels
+    if bool(scores.amax().isnan()):
+        raise ValueError(f"scores must not be NaN, got {int(scores.isnan().sum())} NaN")
+    least, most = labels.aminmax()
+    if not bool((least >= 0) & (most < torch.inf)):  # one pass; NaN is both
+        bad = ~(labels.isfinite() & (labels >= 0))
+        raise ValueError(f"labels must be finite and >= 0, got {labels[bad][0].item():g}")
+    return scores, labels
+
+
+def _check_weights(weights: Tensor, scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Return weights in the dtype of the scores, 0 under the mask."""
+    weights = hide(weights.to(scores.dtype), mask)
+    bad = ~(weights.isfinite() & (weights >= 0))
+    if bad.any():
+        raise ValueError(f"weights must be finite and >= 0, got {weights[bad][0].item():g}")
+    return weights
+
+
+def _check_topics(scores: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+    """Return labels (..., n, topics) in the dtype of the scores, 0 under the mask."""
+    if labels.shape[:-1] != scores.shape:
+        raise ValueError(
+            f"labels must have the shape of scores {tuple(scores.shape)} and an axis of topics, "
+            f"got {tuple(labels.shape)}"
+        )
+    topics = labels.to(upcast(scores).dtype)
+    topics = topics if mask is None else torch.where(mask.unsqueeze(-1), topics, 0)
+    if (topics < 0).any():
+        raise ValueError(f"labels must be finite and >= 0, got {topics.min().item():g}")
+    return topics
+
+
+def _gather_items(values: Tensor, places: Tensor) -> Tensor:
+    return values.gather(-2, places.unsqueeze(-1).expand(values.shape))

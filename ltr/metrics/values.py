@@ -1,0 +1,76 @@
+"""What every metric returns for its lists, and how lists without a value count."""
+
+from math import isfinite
+from numbers import Real
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ltr.metrics.ranked import Ranked
+
+Empty = Literal["skip", "error"] | float
+Reduction = Literal["mean", "sum", "none"]
+
+
+class ListValues(NamedTuple):
+    """What the core of a metric returns: one value a list.
+
+    Attributes:
+        values: (...); NaN for a list that is left out.
+        empty: (...) bool, the lists that have no value of their own, whatever they count as.
+    """
+
+    values: Tensor
+    empty: Tensor
+
+
+def list_values(values: Tensor, defined: Tensor, lists: Ranked, empty: Empty) -> ListValues:
+    """Return `values` (...), but what `empty` says where a list is not `defined`.
+
+    A list with no real item is no list and always left out.
+
+    Raises:
+        ValueError: empty is no such option; it is "error" and a list is not defined.
+
+    >>> from ltr.metrics.ranked import rank
+    >>> lists = rank(torch.zeros(2, 3), torch.ones(2, 3))
+    >>> list_values(torch.tensor([0.5, 0.0]), torch.tensor([True, False]), lists, "skip").values
+    tensor([0.5000,    nan])
+    """
+    number = isinstance(empty, Real) and not isinstance(empty, bool) and isfinite(empty)
+    if not number and not (isinstance(empty, str) and empty in ("skip", "error")):
+        raise ValueError(f"empty must be 'skip', 'error' or a number, got {empty!r}")
+    whole = lists.mask is None and lists.scores.shape[-1] > 0
+    real = None if whole else lists.lengths > 0
+    undefined = ~defined if real is None else real & ~defined
+    if empty == "error" and undefined.any():
+        raise ValueError(f"empty is 'error' and {int(undefined.sum())} lists have no value")
+    fill = torch.nan if isinstance(empty, str) else float(empty)
+    values = torch.where(defined, values, fill)
+    return ListValues(values if real is None else torch.where(real, values, torch.nan), undefined)
+
+
+def reduce_lists(found: ListValues, reduction: Reduction) -> Tensor:
+    """Return the mean or sum over the lists that are not left out (NaN if none), or all values.
+
+    >>> found = ListValues(torch.tensor([0.5, torch.nan, 1.0]), torch.tensor([False, True, False]))
+    >>> reduce_lists(found, "mean")
+    tensor(0.7500)
+    """
+    return reduce_values(found.values, reduction)
+
+
+def reduce_values(values: Tensor, reduction: Reduction) -> Tensor:
+    """Return the mean or sum of the values that are not NaN, or all of them.
+
+    >>> reduce_values(torch.tensor([0.5, torch.nan, 1.0]), "sum")
+    tensor(1.5000)
+    """
+    if reduction == "none":
+        return values
+    if reduction == "mean":
+        return values.nanmean()
+    if reduction == "sum":
+        return values.nansum()
+    raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
