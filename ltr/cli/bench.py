@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import platform
 import re
 import sys
@@ -19,6 +18,7 @@ from ltr.cli.caption import render
 from ltr.cli.chosen import Result, chosen_runs
 from ltr.cli.curves import read_curves
 from ltr.cli.errors import CommandError, close_matches, nearest
+from ltr.cli.files import replacing
 from ltr.cli.layers import differences
 from ltr.cli.plan import Plan, Run, make_plan
 from ltr.cli.recipes import LineParser
@@ -128,7 +128,7 @@ def _perform(plan: Plan, one: Run, folder: Path) -> Result:
     with quiet(brief=True):
         if resumed:
             args += ["--ckpt_path", "last"]
-        cli = make_cli("fit", args, name=plan.recipe)
+        cli = make_cli("fit", args, name=plan.recipe, numbered=False)
         _write(folder.parents[1] / "bench.json", {"digest": plan.digest, "identity": plan.identity})
         fit: dict[str, Any] = {}
         if one.fit:
@@ -264,7 +264,5 @@ def _on_one_line(found: re.Match[str]) -> str:
 
 def _replace(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
+    with replacing(path) as part:
+        part.write_text(text, encoding="utf-8")

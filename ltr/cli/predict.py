@@ -1,8 +1,8 @@
 """Predictions on disk: one row a document, with its score and rank."""
 
 import csv
-import os
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from ltr.cli.errors import CommandError
+from ltr.cli.files import replacing
 
 _EXTENSIONS = {
     ".csv": "csv",
@@ -98,7 +99,7 @@ scores.xlsx; or say --format csv, parquet or trec
             raise CommandError(f"--output must be a file, got the folder {output}")
         self.format = found
         self.rows = 0
-        self._part = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
+        self._files = ExitStack()
         self._text: IO[str] | None = None
         self._parquet: pq.ParquetWriter | None = None
 
@@ -106,11 +107,11 @@ scores.xlsx; or say --format csv, parquet or trec
         """Open the file."""
         if trainer.world_size > 1:
             raise CommandError("ltr predict writes from one process: give --trainer.devices 1")
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        part = self._files.enter_context(replacing(self.path))
         if self.format == "parquet":
-            self._parquet = pq.ParquetWriter(self._part, _SCHEMA)
+            self._parquet = pq.ParquetWriter(part, _SCHEMA)
             return
-        self._text = self._part.open("w", encoding="utf-8", newline="")
+        self._text = part.open("w", encoding="utf-8", newline="")
         if self.format == "csv":
             csv.writer(self._text, lineterminator="\n").writerow(_SCHEMA.names)
 
@@ -150,15 +151,17 @@ scores.xlsx; or say --format csv, parquet or trec
     def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Close the file and give it its name."""
         self._close()
-        os.replace(self._part, self.path)
+        self._files.close()
         print(f"wrote {self.path}: {self.rows} rows")
 
     def on_exception(
         self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
     ) -> None:
         """Leave nothing half written."""
-        self._close()
-        self._part.unlink(missing_ok=True)
+        with suppress(OSError):  # of a full disk, which is the exception already
+            self._close()
+        with suppress(OSError):
+            self._files.__exit__(type(exception), exception, exception.__traceback__)
 
     def _close(self) -> None:
         for file in (self._text, self._parquet):

@@ -89,7 +89,8 @@ class CheckFinite(Callback):
         if getattr(trainer.precision_plugin, "scaler", None) is None:
             bad = bad | ~_largest(gradients).isfinite().to(bad.device)
         # the processes stop together: one that went on would wait for the others
-        bad = trainer.strategy.reduce(bad.to(torch.int32), reduce_op="sum")
+        if trainer.world_size > 1:
+            torch.distributed.all_reduce(bad := bad.to(torch.int32))
         if bad:
             self._stop(trainer, module, self._loss)
 
@@ -169,9 +170,9 @@ class CheckFinite(Callback):
             for callback in trainer.callbacks:  # type: ignore[attr-defined]
                 if isinstance(callback, SeedSteps):
                     callback.on_train_batch_start(trainer, module, self._batch, self._batch_idx)
-            with torch.compiler.set_stance("force_eager"), torch.enable_grad():
-                with trainer.precision_plugin.train_step_context():
-                    module.training_step(self._batch, self._batch_idx)
+            precision = trainer.precision_plugin.train_step_context()
+            with torch.compiler.set_stance("force_eager"), torch.enable_grad(), precision:
+                module.training_step(self._batch, self._batch_idx)
         finally:
             for handle in handles:
                 handle.remove()

@@ -40,11 +40,9 @@ class CheckMonitors(Callback):
             complete = bool(told) and (bool(self._seen) or trainer.ckpt_path is None)
             complete = complete or (bool(self._seen) and name.startswith("val"))
             if complete and name not in names:
-                near = difflib.get_close_matches(name, sorted(names), n=1)
+                near = " or ".join(difflib.get_close_matches(name, sorted(names), n=2))
                 hint = (
-                    f"did you mean {near[0]}?"
-                    if near
-                    else "choose from " + ", ".join(sorted(names))
+                    f"did you mean {near}?" if near else f"choose from {', '.join(sorted(names))}"
                 )
                 raise ValueError(
                     f"{option}.monitor must be a value that is logged, got {name!r}: {hint}"

@@ -106,8 +106,8 @@ class TrainableModule(PortableModule):
         if reduction == "sum":
             return loss * processes
         own = lists.to(loss.device, loss.dtype)
-        every = self.trainer.strategy.reduce(own.clone(), reduce_op="sum")
-        return loss * (processes * own / torch.as_tensor(every).clamp(min=1))
+        torch.distributed.all_reduce(every := own.clone())
+        return loss * (processes * own / every.clamp(min=1))
 
     def on_train_start(self) -> None:
         """Refuse the state of another optimiser, which a checkpoint may have brought along."""
