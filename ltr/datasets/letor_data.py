@@ -130,8 +130,8 @@ class LetorDataModule(ListDataModule):
             )
         held = min(max(1, round(self.val_fraction * len(train))), len(train) - 1)
         rank_zero_info(
-            f"val: {self.root} has no validation file, so {held} of its {len(train)} training lists "
-            f"are held out for validation (val_fraction {self.val_fraction}, seed {self.seed})"
+            f"val: {held} of the {len(train)} training lists are held out for validation, as "
+            f"{self.root} has no file of them (val_fraction {self.val_fraction}, seed {self.seed})"
         )
         order = np.random.default_rng(self.seed).permutation(len(train))
         return train.select(np.sort(order[held:])), train.select(np.sort(order[:held]))
