@@ -15,14 +15,19 @@ from ltr.cli.files import remove_abandoned, replacing
 FIT = ["fit", "--config", "tiny.yaml", "--trainer.max_epochs", 1]
 
 
+def write_half(path: Path) -> None:
+    with replacing(path) as part:
+        part.write_text("half")
+        assert part.parent == path.parent
+        assert path.read_text() == "before"
+        raise ZeroDivisionError
+
+
 def test_an_error_leaves_the_file_before(tmp_path: Path):
     path = tmp_path / "a.txt"
     path.write_text("before")
-    with pytest.raises(ZeroDivisionError), replacing(path) as part:
-        part.write_text("half")
-        assert part.parent == tmp_path
-        assert path.read_text() == "before"
-        raise ZeroDivisionError
+    with pytest.raises(ZeroDivisionError):
+        write_half(path)
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
     with replacing(path) as part:
