@@ -100,8 +100,8 @@ class TrainableModule(PortableModule):
             lists: how many lists it is of, in this process; a scalar.
             reduction: whether the loss is the "mean" or the "sum" over them.
         """
-        processes = self.trainer.world_size
-        if processes == 1:
+        ready = torch.distributed.is_available() and torch.distributed.is_initialized()
+        if not ready or (processes := torch.distributed.get_world_size()) == 1:
             return loss
         if reduction == "sum":
             return loss * processes
