@@ -2,6 +2,8 @@
 
 import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -130,3 +132,24 @@ def test_names_are_checked_before_the_first_epoch(ltr):
             "did you mean val_ndcg_10?\n"
         )
         assert "epoch 1" not in answer.out
+
+
+def test_two_processes_stop_together_in_one_run(ltr):
+    Path("run.py").write_text(
+        "import sys\nfrom ltr.cli import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
+    )
+    options = ["--model.optimizer", "AdamW", "--model.optimizer.lr", "1e30"]
+    options += ["--trainer.devices", "2", "--trainer.strategy", "ddp"]
+    done = subprocess.run(
+        [sys.executable, "run.py", "fit", "--config", "tiny.yaml", *options],
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 2, done.stderr
+    said = [line for line in done.stderr.splitlines() if "must be finite" in line]
+    assert len(said) == 2
+    assert said[0] == said[1] == done.stderr.splitlines()[-1]
+    assert [path.name for path in Path("runs/tiny").iterdir()] == ["1"]
+    (file,) = Path("runs/tiny/1").glob("not-finite-*.pt")
+    assert said[0].endswith(f"the batch is saved in {file}")
