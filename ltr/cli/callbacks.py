@@ -18,11 +18,10 @@ from lightning.fabric.plugins.io import TorchCheckpointIO
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
-from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from ltr.cli.files import replacing
-from ltr.cli.runs import checkpoint_folder
+from ltr.cli.runs import checkpoint_folder, is_first_process
 
 
 def train_steps(trainer: Trainer) -> int:
@@ -74,7 +73,7 @@ class BestCheckpoint(ModelCheckpoint):
         state = dict(state_dict)
         if here != there:
             best = state["best_model_path"]
-            if best and os.path.isfile(best) and rank_zero_only.rank == 0:
+            if best and os.path.isfile(best) and is_first_process():
                 with replacing(Path(_moved(best, here))) as part:
                     shutil.copyfile(best, part)
             for key in ("best_model_path", "kth_best_model_path", "last_model_path"):

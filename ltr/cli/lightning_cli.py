@@ -23,7 +23,7 @@ from lightning.pytorch.cli import (
 )
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.plugins import CheckpointIO
-from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
+from lightning.pytorch.utilities import rank_zero_info
 
 import ltr.datasets
 import ltr.models
@@ -43,7 +43,14 @@ from ltr.cli.memory import BatchInMemory
 from ltr.cli.options import load_options
 from ltr.cli.predict import PredictionWriter
 from ltr.cli.recipes import expand_configs
-from ltr.cli.runs import find_checkpoint, hold, new_run, no_checkpoint, numbered
+from ltr.cli.runs import (
+    find_checkpoint,
+    hold,
+    is_first_process,
+    new_run,
+    no_checkpoint,
+    numbered,
+)
 from ltr.modules import CheckFinite, CheckMonitors
 from ltr.papers import images, knn, networks, regression, sorting, speed, topk
 
@@ -220,7 +227,7 @@ class RankingCLI(LightningCLI):
         light = config["fast_dev_run"] or config["barebones"]
         if self.command == "fit" and not self.goes_on:
             # the other processes take the folder that the first one has made from its callbacks
-            first = self.numbered and not light and rank_zero_only.rank == 0
+            first = self.numbered and not light and is_first_process()
             self.run = new_run(self.root) if first else self.root
         config["default_root_dir"] = str(self.run)
         if not config["barebones"]:
@@ -264,7 +271,7 @@ class RankingCLI(LightningCLI):
 
     def execute(self) -> None:
         """Run the command."""
-        fit = self.command == "fit" and rank_zero_only.rank == 0
+        fit = self.command == "fit" and is_first_process()
         with ExitStack() as stack:
             stack.enter_context(self.memory.explained(self.datamodule))
             stack.enter_context(_checkpoint_errors(self.ckpt_path))

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from lightning.pytorch.utilities import rank_zero_only
+
 from ltr.cli.errors import CommandError, nearest
 
 _TRIES, _PAUSE = 20, 0.5  # to get a lock; seconds
@@ -19,6 +21,11 @@ def checkpoint_folder(run: str | os.PathLike[str]) -> Path:
     '/runs/digits/1/checkpoints'
     """
     return Path(run).expanduser().resolve() / "checkpoints"
+
+
+def is_first_process() -> bool:
+    """Return whether this is the process that writes, before the processes know each other."""
+    return getattr(rank_zero_only, "rank", 0) == 0
 
 
 def numbered(root: Path) -> list[Path]:

@@ -240,16 +240,16 @@ def _size(batch: Any) -> int:
 def _lists(batch: Any, rows: Tensor | None) -> tuple[str, list[Any]]:
     """Return the lists in words, and their names: qids, or places in the batch without these."""
     size = _size(batch)
-    known = isinstance(batch, dict)
-    mask = batch.get("mask") if known else None
+    batch = batch if isinstance(batch, dict) else {}
+    mask = batch.get("mask")
     real = torch.ones(size, dtype=torch.bool)
     if isinstance(mask, Tensor) and len(mask) == size:
         real = mask.flatten(1).any(1).cpu()
     chosen = real if rows is None else rows.cpu() & real
     places = (chosen if chosen.any() else real).nonzero().flatten().tolist()
-    qids = batch.get("qid") if known else None
+    qids = batch.get("qid")
     named = isinstance(qids, list) and len(qids) == size
-    names = [qids[i] for i in places] if named else places
+    names = [qids[i] for i in places] if isinstance(qids, list) and named else places
     shown = ", ".join(map(str, names[:_NAMED])) + ", ..." * (len(names) > _NAMED)
     kind = "qid" if named else "place in the batch"
     return f"{len(names)} of {int(real.sum())} lists ({kind} {shown})", names
