@@ -1,5 +1,6 @@
 """Write files atomically, and remove what processes that died have left half-written."""
 
+import errno
 import os
 import re
 import secrets
@@ -9,6 +10,7 @@ from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _SUFFIX = ".ltr-partial"
 _PARTIAL = re.compile(r"\..+\.(?P<host>[^.]+)-(?P<pid>\d+)-[0-9a-f]{8}\.ltr-partial")
 # Temporary files that this process is writing. A container that is restarted often gives its
@@ -59,6 +61,23 @@ def atomic_write(path: str | PathLike[str]) -> Iterator[Path]:
         with suppress(OSError):  # it must not hide the error that came first
             partial.unlink(missing_ok=True)
         _being_written.discard(partial.name)
+
+
+@contextmanager
+def name_full_disk(path: str | PathLike[str]) -> Iterator[None]:
+    """Add `path` to the error of a full disk, which does not say what was written.
+
+    >>> with name_full_disk("/runs/1"):
+    ...     raise OSError(errno.ENOSPC, "No space left on device")
+    Traceback (most recent call last):
+    OSError: [Errno 28] No space left on device: '/runs/1'
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL and error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def remove_leftovers(folder: str | PathLike[str]) -> list[Path]:

@@ -12,9 +12,12 @@ overlays (`digits/smoke`, which is laid over `digits`) or a file, as often as wa
 those before it; then any option of the model, the data or the trainer, such as
 `--model.loss.operator.temperature 0.2`. `--print_config` prints what comes of it all.
 
-A wrong option, class, value or file is one line on stderr and exit code 2; an interrupted run is
-exit code 130, a terminated one 143. Setting `LTR_TRACEBACK=1` in the environment shows where an
-error came from.
+Each `fit` is a run of its own, in `runs/NAME/1` and so on; `--ckpt_path best` and `last` are those
+of the newest, and `fit --ckpt_path last` goes on with it.
+
+A wrong option, class, value or file is one line on stderr and exit code 2, and so is training that
+goes wrong; an interrupted run is exit code 130, a terminated one 143, with `last.ckpt` written.
+Setting `LTR_TRACEBACK=1` in the environment shows where an error came from.
 
 This module imports neither torch nor lightning; the commands that need them do.
 """

@@ -142,7 +142,7 @@ def _perform(plan: Plan, one: Run, folder: Path, trust: Sequence[str]) -> Result
     with quiet(brief=True):
         if resumed:
             args += ["--ckpt_path", "last"]
-        cli = make_cli("fit", args, name=plan.recipe)
+        cli = make_cli("fit", args, name=plan.recipe, numbered=False)
         _write(folder.parents[1] / "bench.json", {"digest": plan.digest, "identity": plan.identity})
         fit: dict[str, Any] = {}
         if one.fit:

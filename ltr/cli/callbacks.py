@@ -1,7 +1,11 @@
 """The callbacks of `ltr fit`: best weights, last state, early stopping, a line an epoch."""
 
+import io
 import os
+import shutil
+import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,18 +13,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import lightning.pytorch.callbacks as lightning_callbacks
+import torch
+from lightning.fabric.plugins.io import TorchCheckpointIO
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-
-def checkpoint_folder(root: str | os.PathLike[str]) -> Path:
-    """Where a run with this `default_root_dir` keeps `best.ckpt` and `last.ckpt`.
-
-    >>> checkpoint_folder("/runs/digits").as_posix()
-    '/runs/digits/checkpoints'
-    """
-    return Path(root).expanduser().resolve() / "checkpoints"
+from ltr._files import atomic_write
+from ltr.cli.runs import checkpoint_folder, is_first_process
 
 
 def train_steps(trainer: Trainer) -> int:
@@ -44,6 +45,8 @@ class BestCheckpoint(ModelCheckpoint):
     'best'
     """
 
+    option = "best_checkpoint"
+
     def __init__(self, monitor: str = "val_ndcg_10", mode: Literal["max", "min"] = "max") -> None:
         super().__init__(
             filename="best", monitor=monitor, mode=mode, save_top_k=1, enable_version_counter=False
@@ -65,10 +68,15 @@ class BestCheckpoint(ModelCheckpoint):
             super().on_validation_end(trainer, pl_module)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on with the best value so far, also where the run's folder has moved."""
+        """Go on with the best value so far, also in another folder: moved, or of a new run."""
         here, there = str(self.dirpath), state_dict["dirpath"]
         state = dict(state_dict)
         if here != there:
+            best = state["best_model_path"]
+            if best and os.path.isfile(best) and is_first_process():
+                os.makedirs(here, exist_ok=True)
+                with atomic_write(_moved(best, here)) as part:
+                    shutil.copyfile(best, part)
             for key in ("best_model_path", "kth_best_model_path", "last_model_path"):
                 state[key] = _moved(state[key], here)
             models = state["best_k_models"].items()
@@ -84,8 +92,9 @@ def _moved(path: str, folder: str) -> str:
 class LastCheckpoint(Checkpoint):
     """Keeps `checkpoints/last.ckpt`, with which a killed run goes on (`--ckpt_path last`).
 
-    It is written at the end of each epoch, and within an epoch as often as said here. It takes the
-    place of the one before only once it is complete.
+    It is written at the end of each epoch, within an epoch as often as said here, and when SIGINT
+    (Ctrl+C) or SIGTERM ends the run: after the training step that is under way, or after the
+    validation. A second signal ends the run at once.
 
     Args:
         every_n_train_steps: also after every so many steps; None for not.
@@ -112,6 +121,13 @@ class LastCheckpoint(Checkpoint):
         self._saved_at = time.monotonic()
         self._before = 0.0
         self._begun: float | None = None
+        self._signal: int | None = None
+        self._handlers: dict[int, Any] = {}
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Settle the file, the same in all processes."""
+        folder = checkpoint_folder(trainer.default_root_dir)
+        self.path: Path = trainer.strategy.broadcast(folder / "last.ckpt")
 
     @property
     def seconds(self) -> float:
@@ -127,12 +143,36 @@ class LastCheckpoint(Checkpoint):
         self._before = state_dict["seconds"]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Start the clock."""
+        """Start the clock; from now on a signal waits for the end of a step."""
         self._saved_at = self._begun = time.monotonic()
+        self._signal = None
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._handlers[number] = signal.signal(number, self._note)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Stop the clock."""
         self._before, self._begun = self.seconds, None
+        self._restore_handlers()
+
+    def on_exception(self, *args: Any) -> None:
+        """Leave signals to others."""
+        self._restore_handlers()
+
+    def _note(self, number: int, frame: Any) -> None:
+        self._signal = number
+        self._restore_handlers()
+
+    def _restore_handlers(self) -> None:
+        while self._handlers:
+            number, handler = self._handlers.popitem()
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    def _stop_if_told(self, trainer: Trainer) -> None:
+        """End the run, in all processes, if one of them got a signal."""
+        if trainer.strategy.reduce_boolean_decision(self._signal is not None, all=False):
+            self._restore_handlers()
+            raise KeyboardInterrupt if self._signal == signal.SIGINT else SIGTERMException
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, *args: Any, **kwargs: Any
@@ -142,21 +182,18 @@ class LastCheckpoint(Checkpoint):
         due = steps is not None and train_steps(trainer) % steps == 0
         if self.every_seconds is not None and not due:
             due = time.monotonic() - self._saved_at >= self.every_seconds
-            due = trainer.strategy.broadcast(due)  # the clocks of processes differ
-        if due:
+        due = due or self._signal is not None
+        if trainer.strategy.reduce_boolean_decision(due, all=False):  # their clocks differ
             self._save(trainer)
+            self._stop_if_told(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save; Lightning calls checkpoint callbacks last, so the others' state is settled."""
         self._save(trainer)
+        self._stop_if_told(trainer)
 
     def _save(self, trainer: Trainer) -> None:
-        path = checkpoint_folder(trainer.default_root_dir) / "last.ckpt"
-        part = path.with_suffix(".ckpt.part")
-        trainer.save_checkpoint(part, weights_only=False)
-        if trainer.is_global_zero:
-            os.replace(part, path)
-        trainer.strategy.barrier("last.ckpt")
+        trainer.save_checkpoint(self.path, weights_only=False)
         self._saved_at = time.monotonic()
 
 
@@ -170,12 +207,14 @@ class EarlyStopping(lightning_callbacks.EarlyStopping):
         min_delta: by how much a new best value has to be better.
 
     Raises:
-        ValueError: patience < 1; during the training, if no value of this name is logged.
+        ValueError: patience < 1; in training, no value of this name is logged.
 
     >>> EarlyStopping(patience=0)
     Traceback (most recent call last):
     ValueError: patience must be >= 1 or None, got 0
     """
+
+    option = "early_stopping"
 
     def __init__(
         self,
@@ -186,7 +225,6 @@ class EarlyStopping(lightning_callbacks.EarlyStopping):
     ) -> None:
         if patience is not None and patience < 1:
             raise ValueError(f"patience must be >= 1 or None, got {patience}")
-        self.never = patience is None
         self.validated = False
         super().__init__(
             monitor=monitor,
@@ -203,22 +241,42 @@ class EarlyStopping(lightning_callbacks.EarlyStopping):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """A run that had stopped does not train another epoch when it is resumed."""
-        if not self.never and self.wait_count >= self.patience:
+        if self.wait_count >= self.patience:
             trainer.should_stop = True
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Look, where there is one validation an epoch; not if `max_steps` cut it off."""
         cut_off = not self.validated and any(trainer.num_val_batches)
-        if not self.never and not cut_off:
+        if not cut_off:
             with monitor_named("early_stopping", self.monitor, trainer):
                 super().on_train_epoch_end(trainer, pl_module)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Look, where there are several validations an epoch, or fewer than one."""
         self.validated = self.validated or not trainer.sanity_checking
-        if not self.never:
-            with monitor_named("early_stopping", self.monitor, trainer):
-                super().on_validation_end(trainer, pl_module)
+        with monitor_named("early_stopping", self.monitor, trainer):
+            super().on_validation_end(trainer, pl_module)
+
+
+class WholeCheckpoints(TorchCheckpointIO):
+    """Writes checkpoints beside their place, and puts them there once they are complete.
+
+    Lightning's own way writes them to the folder for temporary files. If that is on another disk,
+    a checkpoint is copied into its place, and a run killed meanwhile leaves half of it.
+    """
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
+    ) -> None:
+        """Save a checkpoint; one on remote storage as Lightning does."""
+        if "://" in str(path):
+            super().save_checkpoint(checkpoint, path, storage_options)
+            return
+        content = io.BytesIO()  # to a file that cannot be written, torch.save tells no reason
+        torch.save(checkpoint, content)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with atomic_write(path) as part:
+            part.write_bytes(content.getbuffer())
 
 
 @contextmanager

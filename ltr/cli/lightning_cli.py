@@ -2,10 +2,11 @@
 
 import logging
 import pickle
+import re
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -21,25 +22,37 @@ from lightning.pytorch.cli import (
     SaveConfigCallback,
 )
 from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.plugins import CheckpointIO
+from lightning.pytorch.utilities import rank_zero_info
 
 import ltr.datasets
 import ltr.models
 import ltr.modules
 import ltr.operators
+from ltr._files import name_full_disk, remove_leftovers
 from ltr.cli.callbacks import (
     BestCheckpoint,
     EarlyStopping,
     EpochLines,
     LastCheckpoint,
-    checkpoint_folder,
+    WholeCheckpoints,
 )
-from ltr.cli.errors import CommandError, nearest, one_line
+from ltr.cli.errors import CommandError, one_line
 from ltr.cli.explain import explain
+from ltr.cli.memory import BatchInMemory
 from ltr.cli.options import load_options
 from ltr.cli.predict import PredictionWriter
 from ltr.cli.recipes import expand_configs
+from ltr.cli.runs import (
+    find_checkpoint,
+    hold,
+    is_first_process,
+    new_run,
+    no_checkpoint,
+    numbered,
+)
 from ltr.config import check_trust
-from ltr.modules import PortableModule
+from ltr.modules import CheckFinite, CheckMonitors, PortableModule
 from ltr.papers import images, knn, networks, regression, sorting, speed, topk
 
 # the command line finds the classes that have been imported, some of which are so when asked for
@@ -102,13 +115,15 @@ class RankingCLI(LightningCLI):
 
     Any LightningModule and LightningDataModule can be named; the model is a `Ranker` if none is.
     Options `best_checkpoint`, `last_checkpoint` and `early_stopping` configure the callbacks of
-    `fit`; checkpoints are in `<trainer.default_root_dir>/checkpoints`, CSV logs, each in a folder
-    of its own, in `<trainer.default_root_dir>/logs`.
+    `fit`. Each `fit` has a folder of its own, `<trainer.default_root_dir>/1` and so on, with
+    `checkpoints` and, each in a folder of its own, CSV `logs`; `--ckpt_path last` goes on in the
+    folder of that checkpoint. Other commands log in the folder of the checkpoint they take.
 
     Args:
         command: what to run.
         args: the options, `--config` with files only.
         name: of the run: the default of `trainer.default_root_dir` is `runs/<name>`.
+        numbered: whether `fit` makes a folder for each run; else the root is the run's.
 
     Raises:
         CommandError: an option, class or value is wrong.
@@ -117,8 +132,9 @@ class RankingCLI(LightningCLI):
     config: Any
     config_init: Any
 
-    def __init__(self, command: Command, args: list[str], name: str) -> None:
+    def __init__(self, command: Command, args: list[str], name: str, numbered: bool) -> None:
         self.command: Command = command
+        self.numbered = numbered
         super().__init__(
             LightningModule,
             LightningDataModule,
@@ -182,7 +198,7 @@ class RankingCLI(LightningCLI):
 
     @property
     def root(self) -> Path:
-        """The run's folder."""
+        """The folder of the runs."""
         return Path(self.config.trainer.default_root_dir)
 
     def before_instantiate_classes(self) -> None:
@@ -194,19 +210,23 @@ class RankingCLI(LightningCLI):
         self.ckpt_path = self._find_checkpoint(self.config.ckpt_path)
 
     def _find_checkpoint(self, value: str | None) -> str | None:
-        folder = checkpoint_folder(self.root)
+        self.run = self.root
+        self.goes_on = False
         if value is None:
             return None
-        path = Path(value).expanduser()
         if value in ("best", "last"):
-            path = folder / f"{value}.ckpt"
-            if value == "last" and self.command == "fit" and not path.is_file():
-                print(f"no {path} yet: training from the start")
+            path = find_checkpoint(self.root, value)
+            if path is None and (value, self.command) == ("last", "fit"):
+                print(f"no last.ckpt in {self.root} yet: training from the start")
                 return None
-        if not path.is_file():
-            there = [str(file) for file in sorted(self.root.glob("checkpoints/*.ckpt"))]
-            choice = nearest(str(path), there) if there else f"{self.root} has none"
-            raise CommandError(f"no checkpoint {value!r}: {choice}")
+            if path is not None:
+                self.run = path.parent.parent
+                self.goes_on = value == "last"
+                rank_zero_info(f"{value}: {path}")
+        else:
+            path = Path(value).expanduser()
+        if path is None or not path.is_file():
+            raise no_checkpoint(self.root, value)
         _check_checkpoint(path)
         return str(path)
 
@@ -214,14 +234,29 @@ class RankingCLI(LightningCLI):
         """The trainer, with ltr's callbacks for `fit` and a CSV log."""
         config = {**self.config_init.trainer.as_dict(), **kwargs}
         light = config["fast_dev_run"] or config["barebones"]
+        if self.command == "fit" and not self.goes_on:
+            # the other processes take the folder that the first one has made from its callbacks
+            first = self.numbered and not light and is_first_process()
+            self.run = new_run(self.root) if first else self.root
+        config["default_root_dir"] = str(self.run)
         if not config["barebones"]:
             if config["log_every_n_steps"] is None:
                 config["log_every_n_steps"] = 10
             if config["logger"] in (None, True):
-                config["logger"] = CSVLogger(self.root, name="logs")
-        callbacks: list[Callback] = []
+                config["logger"] = CSVLogger(self.run, name="logs")
+        self.memory = BatchInMemory()
+        callbacks: list[Callback] = [self.memory]
+        if self.command == "fit":
+            callbacks += [CheckFinite(), CheckMonitors()]
         if self.command == "fit" and not light:
-            callbacks.append(self.config_init.early_stopping)
+            plugins = _as_list(config["plugins"] or [])
+            # strategies of sharded models write checkpoints in their own way
+            if re.match("auto|ddp|single", str(config["strategy"])) and not any(
+                isinstance(one, CheckpointIO) for one in plugins
+            ):
+                config["plugins"] = [*plugins, WholeCheckpoints()]
+            if self.config.early_stopping.patience is not None:
+                callbacks.append(self.config_init.early_stopping)
             if config["enable_checkpointing"] is not False:
                 callbacks += [self.config_init.best_checkpoint, self.config_init.last_checkpoint]
         elif not light:
@@ -239,13 +274,23 @@ class RankingCLI(LightningCLI):
             option = "accelerator" if str(config["accelerator"]).lower() in said.lower() else ""
             option = "devices" if "devices" in said else option
             where = f"--trainer.{option} {config[option]}" if option else "trainer"
+            if self.run != self.root and not self.goes_on:
+                self.run.rmdir()
             raise CommandError(f"{where}: {one_line(error)}") from error
 
     def execute(self) -> None:
         """Run the command."""
         if isinstance(self.model, PortableModule):
             self.model.trust = check_trust(self.config.trust)
-        with _checkpoint_errors(self.ckpt_path):
+        fit = self.command == "fit" and is_first_process()
+        with ExitStack() as stack:
+            stack.enter_context(self.memory.explained(self.datamodule))
+            stack.enter_context(_checkpoint_errors(self.ckpt_path))
+            stack.enter_context(name_full_disk(self.run))
+            if fit and self.trainer.checkpoint_callbacks:
+                stack.enter_context(hold(self.run))
+                for run in numbered(self.root):
+                    remove_leftovers(run / "checkpoints")
             options: dict[str, Any] = {
                 "datamodule": self.datamodule,
                 "ckpt_path": self.ckpt_path,
@@ -258,13 +303,16 @@ class RankingCLI(LightningCLI):
                 getattr(self.trainer, self.command)(self.model, **options)
 
 
-def make_cli(command: Command, args: list[str], name: str | None = None) -> RankingCLI:
+def make_cli(
+    command: Command, args: list[str], name: str | None = None, numbered: bool = True
+) -> RankingCLI:
     """Parse and instantiate a command; `args` may have recipes' names after `--config`.
 
     Args:
         command: "fit", "validate", "test" or "predict".
         args: its options.
         name: of the run. Default: the recipe's or file's name, "ltr" without any.
+        numbered: whether each `fit` makes a folder of its own.
 
     Raises:
         CommandError: a file, option, class or value is wrong.
@@ -273,7 +321,7 @@ def make_cli(command: Command, args: list[str], name: str | None = None) -> Rank
     for option, file in pairwise(expanded):
         if option == "--config":
             load_options(file)
-    return RankingCLI(command, expanded, name or found or "ltr")
+    return RankingCLI(command, expanded, name or found or "ltr", numbered)
 
 
 def run(command: str, args: list[str]) -> int:
@@ -289,10 +337,10 @@ def run(command: str, args: list[str]) -> int:
 
 
 def _say_best(cli: RankingCLI) -> None:
-    best = checkpoint_folder(cli.root) / "best.ckpt"
     callback = cli.trainer.checkpoint_callback
     if isinstance(callback, BestCheckpoint) and callback.best_model_score is not None:
-        print(f"best {callback.monitor}: {callback.best_model_score:.4f}, in {best}")
+        score, path = callback.best_model_score, callback.best_model_path
+        print(f"best {callback.monitor}: {score:.4f}, in {path}")
 
 
 def _check_predicts(model: LightningModule) -> None:

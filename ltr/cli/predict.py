@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -160,7 +160,8 @@ scores.xlsx; or say --format csv, parquet or trec
         self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
     ) -> None:
         """Leave nothing half written."""
-        self._open.__exit__(type(exception), exception, exception.__traceback__)
+        with suppress(OSError):  # of a full disk, which is the exception already
+            self._open.__exit__(type(exception), exception, exception.__traceback__)
 
 
 def _digits(score: float) -> str:

@@ -4,6 +4,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from lightning.pytorch.utilities import rank_zero_info
 
 from ltr.datasets.list_data import ListDataModule
 from ltr.datasets.lists import ListDataset
@@ -133,5 +134,9 @@ class LetorDataModule(ListDataModule):
                 f"{len(train)} in {self.root}"
             )
         held = min(max(1, round(self.val_fraction * len(train))), len(train) - 1)
+        rank_zero_info(
+            f"val: {held} of the {len(train)} training lists are held out for validation, as "
+            f"{self.root} has no file of them (val_fraction {self.val_fraction}, seed {self.seed})"
+        )
         order = np.random.default_rng(self.seed).permutation(len(train))
         return train.select(np.sort(order[held:])), train.select(np.sort(order[:held]))

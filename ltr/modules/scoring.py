@@ -31,6 +31,12 @@ class ScoredLists(NamedTuple):
     mask: Tensor | None
     weights: Tensor | None = None
 
+    def real(self) -> Tensor:
+        """Return how many lists have a real item: not the empty ones that fill up an epoch."""
+        if self.mask is None:
+            return torch.tensor(len(self.scores), device=self.scores.device)
+        return self.mask.any(-1).sum()
+
 
 class ScoringModule(TrainableModule):
     """A trainable module whose scores of lists have a ranking loss and metrics.
@@ -67,20 +73,25 @@ class ScoringModule(TrainableModule):
         self.test_metrics = RankingMetrics(deepcopy(metrics))
         self.val_loss = ListMean()
 
+    def logged_names(self) -> set[str]:
+        """Return the names of the losses and the metrics."""
+        return {*super().logged_names(), "val_loss", *(f"val_{name}" for name in self.val_metrics)}
+
     def score_batch(self, batch: dict[str, Any]) -> ScoredLists:
         """The lists of a batch with their scores."""
         raise NotImplementedError(f"{type(self).__name__} must define score_batch")
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The loss of a batch."""
-        loss = self.mean_loss(self.score_batch(batch), self.train_loss)
+        lists = self.score_batch(batch)
+        loss = self.mean_loss(lists, self.train_loss)
         if not loss.requires_grad:
             raise ValueError(
                 "loss must have a gradient to train by, got one without: hard ranks, such as those "
                 f"of HardRank, have none ({self.loss})"
             )
         self.log("train_loss", self.train_loss, on_step=False, on_epoch=True, prog_bar=True)
-        return loss
+        return self.weigh_processes(loss, lists.real(), getattr(self.loss, "reduction", "mean"))
 
     def on_validation_epoch_start(self) -> None:
         """Empty the metrics: `validate` leaves tensors of inference mode, of no use to a `fit`."""
@@ -109,10 +120,7 @@ class ScoringModule(TrainableModule):
                 f"loss must give one number a batch, got shape {tuple(loss.shape)}: "
                 'its reduction must be "mean" or "sum"'
             )
-        # over lists, not batches, nor the empty lists that fill up a distributed epoch
-        scores, mask = lists.scores, lists.mask
-        count = torch.tensor(len(scores)) if mask is None else mask.any(-1).sum()
-        mean.update(loss.detach(), count.to(loss.device))
+        mean.update(loss.detach(), lists.real())  # over lists, not batches
         return loss
 
     def measure(self, split: str, lists: ScoredLists) -> None:

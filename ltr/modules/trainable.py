@@ -2,17 +2,22 @@
 
 from typing import Any
 
-from lightning.pytorch import Callback
+import torch
+from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable, ReduceLROnPlateau
-from torch import nn
+from torch import Tensor, nn
 
 from ltr.modules.callbacks import SeedSteps
+from ltr.modules.finite import CheckFinite
 from ltr.modules.list_mean import ListMean
+from ltr.modules.monitors import CheckMonitors
 from ltr.modules.portable import PortableModule
 
 
 class TrainableModule(PortableModule):
-    """A portable module with one optimiser, a scheduler, `SeedSteps`, and a mean training loss.
+    """A portable module with one optimiser, a scheduler, its callbacks and a mean training loss.
+
+    The callbacks are `SeedSteps`, `CheckFinite` and `CheckMonitors`.
 
     A checkpoint names its optimiser's class; going on with another one is refused, where Lightning
     would load the state of the one into the other. It has the mean of the loss so far, too, so that
@@ -72,9 +77,37 @@ class TrainableModule(PortableModule):
         return {"optimizer": optimizer, "lr_scheduler": config}
 
     def configure_callbacks(self) -> list[Callback]:
-        """`SeedSteps`, unless the Trainer has one."""
-        there = getattr(self.trainer, "callbacks", [])
-        return [] if any(isinstance(one, SeedSteps) for one in there) else [SeedSteps()]
+        """Return `SeedSteps`, `CheckFinite` and `CheckMonitors`, those that the Trainer lacks."""
+        return missing_callbacks(self, SeedSteps, CheckFinite, CheckMonitors)
+
+    def logged_names(self) -> set[str]:
+        """Return the names of the values that training and validation log.
+
+        A callback or scheduler that watches another name is refused before the first epoch. A
+        subclass that logs more in training adds their names.
+        """
+        return {"train_loss"}
+
+    def weigh_processes(self, loss: Tensor, lists: Tensor, reduction: str = "mean") -> Tensor:
+        """Scale a process's loss so that every list of a step weighs the same in all processes.
+
+        Lightning takes the mean of the processes' gradients, in which a list of a process with few
+        lists would weigh more. Scaled, n processes train as one does whose batches are n times as
+        large. One process gets its loss back.
+
+        Args:
+            loss: a scalar.
+            lists: how many lists it is of, in this process; a scalar.
+            reduction: whether the loss is the "mean" or the "sum" over them.
+        """
+        ready = torch.distributed.is_available() and torch.distributed.is_initialized()
+        if not ready or (processes := torch.distributed.get_world_size()) == 1:
+            return loss
+        if reduction == "sum":
+            return loss * processes
+        own = lists.to(loss.device, loss.dtype)
+        torch.distributed.all_reduce(every := own.clone())
+        return loss * (processes * own / every.clamp(min=1))
 
     def on_train_start(self) -> None:
         """Refuse the state of another optimiser, which a checkpoint may have brought along."""
@@ -102,6 +135,12 @@ class TrainableModule(PortableModule):
         self._resumed = checkpoint.get("optimizers")
         if (sums := checkpoint.get("train_loss")) is not None:
             self.train_loss.go_on(sums)
+
+
+def missing_callbacks(module: LightningModule, *kinds: type[Callback]) -> list[Callback]:
+    """Return a callback of each class of which the module's Trainer has none."""
+    there = getattr(module.trainer, "callbacks", [])
+    return [kind() for kind in kinds if not any(isinstance(one, kind) for one in there)]
 
 
 def check_part(name: str, value: Any) -> None:

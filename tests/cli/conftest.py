@@ -42,8 +42,8 @@ from ltr.cli.callbacks import train_steps
 
 class Stopper(Callback):
     def on_train_batch_start(self, trainer, *args):
-        name = os.path.basename(trainer.default_root_dir)
-        if os.environ.get("STOP_AT") == f"{name}:{train_steps(trainer)}":
+        run, _, step = os.environ.get("STOP_AT", "").partition(":")
+        if run in trainer.default_root_dir.split(os.sep) and step == str(train_steps(trainer)):
             raise KeyboardInterrupt
 """
 

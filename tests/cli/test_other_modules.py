@@ -50,7 +50,7 @@ def test_its_own_monitor_chooses_the_best(ltr, own):
     assert answer.code == 0, answer.err
     assert "best val_mse: " in answer.out
     assert "epoch 2  val_mse " in answer.out
-    states = torch.load("runs/own/checkpoints/best.ckpt")["callbacks"]
+    states = torch.load("runs/own/1/checkpoints/best.ckpt")["callbacks"]
     (best,) = (state for key, state in states.items() if "BestCheckpoint" in key)
     assert best["monitor"] == "val_mse"
 
@@ -59,7 +59,8 @@ def test_a_monitor_that_it_does_not_log(ltr, own):
     answer = ltr("fit", *own, "--early_stopping.patience", "null")
     assert answer.code == 2
     assert answer.err.endswith(
-        "best_checkpoint.monitor must be one of val_mse, got 'val_ndcg_10'\n"
+        "best_checkpoint.monitor must be a value that is logged, got 'val_ndcg_10': "
+        "choose from val_mse\n"
     )
 
 

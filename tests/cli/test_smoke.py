@@ -25,11 +25,11 @@ def test_the_smallest_run_is_trained_and_tested(ltr, letor_root, name):
     config = ["--config", f"{name}/smoke", *options(name, letor_root)]
     answer = ltr("fit", *config)
     assert answer.code == 0, answer.err
-    checkpoints = Path(f"runs/{name}-smoke/checkpoints")
+    checkpoints = Path(f"runs/{name}-smoke/1/checkpoints")
     assert {path.name for path in checkpoints.iterdir()} == {"best.ckpt", "last.ckpt"}
     answer = ltr("test", *config, "--ckpt_path", "best")
     assert answer.code == 0, answer.err
-    with Path(f"runs/{name}-smoke/logs/version_1/metrics.csv").open() as lines:
+    with Path(f"runs/{name}-smoke/1/logs/version_1/metrics.csv").open() as lines:
         (row,) = csv.DictReader(lines)
     # what the bench's table is made of, besides the seconds
     wanted = {metric for metric in make_plan(name, []).metrics if metric.startswith("test_")}
@@ -54,7 +54,7 @@ def test_a_smallest_run_that_is_killed_goes_on_to_the_same_weights(
     answer = ltr("fit", *config, "--ckpt_path", "last")
     assert answer.code == 0, answer.err
     for file in ("last.ckpt", "best.ckpt"):
-        one, two = (torch.load(f"{root}/checkpoints/{file}") for root in ("whole", "broken"))
+        one, two = (torch.load(f"{root}/1/checkpoints/{file}") for root in ("whole", "broken"))
         assert one["global_step"] == two["global_step"]
         assert one["state_dict"].keys() == two["state_dict"].keys()
         for key, value in one["state_dict"].items():

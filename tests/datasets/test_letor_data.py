@@ -110,7 +110,7 @@ def test_folds(tmp_path: Path):
         LetorDataModule(tmp_path / "Fold1", fold=2).setup("fit")
 
 
-def test_without_a_validation_file_lists_are_held_out(tmp_path: Path):
+def test_without_a_validation_file_lists_are_held_out(tmp_path: Path, caplog):
     text = "".join(f"1 qid:{i} 1:{i}\n" for i in range(20))
     (tmp_path / "rank.train").write_text(text)
 
@@ -125,6 +125,12 @@ def test_without_a_validation_file_lists_are_held_out(tmp_path: Path):
     assert split() == (train, val)
     assert split(seed=1)[1] != val
     assert len(split(val_fraction=0.5)[1]) == 10
+    with caplog.at_level("INFO"):
+        split(val_fraction=0.25, seed=3)
+    assert (
+        f"val: 5 of the 20 training lists are held out for validation, as {tmp_path} has no file "
+        "of them (val_fraction 0.25, seed 3)"
+    ) in caplog.messages
     (tmp_path / "rank.train").write_text("1 qid:1 1:1\n")
     with pytest.raises(
         ValueError, match=r"root must hold a vali file, or 2 training lists .* got 1"

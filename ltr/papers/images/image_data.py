@@ -105,6 +105,10 @@ class ImageDataModule(SplitDataModule):
                 f"got {self.val_count}"
             )
         train, val = split_validation(loaded["train"], self.val_count, self.seed)
+        rank_zero_info(
+            f"val: {self.val_count} of the {len(loaded['train'])} training images are held out for "
+            f"validation (seed {self.seed})"
+        )
         self.splits = {"train": train, "val": val, "test": loaded["test"]}
         self.shape, self.classes = self.source.shape, self.source.classes
         mean, sd = (0.0,), (1.0,)

@@ -133,6 +133,10 @@ class NeighbourModule(TrainableModule):
         self._known = None
         self.val_accuracy.reset()
 
+    def logged_names(self) -> set[str]:
+        """Return the names of the training loss and the accuracy."""
+        return {*super().logged_names(), "val_accuracy"}
+
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Log the accuracy."""
         self._count(batch, self.val_accuracy)
@@ -217,10 +221,11 @@ class TrainedNeighbours(NeighbourModule):
         return self.network(images)
 
     def log_loss(self, loss: Tensor, batch: dict[str, Any]) -> Tensor:
-        """Log the loss of a batch, a mean over its images, and give it back."""
-        self.train_loss.update(loss.detach(), (batch["targets"] >= 0).sum())
+        """Log the loss of a batch, a mean over its images, and return it to train by."""
+        images = (batch["targets"] >= 0).sum()
+        self.train_loss.update(loss.detach(), images)
         self.log("train_loss", self.train_loss, on_step=False, on_epoch=True, prog_bar=True)
-        return loss
+        return self.weigh_processes(loss, images)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the images' shape."""

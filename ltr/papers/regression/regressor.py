@@ -92,7 +92,7 @@ class Regressor(TrainableModule):
         lists = torch.tensor(len(labels)) if mask is None else mask.any(-1).sum()
         self.train_loss.update(loss.detach(), lists.to(loss.device))
         self.log("train_loss", self.train_loss, on_step=False, on_epoch=True, prog_bar=True)
-        return loss
+        return self.weigh_processes(loss, lists, self.loss.reduction)
 
     def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Log the metrics."""

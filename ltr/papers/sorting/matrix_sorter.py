@@ -80,7 +80,7 @@ class MatrixSorter(Ranker):
         """The cross-entropy of a batch."""
         loss = self._cross_entropy(batch, self.train_loss)
         self.log("train_loss", self.train_loss, on_step=False, on_epoch=True, prog_bar=True)
-        return loss
+        return self.weigh_processes(loss, batch["mask"].any(-1).sum())
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Log the loss and the metrics."""

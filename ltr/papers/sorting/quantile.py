@@ -114,7 +114,7 @@ class QuantileRegressor(TrainableModule):
         if not loss.requires_grad:
             raise ValueError(f"loss must have a gradient to train by, got one without ({self})")
         self.log("train_loss", self.train_loss, on_step=False, on_epoch=True, prog_bar=True)
-        return loss
+        return self.weigh_processes(loss, batch["mask"].any(-1).sum())
 
     def on_validation_epoch_start(self) -> None:
         """Empty the metrics."""
@@ -141,6 +141,10 @@ class QuantileRegressor(TrainableModule):
         scores, values = self._both(batch)
         estimate = at_quantile(values, scores, self.loss.q, batch["mask"])
         return {**known, "scores": scores, "values": values, "estimate": estimate}
+
+    def logged_names(self) -> set[str]:
+        """Return the names of the losses and the metrics."""
+        return {*super().logged_names(), "val_loss", *(f"val_{name}" for name in self.val_metrics)}
 
     def nothing_to_train(self) -> str:
         """What is said where the networks know no shape of the data."""

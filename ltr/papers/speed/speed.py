@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from ltr._shapes import check_number, check_whole
 from ltr.metrics.functional import spearman
 from ltr.modules.callbacks import SeedSteps
+from ltr.modules.finite import CheckFinite
 from ltr.modules.portable import PortableModule
+from ltr.modules.trainable import missing_callbacks
 from ltr.operators import NeuralSort, SoftSort, SortOperator
 from ltr.papers.speed.random_scores import RandomScoresDataModule
 from ltr.papers.speed.step_cost import StepCost
@@ -197,9 +199,8 @@ class SpeedTask(PortableModule):
         ]
 
     def configure_callbacks(self) -> list[Callback]:
-        """`SeedSteps`, unless the Trainer has one."""
-        there = getattr(self.trainer, "callbacks", [])
-        return [] if any(isinstance(one, SeedSteps) for one in there) else [SeedSteps()]
+        """Return `SeedSteps` and `CheckFinite`, those that the Trainer lacks."""
+        return missing_callbacks(self, SeedSteps, CheckFinite)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the costs and losses."""

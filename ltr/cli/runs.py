@@ -1,0 +1,85 @@
+"""The folders of runs, `runs/NAME/1` and so on, each with its checkpoints and logs."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from lightning.pytorch.utilities import rank_zero_only
+
+from ltr.cli.errors import CommandError, nearest
+
+_PATIENCE = 10  # seconds: the loaders of a killed run hold its lock for some more
+
+
+def checkpoint_folder(run: str | os.PathLike[str]) -> Path:
+    """Return where a run keeps `best.ckpt` and `last.ckpt`.
+
+    >>> checkpoint_folder("/runs/digits/1").as_posix()
+    '/runs/digits/1/checkpoints'
+    """
+    return Path(run).expanduser().resolve() / "checkpoints"
+
+
+def is_first_process() -> bool:
+    """Return whether this is the process that writes, before the processes know each other."""
+    return getattr(rank_zero_only, "rank", 0) == 0
+
+
+def numbered(root: Path) -> list[Path]:
+    """Return the folders of runs, newest first; last the root itself, as earlier versions had it.
+
+    >>> numbered(Path("no/such/folder"))
+    [PosixPath('no/such/folder')]
+    """
+    runs = [run for run in root.glob("[0-9]*") if run.name.isdecimal() and run.is_dir()]
+    return [*sorted(runs, key=lambda run: int(run.name), reverse=True), root]
+
+
+def find_checkpoint(root: Path, name: str) -> Path | None:
+    """Return `best` or `last` of the newest run that has one."""
+    files = (run / "checkpoints" / f"{name}.ckpt" for run in numbered(root))
+    return next((file for file in files if file.is_file()), None)
+
+
+def no_checkpoint(root: Path, value: str) -> CommandError:
+    """Return the error for a checkpoint that is not there, with the nearest that is."""
+    there = [str(file) for run in numbered(root) for file in run.glob("checkpoints/*.ckpt")]
+    choice = nearest(value, there) if there else f"{root} has none"
+    return CommandError(f"no checkpoint {value!r}: {choice}")
+
+
+def new_run(root: Path) -> Path:
+    """Make the folder of a new run, with the next number; no other process gets the same."""
+    newest = numbered(root)[0]
+    number = int(newest.name) if newest != root else 0
+    while True:
+        number += 1
+        run = root / str(number)
+        try:
+            run.mkdir(parents=True)
+            return run
+        except FileExistsError:
+            continue
+
+
+@contextmanager
+def hold(run: Path) -> Iterator[None]:
+    """Lock a run for this process: two must not write the same checkpoints.
+
+    Raises:
+        CommandError: another process trains it.
+    """
+    run.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(run / ".lock")
+    try:
+        lock.acquire(timeout=_PATIENCE)
+    except Timeout as error:
+        raise CommandError(f"{run} is in use: another process trains it") from error
+    except NotImplementedError:  # not every file system has locks
+        pass
+    try:
+        yield
+    finally:
+        lock.release()

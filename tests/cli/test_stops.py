@@ -1,0 +1,155 @@
+"""A run that goes wrong says where, in one line; one that is stopped goes on as if it had not."""
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+FIT = ["fit", "--config", "tiny.yaml"]
+
+SIGNALLER = """\
+import os
+from lightning.pytorch import Callback
+from ltr.cli.callbacks import train_steps
+
+
+class Signaller(Callback):
+    def send(self, trainer, place):
+        if os.environ.get("SEND_AT") == f"{place}:{train_steps(trainer)}":
+            del os.environ["SEND_AT"]
+            os.kill(os.getpid(), int(os.environ["SEND"]))
+
+    def on_before_backward(self, trainer, *args):
+        self.send(trainer, "step")
+
+    def on_validation_batch_start(self, trainer, *args):
+        if not trainer.sanity_checking:
+            self.send(trainer, "validation")
+"""
+
+
+def test_a_learning_rate_of_1e9(ltr):
+    options = ["--model.optimizer", "AdamW", "--model.optimizer.lr", 1e9]
+    answer = ltr(
+        *(*FIT, *options, "--model.scorer.hidden", "[8, 8]", "--trainer.max_epochs", 9),
+        *("--last_checkpoint.every_n_train_steps", 1),
+    )
+    assert answer.code == 2
+    assert answer.err.count("\n") == 1
+    found = re.fullmatch(
+        r"ltr fit: (?:loss|gradients) must be finite, got .* in epoch \d+, step (\d+), "
+        r"\d of 2 lists \(qid digits-train-\d+.*\); .*scorer\.layers\..*; "
+        r"the batch is saved in (runs/tiny/1/not-finite-\S+\.pt)",
+        answer.err.strip(),
+    )
+    assert found is not None, answer.err
+    saved = torch.load(found[2], weights_only=True)
+    assert saved["step"] == int(found[1])
+    last = torch.load("runs/tiny/1/checkpoints/last.ckpt", weights_only=True)
+    assert last["global_step"] == int(found[1]) - 1
+    for value in last["state_dict"].values():
+        assert value.isfinite().all()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("place", ["step:3", "validation:5"])
+def test_a_signal_writes_the_last_checkpoint(ltr, monkeypatch, number, place):
+    """No checkpoint is due within an epoch: this one is written because of the signal."""
+    Path("signaller.py").write_text(SIGNALLER)
+    options = ["--trainer.callbacks", "signaller.Signaller"]
+    monkeypatch.setenv("SEND", str(int(number)))
+    assert ltr(*FIT, *options, "--trainer.default_root_dir", "whole").code == 0
+    monkeypatch.setenv("SEND_AT", place)
+    broken = [*FIT, *options, "--trainer.default_root_dir", "broken"]
+    answer = ltr(*broken)
+    assert answer.code == 128 + number
+    assert answer.err.endswith(" --ckpt_path last\n")
+    last = torch.load("broken/1/checkpoints/last.ckpt")
+    assert last["global_step"] == (4 if place == "step:3" else 5)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    answer = ltr(*broken, "--ckpt_path", "last")
+    assert answer.code == 0, answer.err
+    for name in ("last", "best"):
+        whole, mended = (
+            torch.load(f"{root}/1/checkpoints/{name}.ckpt") for root in ("whole", "broken")
+        )
+        assert whole["global_step"] == mended["global_step"]
+        for key, value in whole["state_dict"].items():
+            assert torch.equal(value, mended["state_dict"][key]), key
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "MemoryError()",
+        "torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has more')",
+        'RuntimeError("DefaultCPUAllocator: can\'t allocate memory: you tried 9 bytes")',
+    ],
+)
+def test_out_of_memory(ltr, error):
+    Path("own_loss.py").write_text(
+        "import torch\n"
+        "from ltr.losses import RankingLoss\n"
+        "class OwnLoss(RankingLoss):\n"
+        "    def per_list(self, scores, labels, mask, weights):\n"
+        "        if self.training:\n"
+        f"            raise {error}\n"
+        "        return scores.sum(-1)\n"
+    )
+    answer = ltr(*FIT, "--model.loss", "own_loss.OwnLoss", "--data.batch_size", 6)
+    assert answer.code == 2
+    assert answer.err.count("\n") == 1
+    assert re.search(
+        r"out of memory at a batch of 6 lists, the longest of 4 items \(qid digits-train-\d+\): "
+        r"try --data.batch_size 3 \(",
+        answer.err,
+    ), answer.err
+    assert "GPU 0" not in answer.err
+
+
+def test_another_runtime_error_is_not_lack_of_memory(ltr):
+    Path("own_loss.py").write_text(
+        "from ltr.losses import RankingLoss\n"
+        "class OwnLoss(RankingLoss):\n"
+        "    def per_list(self, scores, labels, mask, weights):\n"
+        "        raise RuntimeError('shapes differ')\n"
+    )
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        ltr(*FIT, "--model.loss", "own_loss.OwnLoss")
+
+
+def test_names_are_checked_before_the_first_epoch(ltr):
+    for option in ("early_stopping", "best_checkpoint"):
+        answer = ltr(*FIT, f"--{option}.monitor", "val_ncdg_10")
+        assert answer.code == 2
+        assert answer.err == (
+            f"ltr fit: {option}.monitor must be a value that is logged, got 'val_ncdg_10': "
+            "did you mean val_ndcg_10?\n"
+        )
+        assert "epoch 1" not in answer.out
+
+
+def test_two_processes_stop_together_in_one_run(ltr):
+    Path("run.py").write_text(
+        "import sys\nfrom ltr.cli import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
+    )
+    options = ["--model.optimizer", "AdamW", "--model.optimizer.lr", "1e30"]
+    options += ["--trainer.devices", "2", "--trainer.strategy", "ddp"]
+    done = subprocess.run(
+        [sys.executable, "run.py", "fit", "--config", "tiny.yaml", *options],
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 2, done.stderr
+    said = [line for line in done.stderr.splitlines() if "must be finite" in line]
+    assert len(said) == 2
+    assert said[0] == said[1] == done.stderr.splitlines()[-1]
+    assert [path.name for path in Path("runs/tiny").iterdir()] == ["1"]
+    (file,) = Path("runs/tiny/1").glob("not-finite-*.pt")
+    assert said[0].endswith(f"the batch is saved in {file}")
