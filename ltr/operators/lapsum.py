@@ -147,14 +147,21 @@ def _arguments(
         return x, middle[..., 1:]
     anchor, log_p = _threshold(scores.detach(), middle.detach(), mask, temperature)
     # b = anchor + temperature * log_p stays in two parts: their sum would lose digits
-    from_anchor = (scores.unsqueeze(-2) - anchor.unsqueeze(-1)) / temperature
+    from_anchor = _scaled(scores.unsqueeze(-2) - anchor.unsqueeze(-1), temperature)
     log_p = _with_derivatives(log_p.unsqueeze(-1), from_anchor, middle.unsqueeze(-1), mask)
     x = torch.where(inside.unsqueeze(-1), from_anchor - log_p, outside.unsqueeze(-1))
     log_p = log_p.squeeze(-1)
-    width = -anchor.diff(dim=-1) / temperature - log_p.diff(dim=-1)
+    width = -_scaled(anchor.diff(dim=-1), temperature) - log_p.diff(dim=-1)
     between = inside[..., 1:] & inside[..., :-1]
     tiny = torch.finfo(width.dtype).tiny
     return x, torch.where(between, width, torch.inf).clamp(min=tiny)
+
+
+def _scaled(gaps: Tensor, temperature: float) -> Tensor:
+    # gaps / temperature that stay within the dtype, so that their differences are numbers too;
+    # chances are 0 or 1 long before
+    most = torch.finfo(gaps.dtype).max / 16
+    return (gaps / temperature).clamp(-most, most)
 
 
 def _threshold(
@@ -177,7 +184,7 @@ def _threshold(
     # Between two scores the sum is over - A p / 2 + B e / (2 p) = k, with p = exp((b - high) / tau)
     # and e = exp((low - high) / tau): a quadratic, solved without cancellation. A wide gap makes
     # e underflow, so its logarithm is kept, and b is told from the nearer one of the two.
-    log_e = (low - high) / temperature
+    log_e = _scaled(low - high, temperature)
     c = k - over
     q = (c.square() + A * B * log_e.exp()).sqrt()
     between = torch.where(
