@@ -23,6 +23,7 @@ from ltr.kernels._row_blocks_numba import (
 from ltr.kernels._rows_torch import row_cut
 from ltr.kernels._vectors_numba import dot, exp, total_of
 
+
 @jit
 def _walk(t, i, m, rate, cut, row, middle):
     # the logits of row i, at row[middle - left : middle + right + 1], from points of any dtype

@@ -5,8 +5,9 @@ from torch import Tensor
 from ltr._shapes import check_lists, check_temperature, hide, refuse_weights, upcast
 from ltr.operators._pairwise import TemperatureRank
 from ltr.operators.base import SortOperator
+from ltr.operators.dense_permutation import DensePermutation
 from ltr.operators.hard import descending_order
-from ltr.operators.permutation import DensePermutation, HardPermutation
+from ltr.operators.hard_permutation import HardPermutation
 from ltr.operators.tiled import TiledPermutation, row_softmax
 
 
