@@ -14,7 +14,7 @@ from ltr.operators.permutation import take_along
 
 
 def lapsum_sort(scores: Tensor, mask: Tensor | None = None, *, temperature: float = 0.1) -> Tensor:
-    """Soft sorted scores, falling: b_i with the sum over j of F((s_j - b_i) / temperature) = i - 1/2.
+    """Soft sorted scores b, falling: the sum over j of F((s_j - b_i) / temperature) is i - 1/2.
 
     F is the distribution function of the Laplace law (`laplace_cdf`): the soft number of items
     above b_i is i - 1, and the item at b_i counts one half. The hard twin is

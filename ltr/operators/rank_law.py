@@ -57,8 +57,9 @@ def rank_distribution(
         law: "paper" adds the items above up as if they were independent. "exact" is the true
             law: all comparisons of an item share its own noise, so that it conditions on that
             noise and integrates (trapezoid rule; the sum over ranks is 1 and errors are below
-            1e-6, with 43 nodes, or 1e-11 for float64 scores, with 57). Both have the same mean, `gaussian_ranks`; where the temperature is near
-            the gaps of the scores or above, the paper's law is much too narrow.
+            1e-6, with 43 nodes, or 1e-11 for float64 scores, with 57). Both have the same mean,
+            `gaussian_ranks`; where the temperature is near the gaps of the scores or above, the
+            paper's law is much too narrow.
         top_k: only the first so many ranks, in less time. Default: all.
 
     Returns:
