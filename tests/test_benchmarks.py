@@ -65,6 +65,18 @@ def test_neuralsort_as_published_is_ours(tmp_path):
         assert math.isfinite(size["ratio"])
 
 
+def test_tied_scores(tmp_path):
+    arguments = ["--shrink", "500", "--rounds", "1"]
+    result = run("tied.py", tmp_path / "result.json", *arguments)
+    saved = committed("tied.json")
+    assert shape(result) == shape(saved)
+    names = {row["name"] for row in result["rows"]}
+    assert {"NeuralSort", "SoftSort, power 1", "lapsum_sort"} <= names
+    for row in saved["rows"]:
+        for kind in ("tied", "nearly"):
+            assert max(row[kind].values()) <= saved["limit"], row["name"]
+
+
 def test_a_training_step(tmp_path):
     result = run("training_step.py", tmp_path / "result.json", "--turns", "1", "--rounds", "1")
     assert shape(result) == shape(committed("training_step.json"))

@@ -43,7 +43,7 @@ def lapsum_sort(scores: Tensor, mask: Tensor | None = None, *, temperature: floa
     >>> lapsum_sort(torch.tensor([0.3, 0.7, 0.5]), temperature=0.01)
     tensor([0.7000, 0.5000, 0.3000])
     >>> lapsum_sort(torch.tensor([0.3, 0.7, 0.5]), temperature=0.2)
-    tensor([0.8014, 0.5000, 0.1986])
+    tensor([0.7815, 0.5000, 0.2185])
     """
     temperature = check_temperature(temperature)
     check_lists(scores, mask=mask)

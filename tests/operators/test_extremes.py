@@ -40,6 +40,8 @@ def test_powers_of_wide_gaps(scores, padding, power):
     weight = torch.arange(len(x)).float()
     for found in (P.ranks(), P.mv(weight), P.dense(), P.log_prob(backwards), P.log_dense()):
         assert found.isfinite().all()
-        (gradient,) = torch.autograd.grad((found * found.detach().sign()).sum(), x, retain_graph=True)
+        (gradient,) = torch.autograd.grad(
+            (found * found.detach().sign()).sum(), x, retain_graph=True
+        )
         assert gradient.isfinite().all()
     assert SoftSort(0.1, power=power).permutation(x).hard().sort().values.equal(weight.long())
