@@ -28,7 +28,7 @@ LONG = 256
 """Shorter lists have no blocks: their rows are no faster together."""
 
 TERMS = 64
-"""Room for the terms of a series: it takes 33 at most."""
+"""Room for the terms of a series: it takes 32 at most."""
 
 
 class Work(NamedTuple):

@@ -276,7 +276,7 @@ def _by_blocks(
     begin, end = _bands(gaps, row_cut(t, None))
     bands = begin, end.clamp(max=real)
     alone = 0  # the first of the rows that wait for their matrix
-    for place in plan_blocks(t[0], *(band[:rows] for band in bands), temperature):
+    for place in plan_blocks(t[0], begin[:rows], bands[1][:rows], temperature):
         first, last, left, _, widest = place
         if math.isnan(widest):
             continue

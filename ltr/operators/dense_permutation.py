@@ -42,6 +42,7 @@ class DensePermutation(SoftPermutation):
     def top(self, k: int) -> DensePermutation:
         """The first k rows (all of them if there are fewer).
 
+        >>> import torch
         >>> from ltr.operators import SoftSort
         >>> P = SoftSort(temperature=0.1).permutation(torch.tensor([0.3, 0.1, 0.2]))
         >>> P.top(2).shape
