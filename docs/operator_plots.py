@@ -121,15 +121,33 @@ def with_matrix(make: Make, levels: Sequence[float], what: str = "temperature") 
 
 
 def softsort() -> Figure:
-    """SoftSort's ranks and SoftSortRank's, and the matrix."""
-    figure, (left, middle, right) = panels(3)
+    """SoftSort's ranks and SoftSortRank's, the matrix, and the trap under tied items."""
+    figure, (left, middle, right, trap) = panels(4)
     rank_and_slope(left, None, SoftSort, [0.05, 0.3, 1.0])
     left.set(title="SoftSort")
     legend(left, "temperature")
     rank_and_slope(middle, None, SoftSortRank, [0.05, 0.3, 1.0])
     middle.set(title="SoftSortRank")
     matrix(right, SoftSort(0.3).permutation(one_list()).dense(), "P at temperature 0.3")
+    draw_trap(trap)
     return figure
+
+
+def draw_trap(axes: Axes) -> None:
+    """The rank of one item by its score, the nine others tied at 0: where it falls, it stays."""
+    lead = torch.linspace(-4, 3, 281)
+    lists = torch.cat([lead.unsqueeze(-1), torch.zeros(len(lead), 9)], -1)
+    for operator in (SoftSort(1.0), NeuralSort(1.0), SoftSortRank(1.0), SigmoidRank(1.0)):
+        ranks = operator(lists)[:, 0]
+        axes.plot(lead, ranks, label=type(operator).__name__, linewidth=1.3)
+        if isinstance(operator, SoftSort):
+            below = lead < 0
+            worse = below & (ranks > ranks[below].min())
+            worse &= lead > lead[below][ranks[below].argmin()]
+            axes.axvspan(lead[worse][0], lead[worse][-1], color="C0", alpha=0.15, linewidth=0)
+    axes.set(title="one item and nine tied at 0", xlabel="its score", yticks=range(1, 11))
+    axes.invert_yaxis()
+    axes.legend(fontsize=7, frameon=False)
 
 
 def pairwise() -> Figure:

@@ -1,48 +1,27 @@
 """NeuralSort's rows on the CPU, compiled by numba: each walks out from its diagonal to its cut.
 
-Everything is in float64. Products are taken row by row from a buffer that holds one row of P.
+Everything is in float64. Rows whose points are tied, or near each other, are computed in blocks
+(`_row_blocks_numba`), the others one by one, in a buffer that holds one row of P.
 """
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ltr.kernels._jit import compiler, entry, jit, run_parallel
+from ltr.kernels._jit import entry, jit, run_parallel
+from ltr.kernels._row_blocks_numba import (
+    FIRST,
+    LEAST,
+    add_spread,
+    block_log_sums,
+    block_products,
+    block_pull,
+    find_block,
+    new_work,
+    open_block,
+)
 from ltr.kernels._rows_torch import row_cut
-
-sums_jit = compiler("reassoc", "contract", "nsz")
-"""As `jit`, but sums may be taken in any order, and so in vector lanes."""
-
-SHIFT = 6755399441055744.0  # 1.5 * 2^52: adding it leaves the nearest whole number in the low bits
-BIAS = 1023 << 52
-
-
-@jit
-def _exp(x, scale):  # x = exp(x) for x in [-600, 0], to the last digit or two
-    for k in range(len(x)):
-        shifted = x[k] * 1.4426950408889634 + SHIFT
-        scale[k] = shifted
-        whole = shifted - SHIFT
-        r = (x[k] - whole * 0.693147180369123816490) - whole * 1.90821492927058770002e-10
-        p = 1.6059043836821613e-10
-        p = p * r + 2.08767569878681e-09
-        p = p * r + 2.505210838544172e-08
-        p = p * r + 2.755731922398589e-07
-        p = p * r + 2.7557319223985893e-06
-        p = p * r + 2.48015873015873e-05
-        p = p * r + 0.0001984126984126984
-        p = p * r + 0.001388888888888889
-        p = p * r + 0.008333333333333333
-        p = p * r + 0.041666666666666664
-        p = p * r + 0.16666666666666666
-        p = p * r + 0.5
-        p = p * r + 1.0
-        x[k] = p * r + 1.0
-    bits = scale.view(np.int64)
-    for k in range(len(x)):
-        bits[k] = (bits[k] << 52) + BIAS  # two to that number
-    for k in range(len(x)):
-        x[k] *= scale[k]
+from ltr.kernels._vectors_numba import dot, exp, total_of
 
 
 @jit
@@ -68,20 +47,31 @@ def _walk(t, i, m, rate, cut, row, middle):
     return left, right
 
 
-@sums_jit
-def _sum(x):
-    total = 0.0
-    for k in range(len(x)):
-        total += x[k]
-    return total
-
-
-@sums_jit
-def _dot(x, y):
-    total = 0.0
-    for k in range(len(x)):
-        total += x[k] * y[k]
-    return total
+@jit
+def _row_products(t, rate, m, columns, steps, cut, transposed, first, last, vectors, out):
+    # columns and out are of this list
+    middle = len(t)
+    buffer, scale, _ = vectors
+    for i in range(first, last):
+        left, right = _walk(t, i, m, rate, cut, buffer, middle)
+        P = buffer[middle - left : middle + right + 1]
+        exp(P, scale[: len(P)])
+        share = 1.0 / total_of(P)
+        for k in range(len(P)):
+            P[k] *= share
+        level = 0
+        for c in range(len(steps)):
+            while level < steps[c]:  # they rise
+                for k in range(len(P)):
+                    P[k] *= k - left
+                level += 1
+            if transposed:
+                w = columns[c, i]
+                Z = out[c, i - left : i + right + 1]
+                for k in range(len(P)):
+                    Z[k] += w * P[k]
+            else:
+                out[c, i] = dot(P, columns[c, i - left : i + right + 1])
 
 
 @entry
@@ -89,83 +79,116 @@ def _dot(x, y):
 def _products(t, rate, lengths, columns, steps, cut, transposed, pieces, out, begin, stop):
     # out[piece] is added to if transposed, and shared by the pieces of a list else
     n = t.shape[1]
-    buffer, scale = np.empty(2 * n), np.empty(2 * n)
+    vectors, work = (np.empty(2 * n), np.empty(2 * n), np.empty(0)), new_work(n)
     for piece in range(begin, stop):
         row, first, last = pieces[piece]
-        m = lengths[row]
-        for i in range(first, min(last, m)):
-            left, right = _walk(t[row], i, m, rate, cut, buffer, n)
-            P = buffer[n - left : n + right + 1]
-            _exp(P, scale[: len(P)])
-            share = 1.0 / _sum(P)
-            for k in range(len(P)):
-                P[k] *= share
-            level = 0
+        m, half = lengths[row], FIRST
+        last, into = min(last, m), out[piece] if transposed else out[row]
+        while first < last:
+            found = find_block(t[row], first, last, m, rate, cut, half, work)
+            count, left, right, terms, half = found
+            if not count:
+                end = min(first + LEAST, last)
+                given = t[row], rate, m, columns[row], steps, cut, transposed, first, end
+                _row_products(*given, vectors, into)
+                first = end
+                continue
+            open_block(count, left, right, terms, work)
+            block = first, count, left, right, terms, work
             for c in range(len(steps)):
-                while level < steps[c]:  # they rise
-                    for k in range(len(P)):
-                        P[k] *= k - left
-                    level += 1
                 if transposed:
-                    w = columns[row, c, i]
-                    Z = out[piece, c, i - left : i + right + 1]
-                    for k in range(len(P)):
-                        Z[k] += w * P[k]
+                    w, ones = columns[row, c, first : first + count], work.ones[left:right]
+                    add_spread(w, steps[c], *block, ones, into[c, left:right])
                 else:
-                    out[row, c, i] = _dot(P, columns[row, c, i - left : i + right + 1])
+                    values, some = columns[row, c, left:right], into[c, first : first + count]
+                    block_products(values, steps[c], *block, some)
+            first += count
+
+
+@jit
+def _row_pull(t, rate, m, G, V, steps, cut, first, last, vectors, out):
+    # G, V and out are of this list
+    middle = len(t)
+    buffer, scale, means = vectors
+    for i in range(first, last):
+        left, right = _walk(t, i, m, rate, cut, buffer, middle)
+        P = buffer[middle - left : middle + right + 1]
+        exp(P, scale[: len(P)])
+        share = 1.0 / total_of(P)
+        M = means[: len(P)]
+        M[:] = 0.0
+        level = 0
+        for c in range(len(steps) - 1, -1, -1):  # by Horner's rule in k - left
+            while level > steps[c]:
+                for k in range(len(P)):
+                    M[k] *= k - left
+                level -= 1
+            level = steps[c]
+            g = np.float64(G[c, i])
+            values = V[c, i - left : i + right + 1]
+            for k in range(len(P)):
+                M[k] += g * values[k]
+        while level > 0:
+            for k in range(len(P)):
+                M[k] *= k - left
+            level -= 1
+        r = dot(P, M) * share
+        near = out[0, i - left : i + right + 1]
+        far = out[1, i - left : i + right + 1]
+        for k in range(len(P)):
+            D = share * P[k] * (M[k] - r)
+            near[k] += D
+            far[k] += (k - left) * D
 
 
 @entry
 @jit
 def _pull(t, rate, lengths, G, V, steps, cut, pieces, out, begin, stop):
     n = t.shape[1]
-    buffer, scale, means = np.empty(2 * n), np.empty(2 * n), np.empty(2 * n)
+    vectors, work = (np.empty(2 * n), np.empty(2 * n), np.empty(2 * n)), new_work(n)
     for piece in range(begin, stop):
         row, first, last = pieces[piece]
-        for i in range(first, min(last, lengths[row])):
-            left, right = _walk(t[row], i, lengths[row], rate, cut, buffer, n)
-            P = buffer[n - left : n + right + 1]
-            _exp(P, scale[: len(P)])
-            share = 1.0 / _sum(P)
-            M = means[: len(P)]
-            M[:] = 0.0
-            level = 0
-            for c in range(len(steps) - 1, -1, -1):  # by Horner's rule in k - left
-                while level > steps[c]:
-                    for k in range(len(P)):
-                        M[k] *= k - left
-                    level -= 1
-                level = steps[c]
-                g = np.float64(G[row, c, i])
-                values = V[row, c, i - left : i + right + 1]
-                for k in range(len(P)):
-                    M[k] += g * values[k]
-            while level > 0:
-                for k in range(len(P)):
-                    M[k] *= k - left
-                level -= 1
-            r = _dot(P, M) * share
-            near = out[piece, 0, i - left : i + right + 1]
-            far = out[piece, 1, i - left : i + right + 1]
-            for k in range(len(P)):
-                D = share * P[k] * (M[k] - r)
-                near[k] += D
-                far[k] += (k - left) * D
+        m, half = lengths[row], FIRST
+        last = min(last, m)
+        while first < last:
+            found = find_block(t[row], first, last, m, rate, cut, half, work)
+            count, left, right, terms, half = found
+            if not count:
+                end = min(first + LEAST, last)
+                given = t[row], rate, m, G[row], V[row], steps, cut, first, end
+                _row_pull(*given, vectors, out[piece])
+                first = end
+                continue
+            open_block(count, left, right, terms, work)
+            block = first, count, left, right, terms, work
+            block_pull(G[row], V[row], steps, *block, out[piece, 0], out[piece, 1])
+            first += count
 
 
 @entry
 @jit
 def _log_sums(t, rate, lengths, cut, pieces, out, begin, stop):
     n = t.shape[1]
-    buffer, scale = np.empty(2 * n), np.empty(2 * n)
+    buffer, scale, work = np.empty(2 * n), np.empty(2 * n), new_work(n)
     for piece in range(begin, stop):
         row, first, last = pieces[piece]
-        m = lengths[row]
-        for i in range(first, min(last, m)):
-            left, right = _walk(t[row], i, m, rate, cut, buffer, n)
-            P = buffer[n - left : n + right + 1]
-            _exp(P, scale[: len(P)])
-            out[row, i] = np.log(_sum(P))
+        m, half = lengths[row], FIRST
+        last = min(last, m)
+        while first < last:
+            found = find_block(t[row], first, last, m, rate, cut, half, work)
+            count, left, right, terms, half = found
+            if count:
+                open_block(count, left, right, terms, work)
+                block_log_sums(first, count, work, out[row, first : first + count])
+                first += count
+                continue
+            end = min(first + LEAST, last)
+            for i in range(first, end):
+                before, after = _walk(t[row], i, m, rate, cut, buffer, n)
+                P = buffer[n - before : n + after + 1]
+                exp(P, scale[: len(P)])
+                out[row, i] = np.log(total_of(P))
+            first = end
 
 
 def _pieces(lists: int, rows: int) -> np.ndarray:

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from ltr.kernels._jit import entry, jit, run_parallel
-from ltr.kernels._rows_numba import _dot, _exp, _pieces, _sum, by_column, together
+from ltr.kernels._rows_numba import _pieces, by_column, together
 from ltr.kernels._rows_torch import row_cut
+from ltr.kernels._vectors_numba import dot, exp, total_of
 
 
 @jit
@@ -44,8 +45,8 @@ def _row(t, point, halves, scale, work):
             raised[k] *= abs(x[k])
     for k in range(len(t)):
         P[k] = -raised[k] * scale
-    _exp(P, bits)
-    total = _sum(P)
+    exp(P, bits)
+    total = total_of(P)
     for k in range(len(t)):
         P[k] /= total
     return math.log(total)
@@ -108,7 +109,7 @@ def _products(
                     for k in range(len(Q)):
                         Z[k] += w * Q[k]
                 else:
-                    out[row, c, i] = _dot(Q, columns[row, c, low:high])
+                    out[row, c, i] = dot(Q, columns[row, c, low:high])
 
 
 @entry
@@ -138,7 +139,7 @@ def _pull(t, lengths, G, V, weights, halves, scale, reach, pieces, out, begin, s
                     _weigh(P, u, v + 1, halves, work, Q)
                     for k in range(len(Q)):
                         X[k] += factor * g * values[k] * Q[k]
-            r = _sum(D)
+            r = total_of(D)
             for k in range(len(Q)):
                 D[k] -= P[k] * r
             _weigh(D, 1, 1, halves, work, Q)
@@ -147,7 +148,7 @@ def _pull(t, lengths, G, V, weights, halves, scale, reach, pieces, out, begin, s
             for k in range(len(Q)):
                 X[k] += rate * Q[k]
                 Z[k] -= X[k]
-            out[piece, i] += _sum(X)
+            out[piece, i] += total_of(X)
 
 
 @entry

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from ltr.kernels._row_blocks_torch import LONG, RowBlock, plan_blocks
+
 TILE = 1 << 18
 """Entries of a tile on the CPU. It bounds the memory, and should fit the cache."""
 
@@ -64,13 +66,12 @@ def tiled_row_products(
     count = n if transposed else rows
     sums = {w: V.new_zeros((len(points), count, V.shape[-1])) for w, V in parts.items()}
     for some, first, left, tile in _tiles(points, lengths, temperature, power, rows):
-        last, right = first + tile.P.shape[-2], left + tile.P.shape[-1]
+        last, right = first + tile.shape[0], left + tile.shape[1]
         for w, V in parts.items():
-            weighted = tile.weighted(*w)
             if transposed:
-                sums[w][some, left:right] += _product(weighted.mT, V[some, first:last])
+                sums[w][some, left:right] += tile.spread(*w, V[some, first:last])
             else:
-                sums[w][some, first:last] = _product(weighted, V[some, left:right])
+                sums[w][some, first:last] = tile.products(*w, V[some, left:right])
     out = columns.new_empty((len(points), count, columns.shape[-1]))
     for w, found in places.items():
         start = 0
@@ -87,9 +88,9 @@ def tiled_row_log_sums(
     """As `ltr.kernels.rows.row_log_sums`."""
     batch = points.shape[:-1]
     points, lengths = flat(points, lengths)
-    out = points.new_empty((len(points), rows))
+    out = points.new_zeros((len(points), rows))
     for some, first, _, tile in _tiles(points, lengths, temperature, power, rows):
-        out[some, first : first + tile.P.shape[-2]] = tile.sums.log().squeeze(-1)
+        out[some, first : first + tile.shape[0]] = tile.log_sums()
     return out.reshape(*batch, rows)
 
 
@@ -108,7 +109,10 @@ def tiled_row_pull(
     points, lengths, G, V = flat(points, lengths, G, V)
     out = points.new_zeros((len(points), n, 2 if power is None else 1))
     for some, first, left, tile in _tiles(points, lengths, temperature, power, rows):
-        last, right = first + tile.P.shape[-2], left + tile.P.shape[-1]
+        last, right = first + tile.shape[0], left + tile.shape[1]
+        if isinstance(tile, RowBlock):
+            out[some, left:right] += tile.pull(G[some, first:last], V[some, left:right], blocks)
+            continue
         D = slope = None
         start = 0
         for size, u, v in zip(blocks[::3], blocks[1::3], blocks[2::3], strict=True):
@@ -166,6 +170,23 @@ class _Tile:
         self.power = power
         self.size: Tensor | None = None
 
+    @property
+    def shape(self) -> torch.Size:
+        """(R, C)."""
+        return self.P.shape[-2:]
+
+    def log_sums(self) -> Tensor:
+        """The logarithm of the sum over j of exp(L_ij), (lists, R)."""
+        return self.sums.log().squeeze(-1)
+
+    def products(self, u: int, v: int, V: Tensor) -> Tensor:
+        """The sum over j of w_ij P_ij V_j: V (lists, C, d) -> (lists, R, d)."""
+        return _product(self.weighted(u, v), V)
+
+    def spread(self, u: int, v: int, W: Tensor) -> Tensor:
+        """The sum over i of w_ij P_ij W_i: W (lists, R, d) -> (lists, C, d)."""
+        return _product(self.weighted(u, v).mT, W)
+
     def weight(self, u: int, v: int) -> Tensor:
         """w_ij."""
         x, raised = self.difference, self.raised
@@ -192,19 +213,22 @@ class _Tile:
 
 def _tiles(
     points: Tensor, lengths: Tensor, temperature: float, power: float | None, rows: int
-) -> Iterator[tuple[slice, int, int, _Tile]]:
+) -> Iterator[tuple[slice, int, int, _Tile | RowBlock]]:
     """Tiles that cover the first rows: (lists, first row, first column, tile)."""
     n = points.shape[-1]
     if not rows or not len(points):
         return
     size = TILE if points.device.type == "cpu" else TILE_ELSEWHERE
     # long lists one at a time, since each has a band of its own
-    together = max(1, size // (n * min(n, 64)))
+    by_blocks = power is None and n > LONG
+    together = 1 if by_blocks else max(1, size // (n * min(n, 64)))
     for start in range(0, len(points), together):
         lists = slice(start, min(start + together, len(points)))
         t, m = points[lists], lengths[lists]
-        if power is None:
-            tiles = _by_gaps(t, m, temperature, rows, size)
+        if by_blocks:
+            tiles = _by_blocks(t, m, temperature, rows, size)
+        elif power is None:
+            tiles = _by_gaps(t, _scaled_gaps(t, m, temperature), m, (0, rows), None, size)
         else:
             tiles = _by_power(t, m, temperature, power, rows, size)
         for first, left, tile in tiles:
@@ -235,24 +259,61 @@ def _by_power(
         yield first, left, _Tile(P, x, ~dead[:, first:last].unsqueeze(-1), raised, power)
 
 
-def _by_gaps(
+def _scaled_gaps(t: Tensor, lengths: Tensor, temperature: float) -> Tensor:
+    # infinite past the real items: there rows end
+    place = torch.arange(1, t.shape[-1], device=t.device)
+    gaps = (t[:, :-1] - t[:, 1:]) / temperature
+    return gaps.masked_fill(place >= lengths.unsqueeze(-1), torch.inf)
+
+
+def _by_blocks(
     t: Tensor, lengths: Tensor, temperature: float, rows: int, size: int
+) -> Iterator[tuple[int, int, _Tile | RowBlock]]:
+    # one list: where its points are near each other in blocks of rows, else with the matrix
+    real = int(lengths[0])
+    rows = min(rows, real)
+    gaps = _scaled_gaps(t, lengths, temperature)
+    begin, end = _bands(gaps, row_cut(t, None))
+    bands = begin, end.clamp(max=real)
+    alone = 0  # the first of the rows that wait for their matrix
+    for place in plan_blocks(t[0], begin[:rows], bands[1][:rows], temperature):
+        first, last, left, _, widest = place
+        if math.isnan(widest):
+            continue
+        yield from _by_gaps(t, gaps, lengths, (alone, first), bands, size)
+        yield first, left, RowBlock(t, place, temperature, row_cut(t, None))
+        alone = last
+    yield from _by_gaps(t, gaps, lengths, (alone, rows), bands, size)
+
+
+def _by_gaps(
+    t: Tensor,
+    gaps: Tensor,
+    lengths: Tensor,
+    span: tuple[int, int],
+    bands: tuple[Tensor, Tensor] | None,
+    size: int,
 ) -> Iterator[tuple[int, int, _Tile]]:
+    # the rows from span[0] to span[1] - 1
+    start, stop = span
+    if stop <= start:
+        return
     n = t.shape[-1]
     place = torch.arange(n, device=t.device)
     dead = place >= lengths.unsqueeze(-1)
-    gaps = ((t[:, :-1] - t[:, 1:]) / temperature).masked_fill(dead[:, 1:], torch.inf)
-    begin, end = torch.zeros_like(place), torch.full_like(place, n)
-    if n > WHOLE:
-        begin, end = _bands(gaps, row_cut(t, None))
-    begin, end = begin[:rows], end[:rows]
+    if bands is None and n > WHOLE:
+        bands = _bands(gaps, row_cut(t, None))
+    begin, end = bands or (torch.zeros_like(place), torch.full_like(place, n))
+    begin, end, place = begin[start:stop], end[start:stop], place[start:stop]
     blocks = list(_blocks(begin, end, len(t), size))
-    reaches = _maxima(torch.stack([place[:rows] - begin, end - 1 - place[:rows]]))
+    reaches = _maxima(torch.stack([place - begin, end - 1 - place]))
     gaps = torch.nn.functional.pad(gaps, (n, n), value=torch.inf)  # rows end at the edges too
     for first, last, _, _ in blocks:
+        # counted from `start`, where the reaches begin
+        steps = slice(first // STEP, (last - 1) // STEP + 1)
+        first, last = start + first, start + last
         # The logits are running sums from the diagonal outwards, where nothing cancels: step k
         # of row i adds gap i + k to the right, and gap i - 1 - k to the left.
-        steps = slice(first // STEP, (last - 1) // STEP + 1)
         before, after = (max(side[steps]) for side in reaches)
         R, width = last - first, before + last - first + after
         P = t.new_zeros((len(t), R, width))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ltr.kernels._jit import entry, jit, run_parallel
-from ltr.kernels._rows_numba import sums_jit
+from ltr.kernels._vectors_numba import sums_jit
 
 
 @sums_jit

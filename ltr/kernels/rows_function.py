@@ -16,15 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ltr.kernels.row_terms import ONE, Block, flat, folded, sloped, slopes
 from ltr.kernels.rows import row_log_sums, row_products, row_pull
-
-Block = tuple[int, int, int]
-"""A number of neighbouring columns, and the (u, v) of their weight, see `ltr.kernels.rows`."""
-
-ONE: tuple[Block, ...] = ((1, 0, 0),)
-"""A column of weight 1."""
-
-Term = tuple[float, slice, Block]
 
 
 class RowSoftmax:
@@ -91,38 +84,15 @@ class RowSoftmax:
         out = self.products(columns, blocks, transposed)
         return list(out.split([columns.shape[-1] for columns, _ in wanted], -1))
 
-    def slopes(self, blocks: tuple[Block, ...]) -> list[Term]:
-        """Terms of what w_ij P_ij changes by, for a unit of x or of t_j, but for the row's mean."""
-        terms: list[Term] = []
-        start = 0
-        for size, u, v in blocks:
-            place = slice(start, start + size)
-            start += size
-            if self.power is None:
-                terms.append((2 / self.temperature, place, (size, u + 1, v)))
-                continue
-            terms.append((-self.power / self.temperature, place, (size, u + 1, v + 1)))
-            exponent = u * self.power - v
-            if exponent:
-                terms.append((exponent, place, (size, u, v + 1)))
-        return terms
-
     def sloped(
         self, columns: Tensor, blocks: tuple[Block, ...]
     ) -> tuple[Tensor, tuple[Block, ...]]:
         """The columns and blocks of `slopes`; `folded` adds up their products."""
-        terms = self.slopes(blocks)
-        parts = [factor * columns[..., place] for factor, place, _ in terms]
-        return torch.cat(parts, -1), tuple(block for _, _, block in terms)
+        return sloped(columns, slopes(blocks, self.temperature, self.power))
 
     def folded(self, products: Tensor, blocks: tuple[Block, ...]) -> Tensor:
         """The products of `sloped` columns, summed for each column."""
-        terms = self.slopes(blocks)
-        parts = products.split([block[0] for _, _, block in terms], -1)
-        sums: dict[int, Tensor] = {}
-        for (_, place, _), part in zip(terms, parts, strict=True):
-            sums[place.start] = sums[place.start] + part if place.start in sums else part
-        return torch.cat(list(sums.values()), -1)
+        return folded(products, slopes(blocks, self.temperature, self.power))
 
     def pull(self, G: Tensor, V: Tensor, blocks: tuple[Block, ...]) -> tuple[Tensor, Tensor | None]:
         """The gradients by points and slack of the sum over i, j, c of w_ijc P_ij G_ic V_jc.
@@ -217,10 +187,6 @@ class RowSoftmax:
         return torch.zeros(()) if change is None else change
 
 
-def _flat(blocks: tuple[Block, ...]) -> list[int]:
-    return [number for block in blocks for number in block]
-
-
 def _products() -> Callable[..., Tensor]:
     return (_Products if torch.compiler.is_compiling() else _ForwardProducts).apply
 
@@ -260,7 +226,7 @@ class _Products(torch.autograd.Function):
         transposed: bool,
     ) -> Tensor:
         return row_products(
-            points, lengths, columns, temperature, power, rows, _flat(blocks), transposed
+            points, lengths, columns, temperature, power, rows, flat(blocks), transposed
         )
 
     @staticmethod
@@ -319,7 +285,7 @@ class _Pull(torch.autograd.Function):
         rows: int,
         blocks: tuple[Block, ...],
     ) -> Tensor:
-        return row_pull(points, lengths, G, V, temperature, power, rows, _flat(blocks))
+        return row_pull(points, lengths, G, V, temperature, power, rows, flat(blocks))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ltr._names import no_attribute
 from ltr.operators.base import RankOperator, SortOperator, truncated
+from ltr.operators.dense_permutation import DensePermutation
 from ltr.operators.functions import (
     SoftTopK,
     soft_argsort,
@@ -21,19 +22,15 @@ from ltr.operators.functions import (
 from ltr.operators.gaussian import GaussianRank, gaussian_ranks
 from ltr.operators.gumbel_sinkhorn import GumbelSinkhorn, Matching, gumbel_sinkhorn
 from ltr.operators.hard import HardRank, descending_order, hard_ranks
+from ltr.operators.hard_permutation import HardPermutation
 from ltr.operators.isotonic import IsotonicRank, IsotonicSort, isotonic_ranks, isotonic_sort
 from ltr.operators.kernel_permutation import KernelPermutation
 from ltr.operators.laplace import LaplaceRank, laplace_cdf, laplace_ranks
 from ltr.operators.lapsum import LapSum, LapSumPermutation, lapsum, lapsum_top_k
+from ltr.operators.lapsum_sort import lapsum_sort
 from ltr.operators.network import NetworkPermutation, SortingNetwork, sorting_network
 from ltr.operators.neuralsort import NeuralSort, neuralsort
-from ltr.operators.permutation import (
-    DensePermutation,
-    HardPermutation,
-    SoftPermutation,
-    TransposedPermutation,
-    register_permutation,
-)
+from ltr.operators.permutation import SoftPermutation, TransposedPermutation, register_permutation
 from ltr.operators.sigmoid import SigmoidRank, sigmoid_ranks
 from ltr.operators.sinkhorn import SinkhornSort
 from ltr.operators.sinkhorn_permutation import SinkhornPermutation
@@ -90,6 +87,7 @@ __all__ = [
     "laplace_cdf",
     "laplace_ranks",
     "lapsum",
+    "lapsum_sort",
     "lapsum_top_k",
     "neuralsort",
     "rank_distribution",

@@ -130,9 +130,18 @@ def inverse(order: Tensor) -> Tensor:
 
 
 def abs_power(x: Tensor, power: float) -> Tensor:
-    """|x|^power; its derivatives at 0 are taken as 0, but for the second one of power 2."""
+    """|x|^power; its derivatives at 0 are taken as 0, but for the second one of power 2.
+
+    Where it would leave the dtype it is constant, so that its derivatives are numbers.
+
+    >>> abs_power(torch.tensor([-3.0, 1e30]), 2)
+    tensor([9.0000e+00, 2.1268e+37])
+    """
     if power == 1:
         return x.abs()
+    if power > 1:
+        most = (torch.finfo(x.dtype).max / 16) ** (1 / power)
+        x = x.clamp(-most, most)
     if power == 2:
         return x.square()
     zero = x == 0

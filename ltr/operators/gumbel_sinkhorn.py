@@ -13,7 +13,8 @@ from ltr._shapes import (
     upcast,
 )
 from ltr.operators._sinkhorn import item_potentials, row_potentials
-from ltr.operators.permutation import DensePermutation, register_permutation
+from ltr.operators.dense_permutation import DensePermutation
+from ltr.operators.permutation import register_permutation
 from ltr.operators.stochastic import check_generator, gumbel_noise
 
 

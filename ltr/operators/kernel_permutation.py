@@ -19,12 +19,7 @@ from ltr.kernels import (
 from ltr.kernels.kernel import Kernel
 from ltr.kernels.softsort_ranks import compiled_ranks, fused
 from ltr.operators._pairwise import abs_power, falling
-from ltr.operators.permutation import (
-    LazyPermutation,
-    check_axis,
-    register_permutation,
-    take_along,
-)
+from ltr.operators.permutation import LazyPermutation, check_axis, register_permutation, take_along
 
 
 class KernelPermutation(LazyPermutation):

@@ -20,9 +20,11 @@ from ltr._shapes import (
 from ltr.kernels import Lengths, in_order
 from ltr.operators._pairwise import KernelRank, falling
 from ltr.operators.base import SortOperator
+from ltr.operators.dense_permutation import DensePermutation
 from ltr.operators.hard import descending_order, hard_ranks
+from ltr.operators.hard_permutation import HardPermutation
 from ltr.operators.laplace import laplace_cdf, laplace_ranks, laplace_sums
-from ltr.operators.permutation import DensePermutation, HardPermutation, register_permutation
+from ltr.operators.permutation import register_permutation
 
 
 def lapsum_top_k(
@@ -145,30 +147,51 @@ def _arguments(
     if not scores.shape[-1]:
         x = scores.unsqueeze(-2) + middle.unsqueeze(-1)
         return x, middle[..., 1:]
-    anchor, log_p = _threshold(scores.detach(), middle.detach(), mask, temperature)
+    anchor, log_p = threshold(scores.detach(), middle.detach(), mask, temperature)
     # b = anchor + temperature * log_p stays in two parts: their sum would lose digits
-    from_anchor = (scores.unsqueeze(-2) - anchor.unsqueeze(-1)) / temperature
+    from_anchor = _scaled(scores.unsqueeze(-2) - anchor.unsqueeze(-1), temperature)
     log_p = _with_derivatives(log_p.unsqueeze(-1), from_anchor, middle.unsqueeze(-1), mask)
     x = torch.where(inside.unsqueeze(-1), from_anchor - log_p, outside.unsqueeze(-1))
     log_p = log_p.squeeze(-1)
-    width = -anchor.diff(dim=-1) / temperature - log_p.diff(dim=-1)
+    width = -_scaled(anchor.diff(dim=-1), temperature) - log_p.diff(dim=-1)
     between = inside[..., 1:] & inside[..., :-1]
     tiny = torch.finfo(width.dtype).tiny
     return x, torch.where(between, width, torch.inf).clamp(min=tiny)
 
 
-def _threshold(
+def _scaled(gaps: Tensor, temperature: float) -> Tensor:
+    # gaps / temperature that stay within the dtype, so that their differences are numbers too;
+    # chances are 0 or 1 long before
+    most = torch.finfo(gaps.dtype).max / 16
+    return (gaps / temperature).clamp(-most, most)
+
+
+def threshold(
     scores: Tensor, k: Tensor, mask: Tensor | None, temperature: float
 ) -> tuple[Tensor, Tensor]:
-    # The threshold of the top k, 0 < k < m, k (..., K): a score (..., K) and log p (..., K), with
-    # b = score + temperature * log p.
+    """Find the thresholds b of the top k, 0 < k < m: a score and log p, (..., K) each.
+
+    b is score + temperature * log p; its derivatives are the caller's.
+
+    Args:
+        scores: (..., n), without a gradient.
+        k: (..., K).
+        mask: (..., n) bool with a real item in each list, or None.
+        temperature: > 0.
+
+    Cost: one sort, O(n + K log n) time and O(n + K) memory.
+    """
     t = falling(scores, descending_order(scores, mask), mask)
     sums = laplace_sums(t, in_order(t, mask), temperature)
     above, below = (1 + y for y in sums)  # with the item itself
     m, place = count(t, mask), positions(t)
     counts = place - above / 2 + (below - 1) / 2  # softly above b = t_i: i - 1 + 1/2 if far apart
     counts = torch.where(place <= m, counts, torch.inf)
-    over = (counts.unsqueeze(-2) <= k.unsqueeze(-1)).sum(-1)  # scores that lie at or over b
+    # how many scores lie at or over b: the counts rise, but for rounding
+    counts = counts.cummax(-1).values.contiguous()
+    batch = torch.broadcast_shapes(counts.shape[:-1], k.shape[:-1])
+    k = k.expand(*batch, k.shape[-1])
+    over = torch.searchsorted(counts.expand(*batch, -1).contiguous(), k.contiguous(), right=True)
     upper = (over - 1).clamp(min=0)
     lower = torch.minimum(over, m.long() - 1).clamp(min=0)
     high, low = (t.expand(*over.shape[:-1], t.shape[-1]).gather(-1, i) for i in (upper, lower))
@@ -177,7 +200,7 @@ def _threshold(
     # Between two scores the sum is over - A p / 2 + B e / (2 p) = k, with p = exp((b - high) / tau)
     # and e = exp((low - high) / tau): a quadratic, solved without cancellation. A wide gap makes
     # e underflow, so its logarithm is kept, and b is told from the nearer one of the two.
-    log_e = (low - high) / temperature
+    log_e = _scaled(low - high, temperature)
     c = k - over
     q = (c.square() + A * B * log_e.exp()).sqrt()
     between = torch.where(

@@ -20,13 +20,8 @@ from ltr._shapes import (
 )
 from ltr.operators.base import SortOperator
 from ltr.operators.hard import descending_order
-from ltr.operators.permutation import (
-    HardPermutation,
-    SoftPermutation,
-    check_axis,
-    register_permutation,
-    take_along,
-)
+from ltr.operators.hard_permutation import HardPermutation
+from ltr.operators.permutation import SoftPermutation, check_axis, register_permutation, take_along
 
 Network = Literal["odd_even", "bitonic"]
 Distribution = Literal["logistic", "cauchy", "optimal"]

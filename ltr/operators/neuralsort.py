@@ -5,8 +5,9 @@ from torch import Tensor
 from ltr._shapes import check_lists, check_temperature, hide, refuse_weights, upcast
 from ltr.operators._pairwise import TemperatureRank
 from ltr.operators.base import SortOperator
+from ltr.operators.dense_permutation import DensePermutation
 from ltr.operators.hard import descending_order
-from ltr.operators.permutation import DensePermutation, HardPermutation
+from ltr.operators.hard_permutation import HardPermutation
 from ltr.operators.tiled import TiledPermutation, row_softmax
 
 
@@ -25,8 +26,8 @@ def neuralsort(
 
     Returns:
         A `TiledPermutation`; a `DensePermutation` for a short list, a `HardPermutation` at
-        temperature 0. Tied items have equal columns. Cost: one sort and O(n w) time for rows w
-        entries wide (they end where the rest is lost in rounding; w is n if all are tied), and
+        temperature 0. Tied items have equal columns. Cost: one sort and O(n) time, whatever the
+        gaps of the scores: long rows of near scores are computed together, by a series. And
         O(n) memory, backward too.
 
     For scores spaced by a the matrix is that of `softsort` with power 2 at a * temperature. So a
@@ -65,8 +66,8 @@ class NeuralSort(TemperatureRank, SortOperator):
         temperature: tau, in units of the scores; >= 0, and 0 is hard (ties in list order, no
             gradient). Default 1: see `neuralsort` for how it compares with SoftSort's.
 
-    Cost: one sort, O(n w) time for rows w entries wide, O(n) memory, backward too. A row reaches
-    over sqrt(temperature / gap) neighbours: w is O(sqrt(n)) for scores of a given spread.
+    Cost: one sort, O(n) time and memory, backward too. A row reaches over
+    sqrt(temperature / gap) neighbours, but does not take longer for it.
 
     Reference: Grover et al., ICLR 2019; `neuralsort` is the function.
 

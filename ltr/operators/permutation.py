@@ -144,6 +144,7 @@ class SoftPermutation:
 class TransposedPermutation:
     """The transpose of a `SoftPermutation`: (..., n, rows).
 
+    >>> from ltr.operators import HardPermutation
     >>> P = HardPermutation(torch.tensor([1, 2, 0]), torch.tensor([0.1, 0.9, 0.4]))
     >>> P.mT.mv(torch.tensor([10.0, 20.0, 30.0]))
     tensor([30., 10., 20.])
@@ -174,53 +175,6 @@ class TransposedPermutation:
 
     def __matmul__(self, W: Tensor) -> Tensor:
         return self.matmul(W)
-
-
-class DensePermutation(SoftPermutation):
-    """A `SoftPermutation` that keeps the logarithm of its matrix: O(rows n) memory.
-
-    Args:
-        log_matrix: (..., rows, n), each real row with a log-sum-exp of 0.
-        scores: (..., n).
-        mask: (..., n) bool, or None.
-        order: (..., n) int64, the hard order where the operator knows it (`hard` returns it).
-
-    >>> matrix = torch.tensor([[0.1, 0.9], [0.9, 0.1]])
-    >>> DensePermutation(matrix.log(), torch.tensor([1.0, 2.0])).sort()
-    tensor([1.9000, 1.1000])
-    """
-
-    def __init__(
-        self,
-        log_matrix: Tensor,
-        scores: Tensor,
-        mask: Tensor | None = None,
-        order: Tensor | None = None,
-    ):
-        self.log_matrix = log_matrix
-        self.scores = scores
-        self.mask = mask
-        self.order = order
-
-    def log_dense(self) -> Tensor:
-        """The logarithm of the matrix, (..., rows, n)."""
-        return self.log_matrix
-
-    def top(self, k: int) -> DensePermutation:
-        """The first k rows (all of them if there are fewer).
-
-        >>> from ltr.operators import SoftSort
-        >>> P = SoftSort(temperature=0.1).permutation(torch.tensor([0.3, 0.1, 0.2]))
-        >>> P.top(2).shape
-        torch.Size([2, 3])
-        """
-        k = check_whole("k", k)
-        return DensePermutation(self.log_matrix[..., :k, :], self.scores, self.mask, self.order)
-
-    def hard(self) -> Tensor:
-        """The order (..., n) int64: the operator's own where it is known."""
-        self._needs_all_rows("hard")
-        return super().hard() if self.order is None else self.order
 
 
 class LazyPermutation(SoftPermutation):
@@ -258,100 +212,13 @@ class LazyPermutation(SoftPermutation):
 
     def top(self, k: int) -> Self:
         """The first k rows (all of them if there are fewer)."""
-        kept = _kept(self, k)
+        kept = kept_rows(self, k)
         return type(self)(self.scores, self.mask, self.order, self.temperature, self.power, kept)
 
     def hard(self) -> Tensor:
         """The order (..., n) int64."""
         self._needs_all_rows("hard")
         return self.order
-
-
-class HardPermutation(SoftPermutation):
-    """A permutation proper, kept as an order: every product is a gather, in O(n).
-
-    A list with a NaN among its scores gives NaN everywhere.
-
-    Args:
-        order: (..., n) int64: item `order[..., i]` stands at position i; masked items come last.
-        scores: (..., n).
-        mask: (..., n) bool, or None.
-        kept: the number of rows, or None for all n.
-
-    >>> P = HardPermutation(torch.tensor([1, 2, 0]), torch.tensor([0.1, 0.9, 0.4]))
-    >>> P.sort()
-    tensor([0.9000, 0.4000, 0.1000])
-    >>> P.ranks()
-    tensor([3., 1., 2.])
-    """
-
-    def __init__(
-        self, order: Tensor, scores: Tensor, mask: Tensor | None = None, kept: int | None = None
-    ):
-        self.order = order
-        self.scores = scores
-        self.mask = mask
-        self.kept = kept
-
-    @property
-    def rows(self) -> int:
-        """The number of rows: n, or k after `top(k)`."""
-        return self.scores.shape[-1] if self.kept is None else self.kept
-
-    def top(self, k: int) -> HardPermutation:
-        """The first k rows (all of them if there are fewer)."""
-        return HardPermutation(self.order, self.scores, self.mask, _kept(self, k))
-
-    def log_dense(self) -> Tensor:
-        """The logarithm of the matrix, (..., rows, n): 0 or -inf."""
-        n = self.scores.shape[-1]
-        items = torch.arange(n, device=self.scores.device)
-        chosen = self.order[..., : self.rows].unsqueeze(-1) == items
-        log_p = self._spoil(torch.where(chosen, 0.0, -torch.inf).to(self.scores.dtype), 2)
-        rows = self.row_mask()
-        return log_p if rows is None else hide(log_p, rows.unsqueeze(-1), -torch.inf)
-
-    def mv(self, v: Tensor) -> Tensor:
-        """P v: v (..., n) -> (..., rows)."""
-        check_axis("v", v, -1, self.scores.shape[-1])
-        v = hide(_promote(v, self.scores), self.mask)
-        return self._spoil(take_along(v, self.order[..., : self.rows], -1), 1)
-
-    def matmul(self, V: Tensor) -> Tensor:
-        """P V by torch.matmul's rules: V (..., n, d) -> (..., rows, d)."""
-        check_axis("V", V, -2, self.scores.shape[-1])
-        if V.dim() == 1:
-            return self.mv(V)
-        V = V.to(self.scores.dtype)
-        if self.mask is not None:
-            V = hide(V, self.mask.unsqueeze(-1))
-        order = self.order[..., : self.rows].unsqueeze(-1)
-        return self._spoil(take_along(V, order, -2), 2)
-
-    def hard(self) -> Tensor:
-        """The order (..., n) int64."""
-        self._needs_all_rows("hard")
-        return self.order
-
-    def _transposed_mv(self, w: Tensor) -> Tensor:
-        w = _pad_rows(hide(_promote(w, self.scores), self.row_mask()), self)
-        return self._spoil(take_along(w, self._inverse(), -1), 1)
-
-    def _transposed_matmul(self, W: Tensor) -> Tensor:
-        if W.dim() == 1:
-            return self._transposed_mv(W)
-        rows, W = self.row_mask(), W.to(self.scores.dtype)
-        W = _pad_rows((W if rows is None else hide(W, rows.unsqueeze(-1))).mT, self).mT
-        return self._spoil(take_along(W, self._inverse().unsqueeze(-1), -2), 2)
-
-    def _inverse(self) -> Tensor:
-        places = torch.arange(self.order.shape[-1], device=self.order.device)
-        return torch.zeros_like(self.order).scatter(-1, self.order, places.expand_as(self.order))
-
-    def _spoil(self, y: Tensor, axes: int) -> Tensor:
-        # a NaN among the scores leaves no order at all
-        broken = self.scores.isnan().any(-1)
-        return torch.where(broken[(..., *[None] * axes)], torch.nan, y)
 
 
 def check_axis(name: str, x: Tensor, dim: int, size: int) -> None:
@@ -374,17 +241,14 @@ def take_along(x: Tensor, index: Tensor, dim: int) -> Tensor:
     return torch.take_along_dim(x, index, dim)
 
 
-def _promote(v: Tensor, scores: Tensor) -> Tensor:
-    return v.to(torch.promote_types(v.dtype, scores.dtype))
+def kept_rows(P: SoftPermutation, k: int) -> int:
+    """Return how many rows `P.top(k)` has.
 
-
-def _kept(P: SoftPermutation, k: int) -> int:
+    >>> from ltr.operators import SoftSort
+    >>> kept_rows(SoftSort().permutation(torch.tensor([0.3, 0.1, 0.2])), 9)
+    3
+    """
     return min(check_whole("k", k), P.rows)
-
-
-def _pad_rows(w: Tensor, P: SoftPermutation) -> Tensor:
-    # the rows that `top` cut off count as 0
-    return torch.nn.functional.pad(w, (0, P.scores.shape[-1] - P.rows))
 
 
 def _matmul(a: Tensor, b: Tensor) -> Tensor:
@@ -429,6 +293,7 @@ def register_permutation(
         tensors: names of attributes that hold a tensor, None or a tuple of tensors.
         static: names of attributes that hold plain numbers, strings or None.
 
+    >>> from ltr.operators import DensePermutation
     >>> class Reported(DensePermutation):
     ...     pass
     >>> register_permutation(Reported, ("log_matrix", "scores", "mask", "order"))
@@ -464,7 +329,3 @@ def register_permutation(
 
     name = f"ltr.operators.{cls.__name__}"
     register_pytree_node(cls, flatten, unflatten, serialized_type_name=name)
-
-
-register_permutation(DensePermutation, ("log_matrix", "scores", "mask", "order"))
-register_permutation(HardPermutation, ("order", "scores", "mask"), ("kept",))

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_whole, count
-from ltr.operators.permutation import DensePermutation, register_permutation
+from ltr.operators.dense_permutation import DensePermutation
+from ltr.operators.permutation import register_permutation
 
 
 class SinkhornPermutation(DensePermutation):

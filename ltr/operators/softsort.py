@@ -19,9 +19,10 @@ from ltr._shapes import (
 from ltr.kernels import Lengths
 from ltr.operators._pairwise import abs_power
 from ltr.operators.base import SortOperator
+from ltr.operators.dense_permutation import DensePermutation
 from ltr.operators.hard import descending_order
+from ltr.operators.hard_permutation import HardPermutation
 from ltr.operators.kernel_permutation import KernelPermutation, ragged_ranks
-from ltr.operators.permutation import DensePermutation, HardPermutation
 from ltr.operators.tiled import TiledPermutation, row_softmax
 
 Metric = Callable[..., Any]  # a narrower type would keep modules out of YAML files

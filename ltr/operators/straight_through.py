@@ -11,7 +11,8 @@ from torch.utils._pytree import tree_is_leaf, tree_map_only
 from ltr._shapes import check_whole, hide, refuse_weights, upcast
 from ltr.operators.base import RankOperator, SortOperator, check_operator
 from ltr.operators.hard import descending_order, hard_ranks
-from ltr.operators.permutation import HardPermutation, SoftPermutation, register_permutation
+from ltr.operators.hard_permutation import HardPermutation
+from ltr.operators.permutation import SoftPermutation, register_permutation
 from ltr.operators.softsort import SoftSort
 from ltr.operators.stochastic import Stochastic, needs_matrix
 

@@ -10,13 +10,8 @@ from ltr.kernels import SortedLists, kernel_sums
 from ltr.kernels.named import sign
 from ltr.kernels.rows_function import RowSoftmax
 from ltr.operators._pairwise import abs_power, falling, inverse
-from ltr.operators.permutation import (
-    DensePermutation,
-    LazyPermutation,
-    check_axis,
-    register_permutation,
-    take_along,
-)
+from ltr.operators.dense_permutation import DensePermutation
+from ltr.operators.permutation import LazyPermutation, check_axis, register_permutation, take_along
 
 SHORT = 64
 """Lists up to this length keep their matrix: it is then faster than to compute it again."""

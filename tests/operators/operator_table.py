@@ -87,20 +87,18 @@ SORT_OPERATORS: dict[str, RankOperator] = {
 NETWORKS = {"OddEven", "OddEven-cauchy", "Bitonic", "Bitonic-optimal"}
 
 # Permuting the items does not just permute the ranks: a network acts on the given order.
-NOT_EQUIVARIANT: set[str] = NETWORKS | set()
-# Adding a constant to the scores moves the ranks.
-NOT_SHIFT_INVARIANT: set[str] = set()
+NOT_EQUIVARIANT: set[str] = NETWORKS
 # Tied items have different soft ranks: in a network it depends on whom they met before.
-TIES_DIFFER: set[str] = NETWORKS | set()
+TIES_DIFFER: set[str] = NETWORKS
 # The ranks do not all tend to (n + 1) / 2: a network of swaps by one half is not uniform.
-NOT_FLAT_WHEN_HOT: set[str] = NETWORKS | set()
+NOT_FLAT_WHEN_HOT: set[str] = NETWORKS
 # The ranks tend to the hard ones like temperature / gap, not exponentially: heavy tails.
 HEAVY_TAILED: set[str] = {"OddEven-cauchy", "Bitonic-optimal"}
 
 # Items have weights of their own: what others refuse.
 TAKES_WEIGHTS: set[str] = {"Sinkhorn", "Sinkhorn-1", "Sinkhorn-0"}
 TAKES_WEIGHTS |= {"SigmoidRank", "GaussianRank", "LaplaceRank"}
-TAKES_WEIGHTS |= {"SigmoidRank-0", "GaussianRank-0", "LaplaceRank-0"}
+TAKES_WEIGHTS |= {"SigmoidRank-0"}
 # An item that is a block of its own has its hard rank already, and gradient 0.
 SPARSE_GRADIENT: set[str] = {"Isotonic-kl"}
 # Row by row a softmax of distances: the argmax sorts and rows are unimodal, but columns do not sum

@@ -57,6 +57,23 @@ def test_laws_by_enumeration(scores, sigma):
         np.testing.assert_allclose(exact, exact_law(scores, sigma), atol=1e-6)
 
 
+@pytest.mark.parametrize("law_of", [rank_distribution, None], ids=["law", "sort time"])
+def test_exact_law_has_the_nodes_that_float64_needs(law_of):
+    # two items: P(rank 1) = Phi(gap / (sqrt(2) sigma)); its mean square by the normal law
+    gap, sigma = 0.3, 0.2
+    chance = norm.cdf(gap / (2**0.5 * sigma))
+    if law_of is not None:
+        x = torch.tensor([gap, 0.0], dtype=torch.float64)
+        found = law_of(x, temperature=sigma, law="exact")[0, 0].item()
+        assert found == pytest.approx(chance, abs=1e-11)
+        return
+    # of n tied items the sum of the expected discounts is the discounts' sum, and all are equal
+    x = torch.zeros(40, dtype=torch.float64)
+    power = 0.9 ** torch.arange(40, dtype=torch.float64)
+    found = SoftRank(sigma, law="exact").discounts(lambda ranks: 0.9 ** (ranks - 1), x)
+    torch.testing.assert_close(found, power.mean().expand(40), rtol=1e-10, atol=0)
+
+
 def test_laws_by_draws():
     generator = torch.Generator().manual_seed(0)
     scores, sigma, draws = draw(8), 0.7, 100_000

@@ -1,0 +1,254 @@
+"""NeuralSort's rows, many at a time: rows of tied or nearly tied points share one expansion.
+
+Around the middle row c of a block of 2 h + 1 rows, exp(L_ij) = exp(L_cj) exp(x_i y_j) but for a
+factor of the row, with x_i = (i - c) / h in [-1, 1] and y_j = 2 h (t_c - t_j) / temperature. Where
+all |y_j| in the rows' bands are small, a short Taylor series in x y gives the whole block: the
+columns are summed once for each power of y, and each row is a polynomial in x. If all points are
+tied, one block with one term is the whole matrix.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ltr.kernels._jit import jit
+from ltr.kernels._vectors_numba import dot, exp, total_of
+
+WIDEST = 4.0
+"""The largest |y|: the series' terms then stay below 11, and rounding below 1e-15 of the sum."""
+
+LEAST = 16
+"""Fewer rows are computed one by one."""
+
+FIRST = 64
+"""The half-width of a block to try first."""
+
+LONG = 256
+"""Shorter lists have no blocks: their rows are no faster together."""
+
+TERMS = 64
+"""Room for the terms of a series: it takes 32 at most."""
+
+
+class Work(NamedTuple):
+    """What a block is computed in: vectors over columns, then over rows, then over terms."""
+
+    logits: Any
+    y: Any
+    e: Any
+    p: Any
+    q: Any
+    x: Any
+    shares: Any
+    r: Any
+    found: Any
+    ones: Any
+    moments: Any
+
+
+@jit
+def new_work(n):
+    """Make the vectors of a block of any size in a list of n points."""
+    n = n if n >= LONG else 0
+    return Work(
+        np.empty(n),
+        np.empty(n),
+        np.empty(n),
+        np.empty(n),
+        np.empty(n),
+        np.empty(n),
+        np.empty(n),
+        np.empty(n),
+        np.empty(n),
+        np.ones(n),
+        np.empty(TERMS),
+    )
+
+
+@jit
+def _walk(t, middle, side, steps, h, rate, cut, work):
+    # The columns of one side that some row of the block has in its band: how many, or -1 if |y|
+    # gets too large. No row's logit of a column is above L + |y|, which falls from h steps on.
+    logit, odd, top, before = 0.0, 1.0, np.float64(t[middle]), np.float64(t[middle])
+    for k in range(1, steps + 1):
+        j = middle + side * k
+        here = np.float64(t[j])
+        logit -= odd * (abs(before - here) * rate)
+        odd += 2.0
+        before = here
+        across = 2.0 * h * (abs(top - here) * rate)
+        if k > h and logit + across < -cut:
+            return k - 1
+        if not across <= WIDEST:
+            return -1
+        work.logits[j] = logit
+        work.y[j] = side * across
+    return steps
+
+
+@jit
+def find_block(t, first, last, m, rate, cut, half, work):
+    """Find rows from `first` on, before `last`, that share an expansion around their middle.
+
+    Returns:
+        Their number (0: take the next `LEAST` rows one by one), the columns left to right - 1 of
+        their bands, the number of terms, and the half-width to try next.
+    """
+    shrunk = m < LONG
+    half = min(half, m) if m >= LONG else 0
+    while True:
+        count = min(2 * half + 1, last - first)
+        if count < LEAST:
+            return 0, 0, 0, 0, LEAST
+        h = count // 2
+        middle = first + h
+        work.logits[middle] = work.y[middle] = 0.0
+        right = _walk(t, middle, 1, m - 1 - middle, h, rate, cut, work)
+        left = _walk(t, middle, -1, middle, h, rate, cut, work) if right >= 0 else -1
+        if left < 0:
+            shrunk, half = True, h // 2
+            continue
+        widest = max(abs(work.y[middle + right]), abs(work.y[middle - left]))
+        if not shrunk and 4 * widest < WIDEST and first + count < last:
+            half *= 4 if 16 * widest < WIDEST else 2
+            continue
+        return count, middle - left, middle + right + 1, _count_terms(widest, cut), half
+
+
+@jit
+def _count_terms(widest, cut):
+    # what is left out is lost in rounding, or less than what the cut leaves out
+    small, term, terms = math.exp(-min(cut, 37.0)), 1.0, 1
+    while True:
+        term *= widest / terms
+        if term <= small:
+            return terms
+        terms += 1
+
+
+@jit
+def open_block(count, left, right, terms, work):
+    """Compute the columns' e = exp(L_cj), the rows' x, and 1 / the sum over j of exp(L_ij)."""
+    h = count // 2
+    for i in range(count):
+        work.x[i] = (i - h) / max(h, 1)
+    e = work.e[left:right]
+    e[:] = work.logits[left:right]
+    exp(e, work.p[left:right])
+    p, y = work.p[left:right], work.y[left:right]
+    p[:] = e
+    for k in range(terms):
+        work.moments[k] = total_of(p)
+        _next(p, y, k)
+    _polynomial(work.moments, terms, work.x[:count], work.shares[:count])
+    for i in range(count):
+        work.shares[i] = 1.0 / work.shares[i]
+
+
+@jit
+def _next(p, y, k):
+    step = 1.0 / (k + 1)
+    for j in range(len(p)):
+        p[j] *= y[j] * step
+
+
+@jit
+def _polynomial(coefficients, terms, x, out):
+    out[:] = coefficients[terms - 1]
+    for k in range(terms - 2, -1, -1):
+        c = coefficients[k]
+        for i in range(len(x)):
+            out[i] = out[i] * x[i] + c
+
+
+@jit
+def _binomial(u, v):
+    out = 1.0
+    for k in range(v):
+        out = out * (u - k) / (k + 1)
+    return out
+
+
+@jit
+def block_products(values, u, first, count, left, right, terms, work, out):
+    """out_i = sum over j of (j - i)^u P_ij V_j, for the columns `values` from left to right - 1."""
+    h = count // 2
+    y, p, x, found = work.y[left:right], work.p[left:right], work.x[:count], work.found[:count]
+    out[:] = 0.0
+    for v in range(u + 1):  # (j - i)^u by the powers of j - c and c - i
+        p[:] = work.e[left:right]
+        for _ in range(v):
+            for j in range(len(p)):
+                p[j] *= left + j - (first + h)
+        for k in range(terms):
+            work.moments[k] = dot(p, values)
+            _next(p, y, k)
+        _polynomial(work.moments, terms, x, found)
+        factor = _binomial(u, v)
+        for i in range(count):
+            out[i] = out[i] * (h - i) + factor * found[i]
+    for i in range(count):
+        out[i] *= work.shares[i]
+
+
+@jit
+def block_spread(values, s, count, left, right, terms, work, out):
+    """out_j = sum over i of (c - i)^s P_ij W_i, for the rows' `values`."""
+    h = count // 2
+    p, x = work.found[:count], work.x[:count]
+    for i in range(count):
+        p[i] = values[i] * work.shares[i]
+    for _ in range(s):
+        for i in range(count):
+            p[i] *= h - i
+    step = 1.0
+    for k in range(terms):
+        work.moments[k] = total_of(p) * step
+        step /= k + 1
+        for i in range(count):
+            p[i] *= x[i]
+    _polynomial(work.moments, terms, work.y[left:right], out)
+    e = work.e[left:right]
+    for j in range(len(e)):
+        out[j] *= e[j]
+
+
+@jit
+def add_spread(values, u, first, count, left, right, terms, work, factors, out):
+    """out_j += factor_j times the sum over i of (j - i)^u P_ij W_i, for the rows' `values`."""
+    middle = first + count // 2
+    total, q = work.q[left:right], work.p[left:right]
+    total[:] = 0.0
+    for v in range(u, -1, -1):  # by Horner's rule in j - c
+        block_spread(values, u - v, count, left, right, terms, work, q)
+        factor = _binomial(u, v)
+        for j in range(len(q)):
+            total[j] = total[j] * (left + j - middle) + factor * q[j]
+    for j in range(len(q)):
+        out[j] += factors[j] * total[j]
+
+
+@jit
+def block_pull(G, V, steps, first, count, left, right, terms, work, near, far):
+    """Add to near_j and far_j the sums over i of D_ij and of (j - i) D_ij."""
+    block = first, count, left, right, terms, work
+    r, found = work.r[:count], work.logits[:count]  # the logits are in e by now
+    r[:] = 0.0
+    for c in range(len(steps)):
+        g, values = G[c, first : first + count], V[c, left:right]
+        block_products(values, steps[c], *block, found)
+        for i in range(count):
+            r[i] -= g[i] * found[i]
+        add_spread(g, steps[c], *block, values, near[left:right])
+        add_spread(g, steps[c] + 1, *block, values, far[left:right])
+    add_spread(r, 0, *block, work.ones[left:right], near[left:right])
+    add_spread(r, 1, *block, work.ones[left:right], far[left:right])
+
+
+@jit
+def block_log_sums(first, count, work, out):
+    """out_i = the logarithm of the sum over j of exp(L_ij), with L_ii = 0."""
+    for i in range(count):
+        own = work.logits[first + i] + work.x[i] * work.y[first + i]
+        out[i] = -math.log(work.shares[i]) - own
