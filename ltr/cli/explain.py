@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from ltr.cli.errors import close_matches, innermost, nearest
-from ltr.cli.options import Node, plain, read_options
+from ltr.cli.options import Node, read_options, without_nesting
 
 _KINDS = (nn.Module, LightningDataModule, Callback, Optimizer, LRScheduler)
 """What a configuration names by a class's last name."""
@@ -47,7 +47,7 @@ def explain(parser: ArgumentParser, args: list[str], message: str) -> str:
         return _unknown(parser, args, f"{match[1]}.{match[2]}")
     option = _option_of(message)
     if match := re.match(r"Option '(\S+)' is not accepted", cause):
-        name = plain(match[1])
+        name = without_nesting(match[1])
         return _unknown(
             parser,
             args,
@@ -83,7 +83,7 @@ def _option_of(message: str) -> str:
     """The name of the option that the report is about."""
     keys = re.findall(r'Parser key "([^"]+)"', message)
     nested = re.findall(r"NestedArg\(key='([^']+)'", message)
-    return plain(f"{keys[0]}.{nested[-1]}" if nested else ".".join(keys))
+    return without_nesting(f"{keys[0]}.{nested[-1]}" if nested else ".".join(keys))
 
 
 def _where(option: str, args: list[str]) -> str:
@@ -104,7 +104,7 @@ def _words(text: str) -> list[str]:
 def _unknown(parser: ArgumentParser, args: list[str], option: str) -> str:
     """Return the message for an option that does not exist."""
     tree = read_options(args)
-    known = {*map(plain, parser.get_defaults().keys()), *_options_below(tree, ())}
+    known = {*map(without_nesting, parser.get_defaults().keys()), *_options_below(tree, ())}
     known = {name for name in known if not name.startswith(f"{option}.")}
     where = _where(option, args)
     if option in known:

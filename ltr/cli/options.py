@@ -72,10 +72,10 @@ class Node:
         return node
 
 
-def plain(option: str) -> str:
+def without_nesting(option: str) -> str:
     """Return an option's name without the `init_args` and `class_path` in it.
 
-    >>> plain("model.init_args.loss.class_path")
+    >>> without_nesting("model.init_args.loss.class_path")
     'model.loss'
     """
     return ".".join(one for one in option.split(".") if one not in (*NESTING, "class_path"))
