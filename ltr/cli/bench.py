@@ -228,7 +228,7 @@ def write_results(plan: Plan, out: Path) -> list[Table]:
         "overrides": plan.overrides,
         "grid": plan.grid,
         **({"search": plan.searched} if plan.searched else {}),
-        "table": {"rows": plan.rows, "columns": plan.columns},
+        "table": {"rows": plan.table.rows, "columns": plan.table.columns},
         "environments": [e for i, e in enumerate(environments) if e not in environments[:i]],
         "summaries": summaries(plan, results),
         "runs": [results.get(one.name, {"name": one.name, "status": NOT_RUN}) for one in plan.runs],

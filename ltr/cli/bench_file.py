@@ -1,255 +1,258 @@
-"""What may stand in a `bench.yaml`: the parts of it, and one line for what is wrong with them."""
+"""Read a `bench.yaml` into dataclasses; jsonargparse checks the types."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import re
+import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from jsonargparse import ArgumentError, ArgumentParser
+
 from ltr.cli.errors import CommandError, nearest
 from ltr.cli.layers import plain
+from ltr.cli.options import load_options
 
-_CELL_KEYS = {"where", "config"}
-_SEARCH_KEYS = {"where", "options"}
-_PUBLISHED_KEYS = {"source", "where", "metric", "along", "values", "value"}
+# `dict` without types: jsonargparse would build the objects that a configuration names
+
+_AROUND = ("Parser key", "Problem with", "Does not validate", "Subtypes:", "Errors:")
+"""How the lines of jsonargparse's report begin that stand around the cause."""
+
+Place = dict[str, Any]
+"""A place in the table: `variant`, `metric` and the grid's options, with their values."""
 
 
-@dataclass(frozen=True)
-class Where:
-    """Which runs are meant.
+@dataclass
+class Variant:
+    """A row of the table: what is laid over the recipe's configuration.
 
     Attributes:
-        conditions: `variant` or an option of the grid -> the values that it may have.
+        config: the configuration.
+        fit: whether it is trained.
+        where: the part of the grid that it is run for; all of it if empty.
     """
 
-    conditions: dict[str, list[Any]]
-
-    def holds(self, place: Mapping[str, Any]) -> bool:
-        """Whether all conditions hold where `variant` and the grid's options are these.
-
-        >>> where = Where({"data.n": [3, 5]})
-        >>> where.holds({"variant": "A", "data.n": 5}), where.holds({"variant": "A"})
-        (True, False)
-        """
-        return all(key in place and place[key] in given for key, given in self.conditions.items())
+    config: dict = field(default_factory=dict)
+    fit: bool = True
+    where: dict = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Cell:
-    """Settings for the runs of some cells of the table.
+    """A configuration for some cells of the table.
 
     Attributes:
-        where: which; in the file also of which overlay (`overlay: paper`), if of one alone.
+        where: the cells: `variant`, options of the grid, and `overlay` for one overlay alone.
         config: what is laid over them.
     """
 
-    where: Where
-    config: dict[str, Any]
+    where: dict
+    config: dict
 
 
-@dataclass(frozen=True)
+@dataclass
 class Search:
     """Options that are chosen by validation, for each cell and seed of the table.
 
     Attributes:
-        where: for which runs; in the file also of which overlay, as in a `Cell`.
         options: option -> the values to choose from; a run is made of each combination.
+        where: the runs, as in a `Cell`.
     """
 
-    where: Where
     options: dict[str, list[Any]]
+    where: dict = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Published:
     """Numbers of a paper, shown beside ours.
 
     Attributes:
-        source: the paper, and where in it.
-        where: which cells they belong to.
-        metric: its logged name.
-        along: an option of the grid that `values` are by; None for one value.
-        values: (a value of that option, or None for all, and the number), each.
+        source: the paper, and the place in it.
+        metric: the logged name.
+        value: the number, if `along` is not given.
+        along: an option of the grid that `values` are by.
+        values: the numbers by the values of that option.
+        where: the cells that they belong to.
     """
 
     source: str
-    where: Where
     metric: str
-    along: str | None
-    values: list[tuple[Any, float]]
+    value: int | float | None = None
+    along: str | None = None
+    values: dict[Any, int | float] = field(default_factory=dict)
+    where: dict = field(default_factory=dict)
 
-    @property
-    def decimals(self) -> int:
-        """How many decimals the numbers are given with: as many as any of them has."""
-        return max(len(repr(number).partition(".")[2]) for _, number in self.values)
+    def at(self, place: Place) -> str | None:
+        """Return the number at a place of the table, as it was published; None if there is none.
 
-    def at(self, place: Mapping[str, Any]) -> float | None:
-        """The number at a place of the table: `variant`, `metric`, options of the grid.
-
-        >>> one = Published("A", Where({"variant": ["X"]}), "test_a", "data.n", [(3, 0.25)])
-        >>> one.at({"variant": "X", "metric": "test_a", "data.n": 3})
-        0.25
-        >>> one.at({"variant": "X", "metric": "test_a"}) is None  # such as a mean over data.n
+        >>> one = Published("A", "test_a", along="data.n", values={3: 0.25, 5: 0.5})
+        >>> one.at({"metric": "test_a", "data.n": 5})
+        '0.50'
+        >>> one.at({"metric": "test_a"}) is None  # such as a mean over data.n
         True
         """
-        if place.get("metric") != self.metric or not self.where.holds(place):
+        if place.get("metric") != self.metric or not holds(self.where, place):
             return None
-        if self.along is None:
-            return self.values[0][1]
-        here = [number for value, number in self.values if place.get(self.along) == value]
-        return here[0] if here else None
+        number = self.value if self.along is None else self.values.get(place.get(self.along))
+        if number is None:
+            return None
+        given = self.values.values() if self.along else [self.value]
+        decimals = max(len(repr(one).partition(".")[2]) for one in given)
+        return f"{number:.{decimals}f}"
 
 
-@dataclass(frozen=True)
-class BenchFile:
-    """A `bench.yaml` that is being read, and the names that may stand in it.
+@dataclass
+class Layout:
+    """What makes the rows and the columns: `variant`, `metric` or an option of the grid.
 
     Attributes:
-        path: of the file.
-        variants: their names.
-        grid: its options and their values, as the file has them.
-        metrics: logged names.
-        overlays: those of the recipe that are laid over its configuration, such as "paper".
+        rows: of the table.
+        columns: of the table.
+        mean: whether an option of the grid in rows or columns has its mean, last.
     """
 
-    path: Path
-    variants: list[str]
-    grid: dict[str, list[Any]]
-    metrics: list[str]
-    overlays: frozenset[str] = frozenset()
+    rows: str = "variant"
+    columns: str = "metric"
+    mean: bool = True
 
-    def cells(self, content: Any) -> list[Cell]:
-        """The part `cells`, without those of overlays that are not there."""
-        found = []
-        for name, entry in self._entries("cells", content, _CELL_KEYS):
-            where, here = self._where_and_overlay(name, entry)
-            config = mapping(self.path, f"{name}.config", entry.get("config"))
-            if here:
-                found.append(Cell(where, config))
-        return found
 
-    def searches(self, content: Any) -> list[Search]:
-        """The part `search`, without those of overlays that are not there."""
-        found = []
-        for name, entry in self._entries("search", content, _SEARCH_KEYS):
-            where, here = self._where_and_overlay(name, entry)
-            given = mapping(self.path, f"{name}.options", entry.get("options"))
-            options = {
-                plain(key): values_of(self.path, f"{name}.options.{key}", values)
-                for key, values in given.items()
-            }
-            if not options or not self.grid.keys().isdisjoint(options):
-                raise self._error(f"{name}.options must be some that the grid has not, got {given}")
-            if here:
-                found.append(Search(where, options))
-        return found
+@dataclass
+class BenchFile:
+    """What a `bench.yaml` says.
 
-    def _where_and_overlay(self, name: str, entry: dict[str, Any]) -> tuple[Where, bool]:
-        """Which runs are meant, and whether the overlay that is asked for, if any, is there."""
-        conditions = dict(mapping(self.path, f"{name}.where", entry.get("where", {})))
-        overlay = conditions.pop("overlay", None)
-        others = (path.stem for path in self.path.parent.glob("*.yaml"))
-        known = sorted({*others} - {"config", self.path.stem})
-        if overlay is not None and overlay not in known:
-            choice = nearest(str(overlay), known)
-            raise self._error(
-                f"{name}.where: {overlay!r} is not an overlay of the recipe: {choice}"
-            )
-        where = self.where(f"{name}.where", conditions)
-        return where, overlay is None or overlay in self.overlays
+    Attributes:
+        metrics: logged name -> heading.
+        variants: by name.
+        grid: option -> its values.
+        cells: settings for some cells.
+        search: options chosen by validation.
+        published: the papers' numbers.
+        table: its layout.
+        figure: import path of a function that draws a picture, folder -> file.
+    """
 
-    def published(self, content: Any) -> list[Published]:
-        """The part `published`."""
-        found = []
-        for name, entry in self._entries("published", content, _PUBLISHED_KEYS):
-            source, metric, along = (entry.get(key) for key in ("source", "metric", "along"))
-            if not isinstance(source, str) or not source:
-                raise self._error(f"{name}.source must say where it is from, got {source!r}")
-            if metric not in self.metrics:
-                raise self._error(
-                    f"{name}.metric must be one of metrics, got {metric!r}: "
-                    f"{nearest(str(metric), self.metrics)}"
-                )
-            if along is not None and along not in self.grid:
-                raise self._error(
-                    f"{name}.along must be an option of the grid, got {along!r}: "
-                    f"{nearest(str(along), self.grid)}"
-                )
-            where = self.where(f"{name}.where", entry.get("where", {}))
-            found.append(Published(source, where, metric, along, self._numbers(name, along, entry)))
-        return found
+    metrics: dict[str, str]
+    variants: dict[str, Variant] = field(default_factory=dict)
+    grid: dict[str, list[Any]] = field(default_factory=dict)
+    cells: list[Cell] = field(default_factory=list)
+    search: list[Search] = field(default_factory=list)
+    published: list[Published] = field(default_factory=list)
+    table: Layout = field(default_factory=Layout)
+    figure: str | None = None
 
-    def _numbers(
-        self, name: str, along: str | None, entry: dict[str, Any]
-    ) -> list[tuple[Any, float]]:
-        key, other = ("value", "values") if along is None else ("values", "value")
-        if other in entry or key not in entry:
-            with_or_without = "without" if along is None else "with"
-            raise self._error(f"{name} must have {key}, {with_or_without} along")
-        if along is None:
-            return [(None, self._number(f"{name}.value", entry["value"]))]
-        values = mapping(self.path, f"{name}.values", entry["values"])
+
+def holds(where: dict, place: Place) -> bool:
+    """Return whether all conditions hold at a place.
+
+    >>> holds({"data.n": [3, 5]}, {"data.n": 5}), holds({"data.n": [3, 5]}, {"variant": "A"})
+    (True, False)
+    """
+    return all(key in place and place[key] in values for key, values in where.items())
+
+
+def read_bench(path: Path, overlays: frozenset[str], name: str) -> BenchFile:
+    """Read a `bench.yaml`.
+
+    Args:
+        path: the file.
+        overlays: those of the recipe that are in use; entries for others are left out.
+        name: the variant's, in a file that has none.
+
+    Raises:
+        CommandError: the file is not as it should be; one line, with its path.
+    """
+    content = load_options(path)
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_class_arguments(BenchFile)
+    try:
+        _check_names(content, BenchFile)
+        bench = BenchFile(**parser.instantiate(parser.parse_object(content)))
+        bench.variants = bench.variants or {name: Variant()}
+        bench.grid = {plain(key): values for key, values in bench.grid.items()}
+        _check(bench)
+        for part in ("cells", "search", "published"):
+            entries = getattr(bench, part)
+            used = [_in_use(path, f"{part} {n}", one, overlays) for n, one in enumerate(entries, 1)]
+            for number, entry in enumerate(entries, start=1):
+                entry.where = _conditions(bench, f"{part} {number}", entry.where)
+            setattr(bench, part, [one for one, here in zip(entries, used, strict=True) if here])
+        for name, variant in bench.variants.items():
+            variant.where = _conditions(bench, f"variants.{name}", variant.where)
+    except (ArgumentError, CommandError) as error:
+        raise CommandError(f"{path}: {_explained(str(error))}") from error
+    return bench
+
+
+def _explained(message: str) -> str:
+    """Return jsonargparse's report, or a message of ours, as one line."""
+    where = ".".join(re.findall(r'Parser key "([^"]+)"', message))
+    if match := re.search(r"class_path '(?:\w+\.)*(\w+)':\s+Option '(\w+)\b", message):
+        fields = vars(sys.modules[__name__])[match[1]].__dataclass_fields__
+        return f"unknown option {where}: {match[2]}: {nearest(match[2], fields)}"
+    lines = [line.strip(" -") for line in message.splitlines()]
+    cause = next(one for one in lines if not one.startswith(_AROUND))
+    cause = re.sub(r"<class '(\w+)'>", r"\1", cause)
+    return f"{where}: {cause}" if where else cause
+
+
+def _check_names(content: dict[str, Any], kind: type) -> None:
+    for key in content:
+        if key not in kind.__dataclass_fields__:
+            raise CommandError(f"unknown option {key}: {nearest(key, kind.__dataclass_fields__)}")
+
+
+def _check(bench: BenchFile) -> None:
+    """Check what the types do not say."""
+    if not bench.metrics:
+        raise CommandError("metrics must name what is in the table, got none")
+    for key, values in bench.grid.items():
         if not values:
-            raise self._error(f"{name}.values must have numbers, got none")
-        for value in values:
-            self._check_value(f"{name}.values", along, value)
-        return [(value, self._number(f"{name}.values", one)) for value, one in values.items()]
-
-    def _number(self, name: str, value: Any) -> float:
-        if not isinstance(value, (int, float)) or isinstance(value, bool):
-            raise self._error(f"{name} must be a number, got {value!r}")
-        return value
-
-    def where(self, name: str, content: Any) -> Where:
-        """The conditions of an entry."""
-        conditions = {}
-        for key, given in mapping(self.path, name, content).items():
-            option = plain(key)
-            if option != "variant" and option not in self.grid:
-                choice = nearest(key, ["variant", *self.grid])
-                raise self._error(f"{name} has no {key!r}, of variant and the grid: {choice}")
-            values = given if isinstance(given, list) else [given]
-            for value in values:
-                self._check_value(name, option, value)
-            conditions[option] = values
-        return Where(conditions)
-
-    def _check_value(self, name: str, option: str, value: Any) -> None:
-        known = self.variants if option == "variant" else self.grid[option]
-        if value not in known:
-            place = "variants" if option == "variant" else f"grid.{option}"
-            choice = nearest(str(value), [str(one) for one in known])
-            raise self._error(f"{name}: {value!r} is not in {place}: {choice}")
-
-    def _entries(
-        self, part: str, content: Any, keys: set[str]
-    ) -> Iterable[tuple[str, dict[str, Any]]]:
-        if not isinstance(content, list):
-            raise self._error(f"{part} must be a list, got {content!r}")
-        for number, entry in enumerate(content, start=1):
-            name = f"{part} {number}"
-            check_keys(self.path, mapping(self.path, name, entry), keys, f"{name}: ")
-            yield name, entry
-
-    def _error(self, text: str) -> CommandError:
-        return CommandError(f"{self.path}: {text}")
+            raise CommandError(f"grid.{key} must be a list of values, got []")
+    layout, kinds = bench.table, ["variant", "metric", *bench.grid]
+    layout.rows, layout.columns = plain(layout.rows), plain(layout.columns)
+    for kind in (layout.rows, layout.columns):
+        _one_of("table", kind, kinds)
+    if layout.rows == layout.columns:
+        raise CommandError(f"table.rows and table.columns must differ, got {layout.rows!r}")
+    for one in bench.search:
+        one.options = {plain(key): values for key, values in one.options.items()}
+        if not one.options or not bench.grid.keys().isdisjoint(one.options):
+            raise CommandError(
+                f"search.options must be some that the grid has not, got {[*one.options]}"
+            )
+    for one in bench.published:
+        _one_of("published.metric", one.metric, list(bench.metrics))
+        if (one.along is None) == bool(one.values) or (one.along is None) == (one.value is None):
+            raise CommandError("published must have a value, or values along an option of the grid")
+        if one.along is not None:
+            _one_of("published.along", one.along, list(bench.grid))
+            for value in one.values:
+                _one_of("published.values", value, bench.grid[one.along])
 
 
-def mapping(path: Path, name: str, value: Any) -> dict[Any, Any]:
-    """The value, which must be names with values."""
-    if not isinstance(value, dict):
-        raise CommandError(f"{path}: {name} must be names with values, got {value!r}")
-    return value
+def _conditions(bench: BenchFile, name: str, where: dict) -> dict:
+    """Return `where` with plain names and lists of values that there are."""
+    found = {}
+    for key, given in where.items():
+        option = plain(key)
+        _one_of(f"{name}.where", option, ["variant", *bench.grid])
+        found[option] = given if isinstance(given, list) else [given]
+        known = list(bench.variants) if option == "variant" else bench.grid[option]
+        for value in found[option]:
+            _one_of(f"{name}.where.{option}", value, known)
+    return found
 
 
-def values_of(path: Path, name: str, values: Any) -> list[Any]:
-    """The values, which must be a list of some."""
-    if not isinstance(values, list) or not values:
-        raise CommandError(f"{path}: {name} must be a list of values, got {values!r}")
-    return values
+def _in_use(path: Path, name: str, entry: Any, overlays: frozenset[str]) -> bool:
+    """Return whether an entry is for no overlay, or for one in use."""
+    overlay = entry.where.pop("overlay", None)
+    if overlay is not None:
+        known = {one.stem for one in path.parent.glob("*.yaml")} - {"config", path.stem}
+        _one_of(f"{name}.where.overlay", overlay, sorted(known))
+    return overlay is None or overlay in overlays
 
 
-def check_keys(path: Path, given: Iterable[str], known: set[str], prefix: str = "") -> None:
-    """Only these names may be there."""
-    for key in given:
-        if key not in known:
-            raise CommandError(f"{path}: unknown option {prefix}{key}: {nearest(str(key), known)}")
+def _one_of(name: str, value: Any, known: list[Any]) -> None:
+    if value not in known:
+        choice = nearest(str(value), map(str, known))
+        raise CommandError(f"{name} has no {value!r}: {choice}")

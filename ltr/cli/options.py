@@ -64,20 +64,21 @@ class Node:
             elif key != "class_path":
                 self.children.setdefault(str(key), Node()).lay(inner, file)
 
-    def name(self, path: tuple[str, ...]) -> str:
-        """The option at `path` as the user knows it, with the file that it is in."""
-        if self.file:
-            return f"{self.file}: {'.'.join(path)}"
-        return self.written or option_name(self, path)
+    def find(self, option: str) -> "Node | None":
+        """Return the node of an option such as "model.loss", or None where it is not given."""
+        node: Node | None = self
+        for name in option.split("."):
+            node = None if node is None else node.children.get(name)
+        return node
 
 
-def option_name(node: Node, path: tuple[str, ...]) -> str:
-    """How the option at `path` is to be written where `node` stands.
+def without_nesting(option: str) -> str:
+    """Return an option's name without the `init_args` and `class_path` in it.
 
-    >>> option_name(Node(), ("model", "loss")), option_name(Node(file="a.yaml"), ("model", "loss"))
-    ('--model.loss', 'model.loss')
+    >>> without_nesting("model.init_args.loss.class_path")
+    'model.loss'
     """
-    return ("" if node.file else "--") + ".".join(path)
+    return ".".join(one for one in option.split(".") if one not in (*NESTING, "class_path"))
 
 
 def read_options(args: list[str]) -> Node:

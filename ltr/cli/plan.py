@@ -9,14 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from ltr import __version__
-from ltr.cli.bench_file import BenchFile, Cell, Published, Search, check_keys, mapping, values_of
-from ltr.cli.errors import CommandError, nearest
+from ltr.cli.bench_file import BenchFile, Layout, Place, Published, Search, holds, read_bench
+from ltr.cli.errors import CommandError
 from ltr.cli.layers import merged, nested, plain
 from ltr.cli.options import load_options, parse_value
 from ltr.cli.recipes import expand_configs, resolve
-
-_KEYS = {"variants", "grid", "cells", "search", "metrics", "published", "table", "figure"}
-_VARIANT_KEYS = {"fit", "config", "where"}
 
 # options whose value changes what is seen of a run, not what comes of it; and files
 _NO_MATTER = {"config", "trainer.enable_progress_bar", "trainer.enable_model_summary"}
@@ -55,7 +52,7 @@ class Run:
         return ", ".join([self.variant, *(in_words(*one) for one in self.point.items())])
 
     @property
-    def place(self) -> dict[str, Any]:
+    def place(self) -> Place:
         """Where it is in the table: `variant`, and the grid's options."""
         return {"variant": self.variant, **self.point}
 
@@ -72,9 +69,7 @@ class Plan:
         variants: names, in the table's order.
         grid: the grid's options and their values.
         metrics: what is in the table: logged name -> heading.
-        rows: what makes a row: "variant", "metric" or an option of the grid.
-        columns: what makes a column: another of these.
-        mean: whether an option of the grid in rows or columns has its mean, last.
+        table: what makes its rows and columns.
         runs: all of them.
         figure: import path of a function that draws a picture, folder -> file.
         published: the papers' numbers; results do not depend on them.
@@ -87,9 +82,7 @@ class Plan:
     variants: list[str]
     grid: dict[str, list[Any]]
     metrics: dict[str, str]
-    rows: str
-    columns: str
-    mean: bool
+    table: Layout
     runs: list[Run] = field(repr=False)
     figure: str | None = None
     published: list[Published] = field(default_factory=list, repr=False)
@@ -135,40 +128,27 @@ def make_plan(recipe: str, overrides: list[str]) -> Plan:
     bench = files[0].with_name("bench.yaml")
     if not bench.is_file():
         raise CommandError(f"{recipe} has no bench.yaml: `ltr fit --config {recipe}` trains it")
-    content = load_options(bench)
-    check_keys(bench, content, _KEYS)
-    variants = mapping(bench, "variants", content.get("variants", {name: {}}))
-    grid = mapping(bench, "grid", content.get("grid", {}))
-    grid = {plain(key): values_of(bench, f"grid.{key}", vs) for key, vs in grid.items()}
-    metrics = mapping(bench, "metrics", content.get("metrics", {}))
-    if not metrics:
-        raise CommandError(f"{bench}: metrics must name what is in the table, got none")
-    own_grid = grid
-    grid, overrides = _replace_values(grid, overrides)
     configs = [option for file in files for option in ("--config", str(file))]
     layers = _layers(expand_configs([*configs, *overrides])[0])
     overlays = frozenset(Path(layer).stem for layer in layers if _beside(layer, bench))
-    file = BenchFile(bench, list(variants), own_grid, list(metrics), overlays)
-    cells = file.cells(content.get("cells", []))
-    searches, overrides = _search_among(file.searches(content.get("search", [])), overrides)
+    file = read_bench(bench, overlays, name)
+    grid, overrides = _replace_values(file.grid, overrides)
+    file.search, overrides = _search_among(file.search, overrides)
     config: dict[str, Any] = {}
     for layer in layers:
         config = merged(config, load_options(layer))
-    rows, columns, mean = _table(bench, content.get("table", {}), grid)
     return Plan(
         recipe=name,
         args=expand_configs([*configs, *overrides])[0],
         config=config,
         overrides=overrides,
-        variants=list(variants),
+        variants=list(file.variants),
         grid=grid,
-        metrics={str(key): str(heading) for key, heading in metrics.items()},
-        rows=rows,
-        columns=columns,
-        mean=mean,
-        runs=_runs(file, variants, grid, cells, searches),
-        figure=content.get("figure"),
-        published=file.published(content.get("published", [])),
+        metrics=file.metrics,
+        table=file.table,
+        runs=_runs(bench, file, grid),
+        figure=file.figure,
+        published=file.published,
     )
 
 
@@ -180,40 +160,27 @@ def _beside(layer: str, bench: Path) -> bool:
     return Path(layer).resolve().parent == bench.resolve().parent
 
 
-def _runs(
-    file: BenchFile,
-    variants: dict[str, Any],
-    grid: dict[str, list[Any]],
-    cells: list[Cell],
-    searches: list[Search],
-) -> list[Run]:
-    bench, runs = file.path, dict[str, Run]()
-    for variant, given in variants.items():
-        options = mapping(bench, f"variants.{variant}", given or {})
-        check_keys(bench, options, _VARIANT_KEYS, f"variants.{variant}.")
-        where = file.where(f"variants.{variant}.where", options.get("where", {}))
-        layer = mapping(bench, f"variants.{variant}.config", options.get("config", {}))
-        for point in _combinations(grid):
-            place = {"variant": variant, **point}
-            if not where.holds(place):
-                continue
-            config = _laid_over(layer, point)
-            for cell in cells:
-                if cell.where.holds(place):
-                    config = merged(config, cell.config)
-            search = _search_at(bench, searches, place)
-            if search is not None and options.get("fit", True) is False:
-                raise CommandError(f"{bench}: search has {variant}, which is not trained")
-            for tried in _combinations({} if search is None else search.options):
-                named = {**point, **tried}
-                parts = [variant, *(f"{short_name(key)}-{value}" for key, value in named.items())]
-                name, fit = slug(" ".join(parts)), options.get("fit", True)
-                run = Run(name, variant, point, _laid_over(config, tried), fit, search, tried)
-                if (other := runs.setdefault(run.name, run)) is not run:
-                    raise CommandError(
-                        f"{bench}: two runs would have the name {run.name}: "
-                        f"{other.title}; {run.title}"
-                    )
+def _runs(path: Path, file: BenchFile, grid: dict[str, list[Any]]) -> list[Run]:
+    runs = dict[str, Run]()
+    for (variant, options), point in itertools.product(file.variants.items(), _combinations(grid)):
+        place = {"variant": variant, **point}
+        if not holds(options.where, place):
+            continue
+        config = _laid_over(options.config, point)
+        for cell in file.cells:
+            if holds(cell.where, place):
+                config = merged(config, cell.config)
+        search = _search_at(path, file.search, place)
+        if search is not None and not options.fit:
+            raise CommandError(f"{path}: search has {variant}, which is not trained")
+        for tried in _combinations({} if search is None else search.options):
+            parts = [f"{short_name(key)}-{value}" for key, value in {**point, **tried}.items()]
+            name, whole = slug(" ".join([variant, *parts])), _laid_over(config, tried)
+            run = Run(name, variant, point, whole, options.fit, search, tried)
+            if (other := runs.setdefault(name, run)) is not run:
+                raise CommandError(
+                    f"{path}: two runs would have the name {name}: {other.title}; {run.title}"
+                )
     return list(runs.values())
 
 
@@ -232,8 +199,8 @@ def _laid_over(config: dict[str, Any], options: dict[str, Any]) -> dict[str, Any
     return config
 
 
-def _search_at(bench: Path, searches: list[Search], place: dict[str, Any]) -> Search | None:
-    here = [search for search in searches if search.where.holds(place)]
+def _search_at(bench: Path, searches: list[Search], place: Place) -> Search | None:
+    here = [search for search in searches if holds(search.where, place)]
     if len(here) > 1:
         words = ", ".join(str(value) for value in place.values())
         raise CommandError(f"{bench}: search has {len(here)} entries for the same runs: {words}")
@@ -305,21 +272,3 @@ def _identity_of(overrides: list[str]) -> dict[str, str]:
         name = plain(option.removeprefix("--"))
         found[name] = value if equals else next(rest, "")
     return {name: value for name, value in found.items() if name not in _NO_MATTER}
-
-
-def _table(bench: Path, table: Any, grid: dict[str, list[Any]]) -> tuple[str, str, bool]:
-    table = mapping(bench, "table", table)
-    check_keys(bench, table, {"rows", "columns", "mean"}, "table.")
-    rows, columns = (
-        plain(str(table.get(key, default)))
-        for key, default in (("rows", "variant"), ("columns", "metric"))
-    )
-    for choice in (rows, columns):
-        if choice not in ("variant", "metric", *grid):
-            near = nearest(choice, ["variant", "metric", *grid])
-            raise CommandError(f"{bench}: table has no {choice!r}: {near}")
-    if rows == columns:
-        raise CommandError(f"{bench}: table.rows and table.columns must differ, got {rows!r}")
-    if not isinstance(mean := table.get("mean", True), bool):
-        raise CommandError(f"{bench}: table.mean must be true or false, got {mean!r}")
-    return rows, columns, mean

@@ -83,7 +83,7 @@ def test_a_variant_of_a_part_of_the_grid(recipe):
     assert len(plan.runs) == 3 + 6 + 6
     bench.write_text(BENCH.replace("{fit: false}", "{fit: false, where: {data.fold: 3}}"))
     with pytest.raises(
-        CommandError, match=r"variants\.before\.where: 3 is not in grid\.data\.fold"
+        CommandError, match=r"variants\.before\.where\.data\.fold has no 3: choose from 1, 2"
     ):
         make_plan(str(recipe), [])
 
@@ -135,11 +135,11 @@ def test_results_depend_on_cells_but_not_on_what_is_published(recipe):
     (recipe / "bench.yaml").write_text(BENCH + PUBLISHED)
     assert digest(recipe) == before
     first, second = make_plan(str(recipe), []).published
-    assert first.at({"variant": "MSE", "metric": "test_ndcg_10", "data.fold": 1}) == 0.5
+    assert first.at({"variant": "MSE", "metric": "test_ndcg_10", "data.fold": 1}) == "0.5"
     assert first.at({"variant": "MSE", "metric": "test_ndcg_10", "data.fold": 2}) is None
     assert first.at({"variant": "before", "metric": "test_ndcg_10", "data.fold": 1}) is None
     assert first.at({"variant": "MSE", "metric": "seconds", "data.fold": 1}) is None
-    assert second.at({"variant": "MSE", "metric": "seconds"}) == 17
+    assert second.at({"variant": "MSE", "metric": "seconds"}) == "17"
     (recipe / "bench.yaml").write_text(BENCH + CELLS)
     assert digest(recipe) != before
 
@@ -160,7 +160,7 @@ def test_cells_of_an_overlay(recipe):
     (recipe / "bench.yaml").write_text(
         BENCH + f"cells: [{{where: {{overlay: paper, variant: MSE}}, config: {temperature(8.0)}}}]"
     )
-    with pytest.raises(CommandError, match=r"cells 1\.where: 'paper' is not an overlay of the rec"):
+    with pytest.raises(CommandError, match=r"cells 1\.where\.overlay has no 'paper'"):
         make_plan(str(recipe), [])
     overlay = recipe / "paper.yaml"
     overlay.write_text("trainer: {max_epochs: 9}\n")
@@ -190,33 +190,53 @@ def test_what_the_digest_depends_on(recipe):
     ("old", "new", "message"),
     [
         ("variants:", "varants:", "unknown option varants: did you mean variants?"),
-        ("fit: false", "fti: false", "unknown option variants.before.fti: did you mean fit?"),
+        ("fit: false", "fti: false", "unknown option variants: fti: did you mean fit?"),
         ("rows: variant", "rows: varant", "table has no 'varant': did you mean variant?"),
         ("rows: variant", "rows: metric", "table.rows and table.columns must differ"),
-        ("[1, 2]", "1", "grid.data.fold must be a list of values, got 1"),
+        ("[1, 2]", "1", "grid: Expected a list. Got value: 1"),
         ("config: {model", "config: [model", "line 4: "),
         ("{test_ndcg_10: NDCG@10, seconds: seconds}", "{}", "metrics must name"),
-        ("columns: metric", "columns: metric, mean: 1", "table.mean must be true or false, got 1"),
+        (
+            "columns: metric",
+            "columns: metric, mean: 1",
+            "table.mean: Expected a bool. Got value: 1",
+        ),
         ("cells:", "cell:", "unknown option cell: did you mean cells?"),
-        ("- where: {data.fold", "- wher: {data.fold", "option cells 1: wher: did you mean where?"),
-        ("{data.fold: 2}", "{data.fld: 2}", "cells 1.where has no 'data.fld', of variant and the"),
-        ("{data.fold: 2}", "{data.fold: 3}", "cells 1.where: 3 is not in grid.data.fold"),
-        ("{variant: [Soft", "{variant: [Sft", "'Sft NDCG' is not in variants: did you mean Soft"),
-        (f"config: {temperature(16.0)}", "config: 3", "cells 2.config must be names with values"),
-        ("  - {source: A, ", "  - {", "published 1.source must say where it is from, got None"),
-        ("metric: test_ndcg_10", "metric: test_ndcg", "one of metrics, got 'test_ndcg': did you"),
-        ("{variant: MSE}", "{variant: MES}", "published 1.where: 'MES' is not in variants: did"),
-        ("along: data.fold", "along: fold", "along must be an option of the grid, got 'fold'"),
-        ("{1: 0.5}", "{4: 0.5}", "published 1.values: 4 is not in grid.data.fold: choose from 1"),
-        ("{1: 0.5}", "{1: half}", "published 1.values must be a number, got 'half'"),
-        ("{1: 0.5}", "{}", "published 1.values must have numbers, got none"),
-        ("value: 17", "values: {1: 17}", "published 2 must have value, without along"),
-        ("along: data.fold, values", "along: data.fold, value", "1 must have values, with along"),
+        ("- where: {data.fold", "- wher: {data.fold", "option cells: wher: did you mean where?"),
+        (
+            "{data.fold: 2}",
+            "{data.fld: 2}",
+            "cells 1.where has no 'data.fld': did you mean data.fold?",
+        ),
+        ("{data.fold: 2}", "{data.fold: 3}", "cells 1.where.data.fold has no 3: choose from 1, 2"),
+        ("{variant: [Soft", "{variant: [Sft", "where.variant has no 'Sft NDCG': did you mean Soft"),
+        (
+            f"config: {temperature(16.0)}",
+            "config: 3",
+            "cells.config: Expected a dict. Got value: 3",
+        ),
+        ("  - {source: A, ", "  - {", "published: the following arguments are required: source"),
+        (
+            "metric: test_ndcg_10",
+            "metric: test_ndcg",
+            "published.metric has no 'test_ndcg': did you",
+        ),
+        ("{variant: MSE}", "{variant: MES}", "published 1.where.variant has no 'MES': did"),
+        (
+            "along: data.fold",
+            "along: fold",
+            "published.along has no 'fold': did you mean data.fold?",
+        ),
+        ("{1: 0.5}", "{4: 0.5}", "published.values has no 4: choose from 1, 2"),
+        ("{1: 0.5}", "{1: half}", "published.values: Expected a"),
+        ("{1: 0.5}", "{}", "published must have a value, or values along"),
+        ("value: 17", "values: {1: 17}", "published must have a value, or values along"),
+        ("along: data.fold, values", "along: data.fold, value", "published.value: "),
         ("published:", "published: 3\nx:", "unknown option x"),
-        ("[1, 2, 3]", "2", "search 1.options.trainer.max_epochs must be a list of values, got 2"),
+        ("[1, 2, 3]", "2", "search.options: Expected a list. Got value: 2"),
         ("trainer.max_epochs", "seed_everything", "options must be some that the grid has not"),
-        ("{variant: MSE, data", "{variant: C, data", "search 1.where: 'C' is not in variants"),
-        ("options:", "option:", "unknown option search 1: option: did you mean options?"),
+        ("{variant: MSE, data", "{variant: C, data", "search 1.where.variant has no 'C'"),
+        ("options:", "option:", "unknown option search: option: did you mean options?"),
         ("MSE: {config", "MSE: {fit: false, config", "search has MSE, which is not trained"),
     ],
 )
@@ -239,7 +259,7 @@ def test_a_recipe_without_a_bench(recipe):
 @pytest.mark.parametrize("part", ["cells", "published"])
 def test_parts_that_must_be_lists(recipe, part):
     (recipe / "bench.yaml").write_text(BENCH + f"{part}: {{a: 1}}\n")
-    with pytest.raises(CommandError, match=f"{part} must be a list, got"):
+    with pytest.raises(CommandError, match=f"{part}: Expected a list. Got"):
         make_plan(str(recipe), [])
 
 

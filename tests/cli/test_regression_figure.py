@@ -6,7 +6,7 @@ from typing import Any
 
 from matplotlib.image import imread
 
-from ltr.cli.figures_regression import errors_by_share
+from ltr.papers.regression.figure import errors_by_share
 
 
 def write(folder: Path, runs: list[dict[str, Any]]) -> None:

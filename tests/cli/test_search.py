@@ -126,7 +126,7 @@ def test_nothing_is_chosen_before_all_runs_are_finished(tmp_path):
 
 def test_a_search_of_an_overlay(tmp_path):
     text = BENCH.replace("{variant: A}", "{variant: A, overlay: wide}")
-    with pytest.raises(CommandError, match=r"search 1\.where: 'wide' is not an overlay"):
+    with pytest.raises(CommandError, match=r"search 1\.where\.overlay has no 'wide'"):
         plan_of(tmp_path, text)
     (tmp_path / "wide.yaml").write_text("trainer: {min_epochs: 1}\n")
     assert len(plan_of(tmp_path, text).runs) == 4

@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from ltr.cli.figures_speed import speed
+from ltr.papers.speed.figure import speed
 
 STEPS = 4
 

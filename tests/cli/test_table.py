@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
+from ltr.cli.chosen import Result
 from ltr.cli.plan import Plan, make_plan
-from ltr.cli.table import Result, Summary, make_tables, number, summaries
+from ltr.cli.table import make_tables, number, summaries, summary
 
 BENCH = """\
 variants: {A: {}, B: {fit: false}}
@@ -145,9 +147,16 @@ def test_published_numbers_of_tables_by_variant(tmp_path, results):
 
 
 def test_whole_numbers():
-    assert str(Summary([3, 3], finished=2, planned=2)) == "3"
-    assert str(Summary([3, 3], finished=2, planned=4)) == "3 (2 of 4)"
-    assert str(Summary([3, 5], finished=2, planned=2)) == "4.0000 ± 1.4142"
+    def text(values: list, planned: int) -> str:
+        rest = planned - len(values)
+        finished = [True] * len(values) + [False] * rest
+        values = [*values, *[None] * rest]
+        return summary(pd.DataFrame({"finished": finished, "value": values}, dtype=object))
+
+    assert text([3, 3], 2) == "3"
+    assert text([3, 3], 4) == "3 (2 of 4)"
+    assert text([3, 5], 2) == "4.0000 ± 1.4142"
+    assert text([float("nan")], 1) == "nan"
 
 
 def test_summaries(tmp_path, results):
