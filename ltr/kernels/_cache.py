@@ -11,8 +11,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numba
 from filelock import FileLock
+from numba.core import config
+
+SETTINGS: Any = config
+"""`numba.config`, whose attributes are made at run time."""
 
 WAIT = 300.0
 """Seconds that a process waits for another to compile, before it compiles for itself."""
@@ -27,16 +30,16 @@ def cached(compile: Callable[[bool], Any]) -> Any:
 
     Without a cache each process compiles again: a warning says so, once.
     """
-    given = numba.config.CACHE_DIR
+    given = SETTINGS.CACHE_DIR
     try:
-        numba.config.CACHE_DIR = _usable(given)
+        SETTINGS.CACHE_DIR = _usable(given)
         return compile(True)
     except RuntimeError:
         function = compile(False)  # raises what has nothing to do with the cache
         _warn_once()
         return function
     finally:
-        numba.config.CACHE_DIR = given
+        SETTINGS.CACHE_DIR = given
 
 
 @contextmanager

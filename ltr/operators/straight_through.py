@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_is_leaf, tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ltr._shapes import check_whole, hide, refuse_weights, upcast
 from ltr.operators.base import RankOperator, SortOperator, check_operator
@@ -170,7 +170,8 @@ class StraightThrough(SortOperator):
         operator = needs_matrix(self.operator, "StraightThrough.permutation")
         soft = operator.permutation(scores, mask)
         n = scores.shape[-1]
-        if tree_is_leaf(soft):  # it could not be frozen, and its gradient would cancel
+        if any(leaf is soft for leaf in tree_leaves(soft)):
+            # not a node: it could not be frozen, and its gradient would cancel
             name = type(soft).__name__
             raise ValueError(
                 f"operator must give a registered permutation: see register_permutation, got {name}"
