@@ -169,6 +169,11 @@ def test_padding_and_nested_lists_compile_in_one_graph():
     torch.compiler.reset()
     found = torch.compile(padding, backend="eager", fullgraph=True)(scores, labels)
     torch.testing.assert_close(found, loss(scores, labels, padding=-1))
+    scores, labels, _ = ragged()
+    compiled = torch.compile(loss, backend="eager", fullgraph=True)
+    torch.testing.assert_close(
+        compiled(nest(scores), nest(labels)), loss(scores, labels, lengths=LENGTHS)
+    )
 
 
 @pytest.mark.parametrize("wrong", ["-1", True, float("nan"), None.__class__])
