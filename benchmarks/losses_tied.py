@@ -90,7 +90,7 @@ def main() -> None:
         n, generator = length(name), torch.Generator().manual_seed(0)
         labels = torch.randint(0, 5, (n,), generator=generator).float()
         found = []
-        backward_of(loss, torch.randn(100), labels[:100])()  # what is compiled once is there now
+        backward_of(loss, torch.randn(n), labels)()  # what is compiled once is there now
         for scores in (torch.randn(n, generator=generator), torch.zeros(n)):
             call = backward_of(loss, scores, labels)
             found.append((seconds(call, arguments.rounds), peak_memory(call)))
