@@ -105,20 +105,22 @@ def _of_padded(
 def _of_flat(
     metrics: Sequence["RankingMetric"], ids: Tensor, items: dict[str, Tensor], topics: bool
 ) -> list[BatchValues]:
-    total, values, empty = 0, [], []
-    for places, total, mask, columns in chunks(ids, *items.values()):
-        ranked = rank(**dict(zip(items, columns, strict=True)), mask=mask, topics=topics)
-        if not values:
-            like = ranked.scores.new_empty((total,), dtype=torch.float64)
-            values = [torch.empty_like(like) for _ in metrics]
-            empty = [like.new_zeros(()) for _ in metrics]
-        for i, metric in enumerate(metrics):
-            found = metric.core(ranked, **metric.arguments)
-            values[i][places] = found.values.double()
-            empty[i] += found.empty.sum()
     numbers = ids.unique().long() if any(metric.deduplicate for metric in metrics) else None
+    total, places, found = 0, [], []
+    for lists, total, mask, columns in chunks(ids, *items.values()):  # noqa: B007
+        ranked = rank(**dict(zip(items, columns, strict=True)), mask=mask, topics=topics)
+        places.append(lists)
+        found.append([metric.core(ranked, **metric.arguments) for metric in metrics])
     lists = torch.tensor(total, device=ids.device)
-    if not values:  # no items, no chunk
+    if not found:  # no items, no chunk
         none = torch.zeros(0, dtype=torch.float64, device=ids.device)
         return [BatchValues(none, none.sum(), lists, numbers) for _ in metrics]
-    return [BatchValues(v, e, lists, numbers) for v, e in zip(values, empty, strict=True)]
+    order = torch.cat(places)
+    measured = []
+    for of_chunks in zip(*found, strict=True):
+        values = torch.cat([x.values for x in of_chunks]).double()
+        empty = torch.cat([x.empty for x in of_chunks]).sum()
+        measured.append(
+            BatchValues(torch.empty_like(values).scatter(0, order, values), empty, lists, numbers)
+        )
+    return measured
