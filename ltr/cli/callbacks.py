@@ -155,7 +155,9 @@ class LastCheckpoint(Checkpoint):
         self._before, self._begun = self.seconds, None
         self._restore_handlers()
 
-    def on_exception(self, *args: Any) -> None:
+    def on_exception(
+        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
+    ) -> None:
         """Leave signals to others."""
         self._restore_handlers()
 
