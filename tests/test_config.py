@@ -409,7 +409,7 @@ def call(path: str, **arguments: Any) -> dict[str, Any]:
         torch.zeros(1),
         object(),
     ],
-    ids=str,
+    ids=lambda config: str(config).partition(" at 0x")[0],
 )
 def test_configurations_that_are_refused(
     config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

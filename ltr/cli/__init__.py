@@ -32,7 +32,8 @@ from contextlib import contextmanager
 from importlib import import_module
 
 from ltr import __version__
-from ltr.cli.errors import CommandError, as_user_error, nearest
+from ltr._names import nearest
+from ltr.cli.errors import CommandError, as_user_error
 
 _COMMANDS = {
     "fit": ("ltr.cli.lightning_cli", "train a model"),

@@ -16,10 +16,11 @@ import yaml
 
 from ltr import __version__
 from ltr._files import atomic_write, remove_leftovers
+from ltr._names import close_matches, nearest
 from ltr.cli.caption import render
 from ltr.cli.chosen import FIT, Result, chosen_runs, read_json, read_result
 from ltr.cli.curves import read_curves
-from ltr.cli.errors import CommandError, close_matches, nearest
+from ltr.cli.errors import CommandError
 from ltr.cli.layers import differences
 from ltr.cli.plan import Plan, Run, make_plan
 from ltr.cli.recipes import LineParser
@@ -175,7 +176,7 @@ def _perform(plan: Plan, one: Run, folder: Path, trust: Sequence[str]) -> Result
 
 
 def _fit_result(cli: Any, resumed: bool) -> dict[str, Any]:
-    from ltr.cli.callbacks import train_steps
+    from ltr.modules.checkpoints import train_steps
 
     best = cli.config_init.best_checkpoint
     score = best.best_model_score

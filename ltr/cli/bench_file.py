@@ -8,7 +8,8 @@ from typing import Any
 
 from jsonargparse import ArgumentError, ArgumentParser
 
-from ltr.cli.errors import CommandError, nearest
+from ltr._names import nearest
+from ltr.cli.errors import CommandError
 from ltr.cli.layers import plain
 from ltr.cli.options import load_options
 

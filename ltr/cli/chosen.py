@@ -5,7 +5,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from ltr.cli.errors import CommandError, one_line
+from ltr._names import one_line
+from ltr.cli.errors import CommandError
 from ltr.cli.plan import Plan, Run
 
 Result = dict[str, Any]

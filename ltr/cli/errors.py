@@ -1,64 +1,12 @@
 """What a user did wrong, in one line."""
 
-import difflib
 import sys
-from collections.abc import Iterable
 
-_CLOSE = 0.6  # of difflib's ratio: from here on a name is like another
-_AS_CLOSE = 0.1  # names less like it than the most alike by more than this are not offered
-_FEW = 20  # names that a line has room for
+from ltr._names import one_line
 
 
 class CommandError(Exception):
     """A mistake in a command or a configuration: printed as one line, exit code 2."""
-
-
-def one_line(text: object) -> str:
-    r"""The text without line breaks.
-
-    >>> one_line("temperature must be\n  >= 0")
-    'temperature must be >= 0'
-    """
-    return " ".join(str(text).split())
-
-
-def close_matches(word: str, choices: Iterable[str], at_least: float = _CLOSE) -> list[str]:
-    """The choices most like `word`, best first, three at most; upper and lower case are alike.
-
-    >>> close_matches("softsrt", ["SigmoidRank", "SoftSort"])
-    ['SoftSort']
-    >>> close_matches("Letor", ["DigitsDataModule", "LetorDataModule"])
-    ['LetorDataModule']
-    """
-
-    def likeness(choice: str) -> float:
-        a, b = word.lower(), choice.lower()
-        if len(a) > 2 and (a in b or b in a) and b:
-            return max(_CLOSE, difflib.SequenceMatcher(None, a, b).ratio())
-        return difflib.SequenceMatcher(None, a, b).ratio()
-
-    rated = sorted(((likeness(choice), choice) for choice in set(choices)), reverse=True)[:3]
-    return [choice for rate, choice in rated if rate >= max(at_least, rated[0][0] - _AS_CLOSE)]
-
-
-def nearest(word: str, choices: Iterable[str], prefix: str = "") -> str:
-    """The end of a message: the nearest right names, or all of them where none is near.
-
-    >>> nearest("digts", ["digits", "letor"])
-    'did you mean digits?'
-    >>> nearest("xyz", ["digits", "letor"])
-    'choose from digits, letor'
-    >>> nearest("lss", ["loss"], prefix="--model.")
-    'did you mean --model.loss?'
-    """
-    names = sorted(set(choices))
-    if found := close_matches(word, names):
-        return f"did you mean {' or '.join(prefix + name for name in found)}?"
-    if not names:
-        return "there is none"
-    if len(names) > _FEW:
-        return f"there are {len(names)} others, such as {prefix}{names[0]}"
-    return f"choose from {', '.join(prefix + name for name in names)}"
 
 
 def innermost(text: str) -> str:

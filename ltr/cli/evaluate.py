@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ltr._files import atomic_write, remove_leftovers
-from ltr.cli.errors import CommandError, nearest
+from ltr._names import nearest
+from ltr.cli.errors import CommandError
 from ltr.cli.recipes import LineParser
 
 if TYPE_CHECKING:
-    from ltr.cli.ranked_files import Columns, Evaluated, Measure
     from ltr.metrics.compare import Comparison, Interval
+    from ltr.metrics.ranked_files import Columns, Evaluated, Measure
 
 _EPILOG = """\
 A run has the lines `qid Q0 docno rank score tag`, the qrels `qid 0 docno rel`; both may be gzipped.
@@ -93,7 +94,7 @@ def _parser() -> LineParser:
 
 
 def _evaluate(options: argparse.Namespace) -> "list[Evaluated]":
-    from ltr.cli.ranked_files import (
+    from ltr.metrics.ranked_files import (
         Columns,
         evaluate_run,
         evaluate_table,
@@ -140,7 +141,7 @@ def _measures(
     names: Sequence[str] | None, cuts: Sequence[int] | None, *, of_runs: bool
 ) -> "list[Measure]":
     """The metrics asked for: `ndcg@10` is cut there, `ndcg` at each of `--at`, if there is one."""
-    from ltr.cli.ranked_files import Measure, metric_names
+    from ltr.metrics.ranked_files import Measure, metric_names
     from ltr.metrics.trec import DIVIDED_BY_K
 
     for cut in cuts or []:
@@ -207,7 +208,7 @@ def _align(models: "list[Evaluated]") -> "list[Evaluated]":
     """The models' values list by list, NaN for a list that a table lacks."""
     import numpy as np
 
-    from ltr.cli.ranked_files import Evaluated
+    from ltr.metrics.ranked_files import Evaluated
 
     qids = list(dict.fromkeys(qid for model in models for qid in model.qids))
     if all(model.qids == qids for model in models):

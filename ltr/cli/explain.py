@@ -16,7 +16,8 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from ltr.cli.errors import close_matches, innermost, nearest
+from ltr._names import close_matches, nearest
+from ltr.cli.errors import innermost
 from ltr.cli.options import Node, read_options, without_nesting
 
 _KINDS = (nn.Module, LightningDataModule, Callback, Optimizer, LRScheduler)

@@ -30,29 +30,30 @@ import ltr.models
 import ltr.modules
 import ltr.operators
 from ltr._files import name_full_disk, remove_leftovers
-from ltr.cli.callbacks import (
-    BestCheckpoint,
-    EarlyStopping,
-    EpochLines,
-    LastCheckpoint,
-    WholeCheckpoints,
-)
-from ltr.cli.errors import CommandError, one_line
+from ltr._names import one_line
+from ltr.cli.epoch_lines import EpochLines
+from ltr.cli.errors import CommandError
 from ltr.cli.explain import explain
-from ltr.cli.memory import BatchInMemory
 from ltr.cli.options import load_options
-from ltr.cli.predict import PredictionWriter
 from ltr.cli.recipes import expand_configs
 from ltr.cli.runs import (
     find_checkpoint,
     hold,
-    is_first_process,
     new_run,
     no_checkpoint,
     numbered,
 )
 from ltr.config import check_trust
 from ltr.modules import CheckFinite, CheckMonitors, PortableModule
+from ltr.modules.checkpoints import (
+    BestCheckpoint,
+    EarlyStopping,
+    LastCheckpoint,
+    WholeCheckpoints,
+    is_first_process,
+)
+from ltr.modules.memory import BatchInMemory
+from ltr.modules.prediction_writer import PredictionWriter
 from ltr.papers import images, knn, networks, regression, sorting, speed, topk
 
 # the command line finds the classes that have been imported, some of which are so when asked for
@@ -299,6 +300,7 @@ class RankingCLI(LightningCLI):
             if self.command == "predict":
                 _check_predicts(self.model)
                 self.trainer.predict(self.model, return_predictions=False, **options)
+                print(f"wrote {self.writer.path}: {self.writer.rows} rows")
             else:
                 getattr(self.trainer, self.command)(self.model, **options)
 

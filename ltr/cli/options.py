@@ -6,7 +6,8 @@ from typing import Any
 
 import yaml
 
-from ltr.cli.errors import CommandError, one_line
+from ltr._names import one_line
+from ltr.cli.errors import CommandError
 
 NESTING = ("init_args", "dict_kwargs")
 

@@ -15,7 +15,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import NoReturn
 
-from ltr.cli.errors import CommandError, close_matches, nearest
+from ltr._names import close_matches, nearest
+from ltr.cli.errors import CommandError
 
 _NOT_OVERLAYS = {"config.yaml", "bench.yaml"}
 

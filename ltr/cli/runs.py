@@ -1,30 +1,15 @@
 """The folders of runs, `runs/NAME/1` and so on, each with its checkpoints and logs."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
-from lightning.pytorch.utilities import rank_zero_only
 
-from ltr.cli.errors import CommandError, nearest
+from ltr._names import nearest
+from ltr.cli.errors import CommandError
 
 _PATIENCE = 10  # seconds: the loaders of a killed run hold its lock for some more
-
-
-def checkpoint_folder(run: str | os.PathLike[str]) -> Path:
-    """Return where a run keeps `best.ckpt` and `last.ckpt`.
-
-    >>> checkpoint_folder("/runs/digits/1").as_posix()
-    '/runs/digits/1/checkpoints'
-    """
-    return Path(run).expanduser().resolve() / "checkpoints"
-
-
-def is_first_process() -> bool:
-    """Return whether this is the process that writes, before the processes know each other."""
-    return getattr(rank_zero_only, "rank", 0) == 0
 
 
 def numbered(root: Path) -> list[Path]:

@@ -37,7 +37,7 @@ trainer:
 STOPPER = """\
 import os
 from lightning.pytorch import Callback
-from ltr.cli.callbacks import train_steps
+from ltr.modules.checkpoints import train_steps
 
 
 class Stopper(Callback):

@@ -14,8 +14,8 @@ import pytest
 import pytrec_eval
 import torch
 
-from ltr.cli import evaluate, ranked_files
-from ltr.metrics import MAP, NDCG
+from ltr.cli import evaluate
+from ltr.metrics import MAP, NDCG, ranked_files
 from ltr.metrics.compare import compare, mean_interval
 from ltr.metrics.trec import read_qrels, read_run, write_qrels, write_run
 

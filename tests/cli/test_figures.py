@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from ltr.cli import figures
 from ltr.cli.curves import read_curves
+from ltr.papers import figures
 
 
 def test_the_curves_of_a_resumed_run(tmp_path):

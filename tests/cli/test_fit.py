@@ -8,8 +8,8 @@ import pytest
 import torch
 import yaml
 
-from ltr.cli.callbacks import LastCheckpoint
 from ltr.cli.recipes import find_recipes
+from ltr.modules.checkpoints import LastCheckpoint
 
 SHIPPED = [
     name

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from ltr.cli.predict import PredictionWriter, falling, hard_ranks
+from ltr.modules.prediction_writer import PredictionWriter, falling, hard_ranks
 
 
 @pytest.fixture

@@ -146,7 +146,7 @@ def test_a_whole_search(ltr):
         "variants: {own: {config: {model: {init_args: {optimizer: {class_path: Adam}}}}}}\n"
         "search: [{options: {model.optimizer.lr: [0.0, 0.05], "
         "model.loss.operator.temperature: [0.3, 3.0]}}]\n"
-        "metrics: {test_mrr: MRR}\nfigure: ltr.cli.figures.curves\n"
+        "metrics: {test_mrr: MRR}\nfigure: ltr.papers.figures.curves\n"
     )
     answer = ltr("bench", "own", "--out", "out")
     assert answer.code == 0, answer.err

@@ -14,7 +14,7 @@ FIT = ["fit", "--config", "tiny.yaml"]
 SIGNALLER = """\
 import os
 from lightning.pytorch import Callback
-from ltr.cli.callbacks import train_steps
+from ltr.modules.checkpoints import train_steps
 
 
 class Signaller(Callback):

@@ -24,7 +24,7 @@ BENCH = """\
 variants:
   tiny: {}
 metrics: {test_ndcg_10: NDCG@10}
-figure: ltr.cli.figures.digits
+figure: ltr.papers.figures.digits
 """
 
 

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ltr.cli.ranked_files import Measure, metric_names
 from ltr.metrics import functional as F
+from ltr.metrics.ranked_files import Measure, metric_names
 from ltr.metrics.trec import DIVIDED_BY_K, join, read_qrels, read_run, write_qrels, write_run
 
 RUN = "301 Q0 FT911-3 1 2.5 me\n301 Q0 LA-7 2 -1e-3 me\n302 Q0 FT911-3 1 0 me\n"

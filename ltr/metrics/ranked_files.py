@@ -11,7 +11,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from ltr.cli.errors import CommandError, nearest, one_line
+from ltr._names import nearest, one_line
 from ltr.metrics import RankingMetric, RankingMetrics, functional
 from ltr.metrics.trec import Qrels, Run, join, read_run
 
@@ -153,7 +153,7 @@ def evaluate_run(
     """Per-list values of a TREC run, or of a table with a column of document ids."""
     run = _table_run(path, columns) if is_table(path) else read_run(path)
     if not run.keys() & qrels.keys():
-        raise CommandError(f"{path}: has no query of the qrels")
+        raise ValueError(f"{path}: has no query of the qrels")
     options = _with_scale(options, max(max(x.values(), default=0) for x in qrels.values()))
     deepest = max([1, *(m.top_k for m in measures if m.top_k is not None)])
     chunks: dict[str, list[Tensor]] = {measure.title: [] for measure in measures}
@@ -183,7 +183,7 @@ def read_scored(path: str, columns: Columns) -> Scored:
     labels = _numbers(path, table, columns.label)
     if (labels < 0).any():
         row = int((labels < 0).argmax()) + 1
-        raise CommandError(
+        raise ValueError(
             f"{path}, row {row}: column {columns.label!r} must be >= 0, got {labels[row - 1]:g}"
         )
     qids, lists = _encode(table, columns.qid)
@@ -234,7 +234,7 @@ def _parts(qrels: Qrels, run: Run, depth: int) -> Iterator[Qrels]:
 
 def _table_run(path: str, columns: Columns) -> Run:
     if len(columns.score) > 1:
-        raise CommandError("--score must be one column with --qrels")
+        raise ValueError("--score must be one column with --qrels")
     score = columns.score[0]
     table = _read_table(path, [columns.qid, columns.doc_id, score], columns.qid, columns.doc_id)
     scores = _numbers(path, table, score).tolist()
@@ -243,7 +243,7 @@ def _table_run(path: str, columns: Columns) -> Run:
     for row, ((qid, doc), value) in enumerate(zip(names, scores, strict=True), start=1):
         found = run.setdefault(qid, {})
         if doc in found:
-            raise CommandError(f"{path}, row {row}: query {qid!r} has {doc!r} twice")
+            raise ValueError(f"{path}, row {row}: query {qid!r} has {doc!r} twice")
         found[doc] = value
     return run
 
@@ -254,7 +254,7 @@ def _read_table(path: str, wanted: Sequence[str], *text: str) -> pa.Table:
     import pyarrow.parquet
 
     if not Path(path).is_file():
-        raise CommandError(f"{path}: no such file")
+        raise ValueError(f"{path}: no such file")
     types = {name: pa.string() if name in text else pa.float64() for name in wanted}
     try:
         if path.lower().endswith(".parquet"):
@@ -268,9 +268,9 @@ def _read_table(path: str, wanted: Sequence[str], *text: str) -> pa.Table:
             convert = pyarrow.csv.ConvertOptions(column_types=types, include_columns=list(types))
             table = pyarrow.csv.read_csv(path, convert_options=convert)
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-        raise CommandError(one_line(f"{path}: {error}")) from None
+        raise ValueError(one_line(f"{path}: {error}")) from None
     if not len(table):
-        raise CommandError(f"{path}: the table must have a row at least, got none")
+        raise ValueError(f"{path}: the table must have a row at least, got none")
     for name in text:
         _refuse_missing(path, name, np.asarray(table.column(name).is_null()))
     return table
@@ -279,9 +279,9 @@ def _read_table(path: str, wanted: Sequence[str], *text: str) -> pa.Table:
 def _check_columns(path: str, wanted: Sequence[str], names: list[str]) -> None:
     for name in wanted:
         if name not in names:
-            raise CommandError(f"{path}: no column {name!r}: {nearest(name, names)}")
+            raise ValueError(f"{path}: no column {name!r}: {nearest(name, names)}")
         if names.count(name) > 1:
-            raise CommandError(f"{path}: column {name!r} is there {names.count(name)} times")
+            raise ValueError(f"{path}: column {name!r} is there {names.count(name)} times")
 
 
 def _numbers(path: str, table: pa.Table, column: str) -> np.ndarray:
@@ -292,7 +292,7 @@ def _numbers(path: str, table: pa.Table, column: str) -> np.ndarray:
 
 def _refuse_missing(path: str, column: str, bad: np.ndarray) -> None:
     if bad.any():
-        raise CommandError(
+        raise ValueError(
             f"{path}, row {int(bad.argmax()) + 1}: column {column!r} must have a value "
             f"in every row, finite where it is a number; {int(bad.sum()):,} have none"
         )

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from ltr._files import atomic_write, remove_leftovers
-from ltr.cli.errors import CommandError
 from ltr.modules.scores import check_scores
 
 _EXTENSIONS = {
@@ -77,28 +76,28 @@ class PredictionWriter(Callback):
             .run, .trec or .txt.
 
     Raises:
-        CommandError: there is no output, or its extension says nothing.
+        ValueError: there is no output, or its extension says nothing.
         ValueError: a score is NaN or infinite; a name for a TREC run has a blank in it.
 
     >>> PredictionWriter("scores.xlsx")
     Traceback (most recent call last):
-    ltr.cli.errors.CommandError: --output must end in .csv, .parquet, .run, .trec or .txt, got \
+    ValueError: --output must end in .csv, .parquet, .run, .trec or .txt, got \
 scores.xlsx; or say --format csv, parquet or trec
     """
 
     def __init__(self, output: str | None, format: str | None = None) -> None:
         if output is None:
-            raise CommandError("--output is required: a file .csv, .parquet, .run, .trec or .txt")
+            raise ValueError("--output is required: a file .csv, .parquet, .run, .trec or .txt")
         self.path = Path(output).expanduser()
         found = format or _EXTENSIONS.get(self.path.suffix.lower())
         if found is None:
-            raise CommandError(
+            raise ValueError(
                 "--output must end in .csv, .parquet, .run, .trec or .txt, got "
                 f"{output}; or say --format csv, parquet or trec"
             )
         if self.path.exists() and not self.path.is_file():
             kind = "folder" if self.path.is_dir() else "device"
-            raise CommandError(f"--output must be a file, got the {kind} {output}")
+            raise ValueError(f"--output must be a file, got the {kind} {output}")
         self.format = found
         self.rows = 0
         self._open = ExitStack()
@@ -108,7 +107,7 @@ scores.xlsx; or say --format csv, parquet or trec
     def on_predict_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Open the file."""
         if trainer.world_size > 1:
-            raise CommandError("ltr predict writes from one process: give --trainer.devices 1")
+            raise ValueError("ltr predict writes from one process: give --trainer.devices 1")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(self.path.parent)
         part = self._open.enter_context(atomic_write(self.path))
@@ -154,7 +153,6 @@ scores.xlsx; or say --format csv, parquet or trec
     def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Close the file and give it its name."""
         self._open.close()
-        print(f"wrote {self.path}: {self.rows} rows")
 
     def on_exception(
         self, trainer: Trainer, pl_module: LightningModule, exception: BaseException

@@ -1,4 +1,4 @@
-"""The callbacks of `ltr fit`: best weights, last state, early stopping, a line an epoch."""
+"""Callbacks of a training: best weights, last state, early stopping."""
 
 import io
 import os
@@ -16,12 +16,26 @@ import lightning.pytorch.callbacks as lightning_callbacks
 import torch
 from lightning.fabric.plugins.io import TorchCheckpointIO
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
+from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from ltr._files import atomic_write
-from ltr.cli.runs import checkpoint_folder, is_first_process
+
+
+def checkpoint_folder(run: str | os.PathLike[str]) -> Path:
+    """Return where a run keeps `best.ckpt` and `last.ckpt`.
+
+    >>> checkpoint_folder("/runs/digits/1").as_posix()
+    '/runs/digits/1/checkpoints'
+    """
+    return Path(run).expanduser().resolve() / "checkpoints"
+
+
+def is_first_process() -> bool:
+    """Return whether this is the process that writes, before the processes know each other."""
+    return getattr(rank_zero_only, "rank", 0) == 0
 
 
 def train_steps(trainer: Trainer) -> int:
@@ -304,24 +318,3 @@ def monitor_named(group: str, monitor: str | None, trainer: Trainer) -> Iterator
             f"{group}.monitor must be one of {', '.join(sorted(names))}, got {monitor!r}"
             f"{turn_off if group == 'early_stopping' else ''}"
         ) from error
-
-
-class EpochLines(Callback):
-    """Prints one line an epoch, where there is no terminal for a progress bar.
-
-    Args:
-        monitor: which logged value stands in it, beside the losses.
-
-    >>> EpochLines("val_mrr").names
-    ('train_loss', 'val_loss', 'val_mrr')
-    """
-
-    def __init__(self, monitor: str = "val_ndcg_10") -> None:
-        self.names = ("train_loss", "val_loss", monitor)
-
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Print those of the values that were logged."""
-        if trainer.is_global_zero:
-            logged = trainer.callback_metrics
-            values = [f"{name} {logged[name].item():.4f}" for name in self.names if name in logged]
-            print("  ".join([f"epoch {trainer.current_epoch + 1}", *values]), flush=True)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from ltr.cli.errors import CommandError, one_line
+from ltr._names import one_line
 
 
 class BatchInMemory(Callback):
@@ -36,7 +36,7 @@ class BatchInMemory(Callback):
             data: the data module, whose `batch_size` the user may set.
 
         Raises:
-            CommandError: memory did not suffice.
+            ValueError: memory did not suffice.
         """
         try:
             yield
@@ -44,7 +44,7 @@ class BatchInMemory(Callback):
             if not is_out_of_memory(error):
                 raise
             told = self._describe(getattr(data, "batch_size", None))
-            raise CommandError(f"out of memory{told} ({_first_sentence(error)})") from error
+            raise ValueError(f"out of memory{told} ({_first_sentence(error)})") from error
 
     def _describe(self, batch_size: int | None) -> str:
         mask = self.batch.get("mask") if isinstance(self.batch, dict) else None

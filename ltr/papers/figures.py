@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ltr.cli.plan import in_words
 from ltr.operators import descending_order
 
 SHOWN_LISTS = 4
@@ -82,7 +81,7 @@ def draw_panels(out: Path, metric: str | None = None, label: str | None = None) 
         _draw_variants(panel, here, chosen, variants)
         panel.set(xlabel="epoch", ylabel=label or chosen)
         if option is not None:
-            panel.set_title(in_words(option, value), fontsize="medium")
+            panel.set_title(_title(option, value), fontsize="medium")
     for panel in panels[len(values) :]:
         panel.set_axis_off()
     path = out / f"{content['recipe']}.png"
@@ -109,6 +108,11 @@ def _draw_variants(
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
+
+
+def _title(option: str, value: Any) -> str:
+    """Return a value of an option of the grid in words; a class speaks for itself."""
+    return str(value) if option.endswith(".class_path") else f"{option.rpartition('.')[2]} {value}"
 
 
 def _monitored(content: dict[str, Any], trained: list[dict[str, Any]]) -> str | None:

@@ -1,0 +1,24 @@
+"""One line an epoch, for logs."""
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+
+class EpochLines(Callback):
+    """Prints one line an epoch, where there is no terminal for a progress bar.
+
+    Args:
+        monitor: which logged value stands in it, beside the losses.
+
+    >>> EpochLines("val_mrr").names
+    ('train_loss', 'val_loss', 'val_mrr')
+    """
+
+    def __init__(self, monitor: str = "val_ndcg_10") -> None:
+        self.names = ("train_loss", "val_loss", monitor)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Print those of the values that were logged."""
+        if trainer.is_global_zero:
+            logged = trainer.callback_metrics
+            values = [f"{name} {logged[name].item():.4f}" for name in self.names if name in logged]
+            print("  ".join([f"epoch {trainer.current_epoch + 1}", *values]), flush=True)
