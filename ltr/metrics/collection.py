@@ -56,7 +56,8 @@ class RankingMetrics(MetricCollection):
     @property
     def metrics(self) -> dict[str, RankingMetric]:
         """The metrics by the names that they were given."""
-        return {name: cast(RankingMetric, self[name]) for name in self.keys(keep_base=True)}
+        names = map(str, self.keys(keep_base=True))
+        return {name: cast(RankingMetric, self[name]) for name in names}
 
     def update(
         self,
