@@ -28,7 +28,9 @@ _PACKAGES = (_OWN, "torch.nn", "torch.optim")
 # a scheduler that needs a `monitor`, which `Ranker` takes from Lightning
 _CLASSES = ("lightning.pytorch.cli.ReduceLROnPlateau",)
 # of our own functions only those of tensors, which do nothing but return a tensor
-_FUNCTIONS = (f"{_OWN}.operators", f"{_OWN}.losses", f"{_OWN}.metrics.functional")
+_FUNCTIONS = tuple(
+    f"{_OWN}.{one}" for one in ("gains", "operators", "losses", "metrics.functional")
+)
 
 # where torch.nn does not keep an argument: what `.to` changes, and names it has given up
 _NOT_KEPT = ("device", "dtype", "size_average", "reduce")
@@ -225,9 +227,9 @@ def _to(value: Any, where: str, depth: int) -> Any:
         return value if math.isfinite(value) else {"float": str(value)}
     if isinstance(value, Path):
         return str(value)
-    if isinstance(value, list | tuple | nn.ModuleList):
+    if isinstance(value, list | tuple) or type(value) is nn.ModuleList:
         return [_to(one, f"{where}[{i}]", depth + 1) for i, one in enumerate(value)]
-    if isinstance(value, dict | nn.ModuleDict):
+    if isinstance(value, dict) or type(value) is nn.ModuleDict:
         items = [(key, _to(one, f"{where}[{key!r}]", depth + 1)) for key, one in value.items()]
         if all(type(key) is str and key not in _MARKS for key, _ in items):
             return dict(items)
@@ -268,9 +270,11 @@ def _form(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _arguments(obj: nn.Module) -> dict[str, Any]:
     """What the constructor was given, by the arguments' names."""
-    if inspect.ismethod(own := getattr(obj, "get_params", None)):
-        return own(deep=False)
-    if any(one.kind is one.VAR_POSITIONAL for one in _all_parameters(type(obj))):
+    if inspect.ismethod(get_params := getattr(obj, "get_params", None)):
+        return get_params(deep=False)
+    of_module = type(obj).__init__ is nn.Module.__init__
+    own = () if of_module else inspect.signature(type(obj)).parameters.values()
+    if any(one.kind is one.VAR_POSITIONAL for one in own):
         raise ValueError(f"{type(obj).__name__} takes arguments without names")
     found = {}
     of_torch = _is_within(type(obj).__module__, ("torch.nn",))

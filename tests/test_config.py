@@ -33,7 +33,7 @@ from ltr.losses import (
     SoftMRR,
     SoftNDCG,
 )
-from ltr.metrics import RankingMetric
+from ltr.metrics import MAP, NDCG, RankingMetric, RankingMetrics
 from ltr.models import FeatureScorer, LinearScorer, MLPScorer, Scorer
 from ltr.modules import Ranker
 from ltr.operators import RankOperator, SigmoidRank, SoftSort, SortOperator
@@ -77,7 +77,7 @@ def public_classes() -> list[type[nn.Module]]:
                 if inspect.isclass(one)
                 and issubclass(one, nn.Module)
                 and one.__module__.startswith("ltr.")
-                and not one.__name__.startswith("_")
+                and one is not RankingMetric  # which is not made itself
             )
     return sorted(found, key=import_path)
 
@@ -104,6 +104,8 @@ def candidates(default: Any, hint: Any) -> list[Any]:
         found.append(nn.GELU)
     if isinstance(default, tuple):
         found += [default[:1], (4,)]
+    if hint == str | None:
+        found.append("a_")
     if default is None:
         found += [2, 0.5, [0.9, 0.4, 0.2], [1.0, 3.0], (1, 8, 8)]
     return found
@@ -111,12 +113,13 @@ def candidates(default: Any, hint: Any) -> list[Any]:
 
 def variants(cls: type[nn.Module]) -> list[nn.Module]:
     """One object made with defaults, and one for each argument that can be another."""
-    made = [cls()]
+    needed = NEEDED.get(cls, {})
+    made = [cls(**needed)]
     hints = get_type_hints(cls.__init__)
     for name, parameter in parameters(cls).items():
         for value in candidates(parameter.default, hints.get(name)):
             try:
-                made.append(cls(**{name: value}))
+                made.append(cls(**{**needed, name: value}))
                 break
             except (NotImplementedError, ValueError, TypeError):
                 continue
@@ -140,9 +143,10 @@ def outcome(obj: nn.Module, state: dict[str, Tensor] | None) -> tuple[Any, dict[
         if isinstance(obj, Scorer):
             features = SCORES if getattr(obj, "num_features", 5) == 5 else SCORES[:, :4]
             return obj.eval()(features), obj.state_dict()
-        if isinstance(obj, RankingMetric):
+        if isinstance(obj, RankingMetric | RankingMetrics):
             obj.update(SCORES, LABELS)
-            return obj.compute(), {}
+            found = obj.compute()
+            return torch.stack([*found.values()]) if isinstance(found, dict) else found, {}
         if isinstance(obj, RankingLoss):
             names = [*inspect.signature(obj.per_list).parameters][4:]
             extra = {name: (LABELS > 0).float() for name in names}
@@ -165,6 +169,7 @@ def outcome(obj: nn.Module, state: dict[str, Tensor] | None) -> tuple[Any, dict[
 
 CLASSES = public_classes()
 ABSTRACT = (FeatureScorer, ImageAutoencoder)
+NEEDED = {RankingMetrics: {"metrics": {"ndcg": NDCG(top_k=3, gain="linear"), "map": MAP()}}}
 BEHAVED = (RankOperator, RankingLoss, RankingMetric, PairWeights, PairCost, FeatureTransform)
 
 

@@ -180,7 +180,7 @@ class PortableModule(LightningModule):
         if "config" not in checkpoint:
             if not trust_pickle:
                 raise ValueError(_PICKLED.format(path=checkpoint_path))
-            kwargs = {**_upgrade(checkpoint), **kwargs}
+            kwargs = {**_upgrade(checkpoint, given={*kwargs}), **kwargs}
         for name, reason in checkpoint["unsaved"].items():
             if name not in kwargs and name in {*parameters(cls), *cls.extra_parts}:
                 raise ValueError(f"{name} must be given, as it could not be saved: {reason}")
@@ -239,7 +239,7 @@ def _read(path: str | Path | IO[bytes], map_location: Any, unpickle: bool) -> di
     return found
 
 
-def _upgrade(checkpoint: dict[str, Any]) -> dict[str, Any]:
+def _upgrade(checkpoint: dict[str, Any], given: set[str]) -> dict[str, Any]:
     """Give a checkpoint of an earlier version the form of now; the arguments that were objects."""
     hparams = dict(checkpoint.get("hyper_parameters", {}))
     plain = {name: value for name, value in hparams.items() if not name.startswith("_")}
@@ -248,9 +248,9 @@ def _upgrade(checkpoint: dict[str, Any]) -> dict[str, Any]:
     for name, packed in checkpoint["objects"].items():
         if packed is None:
             checkpoint["unsaved"][name] = reason
-        else:
+        elif name not in given:
             objects[name] = _unpack(name, packed)
-    if isinstance(checkpoint.get("transform"), bytes):
+    if isinstance(checkpoint.get("transform"), bytes) and "transform" not in given:
         checkpoint["transform"] = to_config(_unpack("transform", checkpoint["transform"]))
     return objects
 
