@@ -49,8 +49,9 @@ class BatchInMemory(Callback):
     def _describe(self, batch_size: int | None) -> str:
         mask = self.batch.get("mask") if isinstance(self.batch, dict) else None
         if mask is None:
-            small = batch_size is None or batch_size == 1
-            return "" if small else f": try --data.batch_size {batch_size // 2}"
+            if batch_size is None or batch_size == 1:
+                return ""
+            return f": try --data.batch_size {batch_size // 2}"
         lengths = mask.cpu().flatten(1).sum(1)
         longest, qids = int(lengths.argmax()), self.batch.get("qid")
         name = "" if qids is None else f" (qid {qids[longest]})"
