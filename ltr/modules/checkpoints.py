@@ -193,7 +193,21 @@ class LastCheckpoint(Checkpoint):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, *args: Any, **kwargs: Any
     ) -> None:
-        """Save if it is time."""
+        """Save if it is time; where a validation comes next, or the end of the epoch, after it.
+
+        A run resumed from in between would leave the validation out.
+        """
+        done = trainer.fit_loop.epoch_loop.batch_progress.current.ready
+        validates = trainer.val_check_batch is not None and done % trainer.val_check_batch == 0
+        if not (trainer.is_last_batch or validates):
+            self._save_if_due(trainer)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Save within an epoch, if it is time."""
+        if not (trainer.sanity_checking or trainer.is_last_batch):
+            self._save_if_due(trainer)
+
+    def _save_if_due(self, trainer: Trainer) -> None:
         steps = self.every_n_train_steps
         due = steps is not None and train_steps(trainer) % steps == 0
         if self.every_seconds is not None and not due:
@@ -209,6 +223,8 @@ class LastCheckpoint(Checkpoint):
         self._stop_if_told(trainer)
 
     def _save(self, trainer: Trainer) -> None:
+        for logger in trainer.loggers:  # a killed run must not lose what came before
+            logger.save()
         trainer.save_checkpoint(self.path, weights_only=False)
         self._saved_at = time.monotonic()
 

@@ -270,6 +270,7 @@ def test_a_moved_run_goes_on_with_its_best(ltr):
     assert not Path("here").exists()
 
 
+@pytest.mark.filterwarnings("ignore:.*could not find the monitored key.*")
 @pytest.mark.parametrize(
     "options",
     [

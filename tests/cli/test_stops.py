@@ -56,11 +56,19 @@ def test_a_learning_rate_of_1e9(ltr):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("place", ["step:3", "validation:5"])
-def test_a_signal_writes_the_last_checkpoint(ltr, monkeypatch, number, place):
+@pytest.mark.parametrize(
+    ("place", "saved", "more"),
+    [
+        ("step:3", 4, []),
+        ("step:4", 5, []),  # the last of an epoch: its validation is not left out
+        ("validation:5", 5, []),
+        ("validation:3", 3, ["--trainer.val_check_interval", 1]),
+    ],
+)
+def test_a_signal_writes_the_last_checkpoint(ltr, monkeypatch, number, place, saved, more):
     """No checkpoint is due within an epoch: this one is written because of the signal."""
     Path("signaller.py").write_text(SIGNALLER)
-    options = ["--trainer.callbacks", "signaller.Signaller"]
+    options = ["--trainer.callbacks", "signaller.Signaller", *more]
     monkeypatch.setenv("SEND", str(int(number)))
     assert ltr(*FIT, *options, "--trainer.default_root_dir", "whole").code == 0
     monkeypatch.setenv("SEND_AT", place)
@@ -69,7 +77,7 @@ def test_a_signal_writes_the_last_checkpoint(ltr, monkeypatch, number, place):
     assert answer.code == 128 + number
     assert answer.err.endswith(" --ckpt_path last\n")
     last = torch.load("broken/1/checkpoints/last.ckpt")
-    assert last["global_step"] == (4 if place == "step:3" else 5)
+    assert last["global_step"] == saved
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     answer = ltr(*broken, "--ckpt_path", "last")
