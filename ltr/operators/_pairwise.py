@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_lists, check_temperature, count, hide, positions, upcast
+from ltr._shapes import check_lists, check_temperature, count, masked_fill, positions, upcast
 from ltr.kernels import (
     Law,
     Lengths,
@@ -45,10 +45,10 @@ def expected_ranks(
         weights: (..., n), >= 0, scaled to sum to m; or None.
     """
     check_lists(scores, mask=mask, weights=weights)
-    scores = upcast(hide(scores, mask))
+    scores = upcast(masked_fill(scores, mask))
     chances = above(scores.unsqueeze(-2) - scores.unsqueeze(-1))
     if mask is not None:
-        chances = hide(chances, mask.unsqueeze(-2))
+        chances = masked_fill(chances, mask.unsqueeze(-2))
     if weights is not None:
         chances = chances * item_weights(scores, mask, weights).unsqueeze(-2)
     return with_masked(0.5 + chances.sum(-1), mask)  # the item itself is in the sum, with 1/2
@@ -74,7 +74,7 @@ def kernel_ranks(
     tensor([3.0000, 1.5000, 1.5000])
     """
     check_lists(scores, mask=mask, weights=weights)
-    scores = upcast(hide(scores, mask))
+    scores = upcast(masked_fill(scores, mask))
     column = None if weights is None else item_weights(scores, mask, weights)
     above = chance_above(law, level_of(scores.dtype))
     if scores.shape[-1] < LONG:
@@ -102,8 +102,8 @@ def hard_expected_ranks(
     if weights is None:
         return ranks
     check_lists(scores, weights=weights)
-    w = item_weights(upcast(hide(scores, mask)), mask, weights)
-    order = descending_order(hide(scores.detach(), mask), mask)
+    w = item_weights(upcast(masked_fill(scores, mask)), mask, weights)
+    order = descending_order(masked_fill(scores.detach(), mask), mask)
     heavier = w.gather(-1, order).cumsum(-1).gather(-1, inverse(order))
     return with_masked(0.5 + heavier - w / 2 + 0 * ranks, mask)  # NaN ranks stay NaN
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ltr._shapes import check_lists, check_temperature, check_top_k, hide, positions, upcast
+from ltr._shapes import check_lists, check_temperature, check_top_k, masked_fill, positions, upcast
 from ltr.operators.gaussian import normal_cdf
 from ltr.operators.hard import hard_ranks
 
@@ -96,9 +96,9 @@ def rank_distribution(
         ranks = hard_ranks(scores, mask).unsqueeze(-1)
         found = (ranks == positions(ranks, width)).to(ranks.dtype) + 0 * ranks
     else:
-        scores = upcast(hide(scores, mask))
+        scores = upcast(masked_fill(scores, mask))
         found = _rows_of_law(scores, mask, slice(None), (width, temperature, law))
-    return found if mask is None else hide(found, mask.unsqueeze(-1))
+    return found if mask is None else masked_fill(found, mask.unsqueeze(-1))
 
 
 def _rows_of_law(
@@ -111,12 +111,12 @@ def _rows_of_law(
     if mask is not None:
         others = others & mask.unsqueeze(-2)
     if law == "paper":
-        found = _law_of_sum(hide(normal_cdf(gaps / 2**0.5), others), width)
+        found = _law_of_sum(masked_fill(normal_cdf(gaps / 2**0.5), others), width)
     else:
         nodes, _ = noise_nodes(scores.dtype)
         noise = torch.tensor(nodes, dtype=scores.dtype, device=scores.device)
         noise = noise[(..., *[None] * gaps.dim())]
-        laws = _law_of_sum(hide(normal_cdf(gaps - noise), others), width)
+        laws = _law_of_sum(masked_fill(normal_cdf(gaps - noise), others), width)
         found = (torch.softmax(-noise.square() / 2, 0) * laws).sum(0)
     return found + 0 * scores[..., rows].unsqueeze(-1)  # one NaN item is compared with nothing
 
@@ -143,13 +143,13 @@ def mean_by_recursion(
     tensor([0.2500, 0.2500, 0.2500])
     """
     n, k = scores.shape[-1], len(values)
-    x = upcast(hide(scores, mask))
+    x = upcast(masked_fill(scores, mask))
     row = n * k * x[..., :1].numel() * (len(noise_nodes(x.dtype)[0]) if law == "exact" else 1)
     if n * row > LARGE and not (values.requires_grad or torch.compiler.is_compiling()):
         found = _Tiles.apply(x, mask, values, (k, temperature, law), max(1, LARGE // row))
     else:
         found = _rows_of_law(x, mask, slice(None), (k, temperature, law)) @ values
-    return hide(found, mask)
+    return masked_fill(found, mask)
 
 
 class _Tiles(torch.autograd.Function):
