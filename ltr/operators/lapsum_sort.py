@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_lists, check_temperature, count, masked_fill, positions, upcast
-from ltr.kernels import chance_above, laplace
+from ltr.kernels import laplace, survival
 from ltr.kernels.two_sets import kernel_sums_at
 from ltr.operators.hard import descending_order
 from ltr.operators.lapsum import threshold
@@ -63,7 +63,7 @@ def lapsum_sort(scores: Tensor, mask: Tensor | None = None, *, temperature: floa
     # Newton's step moves no value here, but each doubles the number of derivatives that are right.
     # The nearest item is at most log n temperatures away: the density does not underflow.
     one = torch.ones_like(scores)
-    above, density = chance_above("laplace"), laplace()
+    above, density = survival("laplace"), laplace()
     for _ in range(2):
         outputs = [(0, above), (0, density)]
         counts, twice = kernel_sums_at(b, scores, [one], outputs, temperature, mask=mask)

@@ -10,7 +10,7 @@ from ltr.operators.base import _Cut
 from ltr.operators.expected_discounts import expected_discounts
 from ltr.operators.gaussian import gaussian_ranks
 from ltr.operators.hard import hard_ranks
-from ltr.operators.rank_law import (
+from ltr.operators.rank_distribution import (
     Law,
     check_law,
     mean_by_recursion,
