@@ -143,8 +143,12 @@ def upcast(x: Tensor) -> Tensor:
     return x.float() if x.dtype in HALF else x
 
 
-def hide(x: Tensor, mask: Tensor | None, value: float = 0.0) -> Tensor:
-    """`x` with `value` under the mask; NaN and inf there reach neither values nor gradients."""
+def masked_fill(x: Tensor, mask: Tensor | None, value: float = 0.0) -> Tensor:
+    """Return `x` with `value` in place of the masked items, where `mask` is False.
+
+    NaN and inf of a masked item reach neither values nor gradients. `Tensor.masked_fill` fills
+    where its own mask is True; ours follows the masks of `ltr`, where True is a real item.
+    """
     return x if mask is None else torch.where(mask, x, value)
 
 

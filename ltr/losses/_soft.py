@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ltr._shapes import hide
+from ltr._shapes import masked_fill
 from ltr.gains import cut_discount
 from ltr.operators import RankOperator, SigmoidRank, SortOperator, Stochastic
 from ltr.operators.base import check_operator
@@ -105,9 +105,9 @@ def list_weight(scores: Tensor, mask: Tensor | None, weights: Tensor | None) -> 
     """
     if weights is None or not scores.shape[-1]:
         return scores.new_ones(scores.shape[:-1])
-    real = hide(torch.ones_like(scores), mask)
+    real = masked_fill(torch.ones_like(scores), mask)
     total = real.sum(-1)
-    mean = hide(weights, mask).sum(-1) / total.clamp(min=1)
+    mean = masked_fill(weights, mask).sum(-1) / total.clamp(min=1)
     return torch.where(total > 0, mean, 1.0)
 
 

@@ -5,7 +5,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_top_k, hide
+from ltr._shapes import check_top_k, masked_fill
 from ltr.gains import ideal_dcg, item_gains
 from ltr.losses._soft import cut, one_draw, rank_operator, reciprocal_rank, relevance, shortfall
 from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
@@ -75,12 +75,12 @@ def _map(
 ) -> Tensor:
     gains = item_gains(labels, mask, weights, relevance)
     ideal = ideal_dcg(gains, torch.ones_like, top_k)
-    relevant = (hide(labels, mask) > 0).expand(scores.shape)
+    relevant = (masked_fill(labels, mask) > 0).expand(scores.shape)
     operator, scores, mask = one_draw(operator, scores, mask)
     relevant = relevant.expand(scores.shape)
     among = operator(scores, relevant if mask is None else relevant & mask)
     discount = cut(reciprocal_rank, top_k, operator)
-    precision = hide(among, relevant) * operator.discounts(discount, scores, mask)
+    precision = masked_fill(among, relevant) * operator.discounts(discount, scores, mask)
     return shortfall((gains * precision).sum(-1), ideal)
 
 

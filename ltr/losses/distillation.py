@@ -5,7 +5,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_number, hide
+from ltr._shapes import check_number, masked_fill
 from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
 
 
@@ -68,7 +68,7 @@ def _divergence(
 ) -> Tensor:
     if not scores.shape[-1]:
         return scores.sum(-1)
-    w = hide(torch.ones_like(scores) if weights is None else weights, mask)
+    w = masked_fill(torch.ones_like(scores) if weights is None else weights, mask)
     real = w > 0
     log_w = torch.where(real, w, 1.0).log()
     student = _log_softmax(scores / temperature, log_w, real)
@@ -76,7 +76,7 @@ def _divergence(
     terms = teacher.exp() * (teacher - student)
     divergence = torch.where(real, terms, 0.0).sum(-1)
     # a NaN score is a mistake also where its weight is 0
-    return temperature**2 * divergence + 0 * hide(scores, mask).sum(-1)
+    return temperature**2 * divergence + 0 * masked_fill(scores, mask).sum(-1)
 
 
 def _log_softmax(x: Tensor, log_w: Tensor, real: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_number, check_top_k, hide
+from ltr._shapes import check_number, check_top_k, masked_fill
 from ltr.gains import Discount, discount_function
 from ltr.losses._soft import cut, weighted_mean
 from ltr.losses.base import Lengths, RankingLoss, Reduction
@@ -78,8 +78,8 @@ class ExposureParity(RankingLoss):
     ) -> Tensor:
         """The penalty of each list; groups (..., n), above 0 for the first, default to labels."""
         groups = labels if groups is None else groups
-        w = hide(torch.ones_like(scores) if weights is None else weights, mask)
-        first = w * hide((groups > 0).to(scores.dtype), mask)
+        w = masked_fill(torch.ones_like(scores) if weights is None else weights, mask)
+        first = w * masked_fill((groups > 0).to(scores.dtype), mask)
         second = w - first
         exposure = self.operator.discounts(
             cut(discount_function(self.discount), self.top_k, self.operator), scores, mask
@@ -87,7 +87,7 @@ class ExposureParity(RankingLoss):
         gap = weighted_mean(exposure, second) - weighted_mean(exposure, first)
         defined = (first.sum(-1) > 0) & (second.sum(-1) > 0)
         if self.merit:
-            merits = [weighted_mean(hide(labels, mask), group) for group in (first, second)]
+            merits = [weighted_mean(masked_fill(labels, mask), group) for group in (first, second)]
             defined = defined & (merits[0] > 0) & (merits[1] > 0)
             top = torch.where(defined, torch.maximum(*merits), 1.0)
             one, other = (torch.where(defined, m, 1.0) / top for m in merits)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_number, hide, upcast
+from ltr._shapes import check_number, masked_fill, upcast
 from ltr.losses.base import Lengths, RankingLoss, Reduction
 
 
@@ -52,8 +52,8 @@ class PointwiseHuber(RankingLoss):
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """The loss of each list."""
-        errors = upcast(hide(scores, mask) - hide(labels, mask))
-        weights = hide(torch.ones_like(errors) if weights is None else weights, mask)
+        errors = upcast(masked_fill(scores, mask) - masked_fill(labels, mask))
+        weights = masked_fill(torch.ones_like(errors) if weights is None else weights, mask)
         total = weights.sum(-1, keepdim=True)
         shares = weights / torch.where(total > 0, total, 1.0)
         if not errors.shape[-1]:

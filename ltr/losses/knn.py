@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_whole, count, hide
+from ltr._shapes import check_whole, count, masked_fill
 from ltr.losses._soft import log_sum, relevance, sort_operator
 from ltr.losses.base import Lengths, RankingLoss, Reduction
 from ltr.operators import SoftSort, SortOperator
@@ -71,8 +71,8 @@ class KNNLoss(RankingLoss):
         if P.rows != n:
             raise ValueError(f"operator must give {n} rows, one for each item, got {P.rows}")
         top, shape = P.top(self.top_k), P.scores.shape
-        all_votes = hide(torch.ones_like(scores) if weights is None else weights, mask)
-        votes = all_votes * hide(relevance(labels), mask)
+        all_votes = masked_fill(torch.ones_like(scores) if weights is None else weights, mask)
+        votes = all_votes * masked_fill(relevance(labels), mask)
         defined = votes.sum(-1) > 0
         if self.form == "log":
             log_p = top.log_dense()

@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_top_k, hide, positions
+from ltr._shapes import check_top_k, masked_fill, positions
 from ltr.gains import Discount, Gain, discount_function, gain_function, item_gains, ndcg_gains
 from ltr.losses._soft import weighted_mean
 from ltr.losses.base import Lengths, RankingLoss, Reduction
@@ -46,7 +46,9 @@ def tie_groups(labels: Tensor) -> tuple[Tensor, Tensor]:
 
 def _has_pair(labels: Tensor, mask: Tensor | None) -> Tensor:
     """Whether two real items differ in their labels: (...)."""
-    return hide(labels, mask, -torch.inf).amax(-1) > hide(labels, mask, torch.inf).amin(-1)
+    return masked_fill(labels, mask, -torch.inf).amax(-1) > masked_fill(
+        labels, mask, torch.inf
+    ).amin(-1)
 
 
 class ListMLE(RankingLoss):
@@ -109,15 +111,15 @@ class ListMLE(RankingLoss):
             return scores.sum(-1)
         defined = _has_pair(labels, mask)
         # padding comes first: no sum from a place on then holds any of it
-        y, order = self._sort(hide(labels, mask, torch.inf))
-        s = hide(scores, mask).gather(-1, order)
+        y, order = self._sort(masked_fill(labels, mask, torch.inf))
+        s = masked_fill(scores, mask).gather(-1, order)
         hidden = scores.new_zeros(s.shape)
         if mask is not None:
             hidden = (~mask).sum(-1, keepdim=True).to(s.dtype).expand_as(s)
         place = positions(s) - hidden
         real = place > 0
         weight = real * self.place_weights(place.clamp(min=1), n - hidden[..., :1])
-        u = None if weights is None else hide(weights, mask).gather(-1, order)
+        u = None if weights is None else masked_fill(weights, mask).gather(-1, order)
 
         from_here = log_sums_from(s)
         if self.ties != "mean":
@@ -258,8 +260,8 @@ class UniqueSoftmax(RankingLoss):
             gains = ndcg_gains(labels, mask, weights, self.gain)
         else:
             gains = item_gains(labels, mask, weights, gain_function(self.gain))
-        y, order = hide(labels, mask, torch.inf).sort(dim=-1, descending=True, stable=True)
-        s = hide(scores, mask).gather(-1, order)
+        y, order = masked_fill(labels, mask, torch.inf).sort(dim=-1, descending=True, stable=True)
+        s = masked_fill(scores, mask).gather(-1, order)
         g = gains.gather(-1, order)
         last = tie_groups(y)[1]
         low = log_sums_from(s).gather(-1, (last + 1).clamp(max=n - 1))

@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_number, hide
+from ltr._shapes import check_number, masked_fill
 from ltr.losses.base import Lengths, RankingLoss, Reduction
 
 
@@ -31,7 +31,7 @@ def softmax_divergence(
     if mask is not None:
         filled = torch.where(mask, scores, -torch.inf)
         filled = torch.where(mask.any(-1, keepdim=True), filled, 0.0)
-    log_q = hide(filled.log_softmax(-1), mask)
+    log_q = masked_fill(filled.log_softmax(-1), mask)
     total = relevance.sum(-1, keepdim=True)
     p = relevance / torch.where(total > 0, total, 1.0)
     divergence = (torch.xlogy(p, p) - p * log_q).sum(-1)
@@ -40,7 +40,7 @@ def softmax_divergence(
 
 def weighted(relevance: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
     """Relevance times the item weights, 0 under the mask."""
-    return hide(relevance if weights is None else relevance * weights, mask)
+    return masked_fill(relevance if weights is None else relevance * weights, mask)
 
 
 class SoftmaxLoss(RankingLoss):
@@ -87,7 +87,7 @@ class SoftmaxLoss(RankingLoss):
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """The divergence of each list."""
-        labels = hide(labels, mask)
+        labels = masked_fill(labels, mask)
         relevance = weighted(self.relevance(labels, mask), mask, weights)
         relevance = relevance * (labels > 0).any(-1, keepdim=True)
         divergence = softmax_divergence(scores, relevance, mask)[0]
@@ -188,7 +188,7 @@ class PolyOneSoftmax(SoftmaxLoss):
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """The divergence of each list and its first term once more."""
-        relevance = weighted(hide(labels, mask), mask, weights)
+        relevance = weighted(masked_fill(labels, mask), mask, weights)
         divergence, agreement = softmax_divergence(scores, relevance, mask)
         defined = (relevance > 0).any(-1)
         return divergence + self.epsilon * (defined.to(scores.dtype) - agreement)

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ltr._shapes import check_top_k, hide, positions
+from ltr._shapes import check_top_k, masked_fill, positions
 from ltr.kernels import descending_order
 from ltr.kernels.pairs import GradedWeights
 
@@ -167,12 +167,12 @@ def rank_lists(
     if order is None:
         order = descending_order(scores.detach(), mask)
     mask = None if mask is None else mask.gather(-1, order)
-    labels = hide(labels.gather(-1, order), mask)
+    labels = masked_fill(labels.gather(-1, order), mask)
     return RankedLists(
-        hide(scores.gather(-1, order), mask),
+        masked_fill(scores.gather(-1, order), mask),
         labels,
         None if mask is None else mask.to(scores.dtype),
-        None if weights is None else hide(weights.gather(-1, order), mask),
+        None if weights is None else masked_fill(weights.gather(-1, order), mask),
         tuple(column.detach() for column in pair_weights.columns(labels, mask)),
     )
 

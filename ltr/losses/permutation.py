@@ -5,7 +5,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ltr._shapes import hide, largest
+from ltr._shapes import largest, masked_fill
 from ltr.losses._soft import finite_log, sort_operator, weighted_mean
 from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
 from ltr.operators import SoftSort, SortOperator, descending_order
@@ -19,8 +19,8 @@ def true_order(labels: Tensor, scores: Tensor, mask: Tensor | None = None) -> Te
     >>> true_order(torch.tensor([1.0, 2.0, 1.0]), torch.tensor([0.0, 1.0, 9.0]))
     tensor([1, 2, 0])
     """
-    by_score = descending_order(hide(scores.detach(), mask), mask)
-    keys = hide(labels.detach(), mask).gather(-1, by_score)
+    by_score = descending_order(masked_fill(scores.detach(), mask), mask)
+    keys = masked_fill(labels.detach(), mask).gather(-1, by_score)
     real = None if mask is None else mask.gather(-1, by_score)
     return by_score.gather(-1, descending_order(keys, real))
 
@@ -79,11 +79,11 @@ def _cross_entropy(
     if P.rows != n:
         raise ValueError(f"operator must give {n} rows, one for each item, got {P.rows}")
     order = true_order(labels, scores, mask)
-    w = hide(torch.ones_like(scores) if weights is None else weights, mask)
+    w = masked_fill(torch.ones_like(scores) if weights is None else weights, mask)
     log_p = finite_log(P.log_prob(order.expand(P.scores.shape)))
     loss = weighted_mean(-log_p, w.gather(-1, order))
-    highest = largest(hide(labels, mask, -torch.inf))
-    lowest = -largest(hide(-labels, mask, -torch.inf))
+    highest = largest(masked_fill(labels, mask, -torch.inf))
+    lowest = -largest(masked_fill(-labels, mask, -torch.inf))
     return torch.where(highest > lowest, loss, 0 * loss)
 
 

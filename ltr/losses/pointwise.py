@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ltr._shapes import check_number, hide
+from ltr._shapes import check_number, masked_fill
 from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
 
 
@@ -104,7 +104,9 @@ class PointwiseOrdinal(RankingLoss):
 def _squared_error(
     scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
 ) -> Tensor:
-    return _item_mean((hide(scores, mask) - hide(labels, mask)).square(), mask, weights)
+    return _item_mean(
+        (masked_fill(scores, mask) - masked_fill(labels, mask)).square(), mask, weights
+    )
 
 
 def _sigmoid(
@@ -115,7 +117,7 @@ def _sigmoid(
     *,
     threshold: float | None,
 ) -> Tensor:
-    s, y = hide(scores, mask), hide(labels, mask)
+    s, y = masked_fill(scores, mask), masked_fill(labels, mask)
     target = y if threshold is None else (y >= threshold).to(s.dtype)
     each = F.binary_cross_entropy_with_logits(s, target, reduction="none")
     return _item_mean(each, mask, weights)
@@ -129,7 +131,7 @@ def _ordinal(
     *,
     thresholds: list[float],
 ) -> Tensor:
-    s, y = hide(scores, mask), hide(labels, mask)
+    s, y = masked_fill(scores, mask), masked_fill(labels, mask)
     each = torch.zeros_like(s)
     for grade, threshold in enumerate(thresholds, 1):
         target = (y >= grade).to(s.dtype)
@@ -139,7 +141,7 @@ def _ordinal(
 
 def _item_mean(each: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
     """Weighted mean of finite `each` (..., n) over the real items: (...)."""
-    weights = hide(torch.ones_like(each) if weights is None else weights, mask)
+    weights = masked_fill(torch.ones_like(each) if weights is None else weights, mask)
     total = weights.sum(-1)
     return (weights * each).sum(-1) / torch.where(total > 0, total, 1.0)
 

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_levels, check_number, count, hide, positions
+from ltr._shapes import check_levels, check_number, count, masked_fill, positions
 from ltr.losses._soft import list_weight, sort_operator
 from ltr.losses.base import Lengths, RankingLoss, Reduction
 from ltr.operators import SoftSort, SortOperator, soft_quantile, soft_sort
@@ -82,7 +82,7 @@ class QuantileLoss(RankingLoss):
     ) -> Tensor:
         """The squared error of each list; values (..., n) default to the labels."""
         target = _exact_quantile(labels, mask, self.q).unsqueeze(-1)
-        values = hide(labels if values is None else values, mask)
+        values = masked_fill(labels if values is None else values, mask)
         P = self.operator.permutation(scores, mask)
         n = scores.shape[-1]
         if P.rows != n:
@@ -113,7 +113,7 @@ def _at_place(ordered: Tensor, scores: Tensor, mask: Tensor | None, q: float) ->
 
 def _exact_quantile(values: Tensor, mask: Tensor | None, q: float) -> Tensor:
     """`torch.quantile` of each list's real values, (..., n) -> (...); 0 where there are none."""
-    ordered = hide(values, mask, -torch.inf).sort(dim=-1, descending=True).values
+    ordered = masked_fill(values, mask, -torch.inf).sort(dim=-1, descending=True).values
     ordered = torch.where(positions(values) <= count(values, mask), ordered, 0.0)
     return _at_place(ordered, values, mask, q)
 
@@ -239,15 +239,15 @@ def _errors(
     One far above those, by its size 1,024 times the largest of them plus 1, counts as just that:
     it is not among them, whatever its size. It has no gradient and overflows nothing.
     """
-    w = torch.ones_like(scores) if weights is None else hide(weights, mask)
-    differences = hide(scores, mask) - hide(labels, mask)
+    w = torch.ones_like(scores) if weights is None else masked_fill(weights, mask)
+    differences = masked_fill(scores, mask) - masked_fill(labels, mask)
     if not scores.shape[-1]:
         return differences
     sizes = (differences.abs() * w.sqrt()).detach()
-    ordered = hide(sizes, mask, torch.inf).sort(dim=-1).values
+    ordered = masked_fill(sizes, mask, torch.inf).sort(dim=-1).values
     last = ordered.gather(-1, (counted.long() - 1).clamp(min=0, max=scores.shape[-1] - 1))
     far = (FAR * (1 + last)).clamp(max=torch.finfo(scores.dtype).max ** 0.25 / 8)
-    far = torch.maximum(far, hide(last, count(scores, mask) > 0))
+    far = torch.maximum(far, masked_fill(last, count(scores, mask) > 0))
     beyond = sizes > far  # not NaN, which stays one
     near = torch.where(beyond, 0.0, differences).square() * w
     return torch.where(beyond, far.square(), near)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ltr._shapes import count, hide, largest, positions
+from ltr._shapes import count, largest, masked_fill, positions
 from ltr.losses.base import Lengths, RankingLoss, Reduction
 from ltr.losses.listmle import tie_groups
 from ltr.operators import RankOperator, SigmoidRank
@@ -18,7 +18,7 @@ def average_ranks(values: Tensor, mask: Tensor | None = None) -> Tensor:
     >>> average_ranks(torch.tensor([5.0, 7.0, 5.0, 1.0]))
     tensor([2.5000, 1.0000, 2.5000, 4.0000])
     """
-    values = hide(values.detach(), mask, -torch.inf)
+    values = masked_fill(values.detach(), mask, -torch.inf)
     if not values.shape[-1]:
         return values
     ordered, order = values.sort(dim=-1, descending=True, stable=True)
@@ -40,10 +40,10 @@ def weighted_ranks(values: Tensor, weights: Tensor, mask: Tensor | None = None) 
     >>> weighted_ranks(torch.tensor([5.0, 7.0, 5.0]), torch.tensor([1.0, 4.0, 2.0]))
     tensor([5.5000, 2.0000, 5.5000])
     """
-    weights = hide(weights, mask)
+    weights = masked_fill(weights, mask)
     if not values.shape[-1]:
         return weights
-    ordered, order = hide(values.detach(), mask, -torch.inf).sort(
+    ordered, order = masked_fill(values.detach(), mask, -torch.inf).sort(
         dim=-1, descending=True, stable=True
     )
     first, last = tie_groups(ordered)
@@ -107,16 +107,20 @@ class SpearmanLoss(RankingLoss):
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """1 - the soft correlation of each list."""
-        real = hide(torch.ones_like(scores), mask)
+        real = masked_fill(torch.ones_like(scores), mask)
         m = count(scores, mask)
-        wanted = hide(average_ranks(labels, mask), mask)
-        room = wanted if weights is None else hide(weighted_ranks(labels, weights, mask), mask)
+        wanted = masked_fill(average_ranks(labels, mask), mask)
+        room = (
+            wanted if weights is None else masked_fill(weighted_ranks(labels, weights, mask), mask)
+        )
         centred = real * (room - room.sum(-1, keepdim=True) / m.clamp(min=1))
         # the largest covariance, where ranks are the wanted ones
         most = (centred * wanted).sum(-1)
         # one label has a variance of rounding errors
         parted = (
-            largest(hide(labels, mask, -torch.inf)) + largest(hide(-labels, mask, -torch.inf)) > 0
+            largest(masked_fill(labels, mask, -torch.inf))
+            + largest(masked_fill(-labels, mask, -torch.inf))
+            > 0
         )
         defined = parted & (most > 0)
         most = torch.where(defined, most, 1.0)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ltr._shapes import check_number, hide, positions
+from ltr._shapes import check_number, masked_fill, positions
 from ltr.losses.base import Lengths, RankingLoss, Reduction
 from ltr.losses.fairness import unreduced
 from ltr.losses.ndcg import SoftNDCG
@@ -138,7 +138,7 @@ class Unbiased(RankingLoss):
         if shown is None:
             shown = positions(scores).expand(scores.shape)
             shown = shown if mask is None else mask.cumsum(-1).to(scores.dtype)
-        weights = self._weights(hide(shown, mask, 1.0), weights)
+        weights = self._weights(masked_fill(shown, mask, 1.0), weights)
         return self.loss(scores, labels, mask, weights, **extra)
 
     def per_ragged_list(

@@ -6,16 +6,16 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_lists, check_temperature, count, hide, positions, upcast
+from ltr._shapes import check_lists, check_temperature, count, masked_fill, positions, upcast
 from ltr.kernels import (
-    Law,
+    Distribution,
     Lengths,
-    chance_above,
     in_order,
     kernel_totals,
     level_of,
     sort_lists,
     sort_ragged,
+    survival,
 )
 from ltr.operators._transport import item_weights
 from ltr.operators.base import RankOperator
@@ -45,10 +45,10 @@ def expected_ranks(
         weights: (..., n), >= 0, scaled to sum to m; or None.
     """
     check_lists(scores, mask=mask, weights=weights)
-    scores = upcast(hide(scores, mask))
+    scores = upcast(masked_fill(scores, mask))
     chances = above(scores.unsqueeze(-2) - scores.unsqueeze(-1))
     if mask is not None:
-        chances = hide(chances, mask.unsqueeze(-2))
+        chances = masked_fill(chances, mask.unsqueeze(-2))
     if weights is not None:
         chances = chances * item_weights(scores, mask, weights).unsqueeze(-2)
     return with_masked(0.5 + chances.sum(-1), mask)  # the item itself is in the sum, with 1/2
@@ -57,16 +57,16 @@ def expected_ranks(
 def kernel_ranks(
     scores: Tensor,
     mask: Tensor | None,
-    law: Law,
+    distribution: Distribution,
     temperature: float,
     weights: Tensor | None = None,
 ) -> Tensor:
-    """`expected_ranks` for a law with a kernel, in sort time: one sort and O(n), backward too.
+    """`expected_ranks` for a distribution with a kernel, in sort time: one sort and O(n), backward too.
 
     Args:
         scores: (..., n), any floating dtype; half precision is computed in float32.
         mask: (..., n) bool, or None.
-        law: of the noise that decides a pair: "laplace", "logistic" or "normal".
+        distribution: of the noise that decides a pair: "laplace", "logistic" or "normal".
         temperature: its scale, > 0.
         weights: (..., n), >= 0, scaled to sum to m; or None.
 
@@ -74,9 +74,9 @@ def kernel_ranks(
     tensor([3.0000, 1.5000, 1.5000])
     """
     check_lists(scores, mask=mask, weights=weights)
-    scores = upcast(hide(scores, mask))
+    scores = upcast(masked_fill(scores, mask))
     column = None if weights is None else item_weights(scores, mask, weights)
-    above = chance_above(law, level_of(scores.dtype))
+    above = survival(distribution, level_of(scores.dtype))
     if scores.shape[-1] < LONG:
         lists = sort_lists(scores, mask)
         chances = kernel_totals(scores, above, lists, temperature, column)
@@ -102,8 +102,8 @@ def hard_expected_ranks(
     if weights is None:
         return ranks
     check_lists(scores, weights=weights)
-    w = item_weights(upcast(hide(scores, mask)), mask, weights)
-    order = descending_order(hide(scores.detach(), mask), mask)
+    w = item_weights(upcast(masked_fill(scores, mask)), mask, weights)
+    order = descending_order(masked_fill(scores.detach(), mask), mask)
     heavier = w.gather(-1, order).cumsum(-1).gather(-1, inverse(order))
     return with_masked(0.5 + heavier - w / 2 + 0 * ranks, mask)  # NaN ranks stay NaN
 
@@ -175,11 +175,11 @@ class KernelRank(TemperatureRank):
     """A rank operator whose ranks are kernel sums: ragged lists need no padding.
 
     Attributes:
-        law: of the noise that decides a pair.
-        width: the scale of that law, in temperatures.
+        distribution: of the noise that decides a pair.
+        width: the scale of that distribution, in temperatures.
     """
 
-    law: ClassVar[Law]
+    distribution: ClassVar[Distribution]
     width: ClassVar[float] = 1.0
 
     def ragged(self, scores: Tensor, lengths: Lengths, weights: Tensor | None = None) -> Tensor:
@@ -188,7 +188,7 @@ class KernelRank(TemperatureRank):
             return super().ragged(scores, lengths, weights)
         scores = upcast(scores)
         lists = sort_ragged(scores, lengths)
-        above = chance_above(self.law, level_of(scores.dtype))
+        above = survival(self.distribution, level_of(scores.dtype))
         return 0.5 + kernel_totals(scores, above, lists, self.width * self.temperature)
 
     def ragged_discounts(

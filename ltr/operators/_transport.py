@@ -6,7 +6,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_whole, count, hide
+from ltr._shapes import check_whole, count, masked_fill
 
 LEAST = 1e-30
 """Added to every weight: an item of weight 0 moves no other, and still has a rank."""
@@ -57,8 +57,8 @@ def item_weights(scores: Tensor, mask: Tensor | None, weights: Tensor | None) ->
     tensor([0.5000, 1.5000])
     """
     if weights is None:
-        return hide(torch.ones_like(scores), mask)
-    weights = hide(weights.to(scores.dtype) + LEAST, mask)
+        return masked_fill(torch.ones_like(scores), mask)
+    weights = masked_fill(weights.to(scores.dtype) + LEAST, mask)
     total = weights.sum(-1, keepdim=True)
     return weights * (count(scores, mask) / torch.where(total == 0, 1.0, total))
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from ltr._shapes import check_lists, check_whole, hide
+from ltr._shapes import check_lists, check_whole, masked_fill
 from ltr.kernels import Lengths, check_lengths, pad_lists
 from ltr.operators.permutation import SoftPermutation
 
@@ -108,7 +108,7 @@ class RankOperator(nn.Module):
         An operator that knows the whole law of each rank gives the mean instead. `truncated`
         makes a discount that is cut off at rank k.
         """
-        return hide(discount(self(scores, mask)), mask)
+        return masked_fill(discount(self(scores, mask)), mask)
 
     def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Soft membership in the first k, (..., n) in [0, 1], 0 where masked.

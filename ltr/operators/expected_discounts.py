@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_lists, hide, upcast
+from ltr._shapes import check_lists, masked_fill, upcast
 from ltr.kernels import SortedLists, kernel_sums, sort_lists
 from ltr.kernels.sorting import batch_first
 from ltr.kernels.sums import _KernelSums
@@ -79,12 +79,12 @@ def expected_discounts(
         return None
     width = temperature if noise else 2**0.5 * temperature
     plan = Plan(powers, width, noise, chances)
-    x = upcast(hide(scores, mask))
+    x = upcast(masked_fill(scores, mask))
     # a log-mean of many terms that cancel
     exact = x if x.device.type == "mps" else x.double()
     order = None if noise else sort_lists(x, mask).order
     call = _Compiled.apply if torch.compiler.is_compiling() else _Means.apply
-    return hide(call(exact, mask, order, plan).to(x.dtype), mask)
+    return masked_fill(call(exact, mask, order, plan).to(x.dtype), mask)
 
 
 Sums = Callable[..., tuple[Tensor, ...]]

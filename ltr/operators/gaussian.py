@@ -77,7 +77,7 @@ class GaussianRank(KernelRank):
     tensor([3., 1., 2.])
     """
 
-    law = "normal"
+    distribution = "normal"
     width = 2**0.5
 
     def forward(

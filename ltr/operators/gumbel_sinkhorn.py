@@ -8,7 +8,7 @@ from ltr._shapes import (
     check_temperature,
     check_top_k,
     check_whole,
-    hide,
+    masked_fill,
     positions,
     upcast,
 )
@@ -144,7 +144,7 @@ def gumbel_sinkhorn(
     elif mask is None and row_mask is not None:
         mask = torch.ones_like(row_mask)
     if mask is not None and row_mask is not None:
-        matrix = hide(matrix, mask.unsqueeze(-2) & row_mask.unsqueeze(-1))
+        matrix = masked_fill(matrix, mask.unsqueeze(-2) & row_mask.unsqueeze(-1))
     matrix = upcast(matrix)
     if samples is not None:
         matrix = matrix + gumbel_noise(matrix, samples, scale=scale, generator=generator)

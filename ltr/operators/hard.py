@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_lists, count, hide, positions, refuse_weights, upcast
+from ltr._shapes import check_lists, count, masked_fill, positions, refuse_weights, upcast
 from ltr.kernels import descending_order
 from ltr.operators.base import RankOperator
 
@@ -25,7 +25,7 @@ def hard_ranks(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     tensor([4., 1., 2., 3.])
     """
     check_lists(scores, mask=mask)
-    scores = upcast(hide(scores.detach(), mask))
+    scores = upcast(masked_fill(scores.detach(), mask))
     order = descending_order(scores, mask)
     places = positions(scores).expand(scores.shape)
     ranks = torch.zeros_like(scores).scatter(-1, order, places)

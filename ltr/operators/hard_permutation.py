@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ltr._shapes import hide
+from ltr._shapes import masked_fill
 from ltr.operators.permutation import (
     SoftPermutation,
     check_axis,
@@ -57,12 +57,12 @@ class HardPermutation(SoftPermutation):
         chosen = self.order[..., : self.rows].unsqueeze(-1) == items
         log_p = self._spoil(torch.where(chosen, 0.0, -torch.inf).to(self.scores.dtype), 2)
         rows = self.row_mask()
-        return log_p if rows is None else hide(log_p, rows.unsqueeze(-1), -torch.inf)
+        return log_p if rows is None else masked_fill(log_p, rows.unsqueeze(-1), -torch.inf)
 
     def mv(self, v: Tensor) -> Tensor:
         """P v: v (..., n) -> (..., rows)."""
         check_axis("v", v, -1, self.scores.shape[-1])
-        v = hide(_promote(v, self.scores), self.mask)
+        v = masked_fill(_promote(v, self.scores), self.mask)
         return self._spoil(take_along(v, self.order[..., : self.rows], -1), 1)
 
     def matmul(self, V: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ class HardPermutation(SoftPermutation):
             return self.mv(V)
         V = V.to(self.scores.dtype)
         if self.mask is not None:
-            V = hide(V, self.mask.unsqueeze(-1))
+            V = masked_fill(V, self.mask.unsqueeze(-1))
         order = self.order[..., : self.rows].unsqueeze(-1)
         return self._spoil(take_along(V, order, -2), 2)
 
@@ -82,14 +82,14 @@ class HardPermutation(SoftPermutation):
         return self.order
 
     def _transposed_mv(self, w: Tensor) -> Tensor:
-        w = _pad_rows(hide(_promote(w, self.scores), self.row_mask()), self)
+        w = _pad_rows(masked_fill(_promote(w, self.scores), self.row_mask()), self)
         return self._spoil(take_along(w, self._inverse(), -1), 1)
 
     def _transposed_matmul(self, W: Tensor) -> Tensor:
         if W.dim() == 1:
             return self._transposed_mv(W)
         rows, W = self.row_mask(), W.to(self.scores.dtype)
-        W = _pad_rows((W if rows is None else hide(W, rows.unsqueeze(-1))).mT, self).mT
+        W = _pad_rows((W if rows is None else masked_fill(W, rows.unsqueeze(-1))).mT, self).mT
         return self._spoil(take_along(W, self._inverse().unsqueeze(-1), -2), 2)
 
     def _inverse(self) -> Tensor:

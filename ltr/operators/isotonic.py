@@ -9,7 +9,7 @@ from ltr._shapes import (
     check_lists,
     check_temperature,
     count,
-    hide,
+    masked_fill,
     positions,
     refuse_weights,
     upcast,
@@ -70,7 +70,7 @@ def isotonic_ranks(
     check_lists(scores, mask=mask)
     dtype = upcast(scores).dtype
     # sums over long blocks lose digits in float32, and here float64 costs next to nothing
-    exact = hide(scores, mask).double()
+    exact = masked_fill(scores, mask).double()
     order = descending_order(exact.detach(), mask)
     falling = exact.gather(-1, order)
     place = positions(exact).expand(exact.shape)
@@ -131,7 +131,7 @@ def isotonic_sort(
     _check_regularization(regularization)
     check_lists(scores, mask=mask)
     dtype = upcast(scores).dtype
-    exact = hide(scores, mask).double()
+    exact = masked_fill(scores, mask).double()
     falling = exact.gather(-1, descending_order(exact.detach(), mask))
     values = falling
     if temperature > 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ltr._shapes import count, hide, positions, upcast
+from ltr._shapes import count, masked_fill, positions, upcast
 from ltr.kernels import (
     Lengths,
     gaussian,
@@ -56,7 +56,7 @@ class KernelPermutation(LazyPermutation):
         # rows past the real items keep finite logits until the softmax is done
         rows = rows.unsqueeze(-1)
         logits = torch.where(self.mask.unsqueeze(-2) | ~rows, logits, -torch.inf)
-        return hide(torch.log_softmax(logits, -1), rows, -torch.inf)
+        return masked_fill(torch.log_softmax(logits, -1), rows, -torch.inf)
 
     def mv(self, v: Tensor) -> Tensor:
         """P v: v (..., n) -> (..., rows)."""
@@ -90,7 +90,7 @@ class KernelPermutation(LazyPermutation):
         found = -gaps / self.temperature - self._normalisers(points)[..., : self.rows].log()
         if self.mask is not None:  # a masked item has no chance at all
             found = torch.where(take_along(self.mask, order, -1), found, -torch.inf)
-        return hide(found, self.row_mask())
+        return masked_fill(found, self.row_mask())
 
     def ranks(self) -> Tensor:
         """Soft ranks (..., n): the transpose applied to 1..n; m + 1 where masked.
@@ -133,7 +133,7 @@ class KernelPermutation(LazyPermutation):
         return [(y / c)[..., : self.rows] for y in found]
 
     def _typed(self, v: Tensor) -> Tensor:
-        return hide(v.to(self.scores.dtype), self.mask)
+        return masked_fill(v.to(self.scores.dtype), self.mask)
 
     def _transposed_mv(self, w: Tensor) -> Tensor:
         (found,) = self._columns_of([w])
@@ -152,7 +152,7 @@ class KernelPermutation(LazyPermutation):
     def _columns_of(self, columns: list[Tensor] | tuple[Tensor, ...]) -> list[Tensor]:
         points, rows = self._points(), self.row_mask()
         c = self._normalisers(points)
-        columns = [hide(w.to(points.dtype), rows) for w in columns]
+        columns = [masked_fill(w.to(points.dtype), rows) for w in columns]
         if self.kept is not None:
             missing = (0, self.scores.shape[-1] - self.rows)
             columns = [torch.nn.functional.pad(w, missing) for w in columns]

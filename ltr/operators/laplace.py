@@ -106,7 +106,7 @@ class LaplaceRank(KernelRank):
     tensor([3., 1., 2.])
     """
 
-    law = "laplace"
+    distribution = "laplace"
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None

@@ -12,7 +12,7 @@ from ltr._shapes import (
     check_number,
     check_temperature,
     count,
-    hide,
+    masked_fill,
     positions,
     refuse_weights,
     upcast,
@@ -77,10 +77,10 @@ def lapsum_top_k(
     k = k.to(upcast(scores).dtype).unsqueeze(-1)
     if temperature == 0:
         ranks = hard_ranks(scores, mask)
-        return hide((k + 1 - ranks).clamp(0, 1), mask)
-    scores = upcast(hide(scores, mask))
+        return masked_fill((k + 1 - ranks).clamp(0, 1), mask)
+    scores = upcast(masked_fill(scores, mask))
     x, _ = _arguments(scores, k, mask, temperature)
-    return hide(_spoil(laplace_cdf(x.squeeze(-2)), scores), mask)
+    return masked_fill(_spoil(laplace_cdf(x.squeeze(-2)), scores), mask)
 
 
 def lapsum(
@@ -114,7 +114,7 @@ def lapsum(
     """
     temperature = check_temperature(temperature)
     check_lists(scores, mask=mask)
-    scores = upcast(hide(scores, mask))
+    scores = upcast(masked_fill(scores, mask))
     order = descending_order(scores.detach(), mask)
     if temperature == 0:
         return HardPermutation(order, scores, mask)
@@ -124,7 +124,7 @@ def lapsum(
     log_p = _spoil(log_p, scores.unsqueeze(-2))
     if mask is not None:
         rows = positions(scores) <= count(scores, mask)
-        log_p = hide(log_p, rows.unsqueeze(-1) & mask.unsqueeze(-2), -torch.inf)
+        log_p = masked_fill(log_p, rows.unsqueeze(-1) & mask.unsqueeze(-2), -torch.inf)
     return LapSumPermutation(log_p, scores, mask, order, temperature)
 
 
@@ -221,10 +221,10 @@ def _with_derivatives(log_p: Tensor, from_anchor: Tensor, k: Tensor, mask: Tenso
     x = (from_anchor - log_p).detach()
     side = torch.where(x > 0, -1.0, 1.0).to(x.dtype)
     real = None if mask is None else mask.unsqueeze(-2)
-    nearest = hide(-side * x, real, torch.inf).amin(-1, keepdim=True)
+    nearest = masked_fill(-side * x, real, torch.inf).amin(-1, keepdim=True)
 
     def tails(x: Tensor) -> Tensor:
-        return side * hide(torch.exp(nearest + side * x), real)
+        return side * masked_fill(torch.exp(nearest + side * x), real)
 
     start = tails(x)
     # beyond this scale, at which exp(-limit) is far below rounding, k moves items by 0

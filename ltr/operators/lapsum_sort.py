@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_lists, check_temperature, count, hide, positions, upcast
-from ltr.kernels import chance_above, laplace
+from ltr._shapes import check_lists, check_temperature, count, masked_fill, positions, upcast
+from ltr.kernels import laplace, survival
 from ltr.kernels.two_sets import kernel_sums_at
 from ltr.operators.hard import descending_order
 from ltr.operators.lapsum import threshold
@@ -47,13 +47,13 @@ def lapsum_sort(scores: Tensor, mask: Tensor | None = None, *, temperature: floa
     """
     temperature = check_temperature(temperature)
     check_lists(scores, mask=mask)
-    scores = upcast(hide(scores, mask))
+    scores = upcast(masked_fill(scores, mask))
     if not scores.shape[-1]:
         return scores
     rows = None if mask is None else positions(scores) <= count(scores, mask)
     if temperature == 0:
         order = descending_order(scores.detach(), mask)
-        return hide(take_along(scores, order, -1), rows)
+        return masked_fill(take_along(scores, order, -1), rows)
     if mask is not None:  # an empty list is computed as a full one, and hidden in the end
         mask = mask | ~mask.any(-1, keepdim=True)
     places = positions(scores).expand(scores.shape)
@@ -63,9 +63,9 @@ def lapsum_sort(scores: Tensor, mask: Tensor | None = None, *, temperature: floa
     # Newton's step moves no value here, but each doubles the number of derivatives that are right.
     # The nearest item is at most log n temperatures away: the density does not underflow.
     one = torch.ones_like(scores)
-    above, density = chance_above("laplace"), laplace()
+    above, density = survival("laplace"), laplace()
     for _ in range(2):
         outputs = [(0, above), (0, density)]
         counts, twice = kernel_sums_at(b, scores, [one], outputs, temperature, mask=mask)
         b = b + temperature * (counts - counts.detach()) / (twice / 2)
-    return hide(b, rows)
+    return masked_fill(b, rows)

@@ -14,7 +14,7 @@ from ltr._shapes import (
     check_temperature,
     check_whole,
     count,
-    hide,
+    masked_fill,
     refuse_weights,
     upcast,
 )
@@ -144,7 +144,7 @@ def sorting_network(
     check_lists(scores, mask=mask)
     layers = network_layers(network, scores.shape[-1])
     swap_weight(scores.new_zeros(()), distribution)
-    scores = upcast(hide(scores, mask))
+    scores = upcast(masked_fill(scores, mask))
     if temperature == 0:
         return HardPermutation(descending_order(scores.detach(), mask), scores, mask)
     # real items first: a list of m items runs through the wires of a list of m items
@@ -289,7 +289,7 @@ class NetworkPermutation(SoftPermutation):
 
     def _prepare(self, x: Tensor, mask: Tensor | None, axes: int) -> Tensor:
         x = x.to(torch.promote_types(x.dtype, self.scores.dtype))
-        return x if mask is None else hide(x, _before(mask, axes))
+        return x if mask is None else masked_fill(x, _before(mask, axes))
 
     def _spoil(self, y: Tensor, axes: int) -> Tensor:
         # a NaN among the scores leaves no order at all

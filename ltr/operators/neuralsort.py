@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from ltr._shapes import check_lists, check_temperature, hide, refuse_weights, upcast
+from ltr._shapes import check_lists, check_temperature, masked_fill, refuse_weights, upcast
 from ltr.operators._pairwise import TemperatureRank
 from ltr.operators.base import SortOperator
 from ltr.operators.dense_permutation import DensePermutation
@@ -48,7 +48,7 @@ def neuralsort(
     """
     temperature = check_temperature(temperature)
     check_lists(scores, mask=mask)
-    scores = upcast(hide(scores, mask))
+    scores = upcast(masked_fill(scores, mask))
     order = descending_order(scores.detach(), mask)
     if temperature == 0:
         return HardPermutation(order, scores, mask)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import register_pytree_node
 
-from ltr._shapes import check_whole, count, hide, positions
+from ltr._shapes import check_whole, count, masked_fill, positions
 
 
 class SoftPermutation:
@@ -65,13 +65,13 @@ class SoftPermutation:
     def mv(self, v: Tensor) -> Tensor:
         """P v: v (..., n) -> (..., rows)."""
         check_axis("v", v, -1, self.scores.shape[-1])
-        return (self.dense() * hide(v, self.mask).unsqueeze(-2)).sum(-1)
+        return (self.dense() * masked_fill(v, self.mask).unsqueeze(-2)).sum(-1)
 
     def matmul(self, V: Tensor) -> Tensor:
         """P V by torch.matmul's rules: V (..., n, d) -> (..., rows, d)."""
         check_axis("V", V, -2, self.scores.shape[-1])
         if self.mask is not None:
-            V = hide(V, self.mask.unsqueeze(-1))
+            V = masked_fill(V, self.mask.unsqueeze(-1))
         return _matmul(self.dense(), V)
 
     def __matmul__(self, V: Tensor) -> Tensor:
@@ -112,7 +112,7 @@ class SoftPermutation:
         if order.dtype != torch.int64:
             raise ValueError(f"order must be int64, got {order.dtype}")
         picked = self.log_dense().gather(-1, order.unsqueeze(-1)).squeeze(-1)
-        return hide(picked, self.row_mask())
+        return masked_fill(picked, self.row_mask())
 
     def hard(self) -> Tensor:
         """The order (..., n) int64 nearest to this matrix, a permutation in every list.
@@ -128,12 +128,12 @@ class SoftPermutation:
 
     def _transposed_mv(self, w: Tensor) -> Tensor:
         # what `P.mT.mv` does: a subclass overrides it here
-        w = hide(w, self.row_mask())
+        w = masked_fill(w, self.row_mask())
         return (self.dense() * w.unsqueeze(-1)).sum(-2)
 
     def _transposed_matmul(self, W: Tensor) -> Tensor:
         rows = self.row_mask()
-        return _matmul(self.dense().mT, W if rows is None else hide(W, rows.unsqueeze(-1)))
+        return _matmul(self.dense().mT, W if rows is None else masked_fill(W, rows.unsqueeze(-1)))
 
     def _needs_all_rows(self, method: str) -> None:
         n = self.scores.shape[-1]

@@ -65,7 +65,7 @@ class SigmoidRank(KernelRank):
     tensor([3., 1., 2.])
     """
 
-    law = "logistic"
+    distribution = "logistic"
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None

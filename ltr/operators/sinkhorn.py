@@ -15,7 +15,7 @@ from ltr._shapes import (
     check_top_k,
     check_whole,
     count,
-    hide,
+    masked_fill,
     upcast,
 )
 from ltr.operators._pairwise import abs_power
@@ -151,10 +151,10 @@ class SinkhornSort(SortOperator):
     ) -> SinkhornPermutation:
         """The soft permutation (..., milestones, n) of scores (..., n), item weights (..., n)."""
         check_lists(scores, mask=mask, weights=weights)
-        scores = upcast(hide(scores, mask))
+        scores = upcast(masked_fill(scores, mask))
         items = count(scores, mask)
         if self.row_weights is None:
-            b = hide(torch.ones_like(scores), mask)
+            b = masked_fill(torch.ones_like(scores), mask)
             b = b if mask is None else b.sort(-1, descending=True).values
         else:
             b = items * self.row_weights.to(scores)
@@ -174,8 +174,8 @@ class SinkhornSort(SortOperator):
         check_lists(scores, mask=mask)
         if self.epsilon == 0:
             inside = (hard_ranks(scores, mask) <= k).to(upcast(scores).dtype)
-            return hide(inside, mask)
-        scores = upcast(hide(scores, mask))
+            return masked_fill(inside, mask)
+        scores = upcast(masked_fill(scores, mask))
         items = count(scores, mask)
         first = items.clamp(max=k)
         b = torch.cat([first, items - first], -1)
@@ -216,7 +216,7 @@ class SinkhornSort(SortOperator):
         wanted = check_levels("levels", levels)
         single = isinstance(levels, (int, float, Real))
         check_lists(scores, mask=mask, weights=weights)
-        scores = upcast(hide(scores, mask))
+        scores = upcast(masked_fill(scores, mask))
         items = count(scores, mask)
         level = torch.tensor(wanted, dtype=scores.dtype, device=scores.device)
         middle = torch.minimum((items * (1 - level)).clamp(min=0.5), items - 0.5)
@@ -261,7 +261,7 @@ class SinkhornSort(SortOperator):
         if not isinstance(target, Tensor) or target.dim() == 0 or target.shape[-1] == 0:
             got = tuple(target.shape) if isinstance(target, Tensor) else type(target).__name__
             raise ValueError(f"target must be a tensor (..., m) with m >= 1, got {got}")
-        scores = upcast(hide(scores, mask))
+        scores = upcast(masked_fill(scores, mask))
         values = target.to(scores.dtype).sort(-1, descending=True).values
         share = scores.new_full((target.shape[-1],), 1 / target.shape[-1])
         b = count(scores, mask) * share

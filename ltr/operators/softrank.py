@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from ltr._shapes import check_lists, hide, positions, refuse_weights, upcast
+from ltr._shapes import check_lists, masked_fill, positions, refuse_weights, upcast
 from ltr.operators._pairwise import TemperatureRank
 from ltr.operators.base import _Cut
 from ltr.operators.expected_discounts import expected_discounts
 from ltr.operators.gaussian import gaussian_ranks
 from ltr.operators.hard import hard_ranks
-from ltr.operators.rank_law import (
+from ltr.operators.rank_distribution import (
     Law,
     check_law,
     mean_by_recursion,
@@ -90,7 +90,7 @@ class SoftRank(TemperatureRank):
         have a gradient take the recursion.
         """
         if self.temperature == 0:
-            return hide(discount(hard_ranks(scores, mask)), mask)
+            return masked_fill(discount(hard_ranks(scores, mask)), mask)
         check_lists(scores, mask=mask)
         n, k, smooth = scores.shape[-1], None, discount
         if isinstance(discount, _Cut) and discount.is_exact:

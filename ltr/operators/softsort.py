@@ -11,7 +11,7 @@ from ltr._shapes import (
     check_number,
     check_temperature,
     count,
-    hide,
+    masked_fill,
     positions,
     refuse_weights,
     upcast,
@@ -78,7 +78,7 @@ def _permutation(
     scores: Tensor, mask: Tensor | None, temperature: float, power: float | Metric
 ) -> KernelPermutation | TiledPermutation | DensePermutation | HardPermutation:
     check_lists(scores, mask=mask)
-    scores = upcast(hide(scores, mask))
+    scores = upcast(masked_fill(scores, mask))
     order = descending_order(scores, mask)
     if temperature == 0:
         return HardPermutation(order, scores, mask)
@@ -92,7 +92,7 @@ def _permutation(
         # rows past the real items keep finite logits until the softmax is done
         rows = (positions(scores) <= count(scores, mask)).unsqueeze(-1)
         logits = torch.where(mask.unsqueeze(-2) | ~rows, logits, -torch.inf)
-    log_p = hide(torch.log_softmax(logits, dim=-1), rows, -torch.inf)
+    log_p = masked_fill(torch.log_softmax(logits, dim=-1), rows, -torch.inf)
     return DensePermutation(log_p, scores, mask, order)
 
 

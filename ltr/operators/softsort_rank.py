@@ -9,7 +9,7 @@ from ltr._shapes import (
     check_lists,
     check_temperature,
     count,
-    hide,
+    masked_fill,
     positions,
     refuse_weights,
     upcast,
@@ -59,7 +59,7 @@ def softsort_ranks(
     if temperature == 0:
         return hard_ranks(scores, mask)
     check_lists(scores, mask=mask)
-    scores = upcast(hide(scores, mask))
+    scores = upcast(masked_fill(scores, mask))
     if not callable(power):
         # in sorted order the distances are symmetric, so the columns' softmax is the rows'
         P = softsort(scores, mask, temperature=temperature, power=power)

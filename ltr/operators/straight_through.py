@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from ltr._shapes import check_whole, hide, refuse_weights, upcast
+from ltr._shapes import check_whole, masked_fill, refuse_weights, upcast
 from ltr.operators.base import RankOperator, SortOperator, check_operator
 from ltr.operators.hard import descending_order, hard_ranks
 from ltr.operators.hard_permutation import HardPermutation
@@ -178,7 +178,7 @@ class StraightThrough(SortOperator):
             )
         if soft.rows != n:
             raise ValueError(f"operator must give {n} rows, one per item, got {soft.rows}")
-        values = upcast(hide(scores, mask))
+        values = upcast(masked_fill(scores, mask))
         order = descending_order(values.detach(), mask)
         return StraightThroughPermutation(HardPermutation(order, values, mask), soft)
 
@@ -188,12 +188,12 @@ class StraightThrough(SortOperator):
         """`discount` of the hard ranks, with the gradient of the operator's discounts."""
         soft = self.operator.discounts(discount, scores, mask)
         exact = getattr(discount, "exact", discount)  # a smooth cut is for the gradient only
-        return straight_through(hide(exact(hard_ranks(scores, mask)), mask), soft)
+        return straight_through(masked_fill(exact(hard_ranks(scores, mask)), mask), soft)
 
     def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Membership in the first k, 0 or 1, with the gradient of the operator's."""
         k = check_whole("k", k)
         soft = self.operator.top_k(k, scores, mask)
         ranks = hard_ranks(scores, mask)
-        hard = hide((ranks <= k).to(ranks.dtype) + 0 * ranks, mask)
+        hard = masked_fill((ranks <= k).to(ranks.dtype) + 0 * ranks, mask)
         return straight_through(hard, soft)

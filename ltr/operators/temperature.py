@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_lists, check_number, count, hide
+from ltr._shapes import check_lists, check_number, count, masked_fill
 from ltr.operators.base import RankOperator
 from ltr.operators.hard import hard_ranks
 from ltr.operators.sigmoid import SigmoidRank
@@ -62,9 +62,9 @@ def temperature_for(
     """
     check_number("sharpness", sharpness, minimum=0.0, strict=True)
     check_lists(scores, mask=mask)
-    scores = hide(scores.detach(), mask).double()
+    scores = masked_fill(scores.detach(), mask).double()
     m = count(scores, mask)
-    offset = hide(scores - scores.sum(-1, keepdim=True) / m.clamp(min=1), mask)
+    offset = masked_fill(scores - scores.sum(-1, keepdim=True) / m.clamp(min=1), mask)
     # m - 1 as in an unbiased variance, or short lists would look narrower than long ones
     variance = (offset.square().sum() / (m - 1).clamp(min=0).sum()).item()
     if not (0 < variance < math.inf):
@@ -89,7 +89,7 @@ def _as_blurred(
 
     @torch.no_grad()
     def blur(ranks: RankOperator) -> float:
-        return hide(ranks(scores, mask) - hard, mask).abs().sum().item()
+        return masked_fill(ranks(scores, mask) - hard, mask).abs().sum().item()
 
     wanted = blur(SigmoidRank(width))
     # bisection on a logarithmic scale, as wide as the unit may be (score^p, or score / n)

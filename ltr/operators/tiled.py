@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ltr._shapes import count, hide, positions
+from ltr._shapes import count, masked_fill, positions
 from ltr.kernels import SortedLists, kernel_sums
 from ltr.kernels.named import sign
 from ltr.kernels.rows_function import RowSoftmax
@@ -70,7 +70,7 @@ class TiledPermutation(LazyPermutation):
         """P v: v (..., n) -> (..., rows)."""
         check_axis("v", v, -1, self.scores.shape[-1])
         v = v.to(torch.promote_types(v.dtype, self.scores.dtype))
-        v = take_along(hide(v, self.mask), self.order, -1)
+        v = take_along(masked_fill(v, self.mask), self.order, -1)
         return self._spoil(self._softmax(v.unsqueeze(-1)).matmul(v.unsqueeze(-1)).squeeze(-1), 1)
 
     def matmul(self, V: Tensor) -> Tensor:
@@ -80,7 +80,7 @@ class TiledPermutation(LazyPermutation):
             return self.mv(V.to(self.scores.dtype))
         V = V.to(self.scores.dtype)
         if self.mask is not None:
-            V = hide(V, self.mask.unsqueeze(-1))
+            V = masked_fill(V, self.mask.unsqueeze(-1))
         V = take_along(V, self.order.unsqueeze(-1), -2)
         return self._spoil(self._softmax(V).matmul(V), 2)
 
@@ -109,11 +109,11 @@ class TiledPermutation(LazyPermutation):
         log_p = logits / self.temperature - self._softmax(None).log_sums()
         if self.mask is not None:
             log_p = torch.where(column < lengths.unsqueeze(-1), log_p, -torch.inf)
-        return hide(self._spoil(log_p, 1), self.row_mask())
+        return masked_fill(self._spoil(log_p, 1), self.row_mask())
 
     def _transposed_mv(self, w: Tensor) -> Tensor:
         w = w.to(torch.promote_types(w.dtype, self.scores.dtype))
-        w = hide(w, self.row_mask()).unsqueeze(-1)
+        w = masked_fill(w, self.row_mask()).unsqueeze(-1)
         return self._to_items(w).squeeze(-1)
 
     def _transposed_matmul(self, W: Tensor) -> Tensor:
@@ -121,7 +121,7 @@ class TiledPermutation(LazyPermutation):
         if W.dim() == 1:
             return self._transposed_mv(W)
         rows = self.row_mask()
-        return self._to_items(W if rows is None else hide(W, rows.unsqueeze(-1)))
+        return self._to_items(W if rows is None else masked_fill(W, rows.unsqueeze(-1)))
 
     def _to_items(self, W: Tensor) -> Tensor:
         batch = torch.broadcast_shapes(W.shape[:-2], self.scores.shape[:-1])

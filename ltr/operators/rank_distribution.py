@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ltr._shapes import check_lists, check_temperature, check_top_k, hide, positions, upcast
+from ltr._shapes import check_lists, check_temperature, check_top_k, masked_fill, positions, upcast
 from ltr.operators.gaussian import normal_cdf
 from ltr.operators.hard import hard_ranks
 
@@ -96,12 +96,12 @@ def rank_distribution(
         ranks = hard_ranks(scores, mask).unsqueeze(-1)
         found = (ranks == positions(ranks, width)).to(ranks.dtype) + 0 * ranks
     else:
-        scores = upcast(hide(scores, mask))
-        found = _rows_of_law(scores, mask, slice(None), (width, temperature, law))
-    return found if mask is None else hide(found, mask.unsqueeze(-1))
+        scores = upcast(masked_fill(scores, mask))
+        found = _rank_rows(scores, mask, slice(None), (width, temperature, law))
+    return found if mask is None else masked_fill(found, mask.unsqueeze(-1))
 
 
-def _rows_of_law(
+def _rank_rows(
     scores: Tensor, mask: Tensor | None, rows: slice, settings: tuple[int, float, Law]
 ) -> Tensor:
     # the laws (..., r, width) of some of the items; what is under the mask is 0 already
@@ -111,17 +111,17 @@ def _rows_of_law(
     if mask is not None:
         others = others & mask.unsqueeze(-2)
     if law == "paper":
-        found = _law_of_sum(hide(normal_cdf(gaps / 2**0.5), others), width)
+        found = _count_distribution(masked_fill(normal_cdf(gaps / 2**0.5), others), width)
     else:
         nodes, _ = noise_nodes(scores.dtype)
         noise = torch.tensor(nodes, dtype=scores.dtype, device=scores.device)
         noise = noise[(..., *[None] * gaps.dim())]
-        laws = _law_of_sum(hide(normal_cdf(gaps - noise), others), width)
+        laws = _count_distribution(masked_fill(normal_cdf(gaps - noise), others), width)
         found = (torch.softmax(-noise.square() / 2, 0) * laws).sum(0)
     return found + 0 * scores[..., rows].unsqueeze(-1)  # one NaN item is compared with nothing
 
 
-def _law_of_sum(chances: Tensor, width: int) -> Tensor:
+def _count_distribution(chances: Tensor, width: int) -> Tensor:
     # chances (..., n) of independent events -> the law of how many happen, (..., width) from 0.
     # One event after the other, all terms positive; what goes past the width is dropped.
     law = chances.new_ones((*chances.shape[:-1], min(width, 1)))
@@ -143,13 +143,13 @@ def mean_by_recursion(
     tensor([0.2500, 0.2500, 0.2500])
     """
     n, k = scores.shape[-1], len(values)
-    x = upcast(hide(scores, mask))
+    x = upcast(masked_fill(scores, mask))
     row = n * k * x[..., :1].numel() * (len(noise_nodes(x.dtype)[0]) if law == "exact" else 1)
     if n * row > LARGE and not (values.requires_grad or torch.compiler.is_compiling()):
         found = _Tiles.apply(x, mask, values, (k, temperature, law), max(1, LARGE // row))
     else:
-        found = _rows_of_law(x, mask, slice(None), (k, temperature, law)) @ values
-    return hide(found, mask)
+        found = _rank_rows(x, mask, slice(None), (k, temperature, law)) @ values
+    return masked_fill(found, mask)
 
 
 class _Tiles(torch.autograd.Function):
@@ -166,7 +166,7 @@ class _Tiles(torch.autograd.Function):
         size: int,
     ) -> Tensor:
         tiles = [
-            _rows_of_law(scores, mask, slice(i, i + size), settings) @ values
+            _rank_rows(scores, mask, slice(i, i + size), settings) @ values
             for i in range(0, scores.shape[-1], size)
         ]
         return torch.cat(tiles, -1)
@@ -185,10 +185,10 @@ class _Tiles(torch.autograd.Function):
             rows = slice(i, i + ctx.size)
 
             def tile(x: Tensor, rows: slice = rows) -> Tensor:
-                return _rows_of_law(x, mask, rows, ctx.settings) @ values
+                return _rank_rows(x, mask, rows, ctx.settings) @ values
 
-            pull = torch.func.vjp(tile, scores)[1]
-            total = total + pull(gradients[0][..., rows])[0]
+            vjp = torch.func.vjp(tile, scores)[1]
+            total = total + vjp(gradients[0][..., rows])[0]
         return total, None, None, None, None
 
     @staticmethod
@@ -196,7 +196,7 @@ class _Tiles(torch.autograd.Function):
         scores, mask, values = ctx.saved_tensors
 
         def all_rows(x: Tensor) -> Tensor:
-            return _rows_of_law(x, mask, slice(None), ctx.settings) @ values
+            return _rank_rows(x, mask, slice(None), ctx.settings) @ values
 
         return torch.func.jvp(all_rows, (scores,), (tangents[0],))[1]
 
