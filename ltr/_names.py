@@ -5,6 +5,16 @@ from collections.abc import Iterable
 _LIKE = 0.6  # of difflib's ratio: from here on a name is like another
 
 
+def renamed(module: str, name: str, now: str) -> AttributeError:
+    """Return the error for a public name that another one has replaced.
+
+    >>> str(renamed("ltr.datasets", "Standardise", "Standardize"))
+    "module 'ltr.datasets' has no attribute 'Standardise' any more: it is 'Standardize' now"
+    """
+    text = f"module {module!r} has no attribute {name!r} any more: it is {now!r} now"
+    return AttributeError(text, name=name, obj=None)
+
+
 def no_attribute(module: str, name: str, names: Iterable[str]) -> AttributeError:
     """Return the error for a name that a module does not have, with the nearest that it has.
 
