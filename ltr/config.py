@@ -416,7 +416,10 @@ class _Reader:
             home = import_module(module)
         except ImportError as error:
             raise ValueError(f"{_at(where)}no {path}: {error}") from error
-        found = getattr(home, name, None)
+        try:
+            found = getattr(home, name)
+        except AttributeError as error:
+            raise ValueError(f"{_at(where)}no class or function {path}: {error}") from error
         if found is None or isinstance(found, ModuleType):
             raise ValueError(f"{_at(where)}no class or function {path}")
         return found

@@ -7,7 +7,7 @@ for.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ltr._names import no_attribute
+from ltr._names import no_attribute, renamed
 from ltr.datasets.letor import read_letor
 from ltr.datasets.lists import ListDataset, ListSummary, collate_lists
 from ltr.datasets.samplers import ListSampler
@@ -16,8 +16,8 @@ from ltr.datasets.transforms import (
     FeatureTransform,
     MinMaxPerList,
     NoTransform,
-    SignedLog1pStandardise,
-    Standardise,
+    SignedLog1pStandardize,
+    Standardize,
 )
 
 if TYPE_CHECKING:
@@ -31,6 +31,11 @@ _LAZY = {
     "ListDataModule": "ltr.datasets.list_data",
 }
 
+_RENAMED = {
+    "SignedLog1pStandardise": "SignedLog1pStandardize",
+    "Standardise": "Standardize",
+}
+
 __all__ = [
     "DigitsDataModule",
     "FeatureTransform",
@@ -41,8 +46,8 @@ __all__ = [
     "ListSummary",
     "MinMaxPerList",
     "NoTransform",
-    "SignedLog1pStandardise",
-    "Standardise",
+    "SignedLog1pStandardize",
+    "Standardize",
     "collate_lists",
     "load_letor",
     "read_letor",
@@ -56,6 +61,8 @@ def __getattr__(name: str) -> Any:
         value = getattr(import_module(_LAZY[name]), name)
         globals()[name] = value
         return value
+    if name in _RENAMED:
+        raise renamed(__name__, name, _RENAMED[name])
     raise no_attribute(__name__, name, __all__)
 
 
