@@ -126,7 +126,9 @@ class Ranker(ScoringModule):
             self.scorer.build(num_features)
         self.transform = None
         if (transform := checkpoint.get("transform")) is not None:
-            self.transform = unpack(transform, FeatureTransform).to(self.device)
+            self.transform = (
+                unpack(transform, FeatureTransform).to(self.device).train(self.training)
+            )
 
 
 def _default_metrics() -> dict[str, RankingMetric]:
