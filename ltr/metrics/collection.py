@@ -1,7 +1,7 @@
 """Several ranking metrics of the same lists, which are ranked once."""
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from torch import Tensor
 from torchmetrics import MetricCollection
@@ -52,12 +52,6 @@ class RankingMetrics(MetricCollection):
                 )
         for name, metric in metrics.items():  # one by one: torchmetrics would sort them by name
             self.add_metrics({name: metric})
-
-    @property
-    def metrics(self) -> dict[str, RankingMetric]:
-        """The metrics by the names that they were given."""
-        names = map(str, self.keys(keep_base=True))
-        return {name: cast(RankingMetric, self[name]) for name in names}
 
     def update(
         self,
