@@ -165,7 +165,7 @@ def _log_sums(t, lengths, halves, scale, reach, pieces, out, begin, stop):
 
 
 def takes(power: float | None) -> bool:
-    """Whether this file has that power."""
+    """Return whether this file has that power."""
     return power is not None and power <= 16 and float(2 * power).is_integer()
 
 

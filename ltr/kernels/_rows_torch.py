@@ -364,7 +364,7 @@ def _bands(gaps: Tensor, cut: float) -> tuple[Tensor, Tensor]:
 
 
 def _maxima(x: Tensor) -> list[list[int]]:
-    # of each STEP neighbours
+    # of each STEP neighbors
     short = -x.shape[-1] % STEP
     return torch.nn.functional.pad(x, (0, short)).unflatten(-1, (-1, STEP)).amax(-1).tolist()
 

@@ -60,7 +60,7 @@ def row_products(
         temperature: > 0.
         power: > 0, or None for NeuralSort.
         rows: only the first so many rows of P count.
-        blocks: (size, u, v) of each block of neighbouring columns, flattened: their weight.
+        blocks: (size, u, v) of each block of neighboring columns, flattened: their weight.
         transposed: sum over rows.
 
     Returns:

@@ -1,8 +1,8 @@
 """SoftSort's ranks for power 1: kernel sums, fused into one compiled call each way on the CPU.
 
 In sorted order the ranks are y = K u, with u = rho / c, c = K 1, rho = 1..n and K the matrix of
-exp(-|t_i - t_j| / temperature). With h = dLoss/dy, grad_c = -(K h) u / c = dLoss/dc, and S v = K' v,
-the sums of the slopes, dLoss/dt = h S u + u S h + grad_c S 1 + S grad_c.
+exp(-|t_i - t_j| / temperature). With h = dLoss/dy, grad_c = -(K h) u / c = dLoss/dc, and S v = K'
+v, the sums of the slopes, dLoss/dt = h S u + u S h + grad_c S 1 + S grad_c.
 """
 
 from functools import lru_cache
@@ -44,7 +44,7 @@ def compiled_ranks(
 
 
 def fused(scores: Tensor) -> bool:
-    """Whether `compiled_ranks` takes these scores: compiled code, on the CPU, called eagerly."""
+    """Return whether `compiled_ranks` takes these scores: called eagerly, on the CPU, with numba."""
     if not scores.is_cpu or not has_values(scores) or not scores.numel():
         return False
     return implementation("cpu").__module__ == "ltr.kernels._numba"

@@ -14,25 +14,26 @@ from ltr.operators.permutation import take_along
 
 
 def lapsum_sort(scores: Tensor, mask: Tensor | None = None, *, temperature: float = 0.1) -> Tensor:
-    """Soft sorted scores b, falling: the sum over j of F((s_j - b_i) / temperature) is i - 1/2.
+    """Return soft sorted scores: thresholds above which soft counts of items are 1/2, 3/2, ...
 
-    F is the distribution function of the Laplace law (`laplace_cdf`): the soft number of items
-    above b_i is i - 1, and the item at b_i counts one half. The hard twin is
+    They are the falling b for which the sum over j of F((s_j - b_i) / temperature) is i - 1/2. F
+    is the distribution function of the Laplace distribution (`laplace_cdf`). The soft number of
+    items above b_i is i - 1, and the item at b_i counts one half. The hard twin is
     `torch.sort(scores, descending=True).values`. `lapsum(scores).sort()` is another soft sort,
     by a doubly stochastic matrix, whose values stay within the scores.
 
     Args:
         scores: (..., n), any floating dtype; half precision is computed in float32.
         mask: (..., n) bool, True = a real item. Default: all are real.
-        temperature: the scale of the Laplace law, in units of the scores; >= 0, and 0 is the hard
-            sort.
+        temperature: the scale of the Laplace distribution, in units of the scores; >= 0, and 0 is
+            the hard sort.
 
     Returns:
-        (..., n), strictly falling but for rounding; 0 past the m real items. Their sum is not that
-        of the scores: as the temperature grows the first and the last leave the scores, like
-        temperature * log(m). Of n tied scores they are the quantiles of one Laplace law. A list
-        with a NaN gives NaN. Cost: one sort of 2 n points and O(n) time and memory. Derivatives
-        are exact up to the third order.
+        (..., n), strictly falling except for rounding; 0 past the m real items. Their sum is not
+        the sum of the scores: as the temperature grows, the first and the last move beyond the
+        scores by about temperature * log(m). Of n tied scores they are the quantiles of one Laplace
+        distribution. A list with a NaN gives NaN. Cost: one sort of 2 n points and O(n) time and
+        memory. Derivatives are exact up to the third order.
 
     Raises:
         ValueError: temperature < 0 or in (0, 1e-30), or a mask of the wrong shape.
@@ -54,14 +55,14 @@ def lapsum_sort(scores: Tensor, mask: Tensor | None = None, *, temperature: floa
     if temperature == 0:
         order = descending_order(scores.detach(), mask)
         return masked_fill(take_along(scores, order, -1), rows)
-    if mask is not None:  # an empty list is computed as a full one, and hidden in the end
+    if mask is not None:  # an empty list is computed as a full one and masked at the end
         mask = mask | ~mask.any(-1, keepdim=True)
     places = positions(scores).expand(scores.shape)
     wanted = torch.minimum(places, count(scores, mask)) - 0.5
     anchor, log_p = threshold(scores.detach(), wanted, mask, temperature)
     b = anchor + temperature * log_p
-    # Newton's step moves no value here, but each doubles the number of derivatives that are right.
-    # The nearest item is at most log n temperatures away: the density does not underflow.
+    # A Newton step does not change the value here, but doubles the number of correct derivatives.
+    # The nearest item is at most log n temperatures away, so the density does not underflow.
     one = torch.ones_like(scores)
     above, density = survival("laplace"), laplace()
     for _ in range(2):
