@@ -100,7 +100,7 @@ def run_bench(plan: Plan, out: Path, chosen: list[Run], trust: Sequence[str] = (
         folder = out / "runs" / one.name
         if not (folder / "result.json").is_file():
             print(f"run {number} of {len(chosen)}: {one.title}", flush=True)
-            _write(folder / "result.json", _perform(plan, one, folder, trust))
+            write_json(folder / "result.json", _perform(plan, one, folder, trust))
             write_results(plan, out)
     tables = write_results(plan, out)
     _print_tables(tables)
@@ -144,12 +144,14 @@ def _perform(plan: Plan, one: Run, folder: Path, trust: Sequence[str]) -> Result
         if resumed:
             args += ["--ckpt_path", "last"]
         cli = make_cli("fit", args, name=plan.recipe, numbered=False)
-        _write(folder.parents[1] / "bench.json", {"digest": plan.digest, "identity": plan.identity})
+        write_json(
+            folder.parents[1] / "bench.json", {"digest": plan.digest, "identity": plan.identity}
+        )
         fit: dict[str, Any] = {}
         if one.fit:
             if not fitted.is_file():
                 cli.execute()
-                _write(fitted, _fit_result(cli, resumed))
+                write_json(fitted, _fit_result(cli, resumed))
             fit = read_json(fitted, FIT)
         best = checkpoints / "best.ckpt"
         weights = best if best.is_file() else checkpoints / "last.ckpt"
@@ -234,7 +236,7 @@ def write_results(plan: Plan, out: Path) -> list[Table]:
         "summaries": summaries(plan, results),
         "runs": [results.get(one.name, {"name": one.name, "status": NOT_RUN}) for one in plan.runs],
     }
-    _write(out / "results.json", content)
+    write_json(out / "results.json", content)
     _replace(out / "table.md", render(plan, results))
     return make_tables(plan, results)
 
@@ -268,9 +270,10 @@ def _draw(figure: str, out: Path, trust: Sequence[str]) -> None:
         print("no picture: matplotlib is not installed (it comes with the extra `plots`)")
 
 
-def _write(path: Path, content: dict[str, Any]) -> None:
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a file of results, with each list of numbers on one line."""
     text = json.dumps(content, indent=2, default=str)
-    # a list of numbers is a line: curves would be thousands
+    # curves would take thousands of lines otherwise
     text = re.sub(r"\[\n[-+.,\w\s]*\]", _on_one_line, text)
     _replace(path, text + "\n")
 

@@ -8,7 +8,7 @@ import torch
 TINY = ("--config", "tiny.yaml")
 
 COMMAND_LINE = [
-    # options that there are not
+    # unknown options
     (["--model.lss", "3"], "unknown option --model.lss: did you mean --model.loss?"),
     (
         ["--model.loss.init_args.operator.init_args.temperatur", "3"],
@@ -32,7 +32,16 @@ COMMAND_LINE = [
     (["--trainer.max_epochs"], "--trainer.max_epochs needs a value"),
     (["--data.seed", "--seed_everything", "3"], "--data.seed needs a value"),
     (["--seed_everything", "3", "--data.seed"], "--data.seed needs a value"),
-    # classes that there are not
+    # names of earlier versions
+    (
+        ["--model", "SoftNearestNeighbours"],
+        "--model: no class 'SoftNearestNeighbours': did you mean SoftNearestNeighbors?",
+    ),
+    (
+        ["--data", "ltr.papers.images.ImageDataModule", "--data.normalise", "true"],
+        "unknown option --data.normalise: did you mean --data.normalize?",
+    ),
+    # unknown classes
     (["--model", "Rankr"], "--model: no class 'Rankr': did you mean Ranker?"),
     (["--data", "Letor"], "--data: no class 'Letor': did you mean LetorDataModule?"),
     (["--model.loss", "SoftNCDG"], "--model.loss: no class 'SoftNCDG': did you mean SoftNDCG?"),
