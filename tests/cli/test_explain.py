@@ -144,7 +144,7 @@ FILES = [
     ("data: {class_path: 3}", "own.yaml: data: no class"),
     ("model: [Ranker]", "own.yaml: model: no class \"['Ranker']\": did you mean Ranker?"),
     ("trainer: 5", "trainer must have options and values, got 5"),
-    ("trainer: {max_epochs: 3, max_epochs: 4}", "own.yaml, line 1: 'max_epochs' is there twice"),
+    ("trainer: {max_epochs: 3, max_epochs: 4}", "own.yaml, line 1: 'max_epochs' is given twice"),
     (
         "model: {init_args: {metrics: [NDCG]}}",
         "own.yaml: model.metrics must be dict or null, got",
@@ -167,7 +167,7 @@ def test_layers_in_the_wrong_order(ltr):
     answer = ltr("fit", "--config", "layer.yaml", *TINY)
     assert answer.code == 2
     assert answer.err.count("\n") == 1
-    assert "data.batch_size is set before the class that it is an option of" in answer.err
+    assert "data.batch_size is set before its class" in answer.err
 
 
 def test_a_file_that_is_no_text(ltr):
