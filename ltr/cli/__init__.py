@@ -7,17 +7,17 @@
     ltr bench digits --out runs/digits         run a recipe's whole table
     ltr evaluate my.run --qrels qrels.txt      metrics of scores in a file, without any model
 
-`fit`, `validate`, `test` and `predict` take `--config`, a recipe's name (`digits`), one of its
-overlays (`digits/smoke`, which is laid over `digits`) or a file, as often as wanted, each laid over
-those before it; then any option of the model, the data or the trainer, such as
-`--model.loss.operator.temperature 0.2`. `--print_config` prints what comes of it all.
+`fit`, `validate`, `test` and `predict` take `--config` any number of times. Its value is a recipe
+(`digits`), an overlay of a recipe (`digits/smoke`, laid over `digits`) or a file; each is laid over
+those before it. Then comes any option of the model, the data or the trainer, such as
+`--model.loss.operator.temperature 0.2`. `--print_config` prints the result.
 
-Each `fit` is a run of its own, in `runs/NAME/1` and so on; `--ckpt_path best` and `last` are those
-of the newest, and `fit --ckpt_path last` goes on with it.
+Each `fit` writes to a folder of its own: `runs/NAME/1` and so on. `--ckpt_path best` and `last`
+name the checkpoints of the newest run. `fit --ckpt_path last` resumes it.
 
-A wrong option, class, value or file is one line on stderr and exit code 2, and so is training that
-goes wrong; an interrupted run is exit code 130, a terminated one 143, with `last.ckpt` written.
-Setting `LTR_TRACEBACK=1` in the environment shows where an error came from.
+A wrong option, class, value or file gives one line on stderr and exit code 2. So does training that
+fails. An interrupted run exits with code 130, a terminated one with 143; both write `last.ckpt`.
+Set `LTR_TRACEBACK=1` in the environment to see where an error came from.
 
 This module imports neither torch nor lightning; the commands that need them do.
 """
@@ -69,8 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: what follows `ltr` on the command line. Default: this process's own arguments.
 
     Returns:
-        The exit code: 0; 2 for a mistake in the command, the configuration or the data, said in
-        one line on stderr; 130 if interrupted. A bug in `ltr` raises.
+        The exit code: 0; 2 for a mistake in the command, the configuration or the data, reported
+        in one line on stderr; 130 if interrupted. A bug in `ltr` raises an exception.
 
     >>> main(["--version"])  # doctest: +ELLIPSIS
     ltr ...
@@ -113,7 +113,7 @@ def _run(args: list[str]) -> int:
         kind = "option" if command.startswith("-") else "command"
         raise CommandError(f"unknown {kind} {command!r}: {nearest(command, _COMMANDS)}")
     if (here := os.getcwd()) not in sys.path:
-        sys.path.append(here)  # so that a configuration may name a class of one's own file
+        sys.path.append(here)  # so that a configuration may name a class in the user's own file
     run: Callable[[str, list[str]], int] = import_module(_COMMANDS[command][0]).run
     return run(command, rest)
 
@@ -127,7 +127,7 @@ def _interrupted(
         again = shlex.join(["ltr", *_without_ckpt_path(args), "--ckpt_path", "last"])
     elif args[:1] == ["bench"]:
         again = shlex.join(["ltr", *args])
-    print("" if again is None else f"; to go on from where it was: {again}", file=sys.stderr)
+    print("" if again is None else f"; resume it with: {again}", file=sys.stderr)
     return 128 + number
 
 
@@ -142,7 +142,7 @@ def _without_ckpt_path(args: list[str]) -> Iterator[str]:
 
 @contextmanager
 def _interrupts_restored() -> Iterator[None]:
-    """Lightning ignores Ctrl+C from the first one on; whoever called `main` may want it back."""
+    """Restore the handler of Ctrl+C, which Lightning replaces after the first one."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield

@@ -1,4 +1,4 @@
-"""`ltr bench`: a recipe's whole table, run by run, each of them once."""
+"""`ltr bench`: train and test every run of a recipe's table once."""
 
 import argparse
 import json
@@ -27,16 +27,16 @@ from ltr.cli.recipes import LineParser
 from ltr.cli.table import NOT_RUN, Table, make_tables, summaries
 
 _EPILOG = """\
-All other options are those of `ltr fit`, and hold for every run: --trainer.max_epochs 5,
---data.root FOLDER, --config FILE. An option of the grid or of a search takes the place of its
-values there: --data.fold 1, or --seed_everything "[1, 2, 3]". Finished runs are not run again, and
-one that was broken off goes on, so the same command goes on with a bench that was. --only takes a
-variant, or a run by the name of its folder in DIR/runs. Results: DIR/results.json, DIR/table.md.
+All other options are those of `ltr fit` and apply to every run: --trainer.max_epochs 5,
+--data.root FOLDER, --config FILE. An option of the grid or of a search replaces the values there:
+--data.fold 1, or --seed_everything "[1, 2, 3]". The same command resumes a bench that was stopped:
+it skips finished runs and resumes unfinished ones. --only takes a variant, or the name of a run's
+folder in DIR/runs. Results: DIR/results.json, DIR/table.md.
 """
 
 
 def run(command: str, args: list[str]) -> int:
-    """The command `bench`."""
+    """Run the command `bench`."""
     parser = LineParser(
         "ltr bench",
         usage="ltr bench RECIPE [--out DIR] [--only NAME] [--trust PACKAGE] [options of ltr fit]",
@@ -54,7 +54,7 @@ def run(command: str, args: list[str]) -> int:
         nargs="+",
         default=[],
         metavar="PACKAGE",
-        help="packages whose classes the checkpoints of the runs may name, beside those of ltr",
+        help="packages whose classes the runs' checkpoints may name, besides ltr's",
     )
     options, rest = parser.parse_known_args(args)
     if not rest or rest[0].startswith("-"):
@@ -71,7 +71,7 @@ def run(command: str, args: list[str]) -> int:
 
 
 def _choose(plan: Plan, only: list[str] | None) -> list[Run]:
-    """The runs that are, or whose variant is, among those names; all without any."""
+    """Return the runs with these names or variants; all runs if `only` is None."""
     if only is None:
         return plan.runs
     names = {name for run in plan.runs for name in (run.variant, run.name)}
@@ -82,16 +82,16 @@ def _choose(plan: Plan, only: list[str] | None) -> list[Run]:
 
 
 def run_bench(plan: Plan, out: Path, chosen: list[Run], trust: Sequence[str] = ()) -> None:
-    """Run what is not finished yet, then write and print the results.
+    """Run all unfinished runs, then write and print the results.
 
     Args:
-        plan: of the bench.
+        plan: the plan of the bench.
         out: folder of the results.
-        chosen: the runs, of those of the plan.
+        chosen: the runs to run, out of the plan's.
         trust: packages whose classes the runs' checkpoints may name.
 
     Raises:
-        CommandError: the folder has results of another configuration.
+        CommandError: the folder holds results of another configuration.
     """
     for folder in (out, *out.glob("runs/*")):
         remove_leftovers(folder)
@@ -100,7 +100,7 @@ def run_bench(plan: Plan, out: Path, chosen: list[Run], trust: Sequence[str] = (
         folder = out / "runs" / one.name
         if not (folder / "result.json").is_file():
             print(f"run {number} of {len(chosen)}: {one.title}", flush=True)
-            _write(folder / "result.json", _perform(plan, one, folder, trust))
+            write_json(folder / "result.json", _perform(plan, one, folder, trust))
             write_results(plan, out)
     tables = write_results(plan, out)
     _print_tables(tables)
@@ -110,7 +110,7 @@ def run_bench(plan: Plan, out: Path, chosen: list[Run], trust: Sequence[str] = (
 
 
 def _check(out: Path, plan: Plan) -> None:
-    """Results of different configurations are not to get into one table."""
+    """Raise `CommandError` if `out` holds results of another configuration."""
     path = out / "bench.json"
     begun = [*out.glob("runs/*/result.json"), *out.glob("runs/*/checkpoints")]
     if not path.is_file() or not begun:
@@ -128,8 +128,8 @@ def _check(out: Path, plan: Plan) -> None:
 
 
 def _perform(plan: Plan, one: Run, folder: Path, trust: Sequence[str]) -> Result:
-    """Train a run, or go on with it, and test its best weights once."""
-    # the runs are in this process: importing all this takes longer than a small one does
+    """Train a run, or resume it, and test its best weights once."""
+    # all runs share this process, since these imports take longer than a small run
     from ltr.cli.lightning_cli import make_cli, quiet
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -144,12 +144,14 @@ def _perform(plan: Plan, one: Run, folder: Path, trust: Sequence[str]) -> Result
         if resumed:
             args += ["--ckpt_path", "last"]
         cli = make_cli("fit", args, name=plan.recipe, numbered=False)
-        _write(folder.parents[1] / "bench.json", {"digest": plan.digest, "identity": plan.identity})
+        write_json(
+            folder.parents[1] / "bench.json", {"digest": plan.digest, "identity": plan.identity}
+        )
         fit: dict[str, Any] = {}
         if one.fit:
             if not fitted.is_file():
                 cli.execute()
-                _write(fitted, _fit_result(cli, resumed))
+                write_json(fitted, _fit_result(cli, resumed))
             fit = read_json(fitted, FIT)
         best = checkpoints / "best.ckpt"
         weights = best if best.is_file() else checkpoints / "last.ckpt"
@@ -193,7 +195,7 @@ def _fit_result(cli: Any, resumed: bool) -> dict[str, Any]:
 
 
 def environment(device: Any) -> dict[str, str]:
-    """Versions of what ran, and on what."""
+    """Return the versions of the libraries, and the device."""
     import torch
 
     kind = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
@@ -207,7 +209,7 @@ def environment(device: Any) -> dict[str, str]:
 
 
 def write_results(plan: Plan, out: Path) -> list[Table]:
-    """Write `results.json` and `table.md` of what is finished.
+    """Write `results.json` and `table.md` of the finished runs.
 
     Returns:
         The tables.
@@ -234,7 +236,7 @@ def write_results(plan: Plan, out: Path) -> list[Table]:
         "summaries": summaries(plan, results),
         "runs": [results.get(one.name, {"name": one.name, "status": NOT_RUN}) for one in plan.runs],
     }
-    _write(out / "results.json", content)
+    write_json(out / "results.json", content)
     _replace(out / "table.md", render(plan, results))
     return make_tables(plan, results)
 
@@ -244,7 +246,7 @@ def _print_tables(tables: list[Table]) -> None:
     from rich.console import Console
     from rich.table import Table as RichTable
 
-    # a file or a pipe has no width: nothing is to be cut off there
+    # a file or a pipe has no width: leave room, so that nothing is cut off
     console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False)
     for table in tables:
         grid = RichTable(title=table.title or None, box=box.SIMPLE_HEAD)
@@ -268,9 +270,10 @@ def _draw(figure: str, out: Path, trust: Sequence[str]) -> None:
         print("no picture: matplotlib is not installed (it comes with the extra `plots`)")
 
 
-def _write(path: Path, content: dict[str, Any]) -> None:
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a file of results, with each list of numbers on one line."""
     text = json.dumps(content, indent=2, default=str)
-    # a list of numbers is a line: curves would be thousands
+    # curves would take thousands of lines otherwise
     text = re.sub(r"\[\n[-+.,\w\s]*\]", _on_one_line, text)
     _replace(path, text + "\n")
 

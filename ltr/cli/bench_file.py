@@ -16,7 +16,7 @@ from ltr.cli.options import load_options
 # `dict` without types: jsonargparse would build the objects that a configuration names
 
 _AROUND = ("Parser key", "Problem with", "Does not validate", "Subtypes:", "Errors:")
-"""How the lines of jsonargparse's report begin that stand around the cause."""
+"""First words of the lines around the cause in jsonargparse's report."""
 
 Place = dict[str, Any]
 """A place in the table: `variant`, `metric` and the grid's options, with their values."""
@@ -24,12 +24,12 @@ Place = dict[str, Any]
 
 @dataclass
 class Variant:
-    """A row of the table: what is laid over the recipe's configuration.
+    """A row of the table: a configuration laid over the recipe's.
 
     Attributes:
         config: the configuration.
-        fit: whether it is trained.
-        where: the part of the grid that it is run for; all of it if empty.
+        fit: whether the variant is trained.
+        where: the part of the grid that it runs for; all of it if empty.
     """
 
     config: dict = field(default_factory=dict)
@@ -52,11 +52,11 @@ class Cell:
 
 @dataclass
 class Search:
-    """Options that are chosen by validation, for each cell and seed of the table.
+    """Options that validation chooses, for each cell and seed of the table.
 
     Attributes:
-        options: option -> the values to choose from; a run is made of each combination.
-        where: the runs, as in a `Cell`.
+        options: option -> the values to choose from; each combination is a run.
+        where: the cells, as in a `Cell`.
     """
 
     options: dict[str, list[Any]]
@@ -71,9 +71,9 @@ class Published:
         source: the paper, and the place in it.
         metric: the logged name.
         value: the number, if `along` is not given.
-        along: an option of the grid that `values` are by.
+        along: the option of the grid whose values are the keys of `values`.
         values: the numbers by the values of that option.
-        where: the cells that they belong to.
+        where: the cells that the numbers belong to.
     """
 
     source: str
@@ -84,7 +84,7 @@ class Published:
     where: dict = field(default_factory=dict)
 
     def at(self, place: Place) -> str | None:
-        """Return the number at a place of the table, as it was published; None if there is none.
+        """Return the number for a place of the table, as published, or None if there is none.
 
         >>> one = Published("A", "test_a", along="data.n", values={3: 0.25, 5: 0.5})
         >>> one.at({"metric": "test_a", "data.n": 5})
@@ -107,9 +107,9 @@ class Layout:
     """What makes the rows and the columns: `variant`, `metric` or an option of the grid.
 
     Attributes:
-        rows: of the table.
-        columns: of the table.
-        mean: whether an option of the grid in rows or columns has its mean, last.
+        rows: what makes the rows.
+        columns: what makes the columns.
+        mean: whether a last row or column has the mean over an option of the grid.
     """
 
     rows: str = "variant"
@@ -119,7 +119,7 @@ class Layout:
 
 @dataclass
 class BenchFile:
-    """What a `bench.yaml` says.
+    """The content of a `bench.yaml`.
 
     Attributes:
         metrics: logged name -> heading.
@@ -156,11 +156,11 @@ def read_bench(path: Path, overlays: frozenset[str], name: str) -> BenchFile:
 
     Args:
         path: the file.
-        overlays: those of the recipe that are in use; entries for others are left out.
-        name: the variant's, in a file that has none.
+        overlays: the recipe's overlays in use; entries for other overlays are left out.
+        name: the name of the only variant, in a file without variants.
 
     Raises:
-        CommandError: the file is not as it should be; one line, with its path.
+        CommandError: the file is wrong; the message is one line with the file's path.
     """
     content = load_options(path)
     parser = ArgumentParser(exit_on_error=False)
@@ -185,7 +185,7 @@ def read_bench(path: Path, overlays: frozenset[str], name: str) -> BenchFile:
 
 
 def _explained(message: str) -> str:
-    """Return jsonargparse's report, or a message of ours, as one line."""
+    """Return a report of jsonargparse, or our own message, as one line."""
     where = ".".join(re.findall(r'Parser key "([^"]+)"', message))
     if match := re.search(r"class_path '(?:\w+\.)*(\w+)':\s+Option '(\w+)\b", message):
         fields = vars(sys.modules[__name__])[match[1]].__dataclass_fields__
@@ -205,7 +205,7 @@ def _check_names(content: dict[str, Any], kind: type) -> None:
 def _check(bench: BenchFile) -> None:
     """Check what the types do not say."""
     if not bench.metrics:
-        raise CommandError("metrics must name what is in the table, got none")
+        raise CommandError("metrics must name the metrics of the table, got none")
     for key, values in bench.grid.items():
         if not values:
             raise CommandError(f"grid.{key} must be a list of values, got []")
@@ -219,7 +219,7 @@ def _check(bench: BenchFile) -> None:
         one.options = {plain(key): values for key, values in one.options.items()}
         if not one.options or not bench.grid.keys().isdisjoint(one.options):
             raise CommandError(
-                f"search.options must be some that the grid has not, got {[*one.options]}"
+                f"search.options must not be empty or in the grid, got {[*one.options]}"
             )
     for one in bench.published:
         _one_of("published.metric", one.metric, list(bench.metrics))
@@ -232,7 +232,7 @@ def _check(bench: BenchFile) -> None:
 
 
 def _conditions(bench: BenchFile, name: str, where: dict) -> dict:
-    """Return `where` with plain names and lists of values that there are."""
+    """Return `where` with plain names and lists of values, after a check that these exist."""
     found = {}
     for key, given in where.items():
         option = plain(key)
@@ -245,7 +245,7 @@ def _conditions(bench: BenchFile, name: str, where: dict) -> dict:
 
 
 def _in_use(path: Path, name: str, entry: Any, overlays: frozenset[str]) -> bool:
-    """Return whether an entry is for no overlay, or for one in use."""
+    """Return whether an entry applies: it names no overlay, or one in use."""
     overlay = entry.where.pop("overlay", None)
     if overlay is not None:
         known = {one.stem for one in path.parent.glob("*.yaml")} - {"config", path.stem}

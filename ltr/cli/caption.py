@@ -1,4 +1,4 @@
-"""What stands below the tables of `ltr bench`: how they were made, and what is published where."""
+"""The text below the tables of `ltr bench`: how they were made, and the published sources."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,11 +9,11 @@ from ltr.cli.table import Table, make_tables, number, sources_of
 
 
 def render(plan: Plan, results: dict[str, Result]) -> str:
-    """The content of `table.md`: the tables, their caption, and the sources.
+    """Return the content of `table.md`: the tables, their caption, and the sources.
 
     Args:
-        plan: of the bench.
-        results: finished runs by name.
+        plan: the plan of the bench.
+        results: the results of the finished runs, by name.
     """
     tables = "\n\n".join(table.markdown() for table in make_tables(plan, results))
     parts = [tables, caption(plan, results)]
@@ -27,7 +27,7 @@ def render(plan: Plan, results: dict[str, Result]) -> str:
 
 
 def tried(plan: Plan, results: dict[str, Result]) -> list[Table]:
-    """What the searches tried, a table for each cell, the best in validation first."""
+    """Return a table for each cell of a search: all that it tried, the best in validation first."""
     tables = []
     for found in tried_runs(plan, results):
         run, first = found[0]
@@ -47,7 +47,7 @@ def _value(value: float | None) -> str:
 
 
 def caption(plan: Plan, results: dict[str, Result]) -> str:
-    """How many of the runs are finished, their epochs, seeds, machines and versions."""
+    """Return a sentence on the finished runs: their count, epochs, seeds, machines, versions."""
     done = [results[run.name] for run in plan.runs if run.name in results]
     finished = "all" if len(done) == len(plan.runs) else f"{len(done)} of"
     trained = [result for result in done if "epochs" in result]

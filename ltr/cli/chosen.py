@@ -1,4 +1,4 @@
-"""Which runs of a bench are shown: all, or of those that a search tries the best in validation."""
+"""The runs of a bench that its table shows: of a search, only the best in validation."""
 
 import json
 import math
@@ -10,7 +10,7 @@ from ltr.cli.errors import CommandError
 from ltr.cli.plan import Plan, Run
 
 Result = dict[str, Any]
-"""One run's result.json: `variant`, `point`, `metrics`, `seconds` and more."""
+"""The content of a run's result.json: `variant`, `point`, `metrics`, `seconds` and more."""
 
 
 FIT: dict[str, Any] = {
@@ -21,16 +21,16 @@ FIT: dict[str, Any] = {
     "monitor": str,
     "mode": str,
 }
-"""The types of what a run's fit.json must have."""
+"""The keys that a run's fit.json must have, and their types."""
 
 _RESULT: dict[str, Any] = {"name": str, "metrics": dict, "environment": dict, "seed": int}
 
 
 def read_json(path: Path, types: dict[str, Any]) -> dict[str, Any]:
-    """Read a file that a bench wrote, and check that it has values of these types.
+    """Read a file that a bench wrote, and check the types of its values.
 
     Raises:
-        CommandError: it is damaged; the message says that it may be deleted.
+        CommandError: the file is damaged; the message says that it may be deleted.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -45,7 +45,7 @@ def read_json(path: Path, types: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_result(path: Path, run: Run) -> Result:
-    """Read a run's result.json; a CommandError if it is damaged or another run's."""
+    """Read a run's result.json; raise `CommandError` if it is damaged or another run's."""
     result = read_json(path, {**_RESULT, **({"curves": dict, **FIT} if run.fit else {})})
     numbers = [*result["metrics"].values(), *([result.get(result["monitor"])] if run.fit else [])]
     curves = list(result.get("curves", {}).values())
@@ -60,25 +60,25 @@ def read_result(path: Path, run: Run) -> Result:
 
 
 def chosen_runs(plan: Plan, results: dict[str, Result]) -> list[tuple[Run, Result | None]]:
-    """A run for each variant at each point of the grid, with its result if it is finished.
+    """Return a run for each variant at each point of the grid, with its result if it is finished.
 
-    Of the runs of a search it is the one whose best epoch is the best, by the value that chooses
-    the epoch, the first of equals; and once all of them are finished: before, there is no result.
-    A run without a value, or with NaN, is never better.
+    Of a search it is the run with the best epoch, by the value that chooses the epoch; of equal
+    runs, the first. A search has no result until all its runs are finished. A run without a value,
+    or with NaN, is never the better one.
 
     Args:
-        plan: of the bench.
-        results: finished runs by name.
+        plan: the plan of the bench.
+        results: the results of the finished runs, by name.
     """
     return [_best(runs, results) for runs in _cells(plan)]
 
 
 def tried_runs(plan: Plan, results: dict[str, Result]) -> list[list[tuple[Run, Result]]]:
-    """The finished runs of each search, those of a cell together, the best in validation first.
+    """Return the finished runs of each search, one list a cell, the best in validation first.
 
     Args:
-        plan: of the bench.
-        results: finished runs by name.
+        plan: the plan of the bench.
+        results: the results of the finished runs, by name.
     """
     found = [
         [(run, results[run.name]) for run in runs if run.search and run.name in results]

@@ -1,20 +1,20 @@
-"""What a run logged by epoch: read from its CSV logs, kept in its results."""
+"""The values that a run logged in each epoch, read from its CSV logs for its results."""
 
 import csv
 from pathlib import Path
 from typing import Any
 
 Curves = dict[str, list[Any]]
-"""`epoch`, counted from 1, and each logged value at these; None where there is none."""
+"""`epoch`, counted from 1, and the logged values by name; None where an epoch has none."""
 
 
 def read_curves(folder: Path) -> Curves:
-    """The curves of a run, those of its parts joined where it was resumed.
+    """Return the curves of a run. The parts of a resumed run are joined.
 
-    An epoch's value is the last that was logged in it, to six digits. Tests are left out.
+    An epoch's value is the last one that was logged in it, to six digits. Tests are left out.
 
     Args:
-        folder: of the run; its logs are in `logs/version_0` and so on.
+        folder: the run's folder; its logs are in `logs/version_0` and so on.
     """
     epochs: dict[int, dict[str, float]] = {}
     for path in sorted(folder.glob("logs/version_*/metrics.csv"), key=_part):

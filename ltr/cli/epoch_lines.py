@@ -1,13 +1,13 @@
-"""One line an epoch, for logs."""
+"""A callback that prints one line an epoch, for logs."""
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 
 class EpochLines(Callback):
-    """Prints one line an epoch, where there is no terminal for a progress bar.
+    """Prints one line an epoch; it replaces the progress bar where there is no terminal.
 
     Args:
-        monitor: which logged value stands in it, beside the losses.
+        monitor: a logged value to print beside the losses.
 
     >>> EpochLines("val_mrr").names
     ('train_loss', 'val_loss', 'val_mrr')
@@ -17,7 +17,7 @@ class EpochLines(Callback):
         self.names = ("train_loss", "val_loss", monitor)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Print those of the values that were logged."""
+        """Print the values that were logged."""
         if trainer.is_global_zero:
             logged = trainer.callback_metrics
             values = [f"{name} {logged[name].item():.4f}" for name in self.names if name in logged]

@@ -1,4 +1,4 @@
-"""What a user did wrong, in one line."""
+"""The user's mistakes, each reported in one line."""
 
 import sys
 
@@ -10,7 +10,7 @@ class CommandError(Exception):
 
 
 def innermost(text: str) -> str:
-    r"""The cause in jsonargparse's account of all the types that a value is not.
+    r"""Return the cause from jsonargparse's report, which lists every type that failed.
 
     >>> innermost("Does not validate against any of the Union subtypes\nSubtypes: [int, None]\n"
     ...     "Errors:\n  - top_k must be >= 1\n  - Expected a <class 'NoneType'>\nGiven value: x")
@@ -25,7 +25,7 @@ def innermost(text: str) -> str:
 
 
 def as_user_error(error: Exception) -> str | None:
-    """One line for a mistake of the user's; None for what must be a bug.
+    """Return one line if the error is the user's mistake, or None if it must be a bug.
 
     >>> as_user_error(ValueError("temperature must be >= 0, got -1.0"))
     'temperature must be >= 0, got -1.0'
@@ -38,7 +38,7 @@ def as_user_error(error: Exception) -> str | None:
         return one_line(f"{error.filename}: {error.strerror}")
     if isinstance(error, (CommandError, ValueError)):
         return innermost(str(error)) or type(error).__name__
-    # Lightning's word for options that do not go together; it is loaded if one was raised
+    # Lightning raises this for options that exclude each other; then its module is loaded
     lightning = sys.modules.get("lightning.fabric.utilities.exceptions")
     if lightning is not None and isinstance(error, lightning.MisconfigurationException):
         return one_line(error)

@@ -1,4 +1,4 @@
-"""`ltr evaluate`: metrics of TREC runs, or of tables of labels and scores, without any model."""
+"""`ltr evaluate`: metrics of TREC runs, or of tables of labels and scores, without a model."""
 
 import argparse
 import json
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from ltr.metrics.ranked_files import Columns, Evaluated, Measure
 
 _EPILOG = """\
-A run has the lines `qid Q0 docno rank score tag`, the qrels `qid 0 docno rel`; both may be gzipped.
-A table, .csv or .parquet, has a row a document, in any order. With --qrels its labels come from
-there, by the column doc_id, as `ltr predict` writes it.
+A run has lines `qid Q0 docno rank score tag`, the qrels `qid 0 docno rel`; both may be gzipped.
+A table, .csv or .parquet, has one row a document, in any order. With --qrels its labels come from
+the qrels, matched by the column doc_id, which `ltr predict` writes.
 
   ltr evaluate bm25.run --qrels qrels.txt --metrics ndcg@10 map recall@100
   ltr evaluate bm25.run mine.run --qrels qrels.txt         the second against the first
@@ -29,11 +29,11 @@ there, by the column doc_id, as `ltr predict` writes it.
 
 _PICTURES = (".png", ".svg", ".pdf")
 _DEFAULT = ["ndcg@10", "map", "mrr"]
-_TIES = "of equal scores; stable, the default: in trec_eval's order, or a table's rows in theirs"
+_TIES = "order of equal scores; default: stable, which is trec_eval's order, or a table's row order"
 
 
 def run(command: str, args: list[str]) -> int:
-    """The command `evaluate`."""
+    """Run the command `evaluate`."""
     options = _parser().parse_args(args)
     out = None if options.out is None else Path(options.out).expanduser()
     plot = None if options.plot is None else Path(options.plot).expanduser()
@@ -49,7 +49,7 @@ def run(command: str, args: list[str]) -> int:
     if options.seed < 0:
         raise CommandError(f"--seed must be >= 0, got {options.seed}")
 
-    # what follows takes torch; a mistake above is told at once
+    # the rest imports torch, which takes a while; the mistakes above are reported at once
     models = _evaluate(options)
     content = _report(options, models, plot)
     if out is not None:
@@ -75,20 +75,34 @@ def _parser() -> LineParser:
     add("files", nargs="+", metavar="FILE", help="TREC runs, or tables .csv, .csv.gz, .parquet")
     add("--qrels", metavar="FILE", help="judgements; required for a TREC run")
     add("--metrics", nargs="+", metavar="NAME", help=f"default: {' '.join(_DEFAULT)}")
-    add("--at", nargs="+", type=int, metavar="K", help="cut the metrics that have no @K here")
+    add("--at", nargs="+", type=int, metavar="K", help="cut-offs of metrics without @K")
     add("--gain", choices=["linear", "exp2"], help="default: linear with --qrels, else exp2")
     add("--ties", choices=["stable", "expected", "worst"], default="stable", help=_TIES)
-    add("--empty", default="0", help="a list without a relevant item: a number, skip or error; 0")
+    add(
+        "--empty",
+        default="0",
+        help="value of a list without a relevant item: a number (default: 0), skip or error",
+    )
     add("--skip-missing", action="store_true", help="leave out queries that a run lacks")
-    add("--qid", default="qid", metavar="COLUMN", help="of the lists' names; default: qid")
-    add("--label", default="label", metavar="COLUMN", help="of the labels; default: label")
-    add("--score", action="append", metavar="COLUMN", help="of the scores; repeat it to compare")
-    add("--doc-id", default="doc_id", metavar="COLUMN", help="with --qrels; default: doc_id")
+    add("--qid", default="qid", metavar="COLUMN", help="column of the query ids; default: qid")
+    add("--label", default="label", metavar="COLUMN", help="column of the labels; default: label")
+    add(
+        "--score",
+        action="append",
+        metavar="COLUMN",
+        help="column of the scores; repeat it to compare",
+    )
+    add(
+        "--doc-id",
+        default="doc_id",
+        metavar="COLUMN",
+        help="column of the documents, with --qrels; default: doc_id",
+    )
     add("--test", choices=["randomisation", "bootstrap"], default="randomisation", help="paired")
-    add("--confidence", type=float, default=0.95, help="of the intervals; default: 0.95")
+    add("--confidence", type=float, default=0.95, help="level of the intervals; default: 0.95")
     add("--resamples", type=int, default=10_000, help="default: 10000")
-    add("--seed", type=int, default=0, help="of the draws; default: 0")
-    add("--plot", metavar="FILE", help="draw the means, or the differences, with their intervals")
+    add("--seed", type=int, default=0, help="seed of the resampling; default: 0")
+    add("--plot", metavar="FILE", help="draw the means or differences with intervals")
     add("--out", metavar="FILE.json", help="write the numbers, and every list's values")
     return parser
 
@@ -118,7 +132,7 @@ def _evaluate(options: argparse.Namespace) -> "list[Evaluated]":
     if options.qrels is None:
         found = []
         tables = [read_scored(path, columns) for path in options.files]
-        largest = max(float(table.labels.max()) for table in tables)  # one scale for all of them
+        largest = max(float(table.labels.max()) for table in tables)  # one scale for all tables
         for table, several in zip(tables, names, strict=True):
             found += evaluate_table(table, several, measures, chosen, largest)
         return _align(found)
@@ -140,7 +154,7 @@ def _evaluate(options: argparse.Namespace) -> "list[Evaluated]":
 def _measures(
     names: Sequence[str] | None, cuts: Sequence[int] | None, *, of_runs: bool
 ) -> "list[Measure]":
-    """The metrics asked for: `ndcg@10` is cut there, `ndcg` at each of `--at`, if there is one."""
+    """Return the chosen metrics: `ndcg@10` is cut at 10, `ndcg` at each value of `--at`, if any."""
     from ltr.metrics.ranked_files import Measure, metric_names
     from ltr.metrics.trec import DIVIDED_BY_K
 
@@ -161,9 +175,9 @@ def _measures(
         if at and not has_cut:
             raise CommandError(f"--metrics: {name} is not cut at a rank, got {text!r}")
         if of_runs and (not has_cut or name == "rbo"):  # rbo is of two orders of the same items
-            raise CommandError(f"--metrics: {name} is of whole lists, which a run has not")
+            raise CommandError(f"--metrics: {name} needs whole lists, which a run does not have")
         if of_runs and name in DIVIDED_BY_K and not at and not cuts:
-            raise CommandError(f"--metrics: of a run {name} must have a K, such as {name}@10")
+            raise CommandError(f"--metrics: {name} of a run must have a K, such as {name}@10")
         whole = [Measure(name)]
         cut_at = [Measure(name, k) for k in cuts or []] if has_cut else []
         found += [Measure(name, int(cut))] if at else cut_at or whole
@@ -183,13 +197,13 @@ def _empty(text: str) -> str | float:
 
 
 def _names(files: Sequence[str], columns: "Columns") -> list[list[str]]:
-    """A name for each model: of files their stems, where these differ; of columns theirs."""
+    """Return a name for each model: the file's stem, or path if stems are equal, or the column."""
     stems = [_stem(path) for path in files]
     if len(set(stems)) < len(stems):
         stems = list(files)
     if len(set(stems)) < len(stems):
         twice = next(path for path in files if files.count(path) > 1)
-        raise CommandError(f"{twice}: is there twice")
+        raise CommandError(f"{twice}: is given twice")
     if len(set(columns.score)) < len(columns.score):
         raise CommandError(f"--score must be different columns, got {' '.join(columns.score)}")
     if len(columns.score) == 1:
@@ -205,7 +219,7 @@ def _stem(path: str) -> str:
 
 
 def _align(models: "list[Evaluated]") -> "list[Evaluated]":
-    """The models' values list by list, NaN for a list that a table lacks."""
+    """Return the models with values for the same lists, NaN for a list that a table lacks."""
     import numpy as np
 
     from ltr.metrics.ranked_files import Evaluated
@@ -224,7 +238,7 @@ def _align(models: "list[Evaluated]") -> "list[Evaluated]":
         notes = list(model.notes)
         if len(model.qids) < len(qids):
             lacking = len(qids) - len(model.qids)
-            notes.append(f"{model.name}: {lacking:,} of {len(qids):,} lists are not there")
+            notes.append(f"{model.name}: {lacking:,} of {len(qids):,} lists are missing")
         aligned.append(Evaluated(model.name, qids, values, model.empty, notes))
     return aligned
 
@@ -232,7 +246,7 @@ def _align(models: "list[Evaluated]") -> "list[Evaluated]":
 def _report(
     options: argparse.Namespace, models: "list[Evaluated]", plot: Path | None
 ) -> dict[str, Any]:
-    """Print the tables and draw the plot; give back what goes into the file."""
+    """Print the tables, draw the plot, and return the content of the file `--out`."""
     import numpy as np
     from rich import box
     from rich.console import Console
@@ -242,7 +256,7 @@ def _report(
     from ltr.cli.evaluate_plot import draw
     from ltr.metrics.compare import compare, mean_interval
 
-    # a file or a pipe has no width: nothing is to be cut off there
+    # a file or a pipe has no width: leave room, so that nothing is cut off
     console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False)
     draws = {key: getattr(options, key) for key in ("confidence", "resamples", "seed")}
     titles = list(models[0].values)

@@ -10,13 +10,13 @@ from ltr.metrics.compare import Comparison, Interval
 def draw(
     found: Mapping[str, Interval | Comparison], name: str, confidence: float, path: Path
 ) -> None:
-    """Draw one model's means in one picture, or a comparison a metric, and write the file.
+    """Draw one model's means, or a panel for each metric's comparison, and write the file.
 
     Args:
-        found: by the metric's title, intervals or comparisons.
-        name: of the first model.
-        confidence: of the intervals.
-        path: the picture; its extension says of what kind.
+        found: intervals or comparisons by the metric's title.
+        name: name of the first model.
+        confidence: level of the intervals.
+        path: the picture; its extension chooses the format.
     """
     try:
         from matplotlib.figure import Figure

@@ -1,7 +1,7 @@
-"""Say in one line what is wrong with a command line.
+"""Explain in one line what is wrong with a command line.
 
-jsonargparse reports every type that a value is not, over many lines. Its report has the option, the
-cause, the types and the value; `explain` picks these out and adds the nearest right name.
+jsonargparse reports every type that failed, over many lines. Its report has the option, the cause,
+the types and the value. `explain` picks these out and adds the nearest right name.
 """
 
 import inspect
@@ -21,7 +21,7 @@ from ltr.cli.errors import innermost
 from ltr.cli.options import Node, read_options, without_nesting
 
 _KINDS = (nn.Module, LightningDataModule, Callback, Optimizer, LRScheduler)
-"""What a configuration names by a class's last name."""
+"""Base classes of the classes that a configuration may name without their module."""
 
 _NO_CLASS = (
     r"Expected a dot import path string: (.*)|given class_path '(.*)'|Not a valid subclass|"
@@ -30,7 +30,7 @@ _NO_CLASS = (
 
 
 def explain(parser: ArgumentParser, args: list[str], message: str) -> str:
-    """Return the mistake in `args` as one line that names it and the nearest right names.
+    """Return one line that names the mistake in `args` and the nearest right names.
 
     Args:
         parser: the parser that refused the arguments.
@@ -81,14 +81,14 @@ def explain(parser: ArgumentParser, args: list[str], message: str) -> str:
 
 
 def _option_of(message: str) -> str:
-    """The name of the option that the report is about."""
+    """Return the name of the option that the report is about."""
     keys = re.findall(r'Parser key "([^"]+)"', message)
     nested = re.findall(r"NestedArg\(key='([^']+)'", message)
     return without_nesting(f"{keys[0]}.{nested[-1]}" if nested else ".".join(keys))
 
 
 def _where(option: str, args: list[str]) -> str:
-    """The option as the user gave it: with dashes, or with the name of its file."""
+    """Return the option as the user wrote it: with dashes, or with the name of its file."""
     node = read_options(args).find(option)
     if node is None:
         return f"--{option}"
@@ -110,19 +110,19 @@ def _unknown(parser: ArgumentParser, args: list[str], option: str) -> str:
     where = _where(option, args)
     if option in known:
         return (
-            f"{where} is set before the class that it is an option of: name the class "
-            "(class_path), in the same --config or in one before it"
+            f"{where} is set before its class: name the class (class_path) in the same --config "
+            "or in one before it"
         )
     file, _, name = where.rpartition(": ")
     text = f"{file}: unknown option {name}" if file else f"unknown option {name}"
     near = _nearest_options(option, known)
     if not near:
-        return f"{text} (--help lists those that there are)"
+        return f"{text} (--help lists all options)"
     return f"{text}: did you mean {' or '.join(near if file else ['--' + one for one in near])}?"
 
 
 def _options_below(node: Node, path: tuple[str, ...]) -> Iterator[str]:
-    """Yield the names of the options at `node`, and below it, by the classes that are named."""
+    """Yield the names of the options at and below `node`, which the classes there take."""
     cls = _find_class(node.value)
     if cls is not None:
         yield from (".".join((*path, name)) for name in _arguments(cls))
@@ -132,7 +132,7 @@ def _options_below(node: Node, path: tuple[str, ...]) -> Iterator[str]:
 
 def _arguments(cls: type) -> list[str]:
     found: list[str] = []
-    for parent in cls.__mro__:  # a class that takes any keyword hands them to the one above
+    for parent in cls.__mro__:  # a class that takes **kwargs passes them to its parent
         parameters = inspect.signature(parent).parameters.values()
         found += [one.name for one in parameters if one.kind is not one.VAR_KEYWORD]
         if all(one.kind is not one.VAR_KEYWORD for one in parameters):
@@ -141,7 +141,7 @@ def _arguments(cls: type) -> list[str]:
 
 
 def _nearest_options(option: str, known: set[str]) -> list[str]:
-    """Return the known options most like one: beside it, else below it, else anywhere."""
+    """Return the known options most like `option`: beside it, else below it, else anywhere."""
     parent, _, last = option.rpartition(".")
     groups = {name.rpartition(".")[0] for name in known}
     beside = [name for name in known | groups if name.rpartition(".")[0] == parent]
@@ -154,7 +154,7 @@ def _nearest_options(option: str, known: set[str]) -> list[str]:
 
 
 def _class_names(types: str) -> list[str]:
-    """Return the names of the classes that the report's types stand for."""
+    """Return the names of the classes that the types in the report accept."""
     bases = [_load(path) for path in re.findall(r"\w+(?:\.\w+)+", types)]
     kinds = (base for base in bases if isinstance(base, type) and issubclass(base, _KINDS))
     return [cls.__name__ for base in kinds for cls in _subclasses(base)]
@@ -201,7 +201,7 @@ def _missing(option: str, name: str, message: str) -> str:
 
 
 def _without_value(name: str, args: list[str]) -> str:
-    """The option that argparse knows as `name`, such as --data, as it is on the command line."""
+    """Return an option as it is on the command line; argparse calls it `name`, such as --data."""
     followed = zip(args, [*args[1:], "--"], strict=True)
     bare = (one for one, after in followed if after.startswith("--") and "=" not in one)
     return next((one for one in bare if one == name or one.startswith(f"{name}.")), name)

@@ -1,10 +1,10 @@
-"""Configurations as nested dicts: one option, one laid over another, what differs."""
+"""Configurations as nested dicts: build one from an option, merge two, list differences."""
 
 from typing import Any
 
 
 def nested(key: str, value: Any) -> dict[str, Any]:
-    """An option as a configuration file has it.
+    """Return an option and its value as the content of a configuration file.
 
     >>> nested("data.fold", 2), nested("seed_everything", 1)
     ({'data': {'init_args': {'fold': 2}}}, {'seed_everything': 1})
@@ -22,7 +22,7 @@ def nested(key: str, value: Any) -> dict[str, Any]:
 
 
 def merged(below: Any, above: Any) -> Any:
-    """A configuration laid over another; an object of another class takes nothing over.
+    """Return `below` with `above` laid over it. An object of another class replaces the old one.
 
     >>> merged({"a": {"b": 1, "c": 2}}, {"a": {"c": 3}})
     {'a': {'b': 1, 'c': 3}}
@@ -36,7 +36,7 @@ def merged(below: Any, above: Any) -> Any:
 
 
 def differences(one: Any, other: Any, prefix: str = "") -> list[str]:
-    """The options in which two configurations differ.
+    """Return the options in which two configurations differ.
 
     >>> differences({"a": {"b": 1, "c": 2}}, {"a": {"b": 1}, "d": 3})
     ['a.c', 'd']
@@ -55,7 +55,7 @@ def differences(one: Any, other: Any, prefix: str = "") -> list[str]:
 
 
 def plain(option: str) -> str:
-    """An option's name without the `init_args` that may be in it.
+    """Return an option's name without `init_args`.
 
     >>> plain("data.init_args.fold")
     'data.fold'

@@ -56,7 +56,7 @@ from ltr.modules.memory import BatchInMemory
 from ltr.modules.prediction_writer import PredictionWriter
 from ltr.papers import images, knn, networks, regression, sorting, speed, topk
 
-# the command line finds the classes that have been imported, some of which are so when asked for
+# the command line finds only classes that are imported; some packages import them on first access
 _papers = (images, knn, networks, regression, sorting, speed, topk)
 for _package in (ltr.datasets, ltr.models, ltr.modules, ltr.operators, *_papers):
     for _name in _package.__all__:
@@ -65,7 +65,7 @@ for _package in (ltr.datasets, ltr.models, ltr.modules, ltr.operators, *_papers)
 Command = Literal["fit", "validate", "test", "predict"]
 
 SEED = 42
-"""The default of `seed_everything`: fixed, so that a run can be repeated."""
+"""The default of `seed_everything`. It is fixed, so that a run can be repeated."""
 
 _DESCRIPTIONS = {
     "fit": "Train a model.",
@@ -74,7 +74,7 @@ _DESCRIPTIONS = {
     "predict": "Write scores and ranks of documents.",
 }
 
-# True of small runs on purpose, or advice that ltr has taken already
+# either expected in small runs, or advice that ltr follows already
 _IGNORED_WARNINGS = [
     ".*does not have many workers.*",
     ".*smaller than the logging interval.*",
@@ -91,22 +91,22 @@ _SAME_FOR_EVERY_RUN = ("Seed set", "GPU available", "Restor", "Loaded model", "`
 
 
 class _ParseError(Exception):
-    """What jsonargparse has to say."""
+    """The report of a parser of jsonargparse."""
 
 
 class RankingParser(LightningArgumentParser):
     """A parser that raises its errors."""
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        """Raise the message, for `explain` to make a line of."""
+        """Raise the message, which `explain` turns into one line."""
         raise _ParseError(message) from ex
 
 
 class SaveConfig(SaveConfigCallback):
-    """Saves the whole configuration beside the log of a run."""
+    """Callback that saves the whole configuration beside the log of a run."""
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Save it, except where a prediction leaves no log."""
+        """Save the configuration, except for `predict`, which writes no log."""
         if stage != "predict":
             super().setup(trainer, pl_module, stage)
 
@@ -114,17 +114,17 @@ class SaveConfig(SaveConfigCallback):
 class RankingCLI(LightningCLI):
     """Lightning's command line, parsed and instantiated; `execute` runs the command.
 
-    Any LightningModule and LightningDataModule can be named; the model is a `Ranker` if none is.
-    Options `best_checkpoint`, `last_checkpoint` and `early_stopping` configure the callbacks of
-    `fit`. Each `fit` has a folder of its own, `<trainer.default_root_dir>/1` and so on, with
-    `checkpoints` and, each in a folder of its own, CSV `logs`; `--ckpt_path last` goes on in the
-    folder of that checkpoint. Other commands log in the folder of the checkpoint they take.
+    The options may name any LightningModule and LightningDataModule; the default model is a
+    `Ranker`. The options `best_checkpoint`, `last_checkpoint` and `early_stopping` configure the
+    callbacks of `fit`. Each `fit` writes to its own folder, `<trainer.default_root_dir>/1` and so
+    on, which holds `checkpoints` and the CSV `logs`. `--ckpt_path last` continues in the folder of
+    that checkpoint. Other commands log in the folder of the checkpoint that they load.
 
     Args:
-        command: what to run.
+        command: the command to run.
         args: the options, `--config` with files only.
-        name: of the run: the default of `trainer.default_root_dir` is `runs/<name>`.
-        numbered: whether `fit` makes a folder for each run; else the root is the run's.
+        name: the run's name; the default of `trainer.default_root_dir` is `runs/<name>`.
+        numbered: whether `fit` makes a folder for each run; otherwise it uses the root.
 
     Raises:
         CommandError: an option, class or value is wrong.
@@ -157,7 +157,7 @@ class RankingCLI(LightningCLI):
         )
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """The callbacks, the checkpoint to start from, and where predictions go."""
+        """Add options for the callbacks, the checkpoint to start from and the predictions."""
         parser.set_defaults({"model": {"class_path": "ltr.modules.Ranker"}})
         parser.add_lightning_class_args(BestCheckpoint, "best_checkpoint")
         parser.add_lightning_class_args(LastCheckpoint, "last_checkpoint")
@@ -166,7 +166,7 @@ class RankingCLI(LightningCLI):
             "--ckpt_path",
             type=str | None,
             default=None,
-            help="a checkpoint file, or `best` or `last` of this run; fit goes on from it",
+            help="a checkpoint file, or `best` or `last` of the newest run; fit resumes from it",
         )
         parser.add_argument(
             "--trust",
@@ -174,7 +174,7 @@ class RankingCLI(LightningCLI):
             nargs="+",
             default=[],
             metavar="PACKAGE",
-            help="packages whose classes the checkpoint may name, beside those of ltr",
+            help="packages whose classes the checkpoint may name, besides ltr's",
         )
         if self.command == "predict":
             parser.add_argument(
@@ -184,11 +184,11 @@ class RankingCLI(LightningCLI):
                 "--format",
                 type=Literal["csv", "parquet", "trec"] | None,
                 default=None,
-                help="of the output, if its name does not say",
+                help="format of the output, if its name does not tell",
             )
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """Parse; a mistake becomes one line."""
+        """Parse the arguments; a mistake becomes one line."""
         try:
             self.config = parser.parse_args(args)
         except _ParseError as error:
@@ -203,7 +203,7 @@ class RankingCLI(LightningCLI):
         return Path(self.config.trainer.default_root_dir)
 
     def before_instantiate_classes(self) -> None:
-        """Find mistakes that need no model to be made."""
+        """Check the options that can be checked before the model is made."""
         if self.command == "predict":
             self.writer = PredictionWriter(self.config.output, self.config.format)
             if self.config.ckpt_path is None:
@@ -232,11 +232,11 @@ class RankingCLI(LightningCLI):
         return str(path)
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
-        """The trainer, with ltr's callbacks for `fit` and a CSV log."""
+        """Return the trainer, with ltr's callbacks for `fit` and a CSV log."""
         config = {**self.config_init.trainer.as_dict(), **kwargs}
         light = config["fast_dev_run"] or config["barebones"]
         if self.command == "fit" and not self.goes_on:
-            # the other processes take the folder that the first one has made from its callbacks
+            # the first process makes the folder; the others take it from its callbacks
             first = self.numbered and not light and is_first_process()
             self.run = new_run(self.root) if first else self.root
         config["default_root_dir"] = str(self.run)
@@ -251,7 +251,7 @@ class RankingCLI(LightningCLI):
             callbacks += [CheckFinite(), CheckMonitors()]
         if self.command == "fit" and not light:
             plugins = _as_list(config["plugins"] or [])
-            # strategies of sharded models write checkpoints in their own way
+            # strategies for sharded models write checkpoints in their own way
             if re.match("auto|ddp|single", str(config["strategy"])) and not any(
                 isinstance(one, CheckpointIO) for one in plugins
             ):
@@ -308,13 +308,13 @@ class RankingCLI(LightningCLI):
 def make_cli(
     command: Command, args: list[str], name: str | None = None, numbered: bool = True
 ) -> RankingCLI:
-    """Parse and instantiate a command; `args` may have recipes' names after `--config`.
+    """Parse and instantiate a command; `args` may name recipes after `--config`.
 
     Args:
         command: "fit", "validate", "test" or "predict".
         args: its options.
-        name: of the run. Default: the recipe's or file's name, "ltr" without any.
-        numbered: whether each `fit` makes a folder of its own.
+        name: the run's name. Default: the recipe's or file's name, or "ltr" without a `--config`.
+        numbered: whether each `fit` makes its own folder.
 
     Raises:
         CommandError: a file, option, class or value is wrong.
@@ -327,7 +327,7 @@ def make_cli(
 
 
 def run(command: str, args: list[str]) -> int:
-    """The commands `fit`, `validate`, `test` and `predict`."""
+    """Run the command `fit`, `validate`, `test` or `predict`."""
     with quiet():
         cli = make_cli(command, args)  # pyright: ignore[reportArgumentType]
         if command == "test" and cli.ckpt_path is None:
@@ -348,8 +348,8 @@ def _say_best(cli: RankingCLI) -> None:
 def _check_predicts(model: LightningModule) -> None:
     if type(model).predict_step is LightningModule.predict_step:
         raise CommandError(
-            f"ltr predict writes the scores of lists, and {type(model).__name__} has none: it has "
-            "no predict_step"
+            f"ltr predict writes the scores of lists, but {type(model).__name__} has no "
+            "predict_step"
         )
 
 
@@ -359,15 +359,15 @@ def _as_list(value: Any) -> list[Any]:
 
 @contextmanager
 def _checkpoint_errors(path: str | None) -> Iterator[None]:
-    """A checkpoint of another model, or no checkpoint, is the user's mistake."""
+    """Report a checkpoint of another model, or a file that is no checkpoint, in one line."""
     try:
         yield
     except RuntimeError as error:
         if path is None or "loading state_dict" not in str(error):
             raise
         raise CommandError(
-            f"{path} is of another model than the configuration: give the one that it was trained "
-            "with, config.yaml in the run's logs"
+            f"{path} is of another model than the configuration: use the configuration that it was "
+            "trained with, config.yaml in the run's logs"
         ) from error
     except (pickle.UnpicklingError, EOFError) as error:
         if path is None:
@@ -376,7 +376,7 @@ def _checkpoint_errors(path: str | None) -> Iterator[None]:
 
 
 def _check_checkpoint(path: Path) -> None:
-    """Look into a checkpoint before the data are read: is it whole, and one of Lightning's?"""
+    """Check, before the data are read, that a file is a whole checkpoint of Lightning."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, EOFError, OSError, RuntimeError, KeyError) as error:
@@ -385,27 +385,27 @@ def _check_checkpoint(path: Path) -> None:
     if not isinstance(content, dict) or not {"state_dict", "pytorch-lightning_version"} <= {
         *content
     }:
-        raise CommandError(f"{path} is not a checkpoint of ltr fit, but something else")
+        raise CommandError(f"{path} is not a checkpoint of ltr fit")
 
 
 class _Filter(logging.Filter):
-    """Drops notes by their first words."""
+    """Log filter that drops messages by their first words."""
 
     def __init__(self, words: tuple[str, ...]) -> None:
         super().__init__()
         self.words = words
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a note is passed on."""
+        """Return whether a message passes."""
         return not record.getMessage().startswith(self.words)
 
 
 @contextmanager
 def quiet(brief: bool = False) -> Iterator[None]:
-    """Lightning's notes on stdout, without advertisements; stderr is for warnings and errors.
+    """Send Lightning's messages to stdout, without advertisements; stderr keeps warnings.
 
     Args:
-        brief: without the notes that are the same for every run, too.
+        brief: whether to drop also the messages that are the same for every run.
     """
     handlers = {
         handler

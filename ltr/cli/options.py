@@ -13,13 +13,13 @@ NESTING = ("init_args", "dict_kwargs")
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that comes twice, of which YAML would drop the first without a word."""
+    """Loader that refuses a key given twice; YAML would silently drop the first."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
             if key.tag == "tag:yaml.org,2002:str" and key.value in seen:
-                problem = f"{key.value!r} is there twice"
+                problem = f"{key.value!r} is given twice"
                 raise yaml.constructor.ConstructorError(
                     problem=problem, problem_mark=key.start_mark
                 )
@@ -29,13 +29,13 @@ class _Loader(yaml.SafeLoader):
 
 @dataclass
 class Node:
-    """An option, and the options below it; `init_args` and `class_path` are no part of names.
+    """An option and the options below it. Names leave out `init_args` and `class_path`.
 
     Attributes:
-        value: what it is set to; of a class, its name.
-        file: the file that says so, "" for the command line.
-        written: the option, as it was written on the command line.
-        children: by name.
+        value: the option's value; the name, if it is a class.
+        file: the file that sets it, "" for the command line.
+        written: the option as it was written on the command line.
+        children: the options below it, by name.
     """
 
     value: Any = None
@@ -44,7 +44,7 @@ class Node:
     children: dict[str, "Node"] = field(default_factory=dict)
 
     def set(self, value: Any, file: str) -> None:
-        """Take a value; another class has other options."""
+        """Set the value, and drop the options of the old one if it differs."""
         if value != self.value:
             self.children = {}
         self.value, self.file = value, file
@@ -66,7 +66,7 @@ class Node:
                 self.children.setdefault(str(key), Node()).lay(inner, file)
 
     def find(self, option: str) -> "Node | None":
-        """Return the node of an option such as "model.loss", or None where it is not given."""
+        """Return the node of an option such as "model.loss", or None if it is not given."""
         node: Node | None = self
         for name in option.split("."):
             node = None if node is None else node.children.get(name)
@@ -74,7 +74,7 @@ class Node:
 
 
 def without_nesting(option: str) -> str:
-    """Return an option's name without the `init_args` and `class_path` in it.
+    """Return an option's name without `init_args` and `class_path`.
 
     >>> without_nesting("model.init_args.loss.class_path")
     'model.loss'
@@ -83,10 +83,10 @@ def without_nesting(option: str) -> str:
 
 
 def read_options(args: list[str]) -> Node:
-    """The options of a command line, those of its files before and after them laid in order.
+    """Return the options of a command line and of its configuration files, applied in order.
 
     Raises:
-        CommandError: a file is not YAML, or has no options in it.
+        CommandError: a file is not YAML, or holds no options.
 
     >>> tree = read_options(["--model.loss", "SoftNDCG", "--model.loss.init_args.top_k=10"])
     >>> tree.children["model"].children["loss"].children["top_k"].value
@@ -113,7 +113,7 @@ def read_options(args: list[str]) -> Node:
 
 
 def parse_value(text: str) -> Any:
-    """A value as the command line means it: YAML, or else a string.
+    """Return a value of the command line, parsed as YAML; a string if it is not YAML.
 
     >>> parse_value("[1, 2]"), parse_value("1e-3"), parse_value("a: [")
     ([1, 2], '1e-3', 'a: [')
@@ -125,10 +125,11 @@ def parse_value(text: str) -> Any:
 
 
 def load_options(path: str | Path) -> dict[str, Any]:
-    """The content of a configuration file.
+    """Return the content of a configuration file.
 
     Raises:
-        CommandError: the file is not YAML or has a key twice, with the line; or no options.
+        CommandError: the file is not YAML, has a key twice (the message has the line), or holds no
+            options.
     """
     try:
         content = yaml.load(Path(path).read_text(encoding="utf-8"), _Loader)

@@ -1,4 +1,4 @@
-"""What `ltr bench` is to run: a recipe's `bench.yaml`, with what the command line says."""
+"""The plan of `ltr bench`: a recipe's `bench.yaml` and the options of the command line."""
 
 import hashlib
 import itertools
@@ -15,21 +15,21 @@ from ltr.cli.layers import merged, nested, plain
 from ltr.cli.options import load_options, parse_value
 from ltr.cli.recipes import expand_configs, resolve
 
-# options whose value changes what is seen of a run, not what comes of it; and files
+# options that change only what a run prints; and `config`, whose content is compared instead
 _NO_MATTER = {"config", "trainer.enable_progress_bar", "trainer.enable_model_summary"}
 
 
 @dataclass(frozen=True)
 class Run:
-    """One row of results to be: a variant at a point of the grid.
+    """A planned run: a variant at a point of the grid.
 
     Attributes:
-        name: of its folder, such as "softndcg-fold-1".
+        name: the name of its folder, such as "softndcg-fold-1".
         variant: name of the variant.
         point: the grid's options and their values here.
         config: what is laid over the recipe's configuration.
-        fit: whether it is trained.
-        search: what it is tried for, if several runs are and the best is shown.
+        fit: whether the run is trained.
+        search: the search that the run belongs to, if any; the table shows only its best run.
         tried: the searched options and their values here.
     """
 
@@ -43,34 +43,34 @@ class Run:
 
     @property
     def title(self) -> str:
-        """The run in words."""
+        """The run's description in words."""
         return ", ".join([self.cell, *(in_words(*one) for one in self.tried.items())])
 
     @property
     def cell(self) -> str:
-        """Its cell of the table in words, the same for all that a search tries there."""
+        """The run's cell of the table in words, the same for all runs of a search there."""
         return ", ".join([self.variant, *(in_words(*one) for one in self.point.items())])
 
     @property
     def place(self) -> Place:
-        """Where it is in the table: `variant`, and the grid's options."""
+        """The run's place in the table: `variant`, and the grid's options."""
         return {"variant": self.variant, **self.point}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All the runs of a bench, and the table that is made of them.
+    """All runs of a bench, and the layout of its table.
 
     Attributes:
-        recipe: its name.
+        recipe: the recipe's name.
         args: options for each run: the configurations, then the overrides.
         config: the configurations, laid over each other.
         overrides: the options of the command line, as given.
-        variants: names, in the table's order.
+        variants: the variants' names, in the table's order.
         grid: the grid's options and their values.
-        metrics: what is in the table: logged name -> heading.
-        table: what makes its rows and columns.
-        runs: all of them.
+        metrics: the metrics in the table: logged name -> heading.
+        table: what makes the rows and the columns.
+        runs: all runs.
         figure: import path of a function that draws a picture, folder -> file.
         published: the papers' numbers; results do not depend on them.
     """
@@ -89,7 +89,7 @@ class Plan:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """All that the results depend on."""
+        """Everything that the results depend on."""
         return {
             "ltr": __version__,
             "recipe": self.recipe,
@@ -100,7 +100,7 @@ class Plan:
 
     @property
     def searched(self) -> dict[str, list[Any]]:
-        """The options that are searched, in any of the runs, and their values."""
+        """The options that any run searches, and their values."""
         searches = [run.search for run in self.runs if run.search is not None]
         return {key: values for search in searches for key, values in search.options.items()}
 
@@ -115,10 +115,10 @@ def make_plan(recipe: str, overrides: list[str]) -> Plan:
 
     Args:
         recipe: a recipe's name, `recipe/overlay`, or a folder with a `config.yaml`.
-        overrides: options for every run. One of the grid's options takes the place of its values.
+        overrides: options for every run. An option of the grid replaces its values there.
 
     Raises:
-        CommandError: there is no such recipe, or its `bench.yaml` is not as it should be.
+        CommandError: the recipe does not exist, or its `bench.yaml` is wrong.
 
     >>> plan = make_plan("digits", ["--seed_everything", "7"])
     >>> [run.name for run in plan.runs]
@@ -185,7 +185,7 @@ def _runs(path: Path, file: BenchFile, grid: dict[str, list[Any]]) -> list[Run]:
 
 
 def _combinations(options: dict[str, list[Any]]) -> list[dict[str, Any]]:
-    """All that options with several values can be.
+    """Return every combination of the options' values.
 
     >>> _combinations({"a": [1, 2], "b": [3]}), _combinations({})
     ([{'a': 1, 'b': 3}, {'a': 2, 'b': 3}], [{}])
@@ -208,7 +208,7 @@ def _search_at(bench: Path, searches: list[Search], place: Place) -> Search | No
 
 
 def short_name(key: str) -> str:
-    """The last part of an option's name; a seed is a seed, a class what it is a class of.
+    """Return the last part of an option's name: "seed" for the seed, the argument for a class.
 
     >>> short_name("data.fold"), short_name("seed_everything"), short_name("data.images.class_path")
     ('fold', 'seed', 'images')
@@ -218,7 +218,7 @@ def short_name(key: str) -> str:
 
 
 def in_words(key: str, value: Any) -> str:
-    """A point of the grid; a class speaks for itself.
+    """Return an option's short name and value in words; for a class, its name alone.
 
     >>> in_words("data.fold", 2), in_words("data.images.class_path", "MNIST")
     ('fold 2', 'MNIST')
@@ -227,7 +227,7 @@ def in_words(key: str, value: Any) -> str:
 
 
 def slug(text: str) -> str:
-    """A folder's name.
+    """Return a text as the name of a folder.
 
     >>> slug("Pointwise MSE, fold 1")
     'pointwise-mse-fold-1'
@@ -255,7 +255,7 @@ def _replace_values(
 
 
 def _search_among(searches: list[Search], overrides: list[str]) -> tuple[list[Search], list[str]]:
-    """The searches with the values that the command line has for their options, and the rest."""
+    """Return the searches with the command line's values, and the options that are left."""
     given, others = _replace_values({key: [] for one in searches for key in one.options}, overrides)
     return [
         replace(one, options={key: given[key] or values for key, values in one.options.items()})
@@ -264,7 +264,7 @@ def _search_among(searches: list[Search], overrides: list[str]) -> tuple[list[Se
 
 
 def _identity_of(overrides: list[str]) -> dict[str, str]:
-    """The options by name; what the files among them say is in the configuration already."""
+    """Return the options by name, without files, whose content is in the configuration."""
     found: dict[str, str] = {}
     rest = iter(overrides)
     for arg in rest:

@@ -1,8 +1,9 @@
-"""The recipes that come with ltr: finding, listing and copying them.
+"""Find, list and copy the recipes that come with ltr.
 
-A recipe is a folder of `ltr/recipes/` with a `config.yaml`, whose first line is a comment that says
-what it does, a `README.md`, and a `bench.yaml` for `ltr bench`; every other YAML file in it is an
-overlay, laid over `config.yaml`. Only the standard library is imported here.
+A recipe is a folder of `ltr/recipes/` with a `README.md`, a `config.yaml` and a `bench.yaml` for
+`ltr bench`. The first line of `config.yaml` is a comment that tells what the recipe does. Every
+other YAML file is an overlay, laid over `config.yaml`. This module imports only the standard
+library.
 """
 
 import argparse
@@ -30,28 +31,28 @@ class Recipe:
 
     @property
     def config(self) -> Path:
-        """Its configuration."""
+        """The recipe's configuration."""
         return self.folder / "config.yaml"
 
     @property
     def bench(self) -> Path:
-        """What `ltr bench` runs of it; the file may be missing."""
+        """The `bench.yaml` that `ltr bench` runs; the file may be missing."""
         return self.folder / "bench.yaml"
 
     @property
     def overlays(self) -> dict[str, Path]:
-        """Its overlays by name, such as "smoke"."""
+        """The recipe's overlays by name, such as "smoke"."""
         found = sorted(self.folder.glob("*.yaml"))
         return {path.stem: path for path in found if path.name not in _NOT_OVERLAYS}
 
     @property
     def description(self) -> str:
-        """The first line of its configuration."""
+        """The first line of the configuration, a comment."""
         return _first_comment(self.config)
 
 
 def find_recipes() -> dict[str, Recipe]:
-    """All recipes by name.
+    """Return all recipes by name.
 
     >>> sorted(find_recipes())
     ['digits', 'knn', 'letor', 'quantile', 'regression', 'sort', 'speed', 'topk']
@@ -62,13 +63,13 @@ def find_recipes() -> dict[str, Recipe]:
 
 
 def resolve(value: str) -> tuple[str, list[Path]]:
-    """The files that a value of `--config` stands for, and a name for the run.
+    """Return the files that a value of `--config` stands for, and a name for the run.
 
-    A file is itself, a folder with a `config.yaml` that file; a recipe's name stands for its
-    configuration; `recipe/overlay` for its configuration and the overlay.
+    A file stands for itself, and a folder with a `config.yaml` for that file. A recipe's name
+    stands for its configuration, and `recipe/overlay` for its configuration and the overlay.
 
     Raises:
-        CommandError: there is no such file or recipe; it names the nearest.
+        CommandError: there is no such file or recipe; the message names the nearest.
 
     >>> name, files = resolve("digits/smoke")
     >>> name, [file.name for file in files]
@@ -100,7 +101,7 @@ def _nearest_config(value: str, recipes: dict[str, Recipe]) -> str:
     names = set(recipes)
     names |= {f"{r.name}/{overlay}" for r in recipes.values() for overlay in r.overlays}
     path = Path(value).expanduser()
-    if path.suffix in (".yaml", ".yml"):  # meant as a file: look at those beside it
+    if path.suffix in (".yaml", ".yml"):  # meant as a file: look at the files beside it
         beside = {file.stem: str(file) for file in sorted(path.parent.glob("*.y*ml"))}
         found = [beside[stem] for stem in close_matches(path.stem, beside)]
         found += close_matches(path.stem, names)
@@ -111,16 +112,16 @@ def _nearest_config(value: str, recipes: dict[str, Recipe]) -> str:
 
 
 def expand_configs(args: list[str]) -> tuple[list[str], str | None]:
-    """Put files in the place of recipes' names after `--config` and `-c`.
+    """Replace recipes' names after `--config` and `-c` by their files.
 
-    An overlay brings its recipe's `config.yaml` along, unless that is there already.
+    An overlay adds its recipe's `config.yaml` before it, unless that is given already.
 
     Returns:
-        The arguments, and the run's name: that of the last recipe or of the first file, None
-        without any.
+        The arguments, and the run's name: that of the last recipe or of the first file, or None
+        without a configuration.
 
     Raises:
-        CommandError: a configuration that there is not.
+        CommandError: a configuration does not exist.
 
     >>> args, name = expand_configs(["--config", "digits/smoke", "--data.seed=1"])
     >>> [os.path.basename(arg) for arg in args], name
@@ -163,11 +164,11 @@ class LineParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise the message."""
-        raise CommandError(f"{message} (`{self.prog} --help` tells more)")
+        raise CommandError(f"{message} (see `{self.prog} --help`)")
 
 
 def run(command: str, args: list[str]) -> int:
-    """The commands `recipes` and `copy`."""
+    """Run the command `recipes` or `copy`."""
     return _list(args) if command == "recipes" else _copy(args)
 
 

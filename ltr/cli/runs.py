@@ -9,11 +9,11 @@ from filelock import FileLock, Timeout
 from ltr._names import nearest
 from ltr.cli.errors import CommandError
 
-_PATIENCE = 10  # seconds: the loaders of a killed run hold its lock for some more
+_PATIENCE = 10  # seconds; the loaders of a killed run hold its lock for a few more
 
 
 def numbered(root: Path) -> list[Path]:
-    """Return the folders of runs, newest first; last the root itself, as earlier versions had it.
+    """Return the folders of runs, newest first, then the root, where earlier versions wrote.
 
     >>> numbered(Path("no/such/folder"))
     [PosixPath('no/such/folder')]
@@ -23,20 +23,20 @@ def numbered(root: Path) -> list[Path]:
 
 
 def find_checkpoint(root: Path, name: str) -> Path | None:
-    """Return `best` or `last` of the newest run that has one."""
+    """Return the checkpoint `best` or `last` of the newest run that has one."""
     files = (run / "checkpoints" / f"{name}.ckpt" for run in numbered(root))
     return next((file for file in files if file.is_file()), None)
 
 
 def no_checkpoint(root: Path, value: str) -> CommandError:
-    """Return the error for a checkpoint that is not there, with the nearest that is."""
+    """Return the error for a missing checkpoint; it names the nearest one that exists."""
     there = [str(file) for run in numbered(root) for file in run.glob("checkpoints/*.ckpt")]
     choice = nearest(value, there) if there else f"{root} has none"
     return CommandError(f"no checkpoint {value!r}: {choice}")
 
 
 def new_run(root: Path) -> Path:
-    """Make the folder of a new run, with the next number; no other process gets the same."""
+    """Make the folder of a new run, with the next number. No two processes get the same one."""
     newest = numbered(root)[0]
     number = int(newest.name) if newest != root else 0
     while True:
@@ -51,7 +51,7 @@ def new_run(root: Path) -> Path:
 
 @contextmanager
 def hold(run: Path) -> Iterator[None]:
-    """Lock a run for this process: two must not write the same checkpoints.
+    """Lock a run for this process, since two must not write the same checkpoints.
 
     Raises:
         CommandError: another process trains it.

@@ -1,4 +1,4 @@
-"""The tables of `ltr bench`: mean and standard deviation over what a table does not show."""
+"""The tables of `ltr bench`. A cell is a mean over the options that the table does not show."""
 
 import itertools
 import statistics
@@ -19,7 +19,7 @@ _MEAN = "mean"
 
 @dataclass(frozen=True)
 class Table:
-    """A table to be printed.
+    """A table of text.
 
     Attributes:
         title: "" if there is only one.
@@ -32,7 +32,7 @@ class Table:
     rows: list[list[str]]
 
     def markdown(self) -> str:
-        """The table in Markdown.
+        """Return the table in Markdown.
 
         >>> print(Table("", ["", "NDCG@10"], [["SoftNDCG", "0.5000"]]).markdown())
         |  | NDCG@10 |
@@ -48,7 +48,7 @@ class Table:
 
 
 def number(value: float, like: float | None = None) -> str:
-    """A number with as many digits as are worth reading, or as a number like it has.
+    """Return a number with four decimals, or with one if it, or `like`, is 10 or more.
 
     >>> number(0.49981), number(128.43), number(2.5, like=100.0)
     ('0.4998', '128.4', '2.5')
@@ -57,7 +57,7 @@ def number(value: float, like: float | None = None) -> str:
 
 
 def value_of(result: Result, metric: str) -> float | None:
-    """A run's value of a metric, or its "seconds" or "epochs".
+    """Return a run's value of a metric, or its "seconds" or "epochs".
 
     >>> value_of({"metrics": {"test_mrr": 0.5}, "seconds": 3.0}, "seconds")
     3.0
@@ -67,10 +67,10 @@ def value_of(result: Result, metric: str) -> float | None:
 
 
 def runs_of(plan: Plan, results: dict[str, Result]) -> pd.DataFrame:
-    """Return a row for each metric of each run that is shown, finished or not.
+    """Return a row for each metric of each shown run, finished or not.
 
-    The columns are `variant`, `metric`, the options of the grid, `finished` and `value`. Of the
-    runs that a search chooses from, the chosen one counts, once all of them are finished.
+    The columns are `variant`, `metric`, the options of the grid, `finished` and `value`. Of a
+    search only the chosen run counts, once all its runs are finished.
     """
     rows = [
         {
@@ -115,9 +115,9 @@ def _mean_and_sd(values: list[float]) -> tuple[float | None, float | None]:
 def make_tables(plan: Plan, results: dict[str, Result]) -> list[Table]:
     """Return the tables, one for each variant or metric if these are neither rows nor columns.
 
-    A last column (or row) has mean and standard deviation over an option of the grid that makes
-    the columns (or rows). Published numbers are in rows of their own below ours, or in columns
-    beside ours where the variants are columns.
+    If an option of the grid makes the columns (or rows), a last column (or row) has the mean and
+    standard deviation over it. Published numbers have their own rows below ours, or their own
+    columns beside ours if the variants are columns.
     """
     layout = plan.table
     across = layout.columns == "variant"
@@ -150,16 +150,16 @@ def make_tables(plan: Plan, results: dict[str, Result]) -> list[Table]:
 
 
 def sources_of(plan: Plan) -> list[str]:
-    """Return the sources of the published numbers, each once; in the table they are 1, 2, ..."""
+    """Return the distinct sources of the published numbers; the table numbers them from 1."""
     return list(dict.fromkeys(one.source for one in plan.published))
 
 
 def summaries(plan: Plan, results: dict[str, Result]) -> list[dict[str, Any]]:
     """Return mean, standard deviation and values of each cell of the tables.
 
-    That is of each metric of each variant, at each value of an option of the grid that makes the
-    rows or columns (`point`), over all others, such as seeds; and over that option too where
-    the table has its mean.
+    A cell is a metric of a variant at a `point`: a value of the option of the grid that makes the
+    rows or columns, if one does. The mean is over all other options, such as seeds. Where the table
+    shows the mean over that option, there is a cell for it too.
     """
     options = [kind for kind in (plan.table.rows, plan.table.columns) if kind in plan.grid]
     runs = runs_of(plan, results)
@@ -187,7 +187,7 @@ def summaries(plan: Plan, results: dict[str, Result]) -> list[dict[str, Any]]:
 
 
 def _values(plan: Plan, kind: str) -> list[Any]:
-    """Return what makes the rows or columns, the mean last."""
+    """Return the values that make the rows or columns, the mean last."""
     if kind in ("variant", "metric"):
         return plan.variants if kind == "variant" else list(plan.metrics)
     several = plan.table.mean and len(plan.grid[kind]) > 1
@@ -195,7 +195,7 @@ def _values(plan: Plan, kind: str) -> list[Any]:
 
 
 def _with_means(plan: Plan, runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs, and once more those that a mean is of, with `_MEAN` for their value."""
+    """Return the runs, and again those that enter a mean, with `_MEAN` as their value."""
     for kind in (plan.table.rows, plan.table.columns):
         if kind in plan.grid and _MEAN in _values(plan, kind):
             runs = pd.concat([runs, runs.assign(**{kind: _MEAN})])

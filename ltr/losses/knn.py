@@ -1,4 +1,4 @@
-"""The differentiable k-nearest-neighbour loss."""
+"""The differentiable k-nearest-neighbor loss."""
 
 from typing import Literal
 
@@ -12,7 +12,7 @@ from ltr.operators import SoftSort, SortOperator
 
 
 class KNNLoss(RankingLoss):
-    """1 - p, or -log p: p is the share of the query's class among its k soft nearest neighbours.
+    """1 - p, or -log p: p is the share of the query's class among its k soft nearest neighbors.
 
     A list is a query's candidates: the scores are how near each is, such as minus the squared
     distance of embeddings, and labels are 1 (above 0) for candidates of the query's class. p is
@@ -109,7 +109,7 @@ def knn_loss(
     average: bool = True,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Differentiable k-nearest-neighbour loss, as a function. See `KNNLoss`.
+    """Differentiable k-nearest-neighbor loss, as a function. See `KNNLoss`.
 
     >>> knn_loss(torch.tensor([9.0, 1.0]), torch.tensor([0.0, 1.0]), top_k=1)
     tensor(1.)

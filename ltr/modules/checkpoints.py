@@ -39,7 +39,7 @@ def is_first_process() -> bool:
 
 
 def train_steps(trainer: Trainer) -> int:
-    """Training steps so far; in manual optimisation batches, where Lightning counts optimisers."""
+    """Training steps so far; in manual optimization batches, where Lightning counts optimizers."""
     if trainer.lightning_module.automatic_optimization:
         return trainer.global_step
     return trainer.fit_loop.epoch_loop.total_batch_idx + 1

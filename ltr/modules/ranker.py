@@ -38,12 +38,12 @@ class Ranker(ScoringModule):
 
     Args:
         scorer: the model. Default: `MLPScorer()`.
-        loss: what is minimised. Default: `SoftNDCG()`.
+        loss: what is minimized. Default: `SoftNDCG()`.
         metrics: by the name, of letters, digits and _, under which they are logged. Default:
             `ndcg_1`, `ndcg_5` and `ndcg_10` (`NDCG(top_k=...)`) and `mrr` (`MRR()`).
-        optimizer: parameters -> optimiser. Default: `torch.optim.AdamW`. (None stands for it, so
+        optimizer: parameters -> optimizer. Default: `torch.optim.AdamW`. (None stands for it, so
             that another class given in a configuration does not take over AdamW's weight decay.)
-        scheduler: optimiser -> scheduler, stepped once an epoch; Lightning's `ReduceLROnPlateau`,
+        scheduler: optimizer -> scheduler, stepped once an epoch; Lightning's `ReduceLROnPlateau`,
             which has a `monitor`, too. Default: a constant learning rate.
         compile: whether `torch.compile` compiles scorer and loss.
 

@@ -45,10 +45,10 @@ class ScoringModule(TrainableModule):
     `val_<name>` and `test_<name>` for each metric, means over lists.
 
     Args:
-        loss: what is minimised.
+        loss: what is minimized.
         metrics: by the name, of letters, digits and _, under which they are logged.
-        optimizer: parameters -> optimiser.
-        scheduler: optimiser -> scheduler; None: a constant learning rate.
+        optimizer: parameters -> optimizer.
+        scheduler: optimizer -> scheduler; None: a constant learning rate.
         scheduler_interval: "epoch", or "step" to step it after each batch.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What modules with one optimiser share."""
+"""What modules with one optimizer share."""
 
 from typing import Any
 
@@ -15,23 +15,23 @@ from ltr.modules.portable import PortableModule
 
 
 class TrainableModule(PortableModule):
-    """A portable module with one optimiser, a scheduler, its callbacks and a mean training loss.
+    """A portable module with one optimizer, a scheduler, its callbacks and a mean training loss.
 
     The callbacks are `SeedSteps`, `CheckFinite` and `CheckMonitors`.
 
-    A checkpoint names its optimiser's class; going on with another one is refused, where Lightning
+    A checkpoint names its optimizer's class; going on with another one is refused, where Lightning
     would load the state of the one into the other. It has the mean of the loss so far, too, so that
     an epoch in whose midst a run is resumed has the mean of all of it; not so with several
     processes, where it is that of the rest.
 
     Args:
-        optimizer: parameters -> optimiser.
-        scheduler: optimiser -> scheduler, stepped once an epoch; None: a constant learning rate.
+        optimizer: parameters -> optimizer.
+        scheduler: optimizer -> scheduler, stepped once an epoch; None: a constant learning rate.
         scheduler_interval: "epoch", or "step" to step it after each batch.
 
     Raises:
         ValueError: scheduler_interval is neither; in training: there are no parameters, or the
-            optimiser is of another class than the one in the checkpoint.
+            optimizer is of another class than the one in the checkpoint.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class TrainableModule(PortableModule):
         self._optimizer = optimizer
         self._scheduler = scheduler
         self._interval = scheduler_interval
-        self._resumed: list[str] | None = None  # the optimisers of a checkpoint
+        self._resumed: list[str] | None = None  # the optimizers of a checkpoint
         self.train_loss = ListMean()
 
     def nothing_to_train(self) -> str:
@@ -59,7 +59,7 @@ class TrainableModule(PortableModule):
         )
 
     def configure_optimizers(self) -> Any:
-        """The optimiser, with its scheduler.
+        """The optimizer, with its scheduler.
 
         Raises:
             ValueError: there are no parameters.
@@ -110,7 +110,7 @@ class TrainableModule(PortableModule):
         return loss * (processes * own / every.clamp(min=1))
 
     def on_train_start(self) -> None:
-        """Refuse the state of another optimiser, which a checkpoint may have brought along."""
+        """Refuse the state of another optimizer, which a checkpoint may have brought along."""
         now = [type(one).__name__ for one in self.trainer.optimizers]
         if self._resumed not in (None, now):
             raise ValueError(
@@ -123,14 +123,14 @@ class TrainableModule(PortableModule):
         self.train_loss.reset()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the optimiser's class and the mean of the loss so far."""
+        """Add the optimizer's class and the mean of the loss so far."""
         super().on_save_checkpoint(checkpoint)
         checkpoint["optimizers"] = [type(one).__name__ for one in self.trainer.optimizers]
         if self.trainer.world_size == 1:
             checkpoint["train_loss"] = self.train_loss.sums()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Remember the optimiser's class, go on with the mean of the loss."""
+        """Remember the optimizer's class, go on with the mean of the loss."""
         super().on_load_checkpoint(checkpoint)
         self._resumed = checkpoint.get("optimizers")
         if (sums := checkpoint.get("train_loss")) is not None:

@@ -95,7 +95,7 @@ def test_a_broken_bench_goes_on_to_the_same_results(bench, monkeypatch):
     monkeypatch.setenv("STOP_AT", "ndcg-seed-2:7")
     broken = bench("out")
     assert broken.code == 130
-    assert broken.err == ("ltr: interrupted; to go on from where it was: ltr bench own --out out\n")
+    assert broken.err == ("ltr: interrupted; resume it with: ltr bench own --out out\n")
     assert "| NDCG | " in Path("out/table.md").read_text()
     assert "(1 of 2)" in Path("out/table.md").read_text()
     assert metrics_of("out")["ndcg-seed-2"] is None

@@ -143,7 +143,7 @@ def test_tables_are_aligned_by_qid(ltr, files):
     model = written["metrics"]["map"]["models"][1]
     assert (model["better"], model["equal"], model["worse"]) == (0, 11, 0)
     assert written["metrics"]["map"]["left_out"] == 1
-    assert "u: 1 of 12 lists are not there" in answer.out
+    assert "u: 1 of 12 lists are missing" in answer.out
 
 
 def test_a_table_of_predictions_with_qrels(ltr, files):
@@ -223,7 +223,7 @@ def test_lists_of_very_different_lengths(ltr):
             "kendall_tau is of whole lis",
         ),
         (["t.csv", "--ties", "none"], "argument --ties: invalid choice: 'none'"),
-        ([*OF_RUN, "precision"], "--metrics: of a run precision must have a K, such as precision@"),
+        ([*OF_RUN, "precision"], "--metrics: precision of a run must have a K, such as precision@"),
         (["t.csv", "--at", "0"], "--at must be >= 1, got 0"),
         (["t.csv", "--at", "ten"], "argument --at: invalid int value: 'ten'"),
         (["t.csv", "--empty", "none"], "--empty must be a number, skip or error, got none"),
@@ -234,7 +234,7 @@ def test_lists_of_very_different_lengths(ltr):
         (["t.csv", "--score", "scor"], "t.csv: no column 'scor': did you mean score?"),
         (["t.parquet", "--label", "rel"], "t.parquet: no column 'rel': choose from"),
         (["t.csv", "--score", "new", "--score", "new"], "--score must be different columns"),
-        (["t.csv", "t.csv"], "t.csv: is there twice"),
+        (["t.csv", "t.csv"], "t.csv: is given twice"),
         (["t.csv", "--out", "."], "--out must be a file, got the folder ."),
         (["t.csv", "--plot", "."], "--plot must be a file, got the folder ."),
         (["t.csv", "--plot", "p.txt"], "--plot must end in .png, .svg, .pdf, got p.txt"),

@@ -8,7 +8,7 @@ import torch
 TINY = ("--config", "tiny.yaml")
 
 COMMAND_LINE = [
-    # options that there are not
+    # unknown options
     (["--model.lss", "3"], "unknown option --model.lss: did you mean --model.loss?"),
     (
         ["--model.loss.init_args.operator.init_args.temperatur", "3"],
@@ -32,7 +32,16 @@ COMMAND_LINE = [
     (["--trainer.max_epochs"], "--trainer.max_epochs needs a value"),
     (["--data.seed", "--seed_everything", "3"], "--data.seed needs a value"),
     (["--seed_everything", "3", "--data.seed"], "--data.seed needs a value"),
-    # classes that there are not
+    # names of earlier versions
+    (
+        ["--model", "SoftNearestNeighbours"],
+        "--model: no class 'SoftNearestNeighbours': did you mean SoftNearestNeighbors?",
+    ),
+    (
+        ["--data", "ltr.papers.images.ImageDataModule", "--data.normalise", "true"],
+        "unknown option --data.normalise: did you mean --data.normalize?",
+    ),
+    # unknown classes
     (["--model", "Rankr"], "--model: no class 'Rankr': did you mean Ranker?"),
     (["--data", "Letor"], "--data: no class 'Letor': did you mean LetorDataModule?"),
     (["--model.loss", "SoftNCDG"], "--model.loss: no class 'SoftNCDG': did you mean SoftNDCG?"),
@@ -135,7 +144,7 @@ FILES = [
     ("data: {class_path: 3}", "own.yaml: data: no class"),
     ("model: [Ranker]", "own.yaml: model: no class \"['Ranker']\": did you mean Ranker?"),
     ("trainer: 5", "trainer must have options and values, got 5"),
-    ("trainer: {max_epochs: 3, max_epochs: 4}", "own.yaml, line 1: 'max_epochs' is there twice"),
+    ("trainer: {max_epochs: 3, max_epochs: 4}", "own.yaml, line 1: 'max_epochs' is given twice"),
     (
         "model: {init_args: {metrics: [NDCG]}}",
         "own.yaml: model.metrics must be dict or null, got",
@@ -158,7 +167,7 @@ def test_layers_in_the_wrong_order(ltr):
     answer = ltr("fit", "--config", "layer.yaml", *TINY)
     assert answer.code == 2
     assert answer.err.count("\n") == 1
-    assert "data.batch_size is set before the class that it is an option of" in answer.err
+    assert "data.batch_size is set before its class" in answer.err
 
 
 def test_a_file_that_is_no_text(ltr):

@@ -198,7 +198,7 @@ def test_a_run_killed_in_an_epoch_goes_on_to_the_same_weights(ltr, monkeypatch, 
     monkeypatch.setenv("STOP_AT", f"broken:{step}")
     killed = fit("broken")
     assert killed.code == 130
-    assert killed.err.startswith("ltr: interrupted; to go on from where it was: ltr fit ")
+    assert killed.err.startswith("ltr: interrupted; resume it with: ltr fit ")
     assert killed.err.endswith(" --ckpt_path last\n")
     assert torch.load("broken/1/checkpoints/last.ckpt")["global_step"] == step
     monkeypatch.delenv("STOP_AT")

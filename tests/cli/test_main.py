@@ -103,5 +103,5 @@ def test_an_interrupt_says_how_to_go_on(ltr, monkeypatch, args, again):
     monkeypatch.setattr(module, "run", interrupted)
     answer = ltr(*args)
     assert answer.code == 130
-    end = "" if again is None else f"; to go on from where it was: {again}"
+    end = "" if again is None else f"; resume it with: {again}"
     assert answer.err == f"ltr: interrupted{end}\n"

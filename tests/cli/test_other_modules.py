@@ -69,7 +69,7 @@ def test_what_has_no_scores_is_not_predicted(ltr, own):
     answer = ltr("predict", *own, "--ckpt_path", "last", "--output", "p.csv")
     assert answer.code == 2
     assert answer.err.count("\n") == 1
-    assert "OneWeight has none: it has no predict_step" in answer.err
+    assert "OneWeight has no predict_step" in answer.err
     assert not Path("p.csv").exists()
 
 

@@ -234,7 +234,7 @@ def test_what_the_digest_depends_on(recipe):
         ("along: data.fold, values", "along: data.fold, value", "published.value: "),
         ("published:", "published: 3\nx:", "unknown option x"),
         ("[1, 2, 3]", "2", "search.options: Expected a list. Got value: 2"),
-        ("trainer.max_epochs", "seed_everything", "options must be some that the grid has not"),
+        ("trainer.max_epochs", "seed_everything", "options must not be empty or in the grid"),
         ("{variant: MSE, data", "{variant: C, data", "search 1.where.variant has no 'C'"),
         ("options:", "option:", "unknown option search: option: did you mean options?"),
         ("MSE: {config", "MSE: {fit: false, config", "search has MSE, which is not trained"),

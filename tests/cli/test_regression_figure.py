@@ -1,4 +1,4 @@
-"""The picture of the recipe `regression`, and what its neighbours say of a wrong folder."""
+"""The picture of the recipe `regression`, and what its neighbors say of a wrong folder."""
 
 import json
 from pathlib import Path

@@ -87,12 +87,12 @@ def test_medians(ltr, name, run):
         *one_of_each("knn/paper", images="CIFAR10"),
     ],
 )
-def test_neighbours(ltr, name, run):
+def test_neighbors(ltr, name, run):
     config = settings(ltr, name, run)
     model = config["model"]["init_args"]
     has_network = not run.variant.startswith("kNN on")
     large = run.point["data.images.class_path"] != "MNIST"
-    assert config["data"]["init_args"]["normalise"] == (has_network and large)
+    assert config["data"]["init_args"]["normalize"] == (has_network and large)
     if has_network:
         network = "ResNet18" if large else "MNISTCNN"
         assert model["network"]["class_path"].endswith(network)

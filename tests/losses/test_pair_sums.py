@@ -167,9 +167,9 @@ def test_what_a_user_overrides_counts():
     torch.testing.assert_close(wrong, expected)
     twice = LambdaLoss(Doubled(), normalize=False)(scores, labels, mask)
     torch.testing.assert_close(twice, 2 * LambdaRank(normalize=False)(scores, labels, mask))
-    neighbours = LambdaLoss(Kept(), normalize=False, reduction="none")(scores, labels, mask)
+    neighbors = LambdaLoss(Kept(), normalize=False, reduction="none")(scores, labels, mask)
     expected = all_pairs(LogisticCost(), Kept(), scores, labels, mask)[0]
-    torch.testing.assert_close(neighbours, expected)
+    torch.testing.assert_close(neighbors, expected)
     halves = LambdaRank(gain=lambda y: torch.exp2(y) - 1, normalize=False)
     whole = LambdaRank(discount=lambda r: log2_discount(r), normalize=False)
     for loss in halves, whole:

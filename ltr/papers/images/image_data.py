@@ -38,7 +38,7 @@ class ImageDataModule(SplitDataModule):
         batch_size: images in a batch, in each process.
         val_count: training images held out for validation, drawn by `seed`. Default: what is usual
             for the source.
-        normalise: whether pixels, from 0 to 1, get mean 0 and deviation 1 by channel: with the
+        normalize: whether pixels, from 0 to 1, get mean 0 and deviation 1 by channel: with the
             source's numbers or, where it has none, those of the training images.
         augment: whether training images are cropped to their size out of 4 more black pixels on
             each side, and every second one is flipped left to right.
@@ -69,7 +69,7 @@ class ImageDataModule(SplitDataModule):
         root: str | Path | None = None,
         batch_size: int = 100,
         val_count: int | None = None,
-        normalise: bool = True,
+        normalize: bool = True,
         augment: bool = False,
         seed: int = 0,
     ) -> None:
@@ -84,7 +84,7 @@ class ImageDataModule(SplitDataModule):
             raise ValueError(f"images must be an object, such as images=MNIST(), got {images!r}")
         self.root = root
         self.val_count = self.source.val_count if val_count is None else val_count
-        self.normalise = normalise
+        self.normalize = normalize
         self.augment = augment
         self.splits: dict[str, Images] = {}
         self._shift: Tensor | None = None
@@ -112,7 +112,7 @@ class ImageDataModule(SplitDataModule):
         self.splits = {"train": train, "val": val, "test": loaded["test"]}
         self.shape, self.classes = self.source.shape, self.source.classes
         mean, sd = (0.0,), (1.0,)
-        if self.normalise:
+        if self.normalize:
             mean, sd = self.source.mean, self.source.sd
         if mean is None or sd is None:
             mean, sd = channel_moments(train.pixels)
@@ -122,7 +122,7 @@ class ImageDataModule(SplitDataModule):
         rank_zero_info(f"{self.source!r}, images: {counts}")
 
     def to_float(self, pixels: Tensor) -> Tensor:
-        """Pixels (..., C, H, W) uint8 as the network sees them: float32, normalised if they are.
+        """Pixels (..., C, H, W) uint8 as the network sees them: float32, normalized if they are.
 
         Raises:
             ValueError: before `setup`.

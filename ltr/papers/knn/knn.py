@@ -1,4 +1,4 @@
-"""The differentiable k-nearest-neighbour classifier of the SoftSort and NeuralSort papers."""
+"""The differentiable k-nearest-neighbor classifier of the SoftSort and NeuralSort papers."""
 
 from typing import Any
 
@@ -9,19 +9,19 @@ from torch import Tensor
 from ltr._shapes import check_lists, upcast
 from ltr.losses import KNNLoss
 from ltr.operators import SoftSort, SortOperator, Stochastic, gumbel_noise
-from ltr.papers.knn.neighbour_module import TrainedNeighbours
+from ltr.papers.knn.neighbor_module import TrainedNeighbors
 from ltr.papers.networks.image_network import ImageNetwork
 from ltr.papers.networks.mnist_cnn import MNISTCNN
 
 
-class SoftNearestNeighbours(TrainedNeighbours):
-    """An embedding trained so that a query's soft nearest neighbours are of its class.
+class SoftNearestNeighbors(TrainedNeighbors):
+    """An embedding trained so that a query's soft nearest neighbors are of its class.
 
     A batch has queries and candidates, drawn apart (`EpisodeDataModule`). A candidate's score is
     minus the squared distance of its embedding to the query's. The operator's first k rows say
     which candidates are nearest, and the loss is `KNNLoss` with `average=False`: k minus the sum,
     over these rows, of the share of the query's class, mean over the queries. Validation and test
-    are those of `NeighbourModule`, with the same k.
+    are those of `NeighborModule`, with the same k.
 
     With k = 1, SoftSort at temperature 2 and power 1, and embeddings of norm 1, the shares are the
     softmax of the cosines: matching networks (Prillo and Eisenschlos, Proposition 2).
@@ -31,9 +31,9 @@ class SoftNearestNeighbours(TrainedNeighbours):
     Args:
         network: the embedding. Default: `MNISTCNN()`.
         operator: any `SortOperator` with a row for each item. Default: `SoftSort(16.0)`.
-        top_k: k, how many neighbours count, in training, and vote, in validation and test.
-        optimizer: parameters -> optimiser. Default: SGD, without momentum.
-        scheduler: optimiser -> scheduler, stepped once an epoch. Default: a constant rate.
+        top_k: k, how many neighbors count, in training, and vote, in validation and test.
+        optimizer: parameters -> optimizer. Default: SGD, without momentum.
+        scheduler: optimizer -> scheduler, stepped once an epoch. Default: a constant rate.
 
     Raises:
         ValueError: top_k < 1; an operator that has no permutation; a network that is none; in
@@ -42,7 +42,7 @@ class SoftNearestNeighbours(TrainedNeighbours):
     Reference: Grover, Wang, Zweig and Ermon, ICLR 2019, section 6.3; Prillo and Eisenschlos, ICML
     2020, section 5.4; Vinyals et al., "Matching Networks for One Shot Learning", NeurIPS 2016.
 
-    >>> module = SoftNearestNeighbours(MNISTCNN(shape=(1, 28, 28)))
+    >>> module = SoftNearestNeighbors(MNISTCNN(shape=(1, 28, 28)))
     >>> module(torch.zeros(2, 1, 28, 28)).shape
     torch.Size([2, 500])
     """
@@ -82,7 +82,7 @@ class SharedStochastic(Stochastic):
     """A `Stochastic` operator whose draws are the same for all lists of a batch.
 
     A draw is one Gumbel number for each place in a list, (samples, n), as in the published code
-    of the nearest-neighbour experiment. Arguments are those of `Stochastic`.
+    of the nearest-neighbor experiment. Arguments are those of `Stochastic`.
 
     >>> operator = SharedStochastic(SoftSort(0.1), samples=2)
     >>> ranks = operator(torch.zeros(3, 4))

@@ -1,4 +1,4 @@
-"""What the differentiable nearest neighbours are compared with: pixels, PCA, an autoencoder."""
+"""What the differentiable nearest neighbors are compared with: pixels, PCA, an autoencoder."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -8,22 +8,22 @@ from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor
 
 from ltr._shapes import check_whole
-from ltr.papers.knn.neighbour_module import NeighbourModule, TrainedNeighbours
-from ltr.papers.knn.neighbours import Neighbours, Weighting
+from ltr.papers.knn.neighbor_module import NeighborModule, TrainedNeighbors
+from ltr.papers.knn.neighbors import Neighbors, Weighting
 from ltr.papers.networks.autoencoder import DenseAutoencoder, ImageAutoencoder
 
 
-class PixelNeighbours(NeighbourModule):
-    """Nearest neighbours of the pixels, or of their first principal components; nothing to train.
+class PixelNeighbors(NeighborModule):
+    """Nearest neighbors of the pixels, or of their first principal components; nothing to train.
 
     The components are scikit-learn's `PCA`, fitted on the training images when a test begins. k,
     the weighting and the number of components are those, of the ones given, with the highest
-    accuracy on the validation images (see `NeighbourModule`); the last is logged as
+    accuracy on the validation images (see `NeighborModule`); the last is logged as
     `test_components`.
 
     Args:
         components: numbers of principal components to choose from; none for the pixels themselves.
-        top_k: numbers of neighbours to choose from.
+        top_k: numbers of neighbors to choose from.
         weightings: "uniform", "distance" or both, to choose from.
 
     Raises:
@@ -33,7 +33,7 @@ class PixelNeighbours(NeighbourModule):
     Reference: Grover et al., ICLR 2019, section 6.3: 50 components, k of 1, 3, 5 and 9, both
     weightings.
 
-    >>> PixelNeighbours(components=[20, 50])(torch.zeros(3, 1, 28, 28)).shape
+    >>> PixelNeighbors(components=[20, 50])(torch.zeros(3, 1, 28, 28)).shape
     torch.Size([3, 784])
     """
 
@@ -57,7 +57,7 @@ class PixelNeighbours(NeighbourModule):
         with torch.autocast(pixels.device.type, enabled=False):
             return pixels @ self._axes
 
-    def prepare(self) -> tuple[Neighbours, dict[str, float]]:
+    def prepare(self) -> tuple[Neighbors, dict[str, float]]:
         """Fit the components, and choose."""
         self._axes = None
         if not self.components:
@@ -86,27 +86,27 @@ class PixelNeighbours(NeighbourModule):
         raise ValueError(f"{type(self).__name__} has nothing to train: use `ltr test`")
 
 
-class AutoencoderNeighbours(TrainedNeighbours):
-    """Nearest neighbours of an autoencoder's codes; the autoencoder is trained without classes.
+class AutoencoderNeighbors(TrainedNeighbors):
+    """Nearest neighbors of an autoencoder's codes; the autoencoder is trained without classes.
 
     The loss is the mean squared error of the decoded pixels. Batches have to be pixels from 0 to
-    1: `normalise` of the data module is to be false.
+    1: `normalize` of the data module is to be false.
 
     Args:
         network: the autoencoder. Default: `DenseAutoencoder()`.
-        top_k: k, how many neighbours vote, or several to choose from (see `NeighbourModule`).
+        top_k: k, how many neighbors vote, or several to choose from (see `NeighborModule`).
         weightings: of the votes, to choose from.
-        optimizer: parameters -> optimiser. Default: Adam.
-        scheduler: optimiser -> scheduler, stepped once an epoch. Default: a constant rate.
+        optimizer: parameters -> optimizer. Default: Adam.
+        scheduler: optimizer -> scheduler, stepped once an epoch. Default: a constant rate.
 
     Raises:
         ValueError: a k < 1; a network that is no autoencoder; in training, a data module that
-            normalises.
+            normalizes.
 
     Reference: Grover et al., ICLR 2019, appendix D.3, which names the layers, but neither the loss
-    nor the optimiser.
+    nor the optimizer.
 
-    >>> module = AutoencoderNeighbours(DenseAutoencoder(shape=(1, 28, 28)))
+    >>> module = AutoencoderNeighbors(DenseAutoencoder(shape=(1, 28, 28)))
     >>> module(torch.zeros(2, 1, 28, 28)).shape
     torch.Size([2, 50])
     """
@@ -134,8 +134,8 @@ class AutoencoderNeighbours(TrainedNeighbours):
         """Make the layers for the images of the data module."""
         super().setup(stage)
         data = getattr(self.trainer, "datamodule", None)
-        if stage == "fit" and getattr(data, "normalise", False):
-            raise ValueError("normalise must be False for an autoencoder's data, got True")
+        if stage == "fit" and getattr(data, "normalize", False):
+            raise ValueError("normalize must be False for an autoencoder's data, got True")
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The loss of a batch."""

@@ -1,4 +1,4 @@
-"""Autoencoders: the embeddings of a baseline for nearest neighbours."""
+"""Autoencoders: the embeddings of a baseline for nearest neighbors."""
 
 from collections.abc import Sequence
 from itertools import pairwise

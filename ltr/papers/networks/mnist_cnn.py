@@ -1,4 +1,4 @@
-"""The convolutional network of the papers' nearest-neighbour experiment on MNIST."""
+"""The convolutional network of the papers' nearest-neighbor experiment on MNIST."""
 
 from torch import nn
 

@@ -47,7 +47,7 @@ class ResNet18(ImageNetwork):
     A 3x3 convolution to the first width, with neither stride nor pool; for each width a group of
     blocks, whose first has stride 2 but in the first group; the mean over the image. Nothing is
     between the last sum and the mean, as in the code that the papers used: the features are not
-    normalised, and may be negative. It has 11.16 million parameters.
+    normalized, and may be negative. It has 11.16 million parameters.
 
     Args:
         widths: channels of the groups.

@@ -38,7 +38,7 @@ class RegressionDataModule(LightningDataModule):
 
     Attributes:
         num_features: d, after `setup`.
-        label_centre: the median of the training labels, outliers included, after `setup`.
+        label_center: the median of the training labels, outliers included, after `setup`.
         label_scale: 1.4826 x the median distance to it, after `setup`: what deviation the labels
             have, which a few outliers move little.
         splits: (features (n, d), labels (n,)) of "train" and "test", after `setup`.
@@ -56,7 +56,7 @@ class RegressionDataModule(LightningDataModule):
     """
 
     num_features: int
-    label_centre: float
+    label_center: float
     label_scale: float
     planted: Tensor
 
@@ -107,8 +107,8 @@ class RegressionDataModule(LightningDataModule):
         }
         self.planted = torch.from_numpy(planted)
         self.num_features = features.shape[1]
-        self.label_centre = float(np.median(y))
-        self.label_scale = _NORMAL * float(np.median(np.abs(y - self.label_centre)))
+        self.label_center = float(np.median(y))
+        self.label_scale = _NORMAL * float(np.median(np.abs(y - self.label_center)))
         rank_zero_info(
             f"diabetes: train {len(train)} ({len(place)} of them outliers), test {len(test)}"
         )

@@ -23,7 +23,7 @@ class Regressor(TrainableModule):
     and leave out the largest: so labels that are wrong do no harm, if they are few enough. With
     `PointwiseMSE` it is least squares, with `PointwiseHuber` Huber's regression.
 
-    The scorer's numbers are in units of the data's `label_scale` around its `label_centre`, taken
+    The scorer's numbers are in units of the data's `label_scale` around its `label_center`, taken
     from the data module, and the loss is on that scale; predictions and metrics are on the labels'.
 
     Logged: `train_loss`, one value an epoch, and for the test sample `test_mae`,
@@ -33,9 +33,9 @@ class Regressor(TrainableModule):
 
     Args:
         scorer: gives the numbers. Default: `LinearScorer()`.
-        loss: what is minimised. Default: `LeastTrimmedSquares()`.
-        optimizer: parameters -> optimiser. Default: Adam.
-        scheduler: optimiser -> scheduler, stepped once an epoch. Default: a constant rate.
+        loss: what is minimized. Default: `LeastTrimmedSquares()`.
+        optimizer: parameters -> optimizer. Default: Adam.
+        scheduler: optimizer -> scheduler, stepped once an epoch. Default: a constant rate.
 
     Raises:
         ValueError: a part is a class, not an object. In training: the loss has no gradient.
@@ -46,7 +46,7 @@ class Regressor(TrainableModule):
     torch.Size([2, 5])
     """
 
-    label_centre: Tensor
+    label_center: Tensor
     label_scale: Tensor
 
     def __init__(
@@ -62,28 +62,28 @@ class Regressor(TrainableModule):
         self.save_hyperparameters()
         self.scorer = LinearScorer() if scorer is None else scorer
         self.loss = LeastTrimmedSquares() if loss is None else loss
-        self.register_buffer("label_centre", torch.tensor(0.0))
+        self.register_buffer("label_center", torch.tensor(0.0))
         self.register_buffer("label_scale", torch.tensor(1.0))
         self.test_metrics = nn.ModuleDict({name: ListMean() for name in METRICS})
 
     def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         """Predictions (..., n) of features (..., n, *item)."""
-        return self.scorer(features, mask) * self.label_scale + self.label_centre
+        return self.scorer(features, mask) * self.label_scale + self.label_center
 
     def setup(self, stage: str) -> None:
         """Take over what the data module knows: the number of features, the labels' scale."""
         data = getattr(self.trainer, "datamodule", None)
         if (num_features := getattr(data, "num_features", None)) is not None:
             self.scorer.build(num_features)
-        if stage == "fit" and hasattr(data, "label_centre"):
-            self.label_centre.fill_(data.label_centre)  # pyright: ignore
+        if stage == "fit" and hasattr(data, "label_center"):
+            self.label_center.fill_(data.label_center)  # pyright: ignore
             self.label_scale.fill_(data.label_scale)  # pyright: ignore
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The loss of a batch of samples."""
         mask, labels = batch.get("mask"), batch["labels"]
         scores = self.scorer(batch["features"], mask)
-        targets = (labels - self.label_centre) / self.label_scale
+        targets = (labels - self.label_center) / self.label_scale
         loss = self.loss(scores, targets, mask, batch.get("weights"))
         if loss.dim() or not loss.requires_grad:
             raise ValueError(

@@ -28,7 +28,7 @@ class MatrixSorter(Ranker):
             the first n. Default: `ImageCNN(outputs=16)`.
         operator: of the matching. Default: `GumbelSinkhorn(samples=5)`.
         metrics: as for `Ranker`.
-        optimizer: parameters -> optimiser.
+        optimizer: parameters -> optimizer.
         scheduler: as for `Ranker`.
 
     Raises:

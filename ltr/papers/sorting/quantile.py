@@ -49,8 +49,8 @@ class QuantileRegressor(TrainableModule):
         noisy_evaluation: evaluate as the published stochastic code does: the operator, a
             `Stochastic` one, keeps its noise; `mse` and `identified` are means over its samples,
             `r2` and `spearman` of the mean of the samples' numbers. Default: False.
-        optimizer: parameters -> optimiser. Default: Adam.
-        scheduler: optimiser -> scheduler, stepped once an epoch. Default: a constant rate.
+        optimizer: parameters -> optimizer. Default: Adam.
+        scheduler: optimizer -> scheduler, stepped once an epoch. Default: a constant rate.
 
     Raises:
         ValueError: q is not in [0, 1]; value_scale is not > 0; noisy_evaluation of an operator

@@ -37,7 +37,7 @@ def sorting_loss(
         A scalar. A list of equal values is NaN. Cost: the operator's.
 
     Reference: Prillo and Eisenschlos, ICML 2020, section 5.5. Their code has mean(1 - log P) and
-    leaves the decay to the optimiser: the same gradient.
+    leaves the decay to the optimizer: the same gradient.
 
     >>> theta = torch.tensor([[1.0, -1.0]])  # scores 1 and 0, in order: log(1 + exp(-1 / 0.1))
     >>> sorting_loss(theta, SoftSort(0.1), torch.tensor([[0, 1]]), weight_decay=0.0)
@@ -54,7 +54,7 @@ class SpeedTask(PortableModule):
 
     The operators take turns: in each training step every one of them takes a step of its own, so
     that whatever slows the machine slows them alike, and ratios of their times are of runs side by
-    side. A step is gradients to None, `sorting_loss`, backward, and the optimiser.
+    side. A step is gradients to None, `sorting_loss`, backward, and the optimizer.
 
     The scores come from the data module, a `RandomScoresDataModule`: the same for each operator.
 

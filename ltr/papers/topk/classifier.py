@@ -23,18 +23,18 @@ class ImageClassifier(ScoringModule):
     Batches are `{"images": (B, C, H, W), "targets": (B,)}`, as `ImageDataModule`'s; a target below
     0 marks an image that counts nowhere. From the data module it takes the images' shape and the
     number of classes, for a network that was made without. Images come as the data module
-    normalises them: who loads a checkpoint to classify other images does the same to them.
+    normalizes them: who loads a checkpoint to classify other images does the same to them.
 
     Logged, one value an epoch: `train_loss`, `val_loss`, and `val_<name>` and `test_<name>` for
     each metric. Random numbers, checkpoints and resuming are as in `Ranker`.
 
     Args:
         network: gives the classes' scores. Default: `VanillaCNN()`.
-        loss: what is minimised. Default: `TopKLoss()`, the soft 0/1 loss by `SigmoidRank`.
+        loss: what is minimized. Default: `TopKLoss()`, the soft 0/1 loss by `SigmoidRank`.
         metrics: by the name under which they are logged. Default: `accuracy` and `top_5`, the
             `TopKAccuracy` of 1 and 5 classes, equal scores in the mean over their orders.
-        optimizer: parameters -> optimiser. Default: Adam.
-        scheduler: optimiser -> scheduler. Default: a constant learning rate.
+        optimizer: parameters -> optimizer. Default: Adam.
+        scheduler: optimizer -> scheduler. Default: a constant learning rate.
         scheduler_interval: whether the scheduler is stepped after each "epoch" or each "step".
 
     Raises:
@@ -69,7 +69,7 @@ class ImageClassifier(ScoringModule):
         self.network = VanillaCNN() if network is None else network
 
     def forward(self, images: Tensor) -> Tensor:
-        """Scores (..., classes) of images (..., C, H, W), as the data module normalises them."""
+        """Scores (..., classes) of images (..., C, H, W), as the data module normalizes them."""
         return self.network(images)
 
     def setup(self, stage: str) -> None:

@@ -1,4 +1,4 @@
-"""Batches of images: their order, their normalisation, the crops, and several processes."""
+"""Batches of images: their order, their normalization, the crops, and several processes."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ class Numbered(ImageSource):
 
 
 def module(**options: Any) -> ImageDataModule:
-    data = ImageDataModule(Numbered(), **{"batch_size": 5, "normalise": False, **options})
+    data = ImageDataModule(Numbered(), **{"batch_size": 5, "normalize": False, **options})
     data.setup("fit")
     return data
 
@@ -69,7 +69,7 @@ def test_the_order_is_by_seed_and_epoch():
 
 
 def test_numbers_of_the_source_or_of_the_training_images():
-    data = module(normalise=True)
+    data = module(normalize=True)
     images = torch.cat([batch["images"] for batch in data.train_dataloader()]).double()
     assert images.mean((0, 2, 3)).abs().max() < 1e-6
     assert (images.std((0, 2, 3), correction=0) - 1).abs().max() < 1e-6
@@ -136,9 +136,9 @@ def test_crops_are_windows_of_the_padded_image():
 
 
 def test_augmented_batches():
-    data = ImageDataModule(DigitImages(), batch_size=50, augment=True, normalise=False)
+    data = ImageDataModule(DigitImages(), batch_size=50, augment=True, normalize=False)
     data.setup("fit")
-    plain = ImageDataModule(DigitImages(), batch_size=50, normalise=False)
+    plain = ImageDataModule(DigitImages(), batch_size=50, normalize=False)
     plain.setup("fit")
     one, other = (next(iter(each.train_dataloader())) for each in (data, plain))
     assert torch.equal(one["targets"], other["targets"])

@@ -29,7 +29,7 @@ def keys(batches: list[dict[str, torch.Tensor]], name: str) -> list[bytes]:
 
 
 def test_an_epoch_passes_all_images_once_as_queries_and_once_as_candidates():
-    data = module(normalise=False)
+    data = module(normalize=False)
     batches = epoch(data, 0)
     train = data.splits["train"]
     everything = sorted(image.numpy().tobytes() for image in data.to_float(train.pixels))
@@ -44,7 +44,7 @@ def test_an_epoch_passes_all_images_once_as_queries_and_once_as_candidates():
 
 
 def test_candidates_have_their_targets():
-    data = module(normalise=False)
+    data = module(normalize=False)
     train = data.splits["train"]
     classes = dict(
         zip((i.numpy().tobytes() for i in data.to_float(train.pixels)), train.labels, strict=True)
@@ -67,7 +67,7 @@ def test_seed_and_epoch_decide(augment: bool):
 
 
 def test_no_order_of_one_epoch_comes_again_in_another():
-    data = module(normalise=False)
+    data = module(normalize=False)
     orders = []
     for number in range(3):
         loader = data.train_dataloader()
@@ -85,7 +85,7 @@ def test_queries_are_those_of_the_image_data_module():
 
 
 def test_an_image_is_cropped_apart_as_query_and_as_candidate():
-    data = module(normalise=False, augment=True)
+    data = module(normalize=False, augment=True)
     train = data.splits["train"]
     shown = {}
     for name in ("images", "candidates"):

@@ -1,4 +1,4 @@
-"""The differentiable nearest neighbours: the loss, the baselines, resuming."""
+"""The differentiable nearest neighbors: the loss, the baselines, resuming."""
 
 from functools import partial
 from pathlib import Path
@@ -16,11 +16,11 @@ from ltr.losses import KNNLoss
 from ltr.operators import NeuralSort, SigmoidRank, SoftSort
 from ltr.papers.images import ImageDataModule
 from ltr.papers.knn import (
-    AutoencoderNeighbours,
+    AutoencoderNeighbors,
     EpisodeDataModule,
-    PixelNeighbours,
+    PixelNeighbors,
     SharedStochastic,
-    SoftNearestNeighbours,
+    SoftNearestNeighbors,
 )
 from ltr.papers.knn.knn import squared_distances
 from ltr.papers.networks import MNISTCNN, DenseAutoencoder
@@ -55,7 +55,7 @@ def trainer(folder: Path, *callbacks: Callback, **options: Any) -> Trainer:
 
 
 def scores_of(folder: Path, module: LightningModule, **options: Any) -> dict[str, float]:
-    data = EpisodeDataModule(normalise=False, **options)
+    data = EpisodeDataModule(normalize=False, **options)
     return dict(trainer(folder).test(module, datamodule=data, verbose=False)[0])
 
 
@@ -86,7 +86,7 @@ def brute_force(scores, targets, others, k, temperature):
 @pytest.mark.parametrize("k", [1, 3])
 def test_the_training_loss_is_the_papers(tmp_path: Path, k: int):
     torch.manual_seed(0)
-    module = SoftNearestNeighbours(small(), SoftSort(0.5), top_k=k).double()
+    module = SoftNearestNeighbors(small(), SoftSort(0.5), top_k=k).double()
     module.network.build((1, 8, 8))
     module.double()
     data = EpisodeDataModule(batch_size=20)
@@ -142,10 +142,10 @@ def test_noise_is_shared_by_the_queries():
 )
 def test_it_learns(tmp_path: Path, operator):
     seed_everything(0)
-    module = SoftNearestNeighbours(
+    module = SoftNearestNeighbors(
         small(), operator, top_k=3, optimizer=partial(torch.optim.SGD, lr=0.03, momentum=0.9)
     )
-    data = EpisodeDataModule(normalise=False)
+    data = EpisodeDataModule(normalize=False)
     fit = trainer(tmp_path, max_epochs=8)
     before = fit.validate(module, data, verbose=False)[0]["val_accuracy"]
     fit.fit(module, data)
@@ -155,9 +155,9 @@ def test_it_learns(tmp_path: Path, operator):
 
 @pytest.mark.parametrize("k", [1, 5])
 def test_the_vote_is_scikit_learns(tmp_path: Path, k: int):
-    module = SoftNearestNeighbours(small(), top_k=k)
+    module = SoftNearestNeighbors(small(), top_k=k)
     found = scores_of(tmp_path, module)["test_accuracy"]
-    data = EpisodeDataModule(normalise=False)
+    data = EpisodeDataModule(normalize=False)
     data.setup("test")
     points = {}
     for name, part in data.splits.items():
@@ -198,9 +198,9 @@ def choose(train, val, transforms):
 
 
 def test_pixels(tmp_path: Path):
-    parts = pixels(EpisodeDataModule(normalise=False))
+    parts = pixels(EpisodeDataModule(normalize=False))
     accuracy, _, weights, k, oracle = choose(parts["train"], parts["val"], {0: lambda x: x})
-    found = scores_of(tmp_path, PixelNeighbours())
+    found = scores_of(tmp_path, PixelNeighbors())
     assert found["test_accuracy"] == pytest.approx(oracle.score(*parts["test"]), abs=1e-6)
     assert found["test_top_k"] == k
     assert found["test_weighting"] == (weights == "distance")
@@ -208,11 +208,11 @@ def test_pixels(tmp_path: Path):
 
 
 def test_principal_components(tmp_path: Path):
-    parts = pixels(EpisodeDataModule(normalise=False))
+    parts = pixels(EpisodeDataModule(normalize=False))
     fitted = {n: PCA(n, svd_solver="full").fit(parts["train"][0]) for n in (2, 12)}
     transforms = {n: pca.transform for n, pca in fitted.items()}
     accuracy, number, _, k, oracle = choose(parts["train"], parts["val"], transforms)
-    found = scores_of(tmp_path, PixelNeighbours(components=[2, 12]), batch_size=77)
+    found = scores_of(tmp_path, PixelNeighbors(components=[2, 12]), batch_size=77)
     expected = oracle.score(transforms[number](parts["test"][0]), parts["test"][1])
     assert found["test_accuracy"] == pytest.approx(expected, abs=1e-6)
     assert (found["test_components"], found["test_top_k"]) == (number, k)
@@ -220,16 +220,16 @@ def test_principal_components(tmp_path: Path):
 
 
 def test_pixels_have_nothing_to_train(tmp_path: Path):
-    with pytest.raises(ValueError, match="PixelNeighbours has nothing to train: use `ltr test`"):
-        trainer(tmp_path, max_epochs=1).fit(PixelNeighbours(), EpisodeDataModule())
+    with pytest.raises(ValueError, match="PixelNeighbors has nothing to train: use `ltr test`"):
+        trainer(tmp_path, max_epochs=1).fit(PixelNeighbors(), EpisodeDataModule())
 
 
 def test_the_autoencoder(tmp_path: Path):
     seed_everything(0)
-    module = AutoencoderNeighbours(
+    module = AutoencoderNeighbors(
         DenseAutoencoder(hidden=(64,), code=16), optimizer=partial(torch.optim.Adam, lr=3e-3)
     )
-    data = EpisodeDataModule(normalise=False)
+    data = EpisodeDataModule(normalize=False)
     fit = trainer(tmp_path, max_epochs=12)
     fit.fit(module, data)
     train = data.to_float(data.splits["train"].pixels)
@@ -239,13 +239,13 @@ def test_the_autoencoder(tmp_path: Path):
     assert error < (train - train.mean(0)).square().mean()
     assert error < fit.callback_metrics["train_loss"]
     assert fit.callback_metrics["val_accuracy"] > 0.7
-    with pytest.raises(ValueError, match="normalise must be False for an autoencoder's data"):
-        trainer(tmp_path, max_epochs=1).fit(AutoencoderNeighbours(), EpisodeDataModule())
+    with pytest.raises(ValueError, match="normalize must be False for an autoencoder's data"):
+        trainer(tmp_path, max_epochs=1).fit(AutoencoderNeighbors(), EpisodeDataModule())
 
 
 def weights_after(folder: Path, ckpt_path: Path | None = None) -> dict[str, Any]:
     seed_everything(7)
-    module = SoftNearestNeighbours(
+    module = SoftNearestNeighbors(
         small(),
         SharedStochastic(SoftSort(1.0), samples=2),
         optimizer=partial(torch.optim.SGD, lr=0.01, momentum=0.9),
@@ -265,11 +265,11 @@ def test_a_run_resumed_inside_an_epoch_ends_at_the_same_weights(tmp_path: Path, 
 
 
 def test_a_checkpoint_needs_no_arguments(tmp_path: Path):
-    module = SoftNearestNeighbours(small(), NeuralSort(3.0), top_k=4)
+    module = SoftNearestNeighbors(small(), NeuralSort(3.0), top_k=4)
     fit = trainer(tmp_path, max_epochs=1, limit_train_batches=1, limit_val_batches=1)
     fit.fit(module, EpisodeDataModule())
     fit.save_checkpoint(tmp_path / "one.ckpt")
-    loaded = SoftNearestNeighbours.load_from_checkpoint(tmp_path / "one.ckpt")
+    loaded = SoftNearestNeighbors.load_from_checkpoint(tmp_path / "one.ckpt")
     assert (loaded.top_k, loaded.loss.operator.temperature) == (4, 3.0)
     images = torch.rand(3, 1, 8, 8)
     torch.testing.assert_close(loaded(images), module(images), rtol=0, atol=0)
@@ -283,7 +283,7 @@ def test_half_precision_trains_with_scores_in_float32(tmp_path: Path):
             seen.append(scores.dtype)
             return super().permutation(scores, mask, weights)
 
-    module = SoftNearestNeighbours(small(), Look(1.0), top_k=1)
+    module = SoftNearestNeighbors(small(), Look(1.0), top_k=1)
     fit = trainer(tmp_path, max_epochs=1, limit_train_batches=2, precision="bf16-mixed")
     fit.fit(module, EpisodeDataModule())
     assert seen == [torch.float32] * 2
@@ -291,21 +291,21 @@ def test_half_precision_trains_with_scores_in_float32(tmp_path: Path):
 
 def test_bad_arguments():
     with pytest.raises(ValueError, match="top_k must be a whole number >= 1, got 0"):
-        SoftNearestNeighbours(top_k=0)
+        SoftNearestNeighbors(top_k=0)
     with pytest.raises(ValueError, match="KNNLoss needs a permutation"):
-        SoftNearestNeighbours(operator=SigmoidRank())
+        SoftNearestNeighbors(operator=SigmoidRank())
     with pytest.raises(ValueError, match="network must be an ImageNetwork, got"):
-        SoftNearestNeighbours(network=MNISTCNN)
+        SoftNearestNeighbors(network=MNISTCNN)
     with pytest.raises(ValueError, match="network must be an ImageAutoencoder, got"):
-        AutoencoderNeighbours(network=small())
+        AutoencoderNeighbors(network=small())
     with pytest.raises(ValueError, match="weightings must be of 'uniform' and 'distance', got"):
-        PixelNeighbours(weightings=["near"])
+        PixelNeighbors(weightings=["near"])
     with pytest.raises(ValueError, match=r"top_k must be values to choose from, got \[\]"):
-        PixelNeighbours(top_k=[])
+        PixelNeighbors(top_k=[])
 
 
 def test_the_data_must_have_candidates_and_the_training_images(tmp_path: Path):
-    module = SoftNearestNeighbours(small())
+    module = SoftNearestNeighbors(small())
     with pytest.raises(ValueError, match="batches must have candidates, as EpisodeDataModule's"):
         trainer(tmp_path, max_epochs=1).fit(module, ImageDataModule())
     data = EpisodeDataModule()
@@ -316,4 +316,4 @@ def test_the_data_must_have_candidates_and_the_training_images(tmp_path: Path):
 
 def test_too_many_components(tmp_path: Path):
     with pytest.raises(ValueError, match="components must be <= 64, got 65"):
-        scores_of(tmp_path, PixelNeighbours(components=[65]))
+        scores_of(tmp_path, PixelNeighbors(components=[65]))

@@ -1,4 +1,4 @@
-"""The networks of the nearest-neighbour experiment: layers as the papers' appendices have them."""
+"""The networks of the nearest-neighbor experiment: layers as the papers' appendices have them."""
 
 import pytest
 import torch

@@ -54,7 +54,7 @@ def test_a_larger_share_has_the_smaller_ones_outliers():
 def test_centre_and_scale():
     data = module(outliers=0.2)
     y = data.splits["train"][1].double().numpy()
-    assert data.label_centre == pytest.approx(np.median(y))
+    assert data.label_center == pytest.approx(np.median(y))
     assert data.label_scale == pytest.approx(1.4826 * np.median(np.abs(y - np.median(y))))
 
 

@@ -161,7 +161,7 @@ def test_a_checkpoint_is_all_of_it(tmp_path: Path):
     loaded = Regressor.load_from_checkpoint(tmp_path / "end.ckpt").eval()
     x = data.splits["test"][0]
     assert torch.equal(loaded(x), model.eval()(x))
-    assert loaded.label_centre == data.label_centre
+    assert loaded.label_center == data.label_center
     assert isinstance(loaded.loss, LeastTrimmedSquares)
     assert loaded.loss.keep == 0.7
 
@@ -183,7 +183,7 @@ def test_resumed_from_any_checkpoint(tmp_path: Path, step: int):
     assert all(torch.equal(end[name], again[name]) for name in end)
 
 
-def test_another_optimiser_is_refused(tmp_path: Path):
+def test_another_optimizer_is_refused(tmp_path: Path):
     data, model = RegressionDataModule(steps=2), regressor(PointwiseMSE())
     fit = trainer(tmp_path, max_epochs=1)
     fit.fit(model, data)

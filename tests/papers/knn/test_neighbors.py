@@ -1,11 +1,11 @@
-"""Nearest neighbours and their votes against scikit-learn and brute force."""
+"""Nearest neighbors and their votes against scikit-learn and brute force."""
 
 import pytest
 import torch
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 
 from ltr.papers.images import DigitImages
-from ltr.papers.knn.neighbours import Neighbours, vote
+from ltr.papers.knn.neighbors import Neighbors, vote
 
 
 def digits(kind: type = torch.float64):
@@ -25,7 +25,7 @@ def test_scikit_learns_classes(k: int, weighting):
         )
     oracle = KNeighborsClassifier(k, weights=weighting, algorithm="brute")
     oracle.fit(points["train"], labels["train"])
-    found = Neighbours(points["train"], labels["train"]).classify(points["test"], k, weighting)
+    found = Neighbors(points["train"], labels["train"]).classify(points["test"], k, weighting)
     assert found.tolist() == oracle.predict(points["test"]).tolist()
 
 
@@ -37,7 +37,7 @@ def test_scikit_learns_distances_far_from_the_origin():
         .fit(points["train"])
         .kneighbors(points["test"])
     )
-    distances, index = Neighbours(train, labels["train"]).nearest(test, 5)
+    distances, index = Neighbors(train, labels["train"]).nearest(test, 5)
     torch.testing.assert_close(distances, torch.from_numpy(expected).float(), rtol=0, atol=3e-3)
     direct = (points["test"].unsqueeze(1) - points["train"][index]).norm(dim=-1)
     torch.testing.assert_close(direct, distances, rtol=0, atol=3e-3)
@@ -46,7 +46,7 @@ def test_scikit_learns_distances_far_from_the_origin():
 
 def test_accuracies_are_those_of_classify():
     points, labels = digits()
-    known = Neighbours(points["train"], labels["train"])
+    known = Neighbors(points["train"], labels["train"])
     choices = [(1, "uniform"), (4, "distance"), (9, "uniform")]
     found = known.accuracies(points["test"], labels["test"], choices)
     for (k, weighting), accuracy in zip(choices, found, strict=True):
@@ -75,9 +75,9 @@ def test_half_precision_and_autocast():
     queries = torch.tensor([[0.4, 256.0], [2.5, 256.0]])
     labels = torch.tensor([0, 1, 2])
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = Neighbours(points, labels).classify(queries, 1)
+        found = Neighbors(points, labels).classify(queries, 1)
     assert found.tolist() == [0, 2]
-    half = Neighbours(points.bfloat16(), labels)
+    half = Neighbors(points.bfloat16(), labels)
     assert half.points.dtype == torch.float32
     assert half.nearest(queries.bfloat16(), 1)[0].dtype == torch.float32
 
@@ -85,10 +85,10 @@ def test_half_precision_and_autocast():
 def test_errors():
     points, labels = torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64)
     with pytest.raises(ValueError, match=r"points must be \(N, d\) with N >= 1, got \(0, 2\)"):
-        Neighbours(points[:0], labels[:0])
+        Neighbors(points[:0], labels[:0])
     with pytest.raises(ValueError, match=r"labels must be int64 of shape \(4,\), got"):
-        Neighbours(points, labels[:3])
-    known = Neighbours(points, labels)
+        Neighbors(points, labels[:3])
+    known = Neighbors(points, labels)
     with pytest.raises(ValueError, match=r"queries must be \(B, 2\), got \(3, 4\)"):
         known.nearest(torch.zeros(3, 4), 1)
     with pytest.raises(ValueError, match="k must be <= 4, the number of points, got 5"):

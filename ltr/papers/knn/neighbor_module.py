@@ -12,13 +12,13 @@ from ltr._shapes import check_whole
 from ltr.modules.list_mean import ListMean
 from ltr.modules.trainable import TrainableModule
 from ltr.papers.images.images import Images
-from ltr.papers.knn.neighbours import Neighbours, Weighting
+from ltr.papers.knn.neighbors import Neighbors, Weighting
 from ltr.papers.networks.image_network import ImageNetwork
 
 _CHUNK = 1000  # training images that are embedded at once
 
 
-class NeighbourModule(TrainableModule):
+class NeighborModule(TrainableModule):
     """Base of what classifies by a vote of the k nearest training images; a subclass has `embed`.
 
     Needs a data module of images, such as `EpisodeDataModule`. In each validation and test all
@@ -28,15 +28,15 @@ class NeighbourModule(TrainableModule):
     test. Then, in tests and predictions, the validation images vote too.
 
     Logged: `val_accuracy` and `test_accuracy`, the share of images whose class wins the vote (see
-    `ltr.papers.knn.neighbours.vote`); where there was a choice, also what was chosen, as
+    `ltr.papers.knn.neighbors.vote`); where there was a choice, also what was chosen, as
     `test_top_k` and `test_weighting` (0 uniform, 1 by distance), and its accuracy,
     `test_val_accuracy`.
 
     Args:
-        top_k: k, how many neighbours vote, or several to choose from.
+        top_k: k, how many neighbors vote, or several to choose from.
         weightings: of the votes: "uniform", "distance" or both, to choose from.
-        optimizer: parameters -> optimiser.
-        scheduler: optimiser -> scheduler, stepped once an epoch; None: a constant rate.
+        optimizer: parameters -> optimizer.
+        scheduler: optimizer -> scheduler, stepped once an epoch; None: a constant rate.
 
     Cost: O(B N d) time and O(B N) memory for a batch of B images and N training images.
 
@@ -70,7 +70,7 @@ class NeighbourModule(TrainableModule):
         self.chosen: dict[str, float] = {}
         self.val_accuracy = ListMean()
         self.test_accuracy = ListMean()
-        self._known: Neighbours | None = None
+        self._known: Neighbors | None = None
 
     def embed(self, images: Tensor) -> Tensor:
         """Points (B, d) of images (B, C, H, W), between which distances are taken."""
@@ -86,7 +86,7 @@ class NeighbourModule(TrainableModule):
             self._known, self.chosen = self.prepare()
         return self._known.classify(self.embed(images), self.top_k, self.weighting)
 
-    def prepare(self) -> tuple[Neighbours, dict[str, float]]:
+    def prepare(self) -> tuple[Neighbors, dict[str, float]]:
         """The training images' points; and choose `top_k` and `weighting`, if there is a choice.
 
         Returns:
@@ -96,20 +96,20 @@ class NeighbourModule(TrainableModule):
         chosen = self.choose(known) if len(self.choices) > 1 else {}
         return self.with_validation(known), chosen
 
-    def with_validation(self, known: Neighbours) -> Neighbours:
+    def with_validation(self, known: Neighbors) -> Neighbors:
         """The training images' points with those of the validation images, unless in validation."""
         if not (self.trainer.testing or self.trainer.predicting):
             return known
         val = self._data.splits["val"]
         return known.with_more(self.points(val), val.labels.to(self.device))
 
-    def know(self) -> Neighbours:
+    def know(self) -> Neighbors:
         """The training images' points, with their classes."""
         data = self._data
         train = data.splits["train"]
-        return Neighbours(self.points(train), train.labels.to(self.device), data.classes)
+        return Neighbors(self.points(train), train.labels.to(self.device), data.classes)
 
-    def choose(self, known: Neighbours) -> dict[str, float]:
+    def choose(self, known: Neighbors) -> dict[str, float]:
         """Take the `top_k` and `weighting` that do best on the validation images.
 
         Returns:
@@ -185,16 +185,16 @@ class NeighbourModule(TrainableModule):
         accuracy.update(right / real.sum().clamp(min=1), real.sum())
 
 
-class TrainedNeighbours(NeighbourModule):
-    """A `NeighbourModule` whose `embed` is a network: what those that are trained share.
+class TrainedNeighbors(NeighborModule):
+    """A `NeighborModule` whose `embed` is a network: what those that are trained share.
 
     Args:
         network: images (B, C, H, W) -> points (B, d). It takes the images' shape from the data
             module.
-        top_k: k, how many neighbours vote, or several to choose from.
+        top_k: k, how many neighbors vote, or several to choose from.
         weightings: of the votes, to choose from.
-        optimizer: parameters -> optimiser.
-        scheduler: optimiser -> scheduler, stepped once an epoch. Default: a constant rate.
+        optimizer: parameters -> optimizer.
+        scheduler: optimizer -> scheduler, stepped once an epoch. Default: a constant rate.
     """
 
     def __init__(

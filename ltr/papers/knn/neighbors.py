@@ -1,4 +1,4 @@
-"""Exact nearest neighbours and their votes."""
+"""Exact nearest neighbors and their votes."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -13,11 +13,11 @@ Weighting = Literal["uniform", "distance"]
 _CHUNK = 500  # queries that are asked at once
 
 
-class Neighbours:
+class Neighbors:
     """Labelled points, to be asked for the nearest ones of others.
 
     Distances are Euclidean, computed in float32 at least, outside of autocast. The nearest points
-    are found by one matrix product, with the points centred so that little is lost in rounding,
+    are found by one matrix product, with the points centered so that little is lost in rounding,
     then their distances are computed from the differences. Points at the same distance come in no
     stated order, the same one each time.
 
@@ -31,7 +31,7 @@ class Neighbours:
     Raises:
         ValueError: points are not (N, d), labels not int64 (N,), or there is no point.
 
-    >>> known = Neighbours(torch.tensor([[0.0], [1.0], [5.0]]), torch.tensor([2, 2, 0]))
+    >>> known = Neighbors(torch.tensor([[0.0], [1.0], [5.0]]), torch.tensor([2, 2, 0]))
     >>> known.nearest(torch.tensor([[0.4], [4.0]]), k=2)[1]
     tensor([[0, 1],
             [2, 1]])
@@ -49,16 +49,16 @@ class Neighbours:
             )
         if not points.dtype.is_floating_point or points.dtype.itemsize < 4:
             points = points.float()
-        self.centre = points.mean(0)
-        self.points = points - self.centre
+        self.center = points.mean(0)
+        self.points = points - self.center
         self.labels = labels
         self.classes = int(labels.max()) + 1 if classes is None else check_whole("classes", classes)
         self._squares = self.points.square().sum(-1)
 
-    def with_more(self, points: Tensor, labels: Tensor) -> "Neighbours":
+    def with_more(self, points: Tensor, labels: Tensor) -> "Neighbors":
         """These points and others (M, d), with labels (M,)."""
-        points = torch.cat([self.points + self.centre, points.to(self.points.dtype)])
-        return Neighbours(points, torch.cat([self.labels, labels]), self.classes)
+        points = torch.cat([self.points + self.center, points.to(self.points.dtype)])
+        return Neighbors(points, torch.cat([self.labels, labels]), self.classes)
 
     def nearest(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """The k nearest points, the nearest first: distances (B, k) and indices (B, k).
@@ -77,7 +77,7 @@ class Neighbours:
         if check_whole("k", k) > len(self.points):
             raise ValueError(f"k must be <= {len(self.points)}, the number of points, got {k}")
         with torch.autocast(queries.device.type, enabled=False):
-            q = queries.to(self.points.dtype) - self.centre
+            q = queries.to(self.points.dtype) - self.center
             # the squares of the queries do not change the order
             keys = torch.addmm(self._squares, q, self.points.mT, alpha=-2)
             index = keys.topk(k, dim=-1, largest=False).indices
@@ -117,11 +117,11 @@ def vote(
     """The class with most votes; of classes with equal votes the first, as scikit-learn has it.
 
     Args:
-        labels: (..., k) int64, of the neighbours, the nearest first.
-        distances: (..., k), of the neighbours.
+        labels: (..., k) int64, of the neighbors, the nearest first.
+        distances: (..., k), of the neighbors.
         classes: how many there are.
         weighting: "uniform", one vote each; or "distance", 1 / distance votes each (where there
-            are neighbours at distance 0, these have one vote and the others none).
+            are neighbors at distance 0, these have one vote and the others none).
 
     Returns:
         (...) int64.
