@@ -8,10 +8,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ltr._names import no_attribute, renamed
+from ltr.datasets.collate import collate_lists
 from ltr.datasets.letor import read_letor
-from ltr.datasets.lists import ListDataset, ListSummary, collate_lists
+from ltr.datasets.lists import ListDataset, ListSummary
 from ltr.datasets.samplers import ListSampler
+from ltr.datasets.schema import Category, Schema
 from ltr.datasets.store import load_letor, read_shard, write_shard
+from ltr.datasets.table_files import load_table
+from ltr.datasets.tables import read_table
 from ltr.datasets.transforms import (
     FeatureTransform,
     MinMaxPerList,
@@ -37,6 +41,7 @@ _RENAMED = {
 }
 
 __all__ = [
+    "Category",
     "DigitsDataModule",
     "FeatureTransform",
     "LetorDataModule",
@@ -46,12 +51,15 @@ __all__ = [
     "ListSummary",
     "MinMaxPerList",
     "NoTransform",
+    "Schema",
     "SignedLog1pStandardize",
     "Standardize",
     "collate_lists",
     "load_letor",
+    "load_table",
     "read_letor",
     "read_shard",
+    "read_table",
     "write_shard",
 ]
 
