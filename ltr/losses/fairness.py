@@ -139,7 +139,16 @@ class Penalized(RankingLoss):
         **extra: Tensor,
     ) -> Tensor:
         """Return loss plus penalty of each list."""
-        return _penalized(scores, labels, mask, weights, **self._parts(), **extra)
+        return _penalized(
+            scores,
+            labels,
+            mask,
+            weights,
+            loss=self.loss,
+            penalty=self.penalty,
+            strength=self.strength,
+            **extra,
+        )
 
     def per_ragged_list(
         self,
@@ -150,10 +159,16 @@ class Penalized(RankingLoss):
         **extra: Tensor,
     ) -> Tensor:
         """Return loss plus penalty of each ragged list."""
-        return _penalized_ragged(scores, labels, lengths, weights, **self._parts(), **extra)
-
-    def _parts(self) -> dict[str, Any]:
-        return {"loss": self.loss, "penalty": self.penalty, "strength": self.strength}
+        return _penalized_ragged(
+            scores,
+            labels,
+            lengths,
+            weights,
+            loss=self.loss,
+            penalty=self.penalty,
+            strength=self.strength,
+            **extra,
+        )
 
 
 def unreduced(loss: RankingLoss) -> RankingLoss:

@@ -138,7 +138,17 @@ class Unbiased(RankingLoss):
         **extra: Tensor,
     ) -> Tensor:
         """Return the loss of each list on clicks (..., n), shown at positions (..., n)."""
-        return _of_clicks(scores, labels, mask, weights, shown, **self._parts(), **extra)
+        return _of_clicks(
+            scores,
+            labels,
+            mask,
+            weights,
+            shown,
+            loss=self.loss,
+            bias=self.bias,
+            clip=self.clip,
+            **extra,
+        )
 
     def per_ragged_list(
         self,
@@ -150,10 +160,17 @@ class Unbiased(RankingLoss):
         **extra: Tensor,
     ) -> Tensor:
         """Return the loss of each ragged list on clicks (N,), shown at positions (N,)."""
-        return _of_ragged_clicks(scores, labels, lengths, weights, shown, **self._parts(), **extra)
-
-    def _parts(self) -> dict[str, Any]:
-        return {"loss": self.loss, "bias": self.bias, "clip": self.clip}
+        return _of_ragged_clicks(
+            scores,
+            labels,
+            lengths,
+            weights,
+            shown,
+            loss=self.loss,
+            bias=self.bias,
+            clip=self.clip,
+            **extra,
+        )
 
 
 def _of_clicks(
