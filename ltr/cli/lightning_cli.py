@@ -369,3 +369,4 @@ def _check_checkpoint(path: Path) -> None:
     if not isinstance(content, dict) or not {"state_dict", "pytorch-lightning_version"} <= {
         *content
     }:
+        raise CommandError(f"{path} is not a checkpoint of ltr fit")

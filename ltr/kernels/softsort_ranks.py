@@ -44,7 +44,7 @@ def compiled_ranks(
 
 
 def fused(scores: Tensor) -> bool:
-    """Return whether `compiled_ranks` takes these scores: called eagerly, on the CPU, with numba."""
+    """Return whether `compiled_ranks` takes these scores: eager, on the CPU, with numba."""
     if not scores.is_cpu or not has_values(scores) or not scores.numel():
         return False
     return implementation("cpu").__module__ == "ltr.kernels._numba"
