@@ -14,6 +14,9 @@ from ltr.losses._nested import any_nested, flatten_nested
 
 Reduction = Literal["mean", "sum", "none"]
 
+_AUTOCAST = ("cpu", "cuda", "mps", "xpu")
+"""Devices that have autocast; torch.compile cannot ask for others before torch 2.9."""
+
 
 class RankingLoss(nn.Module):
     """Base class of losses: scores, labels, mask=None, weights=None -> a scalar.
@@ -314,6 +317,7 @@ def first_value(
 def _full_precision(x: Tensor) -> AbstractContextManager[object]:
     # autocast would round the sums of a loss, and its gradients, to half precision
     device = x.device.type
-    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+    known = device in _AUTOCAST or torch.amp.is_autocast_available(device)
+    if not known or not torch.is_autocast_enabled(device):
         return nullcontext()
     return torch.autocast(device, enabled=False)
