@@ -101,7 +101,7 @@ def _err(
     normalize: bool,
 ) -> Tensor:
     stops = stop_probabilities(labels, mask, max_label, weights)
-    ideal = _ideal_err(stops, top_k)
+    ideal = ideal_err(stops, top_k)
     operator, scores, mask = one_draw(operator, scores, mask)
     arrivals = _arrival_probabilities(stops, operator(scores, mask), operator.whole_ranks)
     discounts = operator.discounts(cut(reciprocal_rank, top_k, operator), scores, mask)
@@ -111,8 +111,12 @@ def _err(
     return torch.where(ideal > 0, 1 - err, 0 * err)
 
 
-def _ideal_err(stops: Tensor, top_k: int | None) -> Tensor:
-    """Return the largest ERR (...) of any order, for stop probabilities (..., n)."""
+def ideal_err(stops: Tensor, top_k: int | None = None) -> Tensor:
+    """Return the largest ERR (...) of any order, for stop probabilities (..., n).
+
+    >>> ideal_err(torch.tensor([0.0, 0.5, 0.5]))  # 1/2 + 1/2 * 1/2 * 1/2
+    tensor(0.6250)
+    """
     stops = falling_values(stops)
     left = log_left(stops)
     arrivals = (left.cumsum(-1) - left).exp()

@@ -12,14 +12,14 @@ from ltr.losses.quantile import check_level
 from ltr.operators import SoftSort, SortOperator, soft_quantile, soft_sort
 
 FAR = 1024.0
-"""Errors are limited to this many times the largest error that counts, plus 1."""
+"""Errors are limited to this many times (1 + the largest error that counts)."""
 
 
 class LeastQuantileRegression(RankingLoss):
     """The soft q-quantile of the squared errors (score - label)^2 of a list.
 
     With the median, the default, half of the labels may be wrong: this is least median of squares,
-    made differentiable. Errors are limited to 1,024 times the error at the quantile, plus 1, so
+    made differentiable. Errors are limited to 1,024 times (1 + the error at the quantile), so
     infinite labels do no harm. The list is a sample to fit, not a ranking: each score is a
     prediction of its label.
 
@@ -69,7 +69,7 @@ class LeastTrimmedSquares(RankingLoss):
     """The mean of the smallest squared errors (score - label)^2 of a list, softly chosen.
 
     The largest errors, a share of 1 - `keep`, are left out, so labels that are wrong by any amount
-    do no harm. Errors are limited to 1,024 times the largest error that is kept, plus 1, so
+    do no harm. Errors are limited to 1,024 times (1 + the largest error that is kept), so
     infinite labels do no harm either. The list is a sample to fit, not a ranking.
 
     Special cases: the loss is 0, with a zero gradient, for a fully masked list. For one item it is
@@ -152,8 +152,8 @@ def _squared_errors(
     """Return the squared errors times weights, (..., n), with far errors limited.
 
     The `counted` (..., 1) smallest errors matter. An error is far if its size is above 1,024 times
-    the largest of those, plus 1. It is replaced by that limit, which has no gradient and does not
-    overflow. It is not among the smallest with any size above the limit, so nothing else changes.
+    (1 + the largest of those). It is replaced by that limit, which has no gradient and does not
+    overflow. Such an error is not among the smallest with either size, so the loss is the same.
     """
     w = torch.ones_like(scores) if weights is None else masked_fill(weights, mask)
     differences = masked_fill(scores, mask) - masked_fill(labels, mask)

@@ -1,19 +1,19 @@
 """Every loss with weights, over all orders of four items. A new loss is one line in CASES.
 
-What each kind of loss promises, in hard orders (scores 200 apart, ranks hard):
+Each kind of loss has properties in hard orders (hard ranks, and scores that are 200 apart):
 
-- all: >= 0 in every order, and unchanged if the items of the list change places.
-- `ideal`: 0 where the scores stand in the order of a key of labels and weights, and, if `strict`,
-  above 0 in every other order. Metrics on hard ranks, and pairwise losses, which tend to 0 as the
-  scores of a right order draw apart.
-- `least`: as `ideal`, but the least value is not 0: metrics without `normalize`, top-k losses with
-  more relevant items than places.
-- `fitted`: 0 at certain scores, since the loss asks for numbers and no mere order: softmax losses
-  (the scores give the labels' shares), pointwise ones, and ListMLE, which wants equal scores of
-  equal labels.
-- none of these: only the first line. Penalties on exposure have no ideal order, and the least value
-  of `ARPLoss1`, `NDCGLoss1` (both orders of a pair count), `PolyOneSoftmax` and `PointwiseOrdinal`
-  is no order's.
+- All losses are >= 0 in every order, and do not depend on the order of the items.
+- `ideal`: the loss is 0 if the scores have the order of a key of labels and weights. If `strict`,
+  it is above 0 in every other order. This holds for metrics on hard ranks, and for pairwise losses,
+  which tend to 0 as the gaps of a right order grow.
+- `least`: as `ideal`, but the least value is not 0. This holds for metrics without `normalize`, and
+  for top-k losses with more relevant items than places.
+- `fitted`: the loss is 0 at certain scores, since it asks for numbers and not only for an order.
+  This holds for softmax losses (the scores give the labels' shares), for pointwise losses, and for
+  ListMLE, which asks for equal scores of equal labels.
+- None of these: only the first property holds. Penalties on exposure have no ideal order. For
+  `ARPLoss1`, `NDCGLoss1` (both orders of a pair count), `PolyOneSoftmax` and `PointwiseOrdinal`
+  the least value belongs to no order.
 """
 
 import inspect
@@ -90,10 +90,10 @@ SORT = SoftSort(0)
 
 class Case(NamedTuple):
     loss: RankingLoss
-    ideal: Key | None = None  # 0 in the order of this key
-    least: Key | None = None  # least in the order of this key
-    fitted: Key | None = None  # 0 at these scores
-    strict: bool = False  # above 0 in every order that is not by the key
+    ideal: Key | None = None  # the loss is 0 in the order of this key
+    least: Key | None = None  # the loss is least in the order of this key
+    fitted: Key | None = None  # the loss is 0 at these scores
+    strict: bool = False  # the loss is larger in every other order
 
 
 def by_label(y, w):
@@ -104,7 +104,7 @@ def relevant(y, w):
     return (y > 0).double()
 
 
-def heavy(y, w):  # the relevant by weight
+def heavy(y, w):  # the relevant items, by weight
     return relevant(y, w) * w
 
 
@@ -125,15 +125,15 @@ def stops_of_5(y, w):
     return stops(y, w, 5.0)
 
 
-def voters(y, w):  # all of the class, then the lightest of the others
+def voters(y, w):  # all items of the class, then the others with the lightest first
     return torch.where(y > 0, 100 + w, -w)
 
 
-def far_apart(y, w):  # equal labels by their shares of weight
+def far_apart(y, w):  # labels first; equal labels by their shares of weight
     return 200 * y + w.log()
 
 
-def shares(function):  # log-shares; -1000 for none
+def shares(function):  # logarithms of shares, -1000 for a share of 0
     return lambda y, w: function(y, w).log().clamp(min=-1000)
 
 
@@ -237,7 +237,7 @@ def each(loss: RankingLoss, scores: Tensor, labels: Tensor, weights: Tensor, **e
 
 
 def lists(weights=WEIGHTS):
-    """Each list in all 24 orders of its items by the scores: scores, labels, weights (24, 4)."""
+    """Yield scores, labels and weights (24, 4) of each list, with scores in all 24 orders."""
     scores = torch.zeros(24, 4, dtype=torch.float64)
     places = 200 * torch.arange(4, 0, -1, dtype=torch.float64)
     scores = scores.scatter(1, ORDERS, places.expand(24, 4))
@@ -247,7 +247,7 @@ def lists(weights=WEIGHTS):
 
 
 def in_order(key: Tensor) -> Tensor:
-    """Whether the items, by falling scores in `ORDERS`, stand by falling key."""
+    """Return whether the items, in the order of `ORDERS`, have falling keys."""
     ranked = key.gather(1, ORDERS)
     return (ranked[:, :-1] >= ranked[:, 1:] - 1e-12).all(-1)
 
@@ -259,7 +259,7 @@ def test_every_loss_has_a_case():
         if inspect.isclass(kind := getattr(ltr.losses, name)) and issubclass(kind, RankingLoss)
     }
     tested = {type(case.loss) for case in CASES.values()}
-    assert kinds - tested == {RankingLoss, Unbiased}  # the second is tested with `shown`
+    assert kinds - tested == {RankingLoss, Unbiased}  # Unbiased is tested below, with `shown`
 
 
 @cases
@@ -270,7 +270,7 @@ def test_no_order_is_below_0(name):
 
 
 @cases
-def test_the_order_of_the_items_changes_nothing(name):
+def test_the_order_of_the_items_does_not_matter(name):
     scores = torch.tensor([0.3, -0.2, 0.9, 0.1], dtype=torch.float64)
     for y, w in itertools.product(LABELS, [*WEIGHTS, WITH_0]):
         columns = scores, torch.tensor(y).double(), torch.tensor(w).double()
@@ -298,7 +298,7 @@ def test_certain_scores_cost_nothing(name):
         torch.testing.assert_close(found, torch.zeros(24).double(), rtol=0, atol=1e-9)
 
 
-def test_unbiased_losses_weigh_by_where_items_were_shown():
+def test_unbiased_losses_weight_items_by_their_position():
     loss, shown = Unbiased(SoftNDCG(HARD)), SHOWN.expand(24, 4)
     for scores, y, w in lists():
         found = each(loss, scores, y, w, shown=shown)

@@ -1,4 +1,4 @@
-"""What every loss takes: padded, ragged and nested lists, and labels that mark padding."""
+"""The arguments of every loss: padded, ragged and nested lists, and labels that mark padding."""
 
 import inspect
 
@@ -17,7 +17,7 @@ LOSSES = {
 }
 every = pytest.mark.parametrize("make", LOSSES.values(), ids=LOSSES)
 LENGTHS = torch.tensor([3, 0, 5, 1, 4])
-TARGETS = {  # losses whose labels are targets of any sign, not grades
+TARGETS = {  # losses whose labels are targets of any sign, instead of grades
     "Distillation",
     "LeastQuantileRegression",
     "LeastTrimmedSquares",
@@ -46,7 +46,7 @@ def nest(x: torch.Tensor, lengths: list[int] | None = None) -> torch.Tensor:
 
 
 @every
-def test_nested_lists_are_ragged_ones(make):
+def test_nested_lists_are_ragged_lists(make):
     scores, labels, weights = ragged()
     nested, flat = nest(scores).requires_grad_(), scores.clone().requires_grad_()
     found = make(reduction="none")(nested, nest(labels), weights=nest(weights))
@@ -137,8 +137,8 @@ def test_a_label_of_minus_1_is_an_error_unless_it_is_a_target(name):
         loss(scores[0], labels[0], lengths=[2, 4])
     with pytest.raises(ValueError, match=words):
         loss(scores, labels, torch.arange(6) < torch.tensor([[5], [6], [6]]))
-    assert loss(scores, labels, mask).isfinite()  # under the mask it may be anything
-    labels[0, 4] = torch.nan  # a NaN under the mask hides no label
+    assert loss(scores, labels, mask).isfinite()  # under the mask any label is allowed
+    labels[0, 4] = torch.nan  # a NaN under the mask does not hide a negative label
     mask[0, 5] = True
     with pytest.raises(ValueError, match=words):
         loss(scores, labels, mask)
@@ -179,7 +179,7 @@ def test_padding_and_nested_lists_compile_in_one_graph():
 
 
 @pytest.mark.parametrize("wrong", ["-1", True, float("nan"), None.__class__])
-def test_padding_that_is_no_label(wrong):
+def test_padding_that_is_not_a_number(wrong):
     scores, labels, _ = padded()
     with pytest.raises(ValueError, match="padding must be the label of a padded item, such as -1"):
         SoftNDCG()(scores, labels, padding=wrong)
@@ -195,7 +195,7 @@ def test_functions_take_padding():
     assert found == PointwiseMSE()(scores, labels, mask)
 
 
-def test_a_loss_of_ones_own_says_whether_labels_are_grades():
+def test_a_custom_loss_says_whether_labels_are_grades():
     class Error(RankingLoss):
         def per_list(self, scores, labels, mask, weights):
             return (scores - labels).square().sum(-1)

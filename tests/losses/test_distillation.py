@@ -1,4 +1,4 @@
-"""Distillation against torch's divergence."""
+"""Distillation compared with torch's divergence."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ def draw(*shape: int):
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 4.0])
-def test_it_is_torchs_kl_div(temperature):
+def test_it_equals_torchs_kl_div(temperature):
     scores, teacher, _ = draw(5, 7)
     expected = torch.nn.functional.kl_div(
         (scores / temperature).log_softmax(-1),

@@ -1,4 +1,4 @@
-"""Every loss with every operator builds from YAML and takes one step, ragged lists and all."""
+"""Every loss with every operator is built from YAML and takes a step, with ragged lists too."""
 
 import inspect
 
@@ -19,7 +19,7 @@ def classes(module, base):
 
 
 LOSSES = {c.__name__: c for c in classes(ltr.losses, RankingLoss)}
-# what a wrapper stands around
+# the operators inside wrappers
 INNER = {
     "Stochastic": {"class_path": "ltr.operators.SoftSort"},
     "StraightThrough": {"class_path": "ltr.operators.NeuralSort"},
@@ -52,7 +52,7 @@ def step(loss):
 
 
 def operators_of(loss):
-    """The operators that the loss is annotated for."""
+    """Return the operators that the annotation of the loss admits."""
     parameter = inspect.signature(loss).parameters.get("operator")
     if parameter is None:
         return []
@@ -97,12 +97,12 @@ def test_lists_of_no_items_count_0(name):
         assert value == 0
 
 
-# named otherwise than its class
+# functions whose names do not follow from the class
 FUNCTIONS = {
     "LeastQuantileRegression": "least_quantile_loss",
     "LeastTrimmedSquares": "least_trimmed_loss",
 }
-# any cost with any weights, and a sum of two losses: what is passed are objects already
+# these take objects as arguments: a cost and weights of pairs, or two losses
 CLASS_ALONE = {"PairwiseLoss", "Penalized"}
 
 

@@ -1,4 +1,4 @@
-"""Exposure penalties by their formulas, and what they do to a ranking."""
+"""Exposure penalties compared with their formulas, and their effect on a ranking."""
 
 from math import log2
 
@@ -71,7 +71,7 @@ def test_samples_are_averaged_after_the_square():
     torch.testing.assert_close(found, ExposureParity()(noisy, wide[0], groups=wide[1]))
 
 
-def test_a_penalised_ranking_is_fairer():
+def test_a_penalized_ranking_is_fairer():
     labels = torch.tensor([1.0, 1.0, 1.0, 0.9, 0.9, 0.9])
     groups = torch.tensor([0, 0, 0, 1, 1, 1])
     penalty = ExposureParity(SigmoidRank(0.3))
@@ -97,7 +97,7 @@ def test_penalized_is_the_sum_whatever_the_reductions_of_its_parts():
         each = each + 0.3 * ExposureParity(reduction="none")(scores, labels, groups=groups)
         expected = {"mean": each.mean(), "sum": each.sum(), "none": each}[reduction]
         torch.testing.assert_close(loss(scores, labels, groups=groups), expected)
-        assert kept.reduction == "sum"  # the user's own object is as it was
+        assert kept.reduction == "sum"  # the user's own object is unchanged
 
 
 @pytest.mark.parametrize("kind", [ExposureParity, Penalized])

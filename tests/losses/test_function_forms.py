@@ -1,4 +1,4 @@
-"""The function form of each loss is its class, called: for padded and for ragged lists."""
+"""The function form of each loss gives the result of its class, for padded and ragged lists."""
 
 import inspect
 
@@ -56,7 +56,7 @@ CLASSES = {
 
 
 def losses() -> dict[str, object]:
-    """The functions of `ltr.losses` that reduce lists to a number."""
+    """Return the functions of `ltr.losses` that have a `reduction`, by name."""
     found = {name: getattr(ltr.losses, name) for name in ltr.losses.__all__}
     found = {name: f for name, f in found.items() if inspect.isfunction(f)}
     return {n: f for n, f in found.items() if "reduction" in inspect.signature(f).parameters}
@@ -95,7 +95,7 @@ def test_a_function_is_its_class_called(name):
         function(scores, labels, mask, lengths=lengths)
 
 
-def test_what_only_some_take():
+def test_arguments_of_single_losses():
     scores, labels = torch.tensor([0.3, 0.1, 0.2, 0.9]), torch.tensor([1.0, 0.0, 0.0, 2.0])
     lengths, groups = torch.tensor([2, 2]), torch.tensor([0, 1, 1, 0])
     given = {"lengths": lengths, "groups": groups}
@@ -109,7 +109,7 @@ def test_what_only_some_take():
     assert ltr.losses.unbiased_loss(scores, labels, lengths=lengths, shown=shown) == expected
 
 
-# what a function makes when no object is given: an operator, a cost or weights of pairs
+# the modules that a function may build: operators, costs of pairs and weights of pairs
 PARTS = (RankOperator, PairCost, PairWeights)
 GIVEN = {
     "penalized_loss": {

@@ -1,4 +1,4 @@
-"""Huber's loss against scikit-learn's regression, and its scale against its definition."""
+"""Huber's loss compared with scikit-learn's regression, and its scale with the definition."""
 
 import math
 
@@ -53,7 +53,9 @@ def test_its_minimum_is_scikit_learns(threshold: float):
 
     found = minimize(value_and_gradient, np.zeros(4), jac=True, tol=1e-12).x
     wanted = [*model.coef_, model.intercept_]
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)  # its solver stops there
+    np.testing.assert_allclose(
+        found, wanted, rtol=0, atol=1e-4
+    )  # scikit-learn's solver stops at this tolerance
 
 
 def test_a_fixed_scale():
@@ -93,7 +95,7 @@ def test_lists_without_errors_or_items():
     labels = torch.tensor([[0.0] * 4, [0.0, 0.0, 0.0, 3.0], [1.0] * 4], dtype=torch.float64)
     mask = torch.tensor([[True] * 4, [True] * 4, [False] * 4])
     found = loss(scores, labels, mask)
-    # so many errors of 0 that the best scale is 0: the absolute error, 2 t |e| / n
+    # with this many errors of 0 the best scale is 0, and the loss is 2 t |e| / n
     torch.testing.assert_close(found, torch.tensor([0.0, 2 * 1.35 * 3 / 4, 0.0]).double())
     found.sum().backward()
     assert scores.grad is not None

@@ -1,4 +1,4 @@
-"""The k-nearest-neighbor loss against the matrix and scikit-learn's classifier."""
+"""The k-nearest-neighbor loss compared with the matrix and scikit-learn's classifier."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Pair weights against the metrics they come from, by brute force, and the papers' formulas."""
+"""Pair weights compared with their metrics, by brute force, and with the papers' formulas."""
 
 from math import exp as e
 from math import log, log1p, log2
@@ -37,7 +37,7 @@ def ranks(s):
 
 
 def weighted_sum(s, y, weight, pair=lambda a, b: a > b, u=None):
-    """Sum over pairs of weight(i, j, ranks) * logistic, and of the weights, by loops."""
+    """Return the sums over pairs of weight(i, j, ranks) * logistic and of the weights, by loops."""
     r, total, count = ranks(s), 0.0, 0.0
     for i in range(len(s)):
         for j in range(len(s)):
@@ -54,7 +54,7 @@ def check(weights, s, y, weight, pair=lambda a, b: a > b):
     assert loss.item() == pytest.approx(total, rel=1e-11, abs=1e-13)
     mean = total / count if count else 0.0
     assert LambdaLoss(weights)(s, y).item() == pytest.approx(mean, rel=1e-11, abs=1e-13)
-    # the padded list, shuffled, is the same
+    # the shuffled list with padding gives the same
     n = len(s)
     order = torch.randperm(n + 4, generator=torch.Generator().manual_seed(n))
     mask = order < n
@@ -77,7 +77,7 @@ def discount(rank, k=None):
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("top_k", [None, 1, 3, 20])
 @pytest.mark.parametrize("gain", ["exp2", "linear"])
-def test_delta_ndcg_is_what_the_metric_changes_by(seed, top_k, gain):
+def test_delta_ndcg_is_the_change_of_the_metric(seed, top_k, gain):
     s, y = draw(8, seed=seed)
 
     def change(i, j, r):
@@ -94,7 +94,7 @@ def test_delta_ndcg_is_what_the_metric_changes_by(seed, top_k, gain):
 @pytest.mark.parametrize(
     "kind", [(DeltaMAP, average_precision), (DeltaMRR, mrr)], ids=["MAP", "MRR"]
 )
-def test_delta_map_and_mrr_are_what_the_metrics_change_by(seed, top_k, kind):
+def test_delta_map_and_mrr_are_the_changes_of_the_metrics(seed, top_k, kind):
     weights, metric = kind
     s, y = draw(9, grades=3, seed=seed)
 
@@ -107,7 +107,7 @@ def test_delta_map_and_mrr_are_what_the_metrics_change_by(seed, top_k, kind):
 
 
 @pytest.mark.parametrize("top_k", [1, 3, 10, 20])
-def test_delta_precision_is_what_the_metric_changes_by(top_k):
+def test_delta_precision_is_the_change_of_the_metric(top_k):
     s, y = draw(12, grades=3)
 
     def precision(r):
@@ -140,7 +140,7 @@ def test_arp_losses_bound_the_average_relevance_position():
     arp = sum(v * rank for v, rank in zip(y.tolist(), r, strict=True))
     bound = LambdaLoss(ARPLoss1(), normalize=False)(s, y).item() / log(2) + y.sum().item()
     assert arp <= bound
-    # the two differ by what no order of the scores changes: both bound the same metric
+    # the difference does not depend on the order of the scores: both bound the same metric
     best = sum(v * (i + 1) for i, v in enumerate(sorted(y.tolist(), reverse=True)))
     assert arp - best <= LambdaLoss(ARPLoss2(), normalize=False)(s, y).item() / log(2)
 

@@ -1,4 +1,4 @@
-"""Listwise losses against their papers' formulas, brute force over orders, and scikit-learn."""
+"""Listwise losses compared with the papers' formulas, brute force over orders and scikit-learn."""
 
 from itertools import permutations, product
 from math import exp, log, log2
@@ -40,7 +40,7 @@ def distinct(n, seed=0):
 
 
 def cross_entropy(s, p):
-    """Less the entropy: by loops."""
+    """Return the cross-entropy minus the entropy, by loops."""
     total = sum(exp(x) for x in s)
     mass = sum(p)
     p = [x / mass for x in p]
@@ -122,7 +122,7 @@ def test_calibrated_softmax_by_an_item_more_and_its_scale():
     )
     scores = torch.zeros(3, requires_grad=True)
     CalibratedSoftmax()(scores, torch.zeros(3)).backward()
-    assert (scores.grad > 0).all()  # no relevant item: scores shall fall
+    assert (scores.grad > 0).all()  # no relevant item: the scores should fall
 
 
 def likelihood(s, order):
@@ -181,7 +181,9 @@ def test_ties_are_the_mean_over_the_orders_where_tied_scores_are_equal():
     found = ListMLE()(torch.tensor(s).double(), torch.tensor(y).double()).item()
     assert found == pytest.approx(mean - log(len(orders)), rel=1e-6)
     likely = -log(sum(exp(-likelihood(s, order)) for order in orders))
-    assert found == pytest.approx(likely, rel=1e-6)  # of the labels as a partial order
+    assert found == pytest.approx(
+        likely, rel=1e-6
+    )  # the likelihood of the labels as a partial order
 
 
 def test_random_ties_draw_every_order_alike_on_ragged_lists():
@@ -194,12 +196,12 @@ def test_random_ties_draw_every_order_alike_on_ragged_lists():
     is_first = torch.isclose(drawn[:, 0], torch.tensor(first).double())
     is_second = torch.isclose(drawn[:, 0], torch.tensor(second).double())
     assert (is_first | is_second).all()
-    assert 140 < is_first.sum() < 260  # six standard deviations about 200
+    assert 140 < is_first.sum() < 260  # six standard deviations around 200
     expected = torch.full_like(drawn[:, 1], likelihood([1.0, 0.0], [0, 1]))
     torch.testing.assert_close(drawn[:, 1], expected)
 
 
-def test_random_ties_have_the_same_law_with_padding():
+def test_random_ties_have_the_same_distribution_with_padding():
     s, y = draw(1, 5, grades=2)
     mask = torch.tensor([[True] * 5 + [False] * 3])
     padded = [torch.cat([x, torch.full((1, 3), torch.nan).double()], -1) for x in (s, y)]
@@ -221,7 +223,7 @@ def test_ties_of_the_default_do_not_depend_on_the_order_of_the_list():
         torch.testing.assert_close(loss(s[:, order], y[:, order]), loss(s, y))
 
 
-def test_equal_labels_name_no_order():
+def test_equal_labels_define_no_order():
     for loss in [ListMLE(), ListMLE(ties="random"), ListMLE(ties="first"), PListMLE()]:
         scores = torch.randn(2, 5, requires_grad=True)
         value = loss(scores, torch.full((2, 5), 2.0))
@@ -252,7 +254,7 @@ def test_p_list_mle_of_long_lists(n):
     assert scores.grad.isfinite().all()
     assert loss.item() == pytest.approx(exact, rel=1e-5)
     x = s[y.argsort(descending=True)].tolist()
-    expected = sum(  # beyond 60 places 2^-k adds nothing
+    expected = sum(  # after 60 places 2^-k adds nothing
         (2.0 ** (1 - k) - 2.0 ** (1 - n)) * (log(sum(map(exp, x[k - 1 :]))) - x[k - 1])
         for k in range(1, 60)
     )
@@ -362,7 +364,7 @@ def test_bad_arguments():
 
 
 def test_weighted_ties_of_list_mle_are_never_below_0_and_have_the_gradient_of_the_mean_order():
-    # labels (1, 1, 0): both tied orders by halves, each item's term by its weight, as Efron has it
+    # labels (1, 1, 0): the mean of both tied orders, with weighted terms, as in Efron
     s = torch.tensor([2.0, -1.0, 0.5], dtype=torch.float64, requires_grad=True)
     labels, weights = torch.tensor([1.0, 1.0, 0.0]), torch.tensor([4.0, 1.0, 1.0])
     loss = ListMLE()(s, labels, None, weights)

@@ -1,4 +1,4 @@
-"""SoftNDCG against its formula, its hard limit and scikit-learn."""
+"""SoftNDCG compared with its formula, its hard limit and scikit-learn."""
 
 from math import log2
 
@@ -21,7 +21,9 @@ from ltr.operators import (
 
 def test_approx_ndcg_by_the_formula():
     scores = torch.tensor([1.0, 0.0], dtype=torch.float64)
-    sigmoid = 1 / (1 + torch.tensor(1 / 0.5, dtype=torch.float64).exp())  # of the loser over 0.5
+    sigmoid = 1 / (
+        1 + torch.tensor(1 / 0.5, dtype=torch.float64).exp()
+    )  # of the gap 1 at temperature 0.5
     first, second = 1 + sigmoid, 2 - sigmoid
     dcg = 1 / torch.log2(1 + first) + 3 / torch.log2(1 + second)
     expected = 1 - dcg / (3 / log2(2) + 1 / log2(3))
@@ -128,7 +130,7 @@ def test_letor4_discount_does_not_discount_rank_2():
 
 @pytest.mark.parametrize("operator", ["SoftSort", SoftSort, torch.nn.Linear(2, 2), 0.1], ids=repr)
 @pytest.mark.parametrize("kind", [SoftNDCG, Stochastic, StraightThrough])
-def test_what_is_no_operator_is_refused(kind, operator):
+def test_an_argument_that_is_not_an_operator_is_refused(kind, operator):
     with pytest.raises(ValueError, match="operator must be a RankOperator, got "):
         kind(operator)
 

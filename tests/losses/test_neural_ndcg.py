@@ -1,4 +1,4 @@
-"""NeuralNDCG and PiRank against the matrix, the metric, and scaling as the paper has it."""
+"""NeuralNDCG and PiRank compared with the matrix, the metric and the paper's scaling."""
 
 import pytest
 import torch
@@ -61,7 +61,7 @@ def test_a_hard_permutation_makes_it_the_metric(operator, top_k, transposed, sca
 
 
 def scaled(matrix, iterations, columns_last):
-    """Sinkhorn scaling of the matrix itself, as published."""
+    """Return the matrix after Sinkhorn scaling, as published."""
     for _ in range(iterations):
         for axis in (-1, -2) if columns_last else (-2, -1):
             matrix = matrix / matrix.sum(axis, keepdim=True)
@@ -107,7 +107,7 @@ def test_scaling_under_torchs_transforms():
     torch.testing.assert_close(found, one.grad)
 
 
-def test_scaling_keeps_no_matrix_an_iteration():
+def test_scaling_keeps_no_matrix_for_each_iteration():
     def saved(iterations):
         kept = {}
 
@@ -132,7 +132,7 @@ def test_pirank_is_neural_ndcg_cut_at_10():
     torch.testing.assert_close(pirank_loss(scores, labels, operator=SoftSort(0.3)), expected)
 
 
-def test_pirank_computes_the_first_rows_alone():
+def test_pirank_computes_only_the_first_rows():
     taken = []
 
     class Counted(DensePermutation):

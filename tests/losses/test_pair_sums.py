@@ -1,4 +1,4 @@
-"""The sums over pairs in sort time against the plain definition over all pairs."""
+"""The sums over pairs in sort time, compared with the definition over all pairs."""
 
 import pytest
 import torch
@@ -48,7 +48,7 @@ def draw(*shape, grades=5, dtype=torch.float64, seed=0):
 
 @pytest.fixture
 def no_blocks(monkeypatch):
-    """All that is not in sort time fails."""
+    """Make every sum fail that does not take sort time."""
     monkeypatch.setattr(_pair_sums, "_block_sums", None)
 
 
@@ -76,7 +76,9 @@ def test_all_pairs(weights, n, temperature, by_item, no_blocks):
 @weighings
 def test_padding_changes_nothing(weights, no_blocks):
     scores, labels, _, items = draw(5, 20)
-    scores = scores + torch.arange(20) * 1e-3  # no ties: D is that of the order in the list
+    scores = (
+        scores + torch.arange(20) * 1e-3
+    )  # without ties, D does not depend on the order of the list
     loss = LambdaLoss(weights, reduction="none")
     scores.requires_grad_()
     plain = loss(scores, labels, weights=items)
@@ -108,7 +110,7 @@ def test_float32_is_as_exact_as_its_scores(weights, no_blocks):
     assert (slopes - wanted).abs().max() < 1e-6 * wanted.abs().max()
 
 
-def test_what_is_left_to_all_pairs_agrees(monkeypatch):
+def test_other_cases_take_all_pairs_and_agree(monkeypatch):
     scores, labels, mask, items = draw(4, 40)
     grades = torch.arange(160).double().view(4, 40) / 7
     loss = LambdaRank(reduction="none")
@@ -124,14 +126,14 @@ def test_what_is_left_to_all_pairs_agrees(monkeypatch):
 
 
 class Steps(LogisticCost):
-    """A user's cost that inherits from the logistic one."""
+    """A user's cost that inherits from the logistic cost."""
 
     def both(self, t, gap, slopes):
         return (t < 0).to(t.dtype), 0 * t
 
 
 class Doubled(DeltaNDCG):
-    """A user's weights that inherit from some that have sums in sort time."""
+    """A user's weights that inherit from weights with sums in sort time."""
 
     def by_item(self, upper, lower):
         return 2 * super().by_item(upper, lower)
@@ -203,7 +205,7 @@ def test_a_wrong_pair_far_apart_among_right_ones(loss, gap, no_blocks):
 @pytest.mark.parametrize("loss", [RankNet(0.7), LambdaRank(temperature=0.7)], ids=repr)
 def test_second_derivatives(loss):
     scores, labels, mask, items = draw(2, 7)
-    scores = scores + torch.arange(7) * 1e-2  # the ranks are constants: no ties
+    scores = scores + torch.arange(7) * 1e-2  # without ties, the ranks are constants
     scores.requires_grad_()
     assert torch.autograd.gradgradcheck(lambda s: loss(s, labels, mask, items), scores)
 

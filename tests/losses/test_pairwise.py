@@ -1,4 +1,4 @@
-"""Pairwise losses against loops over pairs, against scikit-learn, and at the extremes."""
+"""Pairwise losses compared with loops over pairs and scikit-learn, and at extreme gaps."""
 
 import math
 
@@ -130,13 +130,13 @@ def test_ranknet_of_a_right_pair_keeps_its_digits():
         assert scores.grad[1].item() == pytest.approx(math.exp(-gap), rel=1e-5)
 
 
-def test_soft_zero_one_gives_a_very_wrong_pair_up():
+def test_soft_zero_one_nearly_ignores_a_very_wrong_pair():
     scores = torch.tensor([0.0, 120.0], requires_grad=True)
     PairwiseSoftZeroOne()(scores, torch.tensor([1.0, 0.0])).backward()
     assert scores.grad.abs().max() < 1e-30
 
 
-def test_the_exponential_goes_on_as_its_tangent():
+def test_the_exponential_continues_as_its_tangent():
     loss = PairwiseExponential(limit=2.0)
     labels = torch.tensor([1.0, 0.0], dtype=torch.float64)
     scores = torch.tensor([0.0, 5.0], dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Losses that peers have under the field's name, against the peers' formulas written out."""
+"""Options of other libraries, compared with those libraries' formulas."""
 
 from math import exp, log
 
@@ -16,14 +16,14 @@ def draw(*shape: int, seed: int = 0):
 
 
 def rax_softmax(scores, labels, weights):
-    """rax and TF-Ranking: cross-entropy with the labels as they are, times the weights."""
+    """Return the loss of rax and TF-Ranking: cross-entropy with labels times weights."""
     total = sum(exp(s) for s in scores)
     each = zip(scores, labels, weights, strict=True)
     return -sum(w * y * (s - log(total)) for s, y, w in each)
 
 
 def unique_softmax(scores, labels, weights, gain):
-    """rax (linear gain) and TF-Ranking (2^y - 1): a sum over the items."""
+    """Return the loss of rax (linear gain) and TF-Ranking (2^y - 1): a sum over the items."""
     value = 0.0
     for s, y, w in zip(scores, labels, weights, strict=True):
         rivals = sum(exp(other) for other, z in zip(scores, labels, strict=True) if z < y)
@@ -32,7 +32,7 @@ def unique_softmax(scores, labels, weights, gain):
 
 
 def pytorchltr_dcg_hinge(scores, labels):
-    """-1 / log(2 + the sum of hinges over pairs), to base e."""
+    """Return -1 / ln(2 + the sum of hinges over pairs)."""
     pairs = [
         (s, t)
         for s, y in zip(scores, labels, strict=True)
@@ -46,7 +46,7 @@ def test_softmax_loss_with_unnormalized_labels_is_rax_s_less_its_least_value():
     scores, labels, weights = draw(10, 6)
     scores.requires_grad_()
     found = SoftmaxLoss(normalize=False, reduction="none")(scores, labels, None, weights)
-    peer = SoftmaxLoss(normalize=False)  # the peer's gradient, and a constant apart
+    peer = SoftmaxLoss(normalize=False)  # it has the peer's gradient, and differs by a constant
     for s, y, w, value in zip(scores, labels, weights, found, strict=True):
         best = [log(max(a * b, 1e-300)) for a, b in zip(y.tolist(), w.tolist(), strict=True)]
         least = rax_softmax(best, y.tolist(), w.tolist())
@@ -112,7 +112,7 @@ def test_the_dcg_hinge_counts_a_list_less_the_more_of_it_is_wrong():
         PairwiseDCGHinge()(scores, labels).backward()
         slopes.append(-scores.grad[0].item())
     assert slopes[0] > slopes[1] > slopes[2] > 0
-    weights = torch.tensor([3.0, 9.0, 9.0])  # that of the relevant item counts
+    weights = torch.tensor([3.0, 9.0, 9.0])  # the weight of the relevant item counts
     hinges = 3 * 2 * PairwiseHinge()(torch.zeros(3), labels).item()
     found = PairwiseDCGHinge()(torch.zeros(3), labels, None, weights).item()
     assert found == pytest.approx(1 - 1 / (log(2 + hinges) / log(2)))

@@ -1,4 +1,4 @@
-"""The sorting task's cross-entropy against the matrix, and over all orders."""
+"""The cross-entropy for sorting compared with the matrix, and over all orders."""
 
 import itertools
 
@@ -46,7 +46,7 @@ def test_the_order_of_the_scores_is_the_likeliest_of_all(operator):
     assert torch.tensor(best).argsort().tolist() == scores.argsort().tolist()
 
 
-def test_equal_labels_may_stand_either_way_round():
+def test_equal_labels_may_be_in_any_order():
     scores, _ = draw(6)
     labels = torch.tensor([1.0, 0.0, 1.0, 2.0, 0.0, 1.0])
     found = PermutationCrossEntropy()(scores, labels)

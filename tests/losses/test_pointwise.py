@@ -1,4 +1,4 @@
-"""Pointwise losses against scikit-learn and their formulas."""
+"""Pointwise losses compared with scikit-learn and their formulas."""
 
 from math import exp, log
 
@@ -38,7 +38,7 @@ def test_sigmoid_is_scikit_learns_log_loss(threshold):
     assert loss(s, y, weights=u).item() == pytest.approx(expected, rel=1e-12)
 
 
-def test_sigmoid_of_chances():
+def test_sigmoid_of_probabilities():
     s = torch.tensor([0.3, -1.0], dtype=torch.float64)
     y = torch.tensor([0.2, 0.9], dtype=torch.float64)
     q = torch.sigmoid(s)

@@ -1,4 +1,4 @@
-"""What every loss keeps to. A new loss is one line in LOSSES."""
+"""The properties of every loss. A new loss is one line in LOSSES."""
 
 import pytest
 import torch
@@ -147,7 +147,7 @@ LOSSES = {
     "PolyOneSoftmax": PolyOneSoftmax,
     "CalibratedSoftmax": CalibratedSoftmax,
 }
-# losses that a list without a relevant item has too
+# these have a loss for a list without a relevant item too
 OF_ALL_ITEMS = {
     "CalibratedSoftmax",
     "PointwiseOrdinal",
@@ -159,8 +159,8 @@ OF_ALL_ITEMS = {
     "Distillation",
     "Distillation-3",
 }
-# losses whose least value is above 0 if more items are relevant than places count, or that stand
-# near it from the beginning
+# the least value of these is above 0 if more items are relevant than places count, or their first
+# value is near the least already
 NOT_TO_0 = {
     "LambdaLoss-ARPLoss1()",
     "LambdaLoss-NDCGLoss1()",
@@ -250,7 +250,7 @@ def test_dtypes(make, dtype):
     loss = make()(scores, labels.to(dtype))
     assert loss.dtype == torch.float32
     assert loss.item() == pytest.approx(make()(scores.double(), labels).item(), abs=1e-5)
-    torch.testing.assert_close(make()(scores, labels.long()), loss)  # whole labels as integers
+    torch.testing.assert_close(make()(scores, labels.long()), loss)  # integer labels
 
 
 @every
@@ -317,7 +317,7 @@ def test_no_relevant_item_counts_0_with_a_graph(name):
 
 
 @every
-def test_nan_scores_make_that_list_nan_alone(make):
+def test_nan_scores_make_only_their_own_list_nan(make):
     scores, labels = draw(3, 5)
     expected = make(reduction="none")(scores, labels)
     scores[1, 2] = torch.nan
@@ -354,7 +354,7 @@ def test_vmap(make):
 )
 @pytest.mark.parametrize("autocast", [False, True])
 def test_compile_in_one_graph(name, autocast):
-    torch.compiler.reset()  # all share one `forward`
+    torch.compiler.reset()  # all losses share one `forward`
     scores, labels = (x.float() for x in draw(3, 5))
     mask = torch.arange(5) < torch.tensor([[5], [3], [0]])
     loss = LOSSES[name]()
@@ -420,7 +420,7 @@ def test_large_and_float_labels(make, least):
 
 @every
 @pytest.mark.parametrize("shape", [(3, 0), (0, 5), (0, 0), (0,)])
-def test_no_items_and_no_lists_count_0(make, shape):
+def test_no_items_and_no_lists_give_0(make, shape):
     for weights in (None, torch.ones(shape)):
         scores = torch.zeros(shape, requires_grad=True)
         loss = make()(scores, torch.zeros(shape), torch.ones(shape, dtype=torch.bool), weights)
@@ -441,7 +441,7 @@ def test_all_masked_counts_0_whatever_lies_under_the_mask(make):
 
 @every
 def test_no_tensor_is_left_on_the_cpu(make):
-    # "meta" refuses the CPU's tensors as a GPU does, and every machine has it
+    # the "meta" device refuses tensors of the CPU, like a GPU, and every machine has it
     scores, labels = (x.float().to("meta") for x in draw(3, 5))
     mask, loss = torch.ones(3, 5, dtype=torch.bool, device="meta"), make().to("meta")
     value = loss(scores.requires_grad_(), labels, mask, torch.ones_like(labels))

@@ -1,4 +1,4 @@
-"""Quantile, least-quantile and least-trimmed losses against numpy."""
+"""Quantile, least-quantile and least-trimmed losses compared with numpy."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def test_a_hard_permutation_gives_the_value_of_the_item_at_the_quantile(q):
 def test_the_median_row_by_the_papers_formulas(operator):
     scores, labels, values = draw(6, 5)
     row = operator.permutation(scores).dense()[:, 2]
-    median = labels.median(-1).values  # of five
+    median = labels.median(-1).values  # the median of five
     mean = ((row * values).sum(-1) - median) ** 2
     expected = (row * (values - median.unsqueeze(-1)) ** 2).sum(-1)
     for flag, wanted in [(False, mean), (True, expected)]:
@@ -125,7 +125,7 @@ def test_least_trimmed_is_the_mean_of_the_smallest(keep):
 def test_a_line_is_fitted_among_wrong_labels(loss):
     x = torch.linspace(-1, 1, 40, dtype=torch.float64)
     labels = 2 * x + 1
-    labels[::5] = 50.0  # a fifth of them
+    labels[::5] = 50.0  # a fifth of the labels
     parameters = torch.zeros(2, dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.Adam([parameters], lr=0.05)
     for _ in range(300):
@@ -170,7 +170,7 @@ def test_errors_that_are_all_large_have_gradients(loss):
     assert (scores.grad != 0).any()
 
 
-def test_a_nan_label_is_no_large_one():
+def test_a_nan_label_does_not_count_as_large():
     scores, labels = torch.zeros(5), torch.tensor([0.0, 1.0, torch.nan, 2.0, 3.0])
     for loss in HARMLESS:
         assert loss(scores, labels).isnan()
@@ -190,7 +190,7 @@ def test_bad_arguments():
     for loss in (QuantileLoss, LeastQuantileRegression):
         with pytest.raises(ValueError, match=r"q must lie in \[0, 1\], got 1.5"):
             loss(q=1.5)
-        with pytest.raises(ValueError, match=r"operator must give 4 rows, one (per|for each) item"):
+        with pytest.raises(ValueError, match=r"operator must give 4 rows, one for each item"):
             loss(SinkhornSort(milestones=2))(torch.zeros(4), torch.zeros(4))
         with pytest.raises(ValueError, match=f"{loss.__name__} needs a permutation"):
             loss(SigmoidRank())

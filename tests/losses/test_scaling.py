@@ -1,4 +1,4 @@
-"""Sinkhorn scaling by compiled code against the plain iterations."""
+"""Sinkhorn scaling by compiled code, compared with the plain iterations."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def draw(*shape, seed=0):
 def test_potentials_and_their_derivatives(shape, iterations):
     matrix = draw(*shape)
     if shape[-1] > 1:
-        matrix[..., 1, :] = 0  # as masked rows and columns are
+        matrix[..., 1, :] = 0  # like a masked row
         matrix[..., :, 2] = 0
     given = potentials(matrix, iterations)
     found = _scaling_numba.potentials(matrix, iterations)

@@ -1,4 +1,4 @@
-"""Losses on soft ranks: their formulas, and the exact metrics in the hard limit."""
+"""Losses on soft ranks compared with their formulas, and with the metrics in the hard limit."""
 
 import itertools
 import math
@@ -28,6 +28,7 @@ from ltr.losses import (
     spearman_loss,
 )
 from ltr.losses._soft import list_weight, weighted_mean
+from ltr.losses.err import ideal_err
 from ltr.losses.spearman import average_ranks, weighted_ranks
 from ltr.metrics.functional import average_precision, mrr
 from ltr.operators import HardRank, SigmoidRank, SoftSort, Stochastic, StraightThrough
@@ -54,7 +55,7 @@ def lists(seed: int = 0):
 
 
 def real(scores, labels, mask):
-    """Each list's real labels in order of falling score."""
+    """Yield each list's real labels in the order of falling scores."""
     for s, y, m in zip(scores, labels, mask, strict=True):
         yield y[m][s[m].argsort(descending=True)].tolist()
 
@@ -78,7 +79,7 @@ def test_map_is_scikit_learns():
 
 
 def err(labels, max_label, weights=None, k=None):
-    """ERR of labels in ranked order, by its definition; a weight is a number of looks."""
+    """Return ERR of labels in ranked order, by definition. A weight is a number of looks."""
     weights = [1.0] * len(labels) if weights is None else weights
     value, left = 0.0, 1.0
     for place, (label, weight) in enumerate(zip(labels, weights, strict=True), 1):
@@ -112,7 +113,7 @@ def test_the_ideal_err_is_that_of_the_best_order():
     found = SoftERR(HardRank())(labels, labels)
     assert found.item() == pytest.approx(0, abs=1e-12)
     stops = stop_probabilities(labels, None, None)
-    assert SoftERR()._ideal(stops).item() == pytest.approx(best, abs=1e-12)
+    assert ideal_err(stops).item() == pytest.approx(best, abs=1e-12)
 
 
 def test_soft_err_tends_to_the_metric_as_far_as_its_steps_are_sharp():
@@ -157,7 +158,7 @@ def test_no_order_beats_the_weighted_ideal_of_err(labels, weights, top_k):
 
 
 def test_weighted_err_of_tied_labels_does_not_depend_on_the_order_of_the_list():
-    # with the order of the list as the ideal the second was -1.93, the third -5.52
+    # if the order of the list were the ideal, the second would be -1.93 and the third -5.52
     loss = SoftERR(HardRank())
     for scores, labels, weights in [
         ([2, 0], [1, 1], [1, 0.1]),
@@ -217,7 +218,7 @@ def test_smooth_ap_by_the_papers_formula():
 
 
 def test_one_draw_of_noise_serves_both_ranks_of_map():
-    # with noise of its own for each of the two ranks the precision would pass 1
+    # if each of the two ranks had its own noise, the precision would be above 1
     generator = torch.Generator().manual_seed(0)
     operator = Stochastic(SigmoidRank(0), samples=200, scale=5.0, generator=generator)
     scores, labels = draw(4, 6, grades=2)
@@ -231,7 +232,7 @@ def test_one_draw_of_noise_serves_both_ranks_of_map():
     torch.testing.assert_close(found, 1 - torch.stack(exact).mean(0))
 
 
-def test_mrr_takes_the_first_relevant_item_alone():
+def test_mrr_takes_only_the_first_relevant_item():
     loss = SoftMRR(SigmoidRank(0.5))
     scores = torch.tensor([2.0, 1.0, 0.0], dtype=torch.float64)
     ranks = SigmoidRank(0.5)(scores)
@@ -289,7 +290,7 @@ def test_weighted_spearman_is_the_correlation_with_the_room_that_the_labels_have
 
 
 def test_no_wrong_order_beats_the_right_one_in_weighted_spearman():
-    # with weights on the terms of the covariance the first had about -1
+    # if weights multiplied the terms of the covariance, the first would be about -1
     labels, weights = torch.tensor([2.0, 1.0, 0.0]), torch.tensor([0.0005, 1.33, 0.93])
     loss = SpearmanLoss(HardRank())
     assert loss(torch.tensor([1.01, 2.42, -1.12]), labels, weights=weights) > 0.1

@@ -1,4 +1,4 @@
-"""The page of the losses' speed shows what was measured."""
+"""The page on the speed of losses shows the committed measurements."""
 
 import copy
 import importlib.util

@@ -1,4 +1,4 @@
-"""Top-k classification losses against their formulas and the hard error."""
+"""Top-k classification losses compared with their formulas and the hard error."""
 
 import math
 
@@ -41,7 +41,7 @@ def test_hard_ranks_make_it_the_error(operator, k):
 def test_the_papers_j_of_the_ascending_rank(operator):
     scores, label, one_hot = draw(10)
     found = TopKLoss(operator, 2, reduction="none")(scores, one_hot)
-    ascending = operator(-scores).gather(1, label[:, None]).squeeze(1)  # L for the largest
+    ascending = operator(-scores).gather(1, label[:, None]).squeeze(1)  # rank n for the largest
     expected = (7 - ascending - 2 + 1).clamp(min=0)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
 
@@ -177,7 +177,7 @@ def test_class_indices_out_of_range(loss, wrong):
 
 @BOTH
 def test_bad_cuts(loss):
-    with pytest.raises(ValueError, match=r"top_k must be None .* got 2 and \[1\.0\]"):
+    with pytest.raises(ValueError, match=r"top_k must be None if .* got 2 and \[1\.0\]"):
         loss(top_k=2, distribution=[1.0])
     with pytest.raises(ValueError, match=r"top_k must be a whole number >= 1, got 1\.5"):
         loss(top_k=1.5)

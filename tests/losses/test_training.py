@@ -1,4 +1,4 @@
-"""Every loss trains a small scorer on real data to above what random scores reach."""
+"""Every loss trains a small scorer on real data to a better NDCG than random scores."""
 
 import importlib.util
 from pathlib import Path
@@ -12,7 +12,7 @@ from ltr.models import LinearScorer
 
 
 def _losses():
-    """The table of test_properties.py, a file beside this one."""
+    """Return the losses of test_properties.py, in the same folder."""
     path = Path(__file__).with_name("test_properties.py")
     spec = importlib.util.spec_from_file_location("loss_properties", path)
     module = importlib.util.module_from_spec(spec)
@@ -21,24 +21,24 @@ def _losses():
 
 
 LOSSES = _losses()
-# these ask for something else than an order: one element's value, the same exposure for groups
+# these do not ask for an order, but for the value of one element or for equal exposure of groups
 NO_ORDER = {"QuantileLoss", "QuantileLoss-0.3", "ExposureParity", "ExposureParity-one-sided"}
-# these leave the items out that fit worst: the relevant ones, if they are few
+# these leave out the items that fit worst, which are the relevant items if they are few
 TRIMMED = {"LeastQuantileRegression", "LeastTrimmedSquares"}
 
 
 def relevance(labels, name=""):
-    """The example's grades 3 and 4 (grades 2 to 4) as 1 and more.
+    """Return grades 3 and 4 as 1 and 2, and lower grades as 0; for trimmed losses one more grade.
 
-    It calls four of five documents at least a bit relevant, which leaves losses that ask for
-    relevance alone (reciprocal rank, precision) next to nothing to learn.
+    In the example four of five documents have a grade above 0. Losses that only ask for relevance
+    (reciprocal rank, precision) could learn almost nothing from them.
     """
     return (labels - (1 if name in TRIMMED else 2)).clamp(min=0)
 
 
 @pytest.fixture(scope="module")
 def lists(data_root):
-    """LightGBM's example: a batch of the training lists, and the test lists."""
+    """Return the training lists and the test lists of LightGBM's example, as one batch each."""
     folder = data_root / "lightgbm-lambdarank"
     if not folder.is_dir():
         pytest.skip(f"no LightGBM example at {folder}: set LTR_DATA to the folder that holds it")
@@ -58,7 +58,7 @@ def ndcg_10(scores, batch, name):
 
 @pytest.fixture(scope="module")
 def random_ndcg(lists):
-    """Mean and standard deviation over random orders of the test lists, for both relevances."""
+    """Return mean and standard deviation over random orders of the test lists, for both targets."""
     test, generator = lists[1], torch.Generator().manual_seed(0)
     draws = [torch.rand(test["labels"].shape, generator=generator) for _ in range(100)]
     found = []

@@ -1,4 +1,4 @@
-"""Inverse propensities: over all patterns of looking, the clicks' loss is that of the relevance."""
+"""Inverse propensities: over all patterns of looks, the mean loss is that on relevance."""
 
 import itertools
 
@@ -20,7 +20,7 @@ from ltr.operators import HardRank
 
 
 class RanksOfRelevant(RankingLoss):
-    """Sum over relevant items of weight * rank: linear in the weights, as the theory wants it."""
+    """Sum over relevant items of weight * rank: linear in the weights, as the theory assumes."""
 
     def per_list(self, scores, labels, mask, weights):
         weights = torch.ones_like(scores) if weights is None else weights
@@ -99,7 +99,7 @@ def test_reductions_are_of_the_whole_and_not_of_the_part():
         torch.testing.assert_close(found, expected)
 
 
-def test_what_is_masked_may_be_anything():
+def test_masked_values_do_not_matter():
     scores, clicks = torch.randn(2, 4), torch.ones(2, 4)
     mask = torch.tensor([[True, True, False, True]] * 2)
     shown = torch.tensor([[1.0, 2.0, torch.nan, 3.0]] * 2)

@@ -1,7 +1,7 @@
-"""What other libraries' losses get wrong, by the table of docs/losses/index.md, a test each.
+"""Errors of other libraries' losses: a test for each row of the table in docs/losses/index.md.
 
-Padding, labels of 31 and more, and long lists in p-ListMLE are tests of test_properties.py and
-test_listwise.py.
+The tests of padding, of labels of 31 and more, and of long lists in p-ListMLE are in
+test_properties.py and test_listwise.py.
 """
 
 import importlib.util
@@ -49,7 +49,7 @@ from ltr.operators import HardRank, SoftSort, Stochastic
 
 
 def _losses():
-    """The table of test_properties.py, a file beside this one."""
+    """Return the losses of test_properties.py, in the same folder."""
     path = Path(__file__).with_name("test_properties.py")
     spec = importlib.util.spec_from_file_location("loss_properties", path)
     module = importlib.util.module_from_spec(spec)
@@ -67,7 +67,7 @@ BY_GAINS = {
     "scaled": lambda gain, top_k: NeuralNDCG(SoftSort(0), top_k, True, 5, gain=gain),
     "PiRank": lambda gain, top_k: PiRank(SoftSort(0), top_k, gain),
 }
-# by logarithms or powers, so without an end: all but the metrics on soft ranks and soft 0-1
+# unbounded losses, by logarithms or powers: all but the metrics on soft ranks and the soft 0-1
 WITHOUT_END = [
     RankNet(),
     PairwiseHinge(),
@@ -114,7 +114,7 @@ def dcg(labels, gain, top_k):
 def test_ideal_and_actual_dcg_share_one_gain(name, gain, top_k):
     function = GAINS[gain]
     loss = BY_GAINS[name](function if gain == "square" else gain, top_k)
-    labels = [1.0, 3.0, 0.0, 2.5]  # in the order of the scores
+    labels = [1.0, 3.0, 0.0, 2.5]  # in the order of falling scores
     scores = torch.tensor([4.0, 3.0, 2.0, 1.0], dtype=torch.float64)
     best = dcg(sorted(labels, reverse=True), function, top_k)
     expected = 1 - dcg(labels, function, top_k) / best
@@ -140,7 +140,7 @@ def test_a_pair_that_is_wrong_by_much_has_a_gradient(loss, gap):
     scores = torch.tensor([0.0, gap], requires_grad=True)
     loss(scores, torch.tensor([1.0, 0.0])).backward()
     assert scores.grad[0] < 0
-    assert 0.4 < scores.grad[1] < torch.inf  # a pointwise loss sees it at the item itself
+    assert 0.4 < scores.grad[1] < torch.inf  # a pointwise loss sees the error at the item itself
 
 
 @every
@@ -154,7 +154,7 @@ def test_no_gap_makes_inf_or_nan(make, gap):
 
 
 def expected_ndcg(scores, labels):
-    """The mean NDCG over all orders, each as likely as Plackett and Luce's model has it."""
+    """Return the mean NDCG over all orders, with their Plackett-Luce probabilities."""
     total, items = 0.0, range(len(scores))
     best = dcg(sorted(labels, reverse=True), GAINS["exp2"], None)
     for order in permutations(items):
@@ -175,9 +175,9 @@ def test_stochastic_losses_have_the_right_mean_on_ragged_lists(kind):
     loss = kind(operator, reduction="none")
     lengths = torch.tensor([4, 2, 3])
     flat = [torch.tensor([*chain(*lists)]) for lists in (scores, labels)]
-    mask = torch.arange(6) < lengths.unsqueeze(-1)  # and two columns of padding throughout
+    mask = torch.arange(6) < lengths.unsqueeze(-1)  # with two columns of padding in all lists
     padded = [torch.full((3, 6), 99.0).masked_scatter(mask, x) for x in flat]
-    error = 5 * 0.5 / samples**0.5  # five standard deviations, each 1/2 at most
+    error = 5 * 0.5 / samples**0.5  # five standard deviations; one draw has at most 1/2
     assert loss(*flat, lengths=lengths).tolist() == pytest.approx(wanted, abs=error)
     assert loss(*padded, mask).tolist() == pytest.approx(wanted, abs=error)
 
@@ -192,7 +192,7 @@ def test_labels_of_31_and_more_and_float_labels_by_the_formula():
         assert found.item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_the_page_names_tests_that_there_are():
+def test_the_page_names_existing_tests():
     here = Path(__file__).parent
     page = (here.parents[1] / "docs" / "losses" / "index.md").read_text()
     code = "".join(file.read_text() for file in here.glob("test_*.py"))
