@@ -69,7 +69,10 @@ def test_the_format_can_be_said(trained):
     [
         (["--output", "p.xlsx"], "--output must end in .csv, .parquet, .run, .trec or .txt"),
         ([], "--output is required"),
-        (["--output", "p.tsv", "--format", "xlsx"], "--format must be csv, parquet, trec, got 'xlsx'"),
+        (
+            ["--output", "p.tsv", "--format", "xlsx"],
+            "--format must be csv, parquet, trec, got 'xlsx'",
+        ),
     ],
 )
 def test_an_output_that_cannot_be(ltr, args, message):
