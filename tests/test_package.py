@@ -80,6 +80,43 @@ def test_every_import_is_declared():
     assert {known.get(name, name) for name in imported} <= required
 
 
+def test_metrics_losses_and_commands_are_plain_code():
+    """No hidden state, and no private names of other libraries."""
+    state = r"threading\.local|\bweakref\b|\brandbits\b"
+    banned = {"metrics": rf"{state}|torch\._C", "losses": r"torch\._C", "cli": r"torch\._C"}
+    found = []
+    for package, pattern in banned.items():
+        for path in ROOT.glob(f"ltr/{package}/**/*.py"):
+            text = path.read_text(encoding="utf-8")
+            found += [(path.name, one) for one in re.findall(pattern, text)]
+            if package == "cli":
+                found += [(path.name, name) for name in private_names(text, "jsonargparse")]
+    assert not found
+
+
+def private_names(text: str, library: str) -> list[str]:
+    """What a source imports of a library, or reads of its modules, whose name begins with _."""
+    tree, modules, found = ast.parse(text), {library}, []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == library:
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            ours = [one for one in node.names if one.name.split(".")[0] == library]
+            found += [one.name for one in ours]
+            modules |= {one.asname for one in ours if one.asname}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node).split(".")[0] in modules:
+            found.append(ast.unparse(node))
+    return [name for name in found if re.search(r"(^|\.)_", name)]
+
+
+def test_private_names_are_found():
+    assert private_names("from jsonargparse._core import ArgumentParser", "jsonargparse")
+    assert private_names("from jsonargparse import _typehints as t", "jsonargparse")
+    assert private_names("import jsonargparse as j\nj._core.x()", "jsonargparse")
+    assert not private_names("from jsonargparse import ArgumentParser", "jsonargparse")
+
+
 def test_extras_are_what_code_uses_and_the_groups_are_the_extras():
     content = project()
     extras = content["project"]["optional-dependencies"]

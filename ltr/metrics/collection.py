@@ -88,12 +88,3 @@ class RankingMetrics(MetricCollection):
             f"{self.prefix or ''}{name}{self.postfix or ''}": metric(values)
             for (name, metric), values in zip(metrics.items(), found, strict=True)
         }
-
-    @property
-    def metrics(self) -> dict[str, RankingMetric]:
-        """The metrics by name, without prefix and postfix."""
-        found = {}
-        for name, metric in self.items(keep_base=True, copy_state=False):
-            assert isinstance(metric, RankingMetric)
-            found[name] = metric
-        return found

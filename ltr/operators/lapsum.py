@@ -319,7 +319,7 @@ class LapSum(KernelRank, SortOperator):
     tensor(2.)
     """
 
-    law = "laplace"
+    distribution = "laplace"
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None

@@ -118,6 +118,7 @@ def test_every_loss_is_a_function_too_with_the_arguments_of_its_class(name):
     assert [a.name for a in arguments[:4]] == ["scores", "labels", "mask", "weights"]
     assert all(a.kind is a.KEYWORD_ONLY for a in arguments[4:])
     found = {a.name: a.default for a in arguments[4:]}
-    extra = {"lengths", *inspect.signature(LOSSES[name].per_list).parameters}  # groups, values...
+    # what `forward` takes: lengths, padding, and groups, values...
+    extra = {"lengths", "padding", *inspect.signature(LOSSES[name].per_list).parameters}
     wanted = {a.name: a.default for a in inspect.signature(LOSSES[name]).parameters.values()}
     assert {k: v for k, v in found.items() if k not in extra} == wanted
