@@ -1,4 +1,4 @@
-"""What comparing a cache's checksums costs, beside the first epoch over its lists.
+"""The cost of comparing a cache's checksums, beside the first epoch over its lists.
 
     python benchmarks/cache.py
 
@@ -33,7 +33,7 @@ SHAPES = {
 
 
 def random_lists(lists: int, documents: int, features: int) -> ListDataset:
-    """Lists of half to one and a half times `documents`."""
+    """Return lists of half to one and a half times `documents`."""
     draw = np.random.default_rng(0)
     offsets = np.r_[0, np.cumsum(draw.integers(documents // 2, documents * 3 // 2 + 1, lists))]
     return ListDataset(
@@ -45,7 +45,7 @@ def random_lists(lists: int, documents: int, features: int) -> ListDataset:
 
 
 def measured(lists: int, documents: int, features: int, rounds: int) -> dict[str, Any]:
-    """Seconds of each, and the share of the checksums."""
+    """Return the seconds of each, and the share of the checksums."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "lists.arrow")
         write_shard(random_lists(lists, documents, features), path)

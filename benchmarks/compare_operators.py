@@ -2,21 +2,20 @@
 
     python benchmarks/compare_operators.py
 
-The scores are normal, of deviation 1. Each operator's temperature is the one at which its ranks
-are as far from the hard ranks, by the mean absolute difference over the lists, as those of
-SigmoidRank at a temperature of a tenth of the deviation: what `ltr.operators.temperature_for`
-means by sharpness 10. At this equal mean error the table shows
+The scores are normal, of deviation 1. Each operator has the temperature at which the mean absolute
+difference of its ranks to the hard ranks is that of SigmoidRank at a tenth of the deviation. This
+is sharpness 10 of `ltr.operators.temperature_for`. At this equal mean error the table shows
 
-- `top`: the mean error of the ten best items, which is what a loss such as NDCG sees;
+- `top`: the mean error of the ten best items, which matters to a loss such as NDCG;
 - `largest`: the largest error of any item;
 - `gradient`: the Frobenius norm of the Jacobian d ranks / d scores, divided by sqrt(n), so that it
-  is a norm an item, in ranks a unit of score: estimated from products with random signs;
-- `still`: the share of items on whose score no rank depends, to the last digit;
-- `seconds` and `bytes`: of one forward and backward of all lists, see `measure.py`.
+  is a norm per item, in ranks per unit of score; it is estimated from products with random signs;
+- `still`: the share of items whose score does not change any rank, to the last digit;
+- `seconds` and `bytes`: those of one forward and backward of all lists, see `measure.py`.
 
-Sorted values are compared in the same way, at temperatures of their own: those at which the mean
-absolute difference to `torch.sort` is that of SoftSort at a tenth of the deviation. GumbelSinkhorn
-gets SoftSort's distances, no noise, and 20 iterations.
+Sorted values are compared in the same way, at the temperatures at which the mean absolute
+difference to `torch.sort` is that of SoftSort at a tenth of the deviation. GumbelSinkhorn gets
+SoftSort's distances, no noise, and 20 iterations.
 
 StraightThrough and Stochastic take SoftSort at its temperature for the ranks; Stochastic adds
 noise of scale 0.1 in 5 samples, whose ranks are averaged.
@@ -64,7 +63,7 @@ WIDTH = 0.1
 DRAWS = 2
 """Random signs for the norm of a Jacobian."""
 
-# name -> how to make it, and a first guess of its temperature for lists of n
+# name -> a function that makes the operator, and an initial temperature for lists of n
 RANKS: dict[str, tuple[Make, Callable[[int], float]]] = {
     "SigmoidRank": (SigmoidRank, lambda n: WIDTH),
     "GaussianRank": (GaussianRank, lambda n: 1.2 * WIDTH),
@@ -105,14 +104,14 @@ VALUES: dict[str, Callable[[float], Callable[[Tensor], Tensor]]] = {
 
 
 def lists(number: int, n: int) -> Tensor:
-    """Normal scores (number, n) of mean 0 and deviation 1 in each list."""
+    """Return normal scores (number, n) of mean 0 and deviation 1 in each list."""
     scores = torch.randn(number, n, generator=torch.Generator().manual_seed(0))
     scores = scores - scores.mean(-1, keepdim=True)
     return (scores / scores.std(-1, keepdim=True)).requires_grad_()
 
 
 def temperature_of(error: Callable[[float], float], wanted: float, guess: float) -> float:
-    """Where a rising error of the temperature is as wanted, to a thousandth."""
+    """Return the temperature at which a rising error is as wanted, to a thousandth."""
 
     @torch.no_grad()
     def excess(log_temperature: float) -> float:
@@ -130,7 +129,7 @@ def temperature_of(error: Callable[[float], float], wanted: float, guess: float)
 
 
 def operators(scores: Tensor) -> dict[str, tuple[RankOperator, float | None]]:
-    """Every operator at its temperature, which is None where it has none."""
+    """Return every operator at its temperature; the temperature is None if it has none."""
     hard = hard_ranks(scores)
 
     def blur(operator: RankOperator) -> float:
@@ -155,7 +154,7 @@ def operators(scores: Tensor) -> dict[str, tuple[RankOperator, float | None]]:
 
 
 def backward_of(scores: Tensor, function: Callable[[Tensor], Tensor]) -> Callable[[], Tensor]:
-    """A call that goes forward and backward, by random signs, and gives the scores' gradient."""
+    """Return a call that goes forward and backward, by random signs, to the scores' gradient."""
     generator = torch.Generator().manual_seed(1)
 
     def call() -> Tensor:
@@ -171,7 +170,7 @@ def backward_of(scores: Tensor, function: Callable[[Tensor], Tensor]) -> Callabl
 def compare_ranks(
     scores: Tensor, found: dict[str, tuple[RankOperator, float | None]], rounds: int
 ) -> list[dict[str, Any]]:
-    """One row an operator."""
+    """Return one row per operator."""
     hard = hard_ranks(scores)
 
     def ranks(operator: RankOperator) -> Callable[[Tensor], Tensor]:
@@ -205,7 +204,7 @@ def compare_ranks(
 def compare_values(
     scores: Tensor, found: dict[str, tuple[RankOperator, float | None]], rounds: int
 ) -> list[dict[str, Any]]:
-    """Sorted values: one row for each operator that has them."""
+    """Return one row for each operator with sorted values."""
     hard = scores.detach().sort(-1, descending=True).values
 
     def blur(function: Callable[[Tensor], Tensor]) -> float:

@@ -2,16 +2,16 @@
 
     python benchmarks/losses.py
 
-The floor is the pairwise logistic loss as anyone writes it: the n x n differences of the scores,
+The floor is the pairwise logistic loss in its usual form: the n x n differences of the scores,
 softplus, a mask of the pairs with y_i > y_j, autograd. `ratio` is the time of a loss over that of
 the floor, from one run in which all take turns. `SoftNDCG dense` is SoftNDCG on ranks by the n x n
-sigmoids, in plain torch, the floor of `SoftNDCG`. Batches of normal scores with grades 0 to 4,
-float32. Rows "without numba" are plain PyTorch alone.
+sigmoids, in plain torch; it is the floor of `SoftNDCG`. Batches have normal scores with grades 0 to
+4, in float32. Rows "without numba" use plain PyTorch only.
 
-The forms with n x n matrices get their memory from the system anew at each call, as a process does
-that has freed nothing larger. With `--keep-memory` it is kept, as after larger tensors were freed,
-which spares them much of their time; then NeuralNDCG with 50 iterations of Sinkhorn scaling,
-which frees such tensors, takes its turn too.
+The forms with n x n matrices get new memory from the system at each call, as in a process that has
+freed nothing larger. With `--keep-memory` the process keeps freed memory, as it does after larger
+tensors were freed. This saves these forms much of their time. Then NeuralNDCG with 50 iterations of
+Sinkhorn scaling, which frees such tensors, takes its turn too.
 """
 
 import argparse
@@ -55,7 +55,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def all_pairs_ranknet(scores: Tensor, labels: Tensor) -> Tensor:
-    """The floor."""
+    """Return the floor: the pairwise logistic loss."""
     differences = scores.unsqueeze(-1) - scores.unsqueeze(-2)
     pairs = (labels.unsqueeze(-1) > labels.unsqueeze(-2)).to(scores.dtype)
     totals = (F.softplus(-differences) * pairs).sum((-1, -2))
@@ -63,7 +63,7 @@ def all_pairs_ranknet(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 def dense_soft_ndcg(scores: Tensor, labels: Tensor, temperature: float) -> Tensor:
-    """SoftNDCG with SigmoidRank by its definition."""
+    """Return SoftNDCG with SigmoidRank by its definition."""
     differences = (scores.unsqueeze(-2) - scores.unsqueeze(-1)) / temperature
     ranks = 0.5 + torch.sigmoid(differences).sum(-1)  # an item itself adds 1/2
     gains = torch.exp2(labels) - 1
@@ -72,7 +72,7 @@ def dense_soft_ndcg(scores: Tensor, labels: Tensor, temperature: float) -> Tenso
 
 
 def without_numba(loss: Loss) -> Loss:
-    """The loss where plain PyTorch does what numba would."""
+    """Return the loss computed by plain PyTorch instead of numba."""
 
     def call(scores: Tensor, labels: Tensor) -> Tensor:
         with use(_torch.kernel_sums):
@@ -82,7 +82,7 @@ def without_numba(loss: Loss) -> Loss:
 
 
 def losses() -> dict[str, Loss]:
-    """Every loss class of `ltr.losses` as it is built without arguments, and some with."""
+    """Return every loss class of `ltr.losses` with default arguments, and some with others."""
     temperature = SigmoidRank().temperature
     found: dict[str, Loss] = {
         "all-pairs RankNet": all_pairs_ranknet,
@@ -117,13 +117,13 @@ def losses() -> dict[str, Loss]:
 
 
 def keep_memory() -> None:
-    """Start anew with a C library that keeps what is freed, for the rest of the process."""
+    """Restart this process with a C library that keeps freed memory."""
     if any(name not in os.environ for name in KEPT):
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEPT})
 
 
 def backward_of(loss: Loss, scores: Tensor, labels: Tensor) -> Callable[[], Tensor]:
-    """A call that goes forward and backward through the loss."""
+    """Return a call that goes forward and backward through the loss."""
     scores = scores.clone().requires_grad_()
     return lambda: torch.autograd.grad(loss(scores, labels), scores)[0]
 

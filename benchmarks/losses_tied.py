@@ -1,4 +1,4 @@
-"""Every loss with all scores tied, as a head that starts at zero gives them, beside random scores.
+"""Every loss with all scores tied, as a zero-initialized head gives them, and with random scores.
 
     python benchmarks/losses_tied.py
 
@@ -47,21 +47,21 @@ OF_EVERY_PAIR = (
     "LambdaLoss(DeltaMRR())",
 )
 LEAST = 1 << 20
-"""Bytes below which memory counts as this much: no one runs short of it."""
+"""Less memory than this many bytes counts as this much, since it never runs out."""
 
 LONGEST = 5.0
 """Seconds of a call that is not repeated."""
 
 
 def length(name: str) -> int:
-    """How long a list of the loss is here."""
+    """Return the length of the loss's lists here."""
     if name in WITH_MATRICES:
         return MATRICES
     return PAIRS if name in OF_EVERY_PAIR else LONG
 
 
 def seconds(call: Callable[[], Tensor], rounds: int) -> float:
-    """Median time of this process on the processor for a call."""
+    """Return the median CPU time of a call in this process."""
     taken: list[float] = []
     for _ in range(rounds):
         start = time.process_time()
@@ -90,7 +90,7 @@ def main() -> None:
         n, generator = length(name), torch.Generator().manual_seed(0)
         labels = torch.randint(0, 5, (n,), generator=generator).float()
         found = []
-        backward_of(loss, torch.randn(n), labels)()  # what is compiled once is there now
+        backward_of(loss, torch.randn(n), labels)()  # compiles before the measurement
         for scores in (torch.randn(n, generator=generator), torch.zeros(n)):
             call = backward_of(loss, scores, labels)
             found.append((seconds(call, arguments.rounds), peak_memory(call)))

@@ -1,4 +1,4 @@
-"""What the benchmarks share: time, memory, the machine they ran on, and the JSON they write."""
+"""Helpers of all benchmarks: time, memory, the description of the machine, and the JSON files."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "9")  # torch's profiler is else chatty
+os.environ.setdefault("KINETO_LOG_LEVEL", "9")  # silences torch's profiler
 
 import torch
 
@@ -17,19 +17,19 @@ import ltr
 
 RESULTS = Path(__file__).parent / "results"
 KEPT = {"MALLOC_MMAP_THRESHOLD_": str(1 << 34), "MALLOC_TRIM_THRESHOLD_": str(1 << 34)}
-"""Variables of the environment with which glibc keeps the memory that is freed."""
+"""Environment variables that make glibc keep freed memory."""
 
 TURN = 0.05
 """Seconds, see `times`."""
 
 
 def times(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Seconds of one call of each: the median over the calls of all rounds.
+    """Return the seconds of one call of each: the median over the calls of all rounds.
 
     In a round all take turns, of one call or, if that is quick, of as many as `TURN` seconds hold
-    (20 at most): a first call after another's gets its memory from the system anew. It is the
-    time of this process on the processor, which in one thread is wall-clock time without what
-    other programs on the machine take. Each is called once before.
+    (20 at most): the first call after another one gets new memory from the system. It is the CPU
+    time of this process. In one thread this is wall-clock time without the share of other
+    programs. Each function is called once before.
     """
     found: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
@@ -47,10 +47,10 @@ def times(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, floa
 
 
 def peak_memory(call: Callable[[], Any]) -> int:
-    """The most bytes of tensors that `call` holds at once, beyond what was there before.
+    """Return the most bytes of tensors that `call` holds at once, beyond those held before.
 
-    From the allocations and releases that torch's profiler records, so that it is the same at
-    every run, if `call` has run before. What Python and numpy hold is not in it.
+    It is the sum of the allocations and releases that torch's profiler records. So it is the same
+    in every run, if `call` has run before. It excludes the memory of Python and numpy.
     """
     cpu = torch.profiler.ProfilerActivity.CPU
     with torch.profiler.profile(activities=[cpu], profile_memory=True) as profile:
@@ -65,7 +65,7 @@ def peak_memory(call: Callable[[], Any]) -> int:
 
 
 def environment() -> dict[str, Any]:
-    """Versions, processor and threads; no date."""
+    """Return versions, processor and threads; no date."""
     processor = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -82,12 +82,12 @@ def environment() -> dict[str, Any]:
 
 
 def rounded(x: float) -> float:
-    """Four digits: more would only be noise in the file."""
+    """Return four digits, since more would only be noise in the file."""
     return float(f"{x:.4g}")
 
 
 def write(path: Path, result: Mapping[str, Any]) -> None:
-    """The result as JSON, and on the screen where it is."""
+    """Write the result as JSON, and print the path of the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n")
     print(f"wrote {path}")

@@ -3,11 +3,11 @@
     python benchmarks/metrics.py
 
 NDCG@10, MAP and MRR of ragged lists of 1 to 100 items, in one thread, at each number of `--lists`:
-an update costs something however few the lists are. torchmetrics drops relevant items with scores
-<= 0, so all scores are above 0 here. pytrec_eval is timed with the making of its dictionaries and
-without. The flat part is NDCG@10 alone of unsorted items beside one `torch.sort` of as many. Extra
-memory is how much a fresh process grows by at its highest, beyond the inputs, while the metrics are
-updated, for the most lists.
+an update has a fixed cost even for few lists. torchmetrics drops relevant items with scores <= 0,
+so all scores are above 0 here. pytrec_eval is timed with and without building its dictionaries.
+The flat part compares NDCG@10 of unsorted items with one `torch.sort` of as many items. Extra
+memory is the peak growth of a fresh process, beyond the inputs, while the metrics are updated, for
+the most lists.
 """
 
 import argparse
@@ -35,7 +35,7 @@ Lists = tuple[Tensor, Tensor, Tensor]
 
 
 def ragged(lists: int, seed: int = 0) -> Lists:
-    """Scores above 0, labels 0..4 (most 0) and ids of lists of 1 to 100 items, in order."""
+    """Return scores above 0, labels 0..4 (most 0) and ids of lists of 1 to 100 items, in order."""
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.randint(1, LONGEST + 1, (lists,), generator=generator)
     ids = torch.repeat_interleave(torch.arange(lists), lengths)
@@ -53,20 +53,20 @@ def ours(data: Lists) -> dict[str, float]:
 
 
 def torchmetrics_values(data: Lists) -> dict[str, float]:
-    """Torchmetrics' retrieval metrics, in a collection."""
+    """Return torchmetrics' retrieval metrics, in a collection."""
     from torchmetrics.retrieval import RetrievalMAP, RetrievalMRR, RetrievalNormalizedDCG
 
     scores, labels, ids = data
     ndcg = RetrievalNormalizedDCG(top_k=10)
     ndcg.update(scores, labels, indexes=ids)
     binary = MetricCollection({"MAP": RetrievalMAP(), "MRR": RetrievalMRR()})
-    binary.update(scores, labels > 0, indexes=ids)  # these take binary labels alone
+    binary.update(scores, labels > 0, indexes=ids)  # these take only binary labels
     values = {"NDCG": ndcg.compute(), **binary.compute()}
     return {name: value.item() for name, value in values.items()}
 
 
 def dictionaries(data: Lists) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The run and qrels that pytrec_eval takes."""
+    """Return the run and qrels that pytrec_eval takes."""
     scores, labels, ids = (x.tolist() for x in data)
     run: dict[str, dict[str, float]] = {}
     qrels: dict[str, dict[str, int]] = {}
@@ -78,14 +78,14 @@ def dictionaries(data: Lists) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def trec_values(evaluator: Any, run: dict[str, Any]) -> dict[str, float]:
-    """pytrec_eval's means."""
+    """Return pytrec_eval's means."""
     found = list(evaluator.evaluate(run).values())
     keys = {"NDCG": "ndcg_cut_10", "MAP": "map", "MRR": "recip_rank"}
     return {name: sum(x[key] for x in found) / len(found) for name, key in keys.items()}
 
 
 def against_others(lists: int, rounds: int) -> dict[str, Any]:
-    """Times of all on the same lists, and how far the values differ."""
+    """Return the times of all on the same lists, and the differences of their values."""
     import pytrec_eval
 
     measures = {"ndcg_cut.10", "map", "recip_rank"}
@@ -93,7 +93,7 @@ def against_others(lists: int, rounds: int) -> dict[str, Any]:
     run, qrels = dictionaries(data)
     evaluator = pytrec_eval.RelevanceEvaluator(qrels, measures)
     gc.collect()
-    gc.freeze()  # or every collection, in torchmetrics' loop too, would go through these
+    gc.freeze()  # else every garbage collection, in torchmetrics' loop too, would visit these
     values: dict[str, dict[str, float]] = {}
 
     def with_dictionaries() -> dict[str, float]:
@@ -129,7 +129,7 @@ def against_others(lists: int, rounds: int) -> dict[str, Any]:
 
 
 def against_sort(items: int, rounds: int) -> dict[str, Any]:
-    """Seconds of NDCG@10 of flat unsorted items, of a sort of the scores, and of one of the ids."""
+    """Return seconds of NDCG@10 of flat items, of a sort of the scores, and of one of the ids."""
     generator = torch.Generator().manual_seed(1)
     scores = torch.randn(items, generator=generator)
     labels = torch.randint(0, 5, (items,), generator=generator)
@@ -152,8 +152,8 @@ def against_sort(items: int, rounds: int) -> dict[str, Any]:
 
 
 def extra_memory(lists: int) -> int:
-    """Bytes by which the peak of this process grows while the metrics of the lists are made."""
-    ours(ragged(200))  # what the first call loads
+    """Return the bytes by which this process's peak grows while it computes the metrics."""
+    ours(ragged(200))  # load everything in a first call
     data = ragged(lists)
     # the peak so far may be above what is held now: fill up to it, so that all growth shows
     status = Path("/proc/self/status").read_text()

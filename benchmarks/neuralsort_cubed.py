@@ -4,9 +4,9 @@
 
 Equation 3 needs A_j = sum over k of |s_j - s_k| in every row. The published code, in both of its
 frameworks, multiplies the n x n matrix of differences by an n x n matrix of ones: n^3
-multiplications where n^2 additions do. `published` is that line, in float32 as there, `row sums`
-the same with one association moved (the product with a vector of ones), `ours` is
-`ltr.operators.neuralsort`, which takes the sums from one sort. Times are of one forward and
+multiplications where n^2 additions are enough. `published` is that line, in float32 as published.
+`row sums` is the same with one association moved (the product with a vector of ones). `ours` is
+`ltr.operators.neuralsort`, which computes the sums from one sort. Times are of one forward and
 backward; the differences are between the matrices, in float64 and in float32.
 """
 
@@ -24,7 +24,7 @@ TEMPERATURE = 1.0
 
 
 def published(scores: Tensor, temperature: float = TEMPERATURE) -> Tensor:
-    """The matrix of Grover et al. 2019 as their code has it, for scores (lists, n)."""
+    """Return the matrix of Grover et al. 2019 as in their code, for scores (lists, n)."""
     s = scores.unsqueeze(-1)
     n = s.shape[1]
     one = torch.ones(n, 1, dtype=s.dtype)
@@ -34,7 +34,7 @@ def published(scores: Tensor, temperature: float = TEMPERATURE) -> Tensor:
 
 
 def row_sums(scores: Tensor, temperature: float = TEMPERATURE) -> Tensor:
-    """The same with (A 1) 1^T for A (1 1^T)."""
+    """Return the same matrix with (A 1) 1^T for A (1 1^T)."""
     s = scores.unsqueeze(-1)
     one = torch.ones(s.shape[1], 1, dtype=s.dtype)
     B = torch.matmul(torch.matmul((s - s.mT).abs(), one), one.mT)
@@ -49,12 +49,12 @@ def _rows(s: Tensor, B: Tensor, temperature: float) -> Tensor:
 
 
 def ours(scores: Tensor, temperature: float = TEMPERATURE) -> Tensor:
-    """The matrix of `ltr.operators.neuralsort`."""
+    """Return the matrix of `ltr.operators.neuralsort`."""
     return neuralsort(scores, temperature=temperature).dense()
 
 
 def backward_of(function: Callable[[Tensor], Tensor], scores: Tensor) -> Callable[[], Tensor]:
-    """A call that goes forward and backward through the matrix."""
+    """Return a call that goes forward and backward through the matrix."""
     scores = scores.clone().requires_grad_()
     weight = torch.linspace(-1, 1, scores.shape[-1])
 

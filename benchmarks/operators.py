@@ -2,12 +2,12 @@
 
     python benchmarks/operators.py
 
-Forward and backward of float32 scores, of sorts the forward alone. All contestants of a point take
-turns in one process; CPU time (of all threads) and wall-clock time are the least of the turns,
-in one thread and in all. `compiled` is what runs where numba is installed, `plain` is PyTorch
-alone, `naive` builds n x n matrices. `ratio` is CPU time over that of `torch.sort` at the
-point. Then the peak memory of one call in a fresh process, float32 against float64, SoftRank's
-O(n^3) recursion, and what is asked of all this with what was found.
+Times are of forward and backward on float32 scores; of sorts, of the forward only. All contestants
+of a point take turns in one process. CPU time (of all threads) and wall-clock time are the least of
+the turns, in one thread and in all. `compiled` runs with numba, `plain` is PyTorch alone, `naive`
+builds n x n matrices. `ratio` is CPU time over that of `torch.sort` at the point. Then follow the
+peak memory of one call in a fresh process, float32 against float64, SoftRank's O(n^3) recursion,
+and the goals with the measured numbers.
 """
 
 import argparse
@@ -37,7 +37,7 @@ BY_ORDER = ("sort", "compiled", "peer")
 """Groups whose time may depend on the order of the scores."""
 
 FULL, SHORTER = Effort(), Effort(budget=0.3, limit=2.0)
-"""One thread on random scores, and the rest."""
+"""Rounds and limits: for one thread on random scores, and for the rest."""
 
 LINEAR = [
     "SoftSort, power 1",
@@ -87,7 +87,7 @@ def points(
         runs.append(("random", cores, everyone, shorter))
     runs += [(kind, 1, by_order, shorter) for kind in ORDERS]
     longest = max(max(sizes) for sizes in batches.values())
-    for contestant in everyone:  # what is compiled or loaded at the first call
+    for contestant in everyone:  # compile and load everything in a first call
         for n in (64, min(1000, longest)):
             contestant.call(scores_of(1, n))()
     found = []
@@ -104,7 +104,7 @@ def points(
 
 
 def too_long(found: list[dict[str, Any]], key: str, n: int) -> bool:
-    """Return whether it was left out of a random point with a list of n items or fewer."""
+    """Return whether the contestant was left out of a random point of n items or fewer."""
     return any(
         key in point["left_out"]
         for point in found

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def errors(contestant: Contestant, n: int) -> dict[str, Any]:
-    """Of one list of n float32 scores, against the same scores in float64.
+    """Return the errors of one list of n float32 scores against the same scores in float64.
 
     Returns:
         `values`: the largest absolute error; `relative`: that divided by n (the discounts'
@@ -39,7 +39,7 @@ def _both(contestant: Contestant, scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def against_recursion(n: int) -> dict[str, Any]:
-    """SoftRank's O(n^3) recursion, one forward and backward, and how far ours is from it.
+    """Return the time of SoftRank's O(n^3) recursion, and the difference of our results from it.
 
     Returns:
         `cpu` and `wall`: seconds of the recursion; `values` and `gradient`: the largest

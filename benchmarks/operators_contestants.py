@@ -1,4 +1,4 @@
-"""Who takes part in `operators.py`: the operators, the naive ones, torch's sort, the peers."""
+"""The contestants of `operators.py`: operators, naive operators, torch's sort, other packages."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -26,7 +26,7 @@ TEMPERATURE = 0.1
 NEURALSORT = 1.0
 SEED = 0
 NAIVE_BYTES = 2 << 30
-"""The largest n x n matrix that a naive operator may ask for."""
+"""The largest n x n matrix that a naive operator may allocate."""
 
 INSTALL = (
     "not installed: with nvcc hidden (not on PATH, no CUDA_HOME),"
@@ -38,13 +38,13 @@ Function = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Contestant:
-    """Scores (lists, n) -> values (lists, n).
+    """A function from scores (lists, n) to values (lists, n), with a name and a group.
 
     Args:
         name: as in the tables.
         group: "sort" (forward only), "compiled", "plain" (PyTorch), "naive" or "peer".
         function: what is measured.
-        growth: with what power of n its time is expected to grow, at least.
+        growth: The power of n by which its time grows at least.
     """
 
     name: str
@@ -54,16 +54,16 @@ class Contestant:
 
     @property
     def key(self) -> str:
-        """The name, told from the same one in another group."""
+        """Return the name, unique over all groups."""
         return self.name if self.group in ("sort", "compiled") else f"{self.name}, {self.group}"
 
     def values(self, scores: Tensor) -> Tensor:
-        """The forward alone."""
+        """Run the forward pass."""
         with self._implementation():
             return self.function(scores)
 
     def call(self, scores: Tensor) -> Callable[[], Tensor]:
-        """One forward and backward, of a fixed gradient of signs; of a sort the forward."""
+        """Run forward and backward, with a fixed gradient of signs; for a sort only forward."""
         if self.group == "sort":
             return lambda: self.function(scores)
         scores = scores.clone().requires_grad_()
@@ -84,18 +84,18 @@ class Contestant:
 
 
 def log2_discount(ranks: Tensor) -> Tensor:
-    """NDCG's discount of ranks 1, 2, ..."""
+    """Return NDCG's discount of ranks 1, 2, ..."""
     return 1 / torch.log2(1 + ranks)
 
 
 def naive_sigmoid(scores: Tensor) -> Tensor:
-    """ApproxNDCG's ranks by the n x n sigmoids."""
+    """Return ApproxNDCG's ranks by the n x n sigmoids."""
     gaps = scores.unsqueeze(-2) - scores.unsqueeze(-1)
     return 0.5 + torch.sigmoid(gaps / TEMPERATURE).sum(-1)
 
 
 def naive_softsort(power: float) -> Function:
-    """SoftSort's ranks by the n x n softmax."""
+    """Return SoftSort's ranks by the n x n softmax."""
 
     def ranks(scores: Tensor) -> Tensor:
         tops = scores.sort(-1, descending=True).values
@@ -108,7 +108,7 @@ def naive_softsort(power: float) -> Function:
 
 
 def naive_neuralsort(scores: Tensor) -> Tensor:
-    """NeuralSort's ranks by its equation 3, with row sums for the product with ones."""
+    """Return NeuralSort's ranks by its equation 3, with row sums for the product with ones."""
     n = scores.shape[-1]
     sums = (scores.unsqueeze(-1) - scores.unsqueeze(-2)).abs().sum(-1)
     factors = n + 1 - 2 * torch.arange(1, n + 1, dtype=scores.dtype)
@@ -117,14 +117,14 @@ def naive_neuralsort(scores: Tensor) -> Tensor:
 
 
 def recursion(scores: Tensor) -> Tensor:
-    """SoftRank's expected discounts by the O(n^3) recursion of its authors."""
+    """Return SoftRank's expected discounts by the O(n^3) recursion of its authors."""
     law = rank_distribution(scores, temperature=TEMPERATURE)
     ranks = torch.arange(1, scores.shape[-1] + 1, dtype=scores.dtype)
     return (law * log2_discount(ranks)).sum(-1)
 
 
 def contestants() -> list[Contestant]:
-    """All of them."""
+    """Return all contestants."""
     ours: list[tuple[str, Function, float]] = [
         ("SoftSort, power 1", SoftSort(TEMPERATURE), 1),
         ("SoftSort, power 2", SoftSort(TEMPERATURE, power=2), 1),
@@ -166,7 +166,7 @@ def contestants() -> list[Contestant]:
 
 
 def peers() -> dict[str, str]:
-    """The versions of the other packages, or how they are installed."""
+    """Return the versions of the other packages, or how to install them."""
     try:
         return {"torchsort": version("torchsort") if _torchsort() else INSTALL}
     except PackageNotFoundError:
@@ -174,13 +174,13 @@ def peers() -> dict[str, str]:
 
 
 def scores_of(lists: int, n: int, kind: str = "random") -> Tensor:
-    """Float32 scores (lists, n), the same at every run.
+    """Return float32 scores (lists, n), the same in every run.
 
     Args:
-        lists: how many.
-        n: how long.
-        kind: "random", normal; "sorted", these in falling order; "reversed", in rising order;
-            "tied", five values only.
+        lists: The number of lists.
+        n: The length of each list.
+        kind: "random" (normal scores), "sorted" (the same in falling order), "reversed" (in rising
+            order) or "tied" (only five values).
     """
     generator = _generator(n)
     if kind == "tied":
@@ -192,7 +192,7 @@ def scores_of(lists: int, n: int, kind: str = "random") -> Tensor:
 
 
 def signs_of(scores: Tensor) -> Tensor:
-    """Random signs in the scores' shape: what goes backward."""
+    """Return random signs in the scores' shape, the gradient of the backward pass."""
     return torch.randint(0, 2, scores.shape, generator=_generator()).to(scores.dtype) * 2 - 1
 
 
@@ -208,6 +208,6 @@ def _generator(extra: int = 0) -> torch.Generator:
 def _torchsort() -> Any:
     try:
         import torchsort  # pyright: ignore[reportMissingImports]
-    except ImportError:  # not there, or built against another torch
+    except ImportError:  # missing, or built against another torch
         return None
     return torchsort

@@ -1,4 +1,4 @@
-"""What `operators.py` is asked to show, and what it measured."""
+"""The goals of `operators.py`, with the measured numbers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ Result = Mapping[str, Any]
 
 
 def goals(result: Result) -> list[dict[str, Any]]:
-    """Each goal with the number asked for and the measured one, None where it was not measured.
+    """Return each goal with its number and the measured one, None if it was not measured.
 
     Times are CPU seconds in one thread on random scores, forward and backward (of sorts forward).
     """

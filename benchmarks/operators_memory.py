@@ -2,10 +2,10 @@
 
     python benchmarks/operators_memory.py "SigmoidRank" 1 1000000
 
-It is the largest resident size during the call, less the size before, when the scores and the
-gradient are there already and the code has run on shorter lists. Memory that is freed goes back to
-the system at once (`MALLOC_MMAP_THRESHOLD_`), so that the size is what is held: else the C library
-keeps some of what was freed, more or less from one run to the next.
+It is the largest resident size during the call minus the size before. By then the scores and the
+gradient exist, and the code has run on shorter lists. Freed memory goes back to the system at once
+(`MALLOC_MMAP_THRESHOLD_`), so that the size is the memory in use. Else the C library would keep
+some freed memory, a different amount in each run.
 """
 
 import json
@@ -22,23 +22,23 @@ from measure import rounded
 from operators_contestants import contestants, scores_of
 
 SHORTER = [128, 4096]
-"""Lengths of the lists that it runs on before: other lengths may take other code."""
+"""Lengths of the warm-up lists: other lengths may use other code."""
 
 
 TIMEOUT = 120.0
-"""Seconds that a process may take."""
+"""The most seconds of a process."""
 
 RETURNED = 1 << 17
-"""Bytes: what is at least as large goes back to the system when it is freed."""
+"""Blocks of at least this many bytes go back to the system when they are freed."""
 
 MOST = 16 << 30
-"""Bytes of address space that it may have: beyond, it fails, and the machine goes on."""
+"""The most bytes of address space. A process that needs more fails without harm to the machine."""
 
 
 def measured(key: str, lists: int, n: int) -> dict[str, Any] | None:
-    """The peak in bytes and in tensors of the scores' size, and the call's seconds.
+    """Return the peak in bytes and in tensors of the scores' size, and the call's seconds.
 
-    None where the call failed or took too long.
+    Return None if the call failed or took too long.
     """
     command = [sys.executable, __file__, key, str(lists), str(n)]
     variables = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(RETURNED)}
@@ -59,14 +59,14 @@ def measured(key: str, lists: int, n: int) -> dict[str, Any] | None:
 
 
 def in_this_process(key: str, lists: int, n: int) -> dict[str, Any]:
-    """Bytes and seconds of one call, and whether its gradient is finite."""
+    """Return bytes and seconds of one call, and whether its gradient is finite."""
     resource.setrlimit(resource.RLIMIT_AS, (MOST, MOST))
     torch.set_num_threads(1)
     (contestant,) = (c for c in contestants() if c.key == key)
     for shorter in SHORTER:
         contestant.call(scores_of(1, min(n, shorter)))()
     call = contestant.call(scores_of(lists, n))
-    Path("/proc/self/clear_refs").write_text("5")  # the high-water mark falls to the present
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak to the present size
     before = _status("VmRSS")
     start = time.perf_counter()
     result = call()

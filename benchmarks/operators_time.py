@@ -1,4 +1,4 @@
-"""Best times of calls that take turns, and series of them over growing lists."""
+"""Best times of calls that take turns, and series of calls over growing lists."""
 
 import math
 import time
@@ -11,14 +11,14 @@ from measure import rounded
 from operators_contestants import Contestant, scores_of
 
 TURN = 0.005
-"""Seconds: so long, or one call, is a turn."""
+"""The seconds of a turn, which is at least one call."""
 
 Call = Callable[[], Any]
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure.
+    """The limits of a measurement.
 
     Args:
         rounds: turns of each contestant, at most.
@@ -32,10 +32,10 @@ class Effort:
 
 
 def best_times(calls: Mapping[str, Call], effort: Effort) -> dict[str, dict[str, Any]]:
-    """For each the least CPU and wall-clock seconds of a call, over turns of all in rounds.
+    """Return the least CPU and wall-clock seconds of a call of each, over rounds of turns.
 
-    CPU seconds are those of all threads of this process. A first call does not count, if there
-    is time for a second one.
+    CPU seconds are those of all threads of this process. A first call does not count if there is
+    time for a second one.
     """
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
     repeats, spent = dict.fromkeys(calls, 1), dict.fromkeys(calls, 0.0)
@@ -71,12 +71,12 @@ def _seconds(call: Call, repeats: int) -> tuple[float, float]:
 
 @dataclass
 class Forecast:
-    """What a call will take, from shorter lists in the same series."""
+    """A forecast of a call's time, from shorter lists in the same series."""
 
     past: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
 
     def seconds(self, contestant: Contestant, n: int) -> float:
-        """The expected wall-clock seconds at n, 0 where nothing is known."""
+        """Return the expected wall-clock seconds at n, 0 if nothing is known."""
         seen = self.past.get(contestant.key, [])
         if not seen:
             return 0.0
@@ -87,7 +87,7 @@ class Forecast:
         return seconds * (n / size) ** min(power, 3.0)
 
     def saw(self, contestant: Contestant, n: int, seconds: float) -> None:
-        """Remember a measured one."""
+        """Store a measured time."""
         self.past.setdefault(contestant.key, []).append((n, seconds))
 
 
@@ -99,7 +99,7 @@ def series(
     taking_part: Sequence[Contestant],
     effort: Effort,
 ) -> Iterator[dict[str, Any]]:
-    """One point for each length, with the rows of all that can run there."""
+    """Return one point for each length, with the rows of all contestants that can run there."""
     torch.set_num_threads(threads)
     forecast = Forecast()
     for n in sizes:

@@ -3,9 +3,10 @@
     python benchmarks/tied.py
 
 A head that starts at zero gives all items the same score. No operator may then need more than
-`LIMIT` times the time or memory that it needs for normal scores, at n = 100,000, or at the length
-in the table where it is slower than sort time by its definition. `nearly` has normal scores of
-deviation 1e-6. A case is a name, a length and a function of scores: losses can be added as `cases`.
+`LIMIT` times the time or memory that it needs for normal scores. Lists have n = 100,000 items;
+operators that are slower than sort time by definition have shorter ones, as the table says.
+`nearly` has normal scores of deviation 1e-6. A case is a name, a length and a function of scores:
+losses can be added as `cases`.
 """
 
 import argparse
@@ -52,14 +53,14 @@ SCORES: dict[str, Callable[[int], Tensor]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured: `value` (n,) -> any shape, whose sum of squares is differentiated."""
+    """A function `value` (n,) -> any shape, whose sum of squares is differentiated."""
 
     name: str
     n: int
     value: Callable[[Tensor], Tensor]
 
     def call(self, scores: Tensor) -> None:
-        """One forward and backward pass."""
+        """Run one forward and backward pass."""
         x = scores.clone().requires_grad_()
         y = self.value(x)
         if y.requires_grad:
@@ -67,7 +68,7 @@ class Case:
 
 
 def operators() -> Iterator[Case]:
-    """Ranks of every operator, and what else has a path of its own."""
+    """Return cases for the ranks of every operator, and for other separate code paths."""
     fast: dict[str, RankOperator] = {
         "HardRank": HardRank(),
         "SoftSort, power 1": SoftSort(0.1),
@@ -107,7 +108,7 @@ def _dcg(ranks: Tensor) -> Tensor:
 
 
 def measure(case: Case, shrink: int, rounds: int) -> dict[str, object]:
-    """Seconds and bytes of one call by kind of scores, and the ratios to random ones."""
+    """Return seconds and bytes of one call by kind of scores, and the ratios to random ones."""
     n = max(case.n // shrink, 2)
     scores = {kind: make(n) for kind, make in SCORES.items()}
     row: dict[str, object] = {"name": case.name, "n": n}

@@ -1,11 +1,11 @@
-"""A training step of the recipes on a CPU, by precision and by what becomes of freed memory.
+"""A training step of the recipes on a CPU, by precision and by the handling of freed memory.
 
     python benchmarks/training_step.py
 
-Networks on images take and free tensors of tens of megabytes in each step. The C library gives such
-memory back to the system at once, and gets it anew, page by page; three variables of the
-environment, which only glibc and PyTorch on Linux know, make it keep the memory or use larger
-pages. Each setting has a process of its own, and in a round all take turns. One thread.
+Networks on images allocate and free tensors of tens of megabytes in each step. The C library
+returns such memory to the system at once, and gets it again page by page. Three environment
+variables, which only glibc and PyTorch on Linux know, make it keep the memory or use larger pages.
+Each setting runs in a separate process with one thread, and in a round all take turns.
 
 A step is the recipe's network and loss on one batch, with Adam:
 
@@ -43,14 +43,14 @@ PRECISIONS = ["bfloat16", "float32"]
 
 
 def sort() -> tuple[nn.Module, Callable[[], Tensor]]:
-    """A network, and its loss on a batch."""
+    """Return a network and its loss on a batch."""
     scorer, loss = ImageCNN((1, 112, 28)), PermutationCrossEntropy(SoftSort(1024.0))
     features, labels = torch.rand(20, 5, 1, 112, 28), torch.rand(20, 5)
     return scorer, lambda: loss(scorer(features), labels)
 
 
 def topk() -> tuple[nn.Module, Callable[[], Tensor]]:
-    """A network, and its loss on a batch."""
+    """Return a network and its loss on a batch."""
     network, loss = VanillaCNN((16, 32), 256, 10, (3, 32, 32)), TopKLoss(SigmoidRank())
     images, targets = torch.rand(100, 3, 32, 32), torch.arange(100) % 10
     labels = nn.functional.one_hot(targets, 10).float()
@@ -58,7 +58,7 @@ def topk() -> tuple[nn.Module, Callable[[], Tensor]]:
 
 
 def knn() -> tuple[nn.Module, Callable[[], Tensor]]:
-    """A network, and its loss on a batch."""
+    """Return a network and its loss on a batch."""
     network, loss = MNISTCNN(shape=(1, 28, 28)), KNNLoss(SoftSort(1.0), top_k=9, average=False)
     images, classes = torch.rand(200, 1, 28, 28), torch.arange(100) % 10
     same = (classes.unsqueeze(-1) == classes).float()
@@ -74,7 +74,7 @@ RECIPES = {"sort": sort, "topk": topk, "knn": knn}
 
 
 def steps(rounds: int) -> dict[str, float]:
-    """Seconds of a step of each recipe at each precision, in this process."""
+    """Return the seconds of a step of each recipe at each precision, in this process."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     calls = {}
@@ -100,7 +100,7 @@ def _step(
 
 
 def measured(turns: int, rounds: int) -> list[dict[str, Any]]:
-    """A row for each recipe and precision, seconds by setting; the median over the turns."""
+    """Return a row for each recipe and precision: seconds by setting, the median over the turns."""
     found: dict[str, dict[str, list[float]]] = {}
     for _ in range(turns):
         for setting, variables in SETTINGS.items():

@@ -128,8 +128,8 @@ def refuse_nested(**tensors: Tensor | None) -> None:
     for name, x in tensors.items():
         if isinstance(x, Tensor) and x.is_nested:
             raise ValueError(
-                f"{name} must not be nested here: pass the flat values, {name}.values(), and "
-                f"the lengths, {name}.offsets().diff(), or pad the lists and pass a mask"
+                f"{name} must not be nested here: give the flat values, {name}.values(), and "
+                f"the lengths, {name}.offsets().diff(), or pad the lists and give a mask"
             )
 
 

@@ -1,4 +1,4 @@
-"""Where numba keeps compiled code: a read-only cache, none at all, and one of several processes."""
+"""The cache of numba's compiled code: one that is read-only, missing, or shared by processes."""
 
 import atexit
 import os
@@ -15,27 +15,27 @@ from filelock import FileLock
 from numba.core import config
 
 SETTINGS: Any = config
-"""`numba.config`, whose attributes are made at run time."""
+"""`numba.config`, which creates its attributes at run time."""
 
 WAIT = 300.0
-"""Seconds that a process waits for another to compile, before it compiles for itself."""
+"""Seconds that a process waits for another one to compile before it compiles by itself."""
 
 
 def cached(compile: Callable[[bool], Any]) -> Any:
-    """Return `compile(True)`, a function with a cache, or one without where none can be written.
+    """Return `compile(True)`, or `compile(False)` if no cache folder can be written.
 
     Args:
-        compile: Takes whether to cache and returns numba's function. numba raises RuntimeError
-            where no folder for the cache can be written.
+        compile: Takes whether to cache, and returns numba's function. numba raises RuntimeError
+            if no folder for the cache can be written.
 
-    Without a cache each process compiles again: a warning says so, once.
+    Without a cache each process compiles again, and one warning says so.
     """
     given = SETTINGS.CACHE_DIR
     try:
         SETTINGS.CACHE_DIR = _usable(given)
         return compile(True)
     except RuntimeError:
-        function = compile(False)  # raises what has nothing to do with the cache
+        function = compile(False)  # raises again if the error is not about the cache
         _warn_once()
         return function
     finally:
@@ -46,11 +46,11 @@ def cached(compile: Callable[[bool], Any]) -> Any:
 def turn(folder: str | None) -> Iterator[None]:
     """Wait until no other process compiles into this cache, for at most `WAIT` seconds.
 
-    A process that dies gives up its turn. After `WAIT` seconds, or where the folder cannot be
-    locked, the block runs all the same.
+    The lock of a process that dies is free again. After `WAIT` seconds, or if the folder cannot be
+    locked, the block runs without the lock.
 
     Args:
-        folder: The cache. None: there is none to share, so that nothing is waited for.
+        folder: The cache folder. None means that no cache is shared: do not wait.
     """
     lock = None if folder is None else FileLock(Path(folder) / "ltr-compile.lock")
     try:
@@ -68,17 +68,17 @@ def turn(folder: str | None) -> Iterator[None]:
 @cache
 def _warn_once() -> None:
     warnings.warn(
-        "numba can write no folder to keep compiled code in: each process compiles again, which "
-        "takes a minute or so. Set NUMBA_CACHE_DIR to a folder that can be written, or compile "
-        "ahead with `python -m ltr.precompile`.",
+        "numba cannot write its cache of compiled code, so each process compiles again, which "
+        "takes about a minute. Set NUMBA_CACHE_DIR to a folder that can be written, or compile "
+        "ahead of time with `python -m ltr.precompile`.",
         stacklevel=2,
     )
 
 
 @cache
 def _usable(folder: str) -> str:
-    # numba reads a cache only where it could write one: a read-only one is linked to from a
-    # temporary folder, which this process keeps to its end
+    # numba reads a cache only from a folder that it could write. So the files of a read-only cache
+    # are linked from a temporary folder, which is deleted when this process ends.
     if not folder or not os.path.isdir(folder) or _writable(folder):
         return folder
     try:

@@ -1,4 +1,4 @@
-"""Short cuts for eager calls on the CPU: what torch does around a call outlasts a short list."""
+"""Shortcuts for eager calls on the CPU: torch's overhead takes longer than a short list's sums."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ from torch.nn import Parameter
 
 
 def has_values(x: Tensor) -> bool:
-    """Return whether these are numbers, and no one traces the ops or wants to see them.
+    """Return whether x holds numbers, and no tracer or dispatch mode observes the ops.
 
-    Within an `autograd.Function` that is all; see `is_eager` for elsewhere.
+    Within an `autograd.Function` this check is enough. Elsewhere use `is_eager`.
 
     >>> has_values(torch.ones(2)), has_values(torch.ones(2, device="meta"))
     (True, False)
@@ -25,7 +25,7 @@ def has_values(x: Tensor) -> bool:
 
 
 def is_eager(x: Tensor) -> bool:
-    """`has_values`, on the CPU, and no `vmap` or other transform of `torch.func` is at work.
+    """Return whether x `has_values` on the CPU and no transform of `torch.func` is active.
 
     >>> is_eager(torch.ones(2))
     True
@@ -36,7 +36,7 @@ def is_eager(x: Tensor) -> bool:
 
 
 def transformed() -> bool:
-    """Return whether `torch.compile` or a transform of `torch.func` is at work.
+    """Return whether `torch.compile` or a transform of `torch.func` is active.
 
     >>> transformed()
     False
@@ -45,10 +45,10 @@ def transformed() -> bool:
 
 
 def apply(function: Any, *arguments: Any) -> Any:
-    """`function.apply(*arguments)` of an `autograd.Function` whose `forward` has no defaults.
+    """Return `function.apply(*arguments)` of an `autograd.Function` without default arguments.
 
-    But torch binds the arguments to the signature of `forward` at every call, which takes longer
-    than all else, and needs that for its transforms alone.
+    `Function.apply` binds the arguments to the signature of `forward` at every call. That takes
+    longer than the rest of a short call, and only transforms need it. So it is skipped otherwise.
 
     >>> class Double(torch.autograd.Function):
     ...     @staticmethod

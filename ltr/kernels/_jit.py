@@ -1,8 +1,8 @@
-"""numba: functions that are compiled once, kept on disk, and run by a pool of plain threads.
+"""Compile functions with numba once, cache them on disk, and run them on a pool of threads.
 
-Only imported where a compiled function is called for: `import ltr` does not load numba. Its cache
-lies in the folder that NUMBA_CACHE_DIR names, else beside the installed files, else in the user's
-cache folder. `ltr.kernels._cache` says what happens where none of these can be written.
+This module is imported only when a compiled function is needed: `import ltr` does not load numba.
+The cache is in the folder NUMBA_CACHE_DIR, else beside the installed files, else in the user's
+cache folder. `ltr.kernels._cache` handles the case that none of these can be written.
 """
 
 import os
@@ -18,10 +18,10 @@ from ltr.kernels._cache import cached, turn
 
 
 def compiler(*fastmath: str) -> Callable[[Callable[..., Any]], Any]:
-    """Return a decorator that compiles functions without Python objects, cached where it can be.
+    """Return a decorator that compiles functions without Python objects, cached if possible.
 
     Args:
-        fastmath: the liberties that LLVM may take. NaN and inf must keep their meaning.
+        fastmath: The optimizations that LLVM may make. NaN and inf must keep their meaning.
     """
     options: dict[str, Any] = {
         "nogil": True,
@@ -32,19 +32,19 @@ def compiler(*fastmath: str) -> Callable[[Callable[..., Any]], Any]:
 
 
 jit = compiler("contract", "nsz")
-"""Compile a function that holds no Python objects. NaN and inf keep their meaning.
+"""Compile a function that uses no Python objects. NaN and inf keep their meaning.
 
-The kept code of a function is used until its own file changes: after an edit of a function that
-others take in, touch their files too.
+The cached code of a function is valid until its own file changes. After an edit of a function that
+other files inline, touch those files too.
 """
 
 
 def entry(function: Any) -> Callable[..., Any]:
-    """Wrap a compiled function that Python calls: of several processes one compiles it.
+    """Wrap a compiled function that Python calls, so that only one of several processes compiles.
 
-    The first call for each dtype of the first argument, which must be an array, takes turns with
-    other processes that share the cache: the first compiles, the others load what it kept. A
-    second layout of the arguments compiles without waiting.
+    The first argument must be an array. The first call for each of its dtypes takes turns with
+    other processes that share the cache: the first one compiles, the others load its cached code.
+    A second layout of the arguments compiles without waiting.
     """
     ready = set()
 
@@ -62,24 +62,24 @@ def entry(function: Any) -> Callable[..., Any]:
 
 
 LEAST = 50_000
-"""Below so many item-steps of work a second thread costs more than it does."""
+"""With fewer item-steps of work than this, a second thread costs more than it saves."""
 
 
 @cache
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    # numba's own threads are not safe to start from two threads, nor after a fork; these are: a
-    # forked process, having another number, makes its own
+    # numba's own threads must not start from two threads, nor after a fork. These threads may: a
+    # forked process has another process id and so makes its own pool.
     return ThreadPoolExecutor(threads, thread_name_prefix="ltr")
 
 
 def run_parallel(call: Callable[[int, int], object], length: int, work: int, unit: int = 1) -> None:
-    """`call(begin, stop)` on pieces of range(length), on torch's number of threads.
+    """Run `call(begin, stop)` on pieces of range(length), on torch's number of threads.
 
     Args:
-        call: does items begin to stop - 1; it must release the GIL to be of use.
-        length: how many items there are.
-        work: what all of it costs, in item-steps of a few nanoseconds.
-        unit: pieces begin at multiples of it.
+        call: Computes items begin to stop - 1. Only a call that releases the GIL gets faster.
+        length: The number of items.
+        work: The cost of all items, in item-steps of a few nanoseconds.
+        unit: Pieces begin at multiples of this number.
     """
     threads = min(torch.get_num_threads(), work // LEAST, -(-length // unit))
     if threads <= 1:

@@ -1,12 +1,13 @@
 """Sweeps over many lists, or many pieces of long ones, side by side in vector lanes.
 
-A list is cut into chunks; up to LANES of them are swept side by side, position by position, so that
-the inner loops run over lanes and become vector instructions. The states at the chunks' ends are
-found first (`ends`), then chained within a list (`chain`), then the sums are taken with the right
-states to start from (`sums`). A list that is one chunk needs the last alone.
+A list is cut into chunks. Up to LANES chunks are swept side by side, position by position, so that
+the inner loops run over lanes and become vector instructions. `ends` computes the state at the end
+of each chunk. `chain` joins these states within a list. `sums` computes the sums from the correct
+initial states. A list that is a single chunk needs only `sums`.
 
-States of one direction and one column, for the items already passed: the sum of those tied with
-the last one, the count, the linear sum, and one complex number a node. Everything is float64.
+The state of one direction and one column describes the items already passed: the sum of those tied
+with the last item, the count, the linear sum, and one complex number per node. Everything is
+float64.
 """
 
 import math
@@ -25,7 +26,7 @@ from ltr.kernels._lanes_step import (
 
 LANES = 64
 CHUNK = 256
-ROOM = LANES * CHUNK  # positions of all lanes together: what the processor's cache holds
+ROOM = LANES * CHUNK  # positions of all lanes together: they should fit the processor's cache
 FARTHEST = 745.0  # exp(-745) is the smallest double
 
 
@@ -91,7 +92,7 @@ def item_at(order, row, place):
 
 @jit
 def _tile(columns, size, outputs, width, is_complex):
-    # a row of lanes is longer than they are: rows a power of two apart would share a cache set
+    # rows are padded beyond the lanes: rows a power of two apart would share a cache set
     row = width + WIDTH
     values = np.empty((columns, size + 2, row))
     gaps = np.empty((size + 2, row))
@@ -107,8 +108,9 @@ def _width(chunks):  # how many lanes
 
 @jit
 def _load(tile, x, order, columns, slots, fills, chunks, group, halo, scale, nodes):
-    # values[c, p] of the items p = 1, 2, ... of each lane, 0 at other places; gaps and decays
-    # between p - 1 and p, those to the neighbors too if there is a halo. The longest length.
+    # Fill values[c, p] for the items p = 1, 2, ... of each lane, and 0 elsewhere. Fill the gaps and
+    # decays between p - 1 and p; with a halo also those to the neighboring chunks. Return the
+    # longest length.
     values, gaps, decays, _ = tile
     some = chunks[group : group + _width(chunks)]
     longest = some[:, 2].max()
@@ -154,9 +156,9 @@ def _load(tile, x, order, columns, slots, fills, chunks, group, halo, scale, nod
 
 @jit
 def _sweep(state, tile, side, first, steps, width, weights, leads, uses, is_complex):
-    # From the top (side 0) or the bottom, `steps` positions from `first` on: the states there, from
-    # those at the position before, and result[p, o] += the outputs' weights times the states, if
-    # there is a result. A column's first output (its lead) is added up with the states at hand.
+    # Advance the states by `steps` positions from `first` on, from the top (side 0) or the bottom.
+    # With a result, result[p, o] += the outputs' weights times the states. The first output of a
+    # column (its lead) is added in the same pass that updates the states.
     values, gaps, decays, result = tile
     ties, sums, linear = uses
     count, outputs = (state.shape[1] - 3) // 2, result.shape[1]
@@ -219,7 +221,7 @@ def ends(
     begin,
     stop,
 ):
-    """states[side, chunk]: what a chunk that is one of several adds, seen from its end."""
+    """Compute states[side, chunk]: what one of a list's chunks adds, as seen from its end."""
     width = _width(chunks)
     tile = _tile(len(slots), chunks[:, 2].max(), 0, width, is_complex)
     state = np.empty((len(slots), states.shape[3], width + WIDTH))
@@ -238,7 +240,7 @@ def ends(
 
 @jit
 def _join(into, add, distance, nodes):
-    # into = add + the states `into` seen from `distance` further on
+    # into = add + the states `into` as seen `distance` further away
     count = np.int64(nodes[4])
     for c in range(len(into)):
         tied = into[c, 0] if distance == 0.0 else 0.0
@@ -259,7 +261,7 @@ def _join(into, add, distance, nodes):
 @entry
 @jit
 def chain(x, order, chunks, states, scale, nodes):
-    """From the ends of each chunk alone to the states where each chunk begins, on both sides."""
+    """Turn the states that each chunk adds into the states at its beginning, on both sides."""
     kept = np.zeros(states.shape[2:])
     for number in range(len(chunks)):
         row, begin, length, before, _, chunk = chunks[number]
@@ -299,7 +301,7 @@ def sums(
     begin,
     stop,
 ):
-    """out[o, row, item]: the kernel sums of the chunks from `begin` to `stop`."""
+    """Compute out[o, row, item], the kernel sums of the chunks from `begin` to `stop`."""
     width = _width(chunks)
     tile = _tile(len(slots), chunks[:, 2].max(), len(out), width, is_complex)
     values, result = tile[0], tile[3]
@@ -329,9 +331,9 @@ def sums(
 @entry
 @jit
 def cut(starts, lengths, size):
-    """Chunks of lists (B, R): row, begin, length, the positions before and after it, its number.
+    """Return the chunks of lists (B, R): row, begin, length, positions before and after, number.
 
-    A list's chunks differ in length by one item at most. Positions are -1 at a list's ends.
+    The chunks of a list differ in length by at most one item. Positions are -1 at a list's ends.
     """
     total = 0
     for row in range(len(lengths)):

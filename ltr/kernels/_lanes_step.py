@@ -1,7 +1,7 @@
 """One step of the nodes' states in all lanes, written for LLVM.
 
-numba's loops over lanes would write the power of the decay and the sum to memory at every node;
-here both stay in registers, for as many lanes at a time as a vector holds.
+numba's loops over lanes would write the power of the decay and the sum to memory at every node.
+Here both stay in registers, for one vector of lanes at a time.
 """
 
 from typing import Any
@@ -11,13 +11,13 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 WIDTH = 8
-"""Lanes come in multiples of it: one vector, or two on processors with shorter ones."""
+"""The number of lanes is a multiple of this: one vector, or two on processors with short ones."""
 
 VECTOR = ir.VectorType(ir.DoubleType(), WIDTH)
 
 
 class _Lanes:
-    """Arrays of doubles, the last axis that of the lanes, and sums and products of vectors."""
+    """Access to arrays of doubles whose last axis is the lanes, with vector arithmetic."""
 
     def __init__(self, context: Any, builder: Any, kinds: Any, values: Any):
         pairs = zip(kinds, values, strict=True)
@@ -26,14 +26,14 @@ class _Lanes:
         self.shapes = [cgutils.unpack_tuple(builder, array.shape) for array in self.arrays]
 
     def offset(self, array: int, *index: Any) -> Any:
-        """How many numbers lie before array[index]."""
+        """Return the number of entries before array[index]."""
         total = index[0]
         for size, k in zip(self.shapes[array][1:], index[1:], strict=True):
             total = self.builder.add(self.builder.mul(total, size), k)
         return total
 
     def place(self, array: int, *index: Any) -> Any:
-        """The vector that begins at array[index]."""
+        """Return a pointer to the vector that begins at array[index]."""
         data = self.arrays[array].data
         begin = self.builder.gep(data, [self.offset(array, *index)])
         return self.builder.bitcast(begin, VECTOR.as_pointer())
@@ -45,7 +45,7 @@ class _Lanes:
         self.builder.store(value, self.place(array, *index), align=8)
 
     def number(self, array: int, *index: Any) -> Any:
-        """A single number, in all lanes."""
+        """Return the single number array[index] in all lanes."""
         builder, zero = self.builder, ir.Constant(ir.IntType(32), 0)
         number = builder.load(builder.gep(self.arrays[array].data, [self.offset(array, *index)]))
         none = ir.Constant(VECTOR, ir.Undefined)
@@ -75,7 +75,7 @@ def _step(is_complex: bool, with_result: bool) -> Any:
             return cgutils.alloca_once_value(builder, start)
 
         every = whole(0), width, whole(WIDTH)
-        # allocated before the loop, or the stack would grow
+        # allocate before the loop, or the stack would grow
         x_now, y_now, total = (cgutils.alloca_once(builder, VECTOR) for _ in range(3))
         with cgutils.for_range_slice(builder, *every) as (lane, _):
             arrived = at.load(2, c, came, lane)

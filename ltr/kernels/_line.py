@@ -1,8 +1,8 @@
-"""A single real exponential along long lists: block after block, in no memory to speak of.
+"""A single real exponential along long lists, block by block, in little memory.
 
-From the bottom up first, keeping the state where each block ends; then from the top down, where
-both states of a block are at hand. Within a block the exponentials are vector instructions, and a
-recurrence is one fused multiply-add an item.
+The first sweep goes from the bottom up and stores the state at the end of each block. The second
+goes from the top down, so that both states of a block are known. Within a block the exponentials
+are vector instructions, and a recurrence is one fused multiply-add per item.
 """
 
 import math
@@ -20,10 +20,10 @@ BLOCK = 16 * LANES
 def one_node(
     x, order, columns, slots, fills, out, starts, lengths, scale, weights, ties, begin, stop
 ):
-    """The kernel sums of the lists from `begin` to `stop`, counted over all rows.
+    """Compute the kernel sums of the lists from `begin` to `stop`, counted over all rows.
 
-    `weights` are the plan's, `scale` has the node's rate in it; `ties` says that some outputs
-    are to leave tied items out.
+    `weights` are the plan's weights. `scale` includes the node's rate. `ties` says whether some
+    outputs leave tied items out.
     """
     gaps, decay = np.zeros(BLOCK + LANES, x.dtype), np.empty(BLOCK + LANES)
     value = np.empty((len(slots), BLOCK))
@@ -51,7 +51,7 @@ def one_node(
                 for p in range(size - 1, -1, -1):
                     down = decay[p + 1] * down + value[c, p]
                 carry[block, c, 0] = down
-                if ties:  # the run of equal scores that begins here
+                if ties:  # the run of equal scores at the start of the block
                     p, equal = 1, value[c, 0]
                     while p < size and gaps[p] == 0.0:
                         equal += value[c, p]
@@ -61,7 +61,7 @@ def one_node(
                     carry[block, c, 1] = equal
         kept = np.zeros((len(slots), 4))  # of the items above: exponential, tied, sum; all items
         if not finite:
-            carry[:] = math.nan  # which spoils the whole list
+            carry[:] = math.nan  # makes the whole list NaN
             kept[:] = math.nan
         elif counted:
             for c in range(len(slots)):
@@ -87,7 +87,7 @@ def one_node(
                     up = decay[p] * up + v[p]
                     down = decay[q + 1] * down + v[q]
                 kept[c, 0] = up
-                for k in range(tied):  # few places, as a rule
+                for k in range(tied):  # usually few places
                     p, q = places[k], places[tied - 1 - k] - 1
                     if p < size:
                         equal_above[p] = equal_above[p - 1] + v[p - 1] if p else kept[c, 1]
@@ -128,8 +128,8 @@ def one_node(
 
 @jit
 def _fall_single(gaps, decay, exponents, size):
-    # decay = exp(-gap) for float32 gaps, as 2^k (1 + q): q has the digits of float32, and so has
-    # 1 - decay where that is small, which is what n factors in a row need
+    # decay = exp(-gap) for float32 gaps, as 2^k (1 + q). q has the digits of float32, and so has
+    # 1 - decay where it is small. A product of n decays needs these digits.
     for p in range(size):
         y = -min(gaps[p], np.float32(104.0))
         k = np.floor(y * np.float32(1.44269504) + np.float32(0.5))
@@ -150,8 +150,9 @@ def _fall_single(gaps, decay, exponents, size):
 
 @jit
 def _load(buffers, x, order, columns, slots, fills, place, scale):
-    # values of the block's items, gaps and decays from place p - 1 to p, p = 0..size; a list
-    # begins and ends with a gap that nothing crosses. Whether all scores are finite.
+    # Load the values of the block's items, and the gaps and decays from place p - 1 to p for
+    # p = 0..size. A list begins and ends with an infinite gap. Return whether all scores are
+    # finite.
     gaps, decay, exponents, value = buffers
     row, start, first, size, end = place
     finite = True

@@ -1,4 +1,4 @@
-"""The kernel sums on the CPU, compiled by numba: which sweep, on how many threads."""
+"""The kernel sums on the CPU, compiled by numba: the choice of the sweep and of the threads."""
 
 from functools import lru_cache
 from typing import Any
@@ -12,10 +12,10 @@ from ltr.kernels._lanes import CHUNK, LANES, ROOM, WIDTH, chain, cut, ends, sums
 from ltr.kernels._line import one_node
 
 LONG = 512
-"""From this mean length on a single real node is swept along the list, else across lists."""
+"""From this mean length on, a single real node is swept along each list instead of across lists."""
 
 FEW = 256
-"""Up to so many lists the chunks that they are cut into are remembered for the next call."""
+"""For up to this many lists, the chunks are cached for the next call."""
 
 NO_ORDER = np.empty((0, 0), np.int64)
 
@@ -31,13 +31,13 @@ def kernel_sums(
     rows: list[float],
     sources: list[int],
 ) -> list[Tensor]:
-    """As `ltr::kernel_sums`, for CPU tensors: scores (..., N), starts (..., R)."""
+    """Compute `ltr::kernel_sums` of CPU tensors: scores (..., N), starts (..., R)."""
     used, weights, *rest = _plan(tuple(nodes), tuple(rows), tuple(sources))
     count, outputs = int(nodes[4]), len(sources)
     x = _rows(scores)
     item = NO_ORDER if order is None else _rows(order)
     first, size = _rows(starts), _rows(lengths)
-    # a column that is one number everywhere is not written out
+    # a constant column is passed as one number
     slots, fills, written = [], [], []
     for source in used:
         column = columns[source]
@@ -101,20 +101,20 @@ def _kept_layout(
 
 
 def _new_layout(first: Any, size: Any) -> tuple[int, Any, Any, bool]:
-    # the number of items, the chunks, the chunks in the lanes' order, and whether any has one
-    # before it
+    # return the number of items, the chunks, the chunks in the order of the lanes, and whether any
+    # chunk has a previous one
     total = int(size.sum())
     chunks = cut(first, size, _chunk(total, size.size))
     lanes = chunks
     if len(chunks) > LANES and (chunks[:, 2] != chunks[0, 2]).any():
-        by_length = np.argsort(-chunks[:, 2], kind="stable")  # lanes of a group end together
+        by_length = np.argsort(-chunks[:, 2], kind="stable")  # a group's lanes end together
         lanes = chunks[by_length]
         chunks[by_length, 5] = np.arange(len(chunks))
     return total, chunks, lanes, bool((chunks[:, 3] >= 0).any())
 
 
 def _chunk(total: int, lists: int) -> int:
-    # whole lists where several are swept side by side and fit the cache, else pieces for all lanes
+    # whole lists if several fit the cache side by side, else pieces that fill all lanes
     whole = ROOM // min(LANES, -(-lists // WIDTH) * WIDTH)
     if lists > WIDTH and total <= lists * whole:
         return whole
@@ -123,8 +123,8 @@ def _chunk(total: int, lists: int) -> int:
 
 @lru_cache
 def _plan(nodes: tuple[float, ...], rows: tuple[float, ...], sources: tuple[int, ...]) -> Any:
-    # the columns in use, the weights [side, output] = (column, constant, linear, tie, nodes) with
-    # (column, own) as a third side, each column's first output, which states are needed
+    # Return the columns in use; weights[side, output] = (column, constant, linear, tie, nodes),
+    # with (column, own) as a third side; each column's first output; and which states are needed.
     count, outputs = int(nodes[4]), len(sources)
     used = sorted(set(sources))
     weights = np.zeros((3, outputs, 4 + 2 * count))
@@ -133,7 +133,7 @@ def _plan(nodes: tuple[float, ...], rows: tuple[float, ...], sources: tuple[int,
     weights[2, :, 1] = table[:, 0]
     weights[0, :, 1:] = table[:, 1 : 4 + 2 * count]
     weights[1, :, 1:] = table[:, 4 + 2 * count :]
-    weights[:2, :, 4 + count :] *= -1  # of the imaginary parts: products of these count negative
+    weights[:2, :, 4 + count :] *= -1  # imaginary parts: their products count negative
     leads = np.array([sources.index(source) for source in used])
     linear = bool(weights[:2, :, 2].any())
     uses = bool(weights[:2, :, 3].any()), linear or bool(weights[:2, :, 1].any()), linear

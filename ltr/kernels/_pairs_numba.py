@@ -1,8 +1,8 @@
-"""Pairs of different grade in sort time: one list's sums and slopes, compiled by numba.
+"""Sums and slopes over pairs of different grade in sort time, compiled by numba.
 
-A list is swept from the top down and from the bottom up, with one state a grade and node: the sum
-over the items passed of exp(-node * distance), each item counted 1, its discount, its weight, or
-both. So a pair costs nothing of its own, and no term is taken from a sum that it was not meant for.
+A list is swept from the top down and from the bottom up, with one state per grade and node: the sum
+over the passed items of exp(-node * distance). Each item counts as 1, its discount, its weight, or
+the product of both. So there is no work per pair, and no sum is found by subtraction.
 """
 
 import math
@@ -36,12 +36,12 @@ def graded_pairs(
     begin,
     stop,
 ):
-    """Total, weight and slopes of the lists from `begin` to `stop`; see `ltr.kernels.pairs`.
+    """Compute total, weight and slopes of the lists from `begin` to `stop`.
 
     x, order, labels (B, n); mask, items (the item weights) and gains (B, n) or empty; discounts
     (n,) or empty, `ideal` (n,) those of the ideal DCG, or empty; `fit` (2, blocks,
-    LANES), the weights of f and f'. flags[begin] is set to 1, and nothing is to be used, where a
-    list has more than `most` grades or a number that is not finite.
+    LANES), the weights of f and f'. flags[begin] is set to 1 if a list has more than `most` grades
+    or a number that is not finite; the results must not be used then. See `ltr.kernels.pairs`.
     """
     n = x.shape[1]
     blocks = fit.shape[1]
@@ -120,7 +120,8 @@ def graded_pairs(
 
 @jit
 def _grades(labels, order, row, m, most, values):
-    # the distinct labels of a list, rising; -1 for too many or one that is not finite
+    # find the distinct labels of a list, rising; return their number, or -1 if there are too many
+    # or one is not finite
     grades = 0
     for p in range(m):
         y = np.float64(labels[row, order[row, p]])
@@ -167,8 +168,9 @@ def _ideal(worth, count, grades, ideal):
 def _sweep(
     side, m, upper, grades, by_rank, by_item, items, fit, state, came, passed, linear, share, slope
 ):
-    # side 0: from the top down, pairs with the items above each one, each pair once: their cost
-    # and weight. side 1: from the bottom up. Both: slopes by the item's own score.
+    # Side 0 goes from the top down and pairs each item with those above it. It counts each pair
+    # once, and adds up cost and weight. Side 1 goes from the bottom up. Both add the slopes by the
+    # item's own score.
     gap, decay, grade, each, discounts, apart = items
     kinds = 2 if by_rank else 1
     columns = 2 * kinds if by_item else kinds
@@ -193,12 +195,12 @@ def _sweep(
             one = -discounts[p] if side == 0 else discounts[p]
         line = wrong = 0.0
         for h in range(grades):
-            # no branches: whether h is the lower grade is anyone's guess
+            # no branches: the processor could not predict whether h is the lower grade
             lower = 1.0 if h < own else 0.0
             out = lower if side == 0 else 1.0 - lower
             factor = apart[own, h] * counted
             r = h * columns
-            # an item counts with its weight where it has the higher grade
+            # the item with the higher grade counts with its weight
             low = factor * lower * mine if by_item else factor
             share[r] = low * one
             if by_rank:
@@ -224,7 +226,7 @@ def _sweep(
             slope[p] += falls + wrong
         came[:] = 0.0
         if side == 0 and p >= upper:
-            continue  # no pair below it counts
+            continue  # it is the upper item of no pair that counts
         at = own * columns
         for c in range(columns):
             v = discounts[p] if by_rank and c % 2 else 1.0

@@ -1,4 +1,4 @@
-"""One step of the states of graded pairs, written for LLVM: numba's own loops are too short."""
+"""One step of the states of graded pairs, written for LLVM, since numba's loops are too slow."""
 
 from typing import Any
 
@@ -7,14 +7,14 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 LANES = 4
-"""Nodes come in so many at a time: one vector instruction."""
+"""The number of nodes in one vector instruction."""
 
 
 @intrinsic
 def advance(
     typing: Any, state: Any, came: Any, share: Any, fit: Any, e: Any, rows: Any, most: Any, own: Any
 ) -> Any:
-    """One step of all states: (sum of fit[0] * s, sum of fit[1] * s), s the shared states.
+    """Advance all states, and return (sum of fit[0] * s, sum of fit[1] * s).
 
     state (blocks, most, LANES): state[:, own + c] += came[c], then all are multiplied by (e^1, e^2,
     ...), and s = sum over r < rows of share[r] * state[:, r].

@@ -1,10 +1,10 @@
-"""NeuralSort's rows, many at a time: rows of tied or nearly tied points share one expansion.
+"""NeuralSort's rows, many at a time: rows of tied or nearly tied points share one Taylor series.
 
-Around the middle row c of a block of 2 h + 1 rows, exp(L_ij) = exp(L_cj) exp(x_i y_j) but for a
-factor of the row, with x_i = (i - c) / h in [-1, 1] and y_j = 2 h (t_c - t_j) / temperature. Where
-all |y_j| in the rows' bands are small, a short Taylor series in x y gives the whole block: the
-columns are summed once for each power of y, and each row is a polynomial in x. If all points are
-tied, one block with one term is the whole matrix.
+Let c be the middle row of a block of 2 h + 1 rows. Up to a factor per row,
+exp(L_ij) = exp(L_cj) exp(x_i y_j), with x_i = (i - c) / h in [-1, 1] and
+y_j = 2 h (t_c - t_j) / temperature. If all |y_j| in the rows' bands are small, a short Taylor
+series in x y gives the whole block. The columns are summed once for each power of y, and each row
+is a polynomial in x. If all points are tied, one block with one term is the whole matrix.
 """
 
 import math
@@ -16,23 +16,23 @@ from ltr.kernels._jit import jit
 from ltr.kernels._vectors_numba import dot, exp, total_of
 
 WIDEST = 4.0
-"""The largest |y|: the series' terms then stay below 11, and rounding below 1e-15 of the sum."""
+"""The largest |y|. The terms of the series stay below 11, and rounding below 1e-15 of the sum."""
 
 LEAST = 16
-"""Fewer rows are computed one by one."""
+"""The fewest rows of a block. Fewer rows are computed one by one."""
 
 FIRST = 64
 """The half-width of a block to try first."""
 
 LONG = 256
-"""Shorter lists have no blocks: their rows are no faster together."""
+"""The shortest list with blocks. In shorter lists blocks save no time."""
 
 TERMS = 64
-"""Room for the terms of a series: it takes 32 at most."""
+"""Room for the terms of a series, at most 32."""
 
 
 class Work(NamedTuple):
-    """What a block is computed in: vectors over columns, then over rows, then over terms."""
+    """The work arrays of a block: vectors over columns, then over rows, then over terms."""
 
     logits: Any
     y: Any
@@ -68,7 +68,7 @@ def new_work(n):
 
 @jit
 def _walk(t, middle, side, steps, h, rate, cut, work):
-    # The columns of one side that some row of the block has in its band: how many, or -1 if |y|
+    # Return how many columns of one side are in the band of some row of the block, or -1 if |y|
     # gets too large. No row's logit of a column is above L + |y|, which falls from h steps on.
     logit, odd, top, before = 0.0, 1.0, np.float64(t[middle]), np.float64(t[middle])
     for k in range(1, steps + 1):
@@ -118,7 +118,7 @@ def find_block(t, first, last, m, rate, cut, half, work):
 
 @jit
 def _count_terms(widest, cut):
-    # what is left out is lost in rounding, or less than what the cut leaves out
+    # the rest of the series is below rounding, or below the entries beyond the cut
     small, term, terms = math.exp(-min(cut, 37.0)), 1.0, 1
     while True:
         term *= widest / terms
@@ -172,7 +172,7 @@ def _binomial(u, v):
 
 @jit
 def block_products(values, u, first, count, left, right, terms, work, out):
-    """out_i = sum over j of (j - i)^u P_ij V_j, for the columns `values` from left to right - 1."""
+    """Set out_i to the sum over j of (j - i)^u P_ij V_j, for the columns' `values` V."""
     h = count // 2
     y, p, x, found = work.y[left:right], work.p[left:right], work.x[:count], work.found[:count]
     out[:] = 0.0
@@ -194,7 +194,7 @@ def block_products(values, u, first, count, left, right, terms, work, out):
 
 @jit
 def block_spread(values, s, count, left, right, terms, work, out):
-    """out_j = sum over i of (c - i)^s P_ij W_i, for the rows' `values`."""
+    """Set out_j to the sum over i of (c - i)^s P_ij W_i, for the rows' `values` W."""
     h = count // 2
     p, x = work.found[:count], work.x[:count]
     for i in range(count):
@@ -216,7 +216,7 @@ def block_spread(values, s, count, left, right, terms, work, out):
 
 @jit
 def add_spread(values, u, first, count, left, right, terms, work, factors, out):
-    """out_j += factor_j times the sum over i of (j - i)^u P_ij W_i, for the rows' `values`."""
+    """Add factor_j times the sum over i of (j - i)^u P_ij W_i to out_j, for rows' `values` W."""
     middle = first + count // 2
     total, q = work.q[left:right], work.p[left:right]
     total[:] = 0.0
@@ -233,7 +233,7 @@ def add_spread(values, u, first, count, left, right, terms, work, factors, out):
 def block_vjp(G, V, steps, first, count, left, right, terms, work, near, far):
     """Add to near_j and far_j the sums over i of D_ij and of (j - i) D_ij."""
     block = first, count, left, right, terms, work
-    r, found = work.r[:count], work.logits[:count]  # the logits are in e by now
+    r, found = work.r[:count], work.logits[:count]  # the logits are no longer needed
     r[:] = 0.0
     for c in range(len(steps)):
         g, values = G[c, first : first + count], V[c, left:right]
@@ -248,7 +248,7 @@ def block_vjp(G, V, steps, first, count, left, right, terms, work, near, far):
 
 @jit
 def block_log_sums(first, count, work, out):
-    """out_i = the logarithm of the sum over j of exp(L_ij), with L_ii = 0."""
+    """Set out_i to the logarithm of the sum over j of exp(L_ij), with L_ii = 0."""
     for i in range(count):
         own = work.logits[first + i] + work.x[i] * work.y[first + i]
         out[i] = -math.log(work.shares[i]) - own

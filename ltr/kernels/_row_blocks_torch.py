@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 LEAST = 64
-"""Fewer rows are computed with their matrix."""
+"""The fewest rows of a block. Fewer rows are computed with their matrix."""
 
 LONG = 1024
 """Lists up to this length are computed with their matrix."""
@@ -20,7 +20,7 @@ LONG = 1024
 def plan_blocks(
     t: Tensor, begin: Tensor, end: Tensor, temperature: float
 ) -> Iterator[tuple[int, int, int, int, float]]:
-    """Divide the rows of one list: first, last + 1, left and right + 1 of columns, largest |y|.
+    """Divide the rows of one list into blocks: rows first to last - 1, columns left to right - 1.
 
     Args:
         t: (n,), falling.
@@ -29,7 +29,8 @@ def plan_blocks(
         temperature: > 0.
 
     Yields:
-        With NaN as the largest |y| where rows have to be computed one by one.
+        first, last, left, right and the largest |y|, which is NaN for rows to be computed one by
+        one.
     """
     rows, limit = len(begin), widest(t)
     points, low, high = t.tolist(), begin.tolist(), end.tolist()
@@ -52,7 +53,7 @@ def plan_blocks(
 
 
 def widest(t: Tensor) -> float:
-    """The largest |y|: the terms of the series then lose no digits that the dtype has."""
+    """Return the largest |y| for which the terms of the series lose no digits of the dtype."""
     return 1.0 if t.device.type == "mps" else 4.0
 
 
@@ -92,11 +93,11 @@ class RowBlock:
         self.shape = (last - first, right - left)
 
     def log_sums(self) -> Tensor:
-        """The logarithm of the sum over j of exp(L_ij), (1, R), with L_ii = 0."""
+        """Return the logarithm of the sum over j of exp(L_ij), (1, R), with L_ii = 0."""
         return self.sums.log().squeeze(-1) - self.own
 
     def products(self, u: int, v: int, V: Tensor) -> Tensor:
-        """The sum over j of (j - i)^u P_ij V_j (v is for powers): V (1, C, d) -> (1, R, d)."""
+        """Return the sum over j of (j - i)^u P_ij V_j: V (1, C, d) -> (1, R, d). v is unused."""
         V, o, d = V.to(self.F.dtype), self.from_middle.unsqueeze(-1), self.to_middle.unsqueeze(-1)
         parts = [
             math.comb(u, k) * d ** (u - k) * (self.X @ (self.F.mT @ (o**k * V)))
@@ -105,7 +106,7 @@ class RowBlock:
         return sum(parts[1:], parts[0]) / self.sums
 
     def spread(self, u: int, v: int, W: Tensor) -> Tensor:
-        """The sum over i of (j - i)^u P_ij W_i: W (1, R, d) -> (1, C, d)."""
+        """Return the sum over i of (j - i)^u P_ij W_i: W (1, R, d) -> (1, C, d). v is unused."""
         W, o, d = W / self.sums, self.from_middle.unsqueeze(-1), self.to_middle.unsqueeze(-1)
         parts = [
             math.comb(u, k) * o**k * (self.F @ (self.X.mT @ (d ** (u - k) * W)))
@@ -114,7 +115,7 @@ class RowBlock:
         return sum(parts[1:], parts[0])
 
     def vjp(self, G: Tensor, V: Tensor, blocks: list[int]) -> Tensor:
-        """The sums over i of D_ij and of (j - i) D_ij, (1, C, 2): see `row_vjp`."""
+        """Return the sums over i of D_ij and of (j - i) D_ij, (1, C, 2): see `row_vjp`."""
         V = V.to(self.F.dtype)
         r, out, start = 0, 0, 0
         for size, u in zip(blocks[::3], blocks[1::3], strict=True):
@@ -128,7 +129,7 @@ class RowBlock:
 
 
 def count_terms(largest: float, cut: float) -> int:
-    """How many terms of exp are enough for |x y| up to `largest`.
+    """Return how many terms of the series of exp are enough for |x y| up to `largest`.
 
     >>> count_terms(0.0, 44.0), count_terms(4.0, 44.0)
     (1, 32)

@@ -1,7 +1,7 @@
-"""NeuralSort's rows on the CPU, compiled by numba: each walks out from its diagonal to its cut.
+"""NeuralSort's rows on the CPU, compiled by numba: each goes from its diagonal out to its cut.
 
-Everything is in float64. Rows whose points are tied, or near each other, are computed in blocks
-(`_row_blocks_numba`), the others one by one, in a buffer that holds one row of P.
+Everything is in float64. Rows whose points are tied or near each other are computed in blocks
+(`_row_blocks_numba`). The others are computed one by one, in a buffer for one row of P.
 """
 
 import numpy as np
@@ -77,7 +77,7 @@ def _row_products(t, rate, m, columns, steps, cut, transposed, first, last, vect
 @entry
 @jit
 def _products(t, rate, lengths, columns, steps, cut, transposed, pieces, out, begin, stop):
-    # out[piece] is added to if transposed, and shared by the pieces of a list else
+    # if transposed, each piece adds to its own out[piece]; else the pieces of a list share out[row]
     n = t.shape[1]
     vectors, work = (np.empty(2 * n), np.empty(2 * n), np.empty(0)), new_work(n)
     for piece in range(begin, stop):
@@ -192,7 +192,7 @@ def _log_sums(t, rate, lengths, cut, pieces, out, begin, stop):
 
 
 def _pieces(lists: int, rows: int) -> np.ndarray:
-    # list, first row and last row + 1: as many pieces a list as keep all threads at work
+    # return list, first row and last row + 1 of each piece; there are enough pieces for all threads
     each = max(1, min(-(-torch.get_num_threads() // lists), rows // 64))
     edges = [rows * k // each for k in range(each + 1)]
     found = [(row, edges[k], edges[k + 1]) for row in range(lists) for k in range(each)]
@@ -200,13 +200,16 @@ def _pieces(lists: int, rows: int) -> np.ndarray:
 
 
 def together(out: np.ndarray, lists: int) -> Tensor:
-    """The sums over the pieces of each list: (pieces, ...) -> (lists, ...)."""
+    """Return the sums over the pieces of each list: (pieces, ...) -> (lists, ...)."""
     pieces = torch.from_numpy(out)
     return pieces if len(out) == lists else pieces.view(lists, -1, *out.shape[1:]).sum(1)
 
 
 def by_column(x: Tensor, places: np.ndarray) -> np.ndarray:
-    """(B, rows, d) -> (B, d, rows), the columns in that order; no copy where it is none."""
+    """Return x (B, rows, d) as (B, d, rows) with columns in the order of `places`.
+
+    It does not copy if the layout is right already.
+    """
     x = x.mT if len(places) == 1 else x.mT[:, torch.from_numpy(places)]
     return np.ascontiguousarray(x.numpy())
 
@@ -216,7 +219,7 @@ def _points(points: Tensor, temperature: float) -> tuple[np.ndarray, float]:
 
 
 def _steps(blocks: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    # the power of j - i for each column, rising, and the columns in that order
+    # return the power of j - i of each column, rising, and the columns in that order
     steps = np.repeat(np.array(blocks[1::3], np.int64), np.array(blocks[::3], np.int64))
     rising = np.argsort(steps, kind="stable")
     return steps[rising], rising
@@ -231,7 +234,7 @@ def row_products(
     blocks: list[int],
     transposed: bool,
 ) -> Tensor:
-    """`ltr.kernels.rows.row_products` of points (B, n) and columns (B, ., d), for NeuralSort."""
+    """Compute `ltr.kernels.rows.row_products` of points (B, n), columns (B, ., d), NeuralSort."""
     B, n = points.shape
     steps, rising = _steps(blocks)
     values = by_column(columns, rising)
@@ -260,7 +263,7 @@ def row_vjp(
     rows: int,
     blocks: list[int],
 ) -> Tensor:
-    """`ltr.kernels.rows.row_vjp` of points (B, n), for NeuralSort."""
+    """Compute `ltr.kernels.rows.row_vjp` of points (B, n), for NeuralSort."""
     B, n = points.shape
     steps, rising = _steps(blocks)
     columns = by_column(G, rising), by_column(V, rising)
@@ -277,7 +280,7 @@ def row_vjp(
 
 
 def row_log_sums(points: Tensor, lengths: Tensor, temperature: float, rows: int) -> Tensor:
-    """`ltr.kernels.rows.row_log_sums` of points (B, n), for NeuralSort."""
+    """Compute `ltr.kernels.rows.row_log_sums` of points (B, n), for NeuralSort."""
     pieces = _pieces(len(points), rows)
     out = np.zeros((len(points), rows))
     arguments = *_points(points, temperature), lengths.numpy(), row_cut(points, None)

@@ -1,6 +1,6 @@
-"""Rows of a power's softmax on the CPU, compiled by numba, for powers that are halves of 1, 2, ...
+"""Rows of a power's softmax on the CPU, compiled by numba, for the powers 1/2, 1, 3/2, ...
 
-|x|^power is then a product and a square root, and nothing else takes long. All is in float64.
+For these powers |x|^power is a product and at most one square root. Everything is in float64.
 """
 
 import math
@@ -17,7 +17,7 @@ from ltr.kernels._vectors_numba import dot, exp, total_of
 
 @jit
 def _band(t, i, m, reach, low, high):
-    # the columns low to high - 1 of row i; those of the row before are where to begin
+    # return the columns low to high - 1 of row i, given those of the row before
     while low < i and not t[low] - t[i] <= reach:
         low += 1
     high = max(high, i + 1)
@@ -28,8 +28,8 @@ def _band(t, i, m, reach, low, high):
 
 @jit
 def _row(t, point, halves, scale, work):
-    # The row of P of one point, over the columns t; and x, |x|^power and 1 / |x|, 0 at x = 0.
-    # It gives the logarithm of the row's sum.
+    # Fill the row of P of one point, over the columns t, and x, |x|^power and 1 / |x| (0 at x = 0).
+    # Return the logarithm of the row's sum.
     x, raised, inverse, P, bits = work
     for k in range(len(t)):
         x[k] = point - t[k]
@@ -89,7 +89,7 @@ def _work(n):
 def _products(
     t, lengths, columns, weights, halves, scale, reach, transposed, pieces, out, begin, stop
 ):
-    # out[piece] is added to if transposed, and shared by the pieces of a list else
+    # if transposed, each piece adds to its own out[piece]; else the pieces of a list share out[row]
     whole, spare = _work(t.shape[1]), np.empty(t.shape[1])
     for piece in range(begin, stop):
         row, first, last = pieces[piece]
@@ -135,7 +135,7 @@ def _vjp(t, lengths, G, V, weights, halves, scale, reach, pieces, out, begin, st
                 for k in range(len(Q)):
                     D[k] += g * values[k] * Q[k]
                 factor = 0.5 * u * halves - v
-                if factor != 0.0:  # the weight has a slope of its own
+                if factor != 0.0:  # the weight depends on x too
                     _weigh(P, u, v + 1, halves, work, Q)
                     for k in range(len(Q)):
                         X[k] += factor * g * values[k] * Q[k]
@@ -165,7 +165,7 @@ def _log_sums(t, lengths, halves, scale, reach, pieces, out, begin, stop):
 
 
 def takes(power: float | None) -> bool:
-    """Return whether this file has that power."""
+    """Return whether this module supports the power."""
     return power is not None and power <= 16 and float(2 * power).is_integer()
 
 
@@ -188,7 +188,7 @@ def row_products(
     blocks: list[int],
     transposed: bool,
 ) -> Tensor:
-    """`ltr.kernels.rows.row_products` of points (B, n) and columns (B, ., d)."""
+    """Compute `ltr.kernels.rows.row_products` of points (B, n) and columns (B, ., d)."""
     B, n = points.shape
     weights, pieces = _weights(blocks), _pieces(B, rows)
     values = by_column(columns, np.arange(len(weights)))
@@ -214,7 +214,7 @@ def row_vjp(
     rows: int,
     blocks: list[int],
 ) -> Tensor:
-    """`ltr.kernels.rows.row_vjp` of points (B, n)."""
+    """Compute `ltr.kernels.rows.row_vjp` of points (B, n)."""
     B, n = points.shape
     weights, pieces = _weights(blocks), _pieces(B, rows)
     columns = [by_column(x, np.arange(len(weights))) for x in (G, V)]
@@ -232,7 +232,7 @@ def row_vjp(
 def row_log_sums(
     points: Tensor, lengths: Tensor, temperature: float, power: float, rows: int
 ) -> Tensor:
-    """`ltr.kernels.rows.row_log_sums` of points (B, n)."""
+    """Compute `ltr.kernels.rows.row_log_sums` of points (B, n)."""
     pieces, out = _pieces(len(points), rows), np.zeros((len(points), rows))
     arguments = points.double().numpy(), lengths.numpy(), *_kind(points, temperature, power)
     run_parallel(

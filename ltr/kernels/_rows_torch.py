@@ -1,4 +1,4 @@
-"""The rows' operations in plain PyTorch, on any device: a tile of rows at a time.
+"""The operations on rows in plain PyTorch, on any device: a tile of rows at a time.
 
 For NeuralSort the band of each row is found by bisection, and the logits of a tile are running
 sums from the diagonal outwards. For a power they come from differences of the points.
@@ -13,30 +13,30 @@ from torch import Tensor
 from ltr.kernels._row_blocks_torch import LONG, RowBlock, plan_blocks
 
 TILE = 1 << 18
-"""Entries of a tile on the CPU. It bounds the memory, and should fit the cache."""
+"""The entries of a tile on the CPU. A tile bounds the memory, and should fit the cache."""
 
 TILE_ELSEWHERE = 1 << 20
-"""The same on other devices, where a small tile does not keep them at work."""
+"""The entries of a tile on other devices, which a small tile would leave idle."""
 
 STEP = 32
-"""Bands are looked at for so many rows at a time."""
+"""The number of rows whose bands are examined at a time."""
 
 WHOLE = 256
-"""Lists up to this length are not banded: to find the band would take as long."""
+"""Lists up to this length use whole rows: finding their bands would take as long."""
 
 
 def row_cut(points: Tensor, power: float | None) -> float:
-    """How far a row reaches: to -L_ij of this size. What is beyond is lost in rounding.
+    """Return the largest -L_ij that counts in a row. Entries beyond it are below rounding.
 
-    Rows of NeuralSort are concave in j: all beyond the cut is exp(-cut) of the whole, at most.
-    Of a power's row it is n exp(-cut) at most.
+    Rows of NeuralSort are concave in j, so all entries beyond the cut sum to at most exp(-cut) of
+    the row. For a power's row the bound is n exp(-cut).
     """
     cut = 44.0 if points.dtype == torch.float64 else 20.0
     return cut if power is None else cut + math.log(max(points.shape[-1], 1))
 
 
 def flat(points: Tensor, lengths: Tensor, *columns: Tensor) -> tuple[Tensor, ...]:
-    # one batch axis in place of any number
+    # merge all batch axes into one
     *batch, n = points.shape
     lists = math.prod(batch)
     others = (x.reshape(lists, *x.shape[-2:]) for x in columns)
@@ -53,7 +53,7 @@ def tiled_row_products(
     blocks: list[int],
     transposed: bool,
 ) -> Tensor:
-    """As `ltr.kernels.rows.row_products`."""
+    """Compute `ltr.kernels.rows.row_products`."""
     *batch, n = points.shape
     points, lengths, columns = flat(points, lengths, columns)
     places: dict[tuple[int, int], list[slice]] = {}
@@ -61,7 +61,7 @@ def tiled_row_products(
     for size, u, v in zip(blocks[::3], blocks[1::3], blocks[2::3], strict=True):
         places.setdefault((u, v), []).append(slice(start, start + size))
         start += size
-    # columns of one weight side by side
+    # join the columns of each weight
     parts = {w: torch.cat([columns[..., s] for s in found], -1) for w, found in places.items()}
     count = n if transposed else rows
     sums = {w: V.new_zeros((len(points), count, V.shape[-1])) for w, V in parts.items()}
@@ -85,7 +85,7 @@ def tiled_row_products(
 def tiled_row_log_sums(
     points: Tensor, lengths: Tensor, temperature: float, power: float | None, rows: int
 ) -> Tensor:
-    """As `ltr.kernels.rows.row_log_sums`."""
+    """Compute `ltr.kernels.rows.row_log_sums`."""
     batch = points.shape[:-1]
     points, lengths = flat(points, lengths)
     out = points.new_zeros((len(points), rows))
@@ -104,7 +104,7 @@ def tiled_row_vjp(
     rows: int,
     blocks: list[int],
 ) -> Tensor:
-    """As `ltr.kernels.rows.row_vjp`."""
+    """Compute `ltr.kernels.rows.row_vjp`."""
     *batch, n = points.shape
     points, lengths, G, V = flat(points, lengths, G, V)
     out = points.new_zeros((len(points), n, 2 if power is None else 1))
@@ -120,7 +120,7 @@ def tiled_row_vjp(
             start += size
             M = _product(G[some, first:last, place], V[some, left:right, place].mT)
             factor = 0.0 if power is None else u * power - v
-            if factor:  # the weight has a slope of its own
+            if factor:  # the weight depends on x too
                 steep = tile.weighted(u, v + 1).mul(M).mul_(factor)
                 slope = steep if slope is None else slope.add_(steep)
             M = M.mul_(tile.weighted(u, v))
@@ -140,7 +140,7 @@ def tiled_row_vjp(
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
-    if b.shape[-1] == 1 and a.stride(-1) == 1:  # gemv, which bmm is not
+    if b.shape[-1] == 1 and a.stride(-1) == 1:  # mv calls gemv, bmm does not
         return torch.stack([x.mv(y) for x, y in zip(a, b.squeeze(-1), strict=True)]).unsqueeze(-1)
     if not torch.amp.is_autocast_available(a.device.type):
         return torch.bmm(a, b)
@@ -172,23 +172,23 @@ class _Tile:
 
     @property
     def shape(self) -> torch.Size:
-        """(R, C)."""
+        """Return the shape (R, C)."""
         return self.P.shape[-2:]
 
     def log_sums(self) -> Tensor:
-        """The logarithm of the sum over j of exp(L_ij), (lists, R)."""
+        """Return the logarithm of the sum over j of exp(L_ij), (lists, R)."""
         return self.sums.log().squeeze(-1)
 
     def products(self, u: int, v: int, V: Tensor) -> Tensor:
-        """The sum over j of w_ij P_ij V_j: V (lists, C, d) -> (lists, R, d)."""
+        """Return the sum over j of w_ij P_ij V_j: V (lists, C, d) -> (lists, R, d)."""
         return _product(self.weighted(u, v), V)
 
     def spread(self, u: int, v: int, W: Tensor) -> Tensor:
-        """The sum over i of w_ij P_ij W_i: W (lists, R, d) -> (lists, C, d)."""
+        """Return the sum over i of w_ij P_ij W_i: W (lists, R, d) -> (lists, C, d)."""
         return _product(self.weighted(u, v).mT, W)
 
     def weight(self, u: int, v: int) -> Tensor:
-        """w_ij."""
+        """Return the weights w_ij."""
         x, raised = self.difference, self.raised
         if raised is None:
             return x if u == 1 else x**u
@@ -207,19 +207,19 @@ class _Tile:
         return torch.copysign(w, x) if v % 2 else w
 
     def weighted(self, u: int, v: int) -> Tensor:
-        """w_ij P_ij."""
+        """Return w_ij P_ij."""
         return self.P if u == v == 0 else self.weight(u, v) * self.P
 
 
 def _tiles(
     points: Tensor, lengths: Tensor, temperature: float, power: float | None, rows: int
 ) -> Iterator[tuple[slice, int, int, _Tile | RowBlock]]:
-    """Tiles that cover the first rows: (lists, first row, first column, tile)."""
+    """Yield tiles that cover the first rows: (lists, first row, first column, tile)."""
     n = points.shape[-1]
     if not rows or not len(points):
         return
     size = TILE if points.device.type == "cpu" else TILE_ELSEWHERE
-    # long lists one at a time, since each has a band of its own
+    # long lists one at a time, since their bands differ
     by_blocks = power is None and n > LONG
     together = 1 if by_blocks else max(1, size // (n * min(n, 64)))
     for start in range(0, len(points), together):
@@ -246,7 +246,7 @@ def _by_power(
         reach = (row_cut(t, power) * temperature) ** (1 / power)
         begin = torch.searchsorted(-t, -t - reach).amin(0)
         end = torch.searchsorted(-t, -t + reach, right=True).amax(0)
-        # what is not a number may have been found anywhere
+        # a NaN makes the search return any place
         begin, end = torch.minimum(begin, place), torch.maximum(end, place + 1)
     for first, last, left, right in _blocks(begin[:rows], end[:rows], len(t), size):
         x = t[:, first:last].unsqueeze(-1) - t[:, left:right].unsqueeze(-2)
@@ -254,13 +254,13 @@ def _by_power(
         P = (raised / -temperature).exp_()
         raised.clamp_(
             max=min(800 * temperature, torch.finfo(t.dtype).max)
-        )  # where P is 0, weights stay finite
+        )  # keep weights finite where P is 0
         P.masked_fill_(dead[:, left:right].unsqueeze(-2), 0.0)
         yield first, left, _Tile(P, x, ~dead[:, first:last].unsqueeze(-1), raised, power)
 
 
 def _scaled_gaps(t: Tensor, lengths: Tensor, temperature: float) -> Tensor:
-    # infinite past the real items: there rows end
+    # gaps past the real items are infinite, so that rows end there
     place = torch.arange(1, t.shape[-1], device=t.device)
     gaps = (t[:, :-1] - t[:, 1:]) / temperature
     return gaps.masked_fill(place >= lengths.unsqueeze(-1), torch.inf)
@@ -269,13 +269,13 @@ def _scaled_gaps(t: Tensor, lengths: Tensor, temperature: float) -> Tensor:
 def _by_blocks(
     t: Tensor, lengths: Tensor, temperature: float, rows: int, size: int
 ) -> Iterator[tuple[int, int, _Tile | RowBlock]]:
-    # one list: where its points are near each other in blocks of rows, else with the matrix
+    # one list: blocks of rows where points are near each other, else tiles of the matrix
     real = int(lengths[0])
     rows = min(rows, real)
     gaps = _scaled_gaps(t, lengths, temperature)
     begin, end = _bands(gaps, row_cut(t, None))
     bands = begin, end.clamp(max=real)
-    alone = 0  # the first of the rows that wait for their matrix
+    alone = 0  # the first row that still needs a matrix
     for place in plan_blocks(t[0], begin[:rows], bands[1][:rows], temperature):
         first, last, left, _, widest = place
         if math.isnan(widest):
@@ -336,8 +336,8 @@ def _by_gaps(
 
 
 def _bands(gaps: Tensor, cut: float) -> tuple[Tensor, Tensor]:
-    # The columns of each row, begin to end - 1, (n,), in any of the lists, by bisection. Here the
-    # logits come from prefix sums: what is clipped lies beyond the cut, and the sums stay small.
+    # Find the columns of each row, begin to end - 1, (n,), in any of the lists, by bisection. The
+    # logits come from prefix sums here. Clipped gaps are beyond the cut, and the sums stay small.
     gaps = gaps.double().clamp(max=cut)
     n = gaps.shape[-1] + 1
     number = torch.arange(n, device=gaps.device)
@@ -372,8 +372,8 @@ def _maxima(x: Tensor) -> list[list[int]]:
 def _blocks(
     begin: Tensor, end: Tensor, lists: int, size: int
 ) -> Iterator[tuple[int, int, int, int]]:
-    # Blocks of rows, first to last - 1, with the columns left to right - 1 of their bands: begin
-    # and end (rows,) both grow with the row. The one place that waits for the device.
+    # Yield blocks of rows, first to last - 1, with the columns left to right - 1 of their bands.
+    # begin and end (rows,) both grow with the row. Only this function waits for the device.
     rows = len(begin)
     ends = end[torch.arange(STEP - 1, rows + STEP - 1, STEP, device=end.device).clamp(max=rows - 1)]
     starts, ends = torch.stack([begin[::STEP], ends]).tolist()
@@ -389,7 +389,7 @@ def _blocks(
             more += 1
         left, right = starts[k], ends[more - 1]
         first, last = k * STEP, min(rows, more * STEP)
-        fit = max(1, size // (lists * (right - left)))  # of wide rows less than STEP
+        fit = max(1, size // (lists * (right - left)))  # fewer than STEP rows if they are wide
         for i in range(first, last, fit):
             yield i, min(i + fit, last), left, right
         k = more

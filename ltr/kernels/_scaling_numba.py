@@ -52,7 +52,7 @@ def _potentials(matrices, tiny, us, vs, begin, stop):
 @entry
 @jit
 def _adjoint(matrices, us, vs, of_us, of_vs, begin, stop):
-    # the gradients of us and vs give way to those of their sums
+    # the gradients of the sums overwrite those of us and vs
     carried = np.empty(matrices.shape[1], matrices.dtype)
     product, zero = np.empty(matrices.shape[2], matrices.dtype), np.zeros(1, matrices.dtype)[0]
     for b in range(begin, stop):
@@ -68,7 +68,7 @@ def _adjoint(matrices, us, vs, of_us, of_vs, begin, stop):
 
 
 def potentials(matrix: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
-    """As `ltr.losses._scaling.potentials`, for matrices (..., n, m) on the CPU."""
+    """Compute `ltr.losses._scaling.potentials` of matrices (..., n, m) on the CPU."""
     *batch, n, m = matrix.shape
     matrices = _flat(matrix)
     us = np.empty((len(matrices), iterations, n), matrices.dtype)
@@ -83,7 +83,7 @@ def potentials(matrix: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
 def adjoint(
     matrix: Tensor, us: Tensor, vs: Tensor, of_us: Tensor, of_vs: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of K^T u and of K v in each iteration, of those of us and vs."""
+    """Compute the gradients of K^T u and K v in each iteration from those of us and vs."""
     matrices, *given = (_flat(x) for x in (matrix, us, vs))
     grads = [_flat(x.clone(memory_format=torch.contiguous_format)) for x in (of_us, of_vs)]
     work = 2 * matrices.size * us.shape[-2]

@@ -10,7 +10,8 @@ from ltr.kernels._lanes import FARTHEST, LANES, exp
 
 @jit
 def _decays(x, order, n, scale, t, d):
-    # the scores in order, and exp(-gap) from place p - 1 to p, 0 at the ends; are all finite?
+    # fill the scores in order, and exp(-gap) from place p - 1 to p, 0 at the ends; return whether
+    # all scores are finite
     finite = True
     for p in range(n):
         t[p] = x[order[p]]
@@ -29,7 +30,7 @@ def _decays(x, order, n, scale, t, d):
 @entry
 @jit
 def forward(x, order, lengths, scale, ranks, sums, begin, stop):
-    """The ranks K (rho / c) and sums = c = K 1, in sorted order, of rows `begin` to `stop`."""
+    """Compute ranks K (rho / c) and sums c = K 1, in sorted order, of rows `begin` to `stop`."""
     size = x.shape[1]
     t, d = np.empty(size, x.dtype), np.empty(size + LANES)
     u, below = np.empty(size), np.empty(size)
@@ -67,9 +68,9 @@ def forward(x, order, lengths, scale, ranks, sums, begin, stop):
 @entry
 @jit
 def backward(x, order, lengths, scale, sums, gradients, out, begin, stop):
-    """Out gets dLoss/dscores, from gradients = dLoss/dranks = h: see `ltr.kernels.softsort_ranks`.
+    """Fill out with dLoss/dscores, from gradients = dLoss/dranks = h.
 
-    S v is what lies above less what lies below, tied items left out.
+    See `ltr.kernels.softsort_ranks`. S v is the sum above minus the sum below, without tied items.
     """
     size = x.shape[1]
     t, h, d = np.empty(size, x.dtype), np.empty(size, x.dtype), np.empty(size + LANES)

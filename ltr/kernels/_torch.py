@@ -1,9 +1,9 @@
-"""The kernel sums in plain PyTorch, for any device: what the compiled ones are checked against.
+"""The kernel sums in plain PyTorch, for any device: the reference for the compiled ones.
 
 Each node is a linear recurrence x_p = a_p x_{p-1} + b_p along the sorted scores, once from the top
-and once from the bottom. `scan` does them by blocks side by side, so that no Python loop is longer
-than about the square root of the list. Long lists are taken a piece at a time, which bounds the
-memory: a sweep goes on with the states that the piece before it left.
+and once from the bottom. `scan` computes it in blocks side by side, so that no Python loop is
+longer than about the square root of the list. Long lists are processed in pieces, which bounds the
+memory: each sweep continues with the states at the end of the piece before.
 """
 
 from functools import lru_cache
@@ -16,13 +16,13 @@ from torch.nn.functional import pad
 FARTHEST = 745.0  # exp(-745) is the smallest double
 
 TOGETHER = 1 << 17
-"""So many numbers are scanned at a time: all nodes of short lists."""
+"""The most numbers that are scanned at a time: enough for all nodes of short lists."""
 
 PIECE = 1 << 15
-"""Items of a row in one piece on the CPU, where it should fit the cache."""
+"""The items of a row in one piece on the CPU, where a piece should fit the cache."""
 
 PIECE_ELSEWHERE = 1 << 20
-"""The same on other devices, where a small piece does not keep them at work."""
+"""The items of a row in one piece on other devices, which a small piece would leave idle."""
 
 
 def kernel_sums(
@@ -36,7 +36,7 @@ def kernel_sums(
     rows: list[float],
     sources: list[int],
 ) -> list[Tensor]:
-    """As `ltr::kernel_sums`: scores, order, columns (..., N), starts, lengths (..., R)."""
+    """Compute `ltr::kernel_sums`: scores, order, columns (..., N), starts, lengths (..., R)."""
     n, sources = scores.shape[-1], list(sources)  # a tuple would index several axes
     numbers = torch.tensor(rows, dtype=_exact(scores), device=scores.device)
     numbers = numbers.view(len(sources), -1)
@@ -65,14 +65,14 @@ class _Piece(NamedTuple):
 
     x: Tensor  # 0 where not finite, as v
     v: Tensor
-    begins: Tensor  # does a list begin here
-    inside: Tensor  # is it in a list
-    ids: Tensor  # which list is it, 0 is none
-    bad: Tensor  # (C, B, p), in a list and not finite, or its score is not
+    begins: Tensor  # whether a list begins here
+    inside: Tensor  # whether the place is in a list
+    ids: Tensor  # the number of its list, 0 for no list
+    bad: Tensor  # (C, B, p), in a list, with a value or a score that is not finite
 
 
 class _Lists:
-    """The lists in some rows; only a piece at a time is put in order and made exact."""
+    """The lists in some rows. Only one piece at a time is sorted and converted to float64."""
 
     def __init__(
         self, x: Tensor, starts: Tensor, lengths: Tensor, *columns: Tensor, order: Tensor | None
@@ -89,7 +89,7 @@ class _Lists:
             self.ids = self.begins.cumsum(-1, dtype=torch.int32) * self.inside
 
     def piece(self, first: int, last: int) -> _Piece:
-        """What is at the places first to last - 1."""
+        """Return the piece with the places first to last - 1."""
         order = None if self.order is None else self.order[:, first:last]
         x, *v = (
             y[:, first:last] if order is None else y.gather(-1, order)
@@ -105,12 +105,12 @@ class _Lists:
 def _sums(
     lists: _Lists, sweeps: "tuple[_Sweep, _Sweep]", own: Tensor, out: list[Tensor], size: int
 ) -> None:
-    # out[o] (B, n) is filled in: down the list first, then up
+    # fill out[o] (B, n): down the list first, then up
     down, up = sweeps
     rows, n = lists.shape
     pieces = [(first, min(first + size, n)) for first in range(0, n, size)]
-    piece = lru_cache(1)(lists.piece)  # where there is but one, both ways share it
-    # what is not finite spoils its list, in a column the outputs of that column
+    piece = lru_cache(1)(lists.piece)  # both sweeps share a single piece
+    # a score that is not finite makes its list NaN; a value, the outputs of its column
     spoiled = torch.zeros(
         len(lists.columns), rows, lists.lists + 1, dtype=torch.int64, device=lists.x.device
     )
@@ -138,7 +138,7 @@ def _sums(
 
 
 class _Sweep:
-    """What the items before each one add, a piece of the rows after the other."""
+    """The sums over the items before each item, one piece of the rows after another."""
 
     def __init__(self, scale: float, nodes: list[float], weights: Tensor, sources: list[int]):
         self.scale, self.sources = scale, sources
@@ -151,7 +151,13 @@ class _Sweep:
         self.last: tuple[Tensor, Tensor] | None = None
 
     def step(self, x: Tensor, v: Tensor, begins: Tensor) -> Tensor:
-        """The next p places: falling x (B, p), v (C, B, p), begins (B, p) -> (outputs, B, p)."""
+        """Return the sums (outputs, B, p) of the next p places.
+
+        Args:
+            x: (B, p), falling.
+            v: (C, B, p).
+            begins: (B, p).
+        """
         last_x, last_v = self.last or (x[:, :1], torch.zeros_like(v[..., :1]))
         self.last = x[:, -1:].clone(), v[..., -1:].clone()
         gaps = torch.where(begins, 0.0, torch.cat([last_x, x[:, :-1]], -1).sub_(x) * self.scale)
@@ -179,7 +185,7 @@ class _Sweep:
         w = self.weights[:, 3 : 3 + count].mT[some, :, None, None]
         kind = torch.promote_types(gaps.dtype, torch.complex64)
         nodes = torch.tensor(self.nodes[some], dtype=kind).to(gaps.device)[:, None, None, None]
-        # a gap is negative in spoiled lists alone, whose infinities would reach the next one
+        # only lists that become NaN have negative gaps; their infinities must not reach the next
         gaps = gaps.clamp(min=0, max=FARTHEST)
         decay = (-nodes.real * gaps).clamp_(min=-FARTHEST).exp_().mul_(keep)
         if not self.is_complex:
@@ -191,7 +197,7 @@ class _Sweep:
         return (w * states).real.sum(0)
 
     def _scan(self, name: str, a: Tensor, b: Tensor) -> Tensor:
-        # goes on where the piece before ended
+        # continue where the piece before ended
         before = self.states.get(name)
         if before is not None:
             b = torch.cat([b[..., :1] + a[..., :1] * before, b[..., 1:]], -1)
@@ -201,7 +207,7 @@ class _Sweep:
 
 
 def scan(a: Tensor, b: Tensor) -> Tensor:
-    """x_p = a_p x_{p-1} + b_p along the last axis, x_0 = b_0; a is broadcast against b.
+    """Return x_p = a_p x_{p-1} + b_p along the last axis, x_0 = b_0; a is broadcast against b.
 
     >>> scan(torch.tensor([0.5]).expand(3), torch.tensor([1.0, 1.0, 1.0]))
     tensor([1.0000, 1.5000, 1.7500])
@@ -214,7 +220,7 @@ def scan(a: Tensor, b: Tensor) -> Tensor:
     size = -(-n // blocks)
     blocks = -(-n // size)
     extra = blocks * size - n
-    # position in the block first: a step of the loop is one row
+    # the position in the block is the first axis, so that a step of the loop is one row
     x, factors = (
         pad(t, (0, extra)).unflatten(-1, (blocks, size)).movedim(-1, 0).contiguous() for t in (b, a)
     )
@@ -222,7 +228,7 @@ def scan(a: Tensor, b: Tensor) -> Tensor:
         x[p].addcmul_(factors[p], x[p - 1])
     if blocks > 1:
         factors = factors.cumprod(0)
-        # a block begins with what the blocks before it leave
+        # each block begins with the state at the end of the one before
         left = pad(scan(factors[-1], x[-1])[..., :-1], (1, 0))
         x.addcmul_(factors, left)
     return x.movedim(0, -1).flatten(-2)[..., :n]

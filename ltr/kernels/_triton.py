@@ -1,16 +1,16 @@
 """The kernel sums for CUDA, as Triton kernels: tree scans over the sorted lists.
 
-A state is what the items passed leave at the place at hand: x_p = d_p (x_{p-1} + v_{p-1}), with d_p
-the decay between neighbors. `tl.associative_scan` finds a block's states at once, on triples
-(e, d, b): d and b say x = b + d x_before, and e = 1 - d keeps the digits that d near 1 has lost.
-One exponential and at most one sine and cosine a gap: the nodes' decays are powers.
+The state at a place is the sum over the items passed: x_p = d_p (x_{p-1} + v_{p-1}), with d_p the
+decay between neighbors. `tl.associative_scan` finds all states of a block at once, on triples
+(e, d, b): d and b say x = b + d x_before, and e = 1 - d keeps the digits that a d near 1 loses.
+Each gap needs one exponential and at most one sine and cosine, since the nodes' decays are powers.
 
 Many lists, or short ones: a program for each list and column walks through the list's blocks. Few
 long rows: a program for each block finds what it adds (`sweep` with ENDS), `chain` runs through
 the blocks, and a second `sweep` begins with the states found. Everything is in the scores' dtype.
 
-This has run under Triton's interpreter alone (TRITON_INTERPRET=1, set before triton is imported)
-and the tests compile it for CUDA; no CUDA device was at hand, and nothing has been timed.
+This has only run under Triton's interpreter (TRITON_INTERPRET=1, set before triton is imported).
+The tests compile it for CUDA, but it has not run on a CUDA device, and nothing has been timed.
 """
 
 from functools import lru_cache
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ltr.kernels._triton_kernels import chain, sweep
 
-BLOCK = 1024  # the longest block, half of it in float64: so many states fit in registers
+BLOCK = 1024  # the longest block (half of it in float64): its states fit in registers
 LONG = 4096  # past this length a row's blocks are done side by side,
 MANY = 256  # unless there are this many rows and columns; neither has been measured
 FIXED = 3  # states before the nodes' own: sum of the tied, count, linear sum
@@ -48,7 +48,7 @@ def kernel_sums(
     rows: list[float],
     sources: list[int],
 ) -> list[Tensor]:
-    """As `ltr::kernel_sums`, for CUDA tensors: scores (..., N), starts (..., R)."""
+    """Compute `ltr::kernel_sums` of CUDA tensors: scores (..., N), starts (..., R)."""
     n, count, lists = scores.shape[-1], int(nodes[4]), starts.shape[-1]
     if not scores.numel() or not lists:
         return [torch.zeros_like(scores) for _ in sources]
@@ -116,12 +116,12 @@ def kernel_sums(
 
 
 def _warps(block: int, dtype: torch.dtype) -> int:
-    # four places of a block to each thread, two in float64, and registers enough for all threads
+    # each thread has four places of a block, two in float64; registers are enough for all threads
     return min(8, max(1, block // (64 if dtype == torch.float64 else 128)))
 
 
 def _apart(out: Tensor, shape: torch.Size) -> list[Tensor]:
-    # each output as a tensor of its own, no view of the whole
+    # return each output as a separate tensor, not as a view of the whole
     whole, size = out.untyped_storage(), shape.numel()
     parts = [out.new_empty(0).set_(whole, o * size, (size,), (1,)) for o in range(len(out))]
     return [part.view(shape) for part in parts]
@@ -130,7 +130,7 @@ def _apart(out: Tensor, shape: torch.Size) -> list[Tensor]:
 def _labels(
     x: Tensor, order: Tensor | None, values: Tensor, starts: Tensor, lengths: Tensor
 ) -> Tensor:
-    # (columns, batch, n): which list each place is in, 0 for none, negative if it is spoiled
+    # return (columns, batch, n): the list of each place, 0 for none, negative if the list is NaN
     batch, n = x.shape
     starts, lengths = starts.reshape(batch, -1), lengths.reshape(batch, -1)
     some = (lengths > 0).long()

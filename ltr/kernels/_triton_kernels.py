@@ -1,8 +1,8 @@
-"""The device code of the kernel sums in Triton; `ltr.kernels._triton` says how and launches it."""
+"""The device code of the kernel sums in Triton; `ltr.kernels._triton` explains and launches it."""
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportGeneralTypeIssues=false
 # pyright: reportInvalidTypeForm=false, reportPossiblyUnboundVariable=false
-# Triton's types do not say what its language takes: constexpr, static_range
+# Triton's type hints do not cover constexpr and static_range
 
 import triton
 import triton.language as tl

@@ -1,11 +1,11 @@
-"""What the compiled rows share: exponentials, sums and products of vectors, by numba."""
+"""Exponentials, sums and products of vectors for the compiled rows, by numba."""
 
 import numpy as np
 
 from ltr.kernels._jit import compiler, jit
 
 sums_jit = compiler("reassoc", "contract", "nsz")
-"""As `jit`, but sums may be taken in any order, and so in vector lanes."""
+"""Compile like `jit`, but allow sums in any order, so that they use vector lanes."""
 
 SHIFT = 6755399441055744.0  # 1.5 * 2^52: adding it leaves the nearest whole number in the low bits
 BIAS = 1023 << 52

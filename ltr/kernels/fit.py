@@ -1,7 +1,7 @@
 """Fit the table of exponential sums: `python -m ltr.kernels.fit` writes table.json.
 
-Takes some minutes, SciPy and mpmath. The table is part of the repository; the tests measure its
-errors again and `pytest -m slow` fits it again.
+It takes a few minutes and needs SciPy and mpmath. The table is part of the repository. The tests
+measure its errors again, and `pytest -m slow` fits it again.
 """
 
 import json
@@ -16,7 +16,7 @@ PATH = Path(__file__).with_name("table.json")
 
 
 def fit() -> dict[str, Any]:
-    """The whole table."""
+    """Return the whole table."""
     return {
         "sums": fit_sums(),
         "discounts": {

@@ -1,4 +1,4 @@
-"""Best linear fits by exponentials, beyond double precision: what `ltr.kernels.fit` works with."""
+"""Best linear fits by exponentials, beyond double precision, for `ltr.kernels.fit`."""
 
 import math
 from fractions import Fraction
@@ -8,34 +8,34 @@ import numpy as np
 from scipy.optimize import linprog
 
 Wide = np.longdouble
-"""Fits are refined in 80 bits where the machine has them (x86); 64 do for the float32 level."""
+"""Fits are refined in 80 bits if the machine has them (x86). 64 are enough for level float32."""
 
 Array = np.ndarray[Any, Any]
 
 
 def line_nodes(pairs: int, a: float, b: float) -> Array:
-    """The vertical line a + i b (m + 1/2), m = 0..pairs-1; a conjugate pair each."""
+    """Return the vertical line a + i b (m + 1/2), m = 0..pairs-1; each node is a conjugate pair."""
     return complex(a, b / 2) + np.arange(pairs) * complex(0, b)
 
 
 def columns(nodes: Array, x: Array) -> Array:
-    """Real columns (len(x), K): exp(-a x) cos(b x) of every node, then exp(-a x) sin(b x)."""
+    """Return real columns (len(x), K): exp(-a x) cos(b x) of all nodes, then exp(-a x) sin(b x)."""
     phase, decay = np.outer(x, nodes.imag.astype(Wide)), np.outer(x, nodes.real.astype(Wide))
     decay = np.exp(-decay)
     return np.concatenate([decay * np.cos(phase), (decay * np.sin(phase))[:, nodes.imag != 0]], 1)
 
 
 def evaluate(nodes: Array, weights: Array, x: Array) -> Array:
-    """Re sum_m w_m exp(-lambda_m x), in the wide type."""
+    """Return Re sum_m w_m exp(-lambda_m x), in the wide type."""
     turning = nodes.imag != 0
     return columns(nodes, x) @ np.concatenate([weights.real, weights.imag[turning]]).astype(Wide)
 
 
 def best(A: Array, f: Array, minimax: bool = True) -> Array:
-    """W of the least maximum of abs(A w - f), or of the least squares: refined in the wide type.
+    """Return the w with the least maximum of abs(A w - f), or the least squares, in the wide type.
 
-    A linear program in an orthonormal basis of A, for the residual of the least squares in
-    units of itself: so the solver's own tolerance of 1e-7 is relative to the error.
+    It solves a linear program in an orthonormal basis of A. The program is for the residual of the
+    least squares, scaled to 1. So the solver's tolerance of 1e-7 is relative to the error.
     """
     q, r = np.linalg.qr(A.astype(float))
     back = np.linalg.inv(r).astype(Wide)
@@ -62,9 +62,9 @@ def best(A: Array, f: Array, minimax: bool = True) -> Array:
 def fit_row(
     nodes: Array, x: Array, f: Array, at_zero: float, slope: float | None, minimax: bool = True
 ) -> Array:
-    """Complex weights of f on the nodes; sum of Re w is f(0), and the slope at 0 is given or free.
+    """Return complex weights of f on the nodes, with sum of Re w = f(0) and a given or free slope.
 
-    The constraints are solved for one weight each, which leaves a plain fit in the others.
+    Each constraint is solved for one weight, which leaves a plain fit in the others.
     """
     A, turning = columns(nodes, x), nodes.imag != 0
     still, turns = len(nodes), int(turning.sum())
@@ -85,11 +85,11 @@ def fit_row(
 
 
 def rounded(weights: Array, at_zero: float) -> Array:
-    """The weights in doubles, sum of Re w exactly `at_zero`.
+    """Return the weights in doubles, with the sum of Re w exactly `at_zero`.
 
-    All but the smallest real part are multiples of one unit, such that no partial sum needs more
-    than 53 bits. Where `at_zero` is such a multiple too (1/2, -2), any order of summation gives
-    it exactly; always `math.fsum` does.
+    All real parts except the smallest are multiples of one unit, such that no partial sum needs
+    more than 53 bits. If `at_zero` is such a multiple too (1/2, -2), any order of summation gives
+    it exactly. `math.fsum` always gives it exactly.
     """
     real = weights.real
     largest = max(float(real[real > 0].sum()), -float(real[real < 0].sum()))  # partial sum
@@ -103,7 +103,7 @@ def rounded(weights: Array, at_zero: float) -> Array:
 
 
 def up(error: float) -> float:
-    """Two digits, never below what was measured.
+    """Return the number rounded up to two digits.
 
     >>> up(1.204e-9)
     1.3e-09

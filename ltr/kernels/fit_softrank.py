@@ -1,4 +1,4 @@
-"""Fit what SoftRank needs, discounts as powers and its vertical line, for `ltr.kernels.fit`."""
+"""Fit discounts as sums of powers and SoftRank's vertical line, for `ltr.kernels.fit`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,21 +15,21 @@ DISCOUNTS: dict[str, Callable[[Array], Array]] = {
     "log2": lambda r: 1 / np.log2(2 + r),
     "log2 gap": lambda r: 1 / np.log2(2 + r) - 1 / np.log2(3 + r),
 }
-"""Discounts of rank r + 1; and how much they fall from the next rank to the one after it."""
+"""Discounts of rank r + 1, and their differences from rank r + 1 to rank r + 2."""
 
 
 LENGTHS = (100, 1000, 10_000, 100_000, 1_000_000)
 
 
 def fit_powers(name: str, n: int, goal: float) -> dict[str, Any]:
-    """The fewest powers whose sum is the discount to `goal` at all r < n; all c are positive."""
+    """Return the fewest powers whose sum is the discount to `goal` at all r < n, with c > 0."""
     table = DISCOUNTS[name](np.arange(n))
     r = spaced_ranks(n, 400)
     f, logs = table[r], np.log([1 / n, 1.0])
     while True:
         logs = np.sort(_rates(r, f, logs, np.ones(len(r))))
         z, c = _lawson(r, f, logs, 1)
-        if largest_error(z, c, table) < 8 * goal:  # near enough for the weights to help
+        if largest_error(z, c, table) < 8 * goal:  # close enough for the weights to help
             z, c = _lawson(r, f, logs, 30)
         error = largest_error(z, c, table)
         if (c > 0).all() and error <= goal:
@@ -41,7 +41,7 @@ def fit_powers(name: str, n: int, goal: float) -> dict[str, Any]:
 
 
 def _rates(r: Array, f: Array, logs: Array, weight: Array, rounds: int = 3) -> Array:
-    # log(-log z) of the weighted least squares, the coefficients solved for at every step
+    # return log(-log z) of the weighted least squares; every step solves for the coefficients
     root = np.sqrt(weight)
     size = 1.0
 
@@ -68,7 +68,7 @@ def _rates(r: Array, f: Array, logs: Array, weight: Array, rounds: int = 3) -> A
 
 
 def _lawson(r: Array, f: Array, logs: Array, rounds: int) -> tuple[Array, Array]:
-    # least squares, weighted by the errors that they leave, again and again: nearly the minimax
+    # repeat least squares, weighted by the remaining errors: the result is nearly the minimax
     weight, least = np.ones(len(r)), np.inf
     best = np.zeros(0), np.zeros(0)
     for step in range(rounds):
@@ -85,16 +85,16 @@ def _lawson(r: Array, f: Array, logs: Array, rounds: int) -> tuple[Array, Array]
 
 
 PROFILE_GOALS = {"float32": 2e-7, "float64": 2e-11}
-"""Errors of SoftRank's profiles; of their slopes five times as much."""
+"""The largest errors of SoftRank's profiles; those of their slopes may be five times as large."""
 
 PROFILE_POWERS = {"float32": (0.054, 0.1, 0.3, 0.9), "float64": (0.027, 0.1, 0.3, 0.9)}
-"""Where the vertical line is to be good: the smallest z of the discounts to 1e-6 and to 1e-9."""
+"""Powers at which the vertical line must fit: the smallest z of the discounts to 1e-6 and 1e-9."""
 
 SHOWN_POWERS = (1e-4, 1e-3, 0.01, 0.027, 0.054, 0.1, 0.3, 0.5, 0.9, 0.99, 0.999, 1 - 1e-6)
 
 
 def profile_errors(z: Array, a: float, b: float, pairs: int, order: int) -> tuple[Array, Array]:
-    """The larger of both profiles' errors, and of their sums of abs(w), (len(z),) each."""
+    """Return the larger of both profiles' errors, and of their sums of abs(w), (len(z),) each."""
     x = 60 * np.linspace(0, 1, 3001) ** 2
     weights = profile_weights(z, order, a, b, pairs)
     decays = np.exp(-np.outer(x, line_nodes(pairs, a, b)))
@@ -103,7 +103,7 @@ def profile_errors(z: Array, a: float, b: float, pairs: int, order: int) -> tupl
 
 
 def fit_profiles(level: str, fewest: int) -> dict[str, Any]:
-    """SoftRank's vertical line, the fewest pairs from `fewest` on; and errors over z."""
+    """Return SoftRank's vertical line with the fewest pairs from `fewest` on, and errors over z."""
     wanted, pairs = np.array(PROFILE_POWERS[level]), fewest
     room = PROFILE_GOALS[level] * np.array([1.0, 5.0])
 

@@ -11,12 +11,12 @@ from scipy.optimize import minimize
 from ltr.kernels.fit_minimax import Array, Wide, evaluate, fit_row, line_nodes, rounded, up
 
 GOALS = {"float32": 2e-8, "float64": 1e-12}
-"""Fewest nodes that bring f, f' and f'' to this: a third of float32's rounding, and what doubles
-allow f'' (its weights sum to a thousand)."""
+"""The largest errors of f, f' and f''. The fit takes the fewest nodes that reach them. They are a
+third of float32's rounding, and what doubles allow for f'', whose weights sum to a thousand."""
 
 PRICE = {"float32": 2.0**-36, "float64": 2.0**-53}
-"""What a unit of sum of abs(w) counts in the choice of a vertical line: its rounding in doubles;
-more at the float32 level, for those who add up in float32."""
+"""The cost of a unit of the sum of abs(w) in the choice of a vertical line: its rounding in
+doubles, and more at level float32, for sums in float32."""
 
 
 class Target(NamedTuple):
@@ -24,7 +24,7 @@ class Target(NamedTuple):
 
     rows: Callable[[Array], list[Array]]
     at_zero: tuple[float, ...]
-    slope: float | None  # f'(0), where the fit of f itself must have it
+    slope: float | None  # f'(0), if the fit of f must have this slope
     line: Callable[[int], tuple[float, float]] | None  # pairs -> (a, b); None: the nodes 1..M
 
 
@@ -49,7 +49,7 @@ def _normal(x: Array) -> list[Array]:
 
 
 def normal_tail(x: Array) -> Array:
-    """Phi(-x) for x >= 0, to all digits of the wide type."""
+    """Return Phi(-x) for x >= 0, to all digits of the wide type."""
     root = mpmath.sqrt(2)
     tail = [_wide(mpmath.erfc(mpmath.mpf(str(v)) / root) / 2) if v < 75 else Wide(0) for v in x]
     return np.array(tail, Wide)
@@ -73,25 +73,25 @@ TARGETS = {
 
 
 def chebyshev(count: int) -> Array:
-    """`count` points on [0, 1], dense at both ends."""
+    """Return `count` points on [0, 1], dense at both ends."""
     return (1 - np.cos(np.pi * np.arange(count, dtype=Wide) / (count - 1))) / 2
 
 
 def grid(line: bool) -> Array:
-    """Where a fit is made: to x = 14 for a vertical line, in u = exp(-x) for the nodes 1..M."""
+    """Return the points of a fit: up to x = 14 for a line, in u = exp(-x) for the nodes 1..M."""
     if line:
         return 14 * chebyshev(400)
     return -np.log(chebyshev(400)[:0:-1])
 
 
 def fine_grid() -> Array:
-    """Where a fit is measured: 0 to 60, dense at 0, and far beyond."""
+    """Return the points at which errors are measured: 0 to 60, dense at 0, and far beyond."""
     far = [75.0, 1e2, 2e2, 5e2, 745.0, 1e3, 1e4]
     return np.concatenate([60 * np.linspace(0, 1, 6001, dtype=Wide) ** 2, np.array(far, Wide)])
 
 
 def fit_rows(name: str, nodes: Array, minimax: bool = True) -> tuple[list[Array], list[float]]:
-    """Weights and maximum errors of f, f', f''; on the fit's own grid unless `minimax`."""
+    """Return weights and maximum errors of f, f', f''; on the grid of the fit unless `minimax`."""
     target = TARGETS[name]
     x = grid(target.line is not None)
     slopes = (target.slope, None, None)
@@ -109,7 +109,7 @@ def fit_rows(name: str, nodes: Array, minimax: bool = True) -> tuple[list[Array]
 
 
 def search_line(name: str, pairs: int, price: float) -> Array:
-    """The vertical line of `pairs` nodes whose worst error, rounding included, is least."""
+    """Return the vertical line of `pairs` nodes with the least worst error, including rounding."""
 
     def cost(line: Array) -> float:
         rows, errors = fit_rows(name, line_nodes(pairs, *line), minimax=False)
@@ -127,7 +127,7 @@ def search_line(name: str, pairs: int, price: float) -> Array:
 
 
 def fit_sum(name: str, level: str, fewest: int = 3) -> dict[str, Any]:
-    """One entry of the table: the fewest nodes, from `fewest` on, that reach the level's goal."""
+    """Return a table entry with the fewest nodes, from `fewest` on, that reach the level's goal."""
     target, count = TARGETS[name], fewest
     while True:
         if target.line is None:
@@ -141,7 +141,7 @@ def fit_sum(name: str, level: str, fewest: int = 3) -> dict[str, Any]:
 
 
 def entry(nodes: Array, rows: Sequence[Array], errors: Sequence[float]) -> dict[str, Any]:
-    """Nodes, weights and errors as they stand in the file; complex numbers as [re, im]."""
+    """Return nodes, weights and errors as the file stores them; complex numbers as [re, im]."""
     return {
         "first": _pair(nodes[0]),
         "step": _pair(nodes[0].real if nodes[0].imag == 0 else 2j * nodes[0].imag),
@@ -156,7 +156,7 @@ def _pair(z: complex) -> list[float]:
 
 
 def fit_sums() -> dict[str, Any]:
-    """The four fitted kernels at both levels; softplus on logistic's nodes, with its weights."""
+    """Return the four fitted kernels at both levels; softplus uses logistic's nodes and weights."""
     found: dict[str, Any] = {name: {} for name in TARGETS}
     for level in GOALS:
         for name in ("logistic", "gaussian", "normal"):

@@ -1,4 +1,4 @@
-"""Which implementation computes the kernel sums: compiled where it can be, plain PyTorch else."""
+"""The choice of the implementation of the kernel sums: compiled if possible, else plain PyTorch."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -16,9 +16,9 @@ _forced: list[Implementation] = []
 
 
 def implementation(device: str) -> Implementation:
-    """The fastest one for a type of device: numba on the CPU, Triton on CUDA, else plain PyTorch.
+    """Return the fastest implementation: numba on the CPU, Triton on CUDA, else plain PyTorch.
 
-    Where numba or Triton is missing plain PyTorch takes over, and a warning says so, once.
+    If numba or Triton is missing, plain PyTorch replaces it, and one warning says so.
 
     >>> from ltr.kernels import _torch
     >>> implementation("meta") is _torch.kernel_sums
@@ -29,7 +29,7 @@ def implementation(device: str) -> Implementation:
 
 @contextmanager
 def use(chosen: Implementation) -> Iterator[None]:
-    """Within this block `chosen` does all kernel sums, on all threads: for tests and benchmarks.
+    """Use `chosen` for all kernel sums within the block, on all threads: for tests and benchmarks.
 
     >>> from ltr.kernels import _torch
     >>> with use(_torch.kernel_sums):

@@ -1,7 +1,7 @@
-"""Kernels as short sums of exponentials on each side of zero, closed under what the engine needs.
+"""Kernels as short sums of exponentials on each side of zero, closed under differentiation.
 
-The engine computes y_i = sum_j k((s_i - s_j) / temperature) v_j. A `Kernel` says what k is to the
-left (items above: higher scores) and to the right (items below), as a `Profile` each.
+The engine computes y_i = sum_j k((s_i - s_j) / temperature) v_j. A `Kernel` holds k to the left
+(items above: higher scores) and to the right (items below), each as a `Profile`.
 """
 
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ class Profile:
 
     Args:
         weights: w_m, one for each node lambda_m of the kernel.
-        slopes: the weights of f', f'', ... on the same nodes, where they were fitted themselves;
-            past them, the derivative of the sum is taken.
-        constant, linear: the part that does not decay.
-        tie: added at x = 0 alone.
+        slopes: The fitted weights of f', f'', ... on the same nodes. Higher derivatives are the
+            derivatives of the sum.
+        constant, linear: The part that does not decay.
+        tie: Added at x = 0 only.
     """
 
     weights: tuple[complex, ...]
@@ -32,7 +32,7 @@ class Profile:
         return self.scaled(-1.0)
 
     def scaled(self, factor: float) -> "Profile":
-        """`factor` times the profile."""
+        """Return `factor` times the profile."""
         return Profile(
             tuple(factor * w for w in self.weights),
             tuple(tuple(factor * w for w in row) for row in self.slopes),
@@ -42,12 +42,12 @@ class Profile:
         )
 
     def plus(self, constant: float = 0.0, linear: float = 0.0) -> "Profile":
-        """The profile + constant + linear x."""
+        """Return the profile + constant + linear x."""
         constant, linear = self.constant + constant, self.linear + linear
         return Profile(self.weights, self.slopes, constant, linear, self.tie)
 
     def derivative(self, nodes: Nodes) -> "Profile":
-        """f', where f has one: what is at x = 0 alone is dropped."""
+        """Return f' for x > 0; the tie at x = 0 is dropped."""
         if self.slopes:
             weights, *slopes = self.slopes
         else:
@@ -57,27 +57,27 @@ class Profile:
 
     @property
     def at_zero(self) -> float:
-        """The limit f(0+): without what is at 0 alone."""
+        """Return the limit f(0+), without the tie."""
         return self.constant + sum(w.real for w in map(complex, self.weights))
 
     def without_ties(self) -> "Profile":
-        """The same, but 0 at x = 0."""
+        """Return the same profile with f(0) = 0."""
         return Profile(self.weights, self.slopes, self.constant, self.linear, -self.at_zero)
 
     def row(self) -> tuple[float, ...]:
-        """constant, linear, tie, the real and the imaginary parts of the weights."""
+        """Return constant, linear, tie, and the real and imaginary parts of the weights."""
         weights = [complex(w) for w in self.weights]
         reals, imaginaries = (w.real for w in weights), (w.imag for w in weights)
         return (self.constant, self.linear, self.tie, *reals, *imaginaries)
 
 
-@dataclass(frozen=True, eq=False)  # compared and hashed as an object: that costs nothing
+@dataclass(frozen=True, eq=False)  # comparison and hash by identity are fast
 class Kernel:
     """k(x): `above(-x)` for x < 0, `below(x)` for x > 0, `own` for an item with itself.
 
-    Of two tied items the one that the order has first is above the other; with above(0) =
-    below(0), as in all kernels here that have a derivative at 0, that makes no difference. A
-    derivative is by the score: `kernel_sums` divides it by temperature^order.
+    Of two tied items the first one in the order is above the other. This makes no difference if
+    above(0) = below(0), as in all kernels here that have a derivative at 0. Derivatives are by x;
+    `kernel_sums` divides them by temperature^order.
 
     >>> from ltr.kernels import laplace
     >>> k = laplace()
@@ -96,7 +96,7 @@ class Kernel:
 
     @cached_property
     def derivative(self) -> "Kernel":
-        """K'. Where it jumps at 0 it is taken as 0 for tied items, as autograd's |x|."""
+        """Return k'. If k' jumps at 0 it is 0 for tied items, as autograd does for |x|."""
         above, below = -self.above.derivative(self.nodes), self.below.derivative(self.nodes)
         strict = self.above.tie != 0 or self.below.tie != 0
         if strict or abs(above.at_zero - below.at_zero) > 1e-9:
@@ -105,11 +105,11 @@ class Kernel:
 
     @cached_property
     def transpose(self) -> "Kernel":
-        """k(-x): its matrix is the transpose."""
+        """Return k(-x), whose matrix is the transpose."""
         return Kernel(self.nodes, self.below, self.above, self.own, self.order)
 
     def ready(self) -> "Kernel":
-        """The kernel, with all computed that a first derivative needs: for `torch.compile`."""
+        """Compute all that a first derivative needs, for `torch.compile`, and return the kernel."""
         for kernel in (self, self.transpose):
             for each in (kernel, kernel.derivative):
                 _ = each.row, each.transpose.row
@@ -117,5 +117,5 @@ class Kernel:
 
     @cached_property
     def row(self) -> tuple[float, ...]:
-        """All numbers but the nodes, as the implementations take them."""
+        """Return all numbers except the nodes, in the order that the implementations take."""
         return (self.own, *self.above.row(), *self.below.row())

@@ -1,4 +1,4 @@
-"""Lists in sorted order: where each begins, how long it is, and its items from the top down."""
+"""Lists in sorted order: the begin and the length of each list, and its items from the top down."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,21 +10,21 @@ from ltr._shapes import check_lists, refuse_nested
 from ltr.kernels.sorting import descending_order, group_order
 
 Lengths = Tensor | Sequence[int]
-"""The lengths (R,) of ragged lists: whole numbers in a tensor, an array of numpy, or a list."""
+"""The lengths (R,) of ragged lists: whole numbers in a tensor, a numpy array or a list."""
 
 
 @dataclass(frozen=True)
 class SortedLists:
     """Lists along the last axis of scores (..., N), and the order of their items.
 
-    Padded batches have one list a row: `starts` (..., 1) is 0 and `lengths` (..., 1) the number
-    of real items. Ragged ones have all lists in one row.
+    Padded batches have one list per row: `starts` (..., 1) is 0, and `lengths` (..., 1) is the
+    number of real items. Ragged batches have all lists in one row.
 
     Args:
-        order: (..., N) int64, the items (places in the row), list by list, falling scores; None
-            where the scores themselves are in that order.
-        starts: (..., R) int64, where in `order` each list begins.
-        lengths: (..., R) int64, how many items it has. Items in no list get 0.
+        order: (..., N) int64, the items (places in the row), list by list, by falling score; None
+            if the scores themselves are in that order.
+        starts: (..., R) int64, the place in `order` where each list begins.
+        lengths: (..., R) int64, the number of items of each list. Items in no list get 0.
     """
 
     order: Tensor | None
@@ -33,7 +33,7 @@ class SortedLists:
 
 
 def sort_lists(scores: Tensor, mask: Tensor | None = None) -> SortedLists:
-    """Padded lists (..., n) with their mask (..., n) bool, in sorted order. Cost: one sort.
+    """Sort padded lists (..., n) with their mask (..., n) bool. Cost: one sort.
 
     Raises:
         ValueError: scores are not floating point, or the mask is not bool or of another shape.
@@ -52,7 +52,9 @@ def sort_lists(scores: Tensor, mask: Tensor | None = None) -> SortedLists:
 
 
 def in_order(points: Tensor, mask: Tensor | None = None) -> SortedLists:
-    """Points (..., n) that fall already, the masked ones last; the mask may be in any order.
+    """Return the lists of points (..., n) that fall already, with masked points last.
+
+    The mask may be in any order: only its number of real items counts.
 
     >>> import torch
     >>> in_order(torch.tensor([3.0, 2.0, 0.0]), torch.tensor([True, False, True])).lengths
@@ -66,14 +68,14 @@ def in_order(points: Tensor, mask: Tensor | None = None) -> SortedLists:
 
 
 def sort_ragged(scores: Tensor, lengths: Lengths) -> SortedLists:
-    """Ragged lists without padding, one after the other, in sorted order. Cost: two sorts.
+    """Sort ragged lists without padding. Cost: two sorts.
 
     Args:
-        scores: (N,), the lists' scores one list after the other.
-        lengths: (R,) whole numbers, how many items each list has; they sum to N.
+        scores: (N,), the scores of one list after another.
+        lengths: (R,) whole numbers, the number of items of each list; they sum to N.
 
     Raises:
-        ValueError: shapes or dtypes are others, or, on the CPU, lengths are negative or do not
+        ValueError: a wrong shape or dtype, or, on the CPU, lengths that are negative or do not
             sum to N.
 
     >>> import torch
@@ -88,7 +90,7 @@ def sort_ragged(scores: Tensor, lengths: Lengths) -> SortedLists:
 def check_lengths(scores: Tensor, lengths: Lengths, name: str = "scores") -> Tensor:
     """Return lengths (R,) as int64, or raise a ValueError unless they fit the flat values (N,).
 
-    The values of lengths are checked on the CPU alone: elsewhere a look at them would wait for the
+    The values of lengths are checked only on the CPU; on other devices a check would wait for the
     device.
 
     >>> check_lengths(torch.zeros(3), [1, 2])
@@ -120,7 +122,7 @@ def check_lengths(scores: Tensor, lengths: Lengths, name: str = "scores") -> Ten
 
 
 def list_ids(scores: Tensor, lengths: Tensor) -> Tensor:
-    """The number of each item's list, (N,) int64.
+    """Return the index of each item's list, (N,) int64.
 
     >>> import torch
     >>> list_ids(torch.zeros(3), torch.tensor([2, 0, 1]))
@@ -131,7 +133,7 @@ def list_ids(scores: Tensor, lengths: Tensor) -> Tensor:
 
 
 def places_in_lists(lists: SortedLists, like: Tensor) -> Tensor:
-    """The hard rank 1, 2, ... of each item in its ragged list, (N,) in the dtype of `like`."""
+    """Return the hard rank 1, 2, ... of each item in its ragged list, (N,), in `like`'s dtype."""
     assert lists.order is not None
     rank = torch.arange(1, len(like) + 1, device=like.device)
     rank = rank - lists.starts.repeat_interleave(lists.lengths, output_size=len(like))
@@ -139,9 +141,9 @@ def places_in_lists(lists: SortedLists, like: Tensor) -> Tensor:
 
 
 def pad_lists(lengths: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
-    """Ragged values (N,) -> the mask and padded values (lists, longest), 0 where padded.
+    """Return the mask and the padded values (lists, longest) of ragged values (N,).
 
-    `padded[mask]` gives the flat ones back.
+    Padded places are 0. `padded[mask]` gives the flat values.
 
     Raises:
         ValueError: values are not flat, or, on the CPU, lengths do not sum to N.
@@ -161,7 +163,7 @@ def pad_lists(lengths: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
 
 
 def sum_lists(values: Tensor, lengths: Tensor) -> Tensor:
-    """The sum of ragged values (..., N) in each list: (..., R).
+    """Return the sum of ragged values (..., N) in each list: (..., R).
 
     >>> import torch
     >>> sum_lists(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([2, 0, 1]))

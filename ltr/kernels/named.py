@@ -1,4 +1,4 @@
-"""The kernels that operators and losses are made of: constants, made once from the table."""
+"""The kernels that operators and losses use: constants, built once from the table."""
 
 from typing import Literal
 
@@ -50,7 +50,7 @@ _SOFTPLUS = {level: _softplus(level) for level in LEVELS}
 
 
 def level_of(dtype: torch.dtype) -> Level:
-    """Which level of the table a dtype needs.
+    """Return the level of the table that a dtype needs.
 
     >>> level_of(torch.float64)
     'float64'
@@ -59,7 +59,7 @@ def level_of(dtype: torch.dtype) -> Level:
 
 
 def laplace() -> Kernel:
-    """exp(-|x|), exact. Its derivative at 0 is taken as 0.
+    """Return the kernel exp(-|x|), which is exact. Its derivative at 0 is 0.
 
     >>> laplace().below.weights
     (1,)
@@ -68,7 +68,7 @@ def laplace() -> Kernel:
 
 
 def gaussian(level: Level = "float64") -> Kernel:
-    """exp(-x^2).
+    """Return the kernel exp(-x^2).
 
     >>> round(gaussian().below.at_zero, 12)
     1.0
@@ -93,10 +93,11 @@ def survival(distribution: Distribution, level: Level = "float64") -> Kernel:
 
 
 def softplus(level: Level = "float64") -> Kernel:
-    """log(1 + exp(-x)): what a pair costs whose first item should be x above the second.
+    """Return the kernel log(1 + exp(-x)), the cost of a pair whose first item should be higher.
 
-    x and what decays on the side of the higher scores, on the other what decays alone: the linear
-    part is a sum of positive numbers, so the loss of a list in the right order keeps its digits.
+    For items above it is the sum of |x| and a decaying part; for items below it is the decaying
+    part alone. The linear part is a sum of positive numbers. So the loss of a list in the correct
+    order keeps its digits.
 
     >>> k = softplus()
     >>> k.above.linear, k.below.linear, round(k.own, 4)
@@ -106,7 +107,7 @@ def softplus(level: Level = "float64") -> Kernel:
 
 
 def sign() -> Kernel:
-    """Kernel that is -1, 0 or 1 as x is: 0 for tied items. Its derivative is 0 everywhere.
+    """Return the sign of x as a kernel: -1, 1, or 0 for tied items. Its derivative is 0.
 
     >>> k = sign()
     >>> k.above.constant, k.below.constant, k.own

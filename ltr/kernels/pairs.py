@@ -17,7 +17,7 @@ from ltr.kernels.sums import kernel_sums
 from ltr.kernels.table import Level
 
 MOST = 32
-"""Grades in a list up to which `graded_pair_sums` takes it: it costs O(grades) an item."""
+"""The most grades of a list in `graded_pair_sums`, which costs O(grades) per item."""
 
 
 def graded_softplus_sums(
@@ -29,10 +29,10 @@ def graded_softplus_sums(
     *,
     values: Sequence[float],
 ) -> Tensor:
-    """For each item i the sum over the j with y_j < y_i of log(1 + exp((s_j - s_i) / tau)) w_j.
+    """Return, for each i, the sum over y_j < y_i of log(1 + exp((s_j - s_i) / tau)) w_j.
 
-    One `kernel_sums` call with a column for each grade but the lowest, so on any device, and
-    differentiable in scores and weights to any order.
+    It is one `kernel_sums` call with a column for each grade except the lowest. So it works on any
+    device and is differentiable in scores and weights to any order.
 
     Args:
         scores: (..., n), float32 or float64.
@@ -40,11 +40,11 @@ def graded_softplus_sums(
         mask: (..., n) bool, True = a real item. Default: all are.
         temperature: tau > 0, in units of the scores.
         weights: (..., n), the w. Default: 1.
-        values: what values the grades have, rising. They are asked for, so that no device has to
-            be waited for.
+        values: The different grades, rising. They are an argument because finding them would wait
+            for the device.
 
     Returns:
-        (..., n), 0 under the mask. A list with a NaN or an infinite score is NaN. Cost: O(n) a
+        (..., n), 0 under the mask. A list with a NaN or an infinite score is NaN. Cost: O(n) per
         value and node after one sort.
 
     Raises:
@@ -59,7 +59,7 @@ def graded_softplus_sums(
     lists, kernel = sort_lists(scores, mask), softplus(level_of(scores.dtype))
     if mask is not None and weights is not None:
         weights = torch.where(mask, weights, 0.0)
-    higher = list(values)[1:] or list(values)  # of one value alone: zeros, with a graph
+    higher = list(values)[1:] or list(values)  # a single value gives zeros with a graph
     columns = []
     for value in higher:
         lower = (grades < value).to(scores.dtype)
@@ -71,23 +71,23 @@ def graded_softplus_sums(
 
 
 class GradedWeights(NamedTuple):
-    """Pair weights |g_i - g_j| |D_i - D_j| that `graded_pair_sums` knows; by default all are 1.
+    """Pair weights |g_i - g_j| |D_i - D_j| of `graded_pair_sums`; by default all are 1.
 
-    g is a function of the grade, D one of the rank (the place in the order of the scores) that
-    does not rise; a part that is None counts 1, for pairs of different grade.
+    g is a function of the grade. D is a function of the rank (the place in the order of the scores)
+    that does not rise. A factor that is None counts as 1 for pairs of different grade.
     """
 
     gains: Tensor | None = None
-    """g, (..., n)."""
+    """The gains g, (..., n)."""
     discounts: Any = None
-    """D of ranks 1, 2, ..., (n,), an array or a tensor."""
+    """The discounts D of ranks 1, 2, ..., (n,), an array or a tensor."""
     ideal: Any = None
-    """(n,), discounts too: the weights are divided by the largest sum of g times these that an
-    order of the items has (by 1 where that is 0)."""
+    """The discounts of the ideal DCG, (n,). The weights are divided by the largest sum of g times
+    these discounts over all orders of the items (by 1 if that is 0)."""
     upper: int | None = None
-    """Only pairs with the upper item among so many first ones count. Default: all."""
+    """Only pairs whose upper item has at most this rank count. Default: all."""
     last: int | None = None
-    """Only pairs with both items there count. Default: all."""
+    """Only pairs in which both items have at most this rank count. Default: all."""
 
 
 def graded_pair_sums(
@@ -98,10 +98,10 @@ def graded_pair_sums(
     pair_weights: GradedWeights | None = None,
     temperature: float = 1.0,
 ) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Each list's sums over pairs with y_i > y_j of w_ij log(1 + exp((s_j - s_i) / tau)) and w_ij.
+    """Return each list's sums over y_i > y_j of w_ij log(1 + exp((s_j - s_i) / tau)) and of w_ij.
 
-    And the slopes of the first by the scores, all from one compiled sweep each way; nothing is
-    recorded for autograd. w_ij is the pair weight times the item weight of i.
+    It also returns the slopes of the first sum by the scores. One compiled sweep each way computes
+    all three, and autograd records nothing. w_ij is the pair weight times the item weight of i.
 
     Args:
         scores: (..., n), float32 or float64.
@@ -112,9 +112,9 @@ def graded_pair_sums(
         temperature: tau > 0, in units of the scores.
 
     Returns:
-        Sums (...), sums of weights (...), slopes (..., n). None where there is no such way: not
-        on the CPU or without numba, more than `MOST` different labels in a list, a score or label
-        that is not finite. Time O(n log n + n grades), memory O(n).
+        Sums (...), sums of weights (...), slopes (..., n). None if the sweep does not apply: off
+        the CPU, without numba, with more than `MOST` different labels in a list, or with a score or
+        label that is not finite. Time O(n log n + n grades), memory O(n).
 
     >>> s, y = torch.tensor([0.0, 1.0, 0.0]), torch.tensor([1.0, 0.0, 2.0])
     >>> graded_pair_sums(s, y)
@@ -159,7 +159,7 @@ def graded_pair_sums(
 
 
 def _rows(x: Tensor | None, n: int, like: Tensor | None = None) -> Any:
-    # (lists, n) for numba, one layout of each kind: or it would compile once more
+    # return (lists, n) for numba, each kind in one layout, so that numba compiles once
     if x is None:
         assert like is not None
         return np.empty((0, 0), np.float64 if like.dtype == torch.float64 else np.float32)
@@ -171,7 +171,7 @@ def _rows(x: Tensor | None, n: int, like: Tensor | None = None) -> Any:
 
 @cache
 def _fit(level: Level) -> Any:
-    # the weights of softplus and its derivative, in vectors of four nodes, the last ones 0
+    # return the weights of softplus and its derivative, padded with 0 to vectors of four nodes
     profile = softplus(level).below
     fit = np.zeros((2, -(-len(profile.weights) // 4), 4))
     for row, weights in zip(fit, (profile.weights, profile.slopes[0]), strict=True):

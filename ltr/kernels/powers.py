@@ -1,4 +1,4 @@
-"""Sums of powers: a table of discounts as sum_m c_m z_m^r, the powers z fitted as well."""
+"""Discounts as sums of powers sum_m c_m z_m^r, with fitted coefficients c and powers z."""
 
 from typing import Any
 
@@ -7,23 +7,23 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 SMALLEST = 0.027
-"""The smallest z in use: SoftRank's profiles are fitted down to it."""
+"""The smallest z: SoftRank's profiles are fitted down to it."""
 
 COUNTS = (1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 24, 32)
-"""How many powers `power_sum` tries."""
+"""The numbers of powers that `power_sum` tries."""
 
 
 def power_sum(values: Any, tolerance: float) -> tuple[Array, Array, float]:
-    """A few powers whose sum is the given table: values[r] ~ sum_m c_m z_m^r.
+    """Return a few powers whose sum fits the given table: values[r] ~ sum_m c_m z_m^r.
 
     Discounts that fall smoothly (1/log2(2 + r), 1/(1 + r), 0.9^r, 1 - r/n) need 1 to 20 powers. A
-    cut-off is no such sum: then the error that is returned stays far above the tolerance.
+    cut-off is not such a sum: the returned error then stays far above the tolerance.
 
     Args:
         values: (n,), the discount of rank r + 1 at r = 0..n-1; anything `numpy.asarray` takes.
-        tolerance: the maximum absolute error that is asked, > 0; the first count of powers that
-            reaches it is returned, or else the best of up to 32. For values near 1, 1e-6 is
-            within reach, 1e-9 not always: look at the error.
+        tolerance: The largest accepted absolute error, > 0. The first number of powers that reaches
+            it is returned, else the best of up to 32. For values near 1 the fit reaches 1e-6, but
+            not always 1e-9: check the returned error.
 
     Returns:
         z (m,) in [0.027, 1), rising; c (m,), of any sign; and the maximum of the absolute error
@@ -32,8 +32,8 @@ def power_sum(values: Any, tolerance: float) -> tuple[Array, Array, float]:
     Raises:
         ValueError: values not one-dimensional, empty or not finite, or tolerance <= 0.
 
-    Cost: some 10 ms, O(n) memory: nodes are fitted on some 160 ranks, logarithmically spaced, by
-    nonlinear least squares.
+    Cost: about 10 ms and O(n) memory. Nodes are fitted by nonlinear least squares on about 160
+    ranks, spaced logarithmically.
 
     >>> z, c, error = power_sum([1, 0.5, 0.25, 0.125], 1e-9)
     >>> z.round(6), c.round(6), error < 1e-9
@@ -58,33 +58,33 @@ def power_sum(values: Any, tolerance: float) -> tuple[Array, Array, float]:
         if error < best[2]:
             best = z, c, error
         if error <= tolerance or (count >= 16 and error > largest / 20):
-            break  # found, or a step that more powers do not mend
-        for far in (1e3, 1e5):  # then the next count cannot do it
+            break  # found, or a step in the table that more powers cannot fit
+        for far in (1e3, 1e5):  # then the next count cannot reach the tolerance
             if error > far * tolerance and count >= 4 and len(counts) > 1:
                 counts.pop(0)
     return best
 
 
 def spaced_ranks(n: int, count: int) -> Array:
-    """At most about `count` of the ranks 0..n-1: the first ones all, then ever fewer, the last."""
+    """Return about `count` of the ranks 0..n-1: dense at first, then sparser, and the last one."""
     first = np.arange(min(n, count // 3))
     return np.unique(np.r_[first, np.geomspace(1, max(n - 1, 1), count).round()]).astype(int)[:n]
 
 
 def spread(n: int, count: int) -> Array:
-    """Logarithms of rates s = -log z to start from: a geometric progression from 1/n to 3."""
+    """Return initial logarithms of rates s = -log z: a geometric progression from 1/n to 3."""
     if count == 1:
         return np.log([2 / (n + 1)])
     return np.linspace(np.log(0.3 / n), np.log(3.0), count)
 
 
 def powers(z: Array, r: Array) -> Array:
-    """z_m^r, (len(r), len(z))."""
+    """Return the powers z_m^r, (len(r), len(z))."""
     return np.exp(np.outer(r, np.log(z)))
 
 
 def solve(E: Array, f: Array, ridge: float = 0.0) -> Array:
-    """The coefficients c of the least squares of E c - f, root mean squares, and of ridge c."""
+    """Return the coefficients c that minimize the mean square of E c - f plus that of ridge c."""
     more = ridge * len(f) ** 0.5 * np.eye(E.shape[1])
     return np.linalg.lstsq(np.r_[E, more], np.r_[f, np.zeros(len(more))], rcond=1e-15)[0]
 
@@ -97,10 +97,10 @@ def refine(
     ridge: float = 0.0,
     steps: int = 50,
 ) -> Array:
-    """The logarithms of the rates that fit f at r best in (weighted) least squares.
+    """Return the logarithms of the rates that best fit f at r in (weighted) least squares.
 
-    Variable projection: the coefficients are solved for at every step, so that the search is over
-    the rates alone, with Kaufman's Jacobian and Levenberg and Marquardt's damping.
+    It uses variable projection: every step solves for the coefficients, so that the search is over
+    the rates alone. It uses Kaufman's Jacobian and the damping of Levenberg and Marquardt.
 
     Reference: Golub and Pereyra, "Separable nonlinear least squares", Inverse Problems 2003.
     """
@@ -140,7 +140,7 @@ def refine(
 
 
 def largest_error(z: Array, c: Array, table: Array) -> float:
-    """The maximum of abs(table[r] - sum c z^r) over all r, in pieces of 4096."""
+    """Return the maximum of abs(table[r] - sum c z^r) over all r, in pieces of 4096."""
     found, block = 0.0, powers(z, np.arange(min(len(table), 4096)))
     for start in range(0, len(table), 4096):
         piece = table[start : start + 4096]

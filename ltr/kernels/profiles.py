@@ -9,11 +9,11 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 REACH, POINTS = 10.0, 300
-"""The fit's grid on x >= 0, Chebyshev's points; beyond it both profiles are below 1e-19 / z."""
+"""The fit's grid on x >= 0, of Chebyshev points; beyond it both profiles are below 1e-19 / z."""
 
 
 def profiles(z: Array, x: Array, order: int) -> Array:
-    """The derivatives of order 0, 1 or 2 of SoftRank's two profiles, (2, len(z), len(x)).
+    """Return the derivatives of order 0, 1 or 2 of SoftRank's two profiles, (2, len(z), len(x)).
 
     a(x) = log(1 + (1 - z) / z Phi(-x)) for the items above and b(x) = log(1 - (1 - z) Phi(-x))
     for those below, x >= 0.
@@ -29,16 +29,16 @@ def profiles(z: Array, x: Array, order: int) -> Array:
 
 
 def profile_weights(z: Array, order: int, a: float, b: float, pairs: int) -> Array:
-    """Complex weights (2, len(z), pairs) on the vertical line a + i b (m + 1/2).
+    """Return complex weights (2, len(z), pairs) on the vertical line a + i b (m + 1/2).
 
-    The least squares on a grid, from one QR for all z; the real parts of a row sum exactly to
-    the profile at 0.
+    They are the least squares fit on a grid, from one QR decomposition for all z. The real parts of
+    a row sum exactly to the profile at 0.
     """
     x, q, triangle, B, first = _basis(a, b, pairs)
     f = profiles(z, x, order)
     want = f - f[..., :1] * first
     rest, w = want, np.zeros((*f.shape[:-1], B.shape[1]))
-    for _ in range(2):  # the second takes away the rounding of the first
+    for _ in range(2):  # the second step removes the rounding of the first
         w = w + np.linalg.solve(triangle, q.T @ rest.reshape(-1, len(x)).T).T.reshape(w.shape)
         rest = want - w @ B.T
     real = np.concatenate([(f[..., 0] - w[..., : pairs - 1].sum(-1))[..., None], w], -1)
@@ -47,7 +47,8 @@ def profile_weights(z: Array, order: int, a: float, b: float, pairs: int) -> Arr
 
 @cache
 def _basis(a: float, b: float, pairs: int) -> tuple[Array, ...]:
-    # the columns that vanish at 0: cosines less the first cosine, and sines; and that first one
+    # return the columns that are 0 at x = 0 (cosines minus the first cosine, and sines), and the
+    # first cosine
     x = REACH * (1 - np.cos(np.pi * np.arange(POINTS) / (POINTS - 1))) / 2
     phase = np.outer(x, b * (np.arange(pairs) + 0.5))
     decay = np.exp(-a * x)[:, None]
@@ -57,7 +58,8 @@ def _basis(a: float, b: float, pairs: int) -> tuple[Array, ...]:
 
 
 def _exact(real: Array, total: Array) -> Array:
-    # multiples of a unit such that no partial sum rounds; the smallest takes up what is missing
+    # round to multiples of a unit, so that no partial sum rounds; the smallest entry absorbs the
+    # difference from the total
     largest = np.maximum(np.maximum(real, 0).sum(-1), -np.minimum(real, 0).sum(-1))
     unit = np.exp2(np.frexp(largest)[1] - 53.0)[..., None]
     real = np.round(real / unit) * unit

@@ -1,22 +1,22 @@
-"""Weighted columns of `ltr.kernels.rows`, and what their weights change by with the points."""
+"""Weighted columns of `ltr.kernels.rows`, and the derivatives of their weights by the points."""
 
 import torch
 from torch import Tensor
 
 Block = tuple[int, int, int]
-"""A number of neighboring columns, and the (u, v) of their weight, see `ltr.kernels.rows`."""
+"""A number of adjacent columns, and the (u, v) of their weight; see `ltr.kernels.rows`."""
 
 ONE: tuple[Block, ...] = ((1, 0, 0),)
 """A column of weight 1."""
 
 Term = tuple[float, slice, Block]
-"""A factor, the columns it is for, and the block that they become."""
+"""A factor, the columns that it multiplies, and the block of the result."""
 
 
 def slopes(blocks: tuple[Block, ...], temperature: float, power: float | None) -> list[Term]:
-    """Return the terms of what w_ij P_ij changes by, but for the row's mean.
+    """Return the terms of the derivative of w_ij P_ij, without the row's mean.
 
-    For a unit of x = t_i - t_j for a power, of t_j for NeuralSort (power None).
+    The derivative is by x = t_i - t_j for a power, and by t_j for NeuralSort (power None).
 
     >>> slopes(ONE, 0.5, None)
     [(4.0, slice(0, 1, None), (1, 1, 0))]

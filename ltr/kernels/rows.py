@@ -1,4 +1,4 @@
-"""Row-softmax matrices of sorted scores, a tile of rows at a time: the bare operations.
+"""Row-softmax matrices of sorted scores, a tile of rows at a time: operations without derivatives.
 
 With falling points t_0 >= t_1 >= ..., the matrix P has the rows softmax over j of L_ij, where
 
@@ -6,10 +6,10 @@ With falling points t_0 >= t_1 >= ..., the matrix P has the rows softmax over j 
 - power None:  L_ij = -sum over the gaps g_l = t_l - t_(l+1) between i and j of (2 c + 1) g_l, the
   gaps counted by c = 0, 1, ... from i outwards, / temperature (NeuralSort).
 
-Both are 0 at j = i and fall to each side, so a row ends where they pass a cut: a band. Everything
-is a sum over rows or over columns of P times a weight. A weight is named by two whole numbers:
-(u, v) is sign(x)^v |x|^(u p - v), x = t_i - t_j (0 at x = 0), for a power, and (j - i)^u else.
-These are closed under differentiation, see `ltr.kernels.rows_function`.
+Both are 0 at j = i and fall to each side. So a row can end where they pass a cut: the rows form a
+band. Every result is a sum over rows or over columns of P times a weight. Two whole numbers (u, v)
+name a weight: sign(x)^v |x|^(u p - v) with x = t_i - t_j (0 at x = 0) for a power, and (j - i)^u
+for NeuralSort. These weights are closed under differentiation, see `ltr.kernels.rows_function`.
 """
 
 from typing import Any
@@ -51,22 +51,22 @@ def row_products(
     blocks: list[int],
     transposed: bool,
 ) -> Tensor:
-    """Sums over j of w_ij P_ij V_jc, or with `transposed` over i of w_ij P_ij W_ic.
+    """Return sums over j of w_ij P_ij V_jc, or with `transposed` over i of w_ij P_ij W_ic.
 
     Args:
-        points: (..., n), falling; those past the real ones are finite.
-        lengths: (...) int64, how many of them are real. The other rows and columns of P are 0.
+        points: (..., n), falling; points past the real ones are finite.
+        lengths: (...) int64, the number of real points. The other rows and columns of P are 0.
         columns: V (..., n, d), or W (..., rows, d) if transposed.
         temperature: > 0.
         power: > 0, or None for NeuralSort.
-        rows: only the first so many rows of P count.
-        blocks: (size, u, v) of each block of neighboring columns, flattened: their weight.
-        transposed: sum over rows.
+        rows: The number of rows of P that count, from the first.
+        blocks: (size, u, v) of each block of adjacent columns, flattened: their weight.
+        transposed: Whether to sum over rows instead of columns.
 
     Returns:
         (..., rows, d), or (..., n, d) if transposed. A list with points that are not finite gives
-        NaN or nonsense. Cost: O(n w d) time for rows w entries wide, or O(n d) for NeuralSort's
-        wide rows, and O(n d) memory. It has no derivatives.
+        NaN or undefined numbers. Cost: O(n w d) time for rows w entries wide, or O(n d) for
+        NeuralSort's wide rows, and O(n d) memory. It has no derivatives.
     """
     return torch.ops.ltr.row_products(
         points, lengths, columns, temperature, power, rows, blocks, transposed
@@ -76,7 +76,7 @@ def row_products(
 def row_log_sums(
     points: Tensor, lengths: Tensor, temperature: float, power: float | None, rows: int
 ) -> Tensor:
-    """The logarithm of the sum over j of exp(L_ij), (..., rows); 0 past the real rows.
+    """Return the logarithm of the sum over j of exp(L_ij), (..., rows); 0 past the real rows.
 
     Arguments and cost as for `row_products`. Each is >= 0, as L_ii is 0. It has no derivatives.
     """
@@ -93,10 +93,11 @@ def row_vjp(
     rows: int,
     blocks: list[int],
 ) -> Tensor:
-    """The gradient of the sum over i, j and c of w_ijc P_ij G_ic V_jc, in one sweep.
+    """Return the gradient of the sum over i, j and c of w_ijc P_ij G_ic V_jc, in one sweep.
 
-    With D_ij = P_ij (M_ij - r_i), M_ij the sum over c of w_ijc G_ic V_jc and r_i its mean in row i.
-    Arguments as for `row_products`: G is (..., rows, d), V is (..., n, d).
+    It is the vector-Jacobian product of `row_products`. The arguments are the same, with G
+    (..., rows, d) and V (..., n, d). Below, D_ij = P_ij (M_ij - r_i), where M_ij is the sum over c
+    of w_ijc G_ic V_jc and r_i is its mean in row i.
 
     Returns:
         For a power the gradient by the points, (..., n, 1). For NeuralSort (..., n, 2): the sums
@@ -181,7 +182,7 @@ torch.library.impl("ltr::row_log_sums", "CPU", _row_log_sums)
 
 
 def _compiled(points: Tensor, rows: int, power: float | None) -> Any:
-    # the module with the compiled rows, or None; numba is there by the choice all kernels share
+    # return the module with the compiled rows, or None; `implementation` has checked for numba
     if not points.numel() or not rows:
         return None
     if implementation("cpu").__module__ != "ltr.kernels._numba":

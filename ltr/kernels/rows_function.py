@@ -1,13 +1,13 @@
 """Row-softmax matrices of sorted scores as differentiable functions, in O(n) memory.
 
-The products of P and of its transpose with weighted columns, and the logarithm of the row sums.
-All derivatives are such products again (of columns with weights one step higher), so that they
-exist to any order, forward and backward, and nothing of the size of P is ever kept. The first ones
-are also taken in one sweep (`row_vjp`), which is what a training step needs.
+The functions are the products of P and of its transpose with weighted columns, and the logarithm of
+the row sums. All derivatives are such products again, of columns with weights one step higher. So
+they exist to any order, forward and backward, and nothing of the size of P is stored. One sweep
+(`row_vjp`) computes the first derivatives, which a training step needs.
 
-For a scalar that changes by M_ij for each P_ij, that by L_ij is P_ij (M_ij - r_i), with r_i the
-mean of M_i under P_i. For a power L_ij depends on x = t_i - t_j. NeuralSort's is linear, with the
-places i and j and what `slack` holds: L_ij = (2 (j - i) t_j - slack_j + slack_i) / temperature.
+If a scalar has the derivatives M_ij by P_ij, its derivatives by L_ij are P_ij (M_ij - r_i), with
+r_i the mean of M_i under P_i. For a power, L_ij depends on x = t_i - t_j. For NeuralSort it is
+linear in the points and `slack`: L_ij = (2 (j - i) t_j - slack_j + slack_i) / temperature.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,12 +21,12 @@ from ltr.kernels.rows import row_log_sums, row_products, row_vjp
 
 
 class RowSoftmax:
-    """The matrix P of falling points, or its first rows; only what it is made of is kept.
+    """The matrix P of falling points, or its first rows, stored as the points alone.
 
     Args:
         points: (..., n), falling.
-        slack: (..., n), for NeuralSort's derivatives (only they count); None for a power.
-        lengths: (...) int64, how many of the points are real.
+        slack: (..., n), for NeuralSort: only its derivatives are used; None for a power.
+        lengths: (...) int64, the number of real points.
         temperature: > 0.
         power: > 0, or None for NeuralSort.
         rows: the number of rows.
@@ -49,23 +49,23 @@ class RowSoftmax:
         self.rows = rows
 
     def matmul(self, V: Tensor) -> Tensor:
-        """P V: V (..., n, d) -> (..., rows, d), with the batch axes of the points."""
+        """Return P V: V (..., n, d) -> (..., rows, d), with the batch axes of the points."""
         return self.products(V, ((V.shape[-1], 0, 0),), transposed=False)
 
     def transposed_matmul(self, W: Tensor) -> Tensor:
-        """P^T W: W (..., rows, d) -> (..., n, d), with the batch axes of the points."""
+        """Return P^T W: W (..., rows, d) -> (..., n, d), with the batch axes of the points."""
         return self.products(W, ((W.shape[-1], 0, 0),), transposed=True)
 
     def products(self, columns: Tensor, blocks: tuple[Block, ...], transposed: bool) -> Tensor:
-        """The sums over j (over i if transposed) of w_ij P_ij times the columns."""
+        """Return the sums over j (over i if transposed) of w_ij P_ij times the columns."""
         return _products()(columns, *self.arguments(), blocks, transposed)
 
     def log_sums(self) -> Tensor:
-        """The log of the sum over j of exp(L_ij), (..., rows): log P_ij = L_ij - this."""
+        """Return the log of the sum over j of exp(L_ij), (..., rows): log P_ij = L_ij - this."""
         return _log_sums()(*self.arguments())
 
     def arguments(self) -> tuple[Any, ...]:
-        """What the constructor takes."""
+        """Return the constructor's arguments."""
         return (
             self.points,
             self.slack,
@@ -75,10 +75,10 @@ class RowSoftmax:
             self.rows,
         )
 
-    # What the derivatives are made of.
+    # The parts of the derivatives.
 
     def at_once(self, *wanted: tuple[Tensor, tuple[Block, ...]], transposed: bool) -> list[Tensor]:
-        """`products` of several columns with their blocks, in one sweep."""
+        """Return the `products` of several columns with their blocks, in one sweep."""
         columns = torch.cat([columns for columns, _ in wanted], -1)
         blocks = tuple(block for _, blocks in wanted for block in blocks)
         out = self.products(columns, blocks, transposed)
@@ -87,22 +87,22 @@ class RowSoftmax:
     def sloped(
         self, columns: Tensor, blocks: tuple[Block, ...]
     ) -> tuple[Tensor, tuple[Block, ...]]:
-        """The columns and blocks of `slopes`; `folded` adds up their products."""
+        """Return the columns and blocks of `slopes`; `folded` adds up their products."""
         return sloped(columns, slopes(blocks, self.temperature, self.power))
 
     def folded(self, products: Tensor, blocks: tuple[Block, ...]) -> Tensor:
-        """The products of `sloped` columns, summed for each column."""
+        """Return the products of `sloped` columns, summed for each column."""
         return folded(products, slopes(blocks, self.temperature, self.power))
 
     def vjp(self, G: Tensor, V: Tensor, blocks: tuple[Block, ...]) -> tuple[Tensor, Tensor | None]:
-        """The gradients by points and slack of the sum over i, j, c of w_ijc P_ij G_ic V_jc.
+        """Return the gradients by points and slack of the sum over i, j, c of w_ijc P_ij G_ic V_jc.
 
         Args:
             G: (..., rows, d).
             V: (..., n, d).
-            blocks: of the columns.
+            blocks: The blocks of the columns.
         """
-        if torch.compiler.is_compiling():  # which takes no Function inside a backward
+        if torch.compiler.is_compiling():  # it supports no Function inside a backward
             found = self.vjp_by_products(G, V, blocks)
         else:
             found = _Vjp.apply(G, V, *self.arguments(), blocks)
@@ -112,7 +112,7 @@ class RowSoftmax:
         return far * (2 / self.temperature), near / -self.temperature
 
     def vjp_by_products(self, G: Tensor, V: Tensor, blocks: tuple[Block, ...]) -> Tensor:
-        """What `ltr.kernels.rows.row_vjp` gives, made of what is differentiable."""
+        """Return `ltr.kernels.rows.row_vjp`, computed by differentiable functions."""
         if self.power is None:
             raised = tuple((size, u + 1, v) for size, u, v in blocks)
             near = self.at_once((G, blocks), (G, raised), transposed=True)
@@ -130,11 +130,11 @@ class RowSoftmax:
         return self.all_rows(above.squeeze(-1)).unsqueeze(-1) - below
 
     def all_rows(self, x: Tensor) -> Tensor:
-        """Fill x (..., rows) up with 0 for the other rows, (..., n)."""
+        """Pad x (..., rows) with 0 for the other rows, (..., n)."""
         return torch.nn.functional.pad(x, (0, self.points.shape[-1] - self.rows))
 
     def mean_change(self, points: Tensor | None, slack: Tensor | None) -> Tensor:
-        """The row means (..., rows, 1) of the change of L_ij, with these tangents."""
+        """Return the row means (..., rows, 1) of the change of L_ij for these tangents."""
         return self._changes(torch.ones_like(self.points).unsqueeze(-1), ONE, points, slack)
 
     def jvp(
@@ -146,7 +146,7 @@ class RowSoftmax:
         slack: Tensor | None,
         out: Tensor,
     ) -> Tensor:
-        """What `products` (`out`) change by, with tangents of points and slack."""
+        """Return the change of `products` (`out`) for tangents of points and slack."""
         mean = self.mean_change(points, slack)
         if not transposed:
             return self._changes(columns, blocks, points, slack) - mean * out
@@ -171,7 +171,7 @@ class RowSoftmax:
         points: Tensor | None,
         slack: Tensor | None,
     ) -> Tensor:
-        # sums over j of the changes of w_ij and of P_ij (but for its row's mean) times V_j
+        # return sums over j of the changes of w_ij P_ij, without the row's mean, times V_j
         change = None
         if points is not None:
             t = points.unsqueeze(-1)
@@ -198,7 +198,7 @@ def _log_sums() -> Callable[..., Tensor]:
 def _in_front(
     info: Any, in_dims: Sequence[Any], tensors: Sequence[Tensor | None]
 ) -> list[Tensor | None]:
-    # vmap's axis comes first, and all have it
+    # move vmap's axis to the front, and expand tensors without it
     moved: list[Tensor | None] = []
     for x, dim in zip(tensors, in_dims, strict=False):
         if x is None:
@@ -211,7 +211,7 @@ def _in_front(
 
 
 class _Products(torch.autograd.Function):
-    """`RowSoftmax.products`, for the compiler, which takes no Function with a jvp."""
+    """`RowSoftmax.products` for `torch.compile`, which supports no Function with a jvp."""
 
     @staticmethod
     def forward(
@@ -254,7 +254,7 @@ class _Products(torch.autograd.Function):
 
 
 class _ForwardProducts(_Products):
-    """The same with forward mode."""
+    """The parent class with forward mode."""
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Tensor:
@@ -308,7 +308,7 @@ class _Vjp(torch.autograd.Function):
 
     @staticmethod
     def plain(ctx: Any) -> tuple[Callable[..., Tensor], tuple[Tensor, ...]]:
-        """The function of the saved tensors that can be differentiated, and these tensors."""
+        """Return a differentiable function of the saved tensors, and these tensors."""
         *tensors, slack, lengths = ctx.saved_tensors
 
         def function(G: Tensor, V: Tensor, points: Tensor, slack: Tensor | None = None) -> Tensor:
@@ -323,7 +323,7 @@ class _Vjp(torch.autograd.Function):
 
 
 class _LogSums(torch.autograd.Function):
-    """`RowSoftmax.log_sums`, for the compiler."""
+    """`RowSoftmax.log_sums` for `torch.compile`."""
 
     @staticmethod
     def forward(
@@ -350,7 +350,7 @@ class _LogSums(torch.autograd.Function):
         if P.power is None:
             by_slope, each = P.at_once(P.sloped(r, ONE), (r, ONE), transposed=True)
             to_slack = (P.all_rows(grads[0]) - each.squeeze(-1)) / P.temperature
-            # rows past the real ones have the sum 0, whatever the points
+            # rows past the real ones have the sum 0 for any points
             real = torch.arange(points.shape[-1], device=points.device) < lengths.unsqueeze(-1)
             return by_slope.squeeze(-1), torch.where(real, to_slack, 0.0), *[None] * 4
         below = P.products(*P.sloped(r, ONE), True).squeeze(-1)
@@ -364,7 +364,7 @@ class _LogSums(torch.autograd.Function):
 
 
 class _ForwardLogSums(_LogSums):
-    """The same with forward mode."""
+    """The parent class with forward mode."""
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Tensor:

@@ -24,15 +24,18 @@ from ltr.kernels.sums import kernel_sums
 def compiled_ranks(
     scores: Tensor, order: Tensor, lengths: Tensor | None, temperature: float
 ) -> Tensor:
-    """The ranks (..., n) of `SoftSort(temperature)`, m + 1 where masked, where `fused` says so.
+    """Return the ranks (..., n) of `SoftSort(temperature)`, m + 1 where masked.
+
+    Call it only if `fused` returns True.
 
     Args:
         scores: (..., n), float32 or float64, on the CPU.
-        order: (..., n) int64, their falling order, masked items last.
-        lengths: (..., 1) int64, how many are real; None for all.
+        order: (..., n) int64, the falling order of the scores, masked items last.
+        lengths: (..., 1) int64, the number of real items; None if all are real.
         temperature: > 0.
 
-    Cost: O(n), one call each way; differentiable to any order, then by `kernel_sums`.
+    Cost: O(n), one compiled call each way. It is differentiable to any order; derivatives of
+    higher order use `kernel_sums`.
 
     >>> scores = torch.tensor([0.1, 0.9, 0.4])
     >>> compiled_ranks(scores, torch.tensor([1, 2, 0]), None, 0.2)
@@ -51,7 +54,7 @@ def fused(scores: Tensor) -> bool:
 
 
 class _Ranks(torch.autograd.Function):
-    # gives c, in sorted order, as well: the compiled backward needs it
+    # it also returns c in sorted order, which the compiled backward needs
 
     @staticmethod
     def forward(
@@ -100,8 +103,8 @@ class _Ranks(torch.autograd.Function):
 
 
 class _Eager(torch.autograd.Function):
-    # the same where no transform is at work, with half of what a call costs a short list: the
-    # context keeps what the backward takes as it is, beside the tensors that autograd watches
+    # The same without transforms. A call for a short list takes half the time, because the context
+    # stores what the backward needs directly, beside the tensors that autograd tracks.
 
     @staticmethod
     def forward(
@@ -130,7 +133,7 @@ class _Eager(torch.autograd.Function):
 
 
 def _in_parts(gradient: Tensor) -> bool:
-    # where it is to be differentiated again, or is one of several gradients
+    # the path for second derivatives and for batched gradients
     return torch.is_grad_enabled() or is_batched(gradient)
 
 
@@ -157,7 +160,7 @@ def _backward(
 def _parts(
     scores: Tensor, order: Tensor, lengths: Tensor | None, temperature: float
 ) -> tuple[SortedLists, Tensor, Tensor, Tensor]:
-    # the lists, u and c in the items' order, and ones
+    # return the lists, u and c in the order of the items, and ones
     if lengths is None:
         lengths = order.new_full((*scores.shape[:-1], 1), scores.shape[-1])
     lists = SortedLists(order, torch.zeros_like(lengths), lengths)
@@ -184,7 +187,8 @@ def _gradient(
 
 
 def _arrays(scores: Tensor, order: Tensor, lengths: Tensor | None) -> tuple[Any, Any, Any]:
-    # scores and order (lists, n), lengths (lists,), of one layout: or numba would compile more
+    # return scores and order (lists, n) and lengths (lists,) in one layout, so that numba compiles
+    # once
     n = scores.shape[-1]
     x = _rows(scores, n)
     return x, _rows(order, n), _all(*x.shape) if lengths is None else _rows(lengths, 1)[:, 0]
@@ -192,7 +196,7 @@ def _arrays(scores: Tensor, order: Tensor, lengths: Tensor | None) -> tuple[Any,
 
 @lru_cache(16)
 def _all(lists: int, n: int) -> Any:
-    lengths = np.full((lists, 1), n)  # numpy keeps it writable, as all others are
+    lengths = np.full((lists, 1), n)  # numpy's array is writable, like the others
     return lengths[:, 0]
 
 

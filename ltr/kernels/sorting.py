@@ -9,24 +9,25 @@ from ltr._shapes import HALF
 from ltr.kernels._eager import is_eager
 
 FEW = 256
-"""Up to so many numbers `torch.argsort` is done before numpy's sort is set up."""
+"""For up to this many numbers `torch.argsort` takes less time than the setup of numpy's sort."""
 
 MOST_32, MOST_64 = 2**31 - 1, 2**63 - 1
 
 
 def descending_order(scores: Tensor, mask: Tensor | None = None) -> Tensor:
-    """The items in order of falling score: `order[..., 0]` is the index of the best.
+    """Return the items in order of falling score: `order[..., 0]` is the index of the best.
 
-    Ties stay in the order of the list; -0.0 ties with 0.0, NaN comes first. Masked items come
-    last, in the order of the list.
+    Ties stay in the order of the list. -0.0 ties with 0.0. NaN comes first. Masked items come last,
+    in the order of the list.
 
     Args:
         scores: (..., n).
         mask: (..., n) bool, True = a real item. Default: all are real.
 
     Returns:
-        (..., n) int64, a permutation of 0..n-1 in each list. Cost: one sort, on the CPU numpy's
-        vectorized one, which takes a fraction of `torch.sort`'s time (benchmarks/operators.py).
+        (..., n) int64, a permutation of 0..n-1 in each list. Cost: one sort. On the CPU it is
+        numpy's vectorized sort, which takes a fraction of `torch.sort`'s time
+        (benchmarks/operators.py).
 
     Raises:
         ValueError: the mask is not bool or of another shape.
@@ -46,9 +47,9 @@ def descending_order(scores: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 def falling_values(values: Tensor) -> Tensor:
-    """Each list's values in falling order: (..., n) -> (..., n). NaN stands at one of the ends.
+    """Return each list's values in falling order: (..., n) -> (..., n). NaN is at one of the ends.
 
-    Where no gradient asks for the order, numpy sorts them alone, in a fraction of the time.
+    If no gradient needs the order, numpy sorts the values alone, in a fraction of the time.
 
     >>> falling_values(torch.tensor([0.5, 2.0, 1.0]))
     tensor([2.0000, 1.0000, 0.5000])
@@ -62,17 +63,17 @@ def falling_values(values: Tensor) -> Tensor:
 
 
 def by_torch(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """The plain definition, for any device: `torch.argsort`."""
+    """Sort by `torch.argsort`: the plain definition, for any device."""
     if mask is None:
         return torch.argsort(scores, dim=-1, descending=True, stable=True)
-    # A real -inf must not fall behind the masked items, which are the only ones to hold it.
+    # Masked items get -inf, so a real -inf is raised to stay in front of them.
     lowest = torch.finfo(scores.dtype).min
     keys = torch.where(mask, scores.clamp(min=lowest), -torch.inf)
     return torch.argsort(keys, dim=-1, descending=True, stable=True)
 
 
 def by_numpy(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """The same on the CPU: float bits, made to rise, are whole numbers that numpy sorts fast."""
+    """Sort on the CPU: float bits are mapped to whole numbers, which numpy sorts fast."""
     import numpy as np
 
     if scores.dtype in HALF:
@@ -81,16 +82,16 @@ def by_numpy(scores: Tensor, mask: Tensor | None) -> Tensor:
         return by_torch(scores, mask)
     single = scores.dtype == torch.float32
     whole, above, largest = (np.int32, 31, MOST_32) if single else (np.int64, 63, MOST_64)
-    # rises where the score falls; 0.0 for -0.0 too
+    # the key rises as the score falls; -0.0 counts as 0.0
     points = np.subtract(0.0, scores.numpy(), dtype=np.float32 if single else np.float64, order="C")
     bits = points.view(whole)
     top = points.max()
     if top != top:
-        bits[np.isnan(points)] = -1  # the largest of all negative numbers: comes first
-    negative = bits >> above  # all ones where it is negative
+        bits[np.isnan(points)] = -1  # becomes the smallest key: NaN comes first
+    negative = bits >> above  # all ones if the number is negative
     negative &= largest
     if single:
-        # (key, place) as one number of 64 bits: no two are equal, so any sort is stable
+        # (key, place) is one number of 64 bits. No two are equal, so any sort is stable.
         pairs = np.empty((*bits.shape, 2), np.int32)
         low = 0 if np.little_endian else 1
         pairs[..., low] = np.arange(bits.shape[-1], dtype=np.int32)
@@ -108,8 +109,8 @@ def by_numpy(scores: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _sort_wide(keys: Any) -> Any:
-    # keys of 64 bits leave no room for the place: ties are put in order afterwards, where there
-    # are any, by sorting (run of equal keys, place)
+    # Keys of 64 bits leave no room for the place. If there are ties, a second sort by (run of equal
+    # keys, place) puts them in order.
     import numpy as np
 
     order = np.argsort(keys, axis=-1)
@@ -127,11 +128,11 @@ def _sort_wide(keys: Any) -> Any:
 
 
 def group_order(order: Tensor, ids: Tensor) -> Tensor:
-    """An order (N,) of all items made one of their lists: list by list, kept within each.
+    """Return an order (N,) of all items regrouped list by list, unchanged within each list.
 
     Args:
         order: (N,) int64.
-        ids: (N,) int64, the number of each item's list.
+        ids: (N,) int64, the index of each item's list.
 
     >>> group_order(torch.tensor([2, 0, 1]), torch.tensor([1, 0, 0]))
     tensor([2, 1, 0])
@@ -140,7 +141,7 @@ def group_order(order: Tensor, ids: Tensor) -> Tensor:
     if ids.device.type != "cpu" or len(order) >= 2**31:
         return order[torch.argsort(ids, stable=True)]
     pairs = ids.bitwise_left_shift(32).add_(torch.arange(len(order))).numpy()
-    pairs.sort()  # no two are equal: numpy's fast sort is stable then
+    pairs.sort()  # no two are equal, so numpy's fast sort is stable
     return order[torch.from_numpy(pairs).bitwise_and_(0xFFFFFFFF)]
 
 
@@ -162,7 +163,7 @@ def _vmap(info: Any, in_dims: Any, scores: Tensor, mask: Tensor | None) -> tuple
 
 
 def batch_first(x: Tensor | None, dim: int | None, size: int) -> Tensor | None:
-    """A tensor under `vmap` with its batch axis in front, an expanded one where it has none.
+    """Return a tensor under `vmap` with its batch axis in front, expanded if it has none.
 
     >>> batch_first(torch.ones(3), None, 2).shape
     torch.Size([2, 3])

@@ -1,8 +1,9 @@
 """The primitive: sums of a kernel over sorted scores, and their derivatives of any order.
 
-With g the gradient of y_i = sum_j k((s_i - s_j) / temperature) v_j, that of v is the transposed
-kernel's sum of g, and that of s_i is g_i (k' v)_i - v_i (k'^T g)_i, k' taken by s: kernel sums
-again, on the same exponentials. So the backward pass is one more call of the same function.
+Let g be the gradient of y_i = sum_j k((s_i - s_j) / temperature) v_j. The gradient of v is the
+transposed kernel's sum of g. The gradient of s_i is g_i (k' v)_i - v_i (k'^T g)_i, with k' the
+derivative by s. Both are kernel sums again, on the same exponentials. So the backward pass is one
+more call of the same function.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from ltr.kernels.lists import SortedLists
 from ltr.kernels.sorting import batch_first
 
 Outputs = tuple[tuple[int, Kernel], ...]
-"""What to compute: pairs of a column's number and the kernel to sum it with."""
+"""The sums to compute: pairs of a column's index and the kernel to sum it with."""
 
 
 def kernel_sums(
@@ -29,23 +30,23 @@ def kernel_sums(
     lists: SortedLists,
     temperature: float = 1.0,
 ) -> tuple[Tensor, ...]:
-    """For each output (c, k): y_i = sum over the items j of i's list of k((s_i - s_j) / tau) v_cj.
+    """Return, for each output (c, k), y_i = sum over j in i's list of k((s_i - s_j) / tau) v_cj.
 
     Args:
         scores: (..., N), float32 or float64.
         columns: the v_c, (..., N) each.
-        outputs: pairs of a column's number and a `Kernel`, all with the same nodes.
+        outputs: pairs of a column's index and a `Kernel`, all with the same nodes.
         lists: the sorted lists of these scores, by `sort_lists`.
         temperature: tau > 0, in units of the scores.
 
     Returns:
-        One (..., N) an output, in the scores' order and dtype; 0 for items of no list. A list
-        with a NaN or an infinite score is NaN.  Differentiable in scores and columns, to any
-        order. Cost: O(N) time a node, column and output, and O(N) memory.
+        One tensor (..., N) per output, in the scores' order and dtype; 0 for items of no list. A
+        list with a NaN or an infinite score is NaN. It is differentiable in scores and columns, to
+        any order. Cost: O(N) time per node, column and output, and O(N) memory.
 
     Raises:
-        ValueError: scores of another dtype, no output, a column that does not exist, kernels on
-            different nodes, shapes that differ, temperature <= 0.
+        ValueError: scores of another dtype, no output, an unknown column, kernels with different
+            nodes, different shapes, or temperature <= 0.
 
     >>> from ltr.kernels import laplace, sort_lists
     >>> s = torch.tensor([0.0, 2.0, 1.0])
@@ -69,7 +70,7 @@ def bare_sums(
     lists: SortedLists,
     temperature: float,
 ) -> list[Tensor]:
-    """`kernel_sums` of an eager call, without its checks and derivatives."""
+    """Return the `kernel_sums` of an eager call, without checks and derivatives."""
     numbers = _kept_numbers(outputs, temperature)
     arguments = lists.order, lists.starts, lists.lengths, columns, 1 / temperature
     return _bare(scores, *arguments, *numbers)
@@ -110,7 +111,7 @@ def check_sums(
 
 
 class _KernelSums(torch.autograd.Function):
-    """The bare op with its derivatives, backward and forward, and a batch rule for `vmap`."""
+    """The op with its derivatives, backward and forward, and a batch rule for `vmap`."""
 
     @staticmethod
     def forward(
@@ -131,8 +132,8 @@ class _KernelSums(torch.autograd.Function):
         if any(map(is_batched, columns)):
             lists = order, starts, lengths, torch.stack(columns), 1 / temperature
             return torch.ops.ltr.stacked_kernel_sums(scores, *lists, *numbers).unbind()
-        # past the dispatcher, which takes longer than the sums of a short list, unless a dispatch
-        # mode wants to see the op
+        # Skip the dispatcher, which takes longer than the sums of a short list, unless a dispatch
+        # mode must see the op.
         call = _bare if has_values(scores) else torch.ops.ltr.kernel_sums
         return tuple(call(scores, *lists, *numbers))
 
@@ -145,8 +146,8 @@ class _KernelSums(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        # The bare op will do where nothing is to be differentiated again. torch.compile has no
-        # second derivatives, and does not take this function in its own backward.
+        # Without second derivatives the op itself is enough. torch.compile has no second
+        # derivatives, and does not support this function in its own backward.
         bare = torch.compiler.is_compiling() or not torch.is_grad_enabled()
         call = _KernelSums.forward if bare else _KernelSums.apply
         scores, order, starts, lengths, *columns = ctx.saved_tensors
@@ -163,7 +164,7 @@ class _KernelSums(torch.autograd.Function):
         of_columns: list[Tensor | None] = [None] * len(columns)
         if wanted:
             lists = order, starts, lengths
-            # long lists: two tensors less at the peak
+            # for long lists this saves two tensors at the peak
             in_place = bare and not torch.compiler.is_compiling()
             in_place = in_place and not any(is_batched(gradient) for _, gradient in given)
             found = iter(call(scores, *lists, tuple(wanted), ctx.temperature, *sources))
@@ -215,7 +216,7 @@ class _KernelSums(torch.autograd.Function):
 
 
 class _Compiled(torch.autograd.Function):
-    """The same without `jvp`, which `torch.compile` does not take."""
+    """The parent's twin without `jvp`, which `torch.compile` does not support."""
 
     forward = staticmethod(_KernelSums.forward)
     setup_context = staticmethod(_KernelSums.setup_context)
@@ -223,7 +224,7 @@ class _Compiled(torch.autograd.Function):
 
 
 def _numbers(outputs: Outputs, temperature: float) -> tuple[tuple[Any, ...], ...]:
-    # nodes, rows and sources, as the bare op takes them
+    # return nodes, rows and sources, as the op takes them
     nodes = outputs[0][1].nodes
     return (
         (nodes.first.real, nodes.first.imag, nodes.step.real, nodes.step.imag, nodes.count),

@@ -34,8 +34,8 @@ PATH = Path(__file__).with_name("table.json")
 class Nodes:
     """The nodes of a sum, an arithmetic progression: lambda_m = first + m step, m = 0..count-1.
 
-    So all decays are one exponential and powers of one factor. A complex node stands for itself
-    and its conjugate.
+    So all decays follow from one exponential and powers of one factor. A complex node stands for
+    itself and its conjugate.
 
     >>> Nodes(1 + 1j, 2j, 3).values()
     ((1+1j), (1+3j), (1+5j))
@@ -46,7 +46,7 @@ class Nodes:
     count: int
 
     def values(self) -> tuple[complex, ...]:
-        """All of them."""
+        """Return all nodes."""
         return tuple(self.first + m * self.step for m in range(self.count))
 
 
@@ -54,14 +54,14 @@ class Nodes:
 class Sum:
     """A profile f on x >= 0 and its derivatives, as Re sum_m w_m exp(-lambda_m x).
 
-    Each derivative order 0, 1, 2 has weights of its own, fitted to that derivative: those of the
-    derived sum would be worse. The real parts of a row sum to the exact value at 0.
+    Each derivative order 0, 1, 2 has separate weights, fitted to that derivative. The derivative
+    of the fitted sum would be less accurate. The real parts of a row sum to the exact value at 0.
 
     Args:
         nodes: the lambda_m of all orders.
-        weights: one row an order.
-        errors: one an order, the maximum over x >= 0 of the exact sum with these weights. In
-            doubles its rounding comes to it, up to 1e-16 times the sum of abs(w).
+        weights: One row per order.
+        errors: One per order: the maximum error over x >= 0 of the sum in exact arithmetic. In
+            doubles, rounding adds up to 1e-16 times the sum of abs(w).
     """
 
     nodes: Nodes
@@ -70,7 +70,7 @@ class Sum:
 
 
 def exponential_sum(name: Kernel, dtype_level: Level) -> Sum:
-    """The exponential sum of a kernel's profile.
+    """Return the exponential sum of a kernel's profile.
 
     Args:
         name: "laplace" exp(-x), exact with one node; "logistic" 1/(1 + exp(x)); "softplus"
@@ -97,12 +97,12 @@ def exponential_sum(name: Kernel, dtype_level: Level) -> Sum:
 
 
 def discount_powers(n: int, error: float) -> tuple[Array, Array, float]:
-    """The discount 1/log2(2 + r), r = 0..n-1, as sum_m c_m z_m^r.
+    """Return the discount 1/log2(2 + r), r = 0..n-1, as sum_m c_m z_m^r.
 
     Args:
         n: the longest list, >= 0.
-        error: the maximum absolute error that is asked, > 0. The table has 1e-6 and 1e-9 up to
-            n = 1e6; beyond it `power_sum` fits, and may return more powers and a larger error.
+        error: The largest accepted absolute error, > 0. The table has 1e-6 and 1e-9 up to n = 1e6.
+            Beyond it `power_sum` fits, and may return more powers and a larger error.
 
     Returns:
         z (m,) in (0, 1), rising; c (m,), positive from the table; the maximum absolute error.
@@ -119,14 +119,14 @@ def discount_powers(n: int, error: float) -> tuple[Array, Array, float]:
 
 
 def discount_gap_powers(n: int, error: float) -> tuple[Array, Array, float]:
-    """LambdaLoss's 1/log2(1 + r) - 1/log2(2 + r), r = 1..n-1, as sum_m c_m z_m^r.
+    """Return LambdaLoss's 1/log2(1 + r) - 1/log2(2 + r), r = 1..n-1, as sum_m c_m z_m^r.
 
     Args:
         n: the longest list, >= 0; r is the difference of two ranks.
         error: as in `discount_powers`.
 
     Returns:
-        As `discount_powers`; the sum means nothing at r = 0.
+        The same as `discount_powers`. The sum has no meaning at r = 0.
 
     Raises:
         ValueError: n < 0 or error <= 0.
@@ -147,7 +147,7 @@ def discount_gap_powers(n: int, error: float) -> tuple[Array, Array, float]:
 
 
 def softrank_nodes(level: Level) -> Nodes:
-    """The nodes that `softrank_weights` are for: a vertical line, shared by all powers z.
+    """Return the nodes of `softrank_weights`: a vertical line, shared by all powers z.
 
     Raises:
         ValueError: an unknown level.
@@ -160,7 +160,7 @@ def softrank_nodes(level: Level) -> Nodes:
 
 
 def softrank_weights(z: Any, level: Level, order: int = 0) -> Array:
-    """SoftRank's two profiles for given powers z, as sums over `softrank_nodes(level)`.
+    """Return SoftRank's two profiles for given powers z, as sums over `softrank_nodes(level)`.
 
     For items at distance x = abs(s_i - s_j) / (sqrt(2) sigma), log E[z^rank_j] is a sum of
     a(x) = log(1 + (1 - z) / z Phi(-x)) over the items i above j (plus log z each) and of
@@ -168,8 +168,9 @@ def softrank_weights(z: Any, level: Level, order: int = 0) -> Array:
 
     Args:
         z: (k,), the powers, in (0, 1]; anything `numpy.asarray` takes.
-        level: "float32" or "float64": how many nodes, `softrank_errors` says how good.
-        order: 0 for a and b, 1 and 2 for their derivatives by x, each fitted itself.
+        level: "float32" or "float64". It sets the number of nodes; `softrank_errors` returns the
+            errors.
+        order: 0 for a and b, 1 and 2 for their derivatives by x, which have separate fits.
 
     Returns:
         (2, k, count) complex: a's weights, then b's. The real parts sum to the exact value at 0.
@@ -177,10 +178,10 @@ def softrank_weights(z: Any, level: Level, order: int = 0) -> Array:
     Raises:
         ValueError: z not one-dimensional or not in (0, 1], an unknown level or order.
 
-    Cost: a millisecond; a QR decomposition is kept after the first call.
+    Cost: a millisecond. The first call caches a QR decomposition.
 
     Reference: Taylor, Guiver, Robertson and Minka, "SoftRank: optimizing non-smooth rank
-    metrics", WSDM 2008: the law of the ranks whose generating function this is.
+    metrics", WSDM 2008. The sums give the generating function of its rank distribution.
 
     >>> softrank_weights([0.5], "float32").real.sum(-1)
     array([[ 0.40546511],
@@ -188,7 +189,7 @@ def softrank_weights(z: Any, level: Level, order: int = 0) -> Array:
     """
     z = np.asarray(z, dtype=np.float64)
     if z.ndim != 1 or not ((z > 0) & (z <= 1)).all():
-        raise ValueError(f"z must be one number in (0, 1] a power, got {z}")
+        raise ValueError(f"z must be one number in (0, 1] per power, got {z}")
     if order not in (0, 1, 2):
         raise ValueError(f"order must be 0, 1 or 2, got {order}")
     nodes = softrank_nodes(level)
@@ -196,10 +197,10 @@ def softrank_weights(z: Any, level: Level, order: int = 0) -> Array:
 
 
 def softrank_errors(level: Level) -> tuple[Array, Array]:
-    """Powers z (k,), and errors (3, k): the larger of a's and b's, of orders 0, 1 and 2.
+    """Return powers z (k,) and errors (3, k) of orders 0, 1 and 2, the larger of a's and b's.
 
-    Maxima over x >= 0 of abs(sum - profile), as measured. They grow as z falls: a has a step of
-    height log(1/z) whose slope no longer depends on z.
+    They are measured maxima over x >= 0 of abs(sum - profile). They grow as z falls: a then has a
+    step of height log(1/z) whose slope no longer depends on z.
 
     Raises:
         ValueError: an unknown level.

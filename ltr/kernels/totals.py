@@ -1,8 +1,8 @@
-"""The kernel sums of ranks: every item counts 1, so part of the derivative comes with the value.
+"""The kernel sums of ranks: all weights are 1, so the forward sweep computes half of the gradient.
 
-With y_i = sum_j k((s_i - s_j) / temperature) and g the gradient of y, that of s_i is
-g_i sum_j k'_ij - sum_j k'_ji g_j. The first sum does not depend on g: it is taken in the same sweep
-as y, so that the backward has one column to sweep instead of two.
+Let y_i = sum_j k((s_i - s_j) / temperature), and let g be the gradient of y. The gradient of s_i is
+g_i sum_j k'_ij - sum_j k'_ji g_j. The first sum does not depend on g. So the forward sweep computes
+it together with y, and the backward pass sweeps one column instead of two.
 """
 
 from typing import Any
@@ -23,17 +23,17 @@ def kernel_totals(
     temperature: float = 1.0,
     weights: Tensor | None = None,
 ) -> Tensor:
-    """y_i = sum over the items j of i's list of k((s_i - s_j) / tau) w_j: `kernel_sums` of one.
+    """Return y_i = sum over the items j of i's list of k((s_i - s_j) / tau) w_j.
 
     Args:
         scores: (..., N), float32 or float64.
         kernel: k.
         lists: the sorted lists of these scores, by `sort_lists`.
         temperature: tau > 0, in units of the scores.
-        weights: w, (..., N). Default: all 1, for which the backward takes less.
+        weights: w, (..., N). Default: all 1, which has a faster backward pass.
 
     Returns:
-        (..., N), see `kernel_sums`. Cost: O(N) time a node and O(N) memory.
+        (..., N), see `kernel_sums`. Cost: O(N) time per node and O(N) memory.
 
     >>> from ltr.kernels import laplace, sort_lists
     >>> s = torch.tensor([0.0, 2.0, 1.0])
@@ -50,7 +50,7 @@ def kernel_totals(
 
 
 class _Totals(torch.autograd.Function):
-    # eager calls alone, and no transform of torch.func is at work
+    # only for eager calls without transforms of torch.func
 
     @staticmethod
     def forward(

@@ -1,4 +1,4 @@
-"""Kernel sums whose targets are not the sources: shifted scores, thresholds, quadrature nodes."""
+"""Kernel sums at targets other than the sources: shifted scores, thresholds, quadrature nodes."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from ltr.kernels.sums import kernel_sums
 def merge(
     queries: Tensor, scores: Tensor, query_mask: Tensor | None = None, mask: Tensor | None = None
 ) -> tuple[Tensor, SortedLists]:
-    """Sources and queries as one set of points (..., n + q), sources first, and their order.
+    """Return sources and queries as one set of points (..., n + q), sources first, and their order.
 
     >>> points, lists = merge(torch.tensor([1.5]), torch.tensor([1.0, 2.0]))
     >>> points, lists.order
@@ -37,27 +37,27 @@ def kernel_sums_at(
     query_mask: Tensor | None = None,
     mask: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
-    """For each output (c, k): y_i = sum_j k((q_i - s_j) / tau) v_cj, at queries of their own.
+    """Return, for each output (c, k), y_i = sum_j k((q_i - s_j) / tau) v_cj at queries q_i.
 
-    A query is a point of weight 0 among the sources: one sort and one sweep of both.
+    A query is a point of weight 0 among the sources. So there is one sort and one sweep of both.
 
     Args:
         queries: (..., q), float32 or float64, in any order.
         scores: (..., n), of the same batch shape and dtype.
         columns: the v_c, (..., n) each.
-        outputs: pairs of a column's number and a `Kernel`, all with the same nodes.
+        outputs: pairs of a column's index and a `Kernel`, all with the same nodes.
         temperature: tau > 0, in units of the scores.
         query_mask: (..., q) bool, True = a real query. Default: all are real.
         mask: (..., n) bool, True = a real item. Default: all are real.
 
     Returns:
-        One (..., q) an output, in the queries' order; 0 where masked. A list with a NaN or an
-        infinite query or score is NaN. Differentiable in queries, scores and columns, to any
-        order. A query tied with a source counts as below it. Cost: O(q + n) a node, column and
-        output, after the sort.
+        One tensor (..., q) per output, in the queries' order; 0 where masked. A list with a NaN or
+        an infinite query or score is NaN. It is differentiable in queries, scores and columns, to
+        any order. A query tied with a source counts as below it. Cost: O(q + n) per node, column
+        and output, after the sort.
 
     Raises:
-        ValueError: queries of another batch shape or dtype; and as `kernel_sums`.
+        ValueError: queries of another batch shape or dtype, and the errors of `kernel_sums`.
 
     >>> from ltr.kernels import laplace
     >>> q, s = torch.tensor([0.5, 3.0]), torch.tensor([0.0, 2.0, 1.0])

@@ -1,4 +1,4 @@
-"""What the engine's public functions say to wrong arguments: one ValueError that names them."""
+"""Wrong arguments of the engine's public functions: one ValueError that names the argument."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Where numba keeps compiled code: nowhere, in a read-only folder, and for several processes."""
+"""The cache of compiled code: missing, in a read-only folder, and shared by several processes."""
 
 import json
 import os
@@ -177,7 +177,7 @@ def test_a_dead_holder_gives_up_its_turn(run: Run, tmp_path: Path):
     assert time.monotonic() - begin < _cache.WAIT / 2  # not the limit but the lock
 
 
-def test_a_holder_that_hangs_is_not_waited_for_without_end(
+def test_waiting_for_a_hanging_holder_ends(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     holder = held(run, tmp_path / "cache")
@@ -201,7 +201,7 @@ def test_a_folder_that_cannot_be_locked_is_no_error(tmp_path: Path):
         assert entered
 
 
-def test_an_error_within_a_turn_comes_out_and_ends_it(tmp_path: Path):
+def test_an_error_within_a_turn_is_raised_and_ends_it(tmp_path: Path):
     def fail() -> None:
         with _cache.turn(str(tmp_path)):
             raise OSError("no space left")

@@ -1,4 +1,4 @@
-"""The short cuts for eager calls: taken only where nothing else is at work."""
+"""The shortcuts for eager calls are taken only if no transform or mode is active."""
 
 import torch
 from torch._subclasses import FakeTensorMode

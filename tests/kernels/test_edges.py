@@ -1,4 +1,4 @@
-"""The engine at its edges: each line of its contract, for all operators that stand on it."""
+"""The engine at its edges: each line of its contract, for all operators that use it."""
 
 import json
 import multiprocessing
@@ -154,7 +154,7 @@ def one_by_one(operator, scores, lengths):
 @operators
 @ragged
 @pytest.mark.parametrize("bad", NOT_FINITE)
-def test_what_is_not_finite_spoils_its_list_alone(make, lengths, bad):
+def test_non_finite_numbers_make_only_their_list_nan(make, lengths, bad):
     operator, scores = make(0.1), draw(sum(lengths))
     sizes = torch.tensor(lengths)
     expected = operator.ragged(scores, sizes)
@@ -315,7 +315,7 @@ def test_items_in_no_list_between_two_lists():
         assert (y[[0, 1, *range(12, 20), 27, 28, 29]] == 0).all()
 
 
-def test_a_tangent_of_a_column_that_nobody_asked_for():
+def test_a_tangent_of_an_unused_column():
     scores, v = draw(5), draw(5, seed=1)
     lists, kernel = sort_lists(scores), laplace()
 
@@ -434,7 +434,7 @@ def test_the_number_of_threads_is_torchs(threads, two_threads):
     assert sorted(pieces) == [(64 * i, 64 * i + 64) for i in range(threads)]
 
 
-# processes of their own: without numba, and with its cache
+# separate processes: without numba, and with its cache
 
 
 def run_python(code: str, **environment: str) -> str:

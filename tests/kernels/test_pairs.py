@@ -148,7 +148,7 @@ def test_pairs_against_all_pairs(n, kind, weighted):
     torch.testing.assert_close(found[2], slopes, rtol=1e-10, atol=1e-10)
 
 
-def test_what_float32_scores_cost_in_accuracy():
+def test_the_accuracy_of_float32_scores():
     scores, labels, mask, weights = (x.expand(3, -1) for x in draw(500, decimals=12))
     single = scores.float()
     double = single.double().requires_grad_()
@@ -172,7 +172,7 @@ def test_pairs_far_apart(gap, dtype):
     torch.testing.assert_close(slopes, torch.tensor([-1.5, 1.0, 0.5], dtype=dtype))
 
 
-def test_who_is_left_to_all_pairs():
+def test_inputs_that_use_all_pairs():
     scores, labels, _, _ = draw(3, 50)
     assert graded_pair_sums(scores, labels) is not None
     with use(_torch.kernel_sums):

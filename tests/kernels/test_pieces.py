@@ -59,7 +59,7 @@ def test_pieces_of_rows_are_each_row_alone(size):
             assert (y[row][~mask[row]] == 0).all()
 
 
-def test_what_is_not_finite_spoils_its_list_in_every_piece(size):
+def test_non_finite_numbers_make_every_piece_of_their_list_nan(size):
     scores, v, one = draw(15), draw(15, seed=1), torch.ones(15).double()
     lengths, outputs = torch.tensor([4, 7, 4]), [(0, any_kernel(0, False)), (1, KERNELS["real"])]
     clean = plain(scores, [v, one], outputs, sort_ragged(scores, lengths), 0.5)

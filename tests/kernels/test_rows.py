@@ -1,4 +1,4 @@
-"""The rows' bare operations against their matrix, and their derivatives by finite differences."""
+"""The operations on rows against their matrix, and their derivatives by finite differences."""
 
 import math
 
@@ -258,7 +258,7 @@ def test_derivatives(power, rows):
         assert torch.autograd.gradgradcheck(function, inputs)
 
 
-def test_what_needs_no_gradient_gets_none():
+def test_inputs_without_gradient_get_none():
     points, lengths = lists(8)
     V = draw(3, 8, 2).requires_grad_()
     P = RowSoftmax(points, None, lengths, 1.0, 1.5, 8)

@@ -39,7 +39,7 @@ names = pytest.mark.parametrize("name", NAMES)
 
 
 def exact(name, order, x):
-    """f, f' and f'' by mpmath, from formulas of their own."""
+    """Return f, f' and f'' by mpmath, from separate formulas."""
     x = mpmath.mpf(float(x))
     if name == "logistic":
         t = mpmath.tanh(x / 2)
@@ -233,7 +233,7 @@ def test_discount_powers_pick_the_fewest_that_do():
     assert discount_powers(0, 1e-6)[2] <= 1e-6
 
 
-def test_discounts_that_the_table_has_not():
+def test_discounts_missing_from_the_table():
     z, c, error = discount_powers(50, 1e-11)
     r = np.arange(50)
     assert np.abs(z ** r[:, None] @ c - 1 / np.log2(2 + r)).max() <= error + 1e-14
@@ -290,7 +290,7 @@ def test_a_geometric_discount_is_one_power():
     assert c == pytest.approx([1.0])
 
 
-def test_a_cut_off_is_no_power_sum_and_says_so():
+def test_a_cut_off_is_not_a_power_sum():
     values = np.where(np.arange(1000) < 10, 1.0, 0.0)
     z, c, error = power_sum(values, 1e-6)
     assert np.abs(z ** np.arange(1000)[:, None] @ c - values).max() == pytest.approx(

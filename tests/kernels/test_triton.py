@@ -1,7 +1,7 @@
 """The Triton kernels, without a GPU: their values in Triton's interpreter, their code for CUDA.
 
 Whether `triton.jit` interprets is settled when triton is imported. So all but the compilation runs
-in a process of its own: `TRITON_INTERPRET=1 pytest tests/kernels/test_triton.py`.
+in a separate process: `TRITON_INTERPRET=1 pytest tests/kernels/test_triton.py`.
 """
 
 import math
@@ -263,7 +263,7 @@ def test_strides_and_sizes():
 
 
 @interpreted
-def test_what_is_not_finite_spoils_its_list(scheme):
+def test_non_finite_numbers_make_their_list_nan(scheme):
     # three lists of 10; the middle one is hit
     scores, columns = draw(30), [draw(30, seed=1), draw(30, seed=2)]
     places = torch.tensor([0, 10, 20])

@@ -1,4 +1,4 @@
-"""Kernel sums at queries of their own, against every pair."""
+"""Kernel sums at separate queries, against every pair."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The operators that every property runs over. A new operator is one line in SOFT.
+"""The operators that every property test runs over. A new operator is one line in SOFT.
 
 Where a property fails by an operator's mathematics, its name goes into the set of that property
 below, with the reason. No bound is weakened for it.
@@ -95,11 +95,11 @@ NOT_FLAT_WHEN_HOT: set[str] = NETWORKS
 # The ranks tend to the hard ones like temperature / gap, not exponentially: heavy tails.
 HEAVY_TAILED: set[str] = {"OddEven-cauchy", "Bitonic-optimal"}
 
-# Items have weights of their own: what others refuse.
+# Operators that accept item weights; the others refuse them.
 TAKES_WEIGHTS: set[str] = {"Sinkhorn", "Sinkhorn-1", "Sinkhorn-0"}
 TAKES_WEIGHTS |= {"SigmoidRank", "GaussianRank", "LaplaceRank"}
 TAKES_WEIGHTS |= {"SigmoidRank-0"}
-# An item that is a block of its own has its hard rank already, and gradient 0.
+# An item that is alone in its block has its hard rank already, and gradient 0.
 SPARSE_GRADIENT: set[str] = {"Isotonic-kl"}
 # Row by row a softmax of distances: the argmax sorts and rows are unimodal, but columns do not sum
 # to 1, nor do the ranks to 1 + ... + n.

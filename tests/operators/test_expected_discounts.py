@@ -77,7 +77,7 @@ def test_smooth_discounts_are_powers(discount):
 
 
 @laws
-def test_what_is_no_sum_of_powers_takes_the_recursion(law):
+def test_discounts_without_a_power_sum_use_the_recursion(law):
     scores, operator = draw(2, 18), SoftRank(0.3, law)
     assert powers_of(STEP, 18, False) is None
     smooth = truncated(log2_discount, 3, exact=False)
@@ -102,7 +102,7 @@ def test_a_discount_that_learns_keeps_its_gradient():
     torch.testing.assert_close(power.grad, -(law * ranks**-0.5 * ranks.log()).sum())
 
 
-def test_the_exact_law_gives_each_rank_away_once():
+def test_exact_discounts_sum_to_those_of_all_ranks():
     for scores in (draw(300), torch.cat([torch.full((1,), 4.0), torch.zeros(299)]).double()):
         total = SoftRank(0.8, "exact").discounts(log2_discount, scores).sum()
         expected = log2_discount(torch.arange(1.0, 301).double()).sum()

@@ -270,7 +270,7 @@ def test_a_temperature_in_place_of_an_operator(function, temperature):
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 @pytest.mark.parametrize("operator", [SoftSort(0.5), IsotonicSort()], ids=repr)
 def test_a_temperature_beside_an_operator(function, operator):
-    words = r"temperature must be None where an operator is given, got 0\.5 and (Soft|Isotonic)Sort"
+    words = r"temperature must be None if an operator is given, got 0\.5 and (Soft|Isotonic)Sort"
     with pytest.raises(ValueError, match=words):
         function(draw(3, 4), operator, temperature=0.5)
     with pytest.raises(ValueError, match="temperature must be >= 0, got -1"):

@@ -1,4 +1,4 @@
-"""Soft matchings against the published recursion, linear assignment and the law of the noise."""
+"""Soft matchings against the published recursion, linear assignment and the noise distribution."""
 
 import copy
 
@@ -172,7 +172,7 @@ def test_samples_follow_the_noise_and_its_generator():
     assert operator.train()(matrix, mask).dense().sum().item() == pytest.approx(16)
 
 
-def test_hard_samples_of_two_rows_follow_a_logistic_law():
+def test_hard_samples_of_two_rows_are_logistic():
     # rows (a, b), (c, d): the identity wins where a + d + noise > b + c + noise, and the noise is
     # the sum of two differences of Gumbel variables, each logistic
     matrix = torch.tensor([[0.7, 0.0], [0.0, 0.0]], dtype=torch.float64)

@@ -67,7 +67,7 @@ def test_one_k_a_list_with_a_mask():
 
 
 @pytest.mark.parametrize("hidden", [0.0, 1e30, torch.nan, -torch.inf])
-def test_what_a_mask_hides_does_not_count(hidden):
+def test_masked_items_do_not_count(hidden):
     mask = torch.tensor([[True, False, True, True, False, True], [False] * 6])
     scores = draw(2, 6).where(mask, hidden).requires_grad_()
     real = scores.detach()[0, mask[0]].requires_grad_()

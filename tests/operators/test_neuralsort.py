@@ -64,7 +64,7 @@ def test_float32_keeps_its_digits_on_long_lists():
     assert (naive - double).abs().max() > 1e-3  # what the formula loses as it stands
 
 
-def test_a_mask_over_scores_that_tie_with_what_hides_there():
+def test_a_mask_over_scores_that_tie_with_masked_ones():
     scores = torch.tensor([0.0, 5.0, -1.0, 0.0, 9.0], dtype=torch.float64, requires_grad=True)
     mask = torch.tensor([True, False, True, True, False])
     real = scores.detach()[mask].requires_grad_()

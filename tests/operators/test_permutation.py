@@ -137,7 +137,7 @@ def test_vectors_of_another_length_are_refused(operator, mask):
 
 
 @over(SORT_OPERATORS)
-def test_lists_of_nothing(operator):
+def test_empty_lists(operator):
     P = operator.permutation(draw(2, 0))
     assert P.dense().shape == (2, 0, 0)
     assert P.hard().shape == P.sort().shape == P.mT.mv(P.sort()).shape == (2, 0)

@@ -1,4 +1,4 @@
-"""What every operator keeps to. The operators are in operator_table.py, one line each."""
+"""The rules that every operator keeps. The operators are in operator_table.py, one line each."""
 
 import copy
 import io

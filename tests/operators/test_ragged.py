@@ -1,4 +1,4 @@
-"""Ragged lists: what each list would get alone, from every operator."""
+"""Ragged lists: every operator gives each list the same result as on its own."""
 
 import numpy as np
 import pytest
@@ -68,7 +68,7 @@ def test_lengths_of_any_kind(operator, kind):
 
 
 @every
-def test_nested_scores_are_refused_in_our_words(operator):
+def test_nested_scores_raise_a_clear_error(operator):
     nested = torch.nested.nested_tensor([SCORES[:3], SCORES[3:]], layout=torch.jagged)
     with pytest.raises(ValueError, match=r"scores must not be nested.*scores\.values\(\)"):
         operator(nested)

@@ -356,7 +356,7 @@ def test_quantiles_are_hazens(epsilon, n):
     np.testing.assert_allclose(found, expected, atol=1e-10 if epsilon == 0 else 1e-3)
 
 
-def test_each_level_and_list_for_itself():
+def test_each_level_and_list_separately():
     scores, mask = draw(2, 8), torch.tensor([[True] * 5 + [False] * 3, [True] * 8])
     operator = SinkhornSort(1e-4)
     both = operator.quantiles([0.3, 0.8], scores, mask)
@@ -377,7 +377,7 @@ def test_weighted_quantiles():
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
-def test_derivatives_of_quantiles_and_normalised_scores():
+def test_derivatives_of_quantiles_and_normalized_scores():
     operator, x = SinkhornSort(0.05), draw(2, 5).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: operator.quantiles([0.2, 0.7], x), x)
     assert torch.autograd.gradgradcheck(lambda x: operator.quantiles([0.2, 0.7], x), x)
@@ -395,7 +395,7 @@ def test_a_median_reaches_many_items_and_long_lists_are_cheap():
     assert scores.grad.sum().item() == pytest.approx(1, abs=1e-3)
 
 
-def test_normalised_scores_have_the_targets_law():
+def test_normalized_scores_have_the_targets_distribution():
     scores = draw(2, 6)
     target = torch.tensor([3.0, -1.0, 10.0, 4.0, 0.0, 7.0]).double()
     ranks = hard_ranks(scores).long()

@@ -1,4 +1,4 @@
-"""SoftRank: both laws of the ranks, by enumeration, by integration and by noise that is drawn."""
+"""SoftRank: both rank distributions, by enumeration, by integration and by drawn noise."""
 
 import itertools
 
@@ -48,7 +48,7 @@ def exact_law(scores: list[float], sigma: float) -> np.ndarray:
 
 @pytest.mark.parametrize("scores", [[0.4], [0.1, 0.3], [0.1, -0.4, 0.1], [1.0, 0.0, 0.2, 0.9]])
 @pytest.mark.parametrize("sigma", [0.1, 0.6, 5.0])
-def test_laws_by_enumeration(scores, sigma):
+def test_distributions_by_enumeration(scores, sigma):
     x = torch.tensor(scores, dtype=torch.float64)
     paper = rank_distribution(x, temperature=sigma)
     np.testing.assert_allclose(paper, paper_law(scores, sigma), atol=1e-14)
@@ -58,7 +58,7 @@ def test_laws_by_enumeration(scores, sigma):
 
 
 @pytest.mark.parametrize("law_of", [rank_distribution, None], ids=["law", "sort time"])
-def test_exact_law_has_the_nodes_that_float64_needs(law_of):
+def test_the_exact_distribution_has_the_nodes_that_float64_needs(law_of):
     # two items: P(rank 1) = Phi(gap / (sqrt(2) sigma)); its mean square by the normal distribution
     gap, sigma = 0.3, 0.2
     chance = norm.cdf(gap / (2**0.5 * sigma))
@@ -74,7 +74,7 @@ def test_exact_law_has_the_nodes_that_float64_needs(law_of):
     torch.testing.assert_close(found, power.mean().expand(40), rtol=1e-10, atol=0)
 
 
-def test_laws_by_draws():
+def test_distributions_by_draws():
     generator = torch.Generator().manual_seed(0)
     scores, sigma, draws = draw(8), 0.7, 100_000
     noisy = scores + sigma * torch.randn(draws, 8, dtype=torch.float64, generator=generator)
@@ -92,7 +92,7 @@ def test_laws_by_draws():
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_laws_are_laws_with_the_same_mean(law):
+def test_distributions_are_valid_and_have_the_same_mean(law):
     scores, mask = draw(3, 6), torch.tensor([[True] * 6, [True, False] * 3, [False] * 6])
     found = SoftRank(0.5, law).rank_distribution(scores, mask)
     assert (found >= 0).all()
@@ -105,7 +105,7 @@ def test_laws_are_laws_with_the_same_mean(law):
     assert torch.equal(SoftRank(0.5, law)(scores, mask), expected)
 
 
-def test_only_the_exact_law_gives_each_rank_away_once():
+def test_only_exact_columns_sum_to_one():
     scores = draw(2, 12)
     exact = rank_distribution(scores, temperature=0.6, law="exact")
     torch.testing.assert_close(exact.sum(-2), torch.ones_like(scores), rtol=0, atol=2e-6)
@@ -161,7 +161,7 @@ def test_derivatives_of_discounts(operator):
 
 
 @averages
-def test_a_mask_deletes_from_the_law(operator):
+def test_a_mask_deletes_from_the_distribution(operator):
     mask = torch.tensor([True, False, True, True, False, True])
     real = draw(4, seed=9).requires_grad_()
     scores = torch.full((6,), torch.nan).double().masked_scatter(mask, real.detach())

@@ -130,7 +130,7 @@ def test_hard_gives_the_order_even_with_ties_and_masks():
     assert torch.equal(ranks.gather(-1, order)[:, :4], torch.arange(1.0, 5).expand(2, 4))
 
 
-def test_hard_of_a_matrix_whose_argmax_is_no_permutation_is_linear_assignment():
+def test_hard_is_linear_assignment_if_the_argmax_is_not_a_permutation():
     matrix = torch.tensor([[0.6, 0.3, 0.1], [0.5, 0.4, 0.1], [0.2, 0.2, 0.6]])
     P = DensePermutation(matrix.log(), torch.zeros(3))
     _, columns = linear_sum_assignment(matrix.numpy(), maximize=True)
@@ -144,7 +144,7 @@ def test_hard_of_a_matrix_whose_argmax_is_no_permutation_is_linear_assignment():
     assert masked.hard()[2] == 1
 
 
-def test_what_needs_all_rows_says_so():
+def test_methods_that_need_all_rows_raise():
     P = SoftSort(0.5).permutation(torch.randn(4)).top(2)
     with pytest.raises(ValueError, match="ranks needs all 4 rows of the permutation, got 2"):
         P.ranks()

@@ -1,4 +1,4 @@
-"""SoftSort's distances normalized by item: the formula, and what it has over the transpose."""
+"""SoftSort's distances normalized by item: the formula, and its advantages over the transpose."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Plackett-Luce samples: their law, their reproducibility, and one draw a call."""
+"""Plackett-Luce samples: their distribution, their reproducibility, and one draw per call."""
 
 import copy
 import itertools

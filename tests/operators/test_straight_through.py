@@ -86,7 +86,7 @@ def test_permutations(soft, mask):
     )
 
 
-def test_what_is_sorted_gets_the_hard_gradient():
+def test_sorted_values_get_the_hard_gradient():
     operator, v = StraightThrough(SoftSort(0.5)), draw(5, seed=6).requires_grad_()
     operator.permutation(draw(5)).mv(v)[0].backward()
     assert v.grad.tolist() == SoftSort(0).permutation(draw(5)).dense()[0].tolist()

@@ -95,7 +95,7 @@ def test_products_and_their_derivatives_are_those_of_the_matrix(case, power, k):
 
 
 @pytest.mark.parametrize("power", POWERS)
-def test_lists_of_nothing(power):
+def test_empty_lists(power):
     P, _ = make(draw(2, 0), power=power)
     assert P.sort().shape == P.mT.mv(P.sort()).shape == P.ranks().shape == (2, 0)
     assert P.matmul(draw(2, 0, 3)).shape == (2, 0, 3)
@@ -143,7 +143,7 @@ def test_half_precision_is_computed_in_single(operator):
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("operator", [NeuralSort(0.5), SoftSort(0.5, 1.5), SoftSortRank(0.5, 1.5)])
-def test_what_is_not_finite_spoils_its_list_alone(operator, bad, always):
+def test_non_finite_numbers_make_only_their_list_nan(operator, bad, always):
     scores = draw(3, 300).requires_grad_()
     clean = operator(scores)
     (expected,) = torch.autograd.grad((clean[::2] * draw(2, 300, seed=1)).sum(), scores)
@@ -180,7 +180,7 @@ def test_long_lists_have_no_matrix_and_short_ones_do():
 
 
 @pytest.mark.parametrize("operator", [NeuralSort(0.5), SoftSort(0.3, 1.5), SoftSortRank(0.3, 1.5)])
-def test_what_is_kept_for_the_backward_grows_like_n(operator):
+def test_saved_memory_grows_like_n(operator):
     kept = {}
     for n in (400, 800):
         sizes = []

@@ -175,7 +175,7 @@ def test_works_or_is_in_the_table(name, transform):
             CHECKS[transform](TABLE[name])
 
 
-def test_the_page_speaks_of_known_operators():
+def test_the_page_names_known_operators():
     classes = {type(operator).__name__ for operator in TABLE.values()}
     for operator, transform in ROWS:
         assert operator in classes | set(TABLE), operator
