@@ -220,7 +220,7 @@ def test_lists_of_very_different_lengths(ltr):
         (["t.csv", "--metrics", "kendall_tau@3"], "kendall_tau is not cut at a rank"),
         (
             ["a.run", "--qrels", "qrels.txt", "--metrics", "kendall_tau"],
-            "kendall_tau is of whole lis",
+            "kendall_tau needs whole lis",
         ),
         (["t.csv", "--ties", "none"], "argument --ties: invalid choice: 'none'"),
         ([*OF_RUN, "precision"], "--metrics: precision of a run must have a K, such as precision@"),
