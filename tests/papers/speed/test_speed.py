@@ -124,7 +124,7 @@ def test_the_published_operators_refuse_what_they_do_not_know(operator: SortOper
         (lambda: RandomScoresDataModule(seed=-1), "seed must be >= 0, got -1"),
         (lambda: SpeedTask({}), "operators must be a dict of operators by name, got {}"),
         (lambda: SpeedTask({"a b": SoftSort()}), "letters, digits and _, got 'a b'"),
-        (lambda: SpeedTask(SoftSort()), "operators must be operators by their names"),  # pyright: ignore
+        (lambda: SpeedTask(SoftSort()), "operators must be a dict of operators by name"),  # pyright: ignore
         (lambda: SpeedTask(steps={"softsort": 0}), "steps.softsort must be a whole number"),
         (lambda: SpeedTask(steps={"x": 1}), "steps must be of neuralsort, softsort, got 'x'"),
         (lambda: SpeedTask(baselines=["x"]), "baselines must be of neuralsort, softsort, got 'x'"),
