@@ -281,7 +281,7 @@ class EarlyStopping(lightning_callbacks.EarlyStopping):
             trainer.should_stop = True
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Compare the value after the only validation of an epoch, unless `max_steps` skipped it."""
+        """Compare the value after an epoch with one validation, unless `max_steps` cut it off."""
         cut_off = not self.validated and any(trainer.num_val_batches)
         if not cut_off:
             with monitor_named("early_stopping", self.monitor, trainer):
