@@ -104,7 +104,7 @@ def points(
 
 
 def too_long(found: list[dict[str, Any]], key: str, n: int) -> bool:
-    """Whether it was left out of a random point with a list of n items or fewer."""
+    """Return whether it was left out of a random point with a list of n items or fewer."""
     return any(
         key in point["left_out"]
         for point in found

@@ -79,7 +79,7 @@ class Contestant:
         return use(_torch.kernel_sums) if self.group == "plain" else nullcontext()
 
     def fits(self, lists: int, n: int) -> bool:
-        """Whether its matrices are within `NAIVE_BYTES`, if it has any."""
+        """Return whether its matrices are within `NAIVE_BYTES`, if it has any."""
         return self.group != "naive" or 4 * lists * n * n <= NAIVE_BYTES
 
 

@@ -7,6 +7,16 @@ _AS_CLOSE = 0.1  # names less like it than the most alike by more than this are 
 _FEW = 20  # names that a line has room for
 
 
+def renamed(module: str, name: str, now: str) -> AttributeError:
+    """Return the error for a public name that another one has replaced.
+
+    >>> str(renamed("ltr.datasets", "Standardise", "Standardize"))
+    "module 'ltr.datasets' has no attribute 'Standardise' any more: it is 'Standardize' now"
+    """
+    text = f"module {module!r} has no attribute {name!r} any more: it is {now!r} now"
+    return AttributeError(text, name=name, obj=None)
+
+
 def no_attribute(module: str, name: str, names: Iterable[str]) -> AttributeError:
     """Return the error for a name that a module does not have, with the nearest that it has.
 

@@ -1,4 +1,4 @@
-"""Shape work that every operator, loss and metric shares: done once, here."""
+"""Argument checks and masking that every operator, loss and metric shares."""
 
 from collections.abc import Sequence
 from numbers import Integral, Real
@@ -9,13 +9,14 @@ from torch import Tensor
 HALF = (torch.float16, torch.bfloat16)
 
 LEAST_TEMPERATURE = 1e-30
-"""Below it float32 divides 0 by 0: ranks and gradients would be NaN. 0 is what was meant."""
+"""The least temperature above 0. Below it float32 divides 0 by 0, and ranks and gradients are NaN.
+"""
 
 
 def check_number(name: str, value: float, *, minimum: float, strict: bool = False) -> float:
-    """`value` as a float, or a ValueError that names the argument.
+    """Return `value` as a float, or raise a ValueError that names the argument.
 
-    Any real number will do, numpy's scalars too; a bool or a tensor is none.
+    Any real number is accepted, numpy's scalars too. A bool or a tensor is refused.
 
     >>> check_number("temperature", 0.1, minimum=0.0)
     0.1
@@ -33,7 +34,7 @@ def check_number(name: str, value: float, *, minimum: float, strict: bool = Fals
 
 
 def check_temperature(value: float, name: str = "temperature") -> float:
-    """`value` as a float if it is 0 or from LEAST_TEMPERATURE on, else a ValueError.
+    """Return `value` as a float, or raise a ValueError unless it is 0 or >= LEAST_TEMPERATURE.
 
     >>> check_temperature(1e-300)
     Traceback (most recent call last):
@@ -46,7 +47,7 @@ def check_temperature(value: float, name: str = "temperature") -> float:
 
 
 def check_whole(name: str, value: int, wanted: str = "a whole number >= 1") -> int:
-    """`value` as an int if it is a whole number >= 1, else a ValueError that names the argument.
+    """Return `value` as an int, or raise a ValueError unless it is a whole number >= 1.
 
     >>> check_whole("k", 2.5)
     Traceback (most recent call last):
@@ -58,7 +59,7 @@ def check_whole(name: str, value: int, wanted: str = "a whole number >= 1") -> i
 
 
 def check_at_least(name: str, value: int, minimum: int) -> int:
-    """`value` as an int if it is a whole number >= minimum, else a ValueError that names it.
+    """Return `value` as an int, or raise a ValueError unless it is a whole number >= minimum.
 
     >>> check_at_least("seed", -1, 0)
     Traceback (most recent call last):
@@ -72,12 +73,12 @@ def check_at_least(name: str, value: int, minimum: int) -> int:
 
 
 def check_top_k(top_k: int | None, name: str = "top_k") -> int | None:
-    """`top_k` if it is None or a whole number >= 1, else a ValueError that names the argument."""
+    """Return `top_k`, or raise a ValueError unless it is None or a whole number >= 1."""
     return None if top_k is None else check_whole(name, top_k, "None or a whole number >= 1")
 
 
 def check_persistence(p: float) -> float:
-    """Return `p` if it is in (0, 1), or raise `ValueError`: how likely a reader goes on.
+    """Return `p`, the probability that a reader continues, or raise a ValueError outside (0, 1).
 
     >>> check_persistence(0.8)
     0.8
@@ -88,7 +89,7 @@ def check_persistence(p: float) -> float:
 
 
 def check_levels(name: str, levels: float | Sequence[float]) -> list[float]:
-    """The quantile levels, one or several, as a list; a ValueError unless all are in [0, 1].
+    """Return one or several quantile levels as a list, or raise a ValueError outside [0, 1].
 
     >>> check_levels("q", 0.5)
     [0.5]
@@ -101,7 +102,7 @@ def check_levels(name: str, levels: float | Sequence[float]) -> list[float]:
 
 
 def check_lists(scores: Tensor, **others: Tensor | None) -> None:
-    """Raise a ValueError unless all are tensors of one shape `(..., n)` and a `mask` is bool."""
+    """Raise a ValueError unless all are tensors of one shape `(..., n)` and `mask` is bool."""
     refuse_nested(scores=scores, **others)
     if not isinstance(scores, Tensor) or scores.dim() == 0:
         got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
@@ -123,12 +124,12 @@ def check_lists(scores: Tensor, **others: Tensor | None) -> None:
 
 
 def refuse_nested(**tensors: Tensor | None) -> None:
-    """Raise a ValueError if one of them is a nested tensor."""
+    """Raise a ValueError if any argument is a nested tensor."""
     for name, x in tensors.items():
         if isinstance(x, Tensor) and x.is_nested:
             raise ValueError(
-                f"{name} must not be nested here: give the flat values, {name}.values(), and "
-                f"the lengths, {name}.offsets().diff(), or pad the lists and give a mask"
+                f"{name} must not be nested here: pass the flat values, {name}.values(), and "
+                f"the lengths, {name}.offsets().diff(), or pad the lists and pass a mask"
             )
 
 
@@ -139,27 +140,37 @@ def refuse_weights(operator: object, weights: Tensor | None) -> None:
 
 
 def upcast(x: Tensor) -> Tensor:
-    """Half precision as float32, anything else as it is: ranks of 257 and more need the digits."""
+    """Return half precision as float32 and any other dtype unchanged.
+
+    bfloat16 cannot hold ranks above 256 exactly.
+    """
     return x.float() if x.dtype in HALF else x
 
 
-def hide(x: Tensor, mask: Tensor | None, value: float = 0.0) -> Tensor:
-    """`x` with `value` under the mask; NaN and inf there reach neither values nor gradients."""
+def masked_fill(x: Tensor, mask: Tensor | None, value: float = 0.0) -> Tensor:
+    """Return `x` with `value` in place of the masked items, where `mask` is False.
+
+    NaN and inf of a masked item reach neither values nor gradients. `Tensor.masked_fill` fills
+    where its own mask is True; ours follows the masks of `ltr`, where True is a real item.
+    """
     return x if mask is None else torch.where(mask, x, value)
 
 
 def count(x: Tensor, mask: Tensor | None) -> Tensor:
-    """The number of real items m of each list, `(..., 1)`, in the dtype of `x`."""
+    """Return the number of real items m of each list, `(..., 1)`, in the dtype of `x`."""
     if mask is None:
         return x.new_full((*x.shape[:-1], 1), x.shape[-1])
     return mask.sum(-1, keepdim=True).to(x.dtype)
 
 
 def positions(x: Tensor, n: int | None = None) -> Tensor:
-    """1, 2, ..., n on the device and in the dtype of `x`; n is the length of its last axis."""
+    """Return 1, 2, ..., n on the device and in the dtype of `x`.
+
+    The default n is the length of the last axis of `x`.
+    """
     return torch.arange(1, (x.shape[-1] if n is None else n) + 1, device=x.device, dtype=x.dtype)
 
 
 def largest(x: Tensor) -> Tensor:
-    """Return the largest number of each list, (..., n) -> (...); 0 for a list of no items."""
+    """Return the largest number of each list, (..., n) -> (...); 0 for an empty list."""
     return x.amax(-1) if x.shape[-1] else x.sum(-1)

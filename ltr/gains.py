@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_number, hide, largest, positions
+from ltr._shapes import check_number, largest, masked_fill, positions
 from ltr.kernels import list_ids, places_in_lists, sort_ragged, sum_lists
 from ltr.kernels.sorting import falling_values
 from ltr.operators import truncated
@@ -92,8 +92,8 @@ def item_gains(
     >>> item_gains(torch.tensor([2.0, 1.0]), None, torch.tensor([1.0, 0.5]), gain_function("exp2"))
     tensor([3.0000, 0.5000])
     """
-    gains = gain(hide(labels, mask))
-    return hide(gains if weights is None else gains * weights, mask)
+    gains = gain(masked_fill(labels, mask))
+    return masked_fill(gains if weights is None else gains * weights, mask)
 
 
 def ndcg_gains(
@@ -107,11 +107,11 @@ def ndcg_gains(
     >>> ndcg_gains(torch.tensor([0.0, 199.0, 200.0]), None, None)
     tensor([0.0000, 0.5000, 1.0000])
     """
-    labels = hide(labels, mask)
+    labels = masked_fill(labels, mask)
     if gain != "exp2":
         return item_gains(labels, mask, weights, gain_function(gain))
     gains = _scaled_exp2(labels, largest(labels).unsqueeze(-1))
-    return hide(gains if weights is None else gains * weights, mask)
+    return masked_fill(gains if weights is None else gains * weights, mask)
 
 
 def ragged_ndcg_gains(
@@ -166,15 +166,15 @@ def stop_probabilities(
     >>> stop_probabilities(torch.tensor([0.0, 1.0, 2.0]), None, None, torch.tensor([9.0, 2.0, 0.5]))
     tensor([0.0000, 0.4375, 0.5000])
     """
-    labels = hide(labels, mask)
+    labels = masked_fill(labels, mask)
     if max_label is None:
         top = largest(labels).unsqueeze(-1)
     else:
         top, labels = torch.full_like(labels, max_label), labels.clamp(max=max_label)
-    stops = hide(_scaled_exp2(labels, top), mask)
+    stops = masked_fill(_scaled_exp2(labels, top), mask)
     if weights is None:
         return stops
-    return -torch.expm1(hide(weights, mask) * log_left(stops))
+    return -torch.expm1(masked_fill(weights, mask) * log_left(stops))
 
 
 def log_left(stops: Tensor) -> Tensor:

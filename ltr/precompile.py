@@ -1,4 +1,4 @@
-"""Compile the CPU engine ahead, for container images: `python -m ltr.precompile`."""
+"""Compile the CPU engine ahead of time, for container images: `python -m ltr.precompile`."""
 
 import sys
 import time
@@ -21,14 +21,14 @@ from ltr.operators import (
 )
 
 LENGTHS = (3, 700)
-"""A short list and a long one: the engine sweeps them in different ways."""
+"""The lengths of a short list and of a long one: the engine has different code for each."""
 
 
 def precompile() -> None:
-    """Call the losses and operators that have compiled code, so that numba compiles and keeps it.
+    """Call the losses and operators that use compiled code, so that numba compiles and caches it.
 
-    Takes minutes where nothing is compiled yet, and seconds where all is. Each call is in float32
-    and float64, with short, long and ragged lists, forward and backward.
+    This takes minutes on an empty cache and seconds on a full one. Each loss and operator runs in
+    float32 and float64, on short, long and ragged lists, forward and backward.
     """
     for dtype in (torch.float32, torch.float64):
         for length in LENGTHS:
@@ -37,7 +37,7 @@ def precompile() -> None:
             mask = torch.ones(2, length, dtype=torch.bool)
             mask[1, -1] = False
             for value in _values(scores.requires_grad_(), labels, mask):
-                value.sum().backward(retain_graph=True)  # some share a part of it
+                value.sum().backward(retain_graph=True)  # some values share a graph
 
 
 def _values(scores: Tensor, labels: Tensor, mask: Tensor) -> Iterator[Tensor]:
@@ -84,7 +84,7 @@ def _operators() -> list[RankOperator]:
 
 
 def main() -> int:
-    """Compile ahead, say where it is kept, and return 1 where it cannot be kept."""
+    """Compile ahead of time, print the cache folder, and return 1 if there is none."""
     from ltr.kernels._lanes import exp
 
     begin = time.perf_counter()
@@ -92,7 +92,7 @@ def main() -> int:
     folder = exp.stats.cache_path
     seconds = time.perf_counter() - begin
     if folder is None:
-        return 1  # the engine has warned
+        return 1  # the engine has warned already
     print(f"compiled into {folder} in {seconds:.0f} s")
     return 0
 

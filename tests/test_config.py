@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 import ltr
 from ltr.config import from_config, import_path, packages, parameters, read_arguments, to_config
-from ltr.datasets import FeatureTransform, Standardise
+from ltr.datasets import FeatureTransform, Standardize
 from ltr.gains import linear_gain
 from ltr.losses import (
     DeltaNDCG,
@@ -196,7 +196,7 @@ def test_every_public_class_comes_back(cls: type[nn.Module]):
 
 
 def test_the_walk_finds_them_and_compares_what_they_do():
-    assert {SoftNDCG, SoftSort, MLPScorer, Standardise, Ranker} <= {*CLASSES}
+    assert {SoftNDCG, SoftSort, MLPScorer, Standardize, Ranker} <= {*CLASSES}
     abstract = {RankOperator, SortOperator, RankingLoss, RankingMetric, PairCost, FeatureTransform}
     silent = {
         cls

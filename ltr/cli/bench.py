@@ -130,7 +130,8 @@ def _check(out: Path, plan: Plan) -> None:
 def _perform(plan: Plan, one: Run, folder: Path, trust: Sequence[str]) -> Result:
     """Train a run, or resume it, and test its best weights once."""
     # all runs share this process, since these imports take longer than a small run
-    from ltr.cli.lightning_cli import make_cli, quiet
+    from ltr.cli.lightning_cli import make_cli
+    from ltr.cli.quiet import quiet
 
     folder.mkdir(parents=True, exist_ok=True)
     layer = folder / "overrides.yaml"

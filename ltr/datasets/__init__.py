@@ -7,17 +7,21 @@ for.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ltr._names import no_attribute
+from ltr._names import no_attribute, renamed
+from ltr.datasets.collate import collate_lists
 from ltr.datasets.letor import read_letor
-from ltr.datasets.lists import ListDataset, ListSummary, collate_lists
+from ltr.datasets.lists import ListDataset, ListSummary
 from ltr.datasets.samplers import ListSampler
+from ltr.datasets.schema import Category, Schema
 from ltr.datasets.store import load_letor, read_shard, write_shard
+from ltr.datasets.table_files import load_table
+from ltr.datasets.tables import read_table
 from ltr.datasets.transforms import (
     FeatureTransform,
     MinMaxPerList,
     NoTransform,
-    SignedLog1pStandardise,
-    Standardise,
+    SignedLog1pStandardize,
+    Standardize,
 )
 
 if TYPE_CHECKING:
@@ -31,7 +35,13 @@ _LAZY = {
     "ListDataModule": "ltr.datasets.list_data",
 }
 
+_RENAMED = {
+    "SignedLog1pStandardise": "SignedLog1pStandardize",
+    "Standardise": "Standardize",
+}
+
 __all__ = [
+    "Category",
     "DigitsDataModule",
     "FeatureTransform",
     "LetorDataModule",
@@ -41,12 +51,15 @@ __all__ = [
     "ListSummary",
     "MinMaxPerList",
     "NoTransform",
-    "SignedLog1pStandardise",
-    "Standardise",
+    "Schema",
+    "SignedLog1pStandardize",
+    "Standardize",
     "collate_lists",
     "load_letor",
+    "load_table",
     "read_letor",
     "read_shard",
+    "read_table",
     "write_shard",
 ]
 
@@ -56,6 +69,8 @@ def __getattr__(name: str) -> Any:
         value = getattr(import_module(_LAZY[name]), name)
         globals()[name] = value
         return value
+    if name in _RENAMED:
+        raise renamed(__name__, name, _RENAMED[name])
     raise no_attribute(__name__, name, __all__)
 
 

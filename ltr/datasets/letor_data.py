@@ -10,7 +10,7 @@ from ltr.datasets.list_data import ListDataModule
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.splits import find_splits, list_folder
 from ltr.datasets.store import load_letor
-from ltr.datasets.transforms import FeatureTransform, Standardise
+from ltr.datasets.transforms import FeatureTransform, Standardize
 
 
 class LetorDataModule(ListDataModule):
@@ -22,7 +22,7 @@ class LetorDataModule(ListDataModule):
             folders Fold1, Fold2, ... of such files.
         fold: which fold, where there are folds.
         batch_size: lists in a batch, in each process.
-        transform: of the features, fitted on the training lists; None for `Standardise()`.
+        transform: of the features, fitted on the training lists; None for `Standardize()`.
             `NoTransform()` leaves them as they are.
         num_features: how many features there are; None takes the largest index in any split.
         sort_by_qid: gather the lines of a list that stands in several places; otherwise that is an
@@ -59,7 +59,7 @@ class LetorDataModule(ListDataModule):
     ) -> None:
         super().__init__(
             batch_size=batch_size,
-            transform=Standardise() if transform is None else transform,
+            transform=Standardize() if transform is None else transform,
             num_workers=num_workers,
             seed=seed,
         )

@@ -4,7 +4,8 @@ from typing import Any
 
 from lightning.pytorch.utilities import rank_zero_info
 
-from ltr.datasets.lists import ListDataset, collate_lists
+from ltr.datasets.collate import collate_lists
+from ltr.datasets.lists import ListDataset
 from ltr.datasets.loaders import SplitDataModule
 from ltr.datasets.transforms import FeatureTransform
 

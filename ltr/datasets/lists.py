@@ -10,6 +10,8 @@ import pyarrow as pa
 import torch
 from torch.utils.data import Dataset
 
+from ltr.datasets._arrays import as_names, as_numbers, is_absent, is_missing
+
 
 @dataclass(frozen=True)
 class ListSummary:
@@ -20,7 +22,8 @@ class ListSummary:
         documents: how many documents they hold together.
         features: how many features a document has.
         longest: the length of the longest list.
-        without_relevant: lists without a document of label > 0; they are kept.
+        without_relevant: lists without a document of label > 0; they are kept. None where there
+            are no labels.
         of_one: lists of one document; they are kept.
     """
 
@@ -28,14 +31,16 @@ class ListSummary:
     documents: int
     features: int
     longest: int
-    without_relevant: int
+    without_relevant: int | None
     of_one: int
 
     def __str__(self) -> str:
+        relevant = "there are no labels"
+        if self.without_relevant is not None:
+            relevant = f"{self.without_relevant} have no relevant document"
         return (
             f"{self.lists} lists, {self.documents} documents, {self.features} features; "
-            f"the longest list has {self.longest} documents, "
-            f"{self.without_relevant} have no relevant document, "
+            f"the longest list has {self.longest} documents, {relevant}, "
             f"{self.of_one} have one document (all are kept)"
         )
 
@@ -43,19 +48,25 @@ class ListSummary:
 class ListDataset(Dataset[dict[str, Any]]):
     """Lists of documents; `dataset[i]` is one list as a dict of tensors.
 
-    An item has `features` float32 (n, d), `labels` float32 (n,), `mask` bool (n,), all True, `qid`
-    (a string), and, where the data has them, `doc_ids` (n strings). `dataset[-1]` is a filler: a
-    list of one masked document with the qid "", for `ListSampler`.
+    An item has `features` float32 (n, d), `mask` bool (n,), all True, `qid` (a string), and, where
+    the data has them, `labels` float32 (n,), `doc_ids` (n strings), `categories` int64 (n, c),
+    `weights` float32 (n,), `positions` int64 (n,) and `rows` int64 (n,). `dataset[-1]` is a filler:
+    a list of one masked document with the qid "", for `ListSampler`.
 
-    Most users come here by `read_letor`, `load_letor` or `ListDataset.from_arrays`, which check the
-    data; this constructor checks shapes alone, and keeps the arrays without copying them.
+    Most users come here by `read_letor`, `load_letor`, `read_table` or `ListDataset.from_arrays`,
+    which check the data; this constructor checks shapes alone, and keeps the arrays without copying
+    them.
 
     Args:
-        features: float32 (documents, d).
-        labels: float32 (documents,), >= 0.
+        features: float32 (documents, d); NaN is a missing value.
+        labels: float32 (documents,), >= 0; None where there are none, as in data to be scored.
         offsets: int64 (lists + 1,); list i has the documents offsets[i] to offsets[i + 1].
         qids: one string per list.
         doc_ids: one string per document, or None where the data has none.
+        categories: int64 (documents, c), codes of categories; 0 is missing or unseen.
+        weights: float32 (documents,), >= 0.
+        positions: int64 (documents,), from 1.
+        rows: int64 (documents,), the place of each document in the table that it comes from.
 
     Raises:
         ValueError: if the shapes do not fit together.
@@ -70,14 +81,24 @@ class ListDataset(Dataset[dict[str, Any]]):
     def __init__(
         self,
         features: np.ndarray,
-        labels: np.ndarray,
+        labels: np.ndarray | None,
         offsets: np.ndarray,
         qids: Sequence[str],
         doc_ids: pa.StringArray | Sequence[str] | None = None,
+        *,
+        categories: np.ndarray | None = None,
+        weights: np.ndarray | None = None,
+        positions: np.ndarray | None = None,
+        rows: np.ndarray | None = None,
     ) -> None:
-        documents = len(labels)
+        documents = len(features) if labels is None else len(labels)
         if features.ndim != 2 or len(features) != documents:
             raise ValueError(f"features must be ({documents}, d), got shape {features.shape}")
+        if categories is not None and (categories.ndim != 2 or len(categories) != documents):
+            raise ValueError(f"categories must be ({documents}, c), got shape {categories.shape}")
+        for name, array in (("weights", weights), ("positions", positions), ("rows", rows)):
+            if array is not None and array.shape != (documents,):
+                raise ValueError(f"{name} must be ({documents},), got shape {array.shape}")
         if len(offsets) != len(qids) + 1 or offsets[0] != 0 or offsets[-1] != documents:
             raise ValueError(
                 f"offsets must run from 0 to {documents} in {len(qids) + 1} numbers, "
@@ -86,7 +107,11 @@ class ListDataset(Dataset[dict[str, Any]]):
         if doc_ids is not None and len(doc_ids) != documents:
             raise ValueError(f"doc_ids must be {documents} strings, got {len(doc_ids)}")
         self.features = features
-        self.labels = labels
+        self._labels = labels
+        self.categories = categories
+        self.weights = weights
+        self.positions = positions
+        self.rows = rows
         self.offsets = offsets
         self.qids: list[str] = list(qids)
         self.doc_ids: Any = None  # a pyarrow.StringArray: compact, and quick to cut
@@ -127,7 +152,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         >>> ListDataset.from_arrays(table[["f1"]], table["y"], table["q"]).summary().lists
         2
         """
-        values = _as_numbers("features", features)
+        values = as_numbers("features", features)
         if values.ndim != 2 or 0 in values.shape:
             raise ValueError(f"features must be (documents, d), not empty, got {values.shape}")
         given = values
@@ -135,12 +160,12 @@ class ListDataset(Dataset[dict[str, Any]]):
             values = np.ascontiguousarray(values, dtype=np.float32)
         documents = len(values)
         with np.errstate(over="ignore"):
-            grades = _as_numbers("labels", labels).astype(np.float32)
-        names = _as_names(qid)
+            grades = as_numbers("labels", labels).astype(np.float32)
+        names = as_names(qid)
         for argument, array in (("labels", grades), ("qid", names)):
             if array.shape != (documents,):
                 raise ValueError(f"{argument} must have shape ({documents},), got {array.shape}")
-        given_ids = None if doc_ids is None else _as_names(doc_ids)
+        given_ids = None if doc_ids is None else as_names(doc_ids)
         rows = np.arange(documents)  # as the caller counts them
         if padding is not None:
             if isinstance(padding, bool) or not isinstance(padding, Real) or padding != padding:
@@ -169,7 +194,7 @@ class ListDataset(Dataset[dict[str, Any]]):
             raise ValueError(
                 f"labels must be finite and >= 0, got {grades[row]:g} at row {rows[row]}{hint}"
             )
-        row = next((i for i, name in enumerate(names.tolist()) if _is_missing(name)), None)
+        row = next((i for i, name in enumerate(names.tolist()) if is_missing(name)), None)
         if row is not None:
             raise ValueError(
                 f"qid must name a list, got {names[row : row + 1].tolist()[0]!r} at row {rows[row]}"
@@ -189,7 +214,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         ids = None
         if given_ids is not None:
             doc_names = given_ids.tolist()
-            row = next((i for i, name in enumerate(doc_names) if _is_absent(name)), None)
+            row = next((i for i, name in enumerate(doc_names) if is_absent(name)), None)
             if row is not None:
                 raise ValueError(
                     f"doc_ids must be names, got {doc_names[row]!r} at row {rows[row]}"
@@ -209,10 +234,11 @@ class ListDataset(Dataset[dict[str, Any]]):
         start, end = int(self.offsets[index]), int(self.offsets[index + 1])
         item: dict[str, Any] = {  # copies, since the arrays may be a read-only map of a file
             "features": torch.from_numpy(np.array(self.features[start:end])),
-            "labels": torch.from_numpy(np.array(self.labels[start:end])),
             "mask": torch.ones(end - start, dtype=torch.bool),
             "qid": self.qids[index],
         }
+        for name, array in self._columns().items():
+            item[name] = torch.from_numpy(np.array(array[start:end]))
         if self.doc_ids is not None:
             item["doc_ids"] = self.doc_ids[start:end].to_pylist()
         return item
@@ -220,13 +246,36 @@ class ListDataset(Dataset[dict[str, Any]]):
     def _filler(self) -> dict[str, Any]:
         item: dict[str, Any] = {
             "features": torch.zeros(1, self.num_features),
-            "labels": torch.zeros(1),
             "mask": torch.zeros(1, dtype=torch.bool),
             "qid": "",
         }
+        for name, array in self._columns().items():
+            item[name] = torch.from_numpy(np.zeros((1, *array.shape[1:]), array.dtype))
         if self.doc_ids is not None:
             item["doc_ids"] = []
         return item
+
+    def _columns(self) -> dict[str, np.ndarray]:
+        """The arrays beside the features that the data has, by the names of a batch."""
+        named = {"labels": self._labels, "categories": self.categories, "weights": self.weights}
+        named |= {"positions": self.positions, "rows": self.rows}
+        return {name: array for name, array in named.items() if array is not None}
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether there are labels: data to be scored may have none."""
+        return self._labels is not None
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The labels, float32 (documents,).
+
+        Raises:
+            ValueError: there are none.
+        """
+        if self._labels is None:
+            raise ValueError("the lists must have labels, got lists without: name their column")
+        return self._labels
 
     @property
     def num_features(self) -> int:
@@ -246,13 +295,16 @@ class ListDataset(Dataset[dict[str, Any]]):
         (1, 1)
         """
         lengths = self.lengths
-        best = np.maximum.reduceat(self.labels, self.offsets[:-1]) if len(self) else self.labels
+        without_relevant = None
+        if self.has_labels:
+            best = np.maximum.reduceat(self.labels, self.offsets[:-1]) if len(self) else self.labels
+            without_relevant = int((best <= 0).sum())
         return ListSummary(
             lists=len(self),
-            documents=len(self.labels),
+            documents=len(self.features),
             features=self.num_features,
             longest=int(lengths.max(initial=0)),
-            without_relevant=int((best <= 0).sum()),
+            without_relevant=without_relevant,
             of_one=int((lengths == 1).sum()),
         )
 
@@ -269,7 +321,9 @@ class ListDataset(Dataset[dict[str, Any]]):
         rows = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], lengths)
         doc_ids = None if self.doc_ids is None else self.doc_ids.take(pa.array(rows))
         qids = [self.qids[i] for i in chosen.tolist()]
-        return ListDataset(self.features[rows], self.labels[rows], offsets, qids, doc_ids)
+        columns = {name: array[rows] for name, array in self._columns().items()}
+        labels = columns.pop("labels", None)
+        return ListDataset(self.features[rows], labels, offsets, qids, doc_ids, **columns)
 
     def widen(self, num_features: int) -> "ListDataset":
         """The same lists, with features of 0 up to `num_features` (sparse files leave them out).
@@ -288,7 +342,9 @@ class ListDataset(Dataset[dict[str, Any]]):
             return self
         features = np.zeros((len(self.features), num_features), dtype=np.float32)
         features[:, : self.num_features] = self.features
-        return ListDataset(features, self.labels, self.offsets, self.qids, self.doc_ids)
+        columns = self._columns()
+        labels = columns.pop("labels", None)
+        return ListDataset(features, labels, self.offsets, self.qids, self.doc_ids, **columns)
 
 
 def find_return(runs: Sequence[Hashable]) -> tuple[int, int] | None:
@@ -323,77 +379,5 @@ def gather_runs(data: ListDataset) -> ListDataset:
     ordered = data.select(order)
     lengths = np.bincount(groups, weights=data.lengths, minlength=len(names)).astype(np.int64)
     offsets = np.r_[0, np.cumsum(lengths)]
-    return ListDataset(ordered.features, ordered.labels, offsets, names, ordered.doc_ids)
-
-
-def _as_array(values: Any) -> np.ndarray:
-    if isinstance(values, torch.Tensor):
-        values = values.detach().cpu()
-        values = values.float() if values.dtype == torch.bfloat16 else values  # numpy has none
-    return np.asarray(values)
-
-
-def _as_numbers(argument: str, values: Any) -> np.ndarray:
-    try:
-        array = _as_array(values)
-        if array.dtype.kind == "c":
-            raise TypeError("complex numbers")
-        return array if array.dtype.kind in "biuf" else array.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{argument} must be an array of numbers, got {error}") from error
-
-
-def _as_names(values: Any) -> np.ndarray:
-    if hasattr(values, "__array__"):
-        return _as_array(values)
-    # as they are: numpy would make the text "nan" of a NaN among strings
-    return np.asarray(list(values), dtype=object)
-
-
-def _is_missing(name: Any) -> bool:
-    return _is_absent(name) or str(name) == ""
-
-
-def _is_absent(name: Any) -> bool:
-    # NaN differs from itself; pandas has more values for what is not there
-    return name is None or str(name) in ("<NA>", "NaT") or name != name
-
-
-def collate_lists(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Make a batch of lists, padded to the longest.
-
-    Args:
-        items: what `ListDataset` gives; all with the same keys.
-
-    Returns:
-        `features` float32 (B, n, d), `labels` float32 (B, n), `mask` bool (B, n), `qid`, B strings,
-        and `doc_ids`, B lists of strings (the real documents alone), where the items have them.
-        Every other tensor (n, ...) of the items, such as `weights`, is padded with 0 in the same
-        way.
-
-    Raises:
-        ValueError: the items' tensors differ in more than their length.
-
-    >>> data = ListDataset.from_arrays([[1.0], [2.0], [3.0]], labels=[0, 2, 1], qid=[7, 7, 8])
-    >>> batch = collate_lists([data[0], data[1]])
-    >>> batch["labels"]
-    tensor([[0., 2.],
-            [1., 0.]])
-    >>> batch["mask"]
-    tensor([[ True,  True],
-            [ True, False]])
-    """
-    longest = max(len(item["mask"]) for item in items)
-    batch: dict[str, Any] = {}
-    for key, value in items[0].items():
-        if isinstance(value, torch.Tensor):
-            padded = value.new_zeros((len(items), longest, *value.shape[1:]))
-            if any(item[key].shape[1:] != value.shape[1:] for item in items):
-                shapes = sorted({tuple(item[key].shape[1:]) for item in items})
-                raise ValueError(f"items must have {key} of one width, got {shapes}")
-            for row, item in zip(padded, items, strict=True):
-                row[: len(item[key])] = item[key]
-            batch[key] = padded
-        else:
-            batch[key] = [item[key] for item in items]
-    return batch
+    ordered.offsets, ordered.qids = offsets, names
+    return ordered

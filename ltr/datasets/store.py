@@ -46,6 +46,8 @@ def write_shard(
         source: what the lists were made from, kept as JSON; `read_shard` can ask for it.
 
     Raises:
+        ValueError: the lists have no labels, or have categories, weights, positions or rows, for
+            which a shard has no place.
         OSError: if the file cannot be written.
 
     >>> from tempfile import TemporaryDirectory
@@ -55,6 +57,10 @@ def write_shard(
     ...     read_shard(f"{folder}/lists.arrow").qids
     ['7', '8']
     """
+    others = {"categories": data.categories, "weights": data.weights}
+    others |= {"positions": data.positions, "rows": data.rows}
+    if extra := [name for name, array in others.items() if array is not None]:
+        raise ValueError(f"a shard has no place for {', '.join(extra)}: keep the table itself")
     offsets = pa.array(data.offsets, pa.int32())
     rows = pa.FixedSizeListArray.from_arrays(
         pa.array(np.ascontiguousarray(data.features).reshape(-1)), data.num_features

@@ -106,7 +106,7 @@ class NoTransform(FeatureTransform):
         return features
 
 
-class Standardise(FeatureTransform):
+class Standardize(FeatureTransform):
     """(x - mean) / standard deviation, feature by feature; 0 for one constant in training.
 
     Mean and deviation (over the documents, not their number less one) are taken in float64, two
@@ -115,7 +115,7 @@ class Standardise(FeatureTransform):
     Args:
         num_features: d, if it is known already.
 
-    >>> fitted = Standardise().fit(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
+    >>> fitted = Standardize().fit(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
     >>> fitted(torch.tensor([[1.0, 5.0], [4.0, 9.0]]))
     tensor([[-1.,  0.],
             [ 2.,  0.]])
@@ -130,7 +130,7 @@ class Standardise(FeatureTransform):
         self.register_buffer("scale", torch.zeros(num_features or 0))
         self._fitted = False
 
-    def fit(self, features: np.ndarray | Tensor) -> "Standardise":
+    def fit(self, features: np.ndarray | Tensor) -> "Standardize":
         """Take mean and standard deviation of each feature; see `FeatureTransform.fit`."""
         super().fit(features)
         width = features.shape[1]
@@ -152,7 +152,7 @@ class Standardise(FeatureTransform):
         return self
 
     def transform(self, features: Tensor, mask: Tensor) -> Tensor:
-        """The standardised features."""
+        """The standardized features."""
         if not self._fitted:
             raise ValueError(
                 f"{type(self).__name__} must be fitted, or loaded from a checkpoint, first"
@@ -178,13 +178,13 @@ class Standardise(FeatureTransform):
             self._fitted = prefix + "mean" in state_dict or self._fitted
 
 
-class SignedLog1pStandardise(Standardise):
-    """sign(x) log(1 + |x|), then `Standardise`: for counts and other features with long tails.
+class SignedLog1pStandardize(Standardize):
+    """sign(x) log(1 + |x|), then `Standardize`: for counts and other features with long tails.
 
     Args:
         num_features: d, if it is known already.
 
-    >>> fitted = SignedLog1pStandardise().fit(torch.tensor([[-1.0], [1.0]]))
+    >>> fitted = SignedLog1pStandardize().fit(torch.tensor([[-1.0], [1.0]]))
     >>> fitted(torch.tensor([[-1.0], [3.0]]))
     tensor([[-1.],
             [ 2.]])
@@ -197,7 +197,7 @@ class SignedLog1pStandardise(Standardise):
 class MinMaxPerList(FeatureTransform):
     """(x - min) / (max - min) over the list's real documents; 0 for a constant feature.
 
-    LETOR's "query level normalisation". There is nothing to fit.
+    LETOR's "query level normalization". There is nothing to fit.
 
     Args:
         num_features: d, if it is known already.

@@ -13,7 +13,7 @@ from ltr.kernels.lists import (
     sort_ragged,
     sum_lists,
 )
-from ltr.kernels.named import Law, chance_above, gaussian, laplace, level_of, softplus
+from ltr.kernels.named import Distribution, gaussian, laplace, level_of, softplus, survival
 from ltr.kernels.pairs import GradedWeights, graded_pair_sums, graded_softplus_sums
 from ltr.kernels.sorting import descending_order
 from ltr.kernels.sums import kernel_sums
@@ -22,14 +22,13 @@ from ltr.kernels.totals import kernel_totals
 from ltr.kernels.two_sets import kernel_sums_at
 
 __all__ = [
+    "Distribution",
     "GradedWeights",
     "Kernel",
-    "Law",
     "Lengths",
     "Nodes",
     "Profile",
     "SortedLists",
-    "chance_above",
     "check_lengths",
     "descending_order",
     "gaussian",
@@ -48,4 +47,5 @@ __all__ = [
     "sort_lists",
     "sort_ragged",
     "sum_lists",
+    "survival",
 ]

@@ -10,7 +10,7 @@ from torch.nn import Parameter
 
 
 def has_values(x: Tensor) -> bool:
-    """Whether these are numbers, and no one traces the ops or wants to see them.
+    """Return whether these are numbers, and no one traces the ops or wants to see them.
 
     Within an `autograd.Function` that is all; see `is_eager` for elsewhere.
 
@@ -36,7 +36,7 @@ def is_eager(x: Tensor) -> bool:
 
 
 def transformed() -> bool:
-    """Whether `torch.compile` or a transform of `torch.func` is at work.
+    """Return whether `torch.compile` or a transform of `torch.func` is at work.
 
     >>> transformed()
     False

@@ -108,7 +108,7 @@ def _width(chunks):  # how many lanes
 @jit
 def _load(tile, x, order, columns, slots, fills, chunks, group, halo, scale, nodes):
     # values[c, p] of the items p = 1, 2, ... of each lane, 0 at other places; gaps and decays
-    # between p - 1 and p, those to the neighbours too if there is a halo. The longest length.
+    # between p - 1 and p, those to the neighbors too if there is a halo. The longest length.
     values, gaps, decays, _ = tile
     some = chunks[group : group + _width(chunks)]
     longest = some[:, 2].max()

@@ -230,7 +230,7 @@ def add_spread(values, u, first, count, left, right, terms, work, factors, out):
 
 
 @jit
-def block_pull(G, V, steps, first, count, left, right, terms, work, near, far):
+def block_vjp(G, V, steps, first, count, left, right, terms, work, near, far):
     """Add to near_j and far_j the sums over i of D_ij and of (j - i) D_ij."""
     block = first, count, left, right, terms, work
     r, found = work.r[:count], work.logits[:count]  # the logits are in e by now

@@ -113,8 +113,8 @@ class RowBlock:
         ]
         return sum(parts[1:], parts[0])
 
-    def pull(self, G: Tensor, V: Tensor, blocks: list[int]) -> Tensor:
-        """The sums over i of D_ij and of (j - i) D_ij, (1, C, 2): see `row_pull`."""
+    def vjp(self, G: Tensor, V: Tensor, blocks: list[int]) -> Tensor:
+        """The sums over i of D_ij and of (j - i) D_ij, (1, C, 2): see `row_vjp`."""
         V = V.to(self.F.dtype)
         r, out, start = 0, 0, 0
         for size, u in zip(blocks[::3], blocks[1::3], strict=True):

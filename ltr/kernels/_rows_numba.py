@@ -15,7 +15,7 @@ from ltr.kernels._row_blocks_numba import (
     add_spread,
     block_log_sums,
     block_products,
-    block_pull,
+    block_vjp,
     find_block,
     new_work,
     open_block,
@@ -106,7 +106,7 @@ def _products(t, rate, lengths, columns, steps, cut, transposed, pieces, out, be
 
 
 @jit
-def _row_pull(t, rate, m, G, V, steps, cut, first, last, vectors, out):
+def _row_vjp(t, rate, m, G, V, steps, cut, first, last, vectors, out):
     # G, V and out are of this list
     middle = len(t)
     buffer, scale, means = vectors
@@ -143,7 +143,7 @@ def _row_pull(t, rate, m, G, V, steps, cut, first, last, vectors, out):
 
 @entry
 @jit
-def _pull(t, rate, lengths, G, V, steps, cut, pieces, out, begin, stop):
+def _vjp(t, rate, lengths, G, V, steps, cut, pieces, out, begin, stop):
     n = t.shape[1]
     vectors, work = (np.empty(2 * n), np.empty(2 * n), np.empty(2 * n)), new_work(n)
     for piece in range(begin, stop):
@@ -156,12 +156,12 @@ def _pull(t, rate, lengths, G, V, steps, cut, pieces, out, begin, stop):
             if not count:
                 end = min(first + LEAST, last)
                 given = t[row], rate, m, G[row], V[row], steps, cut, first, end
-                _row_pull(*given, vectors, out[piece])
+                _row_vjp(*given, vectors, out[piece])
                 first = end
                 continue
             open_block(count, left, right, terms, work)
             block = first, count, left, right, terms, work
-            block_pull(G[row], V[row], steps, *block, out[piece, 0], out[piece, 1])
+            block_vjp(G[row], V[row], steps, *block, out[piece, 0], out[piece, 1])
             first += count
 
 
@@ -251,7 +251,7 @@ def row_products(
     return result
 
 
-def row_pull(
+def row_vjp(
     points: Tensor,
     lengths: Tensor,
     G: Tensor,
@@ -260,7 +260,7 @@ def row_pull(
     rows: int,
     blocks: list[int],
 ) -> Tensor:
-    """`ltr.kernels.rows.row_pull` of points (B, n), for NeuralSort."""
+    """`ltr.kernels.rows.row_vjp` of points (B, n), for NeuralSort."""
     B, n = points.shape
     steps, rising = _steps(blocks)
     columns = by_column(G, rising), by_column(V, rising)
@@ -269,7 +269,7 @@ def row_pull(
     arguments = *_points(points, temperature), lengths.numpy(), *columns, steps
     cut = row_cut(points, None)
     run_parallel(
-        lambda a, b: _pull(*arguments, cut, pieces, out, a, b),
+        lambda a, b: _vjp(*arguments, cut, pieces, out, a, b),
         len(pieces),
         B * rows * min(n, 64) * (6 + 2 * len(steps)),
     )

@@ -114,7 +114,7 @@ def _products(
 
 @entry
 @jit
-def _pull(t, lengths, G, V, weights, halves, scale, reach, pieces, out, begin, stop):
+def _vjp(t, lengths, G, V, weights, halves, scale, reach, pieces, out, begin, stop):
     n = t.shape[1]
     whole, spare, means, slopes = _work(n), np.empty(n), np.empty(n), np.empty(n)
     for piece in range(begin, stop):
@@ -165,7 +165,7 @@ def _log_sums(t, lengths, halves, scale, reach, pieces, out, begin, stop):
 
 
 def takes(power: float | None) -> bool:
-    """Whether this file has that power."""
+    """Return whether this file has that power."""
     return power is not None and power <= 16 and float(2 * power).is_integer()
 
 
@@ -204,7 +204,7 @@ def row_products(
     return together(out, B).mT.to(points.dtype).contiguous()
 
 
-def row_pull(
+def row_vjp(
     points: Tensor,
     lengths: Tensor,
     G: Tensor,
@@ -214,7 +214,7 @@ def row_pull(
     rows: int,
     blocks: list[int],
 ) -> Tensor:
-    """`ltr.kernels.rows.row_pull` of points (B, n)."""
+    """`ltr.kernels.rows.row_vjp` of points (B, n)."""
     B, n = points.shape
     weights, pieces = _weights(blocks), _pieces(B, rows)
     columns = [by_column(x, np.arange(len(weights))) for x in (G, V)]
@@ -222,7 +222,7 @@ def row_pull(
     arguments = points.double().numpy(), lengths.numpy(), columns[0], columns[1], weights
     kind = _kind(points, temperature, power)
     run_parallel(
-        lambda a, b: _pull(*arguments, *kind, pieces, out, a, b),
+        lambda a, b: _vjp(*arguments, *kind, pieces, out, a, b),
         len(pieces),
         B * rows * n * (4 + 2 * len(weights)) // 2,
     )

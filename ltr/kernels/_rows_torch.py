@@ -94,7 +94,7 @@ def tiled_row_log_sums(
     return out.reshape(*batch, rows)
 
 
-def tiled_row_pull(
+def tiled_row_vjp(
     points: Tensor,
     lengths: Tensor,
     G: Tensor,
@@ -104,14 +104,14 @@ def tiled_row_pull(
     rows: int,
     blocks: list[int],
 ) -> Tensor:
-    """As `ltr.kernels.rows.row_pull`."""
+    """As `ltr.kernels.rows.row_vjp`."""
     *batch, n = points.shape
     points, lengths, G, V = flat(points, lengths, G, V)
     out = points.new_zeros((len(points), n, 2 if power is None else 1))
     for some, first, left, tile in _tiles(points, lengths, temperature, power, rows):
         last, right = first + tile.shape[0], left + tile.shape[1]
         if isinstance(tile, RowBlock):
-            out[some, left:right] += tile.pull(G[some, first:last], V[some, left:right], blocks)
+            out[some, left:right] += tile.vjp(G[some, first:last], V[some, left:right], blocks)
             continue
         D = slope = None
         start = 0
@@ -364,7 +364,7 @@ def _bands(gaps: Tensor, cut: float) -> tuple[Tensor, Tensor]:
 
 
 def _maxima(x: Tensor) -> list[list[int]]:
-    # of each STEP neighbours
+    # of each STEP neighbors
     short = -x.shape[-1] % STEP
     return torch.nn.functional.pad(x, (0, short)).unflatten(-1, (-1, STEP)).amax(-1).tolist()
 

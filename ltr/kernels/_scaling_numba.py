@@ -54,16 +54,16 @@ def _potentials(matrices, tiny, us, vs, begin, stop):
 def _adjoint(matrices, us, vs, of_us, of_vs, begin, stop):
     # the gradients of us and vs give way to those of their sums
     carried = np.empty(matrices.shape[1], matrices.dtype)
-    pulled, zero = np.empty(matrices.shape[2], matrices.dtype), np.zeros(1, matrices.dtype)[0]
+    product, zero = np.empty(matrices.shape[2], matrices.dtype), np.zeros(1, matrices.dtype)[0]
     for b in range(begin, stop):
         carried[:] = 0
         for t in range(us.shape[1] - 1, -1, -1):
             y, z = of_us[b, t], of_vs[b, t]
             for i in range(len(y)):
                 y[i] = -(y[i] + carried[i]) * us[b, t, i] * us[b, t, i]
-            _left(y, matrices[b], pulled)
+            _left(y, matrices[b], product)
             for j in range(len(z)):
-                z[j] = -(z[j] + pulled[j]) * vs[b, t, j] * vs[b, t, j]
+                z[j] = -(z[j] + product[j]) * vs[b, t, j] * vs[b, t, j]
             _right(matrices[b], z, zero, carried)
 
 

@@ -74,7 +74,7 @@ def backward(x, order, lengths, scale, sums, gradients, out, begin, stop):
     size = x.shape[1]
     t, h, d = np.empty(size, x.dtype), np.empty(size, x.dtype), np.empty(size + LANES)
     steep_u, steep_h, steep_1 = np.empty(size), np.empty(size), np.empty(size)
-    pull = np.empty(size)
+    grad_c = np.empty(size)
     for row in range(begin, stop):
         n, items, c = lengths[row], order[row], sums[row]
         for p in range(n, size):
@@ -91,7 +91,7 @@ def backward(x, order, lengths, scale, sums, gradients, out, begin, stop):
         tied_u, tied_h, tied_1 = 0.0, 0.0, 0.0
         for p in range(n - 1, -1, -1):
             of_u, of_h, of_1 = d[p + 1] * of_u, d[p + 1] * of_h, d[p + 1] * of_1
-            pull[p] = of_h
+            grad_c[p] = of_h
             if p == n - 1 or t[p + 1] != t[p]:
                 tied_u, tied_h, tied_1 = 0.0, 0.0, 0.0
             steep_u[p], steep_h[p], steep_1[p] = tied_u - of_u, tied_h - of_h, tied_1 - of_1
@@ -104,9 +104,9 @@ def backward(x, order, lengths, scale, sums, gradients, out, begin, stop):
             if p == 0 or t[p - 1] != t[p]:
                 tied_u, tied_h, tied_1 = 0.0, 0.0, 0.0
             u, v = (p + 1) / np.float64(c[p]), np.float64(h[p])
-            pull[p] = -(v + of_h + pull[p]) * u / c[p]  # dLoss/dc
+            grad_c[p] = -(v + of_h + grad_c[p]) * u / c[p]  # dLoss/dc
             moved = v * (steep_u[p] + of_u - tied_u) + u * (steep_h[p] + of_h - tied_h)
-            steep_u[p] = moved + pull[p] * (steep_1[p] + of_1 - tied_1)
+            steep_u[p] = moved + grad_c[p] * (steep_1[p] + of_1 - tied_1)
             of_u, of_h, of_1 = of_u + u, of_h + v, of_1 + 1.0
             tied_u, tied_h, tied_1 = tied_u + u, tied_h + v, tied_1 + 1.0
         state, tied = 0.0, 0.0
@@ -115,11 +115,11 @@ def backward(x, order, lengths, scale, sums, gradients, out, begin, stop):
             if p == n - 1 or t[p + 1] != t[p]:
                 tied = 0.0
             steep_u[p] += tied - state
-            state, tied = state + pull[p], tied + pull[p]
+            state, tied = state + grad_c[p], tied + grad_c[p]
         state, tied = 0.0, 0.0
         for p in range(n):
             state = d[p] * state
             if p == 0 or t[p - 1] != t[p]:
                 tied = 0.0
             out[row, items[p]] = (steep_u[p] + state - tied) * scale
-            state, tied = state + pull[p], tied + pull[p]
+            state, tied = state + grad_c[p], tied + grad_c[p]

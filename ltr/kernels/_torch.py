@@ -61,7 +61,7 @@ def _exact(x: Tensor) -> torch.dtype:
 
 
 class _Piece(NamedTuple):
-    """Neighbouring places of each row: points x (B, p), values v (C, B, p), in sorted order."""
+    """Neighboring places of each row: points x (B, p), values v (C, B, p), in sorted order."""
 
     x: Tensor  # 0 where not finite, as v
     v: Tensor

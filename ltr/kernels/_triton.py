@@ -1,7 +1,7 @@
 """The kernel sums for CUDA, as Triton kernels: tree scans over the sorted lists.
 
 A state is what the items passed leave at the place at hand: x_p = d_p (x_{p-1} + v_{p-1}), with d_p
-the decay between neighbours. `tl.associative_scan` finds a block's states at once, on triples
+the decay between neighbors. `tl.associative_scan` finds a block's states at once, on triples
 (e, d, b): d and b say x = b + d x_before, and e = 1 - d keeps the digits that d near 1 has lost.
 One exponential and at most one sine and cosine a gap: the nodes' decays are powers.
 
@@ -29,7 +29,7 @@ FIXED = 3  # states before the nodes' own: sum of the tied, count, linear sum
 
 
 def available() -> bool:
-    """Whether these kernels can run: on a CUDA device, or in Triton's interpreter.
+    """Return whether these kernels can run: on a CUDA device, or in Triton's interpreter.
 
     With TRITON_INTERPRET=1 in the environment before triton is imported, they take CPU tensors:
     `with ltr.kernels.implementations.use(_triton.kernel_sums): ...`.

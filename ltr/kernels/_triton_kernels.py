@@ -310,11 +310,11 @@ def chain(
     area = 2 * rows.to(tl.int64) * SLOTS * pieces
     lane = tl.arange(0, BLOCK)[None, :]
     chunks = (pieces + BLOCK - 1) // BLOCK
-    nought = tl.full((), 0.0, ends.dtype.element_ty)
+    zero = tl.full((), 0.0, ends.dtype.element_ty)
     for side in tl.static_range(2):
         plane = ((side * rows + row) * SLOTS + slot) * pieces
         last = lane == (BLOCK - 1 if side == 0 else 0)
-        kept, more = nought, nought
+        kept, more = zero, zero
         for chunk in range(chunks):
             place = (chunk if side == 0 else chunks - 1 - chunk) * BLOCK + lane
             inside = place < pieces

@@ -34,7 +34,7 @@ def evaluate(nodes: Array, weights: Array, x: Array) -> Array:
 def best(A: Array, f: Array, minimax: bool = True) -> Array:
     """W of the least maximum of abs(A w - f), or of the least squares: refined in the wide type.
 
-    A linear programme in an orthonormal basis of A, for the residual of the least squares in
+    A linear program in an orthonormal basis of A, for the residual of the least squares in
     units of itself: so the solver's own tolerance of 1e-7 is relative to the error.
     """
     q, r = np.linalg.qr(A.astype(float))
@@ -54,7 +54,7 @@ def best(A: Array, f: Array, minimax: bool = True) -> Array:
             method="highs-ds",
         )
         if not found.success:
-            raise ArithmeticError(f"the linear programme failed: {found.message}")
+            raise ArithmeticError(f"the linear program failed: {found.message}")
         w = w + size * root * (back @ found.x[:-1].astype(Wide))
     return w
 

@@ -7,8 +7,8 @@ import torch
 from ltr.kernels.kernel import Kernel, Profile
 from ltr.kernels.table import Level, Nodes, exponential_sum
 
-Law = Literal["laplace", "logistic", "normal"]
-LAWS: tuple[Law, ...] = ("laplace", "logistic", "normal")
+Distribution = Literal["laplace", "logistic", "normal"]
+DISTRIBUTIONS: tuple[Distribution, ...] = ("laplace", "logistic", "normal")
 LEVELS: tuple[Level, ...] = ("float32", "float64")
 
 
@@ -21,9 +21,9 @@ def _even(profile: Profile, nodes: Nodes) -> Kernel:
     return Kernel(nodes, profile, profile, own=profile.at_zero).ready()
 
 
-def _distribution(law: Law, level: Level) -> Kernel:
-    psi, nodes = _profile(law, level)
-    if law == "laplace":
+def _survival(distribution: Distribution, level: Level) -> Kernel:
+    psi, nodes = _profile(distribution, level)
+    if distribution == "laplace":
         psi = psi.scaled(0.5)
     return Kernel(nodes, psi.scaled(-1.0).plus(constant=1.0), psi, own=0.5).ready()
 
@@ -36,7 +36,10 @@ def _softplus(level: Level) -> Kernel:
 # plain dicts of constants: torch.compile looks into them, but not into a cached function
 _LAPLACE = _even(*_profile("laplace", "float64"))
 _GAUSSIAN = {level: _even(*_profile("gaussian", level)) for level in LEVELS}
-_CHANCE_ABOVE = {law: {level: _distribution(law, level) for level in LEVELS} for law in LAWS}
+_SURVIVALS = {
+    distribution: {level: _survival(distribution, level) for level in LEVELS}
+    for distribution in DISTRIBUTIONS
+}
 _SIGN = Kernel(
     Nodes(1 + 0j, 1 + 0j, 1),
     Profile((0.0,), constant=-1.0, tie=1.0),
@@ -73,19 +76,20 @@ def gaussian(level: Level = "float64") -> Kernel:
     return _of_level(_GAUSSIAN, level)
 
 
-def chance_above(law: Law, level: Level = "float64") -> Kernel:
-    """F(-x): the chance that the other item is above, for a difference of law F.
+def survival(distribution: Distribution, level: Level = "float64") -> Kernel:
+    """Return the survival function 1 - F(x) = F(-x) of a symmetric distribution as a kernel.
 
-    It is 1 - psi on the side of the higher scores and psi on that of the lower ones, with
-    psi(x) = 1 / (1 + exp(x)), exp(-x) / 2 or Phi(-x); 1/2 for tied items and for an item itself.
+    With noise of this distribution on the difference x of two scores, it is the probability that
+    the other item is above. For x > 0 it is psi(x) = 1 / (1 + exp(x)), exp(-x) / 2 or Phi(-x), and
+    for x < 0 it is 1 - psi(-x). It is 1/2 for tied items and for an item with itself.
 
-    >>> k = chance_above("logistic")
+    >>> k = survival("logistic")
     >>> k.above.constant, k.below.constant, k.own
     (1.0, 0.0, 0.5)
     """
-    if law not in _CHANCE_ABOVE:
-        raise ValueError(f"law must be one of {LAWS}, got {law!r}")
-    return _of_level(_CHANCE_ABOVE[law], level)
+    if distribution not in _SURVIVALS:
+        raise ValueError(f"distribution must be one of {DISTRIBUTIONS}, got {distribution!r}")
+    return _of_level(_SURVIVALS[distribution], level)
 
 
 def softplus(level: Level = "float64") -> Kernel:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 Block = tuple[int, int, int]
-"""A number of neighbouring columns, and the (u, v) of their weight, see `ltr.kernels.rows`."""
+"""A number of neighboring columns, and the (u, v) of their weight, see `ltr.kernels.rows`."""
 
 ONE: tuple[Block, ...] = ((1, 0, 0),)
 """A column of weight 1."""

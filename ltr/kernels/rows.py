@@ -21,7 +21,7 @@ from ltr.kernels._rows_torch import (
     flat,
     tiled_row_log_sums,
     tiled_row_products,
-    tiled_row_pull,
+    tiled_row_vjp,
 )
 from ltr.kernels.implementations import implementation
 
@@ -35,7 +35,7 @@ torch.library.define(
     "(Tensor points, Tensor lengths, float temperature, float? power, int rows) -> Tensor",
 )
 torch.library.define(
-    "ltr::row_pull",
+    "ltr::row_vjp",
     "(Tensor points, Tensor lengths, Tensor G, Tensor V, float temperature, float? power, "
     "int rows, int[] blocks) -> Tensor",
 )
@@ -60,7 +60,7 @@ def row_products(
         temperature: > 0.
         power: > 0, or None for NeuralSort.
         rows: only the first so many rows of P count.
-        blocks: (size, u, v) of each block of neighbouring columns, flattened: their weight.
+        blocks: (size, u, v) of each block of neighboring columns, flattened: their weight.
         transposed: sum over rows.
 
     Returns:
@@ -83,7 +83,7 @@ def row_log_sums(
     return torch.ops.ltr.row_log_sums(points, lengths, temperature, power, rows)
 
 
-def row_pull(
+def row_vjp(
     points: Tensor,
     lengths: Tensor,
     G: Tensor,
@@ -102,10 +102,10 @@ def row_pull(
         For a power the gradient by the points, (..., n, 1). For NeuralSort (..., n, 2): the sums
         over i of D_ij and of (j - i) D_ij. It has no derivatives.
     """
-    return torch.ops.ltr.row_pull(points, lengths, G, V, temperature, power, rows, blocks)
+    return torch.ops.ltr.row_vjp(points, lengths, G, V, temperature, power, rows, blocks)
 
 
-@torch.library.register_fake("ltr::row_pull")
+@torch.library.register_fake("ltr::row_vjp")
 def _(points, lengths, G, V, temperature, power, rows, blocks):
     return points.new_empty((*points.shape, 2 if power is None else 1))
 
@@ -142,7 +142,7 @@ def _row_products(
     return out.reshape(*points.shape[:-1], *out.shape[-2:])
 
 
-def _row_pull(
+def _row_vjp(
     points: Tensor,
     lengths: Tensor,
     G: Tensor,
@@ -154,10 +154,10 @@ def _row_pull(
 ) -> Tensor:
     compiled = _compiled(points, rows, power)
     if compiled is None:
-        return tiled_row_pull(points, lengths, G, V, temperature, power, rows, blocks)
+        return tiled_row_vjp(points, lengths, G, V, temperature, power, rows, blocks)
     t, m, G, V = flat(points, lengths, G, V)
     numbers = (temperature,) if power is None else (temperature, power)
-    out = compiled.row_pull(t, m, G, V, *numbers, rows, blocks)
+    out = compiled.row_vjp(t, m, G, V, *numbers, rows, blocks)
     return out.reshape(*points.shape, out.shape[-1])
 
 
@@ -174,9 +174,9 @@ def _row_log_sums(
 
 torch.library.impl("ltr::row_products", "CompositeExplicitAutograd", tiled_row_products)
 torch.library.impl("ltr::row_log_sums", "CompositeExplicitAutograd", tiled_row_log_sums)
-torch.library.impl("ltr::row_pull", "CompositeExplicitAutograd", tiled_row_pull)
+torch.library.impl("ltr::row_vjp", "CompositeExplicitAutograd", tiled_row_vjp)
 torch.library.impl("ltr::row_products", "CPU", _row_products)
-torch.library.impl("ltr::row_pull", "CPU", _row_pull)
+torch.library.impl("ltr::row_vjp", "CPU", _row_vjp)
 torch.library.impl("ltr::row_log_sums", "CPU", _row_log_sums)
 
 

@@ -3,7 +3,7 @@
 The products of P and of its transpose with weighted columns, and the logarithm of the row sums.
 All derivatives are such products again (of columns with weights one step higher), so that they
 exist to any order, forward and backward, and nothing of the size of P is ever kept. The first ones
-are also taken in one sweep (`row_pull`), which is what a training step needs.
+are also taken in one sweep (`row_vjp`), which is what a training step needs.
 
 For a scalar that changes by M_ij for each P_ij, that by L_ij is P_ij (M_ij - r_i), with r_i the
 mean of M_i under P_i. For a power L_ij depends on x = t_i - t_j. NeuralSort's is linear, with the
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ltr.kernels.row_terms import ONE, Block, flat, folded, sloped, slopes
-from ltr.kernels.rows import row_log_sums, row_products, row_pull
+from ltr.kernels.rows import row_log_sums, row_products, row_vjp
 
 
 class RowSoftmax:
@@ -94,7 +94,7 @@ class RowSoftmax:
         """The products of `sloped` columns, summed for each column."""
         return folded(products, slopes(blocks, self.temperature, self.power))
 
-    def pull(self, G: Tensor, V: Tensor, blocks: tuple[Block, ...]) -> tuple[Tensor, Tensor | None]:
+    def vjp(self, G: Tensor, V: Tensor, blocks: tuple[Block, ...]) -> tuple[Tensor, Tensor | None]:
         """The gradients by points and slack of the sum over i, j, c of w_ijc P_ij G_ic V_jc.
 
         Args:
@@ -103,16 +103,16 @@ class RowSoftmax:
             blocks: of the columns.
         """
         if torch.compiler.is_compiling():  # which takes no Function inside a backward
-            found = self.pull_by_products(G, V, blocks)
+            found = self.vjp_by_products(G, V, blocks)
         else:
-            found = _Pull.apply(G, V, *self.arguments(), blocks)
+            found = _Vjp.apply(G, V, *self.arguments(), blocks)
         if self.power is not None:
             return found[..., 0], None
         near, far = found.unbind(-1)
         return far * (2 / self.temperature), near / -self.temperature
 
-    def pull_by_products(self, G: Tensor, V: Tensor, blocks: tuple[Block, ...]) -> Tensor:
-        """What `ltr.kernels.rows.row_pull` gives, made of what is differentiable."""
+    def vjp_by_products(self, G: Tensor, V: Tensor, blocks: tuple[Block, ...]) -> Tensor:
+        """What `ltr.kernels.rows.row_vjp` gives, made of what is differentiable."""
         if self.power is None:
             raised = tuple((size, u + 1, v) for size, u, v in blocks)
             near = self.at_once((G, blocks), (G, raised), transposed=True)
@@ -137,7 +137,7 @@ class RowSoftmax:
         """The row means (..., rows, 1) of the change of L_ij, with these tangents."""
         return self._changes(torch.ones_like(self.points).unsqueeze(-1), ONE, points, slack)
 
-    def push(
+    def jvp(
         self,
         columns: Tensor,
         blocks: tuple[Block, ...],
@@ -245,7 +245,7 @@ class _Products(torch.autograd.Function):
             to_columns = P.products(g, ctx.blocks, not ctx.transposed)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             sides = (columns, g) if ctx.transposed else (g, columns)
-            to_points, to_slack = P.pull(*sides, ctx.blocks)
+            to_points, to_slack = P.vjp(*sides, ctx.blocks)
         return to_columns, to_points, to_slack, *[None] * 6
 
     @staticmethod
@@ -265,13 +265,13 @@ class _ForwardProducts(_Products):
         if by_columns is not None:
             change = P.products(by_columns, ctx.blocks, ctx.transposed)
         if by_points is not None or by_slack is not None:
-            pushed = P.push(columns, ctx.blocks, ctx.transposed, by_points, by_slack, out)
-            change = change + pushed
+            by_matrix = P.jvp(columns, ctx.blocks, ctx.transposed, by_points, by_slack, out)
+            change = change + by_matrix
         return change
 
 
-class _Pull(torch.autograd.Function):
-    """`RowSoftmax.pull_by_products` in one sweep; its own derivatives are those of the products."""
+class _Vjp(torch.autograd.Function):
+    """`RowSoftmax.vjp_by_products` in one sweep; its own derivatives are those of the products."""
 
     @staticmethod
     def forward(
@@ -285,7 +285,7 @@ class _Pull(torch.autograd.Function):
         rows: int,
         blocks: tuple[Block, ...],
     ) -> Tensor:
-        return row_pull(points, lengths, G, V, temperature, power, rows, flat(blocks))
+        return row_vjp(points, lengths, G, V, temperature, power, rows, flat(blocks))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -295,13 +295,13 @@ class _Pull(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        function, arguments = _Pull.plain(ctx)
+        function, arguments = _Vjp.plain(ctx)
         found = torch.func.vjp(function, *arguments)[1](*grads)
         return *found, *[None] * (9 - len(found))
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        function, arguments = _Pull.plain(ctx)
+        function, arguments = _Vjp.plain(ctx)
         pairs = zip(arguments, tangents, strict=False)
         changes = tuple(torch.zeros_like(x) if dx is None else dx for x, dx in pairs)
         return torch.func.jvp(function, arguments, changes)[1]
@@ -313,13 +313,13 @@ class _Pull(torch.autograd.Function):
 
         def function(G: Tensor, V: Tensor, points: Tensor, slack: Tensor | None = None) -> Tensor:
             P = RowSoftmax(points, slack, lengths, *ctx.numbers)
-            return P.pull_by_products(G, V, ctx.blocks)
+            return P.vjp_by_products(G, V, ctx.blocks)
 
         return function, tuple(tensors) if slack is None else (*tensors, slack)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *arguments: Any) -> tuple[Tensor, int]:
-        return _Pull.apply(*_in_front(info, in_dims, arguments[:5]), *arguments[5:]), 0
+        return _Vjp.apply(*_in_front(info, in_dims, arguments[:5]), *arguments[5:]), 0
 
 
 class _LogSums(torch.autograd.Function):

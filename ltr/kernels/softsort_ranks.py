@@ -1,8 +1,8 @@
 """SoftSort's ranks for power 1: kernel sums, fused into one compiled call each way on the CPU.
 
 In sorted order the ranks are y = K u, with u = rho / c, c = K 1, rho = 1..n and K the matrix of
-exp(-|t_i - t_j| / temperature). With h = dLoss/dy, pull = -(K h) u / c = dLoss/dc, and S v = K' v,
-the sums of the slopes, dLoss/dt = h S u + u S h + pull S 1 + S pull.
+exp(-|t_i - t_j| / temperature). With h = dLoss/dy, grad_c = -(K h) u / c = dLoss/dc, and S v = K'
+v, the sums of the slopes, dLoss/dt = h S u + u S h + grad_c S 1 + S grad_c.
 """
 
 from functools import lru_cache
@@ -44,7 +44,7 @@ def compiled_ranks(
 
 
 def fused(scores: Tensor) -> bool:
-    """Whether `compiled_ranks` takes these scores: compiled code, on the CPU, called eagerly."""
+    """Return whether `compiled_ranks` takes these scores: eager, on the CPU, with numba."""
     if not scores.is_cpu or not has_values(scores) or not scores.numel():
         return False
     return implementation("cpu").__module__ == "ltr.kernels._numba"
@@ -178,9 +178,9 @@ def _gradient(
     slope = k.derivative
     outputs = [(0, slope), (1, slope), (2, slope), (1, k)]
     a, b, e, w = kernel_sums(scores, [u, h, one], outputs, lists, temperature)
-    pull = -w * u / c
-    (f,) = kernel_sums(scores, [pull], [(0, slope)], lists, temperature)
-    return h * a + u * b + pull * e + f
+    grad_c = -w * u / c
+    (f,) = kernel_sums(scores, [grad_c], [(0, slope)], lists, temperature)
+    return h * a + u * b + grad_c * e + f
 
 
 def _arrays(scores: Tensor, order: Tensor, lengths: Tensor | None) -> tuple[Any, Any, Any]:

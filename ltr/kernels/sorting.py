@@ -26,7 +26,7 @@ def descending_order(scores: Tensor, mask: Tensor | None = None) -> Tensor:
 
     Returns:
         (..., n) int64, a permutation of 0..n-1 in each list. Cost: one sort, on the CPU numpy's
-        vectorised one, which takes a fraction of `torch.sort`'s time (benchmarks/operators.py).
+        vectorized one, which takes a fraction of `torch.sort`'s time (benchmarks/operators.py).
 
     Raises:
         ValueError: the mask is not bool or of another shape.

@@ -1,7 +1,7 @@
 """Losses for learning to rank: `loss(scores, labels, mask=None, weights=None)`.
 
-Each takes tensors alone, of any batch shape with the list as the last axis, so that it serves in
-any training loop. A loss that needs soft ranks takes an operator of `ltr.operators`.
+Each loss takes tensors only, so it fits any training loop. The last axis is the list; the axes
+before it are of any shape. A loss that needs soft ranks takes an operator of `ltr.operators`.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ from ltr._names import no_attribute
 from ltr.losses.approx_ndcg import ApproxNDCG, approx_ndcg_loss
 from ltr.losses.average_precision import SoftMAP, soft_map_loss
 from ltr.losses.base import RankingLoss
+from ltr.losses.calibrated_softmax import CalibratedSoftmax, calibrated_softmax_loss
 from ltr.losses.dcg_hinge import PairwiseDCGHinge, pairwise_dcg_hinge_loss
 from ltr.losses.distillation import Distillation, distillation_loss
 from ltr.losses.err import SoftERR, soft_err_loss
@@ -25,18 +26,14 @@ from ltr.losses.lambda_loss import LambdaLoss, LambdaRank, lambda_loss, lambdara
 from ltr.losses.listmle import (
     ListMLE,
     PListMLE,
-    UniqueSoftmax,
     list_mle_loss,
     p_list_mle_loss,
-    unique_softmax_loss,
 )
 from ltr.losses.listnet import (
     XENDCG,
-    CalibratedSoftmax,
     ListNet,
     PolyOneSoftmax,
     SoftmaxLoss,
-    calibrated_softmax_loss,
     listnet_loss,
     poly_one_softmax_loss,
     softmax_loss,
@@ -45,6 +42,13 @@ from ltr.losses.listnet import (
 from ltr.losses.mrr import SoftMRR, soft_mrr_loss
 from ltr.losses.ndcg import SoftNDCG, soft_ndcg_loss
 from ltr.losses.neural_ndcg import NeuralNDCG, PiRank, neural_ndcg_loss, pirank_loss
+from ltr.losses.pair_costs import (
+    ExponentialCost,
+    HingeCost,
+    LogisticCost,
+    SoftZeroOneCost,
+    SquaredCost,
+)
 from ltr.losses.pair_weights import (
     ARPLoss1,
     ARPLoss2,
@@ -59,23 +63,16 @@ from ltr.losses.pair_weights import (
 )
 from ltr.losses.pairs import PairCost, PairWeights
 from ltr.losses.pairwise import (
-    ExponentialCost,
-    HingeCost,
-    LogisticCost,
     PairwiseExponential,
     PairwiseHinge,
     PairwiseLoss,
     PairwiseMSE,
     PairwiseSoftZeroOne,
-    RankNet,
-    SoftZeroOneCost,
-    SquaredCost,
     pairwise_exponential_loss,
     pairwise_hinge_loss,
     pairwise_loss,
     pairwise_mse_loss,
     pairwise_soft_zero_one_loss,
-    ranknet_loss,
 )
 from ltr.losses.permutation import PermutationCrossEntropy, permutation_cross_entropy
 from ltr.losses.pointwise import (
@@ -92,17 +89,18 @@ from ltr.losses.precision_recall import (
     soft_precision_loss,
     soft_recall_loss,
 )
-from ltr.losses.quantile import (
-    LeastQuantileRegression,
-    LeastTrimmedSquares,
-    QuantileLoss,
-    least_quantile_loss,
-    least_trimmed_loss,
-    quantile_loss,
-)
+from ltr.losses.quantile import QuantileLoss, quantile_loss
+from ltr.losses.ranknet import RankNet, ranknet_loss
 from ltr.losses.spearman import SpearmanLoss, spearman_loss
 from ltr.losses.topk import TopKCrossEntropy, TopKLoss, top_k_cross_entropy, top_k_loss
+from ltr.losses.trimmed import (
+    LeastQuantileRegression,
+    LeastTrimmedSquares,
+    least_quantile_loss,
+    least_trimmed_loss,
+)
 from ltr.losses.unbiased import PositionBias, Unbiased, inverse_propensity_weights, unbiased_loss
+from ltr.losses.unique_softmax import UniqueSoftmax, unique_softmax_loss
 
 __all__ = [
     "XENDCG",
@@ -212,7 +210,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # a type checker would take any name for right
+if not TYPE_CHECKING:  # with `__getattr__`, a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
         raise no_attribute(__name__, name, __all__)

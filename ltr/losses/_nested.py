@@ -7,20 +7,20 @@ from torch import Tensor
 
 
 def any_nested(*tensors: Tensor | None) -> bool:
-    """Return whether one of them is a nested tensor."""
+    """Return whether one of the tensors is nested."""
     return any(isinstance(x, Tensor) and x.is_nested for x in tensors)
 
 
 def flatten_nested(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
-    """Return the flat values (N,) of nested tensors and the lengths (R,) that they share.
+    """Return the flat values (N,) of nested tensors and their common lengths (R,).
 
     Gradients flow back into the nested tensors.
 
     Args:
-        tensors: by the names that an error shall give them; the first says the lengths.
+        tensors: the tensors by their names for error messages. The first defines the lengths.
 
     Raises:
-        ValueError: one of them is not nested, has another layout than `torch.jagged` or more than
+        ValueError: a tensor is not nested, does not have the layout `torch.jagged`, does not have
             two dimensions, or has lists of other lengths.
 
     >>> scores = torch.nested.nested_tensor([[0.1], [0.2, 0.3]], layout=torch.jagged)
@@ -31,7 +31,7 @@ def flatten_nested(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tenso
     lengths: Tensor | None = None
     for name, x in tensors.items():
         if not isinstance(x, Tensor) or not x.is_nested:
-            raise ValueError(f"{name} must be nested too where one of {', '.join(tensors)} is")
+            raise ValueError(f"{name} must be nested too if one of {', '.join(tensors)} is")
         if x.layout != torch.jagged or x.dim() != 2:
             raise ValueError(
                 f"{name} must be nested with layout=torch.jagged and two dimensions "
@@ -40,25 +40,25 @@ def flatten_nested(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tenso
         flat[name], own = _parts(x)
         lengths = own if lengths is None else lengths
         if not _equal(own, lengths):
-            raise ValueError(f"{name} must have lists of the lengths of scores, got others")
+            raise ValueError(f"{name} must have lists of the same lengths as scores")
     assert lengths is not None
     return flat, lengths
 
 
-def _parts(x: Any) -> tuple[Tensor, Tensor]:  # torch does not declare what nested tensors have
+def _parts(x: Any) -> tuple[Tensor, Tensor]:  # torch does not declare the methods of nested tensors
     """Return the values (N,) of the lists and their lengths (R,)."""
     lengths = x.lengths()
     if lengths is None:
         return x.values(), x.offsets().diff()
-    # what `torch.nested.narrow` gives has other values between its lists; the backward of its
-    # `contiguous` fails in torch 2.13
+    # the result of `torch.nested.narrow` has other values between its lists, and the backward of
+    # its `contiguous` fails in torch 2.13
     before = x.offsets()[:-1] - (lengths.cumsum(0) - lengths)
     places = before.repeat_interleave(lengths)
     return x.values()[places + torch.arange(len(places), device=places.device)], lengths
 
 
 def _equal(own: Tensor, lengths: Tensor) -> bool:
-    # off the CPU only what needs no wait for the device
+    # off the CPU a comparison of values would wait for the device
     if own is lengths or own.shape != lengths.shape:
         return own is lengths
     if own.device.type != "cpu" or torch.compiler.is_compiling():

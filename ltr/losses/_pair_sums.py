@@ -1,4 +1,4 @@
-"""The sums over pairs: in sort time, or block by block in bounded memory, slopes on the way."""
+"""The sums over pairs, with their slopes: in sort time, or in blocks of bounded memory."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from ltr.losses.pairs import (
 )
 
 BLOCK = {"cpu": 2**16, "cuda": 2**24}
-"""Pairs in one block: what the processor's cache holds; on a GPU what fills it."""
+"""The number of pairs in one block: it fits the cache of a CPU, or fills a GPU."""
 
 
 def pair_sums(
@@ -29,14 +29,15 @@ def pair_sums(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """`all_pairs` of each list, (...) each: the sum of weight * cost and the sum of the weights.
+    """Return the sum of weight * cost and the sum of weights of each list: (...) each.
 
-    The one place through which every pairwise loss goes. On the CPU a logistic cost with weights
-    that `PairWeights.graded` knows takes sort time, where a list has few grades. Else time is
-    O(n^2), half of the n x n pairs. Memory O(n) a list and one block, in the backward too. Under
-    `torch.compile` it is `all_pairs` itself.
+    All pairwise losses go through this function. The result is that of `all_pairs`. On the CPU it
+    takes sort time for a logistic cost with weights that have a form `PairWeights.graded`, if a
+    list has few grades. Otherwise the time is O(n^2), for half of the n x n pairs. Memory is O(n)
+    for each list plus one block, in the backward too. Under `torch.compile` it calls `all_pairs`.
     """
-    if torch.compiler.is_compiling():  # no Function that has a jvp; all pairs are a few kernels
+    # `torch.compile` takes no Function with a jvp, and fuses all pairs into a few kernels
+    if torch.compiler.is_compiling():
         weights = None if weights is None else weights.detach()
         return all_pairs(cost, pair_weights, scores, labels.detach(), mask, weights)
     slopes = scores.requires_grad and torch.is_grad_enabled()
@@ -53,7 +54,7 @@ def _graded_sums(
     mask: Tensor | None,
     weights: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Sums, weights and slopes in sort time; None where they are to be those over all pairs."""
+    """Return sums, weights and slopes in sort time, or None if that is not possible."""
     temperature = cost.logistic_temperature
     if temperature is None or scores.device.type != "cpu":
         return None
@@ -72,14 +73,14 @@ def _block_sums(
     weights: Tensor | None,
     slopes: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Sums, weights and, if they are asked for, slopes over all pairs, block by block."""
+    """Return sums, weights and, if `slopes`, slopes over all pairs, block by block."""
     batch, n = scores.shape[:-1], scores.shape[-1]
     order = descending_order(scores, mask)
     lists = rank_lists(scores, labels, mask, weights, pair_weights, order)
     lists = lists.map(lambda x: x.reshape(batch.numel(), n))
     s = lists.scores
     size = BLOCK.get(s.device.type, BLOCK["cuda"])
-    # thin blocks leave out more of the half that is not needed, thick ones are fewer
+    # thin blocks compute less of the half that is not needed; thick blocks are fewer
     height = min(max(n // 3 + 1, 16), 64) if s.device.type == "cpu" else max(n, 1)
     once = rank_matrix(pair_weights, s, slice(None), slice(None)) if n * n <= size else None
     total, weight = s.new_zeros(s.shape[0]), s.new_zeros(s.shape[0])
@@ -107,7 +108,7 @@ def _block_sums(
 
 
 class _PairSums(torch.autograd.Function):
-    """Forward: the sums and the slopes; backward: the slopes."""
+    """The sums over pairs: the forward computes the slopes too, which the backward uses."""
 
     @staticmethod
     def forward(
@@ -161,7 +162,7 @@ def _plain_slopes(
     mask: Tensor | None,
     weights: Tensor | None,
 ) -> Tensor:
-    """The derivative of `total` by the scores, by the plain definition: differentiable."""
+    """Return the derivative of `total` by the scores, by definition, so it is differentiable."""
     order = descending_order(scores.detach(), mask)
     lists, whole = rank_lists(scores, labels, mask, weights, pair_weights, order), slice(None)
     by_rank = rank_matrix(pair_weights, lists.scores, whole, whole)

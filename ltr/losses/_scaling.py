@@ -12,16 +12,16 @@ from ltr.operators import SoftPermutation
 
 
 def sinkhorn_scaled(P: SoftPermutation, iterations: int, *, columns_last: bool = False) -> Tensor:
-    """The matrix (..., n, n) of P, its columns and rows divided by their sums in turn.
+    """Return the matrix (..., n, n) of P, with columns and rows divided by their sums in turn.
 
-    As potentials u, v of diag(u) P diag(v). Derivatives are those of the iterations as they are,
-    converged or not, to any order. The backward keeps the matrix twice and 2 n numbers an
-    iteration, and puts the derivatives of all iterations together in one product.
+    The iterations compute potentials u and v; the result is diag(u) P diag(v). Derivatives go
+    through the iterations, converged or not, to any order. The backward keeps the matrix twice and
+    2 n numbers for each iteration. It adds the derivatives of all iterations in one product.
 
     Args:
-        P: with all its rows. Masked rows and columns stay 0.
-        iterations: >= 1, each of both sides. They are not run to convergence.
-        columns_last: whether the columns sum to 1 exactly, or the rows (default).
+        P: a permutation with all its rows. Masked rows and columns stay 0.
+        iterations: >= 1; each divides columns and rows once. There is no test of convergence.
+        columns_last: whether the columns sum to 1 exactly. Default: False, the rows do.
 
     >>> from ltr.operators import SoftSort
     >>> P = SoftSort(1.0).permutation(torch.tensor([0.0, 1.0, 3.0]))
@@ -31,7 +31,8 @@ def sinkhorn_scaled(P: SoftPermutation, iterations: int, *, columns_last: bool =
     tensor([1., 1., 1.])
     """
     log_p = P.log_dense()
-    # what is lost beside 1 anyway: subnormal numbers and products take a hundred times as long
+    # Numbers this small are lost in a sum with 1 anyway. Without them, no number or product is
+    # subnormal, which would take a hundred times as long.
     least = math.log(torch.finfo(log_p.dtype).tiny) + 16
     matrix = torch.where(log_p < least, -torch.inf, log_p).exp()
     if columns_last:
@@ -43,15 +44,16 @@ def sinkhorn_scaled(P: SoftPermutation, iterations: int, *, columns_last: bool =
 
 
 def potentials(matrix: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
-    """The potentials after each iteration, (..., iterations, n) of the rows and of the columns.
+    """Return the potentials of rows and columns after each iteration: (..., iterations, n) each.
 
-    v = 1 / (K^T u), then u = 1 / (K v), from u = 1; 0 where all of a row or column is 0.
+    The first u is 1. Each iteration computes v = 1 / (K^T u), then u = 1 / (K v). A potential is 0
+    if its whole row or column is 0.
 
     >>> us, vs = potentials(torch.tensor([[1.0, 1.0], [0.0, 2.0]]), 100)
     >>> us.shape
     torch.Size([100, 2])
     """
-    kernel, turned = matrix.contiguous(), matrix.mT.contiguous()  # for a vector from the left
+    kernel, turned = matrix.contiguous(), matrix.mT.contiguous()  # for products with a row vector
     u = torch.ones_like(turned[..., :1, :])
     us, vs = [], []
     for _ in range(iterations):
@@ -65,9 +67,9 @@ def potentials(matrix: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
 def adjoint(
     matrix: Tensor, us: Tensor, vs: Tensor, of_us: Tensor, of_vs: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of K v and of K^T u in each iteration, of those of `potentials`.
+    """Return the gradients by K v and by K^T u in each iteration, from those by `potentials`.
 
-    All (..., iterations, n). From the last iteration to the first, O(n^2) each.
+    All tensors are (..., iterations, n). Cost: O(n^2) for each iteration, from last to first.
 
     >>> K, one = torch.full((1, 1), 4.0), torch.ones(1, 1)
     >>> adjoint(K, *potentials(K, 1), one, torch.zeros(1, 1))
@@ -86,9 +88,10 @@ def adjoint(
 
 
 def tangents(matrix: Tensor, moved: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
-    """How `potentials` move with the matrix: both (..., n, n) -> (..., iterations, n) each.
+    """Return the derivatives of `potentials` in the direction `moved` (..., n, n).
 
-    Each iteration and its derivative side by side, O(n^2); made of differentiable operations.
+    The result is (..., iterations, n) for rows and for columns. Each iteration is computed together
+    with its derivative, in O(n^2), by differentiable operations.
 
     >>> of_us, of_vs = tangents(torch.full((1, 1), 4.0), torch.ones(1, 1), 1)
     >>> of_vs  # of v = 1 / K
@@ -108,7 +111,7 @@ def tangents(matrix: Tensor, moved: Tensor, iterations: int) -> tuple[Tensor, Te
 
 
 def _compiled(x: Tensor) -> bool:
-    # whether numba's code is to be run: one matrix after the other, in the cache
+    # whether to run numba's code, which takes one matrix at a time and keeps it in the cache
     return is_eager(x) and x.numel() > 0 and implementation("cpu").__module__.endswith("._numba")
 
 
@@ -118,9 +121,10 @@ def _inverse(sums: Tensor) -> Tensor:
 
 
 class _Potentials(torch.autograd.Function):
-    """`potentials`; autograd itself would add a matrix an iteration to the gradient.
+    """`potentials` with a backward of one product.
 
-    Without `jvp`, which `torch.compile` does not take.
+    Autograd alone would add a matrix to the gradient in each iteration. There is no `jvp` here,
+    because `torch.compile` does not accept one.
     """
 
     generate_vmap_rule = True
@@ -142,7 +146,7 @@ class _Potentials(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         matrix, us, vs = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a second derivative needs the graph of these too
+        if torch.is_grad_enabled():  # a second derivative needs the graph of the potentials
             us, vs = potentials(matrix, ctx.iterations)
             left, right = adjoint(matrix, us, vs, *grads)
         elif _compiled(matrix) and _compiled(grads[0]):
@@ -157,7 +161,7 @@ class _Potentials(torch.autograd.Function):
 
 
 class _PotentialsForward(_Potentials):
-    """The same with forward mode, and a `vmap` that forward mode can be differentiated through."""
+    """`_Potentials` with forward mode, and with a `vmap` that supports forward mode."""
 
     generate_vmap_rule = False
 

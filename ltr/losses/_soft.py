@@ -1,4 +1,4 @@
-"""What the losses on soft ranks and soft permutations share."""
+"""The common parts of the losses on soft ranks and soft permutations."""
 
 import math
 from collections.abc import Callable
@@ -6,18 +6,18 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ltr._shapes import hide
+from ltr._shapes import masked_fill
 from ltr.gains import cut_discount
 from ltr.operators import RankOperator, SigmoidRank, SortOperator, Stochastic
 from ltr.operators.base import check_operator
 from ltr.operators.stochastic import needs_matrix
 
 LEAST_LOG = math.log(1e-38)
-"""What the logarithm of an exact 0 counts in a cross-entropy: the least that float32 holds."""
+"""Stands for the logarithm of an exact 0 in a cross-entropy: float32 holds nothing smaller."""
 
 
 def relevance(labels: Tensor) -> Tensor:
-    """1 where the label is above 0, else 0.
+    """Return 1 where the label is above 0, else 0.
 
     >>> relevance(torch.tensor([0.0, 0.5, 4.0]))
     tensor([0., 1., 1.])
@@ -26,7 +26,7 @@ def relevance(labels: Tensor) -> Tensor:
 
 
 def reciprocal_rank(ranks: Tensor) -> Tensor:
-    """1 / rank, and 1 for the soft ranks below 1 that some operators give.
+    """Return 1 / rank, or 1 for the soft ranks below 1 that some operators give.
 
     >>> reciprocal_rank(torch.tensor([0.5, 1.0, 4.0]))
     tensor([1.0000, 1.0000, 0.2500])
@@ -37,12 +37,18 @@ def reciprocal_rank(ranks: Tensor) -> Tensor:
 def cut(
     discount: Callable[[Tensor], Tensor], top_k: int | None, operator: RankOperator
 ) -> Callable[[Tensor], Tensor]:
-    """`discount`, cut off behind rank `top_k` in the way that suits the operator; or whole."""
+    """Return `discount` cut off behind rank `top_k`, or `discount` itself if `top_k` is None.
+
+    The cut is exact for an operator whose ranks are whole numbers, and smooth for others.
+    """
     return cut_discount(discount, top_k, exact=operator.whole_ranks)
 
 
 def rank_operator(operator: RankOperator | None) -> RankOperator:
-    """Return the operator, `SigmoidRank()` for None, or raise a ValueError if it is none.
+    """Return `operator`, or `SigmoidRank()` for None.
+
+    Raises:
+        ValueError: operator is not a `RankOperator`.
 
     >>> rank_operator(None)
     SigmoidRank(temperature=0.1)
@@ -53,7 +59,10 @@ def rank_operator(operator: RankOperator | None) -> RankOperator:
 def sort_operator(
     operator: SortOperator | None, default: Callable[[], SortOperator], loss: str
 ) -> SortOperator:
-    """Return the operator, `default()` for None, or raise a ValueError if it has no permutation.
+    """Return `operator`, or `default()` for None.
+
+    Raises:
+        ValueError: the operator has no permutation; the message names the loss.
 
     >>> from ltr.operators import SigmoidRank, SoftSort
     >>> sort_operator(SigmoidRank(), SoftSort, "KNNLoss")
@@ -63,13 +72,24 @@ def sort_operator(
     return default() if operator is None else needs_matrix(check_operator(operator), loss)
 
 
+def check_rows(rows: int, n: int) -> None:
+    """Raise `ValueError` if the operator's matrix does not have a row for each of n items.
+
+    >>> check_rows(3, 5)
+    Traceback (most recent call last):
+    ValueError: operator must give 5 rows, one for each item, got 3
+    """
+    if rows != n:
+        raise ValueError(f"operator must give {n} rows, one for each item, got {rows}")
+
+
 def one_draw(
     operator: RankOperator, scores: Tensor, mask: Tensor | None
 ) -> tuple[RankOperator, Tensor, Tensor | None]:
-    """The operator without its noise, and scores and mask with one draw of it.
+    """Return the operator without its noise, and scores and mask with one draw of the noise.
 
-    For a loss that asks an operator twice about the same order: each call of a `Stochastic`
-    operator draws anew.
+    A `Stochastic` operator draws new noise at each call. A loss that asks an operator twice about
+    the same order needs the same noise in both calls.
     """
     while isinstance(operator, Stochastic):
         scores, mask, _ = operator.draw(scores, mask)
@@ -78,7 +98,7 @@ def one_draw(
 
 
 def shortfall(value: Tensor, ideal: Tensor) -> Tensor:
-    """1 - value / ideal; 0, with a graph, where the ideal is 0 and nothing is to be ranked.
+    """Return 1 - value / ideal, or 0 with a zero gradient where the ideal is 0.
 
     >>> shortfall(torch.tensor([1.0, 0.0]), torch.tensor([4.0, 0.0]))
     tensor([0.7500, 0.0000])
@@ -88,7 +108,7 @@ def shortfall(value: Tensor, ideal: Tensor) -> Tensor:
 
 
 def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
-    """Sum of weights * values over the sum of weights; 0, with a graph, where that is 0.
+    """Return the weighted mean of each list, or 0 with a zero gradient if all weights are 0.
 
     >>> weighted_mean(torch.tensor([1.0, 5.0]), torch.tensor([3.0, 1.0]))
     tensor(2.)
@@ -98,21 +118,21 @@ def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
 
 
 def list_weight(scores: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
-    """The mean weight (...) of a list's real items; 1 without weights or items.
+    """Return the mean weight (...) of each list's real items, or 1 without weights or items.
 
     >>> list_weight(torch.zeros(2), None, torch.tensor([1.0, 2.0]))
     tensor(1.5000)
     """
     if weights is None or not scores.shape[-1]:
         return scores.new_ones(scores.shape[:-1])
-    real = hide(torch.ones_like(scores), mask)
+    real = masked_fill(torch.ones_like(scores), mask)
     total = real.sum(-1)
-    mean = hide(weights, mask).sum(-1) / total.clamp(min=1)
+    mean = masked_fill(weights, mask).sum(-1) / total.clamp(min=1)
     return torch.where(total > 0, mean, 1.0)
 
 
 def finite_log(log_p: Tensor) -> Tensor:
-    """Log-probabilities with LEAST_LOG for -inf, which has no gradient; others as they are.
+    """Return log-probabilities with -inf replaced by LEAST_LOG, which has no gradient.
 
     >>> finite_log(torch.tensor([-900.0, -torch.inf]))
     tensor([-900.0000,  -87.4982])
@@ -121,7 +141,7 @@ def finite_log(log_p: Tensor) -> Tensor:
 
 
 def log_sum(log_p: Tensor, dim: int) -> Tensor:
-    """`logsumexp`, but LEAST_LOG, without a gradient, where all are -inf.
+    """Return `logsumexp`, or LEAST_LOG without a gradient where all entries are -inf.
 
     >>> log_sum(torch.tensor([[-900.0, -torch.inf], [-torch.inf, -torch.inf]]), -1)
     tensor([-900.0000,  -87.4982])

@@ -1,4 +1,4 @@
-"""ApproxNDCG: SoftNDCG by its most used name."""
+"""ApproxNDCG: SoftNDCG under its most common name."""
 
 from typing import cast
 
@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ltr.gains import Discount, Gain
 from ltr.losses.base import Lengths, Reduction
-from ltr.losses.ndcg import SoftNDCG
+from ltr.losses.ndcg import SoftNDCG, soft_ndcg_loss
 from ltr.operators import SigmoidRank
 
 
@@ -14,14 +14,14 @@ class ApproxNDCG(SoftNDCG):
     """1 - NDCG on ranks by sigmoids of score differences: `SoftNDCG(SigmoidRank(temperature))`.
 
     Args:
-        temperature: of the sigmoids, in units of the scores (1 / alpha in the paper); 0 is hard.
-            Default: 0.1.
+        temperature: of the sigmoids, in units of the scores (1 / alpha in the paper). 0 gives hard
+            ranks. Default: 0.1.
         top_k: NDCG@k, by a smooth cut at rank k + 1/2 (the ideal is cut exactly). Default: all.
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
         discount: "log2" (1 / log2(1 + rank), the default), "letor4", or a function of the ranks.
         reduction: "mean" over the lists with a real item (default), "sum", "none".
 
-    For what unusual lists give, weights and errors see `SoftNDCG`.
+    `SoftNDCG` documents special cases, weights and errors.
 
     Reference: Qin, Liu and Li, "A general approximation framework for direct optimization of
     information retrieval measures", 2010; Bruch, Zoghi, Bendersky and Najork, "Revisiting
@@ -45,7 +45,7 @@ class ApproxNDCG(SoftNDCG):
 
     @property
     def temperature(self) -> float:
-        """Of the sigmoids."""
+        """The temperature of the sigmoids."""
         return cast(SigmoidRank, self.operator).temperature
 
 
@@ -63,11 +63,22 @@ def approx_ndcg_loss(
     discount: Discount = "log2",
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """ApproxNDCG, as a function: scores, labels, mask, weights (..., n) -> a scalar.
+    """Return the ApproxNDCG loss: the function form of `ApproxNDCG`.
 
     >>> import torch
     >>> approx_ndcg_loss(torch.tensor([9.0, 1.0]), torch.tensor([0.0, 1.0]))
     tensor(0.3691)
     """
-    loss = ApproxNDCG(temperature, top_k, gain, discount, reduction)
-    return loss(scores, labels, mask, weights, lengths=lengths, padding=padding)
+    return soft_ndcg_loss(
+        scores,
+        labels,
+        mask,
+        weights,
+        lengths=lengths,
+        padding=padding,
+        reduction=reduction,
+        operator=SigmoidRank(temperature),
+        top_k=top_k,
+        gain=gain,
+        discount=discount,
+    )

@@ -16,23 +16,25 @@ Reduction = Literal["mean", "sum", "none"]
 
 
 class RankingLoss(nn.Module):
-    """scores, labels, mask=None, weights=None -> a scalar; one number a list with reduction="none".
+    """Base class of losses: scores, labels, mask=None, weights=None -> a scalar.
 
-    A new loss is one subclass with `per_list`. What every loss keeps to:
+    With reduction="none" the result has one number for each list. To write a new loss, subclass
+    this and define `per_list`. Every loss follows these rules:
 
-    - all arguments are (..., n); labels are graded relevance >= 0, or any numbers where the class
-      says `grades = False`; mask is bool, True for a real item; what lies under the mask, NaN
-      included, reaches neither the value nor the gradient;
-    - it is positive and falls to 0; a list that defines no loss (no relevant item, no pair, all
-      masked) counts 0, with a graph; a NaN score makes that list's loss NaN, and no other's;
-    - half-precision scores are computed in float32, and nothing by `torch.autocast`.
+    - All arguments are (..., n). Labels are graded relevance >= 0, or any numbers if the class
+      sets `grades = False`. The mask is bool, True for a real item. Masked values, NaN included,
+      change neither the value nor the gradient.
+    - The loss is >= 0, and its minimum is 0. A list that defines no loss (no relevant item, no
+      pair, all masked) gives 0 with a zero gradient. A NaN score makes the loss of its own list
+      NaN, and of no other.
+    - Half-precision scores are computed in float32. `torch.autocast` does not apply inside.
 
     Args:
         reduction: "mean" over the lists that have a real item, "sum", or "none".
 
     Attributes:
-        grades: whether labels are grades: a negative one is an error then, since it is most
-            likely the padding of another library. False where any number is a target, as in
+        grades: whether labels are grades. If True, a negative label is an error, since it is most
+            likely the padding of another library. False if any number is a valid target, as in
             regression.
 
     Raises:
@@ -54,10 +56,11 @@ class RankingLoss(nn.Module):
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        """One number a list: (..., n) each -> (...), or with more axes in front (samples).
+        """Return one number for each list: (..., n) each -> (...).
 
-        A loss that takes more tensors (..., n), such as `groups`, names them here after `weights`,
-        None by default; `forward` hands them on.
+        The result may have more axes in front, for samples. A loss that needs more tensors
+        (..., n), such as `groups`, names them after `weights` with the default None; `forward`
+        passes them on.
         """
         raise NotImplementedError(f"{type(self).__name__} must define per_list")
 
@@ -69,9 +72,10 @@ class RankingLoss(nn.Module):
         weights: Tensor | None,
         **extra: Tensor,
     ) -> Tensor:
-        """One number a ragged list: (N,) each and lengths (R,) -> (R,); pads, unless overridden.
+        """Return one number for each ragged list: (N,) each and lengths (R,) -> (R,).
 
-        Who overrides `per_list` of a loss that has this too, as `SoftNDCG`, overrides both.
+        By default the lists are padded and given to `per_list`. If a loss defines this method, as
+        `SoftNDCG` does, a subclass that overrides `per_list` must override this method too.
         """
         return pad_and_call(self.per_list, scores, labels, lengths, weights, **extra)
 
@@ -91,19 +95,19 @@ class RankingLoss(nn.Module):
         Args:
             scores: (..., n), any floating dtype.
             labels: (..., n), any dtype.
-            mask: (..., n) bool, True for a real item. Default: all are real.
+            mask: (..., n) bool, True for a real item. Default: all items are real.
             weights: (..., n), one for each item. Default: 1.
-            lengths: (R,) whole numbers, in place of a mask: the lists are ragged and come flat,
-                one after the other, as scores, labels and weights (N,). With reduction="none" the
-                result is (R,). Tensors of `torch.nested` (jagged) say their lengths themselves.
-            padding: the label that marks padding, such as -1 in allRank and TF-Ranking: items
-                with it count as masked. Default: none does.
-            extra: the further tensors that `per_list` names, of the shape of the scores.
+            lengths: (R,) whole numbers, instead of a mask. The lists are then ragged: scores,
+                labels and weights are (N,), one list after the other. With reduction="none" the
+                result is (R,). Nested tensors (`torch.nested`, jagged) carry their own lengths.
+            padding: the label that marks padding, such as -1 in allRank and TF-Ranking. Items
+                with this label count as masked. Default: no label marks padding.
+            extra: further tensors that `per_list` names, in the shape of the scores.
 
         Raises:
-            ValueError: shapes or dtypes are others; a label is negative where `grades`, in a
-                tensor on the CPU (elsewhere, in `torch.compile` and in `vmap` it is not looked
-                for, since that would wait for the device or has no value to look at).
+            ValueError: a shape or dtype is wrong; a label is negative and `grades` is True. Labels
+                are checked on the CPU only: elsewhere the check would wait for the device, and in
+                `torch.compile` and `vmap` labels have no value to check.
         """
         return loss_of_lists(
             self.per_list,
@@ -120,7 +124,7 @@ class RankingLoss(nn.Module):
         )
 
     def extra_repr(self) -> str:
-        """The reduction, where it is not the default."""
+        """Return the reduction, unless it is the default."""
         return "" if self.reduction == "mean" else f"reduction={self.reduction!r}"
 
 
@@ -138,23 +142,23 @@ def loss_of_lists(
     per_ragged_list: Callable[..., Tensor] | None = None,
     **extra: Tensor | None,
 ) -> Tensor:
-    """Return the loss whose number for one list is `per_list`: what all losses share.
+    """Return the loss whose number for one list is `per_list`.
 
-    The function form of a loss is this with the loss's own `per_list`, and so is its class. See
-    `RankingLoss.forward` for the arguments that are not named here.
+    All losses go through this function. The function form of a loss and its class both call it
+    with the same `per_list`. `RankingLoss.forward` documents the common arguments in full.
 
     Args:
-        per_list: scores, labels, mask, weights (..., n) and `extra` -> (...), as
+        per_list: scores, labels, mask, weights (..., n) and `extra` -> (...). See
             `RankingLoss.per_list`.
         scores: (..., n).
         labels: (..., n).
         mask: (..., n) bool.
         weights: (..., n).
-        lengths: (R,), in place of a mask.
+        lengths: (R,), instead of a mask.
         padding: the label that marks padding.
         reduction: "mean" over the lists that have a real item, "sum", or "none".
         grades: whether a negative label is an error.
-        per_ragged_list: as `RankingLoss.per_ragged_list`. Default: `per_list` of padded lists.
+        per_ragged_list: see `RankingLoss.per_ragged_list`. Default: pad, then `per_list`.
         extra: further tensors that `per_list` names.
 
     >>> def spread(scores, labels, mask, weights):
@@ -167,17 +171,17 @@ def loss_of_lists(
     given = {name: x for name, x in others.items() if x is not None}
     if any_nested(scores, *given.values()):
         if lengths is not None or mask is not None:
-            raise ValueError("mask and lengths must be None where scores are nested")
+            raise ValueError("mask and lengths must be None if scores are nested")
         given, lengths = flatten_nested({"scores": scores, **given})
         scores = given.pop("scores")
     if lengths is not None and mask is not None:
-        raise ValueError("mask must be None where lengths are given: ragged lists have none")
+        raise ValueError("mask must be None if lengths are given: ragged lists have no mask")
     check_lists(scores, mask=mask, **given)
     labels = given.pop("labels")
     if padding is not None:
         if lengths is not None:
             raise ValueError(
-                f"padding must be None where lengths are given: ragged lists have none, "
+                f"padding must be None if lengths are given: ragged lists have no padding, "
                 f"got {padding!r}"
             )
         mask = real_items(labels, mask, padding)
@@ -221,7 +225,7 @@ def pad_and_call(
     weights: Tensor | None,
     **extra: Tensor,
 ) -> Tensor:
-    """Return `per_list` of ragged lists, padded: (N,) each and lengths (R,) -> (R,)."""
+    """Pad ragged lists and return their `per_list`: (N,) each and lengths (R,) -> (R,)."""
     given = extra if weights is None else {"weights": weights, **extra}
     mask, scores, labels, *padded = pad_lists(lengths, scores, labels, *given.values())
     named = {"weights": None, **dict(zip(given, padded, strict=True))}
@@ -229,14 +233,26 @@ def pad_and_call(
 
 
 def check_reduction(reduction: Reduction) -> Reduction:
-    """Return `reduction`, or raise a ValueError if it is unknown."""
+    """Return `reduction`, or raise `ValueError` if it is unknown."""
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
     return reduction
 
 
+def check_flag(name: str, value: bool) -> bool:
+    """Return `value`, or raise `ValueError` if it is not True or False.
+
+    >>> check_flag("normalize", "sum")
+    Traceback (most recent call last):
+    ValueError: normalize must be True or False, got 'sum'
+    """
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be True or False, got {value!r}")
+    return value
+
+
 def real_items(labels: Tensor, mask: Tensor | None, padding: float) -> Tensor:
-    """Return the mask (..., n) without the items whose label is `padding`.
+    """Return the mask (..., n) with False for the items whose label is `padding`.
 
     Raises:
         ValueError: padding is not a number.
@@ -251,10 +267,10 @@ def real_items(labels: Tensor, mask: Tensor | None, padding: float) -> Tensor:
 
 
 def check_grades(labels: Tensor, mask: Tensor | None) -> None:
-    """Raise a ValueError if a real item has a label below 0, as padding has in other libraries.
+    """Raise `ValueError` if a real item has a label below 0, which marks padding elsewhere.
 
-    It costs one pass over labels on the CPU. Labels elsewhere, in `torch.compile` and in `vmap`
-    are not looked at: see `first_value`.
+    Cost: one pass over labels on the CPU. Labels elsewhere, in `torch.compile` and in `vmap` are
+    not checked: see `first_value`.
 
     >>> check_grades(torch.tensor([2, 0, -1]), torch.tensor([True, True, False]))
     """
@@ -269,15 +285,16 @@ def check_grades(labels: Tensor, mask: Tensor | None) -> None:
 def first_value(
     x: Tensor, find: Callable[[], Tensor], minimum: float | None = None
 ) -> float | None:
-    """Return the first value of x (...) in the places (...) that `find` gives, None if none is.
+    """Return the first value of x (...) at the places (...) that `find` returns, or None.
 
-    None too where a look at it would wait for a device or cannot be taken: off the CPU, in
-    `torch.compile` and inside `vmap`.
+    The result is None if `find` returns no place. It is also None if the values cannot be read
+    without waiting for a device, or not at all: off the CPU, in `torch.compile` and in `vmap`.
 
     Args:
         x: any shape.
-        find: gives the places, a bool tensor in the shape of x.
-        minimum: if no value is below it, there is nothing to find: one quick look says so.
+        find: returns the places as a bool tensor of the shape of x.
+        minimum: if no value is below this number, no place is found. One quick check of the
+            smallest value then avoids the call of `find`.
 
     >>> x = torch.tensor([3, -1])
     >>> first_value(x, lambda: x < 0)
@@ -290,12 +307,12 @@ def first_value(
             return None
         where = find()
         return x[where][0].item() if where.any() else None
-    except RuntimeError:  # what vmap raises
+    except RuntimeError:  # raised by `vmap`
         return None
 
 
 def _full_precision(x: Tensor) -> AbstractContextManager[object]:
-    # autocast would round the sums of a loss, and gradients with them, to half precision
+    # autocast would round the sums of a loss, and its gradients, to half precision
     device = x.device.type
     if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
         return nullcontext()

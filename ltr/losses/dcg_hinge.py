@@ -1,39 +1,41 @@
 """The DCG hinge: a discount of the number of wrong pairs, bounded by hinges."""
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from ltr.losses._pair_sums import pair_sums
-from ltr.losses.base import Lengths, RankingLoss, Reduction
-from ltr.losses.pairs import PairWeights
-from ltr.losses.pairwise import HingeCost
+from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
+from ltr.losses.pair_costs import HingeCost
+from ltr.losses.pairs import PairCost, PairWeights
 
 
 class PairwiseDCGHinge(RankingLoss):
     """1 - 1 / log2(2 + H), with H the sum of max(0, margin - (s_i - s_j)) over pairs y_i > y_j.
 
     With a margin of 1 the hinges bound the number of wrong pairs from above. With one relevant
-    item that number is its rank - 1, so 1 / log2(2 + H) is a lower bound of its DCG. The discount
-    makes a list count less, the more of it is wrong: the slope falls as 1 / (H log(H)^2), where
-    that of `PairwiseHinge` is constant. It is always between 0 and 1, and 0 where each pair is
-    right by the margin.
+    item that number is its rank - 1, so 1 / log2(2 + H) is a lower bound of its DCG. Because of the
+    discount, a list counts less the more of it is wrong: the slope falls as 1 / (H log(H)^2),
+    while that of `PairwiseHinge` is constant. The loss lies between 0 and 1. It is 0 if each pair
+    is right by the margin.
 
-    No pair, one item, or all masked: 0, with a graph. Tied scores are pairs like others. Weights:
-    that of item i, with the higher label, multiplies the pair. Time O(n^2), memory O(n).
+    The loss is 0, with a zero gradient, for a list without a pair, with one item, or fully masked.
+    Pairs with tied scores are treated like other pairs. The weight of item i, the one with the
+    higher label, multiplies the pair. Cost: O(n^2) time, O(n) memory.
 
     Args:
         margin: > 0, in units of score. Default: 1.
         reduction: "mean" over the lists with a real item (default), "sum", "none".
 
     Raises:
-        ValueError: margin or reduction is none of these.
+        ValueError: margin or reduction has none of these values.
 
     Reference: Agarwal, Takatsu, Zaitsev and Joachims, "A general framework for counterfactual
-    learning-to-rank", SIGIR 2019 (there one rank bound for each relevant item); as one sum over
-    the list's pairs pytorchltr's `PairwiseDCGHingeLoss`, -1 / log(2 + H), which is this one
-    shifted and scaled to fall from 1 to 0.
+    learning-to-rank", SIGIR 2019, which has one rank bound for each relevant item. pytorchltr's
+    `PairwiseDCGHingeLoss`, -1 / log(2 + H), has one sum over the list's pairs. The loss here is
+    that one, shifted and scaled to lie between 0 and 1.
 
     >>> PairwiseDCGHinge()(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 0.0]))  # H = 2
     tensor(0.5000)
@@ -47,11 +49,22 @@ class PairwiseDCGHinge(RankingLoss):
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        """The discounted sum of each list's hinges."""
-        total, _ = pair_sums(self.cost, PairWeights(), scores, labels, mask, weights)
-        # log1p: a list that is right to a rounding error is not below 0
-        over = torch.log1p(total / 2)
-        return over / (math.log(2) + over)
+        """Return the discounted sum of each list's hinges."""
+        return _discounted_sum(scores, labels, mask, weights, cost=self.cost)
+
+
+def _discounted_sum(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None,
+    weights: Tensor | None,
+    *,
+    cost: PairCost,
+) -> Tensor:
+    total, _ = pair_sums(cost, PairWeights(), scores, labels, mask, weights)
+    # log1p keeps the loss from falling below 0 by a rounding error
+    over = torch.log1p(total / 2)
+    return over / (math.log(2) + over)
 
 
 def pairwise_dcg_hinge_loss(
@@ -65,11 +78,18 @@ def pairwise_dcg_hinge_loss(
     margin: float = 1.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """1 - 1 / log2(2 + the sum of the pairs' hinges), as a function. See `PairwiseDCGHinge`.
+    """Return 1 - 1 / log2(2 + sum of hinges): the function form of `PairwiseDCGHinge`.
 
     >>> pairwise_dcg_hinge_loss(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 0.0]))
     tensor(0.5000)
     """
-    return PairwiseDCGHinge(margin, reduction)(
-        scores, labels, mask, weights, lengths=lengths, padding=padding
+    return loss_of_lists(
+        partial(_discounted_sum, cost=HingeCost(margin)),
+        scores,
+        labels,
+        mask,
+        weights,
+        lengths=lengths,
+        padding=padding,
+        reduction=reduction,
     )

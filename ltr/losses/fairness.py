@@ -1,45 +1,49 @@
 """Penalties on the exposure of groups, to be added to a ranking loss."""
 
 import copy
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_number, check_top_k, hide
+from ltr._shapes import check_number, check_top_k, masked_fill
 from ltr.gains import Discount, discount_function
-from ltr.losses._soft import cut, weighted_mean
-from ltr.losses.base import Lengths, RankingLoss, Reduction
+from ltr.losses._soft import cut, rank_operator, weighted_mean
+from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
 from ltr.losses.ndcg import SoftNDCG
-from ltr.operators import RankOperator, SigmoidRank
-from ltr.operators.base import check_operator
+from ltr.operators import RankOperator
 
 
 class ExposureParity(RankingLoss):
     """(mean exposure of one group - mean exposure of the other)^2, with exposure by soft ranks.
 
     An item's exposure is discount(soft rank), such as 1 / log2(1 + rank). The first group are
-    the items with a group id above 0, the second the others. With `merit` each group's exposure
-    is divided by its mean label, scaled so that the larger merit is 1: exposure in proportion to
-    relevance. With `one_sided` only a lack of exposure of the first group counts (DELTR).
+    the items with a group id above 0. The second group are the others. With `merit` each group's
+    exposure is divided by its mean label, scaled so that the larger merit is 1: exposure should be
+    in proportion to relevance. With `one_sided` only a lack of exposure of the first group counts
+    (DELTR).
 
-    This is a constraint and no aim: `Penalized` adds it to a ranking loss.
+    This is a constraint, not a ranking loss of its own. `Penalized` adds it to a ranking loss.
 
-    What unusual lists give: one group alone, or all masked: 0, with a graph; with `merit` also a
-    group without a relevant item. Tied scores: what the operator gives them.
+    Special cases: the loss is 0, with a zero gradient, for a list with a single group or fully
+    masked, and with `merit` also if a group has no relevant item. The operator decides the ranks of
+    tied scores.
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`.
-        top_k: exposure among the first k alone, by a smooth cut at rank k + 1/2. Default: all.
-        merit: whether exposure is to be in proportion to the labels, or equal (default).
-        one_sided: whether the first group may have more. Default: False.
+        top_k: count exposure among the first k only, by a smooth cut at rank k + 1/2. Default: all.
+        merit: whether exposure should be in proportion to the labels. Default: False, for equal
+            exposure.
+        one_sided: whether the first group may have more exposure. Default: False.
         discount: "log2" (1 / log2(1 + rank), the default), "letor4", or a function of the ranks.
         reduction: "mean" over the lists with a real item (default), "sum", "none".
 
-    `forward` has a further argument, `groups` (..., n), by default the labels. Weights make the
-    means over the groups weighted ones.
+    `forward` has a further argument, `groups` (..., n). By default it is the labels. Weights make
+    the means over the groups weighted means.
 
     Raises:
-        ValueError: an argument that is none of these, named with its value.
+        ValueError: an argument is invalid; the message names it and its value.
 
     Reference: Singh and Joachims, "Fairness of exposure in rankings", KDD 2018; Zehlike and
     Castillo, "Reducing disparate exposure in ranking: a learning to rank approach" (DELTR), 2020.
@@ -61,11 +65,11 @@ class ExposureParity(RankingLoss):
         reduction: Reduction = "mean",
     ):
         super().__init__(reduction)
-        self.operator = SigmoidRank() if operator is None else check_operator(operator)
+        self.operator = rank_operator(operator)
         self.top_k = check_top_k(top_k)
         self.merit = merit
         self.one_sided = one_sided
-        discount_function(discount)  # a ValueError for what is none
+        discount_function(discount)  # raises ValueError for an unknown discount
         self.discount: Discount = discount
 
     def per_list(
@@ -76,40 +80,34 @@ class ExposureParity(RankingLoss):
         weights: Tensor | None,
         groups: Tensor | None = None,
     ) -> Tensor:
-        """The penalty of each list; groups (..., n), above 0 for the first, default to labels."""
-        groups = labels if groups is None else groups
-        w = hide(torch.ones_like(scores) if weights is None else weights, mask)
-        first = w * hide((groups > 0).to(scores.dtype), mask)
-        second = w - first
-        exposure = self.operator.discounts(
-            cut(discount_function(self.discount), self.top_k, self.operator), scores, mask
+        """Return the penalty of each list; groups (..., n), above 0 for the first group."""
+        return _exposure_gap(
+            scores,
+            labels,
+            mask,
+            weights,
+            groups,
+            operator=self.operator,
+            top_k=self.top_k,
+            merit=self.merit,
+            one_sided=self.one_sided,
+            discount=self.discount,
         )
-        gap = weighted_mean(exposure, second) - weighted_mean(exposure, first)
-        defined = (first.sum(-1) > 0) & (second.sum(-1) > 0)
-        if self.merit:
-            merits = [weighted_mean(hide(labels, mask), group) for group in (first, second)]
-            defined = defined & (merits[0] > 0) & (merits[1] > 0)
-            top = torch.where(defined, torch.maximum(*merits), 1.0)
-            one, other = (torch.where(defined, m, 1.0) / top for m in merits)
-            gap = weighted_mean(exposure, second) / other - weighted_mean(exposure, first) / one
-        if self.one_sided:
-            gap = gap.relu()
-        return torch.where(defined, gap.square(), 0 * gap)
 
 
 class Penalized(RankingLoss):
-    """A ranking loss and a penalty: loss + strength * penalty.
+    """A ranking loss plus a penalty: loss + strength * penalty.
 
-    What unusual lists give: what the two give.
+    For unusual lists it is the sum of what the two give.
 
     Args:
         loss: any `RankingLoss`. Default: `SoftNDCG()`.
         penalty: any `RankingLoss`. Default: `ExposureParity()`.
         strength: >= 0. Default: 1.
-        reduction: "mean" over the lists with a real item (default), "sum", "none". Those of the
-            two parts do not count.
+        reduction: "mean" over the lists with a real item (default), "sum", "none". It replaces the
+            reductions of the loss and of the penalty.
 
-    Arguments in `forward` beyond `scores, labels, mask, weights`, such as `groups`, go to the
+    `forward` passes arguments beyond `scores, labels, mask, weights`, such as `groups`, to the
     penalty.
 
     >>> from ltr.losses import PointwiseMSE
@@ -118,7 +116,7 @@ class Penalized(RankingLoss):
     tensor(3.)
     """
 
-    grades = False  # the two losses look at their labels themselves
+    grades = False  # the loss and the penalty check their labels themselves
 
     def __init__(
         self,
@@ -140,9 +138,17 @@ class Penalized(RankingLoss):
         weights: Tensor | None,
         **extra: Tensor,
     ) -> Tensor:
-        """Loss and penalty of each list."""
-        loss = self.loss(scores, labels, mask, weights)
-        return loss + self.strength * self.penalty(scores, labels, mask, weights, **extra)
+        """Return loss plus penalty of each list."""
+        return _penalized(
+            scores,
+            labels,
+            mask,
+            weights,
+            loss=self.loss,
+            penalty=self.penalty,
+            strength=self.strength,
+            **extra,
+        )
 
     def per_ragged_list(
         self,
@@ -152,14 +158,23 @@ class Penalized(RankingLoss):
         weights: Tensor | None,
         **extra: Tensor,
     ) -> Tensor:
-        """Loss and penalty of each ragged list."""
-        loss = self.loss(scores, labels, None, weights, lengths=lengths)
-        penalty = self.penalty(scores, labels, None, weights, lengths=lengths, **extra)
-        return loss + self.strength * penalty
+        """Return loss plus penalty of each ragged list."""
+        return _penalized_ragged(
+            scores,
+            labels,
+            lengths,
+            weights,
+            loss=self.loss,
+            penalty=self.penalty,
+            strength=self.strength,
+            **extra,
+        )
 
 
 def unreduced(loss: RankingLoss) -> RankingLoss:
-    """The loss with reduction="none": a shallow copy, of the same operators and parameters.
+    """Return a shallow copy of the loss with reduction="none".
+
+    The copy has the same operators and parameters.
 
     >>> unreduced(SoftNDCG())(torch.zeros(2, 1), torch.ones(2, 1))
     tensor([0., 0.])
@@ -167,6 +182,67 @@ def unreduced(loss: RankingLoss) -> RankingLoss:
     loss = copy.copy(loss)
     loss.reduction = "none"
     return loss
+
+
+def _exposure_gap(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None,
+    weights: Tensor | None,
+    groups: Tensor | None = None,
+    *,
+    operator: RankOperator,
+    top_k: int | None,
+    merit: bool,
+    one_sided: bool,
+    discount: Discount,
+) -> Tensor:
+    groups = labels if groups is None else groups
+    w = masked_fill(torch.ones_like(scores) if weights is None else weights, mask)
+    first = w * masked_fill((groups > 0).to(scores.dtype), mask)
+    second = w - first
+    exposure = operator.discounts(cut(discount_function(discount), top_k, operator), scores, mask)
+    gap = weighted_mean(exposure, second) - weighted_mean(exposure, first)
+    defined = (first.sum(-1) > 0) & (second.sum(-1) > 0)
+    if merit:
+        merits = [weighted_mean(masked_fill(labels, mask), group) for group in (first, second)]
+        defined = defined & (merits[0] > 0) & (merits[1] > 0)
+        top = torch.where(defined, torch.maximum(*merits), 1.0)
+        one, other = (torch.where(defined, m, 1.0) / top for m in merits)
+        gap = weighted_mean(exposure, second) / other - weighted_mean(exposure, first) / one
+    if one_sided:
+        gap = gap.relu()
+    return torch.where(defined, gap.square(), 0 * gap)
+
+
+def _penalized(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None,
+    weights: Tensor | None,
+    *,
+    loss: RankingLoss,
+    penalty: RankingLoss,
+    strength: float,
+    **extra: Tensor,
+) -> Tensor:
+    value = loss(scores, labels, mask, weights)
+    return value + strength * penalty(scores, labels, mask, weights, **extra)
+
+
+def _penalized_ragged(
+    scores: Tensor,
+    labels: Tensor,
+    lengths: Tensor,
+    weights: Tensor | None,
+    *,
+    loss: RankingLoss,
+    penalty: RankingLoss,
+    strength: float,
+    **extra: Tensor,
+) -> Tensor:
+    value = loss(scores, labels, None, weights, lengths=lengths)
+    return value + strength * penalty(scores, labels, None, weights, lengths=lengths, **extra)
 
 
 def exposure_parity_loss(
@@ -185,14 +261,30 @@ def exposure_parity_loss(
     discount: Discount = "log2",
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Squared difference of two groups' exposure, as a function. See `ExposureParity`.
+    """Return the squared difference of two groups' exposure: the function form of `ExposureParity`.
 
     >>> groups = torch.tensor([1, 0])
     >>> exposure_parity_loss(torch.zeros(2), torch.ones(2), groups=groups)  # tied: equal exposure
     tensor(0.)
     """
-    loss = ExposureParity(operator, top_k, merit, one_sided, discount, reduction)
-    return loss(scores, labels, mask, weights, lengths=lengths, padding=padding, groups=groups)
+    return loss_of_lists(
+        partial(
+            _exposure_gap,
+            operator=rank_operator(operator),
+            top_k=check_top_k(top_k),
+            merit=merit,
+            one_sided=one_sided,
+            discount=discount,
+        ),
+        scores,
+        labels,
+        mask,
+        weights,
+        lengths=lengths,
+        padding=padding,
+        reduction=reduction,
+        groups=groups,
+    )
 
 
 def penalized_loss(
@@ -209,12 +301,30 @@ def penalized_loss(
     reduction: Reduction = "mean",
     **extra: Tensor | None,
 ) -> Tensor:
-    """A ranking loss and a penalty, as a function; `extra` go to the penalty. See `Penalized`.
+    """Return a ranking loss plus a penalty: the function form of `Penalized`.
+
+    The arguments `extra` go to the penalty.
 
     >>> from ltr.losses import PointwiseMSE
     >>> scores, labels, squares = torch.tensor([3.0, 1.0]), torch.tensor([1.0, 1.0]), PointwiseMSE()
     >>> penalized_loss(scores, labels, loss=squares, penalty=squares, strength=0.5)  # 2 + 2 / 2
     tensor(3.)
     """
-    both = Penalized(loss, penalty, strength, reduction)
-    return both(scores, labels, mask, weights, lengths=lengths, padding=padding, **extra)
+    parts: dict[str, Any] = {
+        "loss": unreduced(SoftNDCG() if loss is None else loss),
+        "penalty": unreduced(ExposureParity() if penalty is None else penalty),
+        "strength": check_number("strength", strength, minimum=0.0),
+    }
+    return loss_of_lists(
+        partial(_penalized, **parts),
+        scores,
+        labels,
+        mask,
+        weights,
+        lengths=lengths,
+        padding=padding,
+        reduction=reduction,
+        grades=False,
+        per_ragged_list=partial(_penalized_ragged, **parts),
+        **extra,
+    )

@@ -1,4 +1,4 @@
-"""LambdaRank and the LambdaLoss family: pairwise losses that weigh pairs by what a metric says."""
+"""LambdaRank and the LambdaLoss family: pairwise losses that weight pairs by a metric."""
 
 from typing import cast
 
@@ -6,28 +6,29 @@ from torch import Tensor
 
 from ltr.gains import Discount, Gain
 from ltr.losses.base import Lengths, Reduction
+from ltr.losses.pair_costs import LogisticCost
 from ltr.losses.pair_weights import DeltaNDCG, NDCGLoss2PP
 from ltr.losses.pairs import PairWeights, Truncation
-from ltr.losses.pairwise import LogisticCost, PairwiseLoss
+from ltr.losses.pairwise import PairwiseLoss, pairwise_loss
 
 
 class LambdaLoss(PairwiseLoss):
     """Weighted pairwise logistic loss: sum of w_ij log(1 + exp(-(s_i - s_j) / tau)) / sum of w_ij.
 
-    Over the pairs with y_i > y_j, with the weights that `pair_weights` draws from the labels and
-    the ranks of now; they are constants to the gradient, as in an EM step. With normalize=False
-    and temperature 1 it is log(2) times the bound of the paper, which takes logarithms to base 2.
+    The sums go over the pairs with y_i > y_j. `pair_weights` computes the weights from the labels
+    and the current ranks. They have no gradient, as in an EM step. With normalize=False and
+    temperature 1 the loss is log(2) times the bound of the paper, which has logarithms to base 2.
 
-    | `pair_weights` | bounds, or moves with |
+    | `pair_weights` | the metric that the loss bounds or follows |
     | --- | --- |
     | `NDCGLoss2PP()`, the default; `NDCGLoss2()`; `NDCGLoss1()` | NDCG (Wang et al. 2018) |
     | `DeltaNDCG()` | NDCG: LambdaRank |
     | `ARPLoss1()`, `ARPLoss2()` | average relevance position (Wang et al. 2018) |
-    | `DeltaMAP()`, `DeltaMRR()`, `DeltaPrecision()` | the metric of the name |
+    | `DeltaMAP()`, `DeltaMRR()`, `DeltaPrecision()` | MAP, MRR, precision at k |
     | `LabelDifference()` | RankNet with graded pairs |
 
-    No pair with a weight, one item, or all masked: 0, with a graph. Labels may be any numbers >= 0:
-    "exp2" gains do not overflow.
+    The loss is 0, with a zero gradient, for a list without a pair of weight above 0, with one item,
+    or fully masked. Labels may be any numbers >= 0: "exp2" gains do not overflow.
 
     Args:
         pair_weights: a `PairWeights`. Default: `NDCGLoss2PP()`.
@@ -36,7 +37,7 @@ class LambdaLoss(PairwiseLoss):
         reduction: "mean" over the lists with a real item (default), "sum", "none".
 
     Raises:
-        ValueError: an argument that is none of these.
+        ValueError: an argument has none of these values.
 
     Reference: Wang, Li, Golbandi, Bendersky and Najork, "The LambdaLoss framework for ranking
     metric optimization", CIKM 2018.
@@ -59,18 +60,19 @@ class LambdaLoss(PairwiseLoss):
 
     @property
     def temperature(self) -> float:
-        """Of the logistic cost."""
+        """The temperature of the logistic cost."""
         return cast(LogisticCost, self.cost).temperature
 
 
 class LambdaRank(LambdaLoss):
-    """LambdaRank as a loss: pairs weighed by how much NDCG changes if they change places.
+    """LambdaRank as a loss: a pair's weight is the change of NDCG if the two items swap places.
 
-    `LambdaLoss(DeltaNDCG(...))`: its gradient is that of LambdaRank, over the sum of the weights.
+    It is `LambdaLoss(DeltaNDCG(...))`. Its gradient is LambdaRank's, divided by the sum of the
+    weights.
 
     Args:
         top_k: NDCG@k. Default: the whole list.
-        truncation: what the cut does, see `DeltaNDCG`.
+        truncation: how pairs are cut at `top_k`, see `DeltaNDCG`.
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
         discount: "log2" (the default), "letor4", or a function of the ranks.
         temperature: > 0, in units of score.
@@ -100,22 +102,22 @@ class LambdaRank(LambdaLoss):
 
     @property
     def top_k(self) -> int | None:
-        """As the pairs' weights have it, like those below."""
+        """The cut of the pair weights."""
         return self._delta.top_k
 
     @property
     def truncation(self) -> Truncation:
-        """What the cut does."""
+        """How the pair weights cut at `top_k`."""
         return self._delta.truncation
 
     @property
     def gain(self) -> Gain:
-        """Of the labels."""
+        """The gain of the labels."""
         return self._delta.gain
 
     @property
     def discount(self) -> Discount:
-        """Of the ranks."""
+        """The discount of the ranks."""
         return self._delta.discount
 
     @property
@@ -136,14 +138,24 @@ def lambda_loss(
     normalize: bool = True,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """The LambdaLoss family, as a function: see `LambdaLoss`.
+    """Return a loss of the LambdaLoss family: the function form of `LambdaLoss`.
 
     >>> import torch
     >>> lambda_loss(torch.zeros(2), torch.tensor([0.0, 1.0]))
     tensor(0.6931)
     """
-    loss = LambdaLoss(pair_weights, temperature, normalize, reduction)
-    return loss(scores, labels, mask, weights, lengths=lengths, padding=padding)
+    return pairwise_loss(
+        scores,
+        labels,
+        mask,
+        weights,
+        lengths=lengths,
+        padding=padding,
+        reduction=reduction,
+        cost=LogisticCost(temperature),
+        pair_weights=NDCGLoss2PP() if pair_weights is None else pair_weights,
+        normalize=normalize,
+    )
 
 
 def lambdarank_loss(
@@ -162,11 +174,21 @@ def lambdarank_loss(
     normalize: bool = True,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """LambdaRank, as a function: see `LambdaRank`.
+    """Return LambdaRank's loss: the function form of `LambdaRank`.
 
     >>> import torch
     >>> lambdarank_loss(torch.zeros(2), torch.tensor([0.0, 1.0]))
     tensor(0.6931)
     """
-    loss = LambdaRank(top_k, truncation, gain, discount, temperature, normalize, reduction)
-    return loss(scores, labels, mask, weights, lengths=lengths, padding=padding)
+    return pairwise_loss(
+        scores,
+        labels,
+        mask,
+        weights,
+        lengths=lengths,
+        padding=padding,
+        reduction=reduction,
+        cost=LogisticCost(temperature),
+        pair_weights=DeltaNDCG(top_k, truncation, gain, discount),
+        normalize=normalize,
+    )

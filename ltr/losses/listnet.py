@@ -1,18 +1,22 @@
-"""Losses by one softmax over the list: its divergence from a distribution that the labels give."""
+"""Softmax losses: the divergence of the scores' softmax from a distribution over the items."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_number, hide
-from ltr.losses.base import Lengths, RankingLoss, Reduction
+from ltr._shapes import check_number, masked_fill
+from ltr.losses.base import Lengths, RankingLoss, Reduction, check_flag, loss_of_lists
+
+Gamma = float | Literal["random"]
 
 
 def softmax_divergence(
     scores: Tensor, relevance: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """KL(p || softmax of the scores) with p = relevance / its sum, and the sum of p * softmax.
+    """Return KL(p || q) and sum of p * q, with p = relevance / its sum and q = softmax(scores).
 
     Args:
         scores: (..., n).
@@ -20,9 +24,9 @@ def softmax_divergence(
         mask: (..., n) bool or None.
 
     Returns:
-        (...) each; both are 0 with a graph for a list whose relevance is 0 throughout. The
-        divergence is the cross-entropy less the entropy of p, a constant: so it falls to 0, with
-        the gradient of the cross-entropy.
+        Two tensors (...). Both are 0, with a zero gradient, for a list whose relevance is all 0.
+        The divergence is the cross-entropy minus the entropy of p. That entropy is a constant, so
+        the divergence has the gradient of the cross-entropy, and its minimum is 0.
 
     >>> softmax_divergence(torch.zeros(2), torch.tensor([3.0, 0.0]), None)
     (tensor(0.6931), tensor(0.5000))
@@ -31,7 +35,7 @@ def softmax_divergence(
     if mask is not None:
         filled = torch.where(mask, scores, -torch.inf)
         filled = torch.where(mask.any(-1, keepdim=True), filled, 0.0)
-    log_q = hide(filled.log_softmax(-1), mask)
+    log_q = masked_fill(filled.log_softmax(-1), mask)
     total = relevance.sum(-1, keepdim=True)
     p = relevance / torch.where(total > 0, total, 1.0)
     divergence = (torch.xlogy(p, p) - p * log_q).sum(-1)
@@ -39,30 +43,32 @@ def softmax_divergence(
 
 
 def weighted(relevance: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
-    """Relevance times the item weights, 0 under the mask."""
-    return hide(relevance if weights is None else relevance * weights, mask)
+    """Return relevance times the item weights, with 0 under the mask."""
+    return masked_fill(relevance if weights is None else relevance * weights, mask)
 
 
 class SoftmaxLoss(RankingLoss):
-    """Softmax cross-entropy: the items' labels, as shares of their sum, against softmax(scores).
+    """Softmax cross-entropy between the labels, divided by their sum, and softmax(scores).
 
-    p_i = w_i y_i / sum of w_j y_j; the loss is KL(p || softmax(s)): the cross-entropy
-    - sum of p_i log softmax(s)_i, less the entropy of p, so that it falls to 0; the gradient is
-    the same. With one relevant item it is -log softmax(s) there. `ListNet` differs in p alone:
-    there softmax(y), which gives irrelevant items a share too.
+    With p_i = w_i y_i / sum of w_j y_j, the loss is KL(p || softmax(s)). This is the cross-entropy
+    - sum of p_i log softmax(s)_i minus the entropy of p. The entropy does not change the gradient;
+    without it the minimum of the loss is 0. For one relevant item the loss is -log softmax(s) of
+    that item. `ListNet` uses another p: softmax(y), in which irrelevant items have a share too.
 
-    With `normalize=False` the labels count as they are, as in rax (TF-Ranking gets there by
-    weighing each list): the sum of w_j y_j times that, so a list with more relevance counts for
-    more. It is rax's cross-entropy - sum of w_i y_i log softmax(s)_i less its smallest value.
+    With `normalize=False` the labels are not divided by their sum, as in rax. The loss is then
+    multiplied by the sum of w_j y_j, so a list with more relevance counts more. It equals rax's
+    cross-entropy - sum of w_i y_i log softmax(s)_i minus that cross-entropy's smallest value.
+    (TF-Ranking reaches the same by giving each list a weight.)
 
-    No relevant item, one item, or all masked: 0, with a graph. O(n).
+    The loss is 0, with a zero gradient, for a list without a relevant item, with one item, or
+    fully masked. Cost: O(n).
 
     Args:
         normalize: whether p is divided by its sum. Default: True.
         reduction: "mean" over the lists with a real item (default), "sum", "none".
 
     Raises:
-        ValueError: an argument that is none of these.
+        ValueError: an argument has none of these values.
 
     Reference: Bruch, Wang, Bendersky and Najork, "An analysis of the softmax cross entropy loss
     for learning-to-rank with binary relevance", ICTIR 2019.
@@ -75,37 +81,36 @@ class SoftmaxLoss(RankingLoss):
 
     def __init__(self, normalize: bool = True, reduction: Reduction = "mean"):
         super().__init__(reduction)
-        if not isinstance(normalize, bool):
-            raise ValueError(f"normalize must be True or False, got {normalize!r}")
-        self.normalize = normalize
+        self.normalize = check_flag("normalize", normalize)
 
     def relevance(self, labels: Tensor, mask: Tensor | None) -> Tensor:
-        """What the labels count in p, up to a factor: (..., n), >= 0; labels 0 under the mask."""
+        """Return what p is proportional to, (..., n), >= 0. Labels are 0 under the mask."""
         return labels
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        """The divergence of each list."""
-        labels = hide(labels, mask)
-        relevance = weighted(self.relevance(labels, mask), mask, weights)
-        relevance = relevance * (labels > 0).any(-1, keepdim=True)
-        divergence = softmax_divergence(scores, relevance, mask)[0]
-        return divergence if self.normalize else relevance.sum(-1) * divergence
+        """Return the divergence of each list."""
+        return _divergence(
+            scores, labels, mask, weights, relevance=self.relevance, normalize=self.normalize
+        )
 
 
 class ListNet(SoftmaxLoss):
     """ListNet's top-one loss: KL(softmax(y) || softmax(s)).
 
-    The paper's cross-entropy between the chances to be first, less the entropy of softmax(y).
-    Weights multiply softmax(y), before it is normalised. It is smallest where scores equal labels
-    up to a constant, so it asks for more than an order; `SoftmaxLoss` asks for less.
+    It is the paper's cross-entropy between the probabilities of being first, minus the entropy of
+    softmax(y). Weights multiply softmax(y) before it is normalized. The loss is smallest where the
+    scores equal the labels up to a constant, which is more than a right order. `SoftmaxLoss`
+    requires less.
 
-    No relevant item, or all masked: 0, with a graph (the paper would draw such scores together);
-    equal labels above 0: 0 where the scores are equal. O(n).
+    The loss is 0, with a zero gradient, for a list without a relevant item or fully masked. (The
+    paper's loss would pull the scores of such a list together.) If all labels are equal and above
+    0, the loss is 0 where all scores are equal. Cost: O(n).
 
     Args:
-        temperature: of the labels' softmax, > 0: small ones stress the highest labels.
+        temperature: of the labels' softmax, > 0. A small one stresses the highest labels.
+            Default: 1.
         reduction: "mean" over the lists with a real item (default), "sum", "none".
 
     Reference: Cao, Qin, Liu, Tsai and Li, "Learning to rank: from pairwise approach to listwise
@@ -117,29 +122,29 @@ class ListNet(SoftmaxLoss):
 
     def __init__(self, temperature: float = 1.0, reduction: Reduction = "mean"):
         super().__init__(reduction=reduction)
-        self.temperature = check_number("temperature", temperature, minimum=0.0, strict=True)
+        self.temperature = _check_temperature(temperature)
 
     def relevance(self, labels: Tensor, mask: Tensor | None) -> Tensor:
-        """Exponential of the label over the temperature, the largest being 1."""
-        most = labels.amax(-1, keepdim=True) if labels.shape[-1] else labels
-        return ((labels - most) / self.temperature).exp()
+        """Return exp(label / temperature), divided by the largest of the list."""
+        return _exponential(labels, mask, temperature=self.temperature)
 
 
 class XENDCG(SoftmaxLoss):
-    """Cross-entropy that bounds NDCG: p_i in proportion to 2^y_i - gamma_i, against softmax(s).
+    """Cross-entropy that bounds NDCG: p_i is proportional to 2^y_i - gamma_i.
 
-    The paper draws gamma_i from [0, 1] anew each time; the default is its mean, 1/2, which needs
-    no random numbers. Less the entropy of p, so that it falls to 0. Weights multiply 2^y - gamma.
-    Labels of 128 and more do not overflow.
+    The paper draws each gamma_i from [0, 1] at every step. The default here is the mean, 1/2,
+    which needs no random numbers. The entropy of p is subtracted, so the minimum is 0. Weights
+    multiply 2^y - gamma. Labels of 128 and more do not overflow.
 
-    No relevant item, or all masked: 0, with a graph. O(n).
+    The loss is 0, with a zero gradient, for a list without a relevant item or fully masked.
+    Cost: O(n).
 
     Args:
-        gamma: a number in [0, 1], or "random".
+        gamma: a number in [0, 1], or "random". Default: 0.5.
         reduction: "mean" over the lists with a real item (default), "sum", "none".
 
     Raises:
-        ValueError: gamma is neither.
+        ValueError: gamma is neither in [0, 1] nor "random".
 
     Reference: Bruch, "An alternative cross entropy loss for learning-to-rank", WWW 2021.
 
@@ -147,30 +152,26 @@ class XENDCG(SoftmaxLoss):
     tensor(1.3863)
     """
 
-    def __init__(self, gamma: float | Literal["random"] = 0.5, reduction: Reduction = "mean"):
+    def __init__(self, gamma: Gamma = 0.5, reduction: Reduction = "mean"):
         super().__init__(reduction=reduction)
-        known = gamma == "random" if isinstance(gamma, str) else 0 <= gamma <= 1
-        if not known:
-            raise ValueError(f"gamma must lie in [0, 1] or be 'random', got {gamma!r}")
-        self.gamma: float | Literal["random"] = gamma
+        self.gamma: Gamma = _check_gamma(gamma)
 
     def relevance(self, labels: Tensor, mask: Tensor | None) -> Tensor:
-        """2^y - gamma, over 2^(max y)."""
-        most = labels.amax(-1, keepdim=True) if labels.shape[-1] else labels
-        gamma = torch.rand_like(labels) if isinstance(self.gamma, str) else self.gamma
-        return torch.exp2(labels - most) - gamma * torch.exp2(-most)
+        """Return 2^y - gamma, divided by 2^(max y)."""
+        return _power_minus_gamma(labels, mask, gamma=self.gamma)
 
 
 class PolyOneSoftmax(SoftmaxLoss):
-    """PolyLoss's first term on top of softmax: `SoftmaxLoss` + epsilon (1 - sum of p_i q_i).
+    """Softmax cross-entropy plus PolyLoss's first term, epsilon (1 - sum of p_i q_i).
 
-    q is softmax(s), p the labels' shares as in `SoftmaxLoss`. With one relevant item it falls to
-    0; with more the new term does not.
+    Here q is softmax(s), and p are the labels divided by their sum, as in `SoftmaxLoss`. With one
+    relevant item the minimum of the loss is 0. With several, the new term stays above 0.
 
-    No relevant item, or all masked: 0, with a graph. O(n).
+    The loss is 0, with a zero gradient, for a list without a relevant item or fully masked.
+    Cost: O(n).
 
     Args:
-        epsilon: >= 0, how much the new term counts.
+        epsilon: the factor of the new term, >= 0. Default: 1.
         reduction: "mean" over the lists with a real item (default), "sum", "none".
 
     Reference: Leng et al., "PolyLoss: a polynomial expansion perspective of classification loss
@@ -187,48 +188,64 @@ class PolyOneSoftmax(SoftmaxLoss):
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        """The divergence of each list and its first term once more."""
-        relevance = weighted(hide(labels, mask), mask, weights)
-        divergence, agreement = softmax_divergence(scores, relevance, mask)
-        defined = (relevance > 0).any(-1)
-        return divergence + self.epsilon * (defined.to(scores.dtype) - agreement)
+        """Return the divergence of each list plus the new term."""
+        return _poly_one(scores, labels, mask, weights, epsilon=self.epsilon)
 
 
-class CalibratedSoftmax(RankingLoss):
-    """Softmax with an anchor: a virtual item of score 0 and label `anchor` joins each list.
+def _divergence(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None,
+    weights: Tensor | None,
+    *,
+    relevance: Callable[[Tensor, Tensor | None], Tensor],
+    normalize: bool = True,
+) -> Tensor:
+    labels = masked_fill(labels, mask)
+    shares = weighted(relevance(labels, mask), mask, weights)
+    shares = shares * (labels > 0).any(-1, keepdim=True)
+    divergence = softmax_divergence(scores, shares, mask)[0]
+    return divergence if normalize else shares.sum(-1) * divergence
 
-    Scores get a scale: at the minimum exp(s_i) = y_i / anchor. The divergence is that of
-    `SoftmaxLoss` on the n + 1 items, and falls to 0. A list without a relevant item does define
-    a loss here: its scores shall fall. All masked: 0, with a graph. O(n).
 
-    Args:
-        anchor: the virtual item's label, > 0.
-        reduction: "mean" over the lists with a real item (default), "sum", "none".
+def _labels(labels: Tensor, mask: Tensor | None) -> Tensor:
+    return labels
 
-    Reference: Yan, Qin, Wang, Bendersky and Najork, "Scale calibration of deep ranking models",
-    KDD 2022.
 
-    >>> CalibratedSoftmax()(torch.tensor([0.0]), torch.tensor([0.0]))  # log(2)
-    tensor(0.6931)
-    """
+def _exponential(labels: Tensor, mask: Tensor | None, *, temperature: float) -> Tensor:
+    most = labels.amax(-1, keepdim=True) if labels.shape[-1] else labels
+    return ((labels - most) / temperature).exp()
 
-    def __init__(self, anchor: float = 1.0, reduction: Reduction = "mean"):
-        super().__init__(reduction)
-        self.anchor = check_number("anchor", anchor, minimum=0.0, strict=True)
 
-    def per_list(
-        self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
-    ) -> Tensor:
-        """The divergence of each list with its anchor."""
+def _power_minus_gamma(labels: Tensor, mask: Tensor | None, *, gamma: Gamma) -> Tensor:
+    most = labels.amax(-1, keepdim=True) if labels.shape[-1] else labels
+    value = torch.rand_like(labels) if isinstance(gamma, str) else gamma
+    return torch.exp2(labels - most) - value * torch.exp2(-most)
 
-        def with_anchor(x: Tensor, value: float | bool) -> Tensor:
-            return torch.cat([x, torch.full_like(x[..., :1], value)], -1)
 
-        if not scores.shape[-1]:
-            return scores.sum(-1)
-        relevance = with_anchor(weighted(labels, mask, weights), self.anchor)
-        mask = None if mask is None else with_anchor(mask, True)
-        return softmax_divergence(with_anchor(scores, 0.0), relevance, mask)[0]
+def _poly_one(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None,
+    weights: Tensor | None,
+    *,
+    epsilon: float,
+) -> Tensor:
+    relevance = weighted(masked_fill(labels, mask), mask, weights)
+    divergence, agreement = softmax_divergence(scores, relevance, mask)
+    defined = (relevance > 0).any(-1)
+    return divergence + epsilon * (defined.to(scores.dtype) - agreement)
+
+
+def _check_temperature(temperature: float) -> float:
+    return check_number("temperature", temperature, minimum=0.0, strict=True)
+
+
+def _check_gamma(gamma: Gamma) -> Gamma:
+    known = gamma == "random" if isinstance(gamma, str) else 0 <= gamma <= 1
+    if not known:
+        raise ValueError(f"gamma must lie in [0, 1] or be 'random', got {gamma!r}")
+    return gamma
 
 
 def softmax_loss(
@@ -242,13 +259,20 @@ def softmax_loss(
     normalize: bool = True,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Softmax cross-entropy, as a function: see `SoftmaxLoss`.
+    """Return the softmax cross-entropy: the function form of `SoftmaxLoss`.
 
     >>> softmax_loss(torch.zeros(2), torch.tensor([0.0, 1.0]))
     tensor(0.6931)
     """
-    return SoftmaxLoss(normalize, reduction)(
-        scores, labels, mask, weights, lengths=lengths, padding=padding
+    return loss_of_lists(
+        partial(_divergence, relevance=_labels, normalize=check_flag("normalize", normalize)),
+        scores,
+        labels,
+        mask,
+        weights,
+        lengths=lengths,
+        padding=padding,
+        reduction=reduction,
     )
 
 
@@ -263,13 +287,23 @@ def listnet_loss(
     temperature: float = 1.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """ListNet's top-one loss, as a function: see `ListNet`.
+    """Return ListNet's top-one loss: the function form of `ListNet`.
 
     >>> listnet_loss(torch.tensor([5.0, 6.0]), torch.tensor([0.0, 1.0]))
     tensor(0.)
     """
-    return ListNet(temperature, reduction)(
-        scores, labels, mask, weights, lengths=lengths, padding=padding
+    return loss_of_lists(
+        partial(
+            _divergence,
+            relevance=partial(_exponential, temperature=_check_temperature(temperature)),
+        ),
+        scores,
+        labels,
+        mask,
+        weights,
+        lengths=lengths,
+        padding=padding,
+        reduction=reduction,
     )
 
 
@@ -281,15 +315,24 @@ def xe_ndcg_loss(
     *,
     lengths: Lengths | None = None,
     padding: float | None = None,
-    gamma: float | Literal["random"] = 0.5,
+    gamma: Gamma = 0.5,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """XE-NDCG, as a function: see `XENDCG`.
+    """Return the XE-NDCG loss: the function form of `XENDCG`.
 
     >>> xe_ndcg_loss(torch.zeros(2), torch.tensor([0.0, 1.0]), gamma=1.0)
     tensor(0.6931)
     """
-    return XENDCG(gamma, reduction)(scores, labels, mask, weights, lengths=lengths, padding=padding)
+    return loss_of_lists(
+        partial(_divergence, relevance=partial(_power_minus_gamma, gamma=_check_gamma(gamma))),
+        scores,
+        labels,
+        mask,
+        weights,
+        lengths=lengths,
+        padding=padding,
+        reduction=reduction,
+    )
 
 
 def poly_one_softmax_loss(
@@ -303,32 +346,18 @@ def poly_one_softmax_loss(
     epsilon: float = 1.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Poly-1 softmax, as a function: see `PolyOneSoftmax`.
+    """Return the poly-1 softmax loss: the function form of `PolyOneSoftmax`.
 
     >>> poly_one_softmax_loss(torch.zeros(2), torch.tensor([0.0, 1.0]))
     tensor(1.1931)
     """
-    return PolyOneSoftmax(epsilon, reduction)(
-        scores, labels, mask, weights, lengths=lengths, padding=padding
-    )
-
-
-def calibrated_softmax_loss(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None = None,
-    weights: Tensor | None = None,
-    *,
-    lengths: Lengths | None = None,
-    padding: float | None = None,
-    anchor: float = 1.0,
-    reduction: Reduction = "mean",
-) -> Tensor:
-    """Softmax with an anchor, as a function: see `CalibratedSoftmax`.
-
-    >>> calibrated_softmax_loss(torch.tensor([0.0]), torch.tensor([1.0]))
-    tensor(0.)
-    """
-    return CalibratedSoftmax(anchor, reduction)(
-        scores, labels, mask, weights, lengths=lengths, padding=padding
+    return loss_of_lists(
+        partial(_poly_one, epsilon=check_number("epsilon", epsilon, minimum=0.0)),
+        scores,
+        labels,
+        mask,
+        weights,
+        lengths=lengths,
+        padding=padding,
+        reduction=reduction,
     )

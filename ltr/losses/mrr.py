@@ -14,12 +14,13 @@ from ltr.operators import RankOperator
 class SoftMRR(RankingLoss):
     """1 - soft reciprocal rank: 1 - max over the relevant items i of 1 / soft rank_i.
 
-    With hard ranks this is exactly 1 - `ltr.metrics.MRR`: the first relevant item counts, and
-    only it. (Some libraries take the mean of 1 / rank over the relevant items instead, which
-    punishes a second one.) Soft ranks below 1 count as 1.
+    With hard ranks this is exactly 1 - `ltr.metrics.MRR`: only the first relevant item counts.
+    (Some libraries take the mean of 1 / rank over the relevant items instead. A second relevant
+    item then lowers the value.) Soft ranks below 1 count as 1.
 
-    What unusual lists give: no relevant item, or all masked: 0, with a graph. One item: 0 if its
-    soft rank is 1. Tied scores: what the operator gives them.
+    Special cases: the loss is 0, with a zero gradient, for a list without a relevant item or fully
+    masked. For one item it is 0 if the item's soft rank is 1. The operator decides the ranks of
+    tied scores.
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`.
@@ -29,7 +30,7 @@ class SoftMRR(RankingLoss):
     Weights multiply the reciprocal ranks, in the ideal too.
 
     Raises:
-        ValueError: an argument that is none of these, named with its value.
+        ValueError: an argument is invalid; the message names it and its value.
 
     Reference: Voorhees, "The TREC-8 question answering track report", 1999; with soft ranks as in
     Qin, Liu and Li, 2010.
@@ -53,7 +54,7 @@ class SoftMRR(RankingLoss):
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        """1 - soft reciprocal rank of each list."""
+        """Return 1 - soft reciprocal rank of each list."""
         return _mrr(scores, labels, mask, weights, operator=self.operator, top_k=self.top_k)
 
 
@@ -83,9 +84,10 @@ def soft_mrr_loss(
     top_k: int | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """1 - soft reciprocal rank, as a function: scores, labels, mask, weights (..., n) -> a scalar.
+    """Return 1 - soft reciprocal rank: scores, labels, mask, weights (..., n) -> a scalar.
 
-    See `SoftMRR` for the arguments, the errors and what unusual lists give.
+    This is the function form of `SoftMRR`, which documents the arguments, the errors and the
+    special cases.
 
     >>> import torch
     >>> from ltr.operators import HardRank

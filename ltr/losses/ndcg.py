@@ -1,6 +1,7 @@
-"""1 - NDCG on soft ranks: ApproxNDCG and its kin, by choice of the operator."""
+"""1 - NDCG on soft ranks. The choice of the operator gives ApproxNDCG and its relatives."""
 
-from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from torch import Tensor
 
@@ -8,7 +9,6 @@ from ltr._shapes import check_top_k
 from ltr.gains import (
     Discount,
     Gain,
-    cut_discount,
     discount_function,
     gain_function,
     ideal_dcg,
@@ -17,21 +17,21 @@ from ltr.gains import (
     ragged_ndcg_gains,
 )
 from ltr.kernels import sum_lists
-from ltr.losses._soft import shortfall
-from ltr.losses.base import Lengths, RankingLoss, Reduction
-from ltr.operators import RankOperator, SigmoidRank
-from ltr.operators.base import check_operator
+from ltr.losses._soft import cut, rank_operator, shortfall
+from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
+from ltr.operators import RankOperator
 
 
 class SoftNDCG(RankingLoss):
-    """1 - soft NDCG: sum over i of gain_i * discount(soft rank_i), over the exact ideal DCG.
+    """1 - soft NDCG: sum over i of gain_i * discount(soft rank_i), divided by the exact ideal DCG.
 
     With hard ranks this is exactly 1 - `ltr.metrics.NDCG`. With `SigmoidRank`, the default, it
-    is ApproxNDCG (Qin et al. 2010). Ranks by SoftSort's transpose can fall below 1, so there the
-    soft NDCG may pass 1 and the loss fall below 0 by a little.
+    is ApproxNDCG (Qin et al. 2010). Ranks by SoftSort's transpose can be below 1. The soft NDCG may
+    then be slightly above 1, and the loss slightly below 0.
 
-    What unusual lists give: no relevant item, or all masked: 0, with a graph. One item: 0 if its
-    soft rank is 1. Tied scores: what the operator gives them; equal labels: any order is ideal.
+    Special cases: the loss is 0, with a zero gradient, for a list without a relevant item or fully
+    masked. For one item it is 0 if the item's soft rank is 1. The operator decides the ranks of
+    tied scores. With equal labels any order is ideal.
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`.
@@ -40,11 +40,11 @@ class SoftNDCG(RankingLoss):
         discount: "log2" (1 / log2(1 + rank), the default), "letor4", or a function of the ranks.
         reduction: "mean" over the lists with a real item (default), "sum", "none".
 
-    Weights multiply the gains, in the ideal too. Labels of any size, whole or not, are good in
-    float32: gains of "exp2" are taken relative to the list's largest.
+    Weights multiply the gains, in the ideal too. Labels may have any size and need not be whole
+    numbers, in float32 too: gains of "exp2" are computed relative to the list's largest.
 
     Raises:
-        ValueError: an argument that is none of these, named with its value.
+        ValueError: an argument is invalid; the message names it and its value.
 
     Reference: Qin, Liu and Li, "A general approximation framework for direct optimization of
     information retrieval measures", 2010.
@@ -55,7 +55,7 @@ class SoftNDCG(RankingLoss):
     >>> labels = torch.tensor([[2.0, 0.0, 1.0]])
     >>> loss = SoftNDCG(SoftSort(temperature=0.5))(scores, labels)
     >>> loss.backward()
-    >>> scores.grad.sign()  # raise the relevant ones, lower the other
+    >>> scores.grad.sign()  # raise the relevant items, lower the other
     tensor([[-1.,  1., -1.]])
     """
 
@@ -68,9 +68,9 @@ class SoftNDCG(RankingLoss):
         reduction: Reduction = "mean",
     ):
         super().__init__(reduction)
-        self.operator = SigmoidRank() if operator is None else check_operator(operator)
+        self.operator = rank_operator(operator)
         self.top_k = check_top_k(top_k)
-        gain_function(gain)  # a ValueError for what is none
+        gain_function(gain)  # raises ValueError for an unknown gain
         self.gain: Gain = gain
         discount_function(discount)
         self.discount: Discount = discount
@@ -78,23 +78,67 @@ class SoftNDCG(RankingLoss):
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        """1 - soft NDCG of each list."""
-        gains = ndcg_gains(labels, mask, weights, self.gain)
-        dcg = (gains * self.operator.discounts(self._cut_discount(), scores, mask)).sum(-1)
-        return shortfall(dcg, ideal_dcg(gains, discount_function(self.discount), self.top_k))
+        """Return 1 - soft NDCG of each list."""
+        return _ndcg(
+            scores,
+            labels,
+            mask,
+            weights,
+            operator=self.operator,
+            top_k=self.top_k,
+            gain=self.gain,
+            discount=self.discount,
+        )
 
     def per_ragged_list(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, scores: Tensor, labels: Tensor, lengths: Tensor, weights: Tensor | None
     ) -> Tensor:
-        """1 - soft NDCG of each ragged list, without padding where the operator needs none."""
-        gains = ragged_ndcg_gains(labels, lengths, weights, self.gain)
-        discounts = self.operator.ragged_discounts(self._cut_discount(), scores, lengths)
-        ideal = ragged_ideal_dcg(gains, lengths, discount_function(self.discount), self.top_k)
-        return shortfall(sum_lists(gains * discounts, lengths), ideal)
+        """Return 1 - soft NDCG of each ragged list, without padding if the operator needs none."""
+        return _ragged_ndcg(
+            scores,
+            labels,
+            lengths,
+            weights,
+            operator=self.operator,
+            top_k=self.top_k,
+            gain=self.gain,
+            discount=self.discount,
+        )
 
-    def _cut_discount(self) -> Callable[[Tensor], Tensor]:
-        discount = discount_function(self.discount)
-        return cut_discount(discount, self.top_k, exact=self.operator.whole_ranks)
+
+def _ndcg(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None,
+    weights: Tensor | None,
+    *,
+    operator: RankOperator,
+    top_k: int | None,
+    gain: Gain,
+    discount: Discount,
+) -> Tensor:
+    full = discount_function(discount)
+    gains = ndcg_gains(labels, mask, weights, gain)
+    dcg = (gains * operator.discounts(cut(full, top_k, operator), scores, mask)).sum(-1)
+    return shortfall(dcg, ideal_dcg(gains, full, top_k))
+
+
+def _ragged_ndcg(
+    scores: Tensor,
+    labels: Tensor,
+    lengths: Tensor,
+    weights: Tensor | None,
+    *,
+    operator: RankOperator,
+    top_k: int | None,
+    gain: Gain,
+    discount: Discount,
+) -> Tensor:
+    full = discount_function(discount)
+    gains = ragged_ndcg_gains(labels, lengths, weights, gain)
+    discounts = operator.ragged_discounts(cut(full, top_k, operator), scores, lengths)
+    ideal = ragged_ideal_dcg(gains, lengths, full, top_k)
+    return shortfall(sum_lists(gains * discounts, lengths), ideal)
 
 
 def soft_ndcg_loss(
@@ -111,15 +155,30 @@ def soft_ndcg_loss(
     discount: Discount = "log2",
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """1 - soft NDCG, as a function: scores, labels, mask, weights (..., n) -> a scalar.
+    """Return 1 - soft NDCG: scores, labels, mask, weights (..., n) -> a scalar.
 
-    See `SoftNDCG` for the arguments, the errors and what unusual lists give.
+    This is the function form of `SoftNDCG`, which documents the arguments, the errors and the
+    special cases.
 
     >>> import torch
     >>> from ltr.operators import HardRank
     >>> soft_ndcg_loss(torch.tensor([3.0, 1.0]), torch.tensor([0.0, 1.0]), operator=HardRank())
     tensor(0.3691)
     """
-    return SoftNDCG(operator, top_k, gain, discount, reduction)(
-        scores, labels, mask, weights, lengths=lengths, padding=padding
+    options: dict[str, Any] = {
+        "operator": rank_operator(operator),
+        "top_k": check_top_k(top_k),
+        "gain": gain,
+        "discount": discount,
+    }
+    return loss_of_lists(
+        partial(_ndcg, **options),
+        scores,
+        labels,
+        mask,
+        weights,
+        lengths=lengths,
+        padding=padding,
+        reduction=reduction,
+        per_ragged_list=partial(_ragged_ndcg, **options),
     )

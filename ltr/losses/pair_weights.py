@@ -1,4 +1,4 @@
-"""Pair weights of the literature: what changing places would change in a metric, and bounds."""
+"""Pair weights of the literature: the change of a metric if two items swap places, and bounds."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -26,9 +26,10 @@ from ltr.operators import truncated
 class LabelDifference(PairWeights):
     """|y_i - y_j|: a pair counts by how far its labels are apart.
 
-    Reference: Burges et al., "Learning to rank with nonsmooth cost functions", NeurIPS 2006 (the
-    pairs of other grades "cost" more); as a bound on the average relevance position it is
-    `ARPLoss2`.
+    As a bound on the average relevance position these weights are `ARPLoss2`.
+
+    Reference: Burges et al., "Learning to rank with nonsmooth cost functions", NeurIPS 2006, in
+    which pairs "cost" more the more their grades differ.
 
     >>> from ltr.losses import LambdaLoss
     >>> LambdaLoss(LabelDifference())(torch.tensor([0.0, 0.0]), torch.tensor([3.0, 0.0]))
@@ -39,33 +40,33 @@ class LabelDifference(PairWeights):
         super().__init__()
 
     def columns(self, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
-        """The labels."""
+        """Return the labels."""
         return (labels,)
 
     def by_item(self, upper: Sequence[Tensor], lower: Sequence[Tensor]) -> Any:
-        """Their difference."""
+        """Return the difference of the labels."""
         return (upper[0] - lower[0]).abs()
 
     def graded(self, labels: Tensor, mask: Tensor | None) -> GradedWeights | None:
-        """The labels as gains."""
+        """Return the labels as gains."""
         known = self.has_methods_of(LabelDifference)
         return self.cut_pairs(GradedWeights(labels)) if known else None
 
 
 class ARPLoss2(LabelDifference):
-    """|y_i - y_j|, the tighter bound on the average relevance position, as the paper calls it.
+    """|y_i - y_j|: the tighter bound on the average relevance position.
 
-    The same numbers as `LabelDifference`. Reference: Wang et al., "The LambdaLoss framework for
-    ranking metric optimization", CIKM 2018.
+    The weights equal those of `LabelDifference`. Reference: Wang et al., "The LambdaLoss framework
+    for ranking metric optimization", CIKM 2018, which gives the bound this name.
     """
 
 
 class ARPLoss1(PairWeights):
-    """y_i for every other item j that could stand above i, equal labels included.
+    """y_i for every other item j, which could be above i, equal labels included.
 
-    The looser bound on the average relevance position, sum of y_i * rank_i. Both orders of a pair
-    count, (i, j) by y_i and (j, i) by y_j, so the loss does not fall to 0 where two items are
-    relevant. Reference: Wang et al., CIKM 2018.
+    This is the looser bound on the average relevance position, sum of y_i * rank_i. Both orders of
+    a pair count, (i, j) with y_i and (j, i) with y_j. So the minimum of the loss is above 0 if two
+    items are relevant. Reference: Wang et al., CIKM 2018.
     """
 
     both_orders = True
@@ -74,16 +75,16 @@ class ARPLoss1(PairWeights):
         super().__init__()
 
     def columns(self, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
-        """The labels."""
+        """Return the labels."""
         return (labels,)
 
     def by_item(self, upper: Sequence[Tensor], lower: Sequence[Tensor]) -> Any:
-        """The label of the item that should be above."""
+        """Return the label of the item that should be above, for both orders."""
         return upper[0], lower[0]
 
 
 class _NDCGWeights(PairWeights):
-    """What the weights by NDCG share: gains over the ideal DCG, and the discount."""
+    """The common part of the weights by NDCG: gains divided by the ideal DCG, and the discount."""
 
     def __init__(
         self,
@@ -93,7 +94,7 @@ class _NDCGWeights(PairWeights):
         discount: Discount = "log2",
     ):
         super().__init__(top_k, truncation)
-        gain_function(gain)  # a ValueError for what is none
+        gain_function(gain)  # raises ValueError for an unknown gain
         self.gain: Gain = gain
         discount_function(discount)
         self.discount: Discount = discount
@@ -105,50 +106,51 @@ class _NDCGWeights(PairWeights):
 
     @property
     def cut(self) -> Callable[[Tensor], Tensor]:
-        """The discount, 0 behind `top_k` where the metric is cut."""
+        """The discount, with 0 behind `top_k` if the metric is cut."""
         return (
             self.full if self.metric_k is None else truncated(self.full, self.metric_k, exact=True)
         )
 
     def columns(self, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
-        """Gains over the ideal DCG, of the first `top_k` where there is a cut."""
+        """Return the gains divided by the ideal DCG, which is cut at `top_k` if it is given."""
         gains = ndcg_gains(labels, mask, None, self.gain)
         ideal = ideal_dcg(gains, self.full, self.top_k).unsqueeze(-1)
         return (gains / torch.where(ideal > 0, ideal, 1.0),)
 
     def by_item(self, upper: Sequence[Tensor], lower: Sequence[Tensor]) -> Any:
-        """The difference of the gains."""
+        """Return the difference of the gains."""
         return (upper[0] - lower[0]).abs()
 
 
 class DeltaNDCG(_NDCGWeights):
-    """|G_i - G_j| |D_i - D_j|: how much NDCG changes if the two change places. LambdaRank's.
+    """|G_i - G_j| |D_i - D_j|: the change of NDCG if the two items swap places. LambdaRank's.
 
-    G is the gain over the ideal DCG, D the discount of the rank that the item has now, in the
-    loss's one sort, also between tied scores. It separates into the columns 1, D, G and G D.
+    G is the gain divided by the ideal DCG. D is the discount of the item's current rank, which
+    comes from the sort of the loss for tied scores too. The product is a sum of products of the
+    item columns 1, D, G and G D.
 
     Args:
         top_k: NDCG@k. Default: the whole list.
-        truncation: "metric" (default) sets D to 0 behind rank k, so a pair with both items there
-            counts 0 (rax, TF-Ranking); "any" keeps D whole and leaves out just those pairs
-            (LightGBM's truncation level); "both" leaves out each pair that is not wholly among
-            the first k (allRank's k).
+        truncation: "metric" (default) sets D to 0 behind rank k, so pairs with both items behind k
+            have weight 0 (rax, TF-Ranking). "any" does not cut D, and leaves out these pairs only
+            (LightGBM's truncation level). "both" leaves out all pairs except those with both items
+            among the first k (allRank's k).
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
         discount: "log2" (the default), "letor4", or a function of the ranks.
 
     Raises:
-        ValueError: an argument that is none of these, named with its value.
+        ValueError: an argument is invalid; the message names it and its value.
 
     Reference: Burges, Ragno and Le, "Learning to rank with nonsmooth cost functions", NeurIPS
     2006.
     """
 
     def by_rank(self, i: Tensor, j: Tensor) -> Tensor | None:
-        """The difference of the discounts."""
+        """Return the difference of the discounts."""
         return (self.cut(i) - self.cut(j)).abs()
 
     def graded(self, labels: Tensor, mask: Tensor | None) -> GradedWeights | None:
-        """Gains and discounts, where the gains are by the label and the discounts fall."""
+        """Return gains and discounts, or None for gains or discounts given as functions."""
         named = self.full in (log2_discount, letor4_discount)
         if callable(self.gain) or not named or not self.has_methods_of(DeltaNDCG):
             return None
@@ -160,7 +162,8 @@ class DeltaNDCG(_NDCGWeights):
 
 @lru_cache(maxsize=16)
 def _discounts(full: Callable[[Tensor], Tensor], n: int, top_k: int | None) -> Any:
-    # of ranks 1 to n, 0 behind top_k, as an array: in short lists they would take a tenth
+    # Discounts of ranks 1 to n, with 0 behind top_k, as an array. They are cached, since for short
+    # lists they would take a tenth of the time.
     discounts = full(torch.arange(1, n + 1, dtype=torch.float64)).numpy().copy()
     discounts[n if top_k is None else top_k :] = 0
     return discounts
@@ -169,38 +172,39 @@ def _discounts(full: Callable[[Tensor], Tensor], n: int, top_k: int | None) -> A
 class NDCGLoss1(_NDCGWeights):
     """G_i D_i for every other item j, equal labels included: the looser bound of LambdaLoss.
 
-    Both orders of a pair count, so the loss does not fall to 0 where two items are relevant.
-    Arguments as of `DeltaNDCG`; "metric" sets D to 0 behind rank k, "any" and "both" keep the
-    pairs that they name. Reference: Wang et al., CIKM 2018.
+    Both orders of a pair count, so the minimum of the loss is above 0 if two items are relevant.
+    The arguments are those of `DeltaNDCG`: "metric" sets D to 0 behind rank k, "any" and "both"
+    leave out the pairs named there. Reference: Wang et al., CIKM 2018.
     """
 
     both_orders = True
 
     def columns(self, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
-        """G D."""
+        """Return G D."""
         return (super().columns(labels, mask)[0] * self.cut(positions(labels)),)
 
     def by_item(self, upper: Sequence[Tensor], lower: Sequence[Tensor]) -> Any:
-        """G D of the item that should be above."""
+        """Return G D of the item that should be above, for both orders."""
         return upper[0], lower[0]
 
 
 class NDCGLoss2(_NDCGWeights):
-    """|G_i - G_j| (D(|i - j|) - D(|i - j| + 1)), i and j the ranks: the tighter bound.
+    """|G_i - G_j| (D(|i - j|) - D(|i - j| + 1)), with ranks i and j: the tighter bound.
 
-    Arguments as of `DeltaNDCG`, but "metric" is the correction of Jagerman et al. 2022 for NDCG@k:
-    a pair with an item behind rank k counts 1 / (1 - D(the larger rank)) as much.
+    The arguments are those of `DeltaNDCG`, except that "metric" is the correction of Jagerman et
+    al. 2022 for NDCG@k: the weight of a pair with an item behind rank k is multiplied by
+    1 / (1 - D(the larger rank)).
 
     Reference: Wang et al., CIKM 2018; Jagerman, Qin, Wang, Bendersky and Najork, "On optimizing
     top-k metrics for neural ranking models", SIGIR 2022.
     """
 
     def by_rank(self, i: Tensor, j: Tensor) -> Tensor | None:
-        """The step of the discount at the distance of the ranks."""
+        """Return the step of the discount at the distance of the ranks."""
         return self.steps(i, j)
 
     def steps(self, i: Tensor, j: Tensor) -> Tensor:
-        """The same, as a method that `NDCGLoss2PP` has too."""
+        """Return the same as `by_rank`, which `NDCGLoss2PP` overrides."""
         apart = (j - i).clamp(min=1)
         steps = (self.full(apart) - self.full(apart + 1)).abs()
         if self.metric_k is None:
@@ -211,10 +215,10 @@ class NDCGLoss2(_NDCGWeights):
 
 
 class NDCGLoss2PP(NDCGLoss2):
-    """mu times the weight of `NDCGLoss2`, plus that of `DeltaNDCG`: LambdaLoss's NDCG-Loss2++.
+    """mu times the weight of `NDCGLoss2` plus that of `DeltaNDCG`: LambdaLoss's NDCG-Loss2++.
 
     Args:
-        mu: >= 0, the paper's 10 by default.
+        mu: >= 0. Default: 10, as in the paper.
         top_k: see `DeltaNDCG`.
         truncation: see `DeltaNDCG` and `NDCGLoss2`.
         gain: see `DeltaNDCG`.
@@ -235,18 +239,18 @@ class NDCGLoss2PP(NDCGLoss2):
         self.mu = check_number("mu", mu, minimum=0.0)
 
     def by_rank(self, i: Tensor, j: Tensor) -> Tensor | None:
-        """The bound's factor times mu, plus the difference of the discounts."""
+        """Return mu times the step of the discount plus the difference of the discounts."""
         bound = self.steps(i, j)
         return self.mu * bound + (self.cut(i) - self.cut(j)).abs()
 
 
 class DeltaMAP(PairWeights):
-    """How much average precision changes if the two change places, exactly; relevant is y > 0.
+    """The exact change of average precision if the two items swap places; relevant is y > 0.
 
-    Pairs of two relevant items change nothing and count 0.
+    A swap of two relevant items changes nothing, so their pair has weight 0.
 
     Args:
-        top_k: as `ltr.metrics.functional.average_precision` has it. Default: the whole list.
+        top_k: as in `ltr.metrics.functional.average_precision`. Default: the whole list.
         truncation: see `PairWeights`.
 
     Reference: Yue, Finley, Radlinski and Joachims, "A support vector method for optimizing
@@ -255,7 +259,7 @@ class DeltaMAP(PairWeights):
     """
 
     def columns(self, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
-        """Relevance, and what the change is made of, for the item above and the one below."""
+        """Return relevance, and the terms of the change for the item above and the item below."""
         relevant, rank = (labels > 0).to(labels.dtype), positions(labels)
         counted = torch.ones_like(rank) if self.metric_k is None else (rank <= self.metric_k) * 1.0
         inverse = counted / rank
@@ -268,24 +272,26 @@ class DeltaMAP(PairWeights):
         return relevant, as_upper / total, as_lower / total
 
     def by_item(self, upper: Sequence[Tensor], lower: Sequence[Tensor]) -> Any:
-        """The size of the change."""
+        """Return the size of the change."""
         return (upper[0] - lower[0]).abs() * (upper[1] + lower[2]).abs()
 
 
 class DeltaMRR(PairWeights):
-    """How much the reciprocal rank changes if the two change places, exactly; relevant is y > 0.
+    """The exact change of the reciprocal rank if the two items swap places; relevant is y > 0.
 
-    Only the first relevant item and what stands above it, or a better first than the next, count.
+    A pair has a weight above 0 in two cases: its upper item is the first relevant one and its lower
+    item is not relevant, or its lower item is relevant and would become the first relevant one.
 
     Args:
-        top_k: a first relevant item behind rank k counts 0. Default: the whole list.
+        top_k: the reciprocal rank of a first relevant item behind rank k is 0. Default: the whole
+            list.
         truncation: see `PairWeights`.
 
     Reference: Donmez, Svore and Burges, "On the local optimality of LambdaRank", SIGIR 2009.
     """
 
     def columns(self, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
-        """Whether it is the first relevant; what is won there, and lost there; relevance."""
+        """Return first (is it the first relevant item), gain and loss of a swap, and relevance."""
         relevant, rank = (labels > 0).to(labels.dtype), positions(labels)
         inverse = (1 / rank).expand_as(labels)
         if self.metric_k is not None:
@@ -299,15 +305,15 @@ class DeltaMRR(PairWeights):
         return first, won, lost, relevant
 
     def by_item(self, upper: Sequence[Tensor], lower: Sequence[Tensor]) -> Any:
-        """The size of the change: the first relevant item falls, or another comes above it."""
+        """Return the size of the change: the first relevant item falls, or another passes it."""
         return upper[0] * lower[2] + upper[1] * lower[3]
 
 
 class DeltaPrecision(PairWeights):
-    """1 / k for a relevant and an irrelevant item on either side of rank k, else 0.
+    """1 / k for a relevant and an irrelevant item on different sides of rank k, else 0.
 
-    How much precision@k changes if the two change places; relevant is y > 0. A list that is all
-    on one side (shorter than k) has no such pair.
+    This is the change of precision@k if the two items swap places; relevant is y > 0. A list of at
+    most k items has no such pair.
 
     Args:
         top_k: k. Default: 10.
@@ -317,20 +323,20 @@ class DeltaPrecision(PairWeights):
         super().__init__(check_whole("top_k", top_k))
 
     def columns(self, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
-        """Relevance."""
+        """Return relevance."""
         return ((labels > 0).to(labels.dtype),)
 
     def by_rank(self, i: Tensor, j: Tensor) -> Tensor | None:
-        """1 / k on either side of the cut."""
+        """Return 1 / k for ranks on different sides of the cut."""
         assert self.top_k is not None
         return ((i <= self.top_k) & (j > self.top_k)).to(i.dtype) / self.top_k
 
     def by_item(self, upper: Sequence[Tensor], lower: Sequence[Tensor]) -> Any:
-        """Whether one of the two is relevant."""
+        """Return 1 if exactly one of the two items is relevant, else 0."""
         return (upper[0] - lower[0]).abs()
 
     def graded(self, labels: Tensor, mask: Tensor | None) -> GradedWeights | None:
-        """Relevance as gains, the first k as discounts."""
+        """Return relevance as gains, and as discounts 1 / k for the first k ranks, else 0."""
         assert self.top_k is not None
         if not self.has_methods_of(DeltaPrecision):
             return None

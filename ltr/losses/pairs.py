@@ -1,4 +1,4 @@
-"""Sums over the pairs of a list: what a pair costs, what it counts, and the plain definition."""
+"""Sums over the pairs of a list: costs and weights of pairs, and the plain definition."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ltr._shapes import check_top_k, hide, positions
+from ltr._shapes import check_top_k, masked_fill, positions
 from ltr.kernels import descending_order
 from ltr.kernels.pairs import GradedWeights
 
@@ -14,55 +14,61 @@ Truncation = Literal["metric", "any", "both"]
 
 
 class PairCost(nn.Module):
-    """What one pair costs, cost(t, gap), and its slope in t.
+    """The cost of a pair, cost(t, gap), and its slope by t.
 
-    t is the score of the item with the higher label minus that of the other, gap > 0 the
-    difference of their labels. Both methods are elementwise and finite for any finite t.
+    t is the score of the item with the higher label minus the score of the other item. gap > 0 is
+    the difference of their labels. Both methods are elementwise and finite for any finite t.
     """
 
     uses_gap: bool = True
-    """False: the cost does not look at `gap`, which then need not be right."""
+    """Whether the cost depends on `gap`. If False, any values may be passed as `gap`."""
 
     @property
     def logistic_temperature(self) -> float | None:
-        """tau, of a cost that is log(1 + exp(-t / tau)): its sums can take sort time."""
+        """The tau of a cost log(1 + exp(-t / tau)), which can be summed in sort time; else None."""
         return None
 
     def forward(self, t: Tensor, gap: Tensor) -> Tensor:
-        """The cost of each pair."""
+        """Return the cost of each pair."""
         raise NotImplementedError(f"{type(self).__name__} must define forward")
 
     def slope(self, t: Tensor, gap: Tensor) -> Tensor:
-        """Its derivative in t, itself made of differentiable operations."""
+        """Return the derivative of the cost by t, computed by differentiable operations."""
         raise NotImplementedError(f"{type(self).__name__} must define slope")
 
     def both(self, t: Tensor, gap: Tensor, slopes: bool) -> tuple[Tensor, Tensor | None]:
-        """The cost and, if `slopes`, the slope, for a cost that gets them cheaper together."""
+        """Return the cost and, if `slopes`, the slope.
+
+        A subclass overrides this if computing both together is cheaper.
+        """
         return self(t, gap), self.slope(t, gap) if slopes else None
 
     def reversed(
         self, t: Tensor, gap: Tensor, cost: Tensor, slope: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        """`both` at -t, for a cost that gets them cheaper from those at t, which is >= 0."""
+        """Return `both` at -t, given cost and slope at t >= 0.
+
+        A subclass overrides this if computing them from those at t is cheaper.
+        """
         return self.both(-t, gap, slope is not None)
 
 
 class PairWeights(nn.Module):
-    """What a pair counts, from the labels and from the ranks that the scores give now.
+    """The weight of a pair, from the labels and from the ranks by the current scores.
 
-    The items come in the order of their scores, the highest first (ties in the order of the
-    list), so an item's place is its rank. A pair (i, j) has i < j; its weight is
-    `by_rank` times `by_item`, and 0 for equal labels, whatever those say. Weights have no
-    gradient. A subclass defines one of the two methods, or both.
+    The items are in the order of their scores, the highest first (ties in the order of the list),
+    so the place of an item is its rank. A pair (i, j) has i < j. Its weight is `by_rank` times
+    `by_item`, except that a pair of equal labels always has weight 0. Weights have no gradient. A
+    subclass defines one of the two methods, or both.
 
     Args:
-        top_k: cut at rank k. Default: none.
-        truncation: how, where `top_k` is given. "metric": the weights of the metric at k, as the
-            subclass says; "any": as without a cut, for the pairs with an item among the first k;
-            "both": for the pairs with both there.
+        top_k: the rank k of the cut. Default: no cut.
+        truncation: the kind of cut, if `top_k` is given. "metric": the weights of the metric at k,
+            which the subclass documents. "any": the weights without a cut, but only for pairs with
+            an item among the first k. "both": the same, but only for pairs with both items there.
 
     Raises:
-        ValueError: top_k or truncation is none of these.
+        ValueError: top_k or truncation has none of these values.
 
     >>> from ltr.losses import LambdaLoss, PairWeights
     >>> class Gap(PairWeights):
@@ -75,8 +81,8 @@ class PairWeights(nn.Module):
     """
 
     both_orders: bool = False
-    """True: `by_item` gives two weights, of "the upper item should be above" and of "the lower
-    one should"; every pair then counts in both orders, that of equal labels too."""
+    """Whether every pair counts in both orders, pairs of equal labels included. If True, `by_item`
+    returns two weights: of "the upper item should be above", and of "the lower item should"."""
 
     def __init__(self, top_k: int | None = None, truncation: Truncation = "metric"):
         super().__init__()
@@ -87,43 +93,47 @@ class PairWeights(nn.Module):
 
     @property
     def metric_k(self) -> int | None:
-        """`top_k` where it is the metric that is cut, else None."""
+        """The `top_k` of truncation "metric", else None."""
         return self.top_k if self.truncation == "metric" else None
 
     def columns(self, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
-        """What `by_item` needs of each item, (..., n) each; labels are 0 under the mask."""
+        """Return the inputs of `by_item`, (..., n) each. Labels are 0 under the mask."""
         return ()
 
     def by_rank(self, i: Tensor, j: Tensor) -> Tensor | None:
-        """The part that the ranks i (a, 1) and j (1, b) alone decide: (a, b); None for 1."""
+        """Return the factor by the ranks i (a, 1) and j (1, b) only: (a, b), or None for 1."""
         return None
 
     def by_item(self, upper: Sequence[Tensor], lower: Sequence[Tensor]) -> Any:
-        """The rest, >= 0: columns (..., a, 1) and (..., 1, b) -> (..., a, b); None for 1."""
+        """Return the other factor, >= 0, or None for 1.
+
+        The columns (..., a, 1) of the upper and (..., 1, b) of the lower items give (..., a, b).
+        """
         return None
 
     def kept(self, i: Tensor, j: Tensor) -> Tensor:
-        """Each pair once, and of those what "any" or "both" leaves: (a, b) bool."""
+        """Return True for the pairs that count: each once, if the cut keeps it: (a, b) bool."""
         once = i < j
         if self.top_k is None or self.truncation == "metric":
             return once
         return once & ((i if self.truncation == "any" else j) <= self.top_k)
 
     def graded(self, labels: Tensor, mask: Tensor | None) -> GradedWeights | None:
-        """The same weights as gains and discounts, for the sums in sort time; None for none such.
+        """Return the same weights as gains and discounts, for sums in sort time, or None.
 
-        Labels (..., n) in the order of the list. What overrides another method overrides this one
-        too, or its sums are those over all pairs.
+        Labels (..., n) are in the order of the list. None means that these weights have no such
+        form. A subclass that overrides another method should override this one too; otherwise its
+        sums go over all pairs.
         """
         return self.cut_pairs(GradedWeights()) if self.has_methods_of(PairWeights) else None
 
     def has_methods_of(self, kind: "type[PairWeights]") -> bool:
-        """Whether the weights are still those of that class: no method of it is overridden."""
+        """Return whether the weights are those of `kind`: no method that defines them differs."""
         names = ("columns", "by_rank", "by_item", "kept", "both_orders")
         return all(getattr(type(self), name) is getattr(kind, name) for name in names)
 
     def cut_pairs(self, weights: GradedWeights) -> GradedWeights:
-        """Those weights, without the pairs that "any" or "both" leaves out."""
+        """Return `weights` without the pairs that "any" or "both" leaves out."""
         if self.top_k is None or self.truncation == "metric":
             return weights
         if self.truncation == "any":
@@ -131,7 +141,7 @@ class PairWeights(nn.Module):
         return weights._replace(last=self.top_k)
 
     def extra_repr(self) -> str:
-        """The cut, where there is one."""
+        """Return the cut, if there is one."""
         return "" if self.top_k is None else f"top_k={self.top_k}, truncation={self.truncation!r}"
 
 
@@ -145,7 +155,7 @@ class RankedLists(NamedTuple):
     columns: tuple[Tensor, ...]
 
     def map(self, function) -> "RankedLists":
-        """The same of each tensor."""
+        """Return `function` of each tensor."""
         scores, labels, valid, weights, columns = self
         valid, weights = (None if x is None else function(x) for x in (valid, weights))
         columns = tuple(function(column) for column in columns)
@@ -160,25 +170,25 @@ def rank_lists(
     pair_weights: PairWeights,
     order: Tensor | None = None,
 ) -> RankedLists:
-    """Lists (..., n) by falling score, with the columns that the pair weights need.
+    """Return lists (..., n) in the order of falling scores, with the columns of the pair weights.
 
-    One sort, or none where `order` (..., n) is its result.
+    Cost: one sort, or none if its result is given as `order` (..., n).
     """
     if order is None:
         order = descending_order(scores.detach(), mask)
     mask = None if mask is None else mask.gather(-1, order)
-    labels = hide(labels.gather(-1, order), mask)
+    labels = masked_fill(labels.gather(-1, order), mask)
     return RankedLists(
-        hide(scores.gather(-1, order), mask),
+        masked_fill(scores.gather(-1, order), mask),
         labels,
         None if mask is None else mask.to(scores.dtype),
-        None if weights is None else hide(weights.gather(-1, order), mask),
+        None if weights is None else masked_fill(weights.gather(-1, order), mask),
         tuple(column.detach() for column in pair_weights.columns(labels, mask)),
     )
 
 
 class PairSums(NamedTuple):
-    """Sums over a block of pairs: of weight * cost, of the weights, and the slopes."""
+    """The sum of weight * cost, the sum of weights, and the slopes of a block of pairs."""
 
     total: Tensor  # (...)
     weight: Tensor  # (...)
@@ -195,16 +205,17 @@ def block_sums(
     by_rank: Tensor,
     slopes: bool,
 ) -> PairSums:
-    """The plain definition, for the pairs of items `rows` with items `columns`.
+    """Return the sums over the pairs of items `rows` with items `columns`, by definition.
 
-    Over pairs i < j of places in the order of the scores, with sign = 1 where item i has the
-    higher label, -1 where j has, and d = s_i - s_j,
+    The sums go over pairs i < j of places in the order of the scores. With sign = 1 if item i has
+    the higher label, -1 if j has it, and d = s_i - s_j, they are
 
         total = sum of w_ij * cost(sign * d, |y_i - y_j|),    weight = sum of w_ij
 
-    where w_ij = by_rank * by_item * |sign|, times the item weight of the one with the higher
-    label. `by_rank` (a, b) is `rank_matrix`'s. A pair with padding counts 0 by `valid`. O(a b) a
-    list. With rows and columns slice(None) it is the whole sum, and differentiable.
+    Here w_ij is by_rank * by_item * |sign| times the item weight of the item with the higher label.
+    `by_rank` (a, b) comes from `rank_matrix`. Pairs with padding have weight 0, by `valid`. Cost:
+    O(a b) for each list. With slice(None) for rows and columns the result is the whole sum, and
+    it is differentiable.
     """
     s, y, valid, u, items = lists
     s_i, s_j = s[..., rows, None], s[..., None, columns]
@@ -236,7 +247,10 @@ def block_sums(
 
 
 def _sums(each: Tensor, weight: Tensor, slope: Tensor | None, valid: Tensor | None) -> PairSums:
-    """Sums of (..., a, b); `valid` (..., b) is 0 for padding, which no row but padding precedes."""
+    """Return the sums of (..., a, b). `valid` (..., b) is 0 for padding.
+
+    Padding is last, so a pair with padding always has padding as its second item.
+    """
     if valid is None:
         sums = each.sum((-1, -2)), weight.sum((-1, -2))
     else:
@@ -249,7 +263,10 @@ def _sums(each: Tensor, weight: Tensor, slope: Tensor | None, valid: Tensor | No
 
 
 def rank_matrix(pair_weights: PairWeights, like: Tensor, rows: slice, columns: slice) -> Tensor:
-    """`by_rank` of each kept pair (a, b), for lists such as `like` (..., n)."""
+    """Return `by_rank` (a, b), with 0 for pairs that do not count, for lists of length n.
+
+    `like` (..., n) says the length, dtype and device.
+    """
     rank = positions(like)
     i, j = rank[rows, None], rank[None, columns]
     kept, by_rank = pair_weights.kept(i, j), pair_weights.by_rank(i, j)
@@ -266,10 +283,10 @@ def all_pairs(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The plain definition of a list's two sums, (...) each: of weight * cost, and of weights.
+    """Return the sum of weight * cost and the sum of weights of each list, by definition: (...).
 
-    It builds the n x n pairs of all lists and keeps them for the backward; `pair_sums` gives the
-    same in bounded memory.
+    This builds the n x n pairs of all lists and keeps them for the backward. `pair_sums` gives the
+    same result in bounded memory.
     """
     lists = rank_lists(scores, labels, mask, weights, pair_weights)
     whole = slice(None)

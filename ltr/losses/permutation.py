@@ -1,52 +1,55 @@
-"""Cross-entropy between the true order and a relaxed permutation: the sorting task's loss."""
+"""Cross-entropy between the true order and a relaxed permutation: the loss for sorting."""
 
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from ltr._shapes import hide, largest
-from ltr.losses._soft import finite_log, sort_operator, weighted_mean
+from ltr._shapes import largest, masked_fill
+from ltr.losses._soft import check_rows, finite_log, sort_operator, weighted_mean
 from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
 from ltr.operators import SoftSort, SortOperator, descending_order
 
 
 def true_order(labels: Tensor, scores: Tensor, mask: Tensor | None = None) -> Tensor:
-    """The items in order of falling label, equal labels in order of falling score: (..., n).
+    """Return the items by falling label, and equal labels by falling score: (..., n).
 
-    Masked items come last. Cost: two sorts; no gradient.
+    Masked items come last. The result has no gradient. Cost: two sorts.
 
     >>> true_order(torch.tensor([1.0, 2.0, 1.0]), torch.tensor([0.0, 1.0, 9.0]))
     tensor([1, 2, 0])
     """
-    by_score = descending_order(hide(scores.detach(), mask), mask)
-    keys = hide(labels.detach(), mask).gather(-1, by_score)
+    by_score = descending_order(masked_fill(scores.detach(), mask), mask)
+    keys = masked_fill(labels.detach(), mask).gather(-1, by_score)
     real = None if mask is None else mask.gather(-1, by_score)
     return by_score.gather(-1, descending_order(keys, real))
 
 
 class PermutationCrossEntropy(RankingLoss):
-    """Mean over the positions i of -log P[i, order_i]: the order by labels against P.
+    """Cross-entropy of P and the order by labels: the mean of -log P[i, order_i] over positions i.
 
-    Through `log_prob`, in logarithms, so that an item far from its place has a gradient, and
-    without the matrix where the operator needs none. Items of equal labels may stand either way
-    round: each takes the place that the scores give it among them.
+    It is computed in logarithms (`log_prob`), so an item far from its place has a gradient. No
+    matrix is built if the operator needs none. Items of equal labels may be in any order: their
+    places go to them in the order of their scores.
 
-    What unusual lists give: one item, all labels equal (every order is right), or all masked: 0,
-    with a graph. Tied scores: what the operator gives them. An entry that the operator has as
-    exactly 0 (sorting networks, hard permutations) counts 1e-38, without a gradient.
+    Special cases: the loss is 0, with a zero gradient, for one item, for equal labels (every order
+    is right) and for a fully masked list. The operator decides how tied scores share the positions.
+    Where P is exactly 0 (sorting networks, hard permutations), the entry counts as 1e-38, without a
+    gradient.
 
     Args:
         operator: any `SortOperator` with a row for each item. Default: `SoftSort()`.
         reduction: "mean" over the lists with a real item (default), "sum", "none".
 
-    Weights make the mean over the positions a weighted one, by the item that belongs there.
+    The mean over the positions is weighted: a position has the weight of the item that belongs
+    there.
 
     Raises:
-        ValueError: an operator that has no permutation or, in `forward`, not a row for each item.
+        ValueError: the operator has no permutation; in `forward`, the operator does not give a row
+            for each item.
 
     Reference: Grover, Wang, Zweig and Ermon, ICLR 2019, section 6.1; Prillo and Eisenschlos, ICML
-    2020. (Their 1e-20 inside the logarithm has no use here.)
+    2020. (They add 1e-20 inside the logarithm. It is not needed here.)
 
     >>> labels = torch.tensor([0.0, 1.0, 2.0])
     >>> PermutationCrossEntropy()(torch.tensor([0.0, 2.0, 1.0]), labels)  # (10 + 10 + 0) / 3
@@ -62,7 +65,7 @@ class PermutationCrossEntropy(RankingLoss):
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        """The cross-entropy of each list."""
+        """Return the cross-entropy of each list."""
         return _cross_entropy(scores, labels, mask, weights, operator=self.operator)
 
 
@@ -75,15 +78,13 @@ def _cross_entropy(
     operator: SortOperator,
 ) -> Tensor:
     P = operator.permutation(scores, mask)
-    n = scores.shape[-1]
-    if P.rows != n:
-        raise ValueError(f"operator must give {n} rows, one for each item, got {P.rows}")
+    check_rows(P.rows, scores.shape[-1])
     order = true_order(labels, scores, mask)
-    w = hide(torch.ones_like(scores) if weights is None else weights, mask)
+    w = masked_fill(torch.ones_like(scores) if weights is None else weights, mask)
     log_p = finite_log(P.log_prob(order.expand(P.scores.shape)))
     loss = weighted_mean(-log_p, w.gather(-1, order))
-    highest = largest(hide(labels, mask, -torch.inf))
-    lowest = -largest(hide(-labels, mask, -torch.inf))
+    highest = largest(masked_fill(labels, mask, -torch.inf))
+    lowest = -largest(masked_fill(-labels, mask, -torch.inf))
     return torch.where(highest > lowest, loss, 0 * loss)
 
 
@@ -98,7 +99,9 @@ def permutation_cross_entropy(
     operator: SortOperator | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Cross-entropy with the true order, as a function. See `PermutationCrossEntropy`.
+    """Return the cross-entropy with the true order: the function form of the class.
+
+    See `PermutationCrossEntropy`.
 
     >>> permutation_cross_entropy(torch.tensor([9.0, 1.0]), torch.tensor([1.0, 0.0]))
     tensor(0.)

@@ -1,4 +1,4 @@
-"""Pointwise losses: each item by itself, the baseline that a ranking loss has to beat."""
+"""Pointwise losses: each item is a sample of its own. Ranking losses have to beat them."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -8,15 +8,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ltr._shapes import check_number, hide
+from ltr._shapes import check_number, masked_fill
 from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
 
 
 class PointwiseMSE(RankingLoss):
     """Mean squared error between scores and labels, over the items of each list.
 
-    A list's number is sum w (s - y)^2 / sum w over its real items, with w = 1 by default; all
-    masked, or all weights 0: 0, with a graph. One item and ties are nothing special.
+    The loss of a list is sum w (s - y)^2 / sum w over its real items, with w = 1 by default. It is
+    0, with a zero gradient, for a fully masked list and if all weights are 0. One item and ties
+    need no special treatment.
 
     Args:
         reduction: "mean" over the lists with a real item (default), "sum", "none".
@@ -32,20 +33,20 @@ class PointwiseMSE(RankingLoss):
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        """Weighted mean squared error of each list."""
+        """Return the weighted mean squared error of each list."""
         return _squared_error(scores, labels, mask, weights)
 
 
 class PointwiseSigmoid(RankingLoss):
-    """Sigmoid cross-entropy: is the item relevant, by 1 / (1 + exp(-s))?
+    """Sigmoid cross-entropy: 1 / (1 + exp(-s)) is the probability that the item is relevant.
 
-    log(1 + exp(s)) - t s with the target t, 1 or 0, averaged over the items of each list with
-    their weights. No relevant item: all targets are 0, a loss like another. All masked, or all
-    weights 0: 0, with a graph.
+    The loss of a list is the weighted mean of log(1 + exp(s)) - t s over its items, with the
+    target t of 1 or 0. A list without a relevant item has a loss like others; its targets are all
+    0. The loss is 0, with a zero gradient, for a fully masked list and if all weights are 0.
 
     Args:
-        threshold: t is 1 for labels >= threshold, > 0 (default 1, as rax); None takes the labels
-            themselves for t, which must then lie in [0, 1]: chances, or a teacher's.
+        threshold: > 0; t is 1 for labels >= threshold. Default: 1, as in rax. With None the labels
+            themselves are the targets, such as a teacher's probabilities. They must lie in [0, 1].
         reduction: "mean" over the lists with a real item (default), "sum", "none".
 
     Raises:
@@ -62,26 +63,27 @@ class PointwiseSigmoid(RankingLoss):
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        """Weighted mean cross-entropy of each list."""
+        """Return the weighted mean cross-entropy of each list."""
         return _sigmoid(scores, labels, mask, weights, threshold=self.threshold)
 
 
 class PointwiseOrdinal(RankingLoss):
-    """Cumulative logits: for each grade g, is the item of grade g or more, by sigmoid(s - theta_g)?
+    """Cumulative logits: sigmoid(s - theta_g) is the probability that the label is at least g.
 
-    The sum over the thresholds of the sigmoid cross-entropy, averaged over the items of each list
-    with their weights. One score an item serves all grades, so the score ranks, and its place
-    between the thresholds tells the grade (the proportional odds model; allRank's ordinal loss has
-    an output for each grade instead). All masked, or all weights 0: 0, with a graph.
+    The loss of a list is the sum over the grades g of the weighted mean sigmoid cross-entropy of
+    its items. All grades share one score for each item, so the score ranks, and its place between
+    the thresholds is a prediction of the grade. This is the proportional odds model. (allRank's
+    ordinal loss has an output for each grade instead.) The loss is 0, with a zero gradient, for a
+    fully masked list and if all weights are 0.
 
     Args:
-        thresholds: theta_1 <= theta_2 <= ..., in units of score; the g-th asks for labels >= g.
+        thresholds: theta_1 <= theta_2 <= ..., in units of score; theta_g is for labels >= g.
             Default: 1/2, 3/2, 5/2, 7/2, for grades 0 to 4 with scores on the scale of the grades.
-            Labels above the last grade count as that one.
+            Labels above the last grade count as the last grade.
         reduction: "mean" over the lists with a real item (default), "sum", "none".
 
     Raises:
-        ValueError: thresholds are none, or fall.
+        ValueError: thresholds are empty or fall.
 
     Reference: McCullagh, "Regression models for ordinal data", 1980; Rennie and Srebro, "Loss
     functions for preference levels", 2005 (all-threshold logistic).
@@ -97,14 +99,16 @@ class PointwiseOrdinal(RankingLoss):
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        """Weighted mean over the items, summed over the thresholds, of each list."""
+        """Return the weighted mean over the items, summed over the thresholds, of each list."""
         return _ordinal(scores, labels, mask, weights, thresholds=self.thresholds)
 
 
 def _squared_error(
     scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
 ) -> Tensor:
-    return _item_mean((hide(scores, mask) - hide(labels, mask)).square(), mask, weights)
+    return _item_mean(
+        (masked_fill(scores, mask) - masked_fill(labels, mask)).square(), mask, weights
+    )
 
 
 def _sigmoid(
@@ -115,7 +119,7 @@ def _sigmoid(
     *,
     threshold: float | None,
 ) -> Tensor:
-    s, y = hide(scores, mask), hide(labels, mask)
+    s, y = masked_fill(scores, mask), masked_fill(labels, mask)
     target = y if threshold is None else (y >= threshold).to(s.dtype)
     each = F.binary_cross_entropy_with_logits(s, target, reduction="none")
     return _item_mean(each, mask, weights)
@@ -129,7 +133,7 @@ def _ordinal(
     *,
     thresholds: list[float],
 ) -> Tensor:
-    s, y = hide(scores, mask), hide(labels, mask)
+    s, y = masked_fill(scores, mask), masked_fill(labels, mask)
     each = torch.zeros_like(s)
     for grade, threshold in enumerate(thresholds, 1):
         target = (y >= grade).to(s.dtype)
@@ -138,8 +142,8 @@ def _ordinal(
 
 
 def _item_mean(each: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
-    """Weighted mean of finite `each` (..., n) over the real items: (...)."""
-    weights = hide(torch.ones_like(each) if weights is None else weights, mask)
+    """Return the weighted mean of finite `each` (..., n) over the real items: (...)."""
+    weights = masked_fill(torch.ones_like(each) if weights is None else weights, mask)
     total = weights.sum(-1)
     return (weights * each).sum(-1) / torch.where(total > 0, total, 1.0)
 
@@ -153,7 +157,7 @@ def _check_threshold(threshold: float | None) -> float | None:
 def _check_thresholds(thresholds: Sequence[float] | None) -> list[float]:
     chosen = [0.5, 1.5, 2.5, 3.5] if thresholds is None else [float(x) for x in thresholds]
     if not chosen or any(a > b for a, b in pairwise(chosen)):
-        raise ValueError(f"thresholds must be one or more numbers that rise, got {thresholds!r}")
+        raise ValueError(f"thresholds must be one or more rising numbers, got {thresholds!r}")
     return chosen
 
 
@@ -167,7 +171,7 @@ def pointwise_mse_loss(
     padding: float | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Mean squared error, as a function: see `PointwiseMSE`.
+    """Return the mean squared error: the function form of `PointwiseMSE`.
 
     >>> pointwise_mse_loss(torch.tensor([1.0, 3.0]), torch.tensor([1.0, 1.0]))
     tensor(2.)
@@ -196,7 +200,7 @@ def pointwise_sigmoid_loss(
     threshold: float | None = 1.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Sigmoid cross-entropy, as a function: see `PointwiseSigmoid`.
+    """Return the sigmoid cross-entropy: the function form of `PointwiseSigmoid`.
 
     >>> pointwise_sigmoid_loss(torch.tensor([0.0, 0.0]), torch.tensor([3.0, 0.0]))
     tensor(0.6931)
@@ -224,7 +228,7 @@ def pointwise_ordinal_loss(
     thresholds: Sequence[float] | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Cumulative logits, as a function: see `PointwiseOrdinal`.
+    """Return the cross-entropy of cumulative logits: the function form of `PointwiseOrdinal`.
 
     >>> pointwise_ordinal_loss(torch.tensor([0.0, 0.0]), torch.tensor([3.0, 0.0]), thresholds=[0.0])
     tensor(0.6931)

@@ -1,4 +1,4 @@
-"""Top-k classification: a label's soft rank, or its probability to be among the first k."""
+"""Top-k classification, by the label's soft rank or its probability to be in the top k."""
 
 import itertools
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ _TOP_1_AND_5 = [0.5, 0.0, 0.0, 0.0, 0.5]
 
 
 class _ClassLoss(RankingLoss):
-    """What the two losses share: labels that may be class indices, and chances of each k."""
+    """The common part of both losses: labels as class indices, and the distribution of k."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class _ClassLoss(RankingLoss):
         super().__init__(reduction)
         self.top_k = top_k
         self.distribution = None if distribution is None else list(distribution)
-        self._chances = _chances(top_k, distribution, default)
+        self._probabilities = _probabilities(top_k, distribution, default)
 
     def forward(
         self,
@@ -57,13 +57,14 @@ class _ClassLoss(RankingLoss):
 
 
 def one_hot(scores: Tensor, labels: Tensor) -> Tensor:
-    """Return labels (..., n) of class indices (...), as `torch.nn.CrossEntropyLoss` takes them.
+    """Return one-hot labels (..., n) for class indices (...).
 
-    Labels of another shape or dtype are given back as they are.
+    Class indices have the form that `torch.nn.CrossEntropyLoss` takes. Labels of another shape or
+    dtype are returned unchanged.
 
     Raises:
-        ValueError: an index is not in [0, n), in a tensor on the CPU (elsewhere, as in
-            CrossEntropyLoss, the device says so).
+        ValueError: an index is not in [0, n). Indices are checked on the CPU only; elsewhere, as
+            in CrossEntropyLoss, the device reports the error.
 
     >>> one_hot(torch.zeros(2, 3), torch.tensor([2, 0]))
     tensor([[0., 0., 1.],
@@ -83,55 +84,57 @@ def one_hot(scores: Tensor, labels: Tensor) -> Tensor:
     return torch.zeros_like(scores).scatter(-1, index, 1.0)
 
 
-def _chances(
+def _probabilities(
     top_k: int | None, distribution: Sequence[float] | None, default: list[float]
 ) -> list[float]:
-    """Return P(k = 1), P(k = 2), ..., the last above 0, from the one that is given."""
+    """Return P(k = 1), P(k = 2), ... up to the last above 0, from `top_k` or `distribution`."""
     if top_k is not None:
         k = check_whole("top_k", top_k)
         if distribution is not None:
             raise ValueError(
-                f"top_k must be None where a distribution is given, got {top_k!r} and "
+                f"top_k must be None if a distribution is given, got {top_k!r} and "
                 f"{list(distribution)!r}"
             )
         return [0.0] * (k - 1) + [1.0]
-    chances = list(default) if distribution is None else [float(p) for p in distribution]
-    if not all(p >= 0 for p in chances) or abs(sum(chances) - 1) > 1e-6:
+    probabilities = list(default) if distribution is None else [float(p) for p in distribution]
+    if not all(p >= 0 for p in probabilities) or abs(sum(probabilities) - 1) > 1e-6:
         raise ValueError(f"distribution must be >= 0 and sum to 1, got {distribution!r}")
-    while chances[-1] == 0:
-        chances.pop()
-    return chances
+    while probabilities[-1] == 0:
+        probabilities.pop()
+    return probabilities
 
 
 class TopKLoss(_ClassLoss):
     """Differentiable top-k loss: max(0, soft rank of the label - k); k = 1 is the 0/1 loss.
 
-    The items are classes, with label 1 (above 0) for the true one. The paper has J_k(L - R) with
-    J_k(u) = max(0, u - k + 1) and ascending ranks R; its L - R is our rank minus 1. This loss
-    counts by how many places the label misses the first k. With `step="cut"` it is 1 - the soft
-    membership of the label among the first k, which is at most 1, as the error itself: with hard
-    ranks exactly 0 or 1. With several true classes it is the mean over them.
+    The items are classes, with label 1 (above 0) for the true one. The loss is the number of places
+    by which the label misses the first k. The paper writes it as J_k(L - R) with
+    J_k(u) = max(0, u - k + 1) and ascending ranks R; its L - R is our rank minus 1.
 
-    What unusual lists give: no label, or all masked: 0, with a graph. One class: 0 if its soft
-    rank is 1. Tied scores: what the operator gives them.
+    With `step="cut"` the loss is 1 - the soft membership of the label in the first k. This is at
+    most 1, and with hard ranks exactly 0 or 1, like the error itself. With several true classes the
+    loss is the mean over them.
 
-    `labels` are (..., n), or class indices (...) of an integer dtype, as
-    `torch.nn.CrossEntropyLoss` takes them.
+    Special cases: the loss is 0, with a zero gradient, for a list without a label or fully masked.
+    For one class it is 0 if its soft rank is 1. The operator decides the ranks of tied scores.
+
+    `labels` are (..., n), or class indices (...) of an integer dtype, as in
+    `torch.nn.CrossEntropyLoss`.
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`; the paper's is `SinkhornSort()`.
-        top_k: k. Default: 1, where no distribution is given.
+        top_k: k. Default: 1, unless a distribution is given.
         step: "linear" (the paper's J_k, the default) or "cut".
-        distribution: in place of `top_k`, P(k = 1), P(k = 2), and so on, summing to 1: the mean
-            of the losses of each k.
+        distribution: P(k = 1), P(k = 2), and so on, which sum to 1. It replaces `top_k`: the loss
+            is then the mean of the losses of each k.
         reduction: "mean" over the lists with a real item (default), "sum", "none".
 
-    Weights make the mean over the true classes a weighted one; for the weight of a whole example
-    take `reduction="none"`.
+    Weights make the mean over the true classes a weighted mean. To weight whole examples, multiply
+    the result of `reduction="none"`.
 
     Raises:
-        ValueError: an argument that is none of these, named with its value; top_k and a
-            distribution; a class index that there is not.
+        ValueError: an argument is invalid (the message names it and its value); top_k and a
+            distribution are both given; a class index is not in [0, n).
 
     Reference: Cuturi, Teboul and Vert, "Differentiable ranking and sorting using optimal
     transport", NeurIPS 2019, section 5.
@@ -157,14 +160,14 @@ class TopKLoss(_ClassLoss):
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        """The top-k loss of each list."""
-        return _miss(
+        """Return the top-k loss of each list."""
+        return _missed_places(
             scores,
             labels,
             mask,
             weights,
             operator=self.operator,
-            chances=self._chances,
+            probabilities=self._probabilities,
             step=self.step,
         )
 
@@ -172,33 +175,34 @@ class TopKLoss(_ClassLoss):
 class TopKCrossEntropy(_ClassLoss):
     """-log of the label's probability to be among the first k, with k drawn from a distribution.
 
-    That is -log sum over rows m of P(k >= m) * P[m, label], where P[m, j] is the chance that
-    class j stands at place m. Only as many rows are computed as the distribution is long, and all
-    in logarithms, so that a label far behind has a gradient. The items are classes, with label 1
-    (above 0) for the true one; with several it is the mean over them. A relaxed permutation's
-    columns need not sum to 1, so a probability that passes 1 counts as 1.
+    That is -log sum over rows m of P(k >= m) * P[m, label], where P[m, j] is the probability that
+    class j is at place m. Only as many rows are computed as the distribution is long. They are
+    computed in logarithms, so a label far behind has a gradient. The items are classes, with label
+    1 (above 0) for the true one. With several true classes the loss is the mean over them. The
+    columns of a relaxed permutation need not sum to 1, so a sum above 1 counts as 1.
 
-    What unusual lists give: no label, or all masked: 0, with a graph. One class: 0. Tied scores:
-    what the operator gives them. A probability that the operator has as exactly 0 (sorting
-    networks, hard permutations) counts 1e-38, without a gradient.
+    Special cases: the loss is 0, with a zero gradient, for a list without a label or fully masked.
+    For one class it is 0. The operator decides how tied scores share the places. A probability of
+    exactly 0 (sorting networks, hard permutations) counts as 1e-38, without a gradient.
 
-    `labels` are (..., n), or class indices (...) of an integer dtype, as
-    `torch.nn.CrossEntropyLoss` takes them.
+    `labels` are (..., n), or class indices (...) of an integer dtype, as in
+    `torch.nn.CrossEntropyLoss`.
 
     Args:
-        operator: any `SortOperator`. Default: `SoftSort()`; the paper takes sorting networks, as
-            `SortingNetwork()`, and also `NeuralSort()` and `SoftSort()`.
-        top_k: k alone: short for a distribution that is 1 there. 1 is the cross-entropy with the
-            first row.
-        distribution: in place of `top_k`, P(k = 1), P(k = 2), and so on, summing to 1. Default:
+        operator: any `SortOperator`. Default: `SoftSort()`. The paper uses sorting networks, such
+            as `SortingNetwork()`, and also `NeuralSort()` and `SoftSort()`.
+        top_k: a single k, as a distribution that is 1 there. With 1 the loss is the cross-entropy
+            with the first row.
+        distribution: P(k = 1), P(k = 2), and so on, which sum to 1. It replaces `top_k`. Default:
             [0.5, 0, 0, 0, 0.5], half top-1 and half top-5.
         reduction: "mean" over the lists with a real item (default), "sum", "none".
 
-    Weights make the mean over the true classes a weighted one.
+    Weights make the mean over the true classes a weighted mean.
 
     Raises:
-        ValueError: the distribution has a negative number or does not sum to 1; it and top_k are
-            both given; an operator that has no permutation; a class index that there is not.
+        ValueError: the distribution has a negative number or does not sum to 1; top_k and a
+            distribution are both given; the operator has no permutation; a class index is not in
+            [0, n).
 
     Reference: Petersen, Kuehne, Borgelt and Deussen, "Differentiable top-k classification
     learning", ICML 2022.
@@ -218,35 +222,35 @@ class TopKCrossEntropy(_ClassLoss):
     ):
         super().__init__(top_k, distribution, _TOP_1_AND_5, reduction)
         self.operator = sort_operator(operator, SoftSort, type(self).__name__)
-        self.register_buffer("log_tails", _log_tails(self._chances), persistent=False)
+        self.register_buffer("log_tails", _log_tails(self._probabilities), persistent=False)
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        """The cross-entropy of each list."""
+        """Return the cross-entropy of each list."""
         return _cross_entropy(
             scores, labels, mask, weights, operator=self.operator, log_tails=self.log_tails
         )
 
 
-def _miss(
+def _missed_places(
     scores: Tensor,
     labels: Tensor,
     mask: Tensor | None,
     weights: Tensor | None,
     *,
     operator: RankOperator,
-    chances: list[float],
+    probabilities: list[float],
     step: Literal["linear", "cut"],
 ) -> Tensor:
     gains = item_gains(labels, mask, weights, relevance)
     operator, scores, mask = one_draw(operator, scores, mask)
-    each_k = [(k, chance) for k, chance in enumerate(chances, 1) if chance]
+    each_k = [(k, p) for k, p in enumerate(probabilities, 1) if p]
     if step == "linear":
         ranks = operator(scores, mask)
-        missed = [chance * (ranks - k).relu() for k, chance in each_k]
+        missed = [p * (ranks - k).relu() for k, p in each_k]
     else:
-        missed = [chance * (1 - operator.top_k(k, scores, mask)) for k, chance in each_k]
+        missed = [p * (1 - operator.top_k(k, scores, mask)) for k, p in each_k]
     return weighted_mean(sum(missed[1:], start=missed[0]), gains)
 
 
@@ -265,9 +269,9 @@ def _cross_entropy(
     return weighted_mean(-inside, item_gains(labels, mask, weights, relevance))
 
 
-def _log_tails(chances: list[float]) -> Tensor:
+def _log_tails(probabilities: list[float]) -> Tensor:
     """Return log P(k >= m) for m = 1, 2, ... in float64."""
-    tails = [*itertools.accumulate(reversed(chances))][::-1]
+    tails = [*itertools.accumulate(reversed(probabilities))][::-1]
     return torch.tensor(tails, dtype=torch.float64).log()
 
 
@@ -291,16 +295,16 @@ def top_k_loss(
     distribution: Sequence[float] | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Differentiable top-k loss, as a function: (..., n) each -> a scalar. See `TopKLoss`.
+    """Return the differentiable top-k loss: the function form of `TopKLoss`.
 
     >>> top_k_loss(torch.tensor([9.0, 1.0]), torch.tensor([0.0, 1.0]))
     tensor(1.)
     """
     return loss_of_lists(
         partial(
-            _miss,
+            _missed_places,
             operator=rank_operator(operator),
-            chances=_chances(top_k, distribution, _TOP_1),
+            probabilities=_probabilities(top_k, distribution, _TOP_1),
             step=_check_step(step),
         ),
         scores,
@@ -326,7 +330,7 @@ def top_k_cross_entropy(
     distribution: Sequence[float] | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Top-k cross-entropy, as a function: (..., n) each -> a scalar. See `TopKCrossEntropy`.
+    """Return the top-k cross-entropy: the function form of `TopKCrossEntropy`.
 
     >>> scores, index = torch.tensor([9.0, 1.0]), torch.tensor(1)
     >>> top_k_cross_entropy(scores, index, top_k=1)  # a gap of 8 at temperature 0.1
@@ -336,7 +340,9 @@ def top_k_cross_entropy(
         partial(
             _cross_entropy,
             operator=sort_operator(operator, SoftSort, "top_k_cross_entropy"),
-            log_tails=_log_tails(_chances(top_k, distribution, _TOP_1_AND_5)).to(scores.device),
+            log_tails=_log_tails(_probabilities(top_k, distribution, _TOP_1_AND_5)).to(
+                scores.device
+            ),
         ),
         scores,
         one_hot(scores, labels),

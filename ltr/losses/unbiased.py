@@ -1,25 +1,28 @@
 """Learning from clicks: inverse propensity weights for any loss."""
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ltr._shapes import check_number, hide, positions
-from ltr.losses.base import Lengths, RankingLoss, Reduction
+from ltr._shapes import check_number, masked_fill, positions
+from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
 from ltr.losses.fairness import unreduced
 from ltr.losses.ndcg import SoftNDCG
 
 
 class PositionBias(nn.Module):
-    """How likely an item is looked at where it was shown: positions (..., n) -> (0, 1].
+    """The probability that a user looks at a position: positions (..., n) -> (0, 1].
 
-    1 / position^power, or a table of probabilities, as one estimates them from swapped results.
+    It is 1 / position^power, or comes from a table of probabilities. Such a table can be estimated
+    from experiments that swap results.
 
     Args:
-        power: eta >= 0; 0 is no bias. Default: 1.
-        examination: probabilities in (0, 1] at positions 1, 2, and so on; a position behind the
-            last has that of the last. Default: none, by the power.
+        power: eta >= 0. With 0 there is no bias. Default: 1.
+        examination: probabilities in (0, 1] at positions 1, 2, and so on. Positions after the last
+            have the last probability. Default: None, which uses the power.
 
     Raises:
         ValueError: power < 0, or a probability outside (0, 1].
@@ -47,7 +50,7 @@ class PositionBias(nn.Module):
         self.register_buffer("propensities", table, persistent=False)
 
     def forward(self, shown: Tensor) -> Tensor:
-        """The propensities (..., n) of positions (..., n), counted from 1."""
+        """Return the propensities (..., n) of positions (..., n), counted from 1."""
         shown = shown if shown.is_floating_point() else shown.float()
         shown = shown.clamp(min=1)
         if self.propensities is None:
@@ -56,47 +59,47 @@ class PositionBias(nn.Module):
         return self.propensities.to(shown.dtype)[place]
 
     def extra_repr(self) -> str:
-        """The hyper-parameter, for `print`."""
+        """Return the hyper-parameter, for `print`."""
         return f"power={self.power:g}" if self.examination is None else "examination=..."
 
 
 def inverse_propensity_weights(
     shown: Tensor, bias: PositionBias | None = None, *, clip: float | None = None
 ) -> Tensor:
-    """Weights 1 / propensity of positions (..., n), at most `clip`.
+    """Return the weights 1 / propensity of positions (..., n), limited to `clip`.
 
     Args:
         shown: (..., n), the positions at which the items were shown, counted from 1.
-        bias: their propensities. Default: `PositionBias()`.
-        clip: the largest weight: less variance for some bias. Default: none.
+        bias: the propensities of positions. Default: `PositionBias()`.
+        clip: the largest weight. It lowers the variance and adds some bias. Default: no limit.
 
     >>> inverse_propensity_weights(torch.tensor([1, 2, 9]), clip=5.0)
     tensor([1., 2., 5.])
     """
     weights = 1 / (PositionBias() if bias is None else bias)(shown)
-    if clip is None:
-        return weights
-    return weights.clamp(max=check_number("clip", clip, minimum=0.0, strict=True))
+    limit = _check_clip(clip)
+    return weights if limit is None else weights.clamp(max=limit)
 
 
 class Unbiased(RankingLoss):
     """A loss on clicks, with each item weighted by the inverse of its propensity.
 
-    A click at a place where one seldom looks stands for the clicks that others would have given.
-    In a loss whose weights multiply the gains, or the terms of relevant items, this is the
-    estimate by inverse propensities; where the ideal is divided by it is self-normalised.
+    A click at a position that few users look at counts for the users who did not look. If the
+    weights of the loss multiply the gains, or the terms of relevant items, this is the estimate by
+    inverse propensities. If the loss divides by an ideal, the estimate is self-normalized.
 
-    What unusual lists give: what the loss gives; no click: 0 for a ranking loss, with a graph.
+    For unusual lists it returns what the loss returns. Without a click a ranking loss is 0, with a
+    zero gradient.
 
     Args:
         loss: any `RankingLoss` that takes weights. Default: `SoftNDCG()`.
         bias: the propensities. Default: `PositionBias()`, 1 / position.
-        clip: the largest weight. Default: none.
-        reduction: "mean" over the lists with a real item (default), "sum", "none". That of the
-            loss does not count.
+        clip: the largest weight. Default: no limit.
+        reduction: "mean" over the lists with a real item (default), "sum", "none". It replaces the
+            reduction of the loss.
 
     `forward` has a further argument, `shown` (..., n): the positions at which the items were
-    shown, counted from 1. By default the lists are in the order in which they were shown, and
+    shown, counted from 1. By default the items are in the order in which they were shown, and
     masked items were not shown. Weights multiply the inverse propensities.
 
     Raises:
@@ -111,7 +114,7 @@ class Unbiased(RankingLoss):
     tensor(0.)
     """
 
-    grades = False  # the loss looks at its labels itself
+    grades = False  # the loss checks its labels itself
 
     def __init__(
         self,
@@ -123,7 +126,7 @@ class Unbiased(RankingLoss):
         super().__init__(reduction)
         self.loss = unreduced(SoftNDCG() if loss is None else loss)
         self.bias = PositionBias() if bias is None else bias
-        self.clip = None if clip is None else check_number("clip", clip, minimum=0.0, strict=True)
+        self.clip = _check_clip(clip)
 
     def per_list(
         self,
@@ -134,12 +137,18 @@ class Unbiased(RankingLoss):
         shown: Tensor | None = None,
         **extra: Tensor,
     ) -> Tensor:
-        """The loss of each list on clicks (..., n), shown at positions (..., n)."""
-        if shown is None:
-            shown = positions(scores).expand(scores.shape)
-            shown = shown if mask is None else mask.cumsum(-1).to(scores.dtype)
-        weights = self._weights(hide(shown, mask, 1.0), weights)
-        return self.loss(scores, labels, mask, weights, **extra)
+        """Return the loss of each list on clicks (..., n), shown at positions (..., n)."""
+        return _of_clicks(
+            scores,
+            labels,
+            mask,
+            weights,
+            shown,
+            loss=self.loss,
+            bias=self.bias,
+            clip=self.clip,
+            **extra,
+        )
 
     def per_ragged_list(
         self,
@@ -150,17 +159,63 @@ class Unbiased(RankingLoss):
         shown: Tensor | None = None,
         **extra: Tensor,
     ) -> Tensor:
-        """The loss of each ragged list on clicks (N,), shown at positions (N,)."""
-        if shown is None:
-            before = lengths.cumsum(0) - lengths
-            before = before.repeat_interleave(lengths, output_size=len(scores))
-            shown = positions(scores) - before.to(scores.dtype)
-        weights = self._weights(shown, weights)
-        return self.loss(scores, labels, None, weights, lengths=lengths, **extra)
+        """Return the loss of each ragged list on clicks (N,), shown at positions (N,)."""
+        return _of_ragged_clicks(
+            scores,
+            labels,
+            lengths,
+            weights,
+            shown,
+            loss=self.loss,
+            bias=self.bias,
+            clip=self.clip,
+            **extra,
+        )
 
-    def _weights(self, shown: Tensor, weights: Tensor | None) -> Tensor:
-        inverse = inverse_propensity_weights(shown, self.bias, clip=self.clip)
-        return inverse if weights is None else weights * inverse
+
+def _of_clicks(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None,
+    weights: Tensor | None,
+    shown: Tensor | None = None,
+    *,
+    loss: RankingLoss,
+    bias: PositionBias | None,
+    clip: float | None,
+    **extra: Tensor,
+) -> Tensor:
+    if shown is None:
+        shown = positions(scores).expand(scores.shape)
+        shown = shown if mask is None else mask.cumsum(-1).to(scores.dtype)
+    inverse = inverse_propensity_weights(masked_fill(shown, mask, 1.0), bias, clip=clip)
+    weights = inverse if weights is None else weights * inverse
+    return loss(scores, labels, mask, weights, **extra)
+
+
+def _of_ragged_clicks(
+    scores: Tensor,
+    labels: Tensor,
+    lengths: Tensor,
+    weights: Tensor | None,
+    shown: Tensor | None = None,
+    *,
+    loss: RankingLoss,
+    bias: PositionBias | None,
+    clip: float | None,
+    **extra: Tensor,
+) -> Tensor:
+    if shown is None:
+        before = lengths.cumsum(0) - lengths
+        before = before.repeat_interleave(lengths, output_size=len(scores))
+        shown = positions(scores) - before.to(scores.dtype)
+    inverse = inverse_propensity_weights(shown, bias, clip=clip)
+    weights = inverse if weights is None else weights * inverse
+    return loss(scores, labels, None, weights, lengths=lengths, **extra)
+
+
+def _check_clip(clip: float | None) -> float | None:
+    return None if clip is None else check_number("clip", clip, minimum=0.0, strict=True)
 
 
 def unbiased_loss(
@@ -177,13 +232,28 @@ def unbiased_loss(
     clip: float | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """A loss on clicks, by inverse propensities, as a function. See `Unbiased`.
+    """Return a loss on clicks, with inverse propensities: the function form of `Unbiased`.
 
     >>> from ltr.losses import PointwiseMSE
     >>> scores, clicks = torch.tensor([0.0, 3.0]), torch.tensor([1.0, 1.0])
     >>> unbiased_loss(scores, clicks, loss=PointwiseMSE())  # (1 * 1 + 2 * 4) / 3
     tensor(3.)
     """
-    return Unbiased(loss, bias, clip, reduction)(
-        scores, labels, mask, weights, lengths=lengths, padding=padding, shown=shown
+    parts: dict[str, Any] = {
+        "loss": unreduced(SoftNDCG() if loss is None else loss),
+        "bias": bias,
+        "clip": _check_clip(clip),
+    }
+    return loss_of_lists(
+        partial(_of_clicks, **parts),
+        scores,
+        labels,
+        mask,
+        weights,
+        lengths=lengths,
+        padding=padding,
+        reduction=reduction,
+        grades=False,
+        per_ragged_list=partial(_of_ragged_clicks, **parts),
+        shown=shown,
     )

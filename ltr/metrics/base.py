@@ -21,7 +21,7 @@ _OPTIONS_TEXT = """\
     deduplicate: count a list id once, whichever update or process it comes in, as where a sampler
         repeats lists; needs `indexes`, and keeps values and ids. By default an id in another
         update or process is another list.
-    kwargs: of `torchmetrics.Metric`.
+    compute_on_cpu: as of `torchmetrics.Metric`, and so are the next three.
 """
 _TORCHMETRICS = {
     "compute_on_cpu": False,
@@ -99,7 +99,7 @@ class RankingMetric(Metric):
         given = _bound(type(self), args, kwargs)
         options = {name: given.pop(name) for name in _OPTIONS}
         torchmetrics = {name: given.pop(name) for name in _TORCHMETRICS}
-        super().__init__(**torchmetrics, **given.pop("kwargs", {}))
+        super().__init__(**torchmetrics, **given.pop("kwargs"))
         self._names = tuple(given)
         for name, value in (given | options).items():
             setattr(self, name, value)
@@ -249,10 +249,10 @@ def _take_arguments(cls: type[RankingMetric], function: Callable[..., Tensor]) -
         Parameter("self", either),
         *(p.replace(kind=either) for p in own),
         *switches,
-        Parameter("kwargs", Parameter.VAR_KEYWORD, annotation=Any),
     ]
     init.__name__, init.__qualname__ = "__init__", f"{cls.__qualname__}.__init__"
     init.__signature__ = Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
+    init.__annotations__ = {p.name: p.annotation for p in parameters[1:]}
     cls.__init__ = init
     described = _argument_texts(function, [p.name for p in own])
     cls.__doc__ = cleandoc(cls.__doc__ or "") + "\n\nArgs:\n" + described + _OPTIONS_TEXT
@@ -266,18 +266,21 @@ def _argument_texts(function: Callable[..., Tensor], names: list[str]) -> str:
 
 
 def _bound(cls: type[RankingMetric], args: tuple[Any, ...], kwargs: Any) -> dict[str, Any]:
-    """Return the arguments by name, with the defaults."""
+    """Return the arguments by name, with the defaults; "kwargs" are those that it does not know."""
     for name in kwargs:
         if name in _RENAMED:
             raise TypeError(f"{cls.__name__} has no {name!r}: it is {_RENAMED[name]!r} now")
+    known = signature(cls.__init__)
+    rest = {name: value for name, value in kwargs.items() if name not in known.parameters}
+    own = {name: value for name, value in kwargs.items() if name in known.parameters}
     try:
-        bound = signature(cls.__init__).bind(None, *args, **kwargs)
+        bound = known.bind(None, *args, **own)
     except TypeError as error:
         raise TypeError(f"{cls.__name__}: {error}") from None
     bound.apply_defaults()
     given = dict(bound.arguments)
     given.pop("self")
-    return given
+    return {**given, "kwargs": rest}
 
 
 def _described(value: Any) -> str:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_top_k, hide
+from ltr._shapes import check_top_k, masked_fill
 from ltr.metrics._ties import Ties, before, check_ties, run_sums, tied_runs, within
 from ltr.metrics.base import RankingMetric
 from ltr.metrics.ranked import Ranked, rank
@@ -60,7 +60,7 @@ def _bpref(lists: Ranked, top_k: int | None, empty: Empty, ties: Ties) -> ListVa
     if ties == "worst":
         lists = lists.tied_by((lists.labels > 0).to(lists.scores.dtype))[0]
     hits = (lists.labels > 0).to(lists.scores.dtype)
-    others = hide(1 - hits, lists.mask)
+    others = masked_fill(1 - hits, lists.mask)
     if lists.judged is not None:
         hits, others = hits * lists.judged, others * lists.judged
     relevant = hits.sum(-1)

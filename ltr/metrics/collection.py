@@ -1,7 +1,7 @@
 """Several ranking metrics of the same lists, which are ranked once."""
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from torch import Tensor
 from torchmetrics import MetricCollection
@@ -53,12 +53,6 @@ class RankingMetrics(MetricCollection):
         for name, metric in metrics.items():  # one by one: torchmetrics would sort them by name
             self.add_metrics({name: metric})
 
-    @property
-    def metrics(self) -> dict[str, RankingMetric]:
-        """The metrics by the names that they were given."""
-        names = map(str, self.keys(keep_base=True))
-        return {name: cast(RankingMetric, self[name]) for name in names}
-
     def update(
         self,
         preds: Tensor,
@@ -73,9 +67,9 @@ class RankingMetrics(MetricCollection):
         Raises:
             ValueError: as `RankingMetric.update`; weights are given and a metric has none.
         """
-        members = self.members()
-        found = measure_lists(list(members.values()), preds, target, indexes, mask, weights, judged)
-        for metric, values in zip(members.values(), found, strict=True):
+        metrics = self.metrics
+        found = measure_lists(list(metrics.values()), preds, target, indexes, mask, weights, judged)
+        for metric, values in zip(metrics.values(), found, strict=True):
             metric.update(values)
 
     def forward(
@@ -88,17 +82,18 @@ class RankingMetrics(MetricCollection):
         judged: Tensor | None = None,
     ) -> dict[str, Any]:
         """Add lists as `update` does, and return the values of these lists alone."""
-        members = self.members(keep_base=False)
-        found = measure_lists(list(members.values()), preds, target, indexes, mask, weights, judged)
+        metrics = self.metrics
+        found = measure_lists(list(metrics.values()), preds, target, indexes, mask, weights, judged)
         return {
-            name: metric(values)
-            for (name, metric), values in zip(members.items(), found, strict=True)
+            f"{self.prefix or ''}{name}{self.postfix or ''}": metric(values)
+            for (name, metric), values in zip(metrics.items(), found, strict=True)
         }
 
-    def members(self, keep_base: bool = True) -> dict[str, RankingMetric]:
-        """Return the metrics by name; with prefix and postfix unless `keep_base`."""
+    @property
+    def metrics(self) -> dict[str, RankingMetric]:
+        """The metrics by name, without prefix and postfix."""
         found = {}
-        for name, metric in self.items(keep_base=keep_base, copy_state=False):
+        for name, metric in self.items(keep_base=True, copy_state=False):
             assert isinstance(metric, RankingMetric)
             found[name] = metric
         return found

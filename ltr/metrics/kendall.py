@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ltr._shapes import count, hide, positions
+from ltr._shapes import count, masked_fill, positions
 from ltr.metrics._pairs import dense_ranks, rising_pairs
 from ltr.metrics._ties import runs, tied_runs
 from ltr.metrics.base import RankingMetric
@@ -106,7 +106,7 @@ def _counts(
     """
     place = positions(scores.double())
     weight = 1 / place if hyperbolic else torch.full_like(place, 0.5)
-    weight = hide(weight.expand(scores.shape), mask)
+    weight = masked_fill(weight.expand(scores.shape), mask)
 
     def tied(starts: Tensor, ends: Tensor, weight: Tensor = weight) -> Tensor:
         return ((ends - starts - 1) * weight).sum(-1)
@@ -118,7 +118,7 @@ def _counts(
     order = descending_order(labels, mask)
     by_score = tied(*tied_runs(scores, mask))
     by_label = tied(*tied_runs(labels.gather(-1, order), mask), weight.gather(-1, order))
-    ranks = dense_ranks(hide(labels, mask, -torch.inf))
+    ranks = dense_ranks(masked_fill(labels, mask, -torch.inf))
     discordant = rising_pairs(ranks, weight, weight)
     excess = everything - by_score - by_label + tied(*runs(*columns)) - 2 * discordant
     # sums of 1 / rank round: what is less than that is no pair

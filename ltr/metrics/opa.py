@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ltr._shapes import hide
+from ltr._shapes import masked_fill
 from ltr.metrics._pairs import dense_ranks, rising_pairs
 from ltr.metrics._ties import Ties, check_ties, runs
 from ltr.metrics.base import RankingMetric
@@ -52,7 +52,7 @@ def opa(
 def _opa(lists: Ranked, empty: Empty, ties: Ties) -> ListValues:
     check_ties(ties)
     ones = torch.ones_like(lists.labels) if lists.weights is None else lists.weights
-    ones = hide(ones, lists.mask)
+    ones = masked_fill(ones, lists.mask)
     pairs = _pairs_by_label(lists.labels, ones, lists.mask)
 
     def wrong(places: Tensor | None) -> Tensor:

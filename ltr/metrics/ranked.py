@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_lists, count, hide, upcast
+from ltr._shapes import check_lists, count, masked_fill, upcast
 from ltr.operators import descending_order
 
 
@@ -124,8 +124,8 @@ def rank(
 
 def _check_values(scores: Tensor, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return scores and labels with 0 under the mask, in float32 or better."""
-    scores = upcast(hide(scores.detach(), mask))
-    labels = hide(labels.to(scores.dtype), mask)
+    scores = upcast(masked_fill(scores.detach(), mask))
+    labels = masked_fill(labels.to(scores.dtype), mask)
     if not scores.numel():
         return scores, labels
     if bool(scores.amax().isnan()):
@@ -139,7 +139,7 @@ def _check_values(scores: Tensor, labels: Tensor, mask: Tensor | None) -> tuple[
 
 def _check_weights(weights: Tensor, scores: Tensor, mask: Tensor | None) -> Tensor:
     """Return weights in the dtype of the scores, 0 under the mask."""
-    weights = hide(weights.to(scores.dtype), mask)
+    weights = masked_fill(weights.to(scores.dtype), mask)
     bad = ~(weights.isfinite() & (weights >= 0))
     if bad.any():
         raise ValueError(f"weights must be finite and >= 0, got {weights[bad][0].item():g}")

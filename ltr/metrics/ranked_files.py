@@ -164,7 +164,7 @@ def evaluate_run(
         empty += int((counted & ~((lists.labels > 0) & lists.mask).any(-1)).sum())
         metrics = RankingMetrics({m.title: m.make(options, lists.depth) for m in measures})
         metrics.update(lists.scores, lists.labels, mask=lists.mask, judged=lists.judged)
-        for title, metric in metrics.members().items():
+        for title, metric in metrics.metrics.items():
             chunks[title].append(metric.per_list_values)
     missing, unjudged = len(qrels.keys() - run.keys()), len(run.keys() - qrels.keys())
     notes = []
@@ -208,7 +208,7 @@ def evaluate_table(
         metrics = RankingMetrics({m.title: m.make(options) for m in measures})
         metrics.update(scores, grades, ids)
         values = {
-            title: metric.per_list_values.numpy() for title, metric in metrics.members().items()
+            title: metric.per_list_values.numpy() for title, metric in metrics.metrics.items()
         }
         found.append(Evaluated(name, table.qids, values, int((relevant == 0).sum())))
     return found

@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_persistence, check_top_k, hide, positions
+from ltr._shapes import check_persistence, check_top_k, masked_fill, positions
 from ltr.metrics._ties import places_of, tied_runs
 from ltr.metrics.base import RankingMetric
 from ltr.metrics.ranked import Ranked, rank
@@ -119,5 +119,5 @@ def _expected_common(lists: Ranked) -> Tensor:
     for d in range(1, starts.shape[-1] + 1):
         by_score = ((d - starts).double() / (ends - starts)).clamp(0, 1)
         by_label = ((d - label_starts).double() / (label_ends - label_starts)).clamp(0, 1)
-        depths.append(hide(by_score * by_label, lists.mask).sum(-1))
+        depths.append(masked_fill(by_score * by_label, lists.mask).sum(-1))
     return torch.stack(depths, -1) if depths else torch.zeros_like(lists.scores).double()

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ltr._shapes import hide, positions
+from ltr._shapes import masked_fill, positions
 from ltr.metrics._ties import tied_means
 from ltr.metrics.base import RankingMetric
 from ltr.metrics.ranked import Ranked, rank
@@ -74,4 +74,4 @@ def _centred(values: Tensor, mask: Tensor | None) -> Tensor:
     """
     ranks = tied_means(positions(values.double()), values.double(), mask)
     n = ranks.shape[-1] if mask is None else mask.sum(-1, keepdim=True)
-    return hide(ranks - (n + 1) / 2, mask)
+    return masked_fill(ranks - (n + 1) / 2, mask)

@@ -250,7 +250,9 @@ def _upgrade(checkpoint: dict[str, Any], given: set[str]) -> dict[str, Any]:
             checkpoint["unsaved"][name] = reason
         elif name not in given:
             objects[name] = _unpack(name, packed)
-    if isinstance(checkpoint.get("transform"), bytes) and "transform" not in given:
+    if "transform" in given:
+        checkpoint["transform"] = None
+    elif isinstance(checkpoint.get("transform"), bytes):
         checkpoint["transform"] = to_config(_unpack("transform", checkpoint["transform"]))
     return objects
 

@@ -161,7 +161,7 @@ class Ranker(ScoringModule):
         found = from_config({"transform": config}, FeatureTransform, sorted(trust))["transform"]
         if not isinstance(found, FeatureTransform):
             raise ValueError(f"transform must be a FeatureTransform, got {found!r}")
-        return found.to(self.device)
+        return found.to(self.device).train(self.training)
 
 
 def _config_of(transform: FeatureTransform) -> dict[str, Any]:

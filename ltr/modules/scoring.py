@@ -127,7 +127,7 @@ class ScoringModule(TrainableModule):
         """Log the metrics of a batch of "val" or "test"."""
         metrics = self.val_metrics if split == "val" else self.test_metrics
         metrics.update(lists.scores, lists.labels, mask=lists.mask)
-        for name, metric in metrics.members().items():
+        for name, metric in metrics.metrics.items():
             self.log(f"{split}_{name}", metric, prog_bar=name == "accuracy")
 
 

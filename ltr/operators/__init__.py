@@ -1,7 +1,7 @@
-"""Differentiable rank and sort operators: one contract, one paper a file.
+"""Differentiable rank and sort operators that share one contract; each file holds one paper.
 
-Ranks are 1-based, and 1 is the highest score. Scores are `(..., n)`, a mask is bool with True for
-a real item, and any batch dimensions may come before the list.
+Ranks start at 1, and 1 is the highest score. Scores are `(..., n)`: the list is the last axis, and
+any batch axes may come before it. A mask is bool, with True for a real item.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -109,7 +109,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # a type checker would take any name for right
+if not TYPE_CHECKING:  # with __getattr__ in view, a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
         raise no_attribute(__name__, name, __all__)

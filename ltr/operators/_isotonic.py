@@ -1,8 +1,8 @@
-"""Pool adjacent violators: which neighbours share a value in an isotonic regression.
+"""The pool-adjacent-violators algorithm: which neighbors share a value in an isotonic regression.
 
-Only the blocks are found here, as whole numbers and without a gradient. Values and derivatives
-come from `isotonic`, by formulas over the blocks in plain PyTorch: that is what makes second
-derivatives right, and what keeps rounded block values from being compared.
+This file finds only the blocks, as whole numbers without a gradient. `isotonic` computes values and
+derivatives from the blocks by formulas in plain PyTorch. So second derivatives are correct, and no
+two rounded block values are ever compared.
 """
 
 from itertools import count as counting
@@ -14,16 +14,16 @@ from torch import Tensor
 
 @torch.library.custom_op("ltr::isotonic_blocks", mutates_args=())
 def isotonic_blocks(p: Tensor, q: Tensor, length: Tensor, kl: bool) -> Tensor:
-    """The blocks of the rising isotonic fit whose value on a block is A(p) - A(q).
+    """Return the blocks of the rising isotonic fit whose value on a block is A(p) - A(q).
 
-    A is the mean (`kl=False`) or the log-sum-exp (`kl=True`) over the block: the projections of
-    Blondel et al. 2020 onto the permutahedron, sections 4 and 5.
+    A is the mean (`kl=False`) or the log-sum-exp (`kl=True`) over the block. These are the
+    projections onto the permutahedron of Blondel et al. 2020, sections 4 and 5.
 
     Args:
         p: (..., n), float64.
         q: (..., n), float64.
-        length: (..., 1) int64; past that many items each is a block of its own.
-        kl: which average.
+        length: (..., 1) int64, the number of items to fit; each later item is its own block.
+        kl: whether A is the log-sum-exp (True) or the mean (False).
 
     Returns:
         (..., n) int64: the index of the first item of each item's block. Cost: O(n), on the CPU,
@@ -62,7 +62,7 @@ def _pool_means(p: list[float], q: list[float]) -> list[int]:
     sizes: list[int] = []
     for above, below in zip(p, q, strict=True):
         total, size = above - below, 1
-        # a mean above the next one is a violation; a comparison with NaN is False, so this ends
+        # A mean above the next one is a violation. A comparison with NaN is False, so this ends.
         while sizes and sums[-1] * size > total * sizes[-1]:
             total += sums.pop()
             size += sizes.pop()

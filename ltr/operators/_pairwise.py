@@ -1,4 +1,4 @@
-"""What operators share: soft counts of the items above each item, and the sorted order."""
+"""Soft counts of the items above each item, and the sorted order, for several operators."""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -6,23 +6,23 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_lists, check_temperature, count, hide, positions, upcast
+from ltr._shapes import check_lists, check_temperature, count, masked_fill, positions, upcast
 from ltr.kernels import (
-    Law,
+    Distribution,
     Lengths,
-    chance_above,
     in_order,
     kernel_totals,
     level_of,
     sort_lists,
     sort_ragged,
+    survival,
 )
 from ltr.operators._transport import item_weights
 from ltr.operators.base import RankOperator
 from ltr.operators.hard import descending_order, hard_ranks
 
 LONG = 20_000
-"""From this length on the sums are taken in sorted order: the sweeps then read memory in line."""
+"""From this length on, scores are sorted before the sums, so that sweeps read memory in order."""
 
 
 def expected_ranks(
@@ -31,52 +31,55 @@ def expected_ranks(
     above: Callable[[Tensor], Tensor],
     weights: Tensor | None = None,
 ) -> Tensor:
-    """1 + sum over j != i of above(s_j - s_i): masked ranks m + 1, O(n^2) time and memory.
+    """Return ranks 1 + sum over j != i of above(s_j - s_i); masked items have rank m + 1.
 
-    The plain definition, for any `above`, that `kernel_ranks` is checked against. With weights an
-    item counts as w tied copies of itself, and has their mean rank.
+    This is the plain definition, for any `above`; tests compare `kernel_ranks` with it. With
+    weights, an item counts as w tied copies of itself and has their mean rank. Cost: O(n^2) time
+    and memory.
 
     Args:
         scores: (..., n), any floating dtype; half precision is computed in float32.
         mask: (..., n) bool, or None.
-        above: differences (..., n, n) -> the chance that the first is above the second. It must
-            be 1/2 at 0, and above(-d) = 1 - above(d): then ties share their mean rank and the
-            ranks of a list sum to m (m + 1) / 2.
+        above: Maps differences (..., n, n) to the probability that the first item is above the
+            second. It must be 1/2 at 0 and satisfy above(-d) = 1 - above(d). Then ties share their
+            mean rank, and the ranks of a list sum to m (m + 1) / 2.
         weights: (..., n), >= 0, scaled to sum to m; or None.
     """
     check_lists(scores, mask=mask, weights=weights)
-    scores = upcast(hide(scores, mask))
+    scores = upcast(masked_fill(scores, mask))
     chances = above(scores.unsqueeze(-2) - scores.unsqueeze(-1))
     if mask is not None:
-        chances = hide(chances, mask.unsqueeze(-2))
+        chances = masked_fill(chances, mask.unsqueeze(-2))
     if weights is not None:
         chances = chances * item_weights(scores, mask, weights).unsqueeze(-2)
-    return with_masked(0.5 + chances.sum(-1), mask)  # the item itself is in the sum, with 1/2
+    return with_masked(0.5 + chances.sum(-1), mask)  # the sum counts the item itself as 1/2
 
 
 def kernel_ranks(
     scores: Tensor,
     mask: Tensor | None,
-    law: Law,
+    distribution: Distribution,
     temperature: float,
     weights: Tensor | None = None,
 ) -> Tensor:
-    """`expected_ranks` for a law with a kernel, in sort time: one sort and O(n), backward too.
+    """Return `expected_ranks` for a distribution that has a kernel, in one sort and O(n) time.
+
+    The backward pass is O(n) too.
 
     Args:
         scores: (..., n), any floating dtype; half precision is computed in float32.
         mask: (..., n) bool, or None.
-        law: of the noise that decides a pair: "laplace", "logistic" or "normal".
-        temperature: its scale, > 0.
+        distribution: The noise that decides a pair: "laplace", "logistic" or "normal".
+        temperature: The scale of the noise, > 0.
         weights: (..., n), >= 0, scaled to sum to m; or None.
 
     >>> kernel_ranks(torch.tensor([1.0, 3.0, 3.0]), None, "logistic", 0.1)
     tensor([3.0000, 1.5000, 1.5000])
     """
     check_lists(scores, mask=mask, weights=weights)
-    scores = upcast(hide(scores, mask))
+    scores = upcast(masked_fill(scores, mask))
     column = None if weights is None else item_weights(scores, mask, weights)
-    above = chance_above(law, level_of(scores.dtype))
+    above = survival(distribution, level_of(scores.dtype))
     if scores.shape[-1] < LONG:
         lists = sort_lists(scores, mask)
         chances = kernel_totals(scores, above, lists, temperature, column)
@@ -87,13 +90,15 @@ def kernel_ranks(
         lists = in_order(points, mask)
         chances = kernel_totals(points, above, lists, temperature, column)
         chances = torch.empty_like(chances).scatter(-1, order, chances)
-    return with_masked(0.5 + chances, mask)  # the item itself is in the sum, with 1/2
+    return with_masked(0.5 + chances, mask)  # the sum counts the item itself as 1/2
 
 
 def hard_expected_ranks(
     scores: Tensor, mask: Tensor | None, weights: Tensor | None = None
 ) -> Tensor:
-    """The limit at temperature 0: `hard_ranks`, with weights the mean rank of each item's copies.
+    """Return the limit of `expected_ranks` at temperature 0.
+
+    Without weights it is `hard_ranks`; with weights, the mean rank of each item's copies.
 
     >>> hard_expected_ranks(torch.tensor([1.0, 3.0]), None, torch.tensor([1.0, 3.0]))
     tensor([2.2500, 1.2500])
@@ -102,19 +107,19 @@ def hard_expected_ranks(
     if weights is None:
         return ranks
     check_lists(scores, weights=weights)
-    w = item_weights(upcast(hide(scores, mask)), mask, weights)
-    order = descending_order(hide(scores.detach(), mask), mask)
+    w = item_weights(upcast(masked_fill(scores, mask)), mask, weights)
+    order = descending_order(masked_fill(scores.detach(), mask), mask)
     heavier = w.gather(-1, order).cumsum(-1).gather(-1, inverse(order))
     return with_masked(0.5 + heavier - w / 2 + 0 * ranks, mask)  # NaN ranks stay NaN
 
 
 def with_masked(ranks: Tensor, mask: Tensor | None) -> Tensor:
-    """The ranks, with m + 1 for masked items."""
+    """Return the ranks with m + 1 for masked items."""
     return ranks if mask is None else ranks.where(mask, count(ranks, mask) + 1)
 
 
 def falling(scores: Tensor, order: Tensor, mask: Tensor | None) -> Tensor:
-    """The scores in their falling order; behind the last real one it is repeated."""
+    """Return the scores in falling order; the last real score fills the masked places."""
     points = scores.gather(-1, order)
     if mask is None or not scores.shape[-1]:
         return points
@@ -124,15 +129,15 @@ def falling(scores: Tensor, order: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def inverse(order: Tensor) -> Tensor:
-    """The positions of the items: where `order` (..., n), a permutation, has 0, 1, ..., n - 1."""
+    """Return the inverse of a permutation `order` (..., n): the position of each item."""
     places = torch.arange(order.shape[-1], device=order.device).expand_as(order)
     return torch.zeros_like(order).scatter(-1, order, places)
 
 
 def abs_power(x: Tensor, power: float) -> Tensor:
-    """|x|^power; its derivatives at 0 are taken as 0, but for the second one of power 2.
+    """Return |x|^power, with derivatives of 0 at x = 0 (except the second one of power 2).
 
-    Where it would leave the dtype it is constant, so that its derivatives are numbers.
+    Where the result would overflow it is constant, so that its derivatives stay finite.
 
     >>> abs_power(torch.tensor([-3.0, 1e30]), 2)
     tensor([9.0000e+00, 2.1268e+37])
@@ -149,9 +154,9 @@ def abs_power(x: Tensor, power: float) -> Tensor:
 
 
 class TemperatureRank(RankOperator):
-    """A rank operator whose one number is a temperature, 0 for hard ranks.
+    """A rank operator with a single parameter, the temperature; 0 gives hard ranks.
 
-    A sort operator of that kind names it before `SortOperator` among its bases.
+    A sort operator with a temperature lists this class before `SortOperator` among its bases.
 
     Args:
         temperature: >= 0, in units of the scores. Default 0.1, for scores of unit scale.
@@ -163,36 +168,36 @@ class TemperatureRank(RankOperator):
 
     @property
     def whole_ranks(self) -> bool:
-        """Whether temperature is 0."""
+        """Return whether the temperature is 0."""
         return self.temperature == 0
 
     def extra_repr(self) -> str:
-        """The hyper-parameter, for `print`."""
+        """Return the hyper-parameter, for `print`."""
         return f"temperature={self.temperature:g}"
 
 
 class KernelRank(TemperatureRank):
-    """A rank operator whose ranks are kernel sums: ragged lists need no padding.
+    """A rank operator whose ranks are kernel sums, so ragged lists need no padding.
 
     Attributes:
-        law: of the noise that decides a pair.
-        width: the scale of that law, in temperatures.
+        distribution: The distribution of the noise that decides a pair.
+        width: The scale of that noise, in temperatures.
     """
 
-    law: ClassVar[Law]
+    distribution: ClassVar[Distribution]
     width: ClassVar[float] = 1.0
 
     def ragged(self, scores: Tensor, lengths: Lengths, weights: Tensor | None = None) -> Tensor:
-        """Soft ranks (N,) of flat scores (N,), lengths (R,), weights (N,): one sweep."""
+        """Return soft ranks (N,) of flat scores (N,), lengths (R,) and weights (N,)."""
         if weights is not None or self.temperature == 0:
             return super().ragged(scores, lengths, weights)
         scores = upcast(scores)
         lists = sort_ragged(scores, lengths)
-        above = chance_above(self.law, level_of(scores.dtype))
+        above = survival(self.distribution, level_of(scores.dtype))
         return 0.5 + kernel_totals(scores, above, lists, self.width * self.temperature)
 
     def ragged_discounts(
         self, discount: Callable[[Tensor], Tensor], scores: Tensor, lengths: Lengths
     ) -> Tensor:
-        """`discount` of the soft ranks, (N,)."""
+        """Return `discount` of the soft ranks, (N,)."""
         return discount(self.ragged(scores, lengths))

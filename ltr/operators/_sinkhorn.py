@@ -2,9 +2,10 @@
 
 With a kernel log K (rows, n), row weights b and item weights a, the coupling is
 T_ij = exp(row_i + item_j + log K_ij). Given the row potentials, the item potentials follow in one
-half-step, and after a last one by rows T has exactly the row sums b. So the row potentials alone
-are solved for: they are where the convex function sum_j a_j logsumexp_i(row_i + log K_ij) - b.row
-is least, that is where the item-wise softmax Q has row sums sum_j a_j Q_ij = b_i.
+half-step. After a last half-step by rows, T has exactly the row sums b. So the solver looks for the
+row potentials alone. They minimize the convex function
+sum_j a_j logsumexp_i(row_i + log K_ij) - b.row. At the minimum, the item-wise softmax Q has the row
+sums sum_j a_j Q_ij = b_i.
 """
 
 import math
@@ -13,17 +14,17 @@ import torch
 from torch import Tensor
 
 STAGE = 4.0
-"""How much sharper the kernel gets from one stage of the solver to the next."""
+"""The factor by which the kernel gets sharper from one stage of the solver to the next."""
 
 RIDGE = 1e-14
-"""Added to the scaled Hessian. What links rows by less has no weight in any result."""
+"""Added to the scaled Hessian. A weaker link between rows does not change any result."""
 
 MOST_STEPS = 100
-"""Newton steps at the full kernel; about 10 are usual."""
+"""The most Newton steps at the full kernel; about 10 are usual."""
 
 
 def safe_log(weights: Tensor) -> Tensor:
-    """The logarithm, -inf (with derivative 0) where the weight is 0.
+    """Return the logarithm of the weights; -inf, with derivative 0, for a weight of 0.
 
     >>> safe_log(torch.tensor([1.0, 0.0]))
     tensor([0., -inf])
@@ -41,16 +42,18 @@ def row_potentials(
     threshold: float = 1e-9,
     implicit: bool = True,
 ) -> Tensor:
-    """The row potentials (..., rows) of the coupling, -inf where b is 0.
+    """Return the row potentials (..., rows) of the coupling; -inf where b is 0.
 
     Args:
         log_kernel: (..., rows, n), finite: minus the cost over epsilon.
         a: (..., n) item weights, summing to 1; 0 deletes an item.
         b: (..., rows) row weights, summing to 1; 0 deletes a row.
-        iterations: that many Sinkhorn iterations from potentials 0. Default: Newton's method to
-            the `threshold`.
-        threshold: sum over rows of |row sum - b|; one more step follows, which squares the error.
-        implicit: derivatives by the implicit function theorem, else through the iterations.
+        iterations: The number of Sinkhorn iterations, from potentials of 0. Default: Newton's
+            method until the `threshold`.
+        threshold: The largest sum over rows of |row sum - b|. One more step follows; it squares
+            the error.
+        implicit: Whether derivatives come from the implicit function theorem (True) or go through
+            the iterations (False).
     """
     if not implicit:
         start = torch.where(b == 0, -torch.inf, 0.0).to(b.dtype)
@@ -58,10 +61,10 @@ def row_potentials(
     rows, inverse = solve_rows(
         log_kernel.detach(), a.detach(), b.detach(), threshold, iterations or 0
     )
-    # Newton's method with this fixed matrix, from a solution that is right but has no graph. Each
-    # step is 0 in value, and makes one more order of derivatives those of the implicit function:
-    # with r(x, c) = 0 solved by x(c), x - r(x, c) / r' is right to first order in c where x is to
-    # zeroth. What autograd sees is two softmaxes and two products: any transform takes them.
+    # Newton's method with this fixed matrix starts from a solution that is correct but has no
+    # graph. Each step has the value 0 and makes one more order of derivatives correct: if x(c)
+    # solves r(x, c) = 0 and x is correct to order zero in c, then x - r(x, c) / r' is correct to
+    # order one. Autograd sees two softmaxes and two products, which every transform supports.
     for _ in range(2):
         residual = ((rows.unsqueeze(-1) + log_kernel).softmax(-2) * a.unsqueeze(-2)).sum(-1) - b
         step = (inverse * (residual - residual.detach()).unsqueeze(-2)).sum(-1)
@@ -70,7 +73,7 @@ def row_potentials(
 
 
 def item_potentials(rows: Tensor, log_kernel: Tensor, a: Tensor) -> Tensor:
-    """The item potentials (..., n) that give the coupling the item weights a."""
+    """Return the item potentials (..., n) for which the coupling has the item weights a."""
     return safe_log(a) - (rows.unsqueeze(-1) + log_kernel).logsumexp(-2)
 
 
@@ -85,7 +88,7 @@ def _iterate(rows: Tensor, log_kernel: Tensor, log_a: Tensor, log_b: Tensor, tim
 def solve_rows(
     log_kernel: Tensor, a: Tensor, b: Tensor, threshold: float, iterations: int
 ) -> tuple[Tensor, Tensor]:
-    """The row potentials and the inverse of the Hessian there; no derivatives go through it.
+    """Return the row potentials and the inverse Hessian at them, without derivatives.
 
     `iterations` Sinkhorn iterations, or, where that is 0, Newton's method: through a sequence of
     kernels that sharpen to the full one, each from the solution before, by damped steps. Cost of
@@ -107,7 +110,7 @@ def solve_rows(
     else:
         rows = _newton(log_kernel, a, b, log_b, threshold)
     inverse = _inverse(log_kernel, a, b, rows)  # LAPACK's columns first
-    # the strides that the fake kernel below declares, which compiled code relies on
+    # compiled code relies on the strides that the fake kernel below declares
     return rows.to(dtype).contiguous(), inverse.to(dtype).contiguous()
 
 
@@ -136,7 +139,7 @@ def _newton(log_kernel: Tensor, a: Tensor, b: Tensor, log_b: Tensor, threshold: 
     ).nan_to_num(0.0)
     start = (2 / spread).clamp(max=1.0)
     stages = max(0, math.ceil(-math.log(start.min().item(), STAGE)))
-    # the rounding of the kernel is the least error that can be reached
+    # no error can fall below the rounding of the kernel
     goal = torch.full_like(spread, threshold).maximum(2e-15 * spread)
     u = torch.zeros_like(b)  # relative to log b, in units of the stage's epsilon
     for stage in range(stages + 1):
@@ -153,14 +156,14 @@ def _newton(log_kernel: Tensor, a: Tensor, b: Tensor, log_b: Tensor, threshold: 
 
 
 def _step(u: Tensor, kernel: Tensor, a: Tensor, b: Tensor, log_b: Tensor) -> tuple[Tensor, Tensor]:
-    """One damped Newton step for every list, and the error before it."""
+    """Make one damped Newton step for every list, and return the error before it."""
     shares = ((log_b + u).unsqueeze(-1) + kernel).softmax(-2)
     lack = b - (shares * a.unsqueeze(-2)).sum(-1)
     hessian, scale = _scaled_hessian(shares, a, b)
     solution = torch.linalg.solve_ex(hessian, (scale * lack).unsqueeze(-1)).result
     step = scale * solution.squeeze(-1)
-    # log(1 + range) / range is sure to descend (the function is self-concordant in the range of
-    # a step); longer ones, up to the full step, are tried and the lowest taken
+    # A step of log(1 + range) / range always descends, since the function is self-concordant in
+    # the range of a step. Longer steps, up to the full one, are tried, and the lowest is taken.
     span = step.amax(-1) - step.amin(-1)
     if not (span > 0.1).any():
         return u + step, lack.abs().sum(-1)
@@ -178,10 +181,10 @@ def _step(u: Tensor, kernel: Tensor, a: Tensor, b: Tensor, log_b: Tensor) -> tup
 
 
 def _scaled_hessian(shares: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """The Hessian of the dual, scaled to a diagonal of about 1 by `scale` on both sides.
+    """Return the Hessian of the dual, with `scale` on both sides so that its diagonal is about 1.
 
     It is a graph's Laplacian, so its diagonal comes from the other entries with no subtraction;
-    what it lacks (constants, and rows of weight 0) is filled up.
+    its null space (constants, and rows of weight 0) is filled.
     """
     dead = b == 0
     scale = torch.where(dead, 0.0, torch.where(dead, 1.0, b).rsqrt())

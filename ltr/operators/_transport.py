@@ -1,4 +1,4 @@
-"""The parts of SinkhornSort that are no solver: weights, squashing, costs, the hard coupling."""
+"""The parts of SinkhornSort around its solver: weights, squashing, costs, the hard coupling."""
 
 from collections.abc import Sequence
 from numbers import Integral
@@ -6,14 +6,14 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_whole, count, hide
+from ltr._shapes import check_whole, count, masked_fill
 
 LEAST = 1e-30
-"""Added to every weight: an item of weight 0 moves no other, and still has a rank."""
+"""Added to every weight, so that an item of weight 0 has a rank but moves no other item."""
 
 
 def numbers(name: str, values: Sequence[float]) -> Tensor:
-    """The values (R,) as float64, or a ValueError that names the argument.
+    """Return the values (R,) as float64, or raise a ValueError that names the argument.
 
     >>> numbers("milestones", [1, 0.5])
     tensor([1.0000, 0.5000], dtype=torch.float64)
@@ -27,7 +27,7 @@ def numbers(name: str, values: Sequence[float]) -> Tensor:
 def milestone_shares(
     milestones: int | Sequence[float] | None, weights: Sequence[float] | None
 ) -> Tensor | None:
-    """The milestones' shares (R,), which sum to 1; None for one milestone an item.
+    """Return the milestones' shares (R,), which sum to 1; None for one milestone per item.
 
     >>> milestone_shares(2, [1.0, 3.0])
     tensor([0.2500, 0.7500], dtype=torch.float64)
@@ -51,20 +51,22 @@ def milestone_shares(
 
 
 def item_weights(scores: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
-    """Weights (..., n) that sum to the number of real items, 0 where masked.
+    """Return weights (..., n) that sum to the number of real items; 0 where masked.
 
     >>> item_weights(torch.zeros(2), None, torch.tensor([1.0, 3.0]))
     tensor([0.5000, 1.5000])
     """
     if weights is None:
-        return hide(torch.ones_like(scores), mask)
-    weights = hide(weights.to(scores.dtype) + LEAST, mask)
+        return masked_fill(torch.ones_like(scores), mask)
+    weights = masked_fill(weights.to(scores.dtype) + LEAST, mask)
     total = weights.sum(-1, keepdim=True)
     return weights * (count(scores, mask) / torch.where(total == 0, 1.0, total))
 
 
 def squashed(scores: Tensor, share: Tensor, squash: str | None) -> Tensor:
-    """Algorithm 2: standardised by mean and deviation under the shares (..., n), then in [0, 1].
+    """Standardize scores by mean and deviation under the shares (..., n), then squash to [0, 1].
+
+    This is the paper's algorithm 2.
 
     The result is in float64.
 
@@ -75,23 +77,23 @@ def squashed(scores: Tensor, share: Tensor, squash: str | None) -> Tensor:
     scores = scores.double()
     if squash is None:
         return scores
-    centred = scores - (share * scores).sum(-1, keepdim=True)
-    variance = (share * centred.square()).sum(-1, keepdim=True)
-    # Scores that are equal up to rounding have no scale: it is left at 1, the gradient finite.
-    # So it is where the gradient, one over the scale, would be beyond the scores' dtype.
+    centered = scores - (share * scores).sum(-1, keepdim=True)
+    variance = (share * centered.square()).sum(-1, keepdim=True)
+    # Scores that are equal up to rounding have no scale: 1 keeps the gradient finite. The same
+    # holds where the gradient, one over the scale, would overflow the scores' dtype.
     digits = torch.finfo(torch.float64)
     floor = (8 * digits.eps) ** 2 * (share * scores.square()).sum(-1, keepdim=True)
     flat = variance <= floor + max(least, digits.tiny**0.5)
-    z = centred / torch.where(flat, 1.0, variance).sqrt()
+    z = centered / torch.where(flat, 1.0, variance).sqrt()
     return z.sigmoid() if squash == "logistic" else 0.5 + z.arctan() / torch.pi
 
 
 def sorted_coupling(a: Tensor, b: Tensor, order: Tensor) -> Tensor:
-    """The unregularised transport, each row summing to 1: masses meet in falling order.
+    """Return the unregularized transport, which matches masses in falling order; rows sum to 1.
 
     Args:
         a: (..., n) item weights.
-        b: (..., R) row weights, with the sum of a.
+        b: (..., R) row weights, with the same sum as a.
         order: (..., n) int64, the items in falling order.
 
     Returns:

@@ -1,7 +1,7 @@
 """The contracts of rank and sort operators.
 
-A new operator is one subclass: `forward` for a `RankOperator`, `permutation` for a
-`SortOperator`. Nothing has to be registered, and every loss takes it.
+A new operator is one subclass. A `RankOperator` defines `forward`, a `SortOperator` defines
+`permutation`. Every loss accepts it without registration.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from ltr._shapes import check_lists, check_whole, hide
+from ltr._shapes import check_lists, check_whole, masked_fill
 from ltr.kernels import Lengths, check_lengths, pad_lists
 from ltr.operators.permutation import SoftPermutation
 
@@ -20,15 +20,16 @@ CUT_WIDTH = 0.1
 def truncated(
     discount: Callable[[Tensor], Tensor], k: int, *, exact: bool
 ) -> Callable[[Tensor], Tensor]:
-    """`discount` of ranks, cut off behind rank k: the one cut-off that losses and metrics share.
+    """Return `discount` cut off after rank k. All losses and metrics share this cut-off.
 
     Args:
-        discount: ranks (..., n) -> (..., n).
-        k: a whole number >= 1.
-        exact: cut at k (for whole ranks), or smoothly: times the Cauchy distribution's
-            1/2 + arctan((k + 1/2 - rank) / CUT_WIDTH) / pi. Its tail falls like one over the
-            distance: where all items of a long list are soft and so far behind k, as before
-            training, they still have a gradient, which an exponential tail would not give them.
+        discount: Maps ranks (..., n) to discounts (..., n).
+        k: A whole number >= 1.
+        exact: Whether the discount is 0 for ranks above k (for whole ranks). False multiplies it
+            by the Cauchy distribution's 1/2 + arctan((k + 1/2 - rank) / CUT_WIDTH) / pi instead.
+            That tail falls like one over the distance. So items far behind k, such as all items
+            of a long list before training, still have a gradient; an exponential tail would
+            leave them none.
 
     Raises:
         ValueError: k is not a whole number >= 1.
@@ -43,7 +44,7 @@ def truncated(
 
 
 class _Cut:
-    """What `truncated` makes. `StraightThrough` asks a smooth cut for its `exact` twin."""
+    """The result of `truncated`. `StraightThrough` uses the `exact` twin of a smooth cut."""
 
     def __init__(self, discount: Callable[[Tensor], Tensor], k: int, exact: bool):
         self.discount = discount
@@ -62,21 +63,21 @@ class _Cut:
 
 
 class RankOperator(nn.Module):
-    """scores (..., n), mask (..., n) -> soft ranks (..., n), 1 = the highest score.
+    """A module that maps scores and a mask (..., n) to soft ranks (..., n); 1 = the highest score.
 
-    What every operator keeps to:
+    Every operator keeps these rules:
 
-    - the m real items of a list get what they would get with the masked ones deleted; a masked
-      item has rank m + 1 and gradient 0, and NaN or inf under the mask never gets out;
-    - ranks of half-precision scores come in float32;
-    - a NaN among the scores makes ranks of its list NaN, and of no other; so does an infinite
-      score, at least its own rank, but for hard operators, which rank it (inf - inf is NaN);
-    - weights scale to sum to m; `SinkhornSort` moves that much mass, `SigmoidRank`,
-      `GaussianRank` and `LaplaceRank` count each item that often; weights that are all 0 count as
-      equal, and negative ones are the caller's mistake (to look would wait for the device). An
-      operator without a weighted
-      form refuses `weights` with a ValueError: its rows are positions and hold one item each. A
-      loss weighs its terms instead, as `SoftNDCG` does the gains.
+    - The m real items of a list get the same ranks as without the masked items. A masked item has
+      rank m + 1 and gradient 0. NaN and inf under the mask reach no result.
+    - Half-precision scores give float32 ranks.
+    - A NaN score makes ranks of its own list NaN and leaves other lists alone. An infinite score
+      makes at least its own rank NaN (inf - inf is NaN); hard operators rank it instead.
+    - Weights are scaled to sum to m. `SinkhornSort` moves that much mass; `SigmoidRank`,
+      `GaussianRank` and `LaplaceRank` count each item that often. Weights that are all 0 count as
+      equal. Negative weights are not checked, since a check would wait for the device.
+    - An operator without a weighted form refuses `weights` with a ValueError. Its rows are
+      positions, which hold one item each. A loss weights its terms instead, as `SoftNDCG` weights
+      the gains.
 
     >>> class SoftplusRank(RankOperator):
     ...     def forward(self, scores, mask=None, weights=None):
@@ -88,33 +89,34 @@ class RankOperator(nn.Module):
 
     @property
     def whole_ranks(self) -> bool:
-        """Whether `discounts` takes the discount at whole ranks only: a cut is exact then.
+        """Return whether `discounts` uses the discount at whole ranks only, so that cuts are exact.
 
-        True for hard ranks (temperature 0), and for an operator that averages over their law.
+        True for hard ranks (temperature 0), and for an operator that averages over the
+        distribution of whole ranks.
         """
         return False
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
-        """Soft ranks (..., n) of scores (..., n); mask (..., n) bool, weights (..., n)."""
+        """Return soft ranks (..., n) of scores (..., n), mask (..., n) bool, weights (..., n)."""
         raise NotImplementedError(f"{type(self).__name__} must define forward")
 
     def discounts(
         self, discount: Callable[[Tensor], Tensor], scores: Tensor, mask: Tensor | None = None
     ) -> Tensor:
-        """`discount` of the soft ranks, (..., n), 0 where masked.
+        """Return `discount` of the soft ranks, (..., n), 0 where masked.
 
-        An operator that knows the whole law of each rank gives the mean instead. `truncated`
-        makes a discount that is cut off at rank k.
+        An operator that knows the distribution of each rank returns the mean discount instead.
+        `truncated` cuts a discount off after rank k.
         """
-        return hide(discount(self(scores, mask)), mask)
+        return masked_fill(discount(self(scores, mask)), mask)
 
     def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Soft membership in the first k, (..., n) in [0, 1], 0 where masked.
+        """Return soft membership in the first k, (..., n) in [0, 1], 0 where masked.
 
-        `(ranks <= k)` with the smooth cut of `truncated`, so that an item outside has a gradient.
-        It is exact where `whole_ranks`.
+        It is `(ranks <= k)` with the smooth cut of `truncated`, so that an item outside has a
+        gradient. The cut is exact if `whole_ranks` is True.
 
         Raises:
             ValueError: k is not a whole number >= 1.
@@ -122,13 +124,13 @@ class RankOperator(nn.Module):
         return self.discounts(truncated(torch.ones_like, k, exact=self.whole_ranks), scores, mask)
 
     def ragged(self, scores: Tensor, lengths: Lengths, weights: Tensor | None = None) -> Tensor:
-        """Soft ranks (N,) of ragged lists: flat scores with `lengths` in place of a mask.
+        """Return soft ranks (N,) of ragged lists: flat scores with `lengths` in place of a mask.
 
-        Each list gets what it would get alone. Operators that are kernel sums do all lists in one
-        sweep, with no padding; the others pad to the longest list.
+        Each list gets the same ranks as on its own. Operators that are kernel sums handle all
+        lists in one sweep, without padding. The others pad to the longest list.
 
         Args:
-            scores: (N,), one list after the other.
+            scores: (N,), one list after another.
             lengths: (R,) whole numbers, the lists' lengths; they sum to N.
             weights: (N,), or None.
 
@@ -146,14 +148,16 @@ class RankOperator(nn.Module):
     def ragged_discounts(
         self, discount: Callable[[Tensor], Tensor], scores: Tensor, lengths: Lengths
     ) -> Tensor:
-        """`discounts` (N,) of ragged lists: scores (N,) and lengths (R,) as in `ragged`."""
+        """Return `discounts` (N,) of ragged lists: scores (N,) and lengths (R,) as in `ragged`."""
         lengths = check_lengths(scores, lengths)
         mask, padded = pad_lists(lengths, scores)
         return self.discounts(discount, padded, mask)[..., mask]
 
 
 def check_operator(operator: RankOperator) -> RankOperator:
-    """The operator, or a ValueError for what is none; what wraps one (a compiled one) will do.
+    """Return `operator`, or raise a ValueError if it is not an operator.
+
+    A wrapper such as a compiled operator is accepted.
 
     >>> check_operator("SoftSort")
     Traceback (most recent call last):
@@ -180,11 +184,11 @@ class SortOperator(RankOperator):
     def permutation(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> SoftPermutation:
-        """The `SoftPermutation` that sorts scores (..., n) in falling order."""
+        """Return the `SoftPermutation` that sorts scores (..., n) in falling order."""
         raise NotImplementedError(f"{type(self).__name__} must define permutation")
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
-        """Soft ranks (..., n): the transposed permutation applied to 1..n."""
+        """Return soft ranks (..., n): the transposed permutation applied to 1..n."""
         return self.permutation(scores, mask, weights).ranks()

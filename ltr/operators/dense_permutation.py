@@ -1,4 +1,4 @@
-"""A relaxed permutation that keeps its matrix."""
+"""A relaxed permutation that stores its matrix."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class DensePermutation(SoftPermutation):
         log_matrix: (..., rows, n), each real row with a log-sum-exp of 0.
         scores: (..., n).
         mask: (..., n) bool, or None.
-        order: (..., n) int64, the hard order where the operator knows it (`hard` returns it).
+        order: (..., n) int64, the hard order if the operator knows it; `hard` returns it.
 
     >>> import torch
     >>> matrix = torch.tensor([[0.1, 0.9], [0.9, 0.1]])
@@ -36,11 +36,11 @@ class DensePermutation(SoftPermutation):
         self.order = order
 
     def log_dense(self) -> Tensor:
-        """The logarithm of the matrix, (..., rows, n)."""
+        """Return the logarithm of the matrix, (..., rows, n)."""
         return self.log_matrix
 
     def top(self, k: int) -> DensePermutation:
-        """The first k rows (all of them if there are fewer).
+        """Return the first k rows, or all rows if there are fewer.
 
         >>> import torch
         >>> from ltr.operators import SoftSort
@@ -52,7 +52,7 @@ class DensePermutation(SoftPermutation):
         return DensePermutation(self.log_matrix[..., :k, :], self.scores, self.mask, self.order)
 
     def hard(self) -> Tensor:
-        """The order (..., n) int64: the operator's own where it is known."""
+        """Return the order (..., n) int64: the operator's own order if it is known."""
         self._needs_all_rows("hard")
         return super().hard() if self.order is None else self.order
 

@@ -1,7 +1,7 @@
-"""The mean of a discount under SoftRank's law of the ranks, in sort time.
+"""The mean of a discount under SoftRank's rank distribution, in sort time.
 
-A rank is a sum of independent events, so that the mean of z^rank is a product, and its logarithm
-a kernel sum; a discount that is a short sum of powers of the rank needs one such sum a power. The
+A rank is 1 plus a sum of independent events. So the mean of z^rank is a product, and its logarithm
+is a kernel sum. A discount that is a short sum of powers z^rank needs one kernel sum per power. The
 plain definition is `rank_distribution`.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_lists, hide, upcast
+from ltr._shapes import check_lists, masked_fill, upcast
 from ltr.kernels import SortedLists, kernel_sums, sort_lists
 from ltr.kernels.sorting import batch_first
 from ltr.kernels.sums import _KernelSums
@@ -22,21 +22,21 @@ from ltr.kernels.two_sets import merge
 from ltr.operators.rank_powers import Discount, Power, powers_of
 
 NUMBERS = 1 << 20
-"""So many numbers of one kind are held at a time: powers are taken in groups of as many."""
+"""The most numbers of one kind in memory at a time: it sets how many powers form a group."""
 
 POINTS = 1 << 17
-"""The exact law's copies of a batch are taken in groups of as many points."""
+"""The exact distribution's copies of a batch are computed in groups of at most this many points."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to average, and over which noise of the item itself.
+    """The powers to average, and the noise of the item itself to average over.
 
     Args:
-        powers: whose sum is the discount of rank r + 1.
-        temperature: of the kernels, in units of the scores.
+        powers: Their sum is the discount of rank r + 1.
+        temperature: The temperature of the kernels, in units of the scores.
         noise: the quadrature nodes of the item's own noise, in units of `temperature`; none for
-            the paper's law, which draws it afresh for each comparison.
+            the paper's distribution, which draws it afresh for each comparison.
         chances: their weights.
     """
 
@@ -55,19 +55,21 @@ def expected_discounts(
     noise: tuple[float, ...] = (),
     chances: tuple[float, ...] = (),
 ) -> Tensor | None:
-    """E[discount(rank)] (..., n), 0 where masked; None if the discount is no sum of few powers.
+    """Return E[discount(rank)] (..., n), 0 where masked; None if too many powers are needed.
 
     Args:
-        discount: ranks (n,) -> (n,); it is called on the CPU in float64, and may not depend on
-            anything that has a gradient.
+        discount: Maps ranks (n,) to discounts (n,). It is called on the CPU in float64, and must
+            not depend on anything that has a gradient.
         scores: (..., n), any floating dtype; half precision gives float32.
         mask: (..., n) bool, or None.
         temperature: sigma, the deviation of one score, > 0.
-        noise: the exact law's quadrature nodes in units of sigma; none is the paper's law.
+        noise: the exact distribution's quadrature nodes in units of sigma; none is the paper's
+            distribution.
         chances: their weights.
 
     Cost: O(M n) time, M some 350 multiply-adds (15 powers on 22 nodes), after the sort, a few
-    times that for the backward pass, and O(n) memory; the exact law's copies multiply the time.
+    times that for the backward pass, and O(n) memory; the exact distribution's copies multiply the
+    time.
 
     >>> expected_discounts(lambda rank: 0.5**rank, torch.zeros(20), temperature=0.1)[:2]
     tensor([0.0021, 0.0021])
@@ -79,12 +81,12 @@ def expected_discounts(
         return None
     width = temperature if noise else 2**0.5 * temperature
     plan = Plan(powers, width, noise, chances)
-    x = upcast(hide(scores, mask))
+    x = upcast(masked_fill(scores, mask))
     # a log-mean of many terms that cancel
     exact = x if x.device.type == "mps" else x.double()
     order = None if noise else sort_lists(x, mask).order
     call = _Compiled.apply if torch.compiler.is_compiling() else _Means.apply
-    return hide(call(exact, mask, order, plan).to(x.dtype), mask)
+    return masked_fill(call(exact, mask, order, plan).to(x.dtype), mask)
 
 
 Sums = Callable[..., tuple[Tensor, ...]]
@@ -99,7 +101,7 @@ def _bare(
 
 @dataclass(frozen=True)
 class _Copies:
-    """Points that hold the scores once, or once as sources and then shifted as targets."""
+    """Points that hold the scores once, or once as sources and once, shifted, as targets."""
 
     points: Tensor
     column: Tensor  # 1 where a point is a source
@@ -108,16 +110,16 @@ class _Copies:
     chances: tuple[float, ...]
 
     def weights(self, power: Power, x: Tensor) -> Tensor:
-        # (copies, 1): the chance of the noise, over what the item adds to its own sum
+        # (copies, 1): the probability of the noise, divided by the item's term in its own sum
         own = [0.5 * math.erfc(noise / 2**0.5) for noise in self.noise]
         both = zip(self.chances, own, strict=True)
         found = [power.c * c / (1 - (1 - power.z) * p) for c, p in both]
         return torch.tensor(found, dtype=x.dtype, device=x.device).unsqueeze(-1)
 
     def targets(self, power: Power, logs: Tensor) -> Tensor:
-        """The power's part of the mean, where it is asked: (..., copies, n) or (..., n).
+        """Return the power's part of the mean at the targets: (..., copies, n) or (..., n).
 
-        It takes the place of `logs` where nothing is recorded.
+        It overwrites `logs` unless autograd records.
         """
         if not self.noise:
             return power.c * logs.exp() if torch.is_grad_enabled() else logs.exp_().mul_(power.c)
@@ -125,22 +127,22 @@ class _Copies:
         return copies.exp() * self.weights(power, logs)
 
     def spread(self, x: Tensor) -> Tensor:
-        """(..., copies, n) or (..., n) at all points: 0 at the sources that are no targets."""
+        """Return x (..., copies, n) or (..., n) at all points, with 0 at sources."""
         if not self.noise:
             return x
         nothing = torch.zeros_like(x[..., :1, :])
         return torch.cat([nothing, x], -2).flatten(-2)
 
     def fold(self, x: Tensor) -> Tensor:
-        """What all copies of an item add up to."""
+        """Return the sum over all copies of each item."""
         return x.unflatten(-1, (1 + len(self.noise), -1)).sum(-2) if self.noise else x
 
     def sources(self, x: Tensor) -> Tensor:
-        """What is at the sources."""
+        """Return the values at the sources."""
         return x.unflatten(-1, (1 + len(self.noise), -1))[..., 0, :] if self.noise else x
 
     def groups(self, plan: Plan) -> Iterator[tuple[Power, ...]]:
-        """Powers, as many as are to be in memory together."""
+        """Yield the powers in groups that fit in memory."""
         size = max(1, NUMBERS // self.points.numel())
         for first in range(0, len(plan.powers), size):
             yield plan.powers[first : first + size]
@@ -178,7 +180,7 @@ def _means(scores: Tensor, mask: Tensor | None, order: Tensor | None, plan: Plan
 def _add_means(
     total: Tensor, copies: _Copies, powers: tuple[Power, ...], temperature: float
 ) -> None:
-    # a function of its own, so that nothing stays in memory when the next powers come
+    # a separate function, so that its tensors are freed before the next group of powers
     outputs = [(0, power.kernel) for power in powers]
     logs = _bare(copies.points, [copies.column], outputs, copies.lists, temperature)
     for power, each in zip(powers, logs, strict=True):
@@ -194,7 +196,8 @@ def _gradient(
     plan: Plan,
     sums: Sums,
 ) -> Tensor:
-    # of sum_j g_j y_j: with G_j = g_j y_j's part, G_i (k' 1)_i - (k'^T G)_i, summed over powers
+    # The gradient of sum_j g_j y_j: with G_j = g_j times a power's part of y_j, it is the sum over
+    # powers of G_i (k' 1)_i - (k'^T G)_i.
     total = None
     g = g.unsqueeze(-2) if plan.noise else g
     for copies in _copies(scores, mask, order, plan):
@@ -245,7 +248,7 @@ def _tangent(
 
 
 def _add(total: Tensor | None, more: Tensor, factor: float = 1.0) -> Tensor:
-    # the first product is of all that vmap may batch: it can be added to in place
+    # the first product depends on every input that vmap may batch: it can be added to in place
     return more if total is None else total.add_(more, alpha=factor)
 
 
@@ -287,7 +290,7 @@ _Means.forward.__signature__ = inspect.signature(_Means.forward)
 
 
 class _Compiled(torch.autograd.Function):
-    """The same without `jvp`, which `torch.compile` does not take."""
+    """`_Means` without `jvp`, which `torch.compile` does not support."""
 
     forward = staticmethod(_Means.forward)
     setup_context = staticmethod(_Means.setup_context)

@@ -1,11 +1,11 @@
-"""Soft ranks, sorts, top-k and quantiles as functions, each beside the hard one it relaxes.
+"""Soft ranks, sorts, top-k and quantiles as functions, each with the hard function it relaxes.
 
 All take `(x, operator=None, mask=None, dim=-1, descending=True, *, temperature=None)`. The operator
-is any `RankOperator` or, where a matrix is needed, any `SortOperator`; the default is `SoftSort()`,
+is any `RankOperator`, or any `SortOperator` if a matrix is needed. The default is `SoftSort()`,
 with temperature 0.1 for values of unit scale. `temperature=0.5` is short for
-`operator=SoftSort(0.5)`. `dim` is the list. With `descending=False` the operator sees -x. A
-`Stochastic` operator in training mode draws noise once per call and puts its axis of samples first.
-Half-precision results come in float32.
+`operator=SoftSort(0.5)`. `dim` is the axis of the list. With `descending=False` the operator gets
+-x. A `Stochastic` operator in training mode draws noise once per call and adds a first axis of
+samples. Half-precision input gives float32 results.
 """
 
 from collections.abc import Sequence
@@ -30,11 +30,11 @@ from ltr.operators.stochastic import Stochastic, needs_matrix
 
 
 class SoftTopK(NamedTuple):
-    """What `soft_topk` gives.
+    """The result of `soft_topk`.
 
     Attributes:
         values: the k highest values, the list axis of length k.
-        membership: how far each item belongs to them, in the shape of x.
+        membership: how much each item belongs to the first k, in the shape of x.
 
     >>> soft_topk(torch.tensor([0.3, 0.7, 0.5]), 1, SoftSort(0.01)).values
     tensor([0.7000])
@@ -53,7 +53,7 @@ def soft_rank(
     *,
     temperature: float | None = None,
 ) -> Tensor:
-    """Soft ranks along `dim`, 1 = the highest value, or the lowest with `descending=False`.
+    """Return soft ranks along `dim`; 1 = the highest value, or the lowest if not `descending`.
 
     The hard twin is `1 + x.argsort(dim, descending=True).argsort(dim)`.
 
@@ -61,15 +61,16 @@ def soft_rank(
         x: any shape with at least one axis, any floating dtype.
         operator: any `RankOperator`. Default: `SoftSort()`.
         mask: bool in the shape of x, True = a real item; a masked item has rank m + 1.
-        dim: the list. Default: the last axis.
+        dim: The axis of the list. Default: the last axis.
         descending: whether rank 1 is the highest value (default) or the lowest.
-        temperature: of `SoftSort`, in place of an operator; 0 means hard. Default: 0.1.
+        temperature: The temperature of `SoftSort`, instead of an operator; 0 means hard.
+            Default: 0.1.
 
     Returns:
-        The shape of x; with a `Stochastic` operator in training mode `samples` first.
+        A tensor in the shape of x; a `Stochastic` operator in training mode adds a first axis.
 
     Raises:
-        ValueError: x or mask are not such tensors, or operator and temperature are both given.
+        ValueError: x or mask is not such a tensor, or operator and temperature are both given.
 
     >>> soft_rank(torch.tensor([0.3, 0.7, 0.5]), temperature=0.01)
     tensor([3., 1., 2.])
@@ -91,19 +92,20 @@ def soft_sort(
     *,
     temperature: float | None = None,
 ) -> Tensor:
-    """Softly sorted values along `dim`: the soft permutation applied to x.
+    """Return softly sorted values along `dim`: the soft permutation applied to x.
 
     The hard twin is `torch.sort(x, dim, descending=True).values` (note that torch's own default
     is ascending). With a mask the m real values come first, then zeros. A `Stochastic` operator
-    puts noise on what decides the order, not on the values.
+    adds noise to the keys that decide the order, not to the values.
 
     Args:
         x: any shape with at least one axis, any floating dtype.
         operator: a `SortOperator`, or an `IsotonicSort`. Default: `SoftSort()`.
         mask: bool in the shape of x, True = a real item. Default: all are real.
-        dim: the list. Default: the last axis.
+        dim: The axis of the list. Default: the last axis.
         descending: highest first (default) or lowest first.
-        temperature: of `SoftSort`, in place of an operator; 0 means hard. Default: 0.1.
+        temperature: The temperature of `SoftSort`, instead of an operator; 0 means hard.
+            Default: 0.1.
 
     Raises:
         ValueError: the operator has no permutation, or both it and a temperature are given.
@@ -124,20 +126,21 @@ def soft_argsort(
     *,
     temperature: float | None = None,
 ) -> Tensor:
-    """Soft indices along `dim`: the soft permutation applied to 0..n-1.
+    """Return soft indices along `dim`: the soft permutation applied to 0..n-1.
 
     The hard twin is `torch.argsort(x, dim, descending=True)`. A soft index is a mean of the
-    indices that may stand at a position, so it means something only where the order of the list
-    does; `sort_with` carries anything else. Masked items keep their place in the count, and past
-    the m real items there is 0.
+    indices that may stand at a position. It is meaningful only if the order of the input list is;
+    otherwise use `sort_with`. Masked items count in the indices, and places past the m real items
+    are 0.
 
     Args:
         x: any shape with at least one axis, any floating dtype.
         operator: a `SortOperator`. Default: `SoftSort()`.
         mask: bool in the shape of x, True = a real item. Default: all are real.
-        dim: the list. Default: the last axis.
+        dim: The axis of the list. Default: the last axis.
         descending: highest first (default) or lowest first.
-        temperature: of `SoftSort`, in place of an operator; 0 means hard. Default: 0.1.
+        temperature: The temperature of `SoftSort`, instead of an operator; 0 means hard.
+            Default: 0.1.
 
     Raises:
         ValueError: the operator has no permutation, or both it and a temperature are given.
@@ -162,28 +165,29 @@ def sort_with(
     *,
     temperature: float | None = None,
 ) -> Tensor:
-    """`values` softly sorted along `dim` by the keys x: the soft permutation applied to them.
+    """Return `values` softly sorted along `dim` by the keys x: the soft permutation of the values.
 
     The hard twin is `values[x.argsort(descending=True)]`.
 
     Args:
         x: the keys.
-        values: the shape of x, then any trailing axes: one vector, image or other per key.
+        values: the shape of x, then any trailing axes: one vector, image or other tensor per key.
         operator: a `SortOperator`. Default: `SoftSort()`.
         mask: bool in the shape of x, True = a real item. Default: all are real.
-        dim: the list, an axis of x. Default: its last axis.
+        dim: The axis of x that is the list. Default: its last axis.
         descending: highest key first (default) or lowest first.
-        temperature: of `SoftSort`, in place of an operator; 0 means hard. Default: 0.1.
+        temperature: The temperature of `SoftSort`, instead of an operator; 0 means hard.
+            Default: 0.1.
 
     Returns:
-        The shape of values; with a `Stochastic` operator in training mode `samples` first.
+        A tensor in the shape of values; a `Stochastic` operator in training mode adds a first axis.
 
     Raises:
         ValueError: values do not begin with the shape of x, the operator has no permutation, or
             both it and a temperature are given.
 
-    >>> colours = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
-    >>> sort_with(torch.tensor([0.3, 0.7, 0.5]), colours, SoftSort(0.01)).round()
+    >>> colors = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+    >>> sort_with(torch.tensor([0.3, 0.7, 0.5]), colors, SoftSort(0.01)).round()
     tensor([[0., 1.],
             [0., 0.],
             [1., 0.]])
@@ -215,19 +219,20 @@ def soft_topk(
     *,
     temperature: float | None = None,
 ) -> SoftTopK:
-    """The k highest values and how far each item belongs to them, `(values, membership)`.
+    """Return the k highest values and how much each item belongs to them: `(values, membership)`.
 
-    The hard twin is `torch.topk(x, k, dim, largest=True)`, with memberships (in the shape of x,
-    0 to 1) for its indices. Lists of fewer than k real items have zeros behind them.
+    The hard twin is `torch.topk(x, k, dim, largest=True)`. Memberships, from 0 to 1 in the shape of
+    x, replace its indices. The values of a list with fewer than k real items end with zeros.
 
     Args:
         x: any shape with at least one axis, any floating dtype.
         k: a whole number from 1 to the length of the list.
         operator: a `SortOperator`. Default: `SoftSort()`.
         mask: bool in the shape of x, True = a real item. Default: all are real.
-        dim: the list. Default: the last axis.
-        descending: the highest (default) or the lowest.
-        temperature: of `SoftSort`, in place of an operator; 0 means hard. Default: 0.1.
+        dim: The axis of the list. Default: the last axis.
+        descending: take the highest (default) or the lowest values.
+        temperature: The temperature of `SoftSort`, instead of an operator; 0 means hard.
+            Default: 0.1.
 
     Raises:
         ValueError: k is out of range, the operator has no permutation, or both it and a
@@ -259,7 +264,7 @@ def soft_quantile(
     *,
     temperature: float | None = None,
 ) -> Tensor:
-    """Soft quantiles along `dim`: soft sorted values, linearly interpolated at q (m - 1).
+    """Return soft quantiles along `dim`: soft sorted values, interpolated linearly at q (m - 1).
 
     The hard twin is `torch.quantile(x, q, dim)`: q counts from the lowest value. A list with no
     real item gives 0.
@@ -269,12 +274,13 @@ def soft_quantile(
         q: one level in [0, 1], or several in a sequence or a tensor (Q,).
         operator: a `SortOperator`, or an `IsotonicSort`. Default: `SoftSort()`.
         mask: bool in the shape of x, True = a real item. Default: all are real.
-        dim: the list. Default: the last axis.
-        descending: which way the values are sorted on the way; the meaning of q does not change.
-        temperature: of `SoftSort`, in place of an operator; 0 means hard. Default: 0.1.
+        dim: The axis of the list. Default: the last axis.
+        descending: how values are sorted internally; it does not change the meaning of q.
+        temperature: The temperature of `SoftSort`, instead of an operator; 0 means hard.
+            Default: 0.1.
 
     Returns:
-        x without `dim`; for several levels with an axis of Q in front, as `torch.quantile`.
+        The shape of x without `dim`; several levels add a first axis of Q, as `torch.quantile`.
 
     Raises:
         ValueError: a level outside [0, 1], the operator has no permutation, or both it and a
@@ -284,7 +290,7 @@ def soft_quantile(
     tensor(0.7500)
     """
     x, mask, _ = _lists(x, mask, dim)
-    if not isinstance(q, Tensor):  # a tensor is not looked into: that would wait for the device
+    if not isinstance(q, Tensor):  # checking a tensor's values would wait for the device
         check_levels("q", q)
     if x.shape[-1] == 0:
         raise ValueError(f"x must have at least one item, got a list axis of 0: {tuple(x.shape)}")
@@ -317,10 +323,10 @@ def soft_median(
     *,
     temperature: float | None = None,
 ) -> Tensor:
-    """Soft median along `dim`: the mean of the two middle values where m is even.
+    """Return the soft median along `dim`: the mean of the two middle values if m is even.
 
     The hard twin is `torch.quantile(x, 0.5, dim)`, numpy's median (`torch.median` takes the
-    lower of the two). `soft_quantile` has the arguments.
+    lower of the two). The arguments are those of `soft_quantile`.
 
     >>> soft_median(torch.tensor([5.0, 0.0, 1.0, 2.0]), SoftSort(0.01))
     tensor(1.5000)
@@ -331,20 +337,20 @@ def soft_median(
 def _chosen(
     operator: RankOperator | IsotonicSort | None, temperature: float | None
 ) -> RankOperator:
-    """Return the operator that the two arguments name, of which one may be given."""
+    """Return the operator that the arguments describe; at most one of the two may be given."""
     if operator is None:
         return SoftSort() if temperature is None else SoftSort(temperature)
     if temperature is not None:
         raise ValueError(
-            f"temperature must be None where an operator is given, got {temperature!r} and "
+            f"temperature must be None if an operator is given, got {temperature!r} and "
             f"{operator!r}"
         )
     return check_operator(cast(RankOperator, operator))
 
 
 def _lists(x: Tensor, mask: Tensor | None, dim: int) -> tuple[Tensor, Tensor | None, int]:
-    # the list axis last, and where to put it back: counted from the end, for a first axis of
-    # samples may come
+    # Move the list axis to the end, and return where it was. The place is counted from the end,
+    # because a first axis of samples may be added.
     refuse_nested(x=x, mask=mask)
     if not isinstance(x, Tensor) or x.dim() == 0 or not -x.dim() <= dim < x.dim():
         got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
@@ -365,7 +371,7 @@ def _moved(shape: torch.Size, axis: int) -> list[int]:
 def _draw(
     x: Tensor, operator: RankOperator, mask: Tensor | None, descending: bool
 ) -> tuple[Tensor, Tensor | None, RankOperator]:
-    # the keys to sort by, with one draw of noise for all that a call asks of the operator
+    # return the keys to sort by, with one draw of noise for the whole call
     plain, keys = operator, x if descending else -x
     while isinstance(plain, Stochastic):
         keys, mask, _ = plain.draw(keys, mask)

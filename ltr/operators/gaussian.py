@@ -1,4 +1,4 @@
-"""Gaussian expected ranks: the mean of SoftRank's rank law (Taylor et al. 2008)."""
+"""Gaussian expected ranks: the mean of SoftRank's rank distribution (Taylor et al. 2008)."""
 
 import torch
 from torch import Tensor
@@ -14,19 +14,19 @@ def gaussian_ranks(
     *,
     temperature: float = 0.1,
 ) -> Tensor:
-    """Soft ranks 1 + sum over j != i of Phi((s_j - s_i) / (sqrt(2) temperature)).
+    """Return soft ranks 1 + sum over j != i of Phi((s_j - s_i) / (sqrt(2) temperature)).
 
     Phi is the normal distribution function. The hard twin is 1 + the number of higher scores.
-    These are the exact expected ranks when each score has Gaussian noise of its own, of standard
-    deviation `temperature`: a difference of two then deviates by sqrt(2) times as much.
+    These are the exact expected ranks when each score has independent Gaussian noise of standard
+    deviation `temperature`. The standard deviation of a difference is sqrt(2) times as large.
 
     Args:
         scores: (..., n), any floating dtype; half precision is computed in float32.
         mask: (..., n) bool, True = a real item. Default: all are real.
-        weights: (..., n), >= 0, scaled to sum to m: an item counts as so many tied copies,
-            1/2 + w_i / 2 + sum over j != i of w_j F, their mean rank. Default: 1 each.
-        temperature: sigma, the deviation of one score, in units of the scores; >= 0, and 0 gives
-            `hard_ranks`.
+        weights: (..., n), >= 0, scaled to sum to m. An item counts as w_i tied copies and gets
+            their mean rank, 1/2 + w_i / 2 + sum over j != i of w_j F. Default: 1 each.
+        temperature: sigma, the standard deviation of one score, in units of the scores; >= 0, and
+            0 gives `hard_ranks`.
 
     Returns:
         (..., n), between 1 and m; tied items share their mean rank; masked items have m + 1. The
@@ -49,7 +49,7 @@ def gaussian_ranks(
 
 
 def normal_cdf(x: Tensor) -> Tensor:
-    """Phi(x), with full relative accuracy in the lower tail.
+    """Return Phi(x), with full relative accuracy in the lower tail.
 
     >>> normal_cdf(torch.tensor([-1.0, 0.0, 1.0]))
     tensor([0.1587, 0.5000, 0.8413])
@@ -58,16 +58,16 @@ def normal_cdf(x: Tensor) -> Tensor:
 
 
 class GaussianRank(KernelRank):
-    """Expected ranks when every score has Gaussian noise of deviation `temperature`.
+    """Expected ranks when every score has Gaussian noise of standard deviation `temperature`.
 
     As the temperature falls to 0 the ranks tend to the hard ranks (tied items share their mean
-    rank); as it grows all tend to (n + 1) / 2. `SoftRank` has the same ranks and knows the whole
-    law besides: its `discounts` are means, not the discounts of the mean ranks.
+    rank); as it grows all tend to (n + 1) / 2. `SoftRank` has the same ranks and also the whole
+    distribution of each rank: its `discounts` are means, not the discounts of the mean ranks.
 
     Args:
         temperature: sigma, the deviation of one score, in units of the scores; >= 0, and 0 is
-            hard (ties in list order, no gradient). Default 0.1, for scores of unit scale. About
-            1.2 times `SigmoidRank`'s temperature blurs as much.
+            hard (ties in list order, no gradient). Default 0.1, for scores of unit scale. It blurs
+            as much as `SigmoidRank` at 1 / 1.2 of the temperature.
 
     Cost: one sort and O(n), forward and backward.
 
@@ -77,11 +77,11 @@ class GaussianRank(KernelRank):
     tensor([3., 1., 2.])
     """
 
-    law = "normal"
+    distribution = "normal"
     width = 2**0.5
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
-        """Soft ranks (..., n) of scores (..., n), item weights (..., n)."""
+        """Return soft ranks (..., n) of scores (..., n) and item weights (..., n)."""
         return gaussian_ranks(scores, mask, weights, temperature=self.temperature)

@@ -8,7 +8,7 @@ from ltr._shapes import (
     check_temperature,
     check_top_k,
     check_whole,
-    hide,
+    masked_fill,
     positions,
     upcast,
 )
@@ -19,16 +19,16 @@ from ltr.operators.stochastic import check_generator, gumbel_noise
 
 
 class Matching(DensePermutation):
-    """A `SoftPermutation` that sorts nothing: row i says which column is matched with row i.
+    """A `SoftPermutation` that matches rows with columns: row i says which column it gets.
 
-    `P.ranks()` is the mean row of each column, counted from 1, and `P.mv(v)` carries a column's
-    value to its row. `P.sort()` is refused: there are no scores.
+    `P.ranks()` is the mean row of each column, counted from 1, and `P.mv(v)` moves each column's
+    value to its row. `P.sort()` raises a ValueError, because there are no scores.
 
     Args:
         log_matrix: (..., rows, n).
         scores: (..., n), zeros.
         mask: (..., n) bool, the real columns, or None.
-        order: (..., n) int64, where it is known.
+        order: (..., n) int64, or None if it is not known.
         real_rows: (..., rows) bool, or None.
 
     >>> matrix = torch.tensor([[0.0, 9.0], [8.0, 8.0]])
@@ -51,17 +51,17 @@ class Matching(DensePermutation):
         self.real_rows = real_rows
 
     def row_mask(self) -> Tensor | None:
-        """(..., rows) bool: the real rows, or None."""
+        """Return the real rows, (..., rows) bool, or None."""
         return self.real_rows
 
     def top(self, k: int) -> "Matching":
-        """The first k rows (all of them if there are fewer)."""
+        """Return the first k rows, or all rows if there are fewer."""
         k = check_whole("k", k)
         real = None if self.real_rows is None else self.real_rows[..., :k]
         return Matching(self.log_matrix[..., :k, :], self.scores, self.mask, self.order, real)
 
     def sort(self) -> Tensor:
-        """Refused: `mv` carries values.
+        """Raise a ValueError: there are no scores to sort, but `mv` moves values.
 
         Raises:
             ValueError: always.
@@ -69,15 +69,15 @@ class Matching(DensePermutation):
         raise ValueError("a Matching has no scores to sort: call mv with the columns' values")
 
     def hard(self) -> Tensor:
-        """The matching of largest likelihood: order (..., n) int64, row i with column order[i].
+        """Return the most likely matching: order (..., n) int64, row i with column order[i].
 
-        Linear assignment on the logarithms (scipy, on the CPU). Normalising rows and columns
-        does not move it, so it is exactly the best matching of the score matrix, noise included,
-        at any temperature and after any number of iterations. Masked columns fill the masked
-        rows in order.
+        It is the linear assignment on the logarithms (scipy, on the CPU). Normalizing rows and
+        columns does not change it. So it is exactly the best matching of the score matrix, noise
+        included, at any temperature and after any number of iterations. Masked columns fill the
+        masked rows in order.
 
         Raises:
-            ValueError: after `top(k)`, when rows are missing.
+            ValueError: rows are missing, after `top(k)`.
         """
         self._needs_all_rows("hard")
         if self.order is not None:
@@ -99,11 +99,11 @@ def gumbel_sinkhorn(
     scale: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Matching:
-    """Soft matching S(X / temperature): exp(X / temperature), columns and rows normalised in turn.
+    """Return the soft matching of X: columns and rows of exp(X / temperature) normalized in turn.
 
     The hard twin is `scipy.optimize.linear_sum_assignment(X, maximize=True)`, the limit as the
     temperature falls to 0; as it grows all entries tend to 1 / n. With Gumbel noise on X the
-    hard matchings are a law on permutations, and the soft ones its relaxation.
+    hard matchings are samples of random permutations, and the soft ones relax them.
 
     Args:
         matrix: X (..., n, n): how well row i and column j match. Half precision is computed in
@@ -112,12 +112,12 @@ def gumbel_sinkhorn(
         row_mask: (..., n) bool, the real rows. Default: the first m rows, m the number of real
             columns.
         temperature: tau, in units of X; >= 0, and 0 gives the hard matching (no gradient).
-        iterations: of Sinkhorn's algorithm, in the log domain; derivatives go through them. Each
-            ends with the rows, which sum to 1 to the last digit; columns do in the limit. None:
-            solved by Newton's method, with implicit derivatives, right to second order.
-        samples: None for no noise, or the number of draws.
-        scale: of the noise, in units of X.
-        generator: what to draw from. Default: torch's own.
+        iterations: The number of Sinkhorn iterations, in the log domain; derivatives go through
+            them. Each ends with the rows, which sum to 1 to the last digit; columns do so in the
+            limit. None: Newton's method, with implicit derivatives, correct to second order.
+        samples: The number of draws, or None for no noise.
+        scale: The scale of the noise, in units of X.
+        generator: The random generator. Default: torch's own.
 
     Returns:
         A `Matching` (..., n, n), with samples (samples, ..., n, n); 0 in masked rows and columns.
@@ -128,7 +128,7 @@ def gumbel_sinkhorn(
         ValueError: a matrix that is not square, a mask of the wrong shape, a bad temperature.
 
     Reference: Mena, Belanger, Linderman and Snoek, "Learning Latent Permutations with
-    Gumbel-Sinkhorn Networks", ICLR 2018. They end with the columns.
+    Gumbel-Sinkhorn Networks", ICLR 2018. The paper's iterations end with the columns.
 
     >>> gumbel_sinkhorn(torch.tensor([[0.0, 2.0], [1.0, 1.0]])).dense().round(decimals=3)
     tensor([[0.2690, 0.7310],
@@ -144,7 +144,7 @@ def gumbel_sinkhorn(
     elif mask is None and row_mask is not None:
         mask = torch.ones_like(row_mask)
     if mask is not None and row_mask is not None:
-        matrix = hide(matrix, mask.unsqueeze(-2) & row_mask.unsqueeze(-1))
+        matrix = masked_fill(matrix, mask.unsqueeze(-2) & row_mask.unsqueeze(-1))
     matrix = upcast(matrix)
     if samples is not None:
         matrix = matrix + gumbel_noise(matrix, samples, scale=scale, generator=generator)
@@ -161,7 +161,7 @@ def gumbel_sinkhorn(
         return Matching(log_p, scores, mask, order, row_mask)
     a, b = _shares(scores, mask, row_mask), _shares(scores, row_mask, mask)
     kernel = matrix / temperature
-    if iterations is None:  # the solution's digits are lost with those of large logits
+    if iterations is None:  # large logits would lose the digits that the solution needs
         kernel, a, b = kernel.double(), a.double(), b.double()
     rows = row_potentials(kernel, a, b, iterations=iterations, implicit=iterations is None)
     log_p = (item_potentials(rows, kernel, a).unsqueeze(-2) + kernel).log_softmax(-1)
@@ -186,7 +186,7 @@ def _check_matrix(matrix: Tensor, **masks: Tensor | None) -> None:
 
 
 def _shares(x: Tensor, mask: Tensor | None, other: Tensor | None) -> Tensor:
-    """Equal shares (..., n) of the real ones; of all, where nothing can be matched."""
+    """Return equal shares (..., n) of the real items; of all items if nothing can be matched."""
     real = torch.ones_like(x, dtype=torch.bool) if mask is None else mask
     if mask is not None and other is not None:
         real = mask | ~(mask.any(-1, keepdim=True) & other.any(-1, keepdim=True))
@@ -194,7 +194,7 @@ def _shares(x: Tensor, mask: Tensor | None, other: Tensor | None) -> Tensor:
 
 
 def _assigned(matrix: Tensor, row_mask: Tensor | None, mask: Tensor | None) -> Tensor:
-    """The assignment of largest sum, (..., n) int64; real rows with real columns first."""
+    """Return the assignment of largest sum, (..., n) int64; real rows get real columns first."""
     from scipy.optimize import linear_sum_assignment
 
     n = matrix.shape[-1]
@@ -220,15 +220,16 @@ def _assigned(matrix: Tensor, row_mask: Tensor | None, mask: Tensor | None) -> T
 class GumbelSinkhorn(nn.Module):
     """Soft matchings of a score matrix (..., n, n), deterministic or sampled.
 
-    With `samples` it adds Gumbel noise in training mode only, as dropout does, and a first axis
-    of samples. It takes a matrix, so it is no `RankOperator`; it gives a `SoftPermutation`.
+    With `samples` it adds Gumbel noise and a first axis of samples, in training mode only, as
+    dropout does. It takes a matrix, so it is not a `RankOperator`. It returns a `SoftPermutation`.
 
     Args:
         temperature: tau, in units of the matrix; >= 0, and 0 is the hard matching. Default 1.
-        iterations: of Sinkhorn's algorithm. Default 20. None: solved, with implicit derivatives.
-        samples: None for no noise (default), or the number of draws.
-        scale: of the noise, in units of the matrix. Default 1.
-        generator: what to draw from. Default: torch's own.
+        iterations: The number of Sinkhorn iterations. Default 20. None: Newton's method, with
+            implicit derivatives.
+        samples: The number of draws, or None for no noise (default).
+        scale: The scale of the noise, in units of the matrix. Default 1.
+        generator: The random generator. Default: torch's own.
 
     Cost: O(n^2) an iteration and a sample, in time and memory.
 
@@ -256,7 +257,13 @@ class GumbelSinkhorn(nn.Module):
     def forward(
         self, matrix: Tensor, mask: Tensor | None = None, row_mask: Tensor | None = None
     ) -> Matching:
-        """The soft matching of matrix (..., n, n); mask (real columns), row_mask (..., n)."""
+        """Return the soft matching of matrix (..., n, n).
+
+        Args:
+            matrix: How well row i and column j match.
+            mask: (..., n) bool, the real columns.
+            row_mask: (..., n) bool, the real rows.
+        """
         return gumbel_sinkhorn(
             matrix,
             mask,
@@ -269,6 +276,6 @@ class GumbelSinkhorn(nn.Module):
         )
 
     def extra_repr(self) -> str:
-        """The hyper-parameters, for `print`."""
+        """Return the hyper-parameters, for `print`."""
         noise = "" if self.samples is None else f", samples={self.samples}, scale={self.scale:g}"
         return f"temperature={self.temperature:g}, iterations={self.iterations}{noise}"

@@ -1,18 +1,19 @@
-"""Hard ranks: what every soft operator relaxes, and what metrics use."""
+"""Hard ranks, which every soft operator relaxes and every metric uses."""
 
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_lists, count, hide, positions, refuse_weights, upcast
+from ltr._shapes import check_lists, count, masked_fill, positions, refuse_weights, upcast
 from ltr.kernels import descending_order
 from ltr.operators.base import RankOperator
 
 
 def hard_ranks(scores: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Ranks 1..m of the m real items, 1 = the highest score.
+    """Return the ranks 1..m of the m real items; 1 = the highest score.
 
-    `scipy.stats.rankdata(-scores, method="ordinal")`: ties get different ranks, in the order of
-    the list. Masked items get m + 1; a list with a NaN gets NaN. There is no gradient.
+    They are those of `scipy.stats.rankdata(-scores, method="ordinal")`: ties get different ranks,
+    in the order of the list. Masked items get m + 1. A list with a NaN gets NaN. There is no
+    gradient.
 
     Args:
         scores: (..., n), any floating dtype.
@@ -25,7 +26,7 @@ def hard_ranks(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     tensor([4., 1., 2., 3.])
     """
     check_lists(scores, mask=mask)
-    scores = upcast(hide(scores.detach(), mask))
+    scores = upcast(masked_fill(scores.detach(), mask))
     order = descending_order(scores, mask)
     places = positions(scores).expand(scores.shape)
     ranks = torch.zeros_like(scores).scatter(-1, order, places)
@@ -35,7 +36,7 @@ def hard_ranks(scores: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 class HardRank(RankOperator):
-    """The hard ranks as an operator: `SoftNDCG(HardRank())` is 1 - NDCG, with no gradient.
+    """Hard ranks as an operator: `SoftNDCG(HardRank())` is 1 - NDCG, with no gradient.
 
     Ties, masked items and NaN: see `hard_ranks`.
 
@@ -45,12 +46,12 @@ class HardRank(RankOperator):
 
     @property
     def whole_ranks(self) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
-        """Hard ranks (..., n) of scores (..., n); weights are refused."""
+        """Return hard ranks (..., n) of scores (..., n); weights are refused."""
         refuse_weights(self, weights)
         return hard_ranks(scores, mask)

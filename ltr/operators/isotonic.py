@@ -9,7 +9,7 @@ from ltr._shapes import (
     check_lists,
     check_temperature,
     count,
-    hide,
+    masked_fill,
     positions,
     refuse_weights,
     upcast,
@@ -28,11 +28,11 @@ def isotonic_ranks(
     temperature: float = 1.0,
     regularization: Regularization = "l2",
 ) -> Tensor:
-    """Soft ranks: the projection of -scores / temperature onto the permutahedron of (1, ..., m).
+    """Return soft ranks: -scores / temperature projected onto the permutahedron of (1, ..., m).
 
     The hard twin is `hard_ranks`, the vertex of the permutahedron that lies farthest in that
-    direction. In falling order of the scores t, pool-adjacent-violators cuts the list into
-    blocks B, and with positions i from 1
+    direction. In falling order of the scores t, the pool-adjacent-violators algorithm cuts the
+    list into blocks B. With positions i from 1, the ranks are
 
     - l2: rank_i = mean_B(i) - (t_i - mean_B(t)) / temperature;
     - kl: rank_i = sum_B(i) * softmax_B(-t / temperature)_i.
@@ -40,9 +40,9 @@ def isotonic_ranks(
     Args:
         scores: (..., n), any floating dtype; computed in float64.
         mask: (..., n) bool, True = a real item. Default: all are real.
-        temperature: the strength of the regularisation, in units of the scores a rank; >= 0, and
-            0 gives `hard_ranks`. The ranks are hard to the last digit as soon as neighbouring
-            scores are one temperature apart (kl: log((i + 1) / i) of one at position i).
+        temperature: The strength of the regularization, in units of the scores per rank; >= 0, and
+            0 gives `hard_ranks`. The ranks are hard to the last digit once neighboring scores are
+            one temperature apart (kl: log((i + 1) / i) temperatures at position i).
         regularization: "l2" (Euclidean projection) or "kl" (of the exponentials, by
             Kullback-Leibler divergence).
 
@@ -50,8 +50,8 @@ def isotonic_ranks(
         (..., n), between 1 and m; a list's ranks sum to m (m + 1) / 2; tied items share their mean
         rank; masked items have m + 1. Cost: one sort and O(n), the blocks on the CPU.
 
-    Derivatives of any order are exact; with l2 the second ones are 0, since the ranks are
-    piecewise linear. An item whose block is itself alone has gradient 0.
+    Derivatives of any order are exact. With l2 the second ones are 0, since the ranks are
+    piecewise linear. An item that is alone in its block has gradient 0.
 
     Raises:
         ValueError: temperature < 0 or in (0, 1e-30), an unknown regularization, or a mask of the
@@ -69,8 +69,8 @@ def isotonic_ranks(
         return hard_ranks(scores, mask)
     check_lists(scores, mask=mask)
     dtype = upcast(scores).dtype
-    # sums over long blocks lose digits in float32, and here float64 costs next to nothing
-    exact = hide(scores, mask).double()
+    # sums over long blocks lose digits in float32, and float64 costs almost nothing here
+    exact = masked_fill(scores, mask).double()
     order = descending_order(exact.detach(), mask)
     falling = exact.gather(-1, order)
     place = positions(exact).expand(exact.shape)
@@ -98,10 +98,10 @@ def isotonic_sort(
     temperature: float = 0.1,
     regularization: Regularization = "l2",
 ) -> Tensor:
-    """Soft sorted values: the projection of (m, ..., 1) / temperature onto the scores' hull.
+    """Return soft sorted values: (m, ..., 1) / temperature projected onto the scores' hull.
 
-    The hull is that of all orders of the scores. The hard twin is `torch.sort(scores,
-    descending=True).values`. With t the sorted scores, blocks B and positions i from 1
+    The hull is the convex hull of all orders of the scores. The hard twin is `torch.sort(scores,
+    descending=True).values`. With sorted scores t, blocks B and positions i from 1, the values are
 
     - l2: value_i = mean_B(t) - (i - mean_B(i)) / temperature;
     - kl: value_i = logsumexp_B(t) + log_softmax_B(-i / temperature)_i.
@@ -109,14 +109,14 @@ def isotonic_sort(
     Args:
         scores: (..., n), any floating dtype; computed in float64.
         mask: (..., n) bool, True = a real item. Default: all are real.
-        temperature: the strength of the regularisation, in ranks per unit of the scores (the
-            inverse of `isotonic_ranks`'s); >= 0, and 0 gives the hard values, with their
-            gradient. With l2 the values are exact while no gap exceeds 1 / temperature.
+        temperature: The strength of the regularization, in ranks per unit of the scores (the
+            inverse of the unit in `isotonic_ranks`); >= 0, and 0 gives the hard values with their
+            gradient. With l2 the values are exact as long as no gap exceeds 1 / temperature.
         regularization: "l2" or "kl".
 
     Returns:
         (..., n), falling, 0 past the m real items, in float32 for half-precision scores. With l2
-        they sum to the sum of the scores, with kl their exponentials do. Cost: as
+        their sum is the sum of the scores; with kl this holds for the exponentials. Cost: as
         `isotonic_ranks`.
 
     Raises:
@@ -131,7 +131,7 @@ def isotonic_sort(
     _check_regularization(regularization)
     check_lists(scores, mask=mask)
     dtype = upcast(scores).dtype
-    exact = hide(scores, mask).double()
+    exact = masked_fill(scores, mask).double()
     falling = exact.gather(-1, descending_order(exact.detach(), mask))
     values = falling
     if temperature > 0:
@@ -162,19 +162,19 @@ def _lengths(x: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _block_sum(x: Tensor, ids: Tensor) -> Tensor:
-    """The sum over each item's block, at each item."""
+    """Return the sum over each item's block, at each item."""
     return torch.zeros_like(x).scatter_add(-1, ids, x).gather(-1, ids)
 
 
 def _block_max(x: Tensor, ids: Tensor) -> Tensor:
-    """The largest value of each item's block, at each item; no derivative goes through it."""
+    """Return the largest value of each item's block, at each item, without a derivative."""
     return (
         torch.zeros_like(x).scatter_reduce(-1, ids, x, "amax", include_self=False).gather(-1, ids)
     )
 
 
 def _block_log_softmax(x: Tensor, temperature: float, ids: Tensor) -> Tensor:
-    # subtracted before it is divided: a block alone gives exactly 0 at any temperature
+    # subtract before dividing: then a block of one item gives exactly 0 at any temperature
     logits = (x - _block_max(x.detach(), ids)) / temperature
     return logits - _block_sum(logits.exp(), ids).log()
 
@@ -182,11 +182,11 @@ def _block_log_softmax(x: Tensor, temperature: float, ids: Tensor) -> Tensor:
 class IsotonicRank(RankOperator):
     """Soft ranks by projection onto the permutahedron, in O(n log n).
 
-    As the temperature falls the ranks become the hard ranks, exactly and at a temperature above
-    0 (tied items share their mean rank); as it grows all tend to (n + 1) / 2.
+    As the temperature falls the ranks become exactly the hard ranks, already above temperature 0
+    (tied items share their mean rank). As it grows all ranks tend to (n + 1) / 2.
 
     Args:
-        temperature: the strength of the regularisation, in units of the scores a rank; >= 0, and
+        temperature: The strength of the regularization, in units of the scores per rank; >= 0, and
             0 is hard (ties in list order, no gradient). Default 1.
         regularization: "l2" (default; piecewise linear ranks) or "kl" (smooth within a block).
 
@@ -206,33 +206,33 @@ class IsotonicRank(RankOperator):
 
     @property
     def whole_ranks(self) -> bool:
-        """Whether temperature is 0."""
+        """Return whether the temperature is 0."""
         return self.temperature == 0
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
-        """Soft ranks (..., n) of scores (..., n); weights are refused."""
+        """Return soft ranks (..., n) of scores (..., n); weights are refused."""
         refuse_weights(self, weights)
         return isotonic_ranks(
             scores, mask, temperature=self.temperature, regularization=self.regularization
         )
 
     def extra_repr(self) -> str:
-        """The hyper-parameters, for `print`."""
+        """Return the hyper-parameters, for `print`."""
         return f"temperature={self.temperature:g}, regularization={self.regularization!r}"
 
 
 class IsotonicSort(nn.Module):
     """Soft sorted values by projection onto the permutahedron of the scores, in O(n log n).
 
-    There is no matrix, so this is no `SortOperator`: `forward` gives the values. As the
-    temperature falls they become the sorted values, exactly; as it grows all tend to the mean of
+    There is no matrix, so this is not a `SortOperator`: `forward` returns the values. As the
+    temperature falls they become exactly the sorted values. As it grows all tend to the mean of
     the scores (kl: to the logarithm of the mean of their exponentials).
 
     Args:
-        temperature: the strength of the regularisation, in ranks per unit of the scores; >= 0,
-            and 0 is hard. Default 0.1: exact while no gap exceeds 10.
+        temperature: the strength of the regularization, in ranks per unit of the scores; >= 0,
+            and 0 is hard. Default 0.1: exact as long as no gap exceeds 10.
         regularization: "l2" (default) or "kl".
 
     Cost: one sort and O(n); the blocks are found on the CPU.
@@ -252,12 +252,12 @@ class IsotonicSort(nn.Module):
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
-        """Soft sorted values (..., n), falling, of scores (..., n); weights are refused."""
+        """Return soft sorted values (..., n), falling, of scores (..., n); weights are refused."""
         refuse_weights(self, weights)
         return isotonic_sort(
             scores, mask, temperature=self.temperature, regularization=self.regularization
         )
 
     def extra_repr(self) -> str:
-        """The hyper-parameters, for `print`."""
+        """Return the hyper-parameters, for `print`."""
         return f"temperature={self.temperature:g}, regularization={self.regularization!r}"

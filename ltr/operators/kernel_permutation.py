@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ltr._shapes import count, hide, positions, upcast
+from ltr._shapes import count, masked_fill, positions, upcast
 from ltr.kernels import (
     Lengths,
     gaussian,
@@ -25,9 +25,9 @@ from ltr.operators.permutation import LazyPermutation, check_axis, register_perm
 class KernelPermutation(LazyPermutation):
     """The matrix of `softsort` with power 1 or 2, which is never built.
 
-    In sorted order it is diag(1 / c) K, K the kernel exp(-|t_i - t_j|^power / temperature) of the
-    sorted scores and c = K 1. Products, ranks, sorted values and `log_prob` cost O(n) time and
-    memory once the scores are sorted, forward and backward to any order. Only `log_dense` and
+    In sorted order it is diag(1 / c) K, where K is the kernel exp(-|t_i - t_j|^power / temperature)
+    of the sorted scores and c = K 1. Products, ranks, sorted values and `log_prob` cost O(n) time
+    and memory after the sort, forward and backward, to any order. Only `log_dense` and
     `dense` build the matrix. A list with a score that is not finite gives NaN.
 
     Args:
@@ -47,7 +47,7 @@ class KernelPermutation(LazyPermutation):
     power: float
 
     def log_dense(self) -> Tensor:
-        """The logarithm of the matrix, (..., rows, n): the plain definition, in O(n^2) memory."""
+        """Return the logarithm of the matrix, (..., rows, n), in O(n^2) memory."""
         tops = take_along(self.scores, self.order[..., : self.rows], -1).unsqueeze(-1)
         gaps = abs_power(tops - self.scores.unsqueeze(-2), self.power)
         logits, rows = -gaps / self.temperature, self.row_mask()
@@ -56,16 +56,16 @@ class KernelPermutation(LazyPermutation):
         # rows past the real items keep finite logits until the softmax is done
         rows = rows.unsqueeze(-1)
         logits = torch.where(self.mask.unsqueeze(-2) | ~rows, logits, -torch.inf)
-        return hide(torch.log_softmax(logits, -1), rows, -torch.inf)
+        return masked_fill(torch.log_softmax(logits, -1), rows, -torch.inf)
 
     def mv(self, v: Tensor) -> Tensor:
-        """P v: v (..., n) -> (..., rows)."""
+        """Return P v: v (..., n) -> (..., rows)."""
         check_axis("v", v, -1, self.scores.shape[-1])
         (found,) = self._rows_of([v])
         return found
 
     def matmul(self, V: Tensor) -> Tensor:
-        """P V by torch.matmul's rules: V (..., n, d) -> (..., rows, d)."""
+        """Return P V by torch.matmul's rules: V (..., n, d) -> (..., rows, d)."""
         check_axis("V", V, -2, self.scores.shape[-1])
         if V.dim() == 1:
             return self.mv(V)
@@ -74,7 +74,7 @@ class KernelPermutation(LazyPermutation):
         return torch.stack(self._rows_of(V.unbind(-1)), -1)
 
     def log_prob(self, order: Tensor) -> Tensor:
-        """Log-probabilities log P[i, order[i]]: order (..., rows) int64 -> (..., rows).
+        """Return the log-probabilities log P[i, order[i]]: order (..., rows) int64 -> (..., rows).
 
         Rows past the real items give 0.
 
@@ -87,16 +87,16 @@ class KernelPermutation(LazyPermutation):
         points = self._points()
         picked = take_along(self.scores, order, -1)
         gaps = abs_power(points[..., : self.rows] - picked, self.power)
-        found = -gaps / self.temperature - self._normalisers(points)[..., : self.rows].log()
-        if self.mask is not None:  # a masked item has no chance at all
+        found = -gaps / self.temperature - self._normalizers(points)[..., : self.rows].log()
+        if self.mask is not None:  # a masked item has probability 0
             found = torch.where(take_along(self.mask, order, -1), found, -torch.inf)
-        return hide(found, self.row_mask())
+        return masked_fill(found, self.row_mask())
 
     def ranks(self) -> Tensor:
-        """Soft ranks (..., n): the transpose applied to 1..n; m + 1 where masked.
+        """Return soft ranks (..., n): the transpose applied to 1..n; m + 1 where masked.
 
         Raises:
-            ValueError: after `top(k)`, when rows are missing.
+            ValueError: rows are missing, after `top(k)`.
         """
         if self.power != 1 or self.kept is not None or not fused(self.scores):
             return super().ranks()
@@ -116,8 +116,8 @@ class KernelPermutation(LazyPermutation):
         )
         return kernel_sums(points.expand(batch), columns, outputs, lists, scale)
 
-    def _normalisers(self, points: Tensor) -> Tensor:
-        # c, (..., n), at least 1 for real items; 1 for others
+    def _normalizers(self, points: Tensor) -> Tensor:
+        # return c (..., n): at least 1 for real items, 1 for others
         (c,) = self._sums(points, [points.new_ones(())])
         return c if self.mask is None else torch.where(self._real(points), c, 1.0)
 
@@ -133,7 +133,7 @@ class KernelPermutation(LazyPermutation):
         return [(y / c)[..., : self.rows] for y in found]
 
     def _typed(self, v: Tensor) -> Tensor:
-        return hide(v.to(self.scores.dtype), self.mask)
+        return masked_fill(v.to(self.scores.dtype), self.mask)
 
     def _transposed_mv(self, w: Tensor) -> Tensor:
         (found,) = self._columns_of([w])
@@ -151,13 +151,13 @@ class KernelPermutation(LazyPermutation):
 
     def _columns_of(self, columns: list[Tensor] | tuple[Tensor, ...]) -> list[Tensor]:
         points, rows = self._points(), self.row_mask()
-        c = self._normalisers(points)
-        columns = [hide(w.to(points.dtype), rows) for w in columns]
+        c = self._normalizers(points)
+        columns = [masked_fill(w.to(points.dtype), rows) for w in columns]
         if self.kept is not None:
             missing = (0, self.scores.shape[-1] - self.rows)
             columns = [torch.nn.functional.pad(w, missing) for w in columns]
         found = self._sums(points, [w / c for w in columns])
-        # back to the order of the items
+        # put the results back in the order of the items
         order = self.order.expand(found[0].shape)
         return [torch.empty_like(y).scatter(-1, order, y) for y in found]
 
@@ -168,7 +168,7 @@ register_permutation(
 
 
 def kernel_of(power: float, temperature: float, dtype: torch.dtype) -> tuple[Kernel, float]:
-    """The kernel exp(-|x|^power) and its scale, temperature^(1/power), for power 1 or 2.
+    """Return the kernel exp(-|x|^power) and its scale, temperature^(1/power), for power 1 or 2.
 
     >>> kernel_of(2, 0.01, torch.float32)[1]
     0.1
@@ -181,14 +181,15 @@ def kernel_of(power: float, temperature: float, dtype: torch.dtype) -> tuple[Ker
 def ragged_ranks(
     scores: Tensor, lengths: Lengths, temperature: float, power: float, *, by_item: bool
 ) -> Tensor:
-    """Ranks (N,) of ragged lists: `softsort`'s transpose at 1..n, or `softsort_ranks`.
+    """Return ranks (N,) of ragged lists: `softsort`'s transpose at 1..n, or `softsort_ranks`.
 
     Args:
         scores: (N,), one list after the other.
         lengths: (R,) whole numbers.
         temperature: > 0.
         power: 1 or 2.
-        by_item: normalise the kernel for each item (`softsort_ranks`), else for each position.
+        by_item: Whether the kernel is normalized for each item (`softsort_ranks`) or for each
+            position (`softsort`).
 
     >>> ragged_ranks(torch.tensor([0.0, 9.0]), torch.tensor([2]), 0.1, 1, by_item=True)
     tensor([2., 1.])

@@ -18,19 +18,19 @@ def laplace_ranks(
     *,
     temperature: float = 0.1,
 ) -> Tensor:
-    """Soft ranks 1 + sum over j != i of F((s_j - s_i) / temperature), F the Laplace distribution.
+    """Return soft ranks 1 + sum over j != i of F((s_j - s_i) / temperature), with Laplace's F.
 
     F(x) is exp(x) / 2 below 0 and 1 - exp(-x) / 2 above (`laplace_cdf`). The hard twin is 1 + the
-    number of higher scores. These are the exact expected ranks when each score has exponential
-    noise of its own, of mean `temperature`: the difference of two is a Laplace variable.
+    number of higher scores. These are the exact expected ranks when each score has independent
+    exponential noise of mean `temperature`: a difference of two is then a Laplace variable.
 
     Args:
         scores: (..., n), any floating dtype; half precision is computed in float32.
         mask: (..., n) bool, True = a real item. Default: all are real.
-        weights: (..., n), >= 0, scaled to sum to m: an item counts as so many tied copies,
-            1/2 + w_i / 2 + sum over j != i of w_j F, their mean rank. Default: 1 each.
-        temperature: the scale of the Laplace law (its deviation is sqrt(2) as much), in units of
-            the scores; >= 0, and 0 gives `hard_ranks`.
+        weights: (..., n), >= 0, scaled to sum to m. An item counts as w_i tied copies and gets
+            their mean rank, 1/2 + w_i / 2 + sum over j != i of w_j F. Default: 1 each.
+        temperature: the scale of the Laplace distribution (its deviation is sqrt(2) as much), in
+            units of the scores; >= 0, and 0 gives `hard_ranks`.
 
     Returns:
         (..., n), between 1 and m; tied items share their mean rank; masked items have m + 1. The
@@ -53,9 +53,9 @@ def laplace_ranks(
 
 
 def laplace_cdf(x: Tensor) -> Tensor:
-    """The distribution function of the Laplace law of scale 1: exp(x) / 2 below 0.
+    """Return the distribution function of the Laplace distribution of scale 1.
 
-    Its derivative is exp(-|x|) / 2, at 0 too.
+    It is exp(x) / 2 below 0 and 1 - exp(-x) / 2 above. Its derivative is exp(-|x|) / 2, at 0 too.
 
     >>> laplace_cdf(torch.tensor([-1.0, 0.0, 1.0]))
     tensor([0.1839, 0.5000, 0.8161])
@@ -66,10 +66,10 @@ def laplace_cdf(x: Tensor) -> Tensor:
 
 
 def laplace_sums(scores: Tensor, lists: SortedLists, temperature: float) -> tuple[Tensor, Tensor]:
-    """For each item, the sum of exp(-|s_j - s_i| / temperature) above and below it, exact.
+    """Return the exact sums of exp(-|s_j - s_i| / temperature) above and below each item i.
 
-    Tied items count on the side where the order has them, and an item itself on neither: the
-    sums are over the places before and after it.
+    The sums are over the places before and after the item in the sorted order. So the order says
+    on which side a tied item counts, and the item itself counts on neither.
 
     Args:
         scores: (..., n).
@@ -92,11 +92,13 @@ class LaplaceRank(KernelRank):
     """Expected ranks when every score has exponential noise of mean `temperature`.
 
     As the temperature falls to 0 the ranks tend to the hard ranks (tied items share their mean
-    rank); as it grows all tend to (n + 1) / 2. This is the rank operator to take for long lists.
+    rank); as it grows all tend to (n + 1) / 2. This is the recommended rank operator for long
+    lists.
 
     Args:
-        temperature: the scale of the Laplace law of a difference, in units of the scores; >= 0,
-            and 0 is hard (ties in list order, no gradient). Default 0.1, for scores of unit scale.
+        temperature: the scale of the Laplace distribution of a difference, in units of the scores;
+            >= 0, and 0 is hard (ties in list order, no gradient). Default 0.1, for scores of unit
+            scale.
 
     Cost: one sort and O(n), forward and backward.
 
@@ -106,10 +108,10 @@ class LaplaceRank(KernelRank):
     tensor([3., 1., 2.])
     """
 
-    law = "laplace"
+    distribution = "laplace"
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
-        """Soft ranks (..., n) of scores (..., n), item weights (..., n)."""
+        """Return soft ranks (..., n) of scores (..., n) and item weights (..., n)."""
         return laplace_ranks(scores, mask, weights, temperature=self.temperature)

@@ -1,4 +1,4 @@
-"""LapSum (Struski et al. 2025): ranks, a soft top-k and a soft sort from sums of Laplace laws."""
+"""LapSum (Struski et al. 2025): ranks, soft top-k and soft sort from sums of Laplace functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ltr._shapes import (
     check_number,
     check_temperature,
     count,
-    hide,
+    masked_fill,
     positions,
     refuse_weights,
     upcast,
@@ -34,20 +34,21 @@ def lapsum_top_k(
     *,
     temperature: float = 0.1,
 ) -> Tensor:
-    """Soft membership p_i = F((s_i - b) / temperature), with the b for which they sum to k.
+    """Return soft membership p_i = F((s_i - b) / temperature), with b such that the sum is k.
 
-    F is the distribution function of the Laplace law (`laplace_cdf`). The hard twin is the
+    F is the distribution function of the Laplace distribution (`laplace_cdf`). The hard twin is the
     indicator of `torch.topk(scores, k).indices`. The threshold b has a closed form between two
-    neighbouring scores, and its derivative is db/ds = softmax of -|s - b| / temperature.
+    neighboring scores, and its derivative is db/ds = softmax of -|s - b| / temperature.
 
     Args:
         scores: (..., n), any floating dtype; half precision is computed in float32.
-        k: how many, a number > 0, or a tensor that broadcasts against the batch shape (...): one
-            for each list. It need not be whole, and gradients flow to a tensor. From m on all m
-            real items belong; a tensor's k <= 0 gives none (it is not checked).
+        k: The number of items to select: a number > 0, or a tensor that broadcasts against the
+            batch shape (...), one number per list. It need not be whole, and a tensor gets
+            gradients. For k >= m all m real items belong. An entry k <= 0 of a tensor selects no
+            item (it is not checked).
         mask: (..., n) bool, True = a real item. Default: all are real.
-        temperature: the scale of the Laplace law, in units of the scores; >= 0. 0 is hard: 1 for
-            ranks up to k, and the fraction of a k that is not whole for the next.
+        temperature: the scale of the Laplace distribution, in units of the scores; >= 0. 0 is hard:
+            1 for ranks up to k, and the fraction of a k that is not whole for the next.
 
     Returns:
         (..., n) in [0, 1], 0 where masked, with the sum k (m if k is larger). Tied items share
@@ -77,26 +78,27 @@ def lapsum_top_k(
     k = k.to(upcast(scores).dtype).unsqueeze(-1)
     if temperature == 0:
         ranks = hard_ranks(scores, mask)
-        return hide((k + 1 - ranks).clamp(0, 1), mask)
-    scores = upcast(hide(scores, mask))
+        return masked_fill((k + 1 - ranks).clamp(0, 1), mask)
+    scores = upcast(masked_fill(scores, mask))
     x, _ = _arguments(scores, k, mask, temperature)
-    return hide(_spoil(laplace_cdf(x.squeeze(-2)), scores), mask)
+    return masked_fill(_spoil(laplace_cdf(x.squeeze(-2)), scores), mask)
 
 
 def lapsum(
     scores: Tensor, mask: Tensor | None = None, *, temperature: float = 0.1
 ) -> LapSumPermutation | HardPermutation:
-    """Soft permutation P: row i is the soft top-i less the soft top-(i - 1).
+    """Return the soft permutation P: row i is the soft top-i minus the soft top-(i - 1).
 
     So P[i, j] = F((s_j - b_i) / temperature) - F((s_j - b_(i-1)) / temperature), with the
-    thresholds b of `lapsum_top_k`: the chance that item j, under Laplace noise, falls between
-    two of them. The hard twin is `torch.argsort(scores, descending=True)` as a one-hot matrix.
+    thresholds b of `lapsum_top_k`. This is the probability that item j, with Laplace noise, falls
+    between two thresholds. The hard twin is `torch.argsort(scores, descending=True)` as a one-hot
+    matrix.
 
     Args:
         scores: (..., n), any floating dtype; half precision is computed in float32.
         mask: (..., n) bool, True = a real item. Default: all are real.
-        temperature: the scale of the Laplace law, in units of the scores; >= 0, and 0 is the hard
-            permutation.
+        temperature: the scale of the Laplace distribution, in units of the scores; >= 0, and 0 is
+            the hard permutation.
 
     Returns:
         A `LapSumPermutation`; a `HardPermutation` at temperature 0. It is doubly stochastic: rows
@@ -114,7 +116,7 @@ def lapsum(
     """
     temperature = check_temperature(temperature)
     check_lists(scores, mask=mask)
-    scores = upcast(hide(scores, mask))
+    scores = upcast(masked_fill(scores, mask))
     order = descending_order(scores.detach(), mask)
     if temperature == 0:
         return HardPermutation(order, scores, mask)
@@ -124,12 +126,12 @@ def lapsum(
     log_p = _spoil(log_p, scores.unsqueeze(-2))
     if mask is not None:
         rows = positions(scores) <= count(scores, mask)
-        log_p = hide(log_p, rows.unsqueeze(-1) & mask.unsqueeze(-2), -torch.inf)
+        log_p = masked_fill(log_p, rows.unsqueeze(-1) & mask.unsqueeze(-2), -torch.inf)
     return LapSumPermutation(log_p, scores, mask, order, temperature)
 
 
 def _spoil(x: Tensor, scores: Tensor) -> Tensor:
-    # a NaN among the scores leaves no threshold at all
+    # a list with a NaN score has no threshold
     return torch.where(scores.isnan().any(-1, keepdim=True), torch.nan, x)
 
 
@@ -138,12 +140,12 @@ def _arguments(
 ) -> tuple[Tensor, Tensor]:
     # (s_j - b_i) / temperature, (..., K, n), for the thresholds b_i of the top k_i: k (..., K);
     # -inf for k <= 0 and inf for k >= m. And (b_(i-1) - b_i) / temperature, (..., K - 1).
-    if mask is not None:  # an empty list is computed as a full one, and hidden in the end
+    if mask is not None:  # an empty list is computed as a full one and masked at the end
         mask = mask | ~mask.any(-1, keepdim=True)
     m = count(scores, mask)
     inside = (k > 0) & (k < m)
     outside = torch.where(k > 0, torch.inf, -torch.inf).to(scores.dtype)
-    middle = torch.where(inside, k, m / 2)  # some threshold, where none is wanted
+    middle = torch.where(inside, k, m / 2)  # any threshold, where none is needed
     if not scores.shape[-1]:
         x = scores.unsqueeze(-2) + middle.unsqueeze(-1)
         return x, middle[..., 1:]
@@ -160,8 +162,8 @@ def _arguments(
 
 
 def _scaled(gaps: Tensor, temperature: float) -> Tensor:
-    # gaps / temperature that stay within the dtype, so that their differences are numbers too;
-    # chances are 0 or 1 long before
+    # Return gaps / temperature, clipped so that differences do not overflow. Probabilities are 0
+    # or 1 long before the clip.
     most = torch.finfo(gaps.dtype).max / 16
     return (gaps / temperature).clamp(-most, most)
 
@@ -171,7 +173,7 @@ def threshold(
 ) -> tuple[Tensor, Tensor]:
     """Find the thresholds b of the top k, 0 < k < m: a score and log p, (..., K) each.
 
-    b is score + temperature * log p; its derivatives are the caller's.
+    b is score + temperature * log p. The caller adds its derivatives.
 
     Args:
         scores: (..., n), without a gradient.
@@ -185,9 +187,9 @@ def threshold(
     sums = laplace_sums(t, in_order(t, mask), temperature)
     above, below = (1 + y for y in sums)  # with the item itself
     m, place = count(t, mask), positions(t)
-    counts = place - above / 2 + (below - 1) / 2  # softly above b = t_i: i - 1 + 1/2 if far apart
+    counts = place - above / 2 + (below - 1) / 2  # softly above b = t_i: i - 1/2 if far apart
     counts = torch.where(place <= m, counts, torch.inf)
-    # how many scores lie at or over b: the counts rise, but for rounding
+    # the number of scores at or above b: the counts rise, except for rounding
     counts = counts.cummax(-1).values.contiguous()
     batch = torch.broadcast_shapes(counts.shape[:-1], k.shape[:-1])
     k = k.expand(*batch, k.shape[-1])
@@ -197,9 +199,10 @@ def threshold(
     high, low = (t.expand(*over.shape[:-1], t.shape[-1]).gather(-1, i) for i in (upper, lower))
     A = above.expand(*over.shape[:-1], t.shape[-1]).gather(-1, upper)
     B = below.expand(*over.shape[:-1], t.shape[-1]).gather(-1, lower)
-    # Between two scores the sum is over - A p / 2 + B e / (2 p) = k, with p = exp((b - high) / tau)
-    # and e = exp((low - high) / tau): a quadratic, solved without cancellation. A wide gap makes
-    # e underflow, so its logarithm is kept, and b is told from the nearer one of the two.
+    # Between two scores the equation is over - A p / 2 + B e / (2 p) = k, with
+    # p = exp((b - high) / tau) and e = exp((low - high) / tau). This quadratic is solved without
+    # cancellation. A wide gap makes e underflow, so its logarithm is kept, and b is given relative
+    # to the nearer of the two scores.
     log_e = _scaled(low - high, temperature)
     c = k - over
     q = (c.square() + A * B * log_e.exp()).sqrt()
@@ -208,26 +211,27 @@ def threshold(
         B.log() - (q + c).log(),  # from the lower score: no log_e
         torch.where(c < 0, (q - c).log() - A.log(), (B.log() - A.log() + log_e) / 2),
     )
-    all_below = (B / (2 * k)).log()  # b over the highest score, which is `high` too
-    all_above = (2 * (m - k) / A).log()  # b under the lowest
+    all_below = (B / (2 * k)).log()  # b above the highest score, which is `high` too
+    all_above = (2 * (m - k) / A).log()  # b below the lowest score
     log_p = torch.where(over == 0, all_below, torch.where(over == m, all_above, between))
     return torch.where((c > 0) & (over > 0) & (over < m), low, high), log_p
 
 
 def _with_derivatives(log_p: Tensor, from_anchor: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
-    # log p (..., K, 1) with its derivatives by the implicit function theorem. Newton's step for
-    # sum F = k moves no value here, but each doubles the number of derivatives that are right:
-    # two steps, three orders. All tails are scaled by the nearest one: they may all underflow.
+    # Return log p (..., K, 1) with its derivatives by the implicit function theorem. A Newton step
+    # for sum F = k does not change the value here, but it doubles the number of correct
+    # derivatives: two steps give three orders. All tails may underflow, so they are scaled by the
+    # nearest one.
     x = (from_anchor - log_p).detach()
     side = torch.where(x > 0, -1.0, 1.0).to(x.dtype)
     real = None if mask is None else mask.unsqueeze(-2)
-    nearest = hide(-side * x, real, torch.inf).amin(-1, keepdim=True)
+    nearest = masked_fill(-side * x, real, torch.inf).amin(-1, keepdim=True)
 
     def tails(x: Tensor) -> Tensor:
-        return side * hide(torch.exp(nearest + side * x), real)
+        return side * masked_fill(torch.exp(nearest + side * x), real)
 
     start = tails(x)
-    # beyond this scale, at which exp(-limit) is far below rounding, k moves items by 0
+    # beyond this limit exp(-limit) is far below rounding, so k does not change the items
     limit = 300.0 if x.dtype == torch.float64 else 40.0
     moved = 2 * torch.exp(nearest.clamp(max=limit)) * (k - k.detach())
     for _ in range(2):
@@ -238,7 +242,7 @@ def _with_derivatives(log_p: Tensor, from_anchor: Tensor, k: Tensor, mask: Tenso
 
 
 def _log_difference(x: Tensor, y: Tensor, width: Tensor) -> Tensor:
-    # log(F(x) - F(y)) for x > y, width = x - y > 0, also where both tails underflow
+    # return log(F(x) - F(y)) for x > y, width = x - y > 0, also where both tails underflow
     across = (x > 0) & (y < 0)
     above, below = torch.where(across, x, 1.0), torch.where(across, y, -1.0)
     both = torch.log(-(torch.expm1(-above) + torch.expm1(below)) / 2)
@@ -273,15 +277,15 @@ class LapSumPermutation(DensePermutation):
         self.temperature = temperature
 
     def top(self, k: int) -> LapSumPermutation:
-        """The first k rows (all of them if there are fewer)."""
+        """Return the first k rows, or all rows if there are fewer."""
         P = super().top(k)
         return LapSumPermutation(P.log_matrix, P.scores, P.mask, P.order, self.temperature)
 
     def ranks(self) -> Tensor:
-        """The Laplace ranks (..., n): in sort time, without the matrix.
+        """Return the Laplace ranks (..., n), in sort time and without the matrix.
 
-        `P.mT.mv` of 1..n gives other ones, nearly the same: the Laplace ranks of the scores
-        among the n - 1 thresholds.
+        `P.mT.mv` of 1..n gives slightly different ranks: the Laplace ranks of the scores among the
+        n - 1 thresholds.
         """
         self._needs_all_rows("ranks")
         return laplace_ranks(self.scores, self.mask, temperature=self.temperature)
@@ -295,12 +299,12 @@ class LapSum(KernelRank, SortOperator):
 
     `forward` gives the Laplace ranks, `top_k` (`lapsum_top_k`) a soft selection of k items, and
     `permutation` (`lapsum`) the doubly stochastic matrix of the differences of such selections.
-    As the temperature falls to 0 they tend to the hard ones (tied items share theirs); as it
-    grows all ranks tend to (n + 1) / 2, memberships to k / n and the matrix to 1/n.
+    As the temperature falls to 0 all three tend to the hard ones (tied items share equally). As it
+    grows, ranks tend to (n + 1) / 2, memberships to k / n and matrix entries to 1/n.
 
     Args:
-        temperature: the scale of the Laplace law, in units of the scores; >= 0, and 0 is hard
-            (ties in list order, no gradient). Default 0.1, for scores of unit scale.
+        temperature: the scale of the Laplace distribution, in units of the scores; >= 0, and 0 is
+            hard (ties in list order, no gradient). Default 0.1, for scores of unit scale.
 
     Cost: ranks and top-k take one sort and O(n) time and memory, the matrix O(n^2) time and memory.
 
@@ -320,27 +324,27 @@ class LapSum(KernelRank, SortOperator):
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
-        """Laplace ranks (..., n) of scores (..., n); weights are refused."""
+        """Return Laplace ranks (..., n) of scores (..., n); weights are refused."""
         refuse_weights(self, weights)
         return laplace_ranks(scores, mask, temperature=self.temperature)
 
     def ragged(self, scores: Tensor, lengths: Lengths, weights: Tensor | None = None) -> Tensor:
-        """Laplace ranks (N,) of flat scores (N,), lengths (R,); weights are refused."""
+        """Return Laplace ranks (N,) of flat scores (N,), lengths (R,); weights are refused."""
         refuse_weights(self, weights)
         return super().ragged(scores, lengths)
 
     def permutation(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> LapSumPermutation | HardPermutation:
-        """The soft permutation of scores (..., n); weights are refused."""
+        """Return the soft permutation of scores (..., n); weights are refused."""
         refuse_weights(self, weights)
         return lapsum(scores, mask, temperature=self.temperature)
 
     def top_k(self, k: float | Tensor, scores: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Soft membership in the first k, (..., n) in [0, 1], with the sum k (m if that is less).
+        """Return soft membership in the first k, (..., n) in [0, 1], with the sum min(k, m).
 
         Args:
-            k: a number > 0, whole or not, or a tensor (...), one for each list.
+            k: A number > 0, whole or not, or a tensor (...) with one number per list.
             scores: (..., n).
             mask: (..., n) bool.
 

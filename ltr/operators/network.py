@@ -14,7 +14,7 @@ from ltr._shapes import (
     check_temperature,
     check_whole,
     count,
-    hide,
+    masked_fill,
     refuse_weights,
     upcast,
 )
@@ -28,13 +28,13 @@ Distribution = Literal["logistic", "cauchy", "optimal"]
 
 
 class Layer(NamedTuple):
-    """One layer of a network: the wires in blocks, the first half of a block against the second.
+    """One layer of a network. It compares the first half of each block of wires with the second.
 
     Attributes:
-        front: how many wires that do not exist stand before the first, so that blocks line up.
-        block: wires in a block, an even number.
-        mirrored: whether wire i of a block meets wire block - 1 - i, and not i + block / 2.
-        longer: only lists of more than this many items need the layer.
+        front: The number of padding wires before the first wire, so that blocks line up.
+        block: The number of wires in a block, even.
+        mirrored: Whether wire i of a block meets wire block - 1 - i instead of i + block / 2.
+        longer: Only lists with more than this many items need the layer.
     """
 
     front: int
@@ -44,16 +44,16 @@ class Layer(NamedTuple):
 
 
 def network_layers(network: Network, n: int) -> list[Layer]:
-    """The layers that sort n items: n for "odd_even", about log2(n)^2 / 2 for "bitonic".
+    """Return the layers that sort n items: n for "odd_even", about log2(n)^2 / 2 for "bitonic".
 
-    The higher of two items always goes to the wire in front. So items behind the last one never
-    come into play: a network of any length is the longer one with its last wires cut off, and a
-    list of m items ignores all that follows. In the bitonic network that takes the form where
-    the halves of a block meet mirrored, which is the usual one with some wires renamed. There is
-    always a layer, for its autograd graph.
+    The higher of two items always goes to the wire in front. So wires behind the last item never
+    matter: cutting the last wires off a network leaves a network for fewer items, and a list of m
+    items ignores all later wires. In the bitonic network this needs the form with mirrored halves,
+    which is the usual network with some wires renamed. There is always at least one layer, so that
+    there is an autograd graph.
 
     Raises:
-        ValueError: a network of another name.
+        ValueError: an unknown network.
 
     >>> len(network_layers("odd_even", 8)), len(network_layers("bitonic", 8))
     (8, 6)
@@ -74,18 +74,18 @@ def network_layers(network: Network, n: int) -> list[Layer]:
 
 
 def swap_weight(x: Tensor, distribution: Distribution) -> Tensor:
-    """The part of two items that changes places when the second is higher by x temperatures.
+    """Return how much two items swap, 0 to 1, when the second is higher by x temperatures.
 
-    A distribution function, 1/2 at x = 0; the hard twin is `x > 0`.
+    It is a distribution function, 1/2 at x = 0. The hard twin is `x > 0`.
 
     - "logistic": 1 / (1 + exp(-x)), Petersen et al. 2021;
     - "cauchy": atan(x) / pi + 1/2;
     - "optimal": x + 1/2 for |x| <= 1/4, beyond it 1/(16 |x|) away from 0 or 1.
 
-    With the last two no soft value ever falls as a score rises (Petersen et al. 2022).
+    With the last two, no soft value falls when a score rises (Petersen et al. 2022).
 
     Raises:
-        ValueError: a distribution of another name.
+        ValueError: an unknown distribution.
 
     >>> swap_weight(torch.tensor([-1.0, 0.0, 1.0]), "cauchy")
     tensor([0.2500, 0.5000, 0.7500])
@@ -110,7 +110,7 @@ def sorting_network(
     network: Network = "odd_even",
     distribution: Distribution = "logistic",
 ) -> SoftPermutation:
-    """Soft permutation of a sorting network whose swaps are soft.
+    """Return the soft permutation of a sorting network with soft swaps.
 
     Two wires with values a, b become a + w (b - a) and b - w (b - a), where w =
     `swap_weight((b - a) / temperature)`; the next layer works on the soft values. The hard twin
@@ -119,7 +119,8 @@ def sorting_network(
     Args:
         scores: (..., n), any floating dtype; half precision is computed in float32.
         mask: (..., n) bool, True = a real item. Default: all are real.
-        temperature: in units of the scores, one over the papers' beta; >= 0, and 0 is hard.
+        temperature: The temperature in units of the scores, 1 / beta of the papers; >= 0, and 0 is
+            hard.
         network: "odd_even" (n layers) or "bitonic" (about log2(n)^2 / 2 layers); any n.
         distribution: "logistic", "cauchy" or "optimal", see `swap_weight`.
 
@@ -144,10 +145,10 @@ def sorting_network(
     check_lists(scores, mask=mask)
     layers = network_layers(network, scores.shape[-1])
     swap_weight(scores.new_zeros(()), distribution)
-    scores = upcast(hide(scores, mask))
+    scores = upcast(masked_fill(scores, mask))
     if temperature == 0:
         return HardPermutation(descending_order(scores.detach(), mask), scores, mask)
-    # real items first: a list of m items runs through the wires of a list of m items
+    # real items come first, so that a list of m real items uses the wires of a list of length m
     first = None if mask is None else torch.argsort(~mask, dim=-1, stable=True)
     values = scores if first is None else take_along(scores, first, -1)
     swaps = []
@@ -161,7 +162,7 @@ def sorting_network(
 
 
 def _split(x: Tensor, layer: Layer) -> tuple[Tensor, Tensor]:
-    # the two wires of each pair, (..., blocks, block / 2) each; wires that do not exist are 0
+    # return the two wires of each pair, (..., blocks, block / 2) each; padding wires are 0
     back = -(x.shape[-1] + layer.front) % layer.block
     x = pad(x, (layer.front, back)) if layer.front or back else x
     a, b = x.unflatten(-1, (x.shape[-1] // layer.block, layer.block)).chunk(2, -1)
@@ -169,7 +170,7 @@ def _split(x: Tensor, layer: Layer) -> tuple[Tensor, Tensor]:
 
 
 def _swap(x: Tensor, weight: Tensor, layer: Layer) -> Tensor:
-    # symmetric in the two wires of a pair, so this is its own transpose
+    # it is symmetric in the two wires of a pair, so it is its own transpose
     a, b = _split(x, layer)
     move = weight * (b - a)
     a, b = a + move, b - move
@@ -178,7 +179,7 @@ def _swap(x: Tensor, weight: Tensor, layer: Layer) -> Tensor:
 
 
 def _in_play(layer: Layer, scores: Tensor, mask: Tensor | None) -> Tensor:
-    # pairs of two wires of this list, in a layer that a list of its length has
+    # whether both wires of a pair belong to the list, and a list of its length has this layer
     wires = torch.arange(1, scores.shape[-1] + 1, device=scores.device)
     a, b = _split(wires, layer)
     there = (a > 0) & (b > 0)
@@ -191,16 +192,16 @@ def _in_play(layer: Layer, scores: Tensor, mask: Tensor | None) -> Tensor:
 class NetworkPermutation(SoftPermutation):
     """The doubly stochastic matrix of a sorting network, kept as its swap weights.
 
-    Products run through the layers, the transposed ones through the layers in reverse. The
-    matrix is built when `dense`, `log_dense`, `log_prob` or `hard` asks for it; where two items
-    can never meet it is exactly 0, its logarithm -inf.
+    Products run through the layers, and transposed products through the layers in reverse. The
+    matrix is built only for `dense`, `log_dense`, `log_prob` and `hard`. An entry that no path of
+    swaps reaches is exactly 0, and its logarithm is -inf.
 
     Args:
-        swaps: for each layer the weights of its pairs, (..., blocks, block / 2).
+        swaps: The weights of the pairs of each layer, (..., blocks, block / 2).
         scores: (..., n).
         mask: (..., n) bool, or None.
-        first: (..., n) int64, the items on the wires at the start, real ones first; None where
-            they stand in the order of the list.
+        first: (..., n) int64, the items on the wires at the start, real ones first; None if they
+            are in the order of the list.
         network: "odd_even" or "bitonic".
         kept: the number of rows, or None for all n.
 
@@ -229,33 +230,33 @@ class NetworkPermutation(SoftPermutation):
 
     @property
     def rows(self) -> int:
-        """The number of rows: n, or k after `top(k)`."""
+        """Return the number of rows: n, or k after `top(k)`."""
         return self.scores.shape[-1] if self.kept is None else self.kept
 
     def top(self, k: int) -> NetworkPermutation:
-        """The first k rows (all of them if there are fewer)."""
+        """Return the first k rows, or all rows if there are fewer."""
         k = min(check_whole("k", k), self.rows)
         return NetworkPermutation(self.swaps, self.scores, self.mask, self.first, self.network, k)
 
     def dense(self) -> Tensor:
-        """The matrix itself, (..., rows, n)."""
+        """Return the matrix itself, (..., rows, n)."""
         n = self.scores.shape[-1]
         one = torch.eye(n, dtype=self.scores.dtype, device=self.scores.device)
         return self._wires(one.expand(*self.scores.shape[:-1], n, n), 2).mT
 
     def log_dense(self) -> Tensor:
-        """The logarithm of the matrix, (..., rows, n), with -inf for its zeros."""
+        """Return the logarithm of the matrix, (..., rows, n), with -inf for its zeros."""
         P = self.dense()
-        zero = P == 0  # an entry of exactly 0 has no finite derivative: it gets none
+        zero = P == 0  # an entry of exactly 0 has no finite derivative, so it gets 0
         return torch.where(zero, -torch.inf, torch.where(zero, 1.0, P).log())
 
     def mv(self, v: Tensor) -> Tensor:
-        """P v: v (..., n) -> (..., rows)."""
+        """Return P v: v (..., n) -> (..., rows)."""
         check_axis("v", v, -1, self.scores.shape[-1])
         return self._wires(v, 1)
 
     def matmul(self, V: Tensor) -> Tensor:
-        """P V by torch.matmul's rules: V (..., n, d) -> (..., rows, d)."""
+        """Return P V by torch.matmul's rules: V (..., n, d) -> (..., rows, d)."""
         check_axis("V", V, -2, self.scores.shape[-1])
         return self.mv(V) if V.dim() == 1 else self._wires(V.mT, 2).mT
 
@@ -266,7 +267,7 @@ class NetworkPermutation(SoftPermutation):
         return self._transposed_mv(W) if W.dim() == 1 else self._items(W.mT, 2).mT
 
     def _wires(self, x: Tensor, axes: int) -> Tensor:
-        # from items to positions: (..., n) -> (..., rows), or with one axis of columns before
+        # from items to positions: (..., n) -> (..., rows), with one more axis for columns
         x = self._prepare(x, self.mask, axes)
         if self.first is not None:
             x = take_along(x, _before(self.first, axes), -1)
@@ -289,16 +290,16 @@ class NetworkPermutation(SoftPermutation):
 
     def _prepare(self, x: Tensor, mask: Tensor | None, axes: int) -> Tensor:
         x = x.to(torch.promote_types(x.dtype, self.scores.dtype))
-        return x if mask is None else hide(x, _before(mask, axes))
+        return x if mask is None else masked_fill(x, _before(mask, axes))
 
     def _spoil(self, y: Tensor, axes: int) -> Tensor:
-        # a NaN among the scores leaves no order at all
+        # a list with a NaN score has no order
         broken = self.scores.isnan().any(-1, keepdim=True)
         return torch.where(_before(broken, axes), torch.nan, y)
 
 
 def _before(x: Tensor, axes: int, own: int = 1) -> Tensor:
-    # room for an axis of columns before the `own` last ones
+    # insert axes for columns before the last `own` axes
     return x if axes == 1 else x.unsqueeze(-own - 1)
 
 
@@ -306,28 +307,27 @@ register_permutation(NetworkPermutation, ("swaps", "scores", "mask", "first"), (
 
 
 class SortingNetwork(SortOperator):
-    """A sorting network with soft swaps: doubly stochastic, and no matrix unless asked for.
+    """A sorting network with soft swaps; it is doubly stochastic and needs no matrix.
 
-    Rows and columns of its permutation sum to 1, so the ranks of m items sum to m (m + 1) / 2
-    and stay in [1, m]. The network acts on the order of the list: permuting the items does not
-    exactly permute the ranks, and tied items need not share theirs. As the temperature falls to
-    0 the ranks tend to the hard ranks, like temperature / gap for the heavy-tailed "cauchy" and
-    "optimal"; as it grows every swap tends to one half, which leaves ranks that depend on where
-    an item stands in the list.
+    Rows and columns of its permutation sum to 1. So the ranks of m items sum to m (m + 1) / 2 and
+    stay in [1, m]. The result depends on the order of the list: permuting the items does not
+    exactly permute the ranks, and tied items may get different ranks. As the temperature falls to
+    0 the ranks tend to the hard ranks; the error falls like temperature / gap for the heavy-tailed
+    "cauchy" and "optimal". As it grows every swap tends to one half, and the ranks then depend
+    only on the places of the items in the list.
 
     Args:
-        temperature: in units of the scores, one over the papers' inverse temperature beta;
-            >= 0, and 0 is hard (ties in list order, no gradient). Default 0.1, for scores of
-            unit scale.
+        temperature: The temperature in units of the scores, 1 / beta of the papers; >= 0, and 0 is
+            hard (ties in list order, no gradient). Default 0.1, for scores of unit scale.
         network: "odd_even" (default; n layers, the smoother of the two) or "bitonic" (about
             log2(n)^2 / 2 layers, for long lists). Any n.
         distribution: "logistic" (2021 paper, the default), "cauchy" or "optimal" (2022 paper:
-            no soft value falls as a score rises, and gradients do not vanish far apart).
+            no soft value falls when a score rises, and gradients of distant items do not vanish).
 
     Cost: "odd_even" O(n^2) time and memory, "bitonic" O(n log(n)^2).
 
     Raises:
-        ValueError: an argument that is none of these, named with its value.
+        ValueError: an invalid argument, named with its value.
 
     Reference: Petersen et al., ICML 2021 and ICLR 2022; `sorting_network` is the function.
 
@@ -350,13 +350,13 @@ class SortingNetwork(SortOperator):
 
     @property
     def whole_ranks(self) -> bool:
-        """Whether temperature is 0."""
+        """Return whether the temperature is 0."""
         return self.temperature == 0
 
     def permutation(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> SoftPermutation:
-        """The soft permutation of scores (..., n); weights are refused."""
+        """Return the soft permutation of scores (..., n); weights are refused."""
         refuse_weights(self, weights)
         return sorting_network(
             scores,
@@ -367,7 +367,7 @@ class SortingNetwork(SortOperator):
         )
 
     def extra_repr(self) -> str:
-        """The hyper-parameters, for `print`."""
+        """Return the hyper-parameters, for `print`."""
         return (
             f"temperature={self.temperature:g}, network={self.network!r}, "
             f"distribution={self.distribution!r}"

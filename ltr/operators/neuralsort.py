@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from ltr._shapes import check_lists, check_temperature, hide, refuse_weights, upcast
+from ltr._shapes import check_lists, check_temperature, masked_fill, refuse_weights, upcast
 from ltr.operators._pairwise import TemperatureRank
 from ltr.operators.base import SortOperator
 from ltr.operators.dense_permutation import DensePermutation
@@ -14,7 +14,7 @@ from ltr.operators.tiled import TiledPermutation, row_softmax
 def neuralsort(
     scores: Tensor, mask: Tensor | None = None, *, temperature: float = 1.0
 ) -> TiledPermutation | DensePermutation | HardPermutation:
-    """Soft permutation P, row i = softmax over j of ((n + 1 - 2i) s_j - A_j) / temperature.
+    """Return the soft permutation with rows softmax over j of ((n + 1 - 2i) s_j - A_j) / tau.
 
     Here A_j = sum over k of |s_j - s_k|. The hard twin is `torch.argsort(scores,
     descending=True)` as a one-hot matrix: row-wise argmax gives it at every temperature.
@@ -26,13 +26,13 @@ def neuralsort(
 
     Returns:
         A `TiledPermutation`; a `DensePermutation` for a short list, a `HardPermutation` at
-        temperature 0. Tied items have equal columns. Cost: one sort and O(n) time, whatever the
-        gaps of the scores: long rows of near scores are computed together, by a series. And
-        O(n) memory, backward too.
+        temperature 0. Tied items have equal columns. Cost: one sort, then O(n) time and memory,
+        forward and backward, for any gaps between scores. A series computes long rows of nearby
+        scores together.
 
-    For scores spaced by a the matrix is that of `softsort` with power 2 at a * temperature. So a
-    row reaches over sqrt(temperature / a) neighbours: to blur the same share of a longer list of
-    the same spread, the temperature must grow with n.
+    For equally spaced scores with gap a, the matrix is that of `softsort` with power 2 at
+    temperature a * tau. So a row covers about sqrt(tau / a) neighbors. To blur the same share of a
+    longer list of the same spread, the temperature must grow with n.
 
     Raises:
         ValueError: temperature < 0 or in (0, 1e-30), or a mask of the wrong shape.
@@ -48,7 +48,7 @@ def neuralsort(
     """
     temperature = check_temperature(temperature)
     check_lists(scores, mask=mask)
-    scores = upcast(hide(scores, mask))
+    scores = upcast(masked_fill(scores, mask))
     order = descending_order(scores.detach(), mask)
     if temperature == 0:
         return HardPermutation(order, scores, mask)
@@ -56,18 +56,18 @@ def neuralsort(
 
 
 class NeuralSort(TemperatureRank, SortOperator):
-    """NeuralSort: rows that are Gaussian in the index, not in the scores.
+    """NeuralSort. Its rows are Gaussian in the index, not in the scores.
 
-    Its ranks are the transpose applied to 1..n; they can leave [1, n] a little, since columns
-    need not sum to 1. As the temperature falls to 0 the ranks tend to the hard ranks (tied items
-    share theirs); as it grows each row tends to 1/n and each rank to (n + 1) / 2.
+    Its ranks are the transpose applied to 1..n. They can leave [1, n] slightly, since columns need
+    not sum to 1. As the temperature falls to 0 the ranks tend to the hard ranks (tied items share
+    their rank). As it grows each row tends to 1/n and each rank to (n + 1) / 2.
 
     Args:
         temperature: tau, in units of the scores; >= 0, and 0 is hard (ties in list order, no
             gradient). Default 1: see `neuralsort` for how it compares with SoftSort's.
 
-    Cost: one sort, O(n) time and memory, backward too. A row reaches over
-    sqrt(temperature / gap) neighbours, but does not take longer for it.
+    Cost: one sort, then O(n) time and memory, forward and backward. A row covers about
+    sqrt(temperature / gap) neighbors; wide rows take no more time than narrow ones.
 
     Reference: Grover et al., ICLR 2019; `neuralsort` is the function.
 
@@ -82,6 +82,6 @@ class NeuralSort(TemperatureRank, SortOperator):
     def permutation(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> TiledPermutation | DensePermutation | HardPermutation:
-        """The soft permutation of scores (..., n); weights are refused."""
+        """Return the soft permutation of scores (..., n); weights are refused."""
         refuse_weights(self, weights)
         return neuralsort(scores, mask, temperature=self.temperature)

@@ -1,4 +1,4 @@
-"""Relaxed permutation matrices: what a sort operator gives, and what can be done with one."""
+"""Relaxed permutation matrices, the results of sort operators, and their methods."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import register_pytree_node
 
-from ltr._shapes import check_whole, count, hide, positions
+from ltr._shapes import check_whole, count, masked_fill, positions
 
 
 class SoftPermutation:
     """A row-stochastic matrix (..., rows, n): row i says which item stands at position i.
 
-    This class does everything from `log_dense`; a subclass that knows better overrides what it
-    can do without the matrix. With a mask, the columns of masked items and the rows past the m
+    This class computes everything from `log_dense`. A subclass overrides the methods that it can
+    compute without the matrix. With a mask, the columns of masked items and the rows past the m
     real items are 0.
 
     Attributes:
-        scores: (..., n) what was sorted, with 0 under the mask, float32 at least.
+        scores: (..., n), the scores that were sorted, 0 under the mask, at least float32.
         mask: (..., n) bool, or None.
 
     >>> from ltr.operators import SoftSort
@@ -36,58 +36,58 @@ class SoftPermutation:
     mask: Tensor | None
 
     def log_dense(self) -> Tensor:
-        """The logarithm of the matrix, (..., rows, n); -inf where the matrix is 0 by the mask."""
+        """Return the logarithm of the matrix, (..., rows, n); -inf where the mask makes it 0."""
         raise NotImplementedError(f"{type(self).__name__} must define log_dense")
 
     def top(self, k: int) -> SoftPermutation:
-        """The first k rows (all of them if there are fewer)."""
+        """Return the first k rows, or all rows if there are fewer."""
         raise NotImplementedError(f"{type(self).__name__} must define top")
 
     @property
     def rows(self) -> int:
-        """The number of rows: n, or k after `top(k)`."""
+        """Return the number of rows: n, or k after `top(k)`."""
         return self.log_dense().shape[-2]
 
     @property
     def shape(self) -> torch.Size:
-        """(..., rows, n)."""
+        """Return the shape (..., rows, n)."""
         return torch.Size((*self.scores.shape[:-1], self.rows, self.scores.shape[-1]))
 
     @property
     def mT(self) -> TransposedPermutation:
-        """The transpose, (..., n, rows)."""
+        """Return the transpose, (..., n, rows)."""
         return TransposedPermutation(self)
 
     def dense(self) -> Tensor:
-        """The matrix itself, (..., rows, n): for reading, plots and tests."""
+        """Return the matrix itself, (..., rows, n): for reading, plots and tests."""
         return self.log_dense().exp()
 
     def mv(self, v: Tensor) -> Tensor:
-        """P v: v (..., n) -> (..., rows)."""
+        """Return P v: v (..., n) -> (..., rows)."""
         check_axis("v", v, -1, self.scores.shape[-1])
-        return (self.dense() * hide(v, self.mask).unsqueeze(-2)).sum(-1)
+        return (self.dense() * masked_fill(v, self.mask).unsqueeze(-2)).sum(-1)
 
     def matmul(self, V: Tensor) -> Tensor:
-        """P V by torch.matmul's rules: V (..., n, d) -> (..., rows, d)."""
+        """Return P V by torch.matmul's rules: V (..., n, d) -> (..., rows, d)."""
         check_axis("V", V, -2, self.scores.shape[-1])
         if self.mask is not None:
-            V = hide(V, self.mask.unsqueeze(-1))
+            V = masked_fill(V, self.mask.unsqueeze(-1))
         return _matmul(self.dense(), V)
 
     def __matmul__(self, V: Tensor) -> Tensor:
         return self.matmul(V)
 
     def row_mask(self) -> Tensor | None:
-        """(..., rows) bool: which rows stand for a real item; None without a mask."""
+        """Return which rows belong to a real item, (..., rows) bool; None without a mask."""
         if self.mask is None:
             return None
         return positions(self.scores, self.rows) <= count(self.scores, self.mask)
 
     def ranks(self) -> Tensor:
-        """Soft ranks (..., n): the transpose applied to 1..n; m + 1 where masked.
+        """Return soft ranks (..., n): the transpose applied to 1..n; m + 1 where masked.
 
         Raises:
-            ValueError: after `top(k)`, when rows are missing.
+            ValueError: rows are missing, after `top(k)`.
         """
         self._needs_all_rows("ranks")
         places = positions(self.scores).expand(self.scores.shape)
@@ -97,13 +97,13 @@ class SoftPermutation:
         return torch.where(self.mask, ranks, count(ranks, self.mask) + 1)
 
     def sort(self) -> Tensor:
-        """Soft sorted scores (..., rows), in falling order; 0 past the real items."""
+        """Return soft sorted scores (..., rows), in falling order; 0 past the real items."""
         return self.mv(self.scores)
 
     def log_prob(self, order: Tensor) -> Tensor:
-        """Log-probabilities log P[i, order[i]]: order (..., rows) int64 -> (..., rows).
+        """Return the log-probabilities log P[i, order[i]]: order (..., rows) int64 -> (..., rows).
 
-        Rows past the real items give 0. Its negative mean is the sorting task's cross-entropy.
+        Rows past the real items give 0. The negative mean is the cross-entropy of the sorting task.
 
         Raises:
             ValueError: order is not int64 (..., rows).
@@ -112,28 +112,28 @@ class SoftPermutation:
         if order.dtype != torch.int64:
             raise ValueError(f"order must be int64, got {order.dtype}")
         picked = self.log_dense().gather(-1, order.unsqueeze(-1)).squeeze(-1)
-        return hide(picked, self.row_mask())
+        return masked_fill(picked, self.row_mask())
 
     def hard(self) -> Tensor:
-        """The order (..., n) int64 nearest to this matrix, a permutation in every list.
+        """Return the order (..., n) int64 nearest to this matrix, a permutation in every list.
 
-        Row-wise argmax where that is a permutation, else the linear assignment of largest sum
-        (scipy, on the CPU). Masked items come last, in the order of the list.
+        It is the row-wise argmax if that is a permutation, else the linear assignment of largest
+        sum (scipy, on the CPU). Masked items come last, in the order of the list.
 
         Raises:
-            ValueError: after `top(k)`, when rows are missing.
+            ValueError: rows are missing, after `top(k)`.
         """
         self._needs_all_rows("hard")
         return _assign(self.dense().detach(), self.mask)
 
     def _transposed_mv(self, w: Tensor) -> Tensor:
-        # what `P.mT.mv` does: a subclass overrides it here
-        w = hide(w, self.row_mask())
+        # `P.mT.mv` calls this method; subclasses override it
+        w = masked_fill(w, self.row_mask())
         return (self.dense() * w.unsqueeze(-1)).sum(-2)
 
     def _transposed_matmul(self, W: Tensor) -> Tensor:
         rows = self.row_mask()
-        return _matmul(self.dense().mT, W if rows is None else hide(W, rows.unsqueeze(-1)))
+        return _matmul(self.dense().mT, W if rows is None else masked_fill(W, rows.unsqueeze(-1)))
 
     def _needs_all_rows(self, method: str) -> None:
         n = self.scores.shape[-1]
@@ -155,21 +155,21 @@ class TransposedPermutation:
 
     @property
     def shape(self) -> torch.Size:
-        """(..., n, rows)."""
+        """Return the shape (..., n, rows)."""
         *batch, rows, n = self.mT.shape
         return torch.Size((*batch, n, rows))
 
     def dense(self) -> Tensor:
-        """The matrix itself, (..., n, rows)."""
+        """Return the matrix itself, (..., n, rows)."""
         return self.mT.dense().mT
 
     def mv(self, w: Tensor) -> Tensor:
-        """P^T w: w (..., rows) -> (..., n)."""
+        """Return P^T w: w (..., rows) -> (..., n)."""
         check_axis("w", w, -1, self.mT.rows)
         return self.mT._transposed_mv(w)
 
     def matmul(self, W: Tensor) -> Tensor:
-        """P^T W by torch.matmul's rules: W (..., rows, d) -> (..., n, d)."""
+        """Return P^T W by torch.matmul's rules: W (..., rows, d) -> (..., n, d)."""
         check_axis("W", W, -2, self.mT.rows)
         return self.mT._transposed_matmul(W)
 
@@ -178,15 +178,15 @@ class TransposedPermutation:
 
 
 class LazyPermutation(SoftPermutation):
-    """A `SoftPermutation` that keeps sorted scores in place of a matrix, for subclasses to use.
+    """A base class of permutations that store sorted scores instead of a matrix.
 
     Args:
         scores: (..., n).
         mask: (..., n) bool, or None.
         order: (..., n) int64, the hard order.
         temperature: > 0.
-        power: of the distance, or None where there is none.
-        kept: the number of rows, or None for all n.
+        power: The power of the distance, or None if there is no power.
+        kept: The number of rows, or None for all n.
     """
 
     def __init__(
@@ -207,24 +207,24 @@ class LazyPermutation(SoftPermutation):
 
     @property
     def rows(self) -> int:
-        """The number of rows: n, or k after `top(k)`."""
+        """Return the number of rows: n, or k after `top(k)`."""
         return self.scores.shape[-1] if self.kept is None else self.kept
 
     def top(self, k: int) -> Self:
-        """The first k rows (all of them if there are fewer)."""
+        """Return the first k rows, or all rows if there are fewer."""
         kept = kept_rows(self, k)
         return type(self)(self.scores, self.mask, self.order, self.temperature, self.power, kept)
 
     def hard(self) -> Tensor:
-        """The order (..., n) int64."""
+        """Return the order (..., n) int64."""
         self._needs_all_rows("hard")
         return self.order
 
 
 def check_axis(name: str, x: Tensor, dim: int, size: int) -> None:
-    """Raise a ValueError unless x is a tensor with so many items along `dim`.
+    """Raise a ValueError unless x is a tensor with `size` items along `dim`.
 
-    A vector stands for a matrix of one column, as for `torch.matmul`.
+    A vector counts as a matrix with one column, as in `torch.matmul`.
     """
     if not isinstance(x, Tensor) or not x.dim() or x.shape[max(dim, -x.dim())] != size:
         got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
@@ -233,7 +233,7 @@ def check_axis(name: str, x: Tensor, dim: int, size: int) -> None:
 
 
 def take_along(x: Tensor, index: Tensor, dim: int) -> Tensor:
-    """`torch.take_along_dim` for a negative dim, where one of the two may lack batch axes."""
+    """Return `torch.take_along_dim` for a negative dim, where x or index may lack batch axes."""
     if x.shape == index.shape:
         return x.gather(dim, index)
     axes = max(x.dim(), index.dim())
@@ -262,7 +262,7 @@ def _matmul(a: Tensor, b: Tensor) -> Tensor:
 
 def _assign(matrix: Tensor, mask: Tensor | None) -> Tensor:
     if mask is not None:
-        # the t-th masked item is certain to stand at position m + t
+        # the t-th masked item always gets position m + t
         place = (~mask).cumsum(-1) + count(matrix[..., 0, :], mask)
         certain = ~mask.unsqueeze(-2) & (positions(matrix).unsqueeze(-1) == place.unsqueeze(-2))
         matrix = matrix + certain.to(matrix.dtype)
@@ -286,12 +286,15 @@ def _assign(matrix: Tensor, mask: Tensor | None) -> Tensor:
 def register_permutation(
     cls: type[SoftPermutation], tensors: Sequence[str], static: Sequence[str] = ()
 ) -> None:
-    """Make a `SoftPermutation` class a pytree node, so that `vmap`, `compile`, `export` return it.
+    """Register a `SoftPermutation` class as a pytree node.
+
+    Then `vmap`, `torch.compile` and `torch.export` can return it.
 
     Args:
-        cls: its constructor takes all of `tensors` and `static` by name, and only keeps them.
-        tensors: names of attributes that hold a tensor, None or a tuple of tensors.
-        static: names of attributes that hold plain numbers, strings or None.
+        cls: The class. Its constructor takes all of `tensors` and `static` by name, and only
+            stores them.
+        tensors: Names of attributes that hold a tensor, None or a tuple of tensors.
+        static: Names of attributes that hold plain numbers, strings or None.
 
     >>> from ltr.operators import DensePermutation
     >>> class Reported(DensePermutation):
@@ -300,7 +303,7 @@ def register_permutation(
     """
 
     def flatten(P: SoftPermutation) -> tuple[list[Tensor], list[Any]]:
-        # vmap refuses a leaf that is None, so the context says which are there
+        # vmap refuses a leaf that is None, so the context says which leaves are present
         leaves: list[Tensor] = []
         kinds: list[int | str | None] = []
         for name in tensors:

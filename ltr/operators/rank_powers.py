@@ -1,4 +1,4 @@
-"""Discounts as sums of powers of the rank, with the kernels that give SoftRank's means of these."""
+"""Discounts as sums of powers z^rank, with the kernels that give SoftRank's mean of each power."""
 
 import hashlib
 import math
@@ -27,9 +27,9 @@ class Power:
 
 
 def powers_of(discount: Discount, n: int, double: bool) -> tuple[Power, ...] | None:
-    """The discount of ranks 1..n as a sum of powers; None where few powers leave an error.
+    """Return the discount of ranks 1..n as a sum of powers, or None if few powers do not fit it.
 
-    The error is at most 1e-6 of the largest discount, in doubles 1e-8 (of 1/log2(1 + r): 1e-9).
+    The error is at most 1e-6 of the largest discount; in doubles 1e-8 (1e-9 for 1/log2(1 + r)).
 
     >>> [(round(p.c, 6), round(p.z, 6)) for p in powers_of(lambda r: 0.5**r, 20, True)]
     [(0.5, 0.5)]
@@ -56,12 +56,12 @@ _constant_powers._dynamo_marked_constant = True  # pyright: ignore[reportFunctio
 
 @lru_cache(16)
 def _kept(digest: bytes, double: bool) -> list[tuple[Power, ...] | None]:
-    # what is kept for a table of values: nothing yet
+    # the cache entry of a table of values: empty at first
     return []
 
 
 def _kept_fit(table: Any, double: bool) -> tuple[Power, ...] | None:
-    # the table itself, of millions of ranks, is not kept
+    # the cache does not hold the table itself, which may have millions of ranks
     kept = _kept(hashlib.sha256(np.ascontiguousarray(table).data).digest(), double)
     if not kept:
         kept.append(_fit(table, double))
@@ -85,8 +85,8 @@ def _fit(table: Any, double: bool) -> tuple[Power, ...] | None:
 
 
 def _kernels(z: Any) -> list[Kernel]:
-    # log E[z^[i above j]] = log z + a(x) for i above, b(x) for i below: see softrank_weights. The
-    # finer nodes: with the others one item over a crowd of thousands is wrong by 1e-5.
+    # log E[z^[i above j]] = log z + a(x) for i above, b(x) for i below: see softrank_weights. These
+    # are the float64 nodes: the float32 ones give an item above thousands an error of 1e-5.
     nodes = softrank_nodes("float64")
     weights = [softrank_weights(z, "float64", order).tolist() for order in range(3)]
 

@@ -13,7 +13,7 @@ def sigmoid_ranks(
     *,
     temperature: float = 0.1,
 ) -> Tensor:
-    """Soft ranks 1 + sum over j != i of sigmoid((s_j - s_i) / temperature).
+    """Return soft ranks 1 + sum over j != i of sigmoid((s_j - s_i) / temperature).
 
     The hard twin is 1 + the number of higher scores. These are the expected ranks when logistic
     noise decides each pair.
@@ -21,8 +21,8 @@ def sigmoid_ranks(
     Args:
         scores: (..., n), any floating dtype; half precision is computed in float32.
         mask: (..., n) bool, True = a real item. Default: all are real.
-        weights: (..., n), >= 0, scaled to sum to m: an item counts as so many tied copies,
-            1/2 + w_i / 2 + sum over j != i of w_j F, their mean rank. Default: 1 each.
+        weights: (..., n), >= 0, scaled to sum to m. An item counts as w_i tied copies and gets
+            their mean rank, 1/2 + w_i / 2 + sum over j != i of w_j F. Default: 1 each.
         temperature: tau, in units of the scores; >= 0, and 0 gives `hard_ranks`.
 
     Returns:
@@ -65,10 +65,10 @@ class SigmoidRank(KernelRank):
     tensor([3., 1., 2.])
     """
 
-    law = "logistic"
+    distribution = "logistic"
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
-        """Soft ranks (..., n) of scores (..., n), item weights (..., n)."""
+        """Return soft ranks (..., n) of scores (..., n) and item weights (..., n)."""
         return sigmoid_ranks(scores, mask, weights, temperature=self.temperature)

@@ -15,7 +15,7 @@ from ltr._shapes import (
     check_top_k,
     check_whole,
     count,
-    hide,
+    masked_fill,
     upcast,
 )
 from ltr.operators._pairwise import abs_power
@@ -37,55 +37,56 @@ Squash = Literal["arctan", "logistic"]
 class SinkhornSort(SortOperator):
     """Ranks and sorted values by entropic optimal transport from the items to milestones.
 
-    The scores x are standardised and squashed to [0, 1], and each item's mass is carried to
-    milestones y on the same interval, at the least cost h(y_i - x_j) less epsilon times the
-    entropy: T = diag(u) exp(-h / epsilon) diag(v) with column sums a, the item weights, and row
-    sums b, those of the milestones. For a convex h and epsilon = 0 that transport sorts. Then
+    The scores x are standardized and squashed to [0, 1]. Each item's mass is moved to milestones y
+    on the same interval. The coupling T minimizes the cost h(y_i - x_j) minus epsilon times the
+    entropy: T = diag(u) exp(-h / epsilon) diag(v), with column sums a, the item weights, and row
+    sums b, the milestone weights. For a convex h and epsilon = 0 this transport sorts. Then
 
-    - `forward`: the ranks R = m T^T (cumulated b) / a, 1 = the highest, m the number of items;
-    - `permutation`: P = T / b, one row a milestone; `P.mv(v)` is the paper's S, `P.spread(w)` R.
+    - `forward`: the ranks R = m T^T (cumulative b) / a, 1 = the highest, m the number of items;
+    - `permutation`: P = T / b, one row per milestone; `P.mv(v)` is the paper's S, `P.spread(w)` R.
 
     As epsilon falls to 0 the ranks tend to the hard ranks (tied items share their mean rank);
     as it grows P tends to a / m in every row and each rank to (n + 1) / 2. With equal weights and
-    a milestone an item, P is doubly stochastic and ranks sum to m (m + 1) / 2. The ranks depend
+    one milestone per item, P is doubly stochastic and ranks sum to m (m + 1) / 2. The ranks depend
     neither on the scores' shift nor on their scale. A list of equal scores is not rescaled.
 
-    Weights (non-negative, one an item, in `forward` and `permutation`) say how much of the
-    list an item is: a whole number stands for that many copies in the standardisation and the
-    transport. An item of weight 0 gets the rank that it would have without moving any other.
+    Weights (non-negative, one per item, in `forward` and `permutation`) are the items' shares of
+    the list: a whole number counts as that many copies in the standardization and the transport.
+    An item of weight 0 gets a rank but does not change the ranks of other items.
 
     Args:
         epsilon: the entropy's strength, in units of h on [0, 1]; >= 0. 0 is hard: ties in list
             order, no gradient of the ranks. Default 0.01; the paper's are of 1e-2 to 1e-3.
-        milestones: how many, or where: falling numbers, of [0, 1] as a rule. Default: one for each
-            real item. Milestone i of weight b_i is put in the middle of its share of [0, 1],
-            at 1 - (b_1 + ... + b_i - b_i / 2). With fewer milestones than items ranks are coarse:
-            the best that can be had is the end of the milestone's share, m (b_1 + ... + b_i).
-        milestone_weights: b, positive, one a milestone; normalised. Default: equal.
+        milestones: The number of milestones, or their places: falling numbers, usually in [0, 1].
+            Default: one for each real item. Milestone i of weight b_i is in the middle of its
+            share of [0, 1], at 1 - (b_1 + ... + b_i - b_i / 2). With fewer milestones than items
+            the ranks are coarse: an item that moves to milestone i has rank m (b_1 + ... + b_i).
+        milestone_weights: b, positive, one per milestone; normalized. Default: equal.
         cost: the exponent p >= 1 of h = |y - x|^p, or a function of the differences y - x, which
-            may be a module with parameters to learn. Default 2. `epsilon=0` takes it as convex.
+            may be a module with parameters to learn. Default 2. `epsilon=0` assumes it is convex.
         squash: "arctan" (1/2 + arctan(z) / pi), "logistic", or None: scores as they are, which
             should lie about [0, 1]; only then do their shift and scale matter.
-        iterations: that many Sinkhorn iterations from potentials 0, as published. Default: as
-            many steps of Newton's method on the dual as the threshold takes.
-        threshold: without `iterations`: solved until sum |row sums - b| is below; one more step
-            follows, which squares the error.
-        gradient: "implicit" (default): the first and second derivatives of the solution (third
-            ones are not right), at the cost of two products, whatever the solver did;
-            "unrolled": any derivative, through the given number of `iterations`, in their memory.
+        iterations: The number of Sinkhorn iterations from potentials of 0, as published. Default:
+            Newton's method on the dual until the threshold.
+        threshold: Without `iterations`, the solver stops when sum |row sums - b| is below this
+            number. One more step follows; it squares the error.
+        gradient: "implicit" (default) gives the first and second derivatives of the solution at
+            the cost of two products for any solver; third derivatives are wrong. "unrolled" gives
+            any derivative, through the given number of `iterations`, which stay in memory.
 
-    Cost: with R milestones, O(n R) memory and O(R^2 (n + R)) a Newton step, of which 10 to 50 do
-    for any epsilon from 100 to 1e-6: a second for n = R = 1000. An iteration is O(n R), but how
-    many are needed grows like 1 / epsilon: after 100 at epsilon = 0.001 column sums are still off
-    by 2 %. Row sums are always right, for the last half-step is by rows. The arithmetic is in
-    float64, and the solver waits for the device after each Newton step.
+    Cost: with R milestones, O(n R) memory and O(R^2 (n + R)) time per Newton step. 10 to 50 steps
+    suffice for any epsilon from 100 to 1e-6: a second for n = R = 1000. A Sinkhorn iteration is
+    O(n R), but the number needed grows like 1 / epsilon: after 100 iterations at epsilon = 0.001
+    column sums still have an error of 2 %. Row sums are always exact, because the last half-step
+    is by rows. The arithmetic is in float64, and the solver waits for the device after each Newton
+    step.
 
     Raises:
-        ValueError: an argument that is none of these, named with its value.
+        ValueError: an invalid argument, named with its value.
 
     Reference: Cuturi, Teboul and Vert, "Differentiable Ranks and Sorting using Optimal
-    Transport", NeurIPS 2019, equation 5 and algorithm 2. Their scores rise with the rank; here
-    1 is the highest.
+    Transport", NeurIPS 2019, equation 5 and algorithm 2. In the paper rank 1 is the lowest score;
+    here it is the highest.
 
     >>> SinkhornSort(epsilon=1e-3)(torch.tensor([0.3, 0.7, 0.5])).round(decimals=3)
     tensor([3., 1., 2.])
@@ -135,13 +136,13 @@ class SinkhornSort(SortOperator):
 
     @property
     def whole_ranks(self) -> bool:
-        """Whether epsilon is 0 and each item has its milestone."""
+        """Return whether epsilon is 0 and there is one milestone per item."""
         return self.epsilon == 0 and self.row_weights is None
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
-        """Soft ranks (..., n) of scores (..., n), item weights (..., n)."""
+        """Return soft ranks (..., n) of scores (..., n), item weights (..., n)."""
         if self.whole_ranks and weights is None:
             return hard_ranks(scores, mask)
         return self.permutation(scores, mask, weights).ranks()
@@ -149,22 +150,22 @@ class SinkhornSort(SortOperator):
     def permutation(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> SinkhornPermutation:
-        """The soft permutation (..., milestones, n) of scores (..., n), item weights (..., n)."""
+        """Return the soft permutation (..., milestones, n) of scores and weights (..., n)."""
         check_lists(scores, mask=mask, weights=weights)
-        scores = upcast(hide(scores, mask))
+        scores = upcast(masked_fill(scores, mask))
         items = count(scores, mask)
         if self.row_weights is None:
-            b = hide(torch.ones_like(scores), mask)
+            b = masked_fill(torch.ones_like(scores), mask)
             b = b if mask is None else b.sort(-1, descending=True).values
         else:
             b = items * self.row_weights.to(scores)
         return self._couple(scores, mask, weights, b, self.places)
 
     def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Soft membership in the first k, (..., n) in [0, 1]; sums to k, or to m if m < k.
+        """Return soft membership in the first k, (..., n) in [0, 1]; sums to k, or to m if m < k.
 
-        The transport to two milestones, of k and of m - k items: with squared cost
-        sigmoid((x - c) / epsilon) of the squashed scores x, with the c that makes the sum k. It is
+        It is the transport to two milestones, of k and of m - k items. With squared cost it is
+        sigmoid((x - c) / epsilon) of the squashed scores x, with c such that the sum is k. It is
         always solved to the threshold.
 
         Raises:
@@ -174,8 +175,8 @@ class SinkhornSort(SortOperator):
         check_lists(scores, mask=mask)
         if self.epsilon == 0:
             inside = (hard_ranks(scores, mask) <= k).to(upcast(scores).dtype)
-            return hide(inside, mask)
-        scores = upcast(hide(scores, mask))
+            return masked_fill(inside, mask)
+        scores = upcast(masked_fill(scores, mask))
         items = count(scores, mask)
         first = items.clamp(max=k)
         b = torch.cat([first, items - first], -1)
@@ -191,11 +192,11 @@ class SinkhornSort(SortOperator):
         mask: Tensor | None = None,
         weights: Tensor | None = None,
     ) -> Tensor:
-        """Soft quantiles of the scores, all from one transport.
+        """Return soft quantiles of the scores, all from one transport.
 
-        The milestones are the windows of one item's mass around each level, and what lies
-        between. The hard twin is `numpy.quantile(..., method="hazen")`: what `epsilon=0` gives,
-        and the limit as epsilon falls to 0.
+        The milestones are the windows of one item's mass around each level, and the gaps between
+        them. The hard twin is `numpy.quantile(..., method="hazen")`: the result of `epsilon=0` and
+        the limit as epsilon falls to 0.
 
         Args:
             levels: one level in [0, 1], or several; 0 is the lowest score, 1 the highest.
@@ -216,30 +217,30 @@ class SinkhornSort(SortOperator):
         wanted = check_levels("levels", levels)
         single = isinstance(levels, (int, float, Real))
         check_lists(scores, mask=mask, weights=weights)
-        scores = upcast(hide(scores, mask))
+        scores = upcast(masked_fill(scores, mask))
         items = count(scores, mask)
         level = torch.tensor(wanted, dtype=scores.dtype, device=scores.device)
         middle = torch.minimum((items * (1 - level)).clamp(min=0.5), items - 0.5)
         edges = torch.cat([0 * items, items, middle - 0.5, middle + 0.5], -1).sort(-1).values
         b = edges.diff().clamp(min=0)
-        centre = (edges[..., 1:] + edges[..., :-1]) / 2
-        inside = ((centre.unsqueeze(-2) - middle.unsqueeze(-1)).abs() < 0.5) * b.unsqueeze(-2)
+        center = (edges[..., 1:] + edges[..., :-1]) / 2
+        inside = ((center.unsqueeze(-2) - middle.unsqueeze(-1)).abs() < 0.5) * b.unsqueeze(-2)
         values = self._couple(scores, mask, weights, b, None).sort().unsqueeze(-2)
         total = inside.sum(-1)
         mean = (inside * values).sum(-1) / torch.where(total == 0, 1.0, total)
         return mean.squeeze(-1) if single else mean
 
-    def normalise(
+    def normalize(
         self,
         scores: Tensor,
         target: Tensor,
         mask: Tensor | None = None,
         weights: Tensor | None = None,
     ) -> Tensor:
-        """Soft quantile normalisation: the scores with the values of a target, in their order.
+        """Return the scores after soft quantile normalization: with a target's values, in order.
 
-        The target's values are the milestones' values, and each item gets the mean of what it
-        is carried to. The hard twin, for as many values as items, is
+        The milestones have the target's values, and each item gets the mean of the milestones that
+        receive its mass. The hard twin, for as many values as items, is
         `target.sort(descending=True).values[rank - 1]`.
 
         Args:
@@ -252,16 +253,16 @@ class SinkhornSort(SortOperator):
             (..., n), 0 where masked.
 
         Raises:
-            ValueError: a target that is no floating tensor with values.
+            ValueError: the target is not a floating-point tensor with at least one value.
 
-        >>> SinkhornSort(1e-4).normalise(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.0, 5, 9]))
+        >>> SinkhornSort(1e-4).normalize(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.0, 5, 9]))
         tensor([9., 0., 5.])
         """
         check_lists(scores, mask=mask, weights=weights)
         if not isinstance(target, Tensor) or target.dim() == 0 or target.shape[-1] == 0:
             got = tuple(target.shape) if isinstance(target, Tensor) else type(target).__name__
             raise ValueError(f"target must be a tensor (..., m) with m >= 1, got {got}")
-        scores = upcast(hide(scores, mask))
+        scores = upcast(masked_fill(scores, mask))
         values = target.to(scores.dtype).sort(-1, descending=True).values
         share = scores.new_full((target.shape[-1],), 1 / target.shape[-1])
         b = count(scores, mask) * share
@@ -275,7 +276,7 @@ class SinkhornSort(SortOperator):
         b: Tensor,
         places: Tensor | None,
     ) -> SinkhornPermutation:
-        """The coupling of the items with rows of weight b (..., R), which sum to m."""
+        """Return the coupling of the items with rows of weights b (..., R), which sum to m."""
         order = None if callable(self.cost) else descending_order(scores.detach(), mask)
         if self.epsilon == 0:
             a = item_weights(scores, mask, weights)
@@ -306,27 +307,27 @@ class SinkhornSort(SortOperator):
         b: Tensor,
         places: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The item weights, the log-kernel, and both weights as shares that sum to 1.
+        """Return the item weights, the log-kernel, and both weights as shares that sum to 1.
 
-        All but the first are float64: costs are divided by epsilon, and their digits with them.
+        All but the first are float64, since the division of costs by epsilon magnifies rounding.
         """
         a = item_weights(scores, mask, weights)
         items = count(scores, mask).double()
-        gone = items == 0  # a list without a real item is solved as any other, and then hidden
+        gone = items == 0  # a list without a real item is solved like others, then masked
         a_share = torch.where(gone, 1.0, a) / torch.where(gone, a.shape[-1], items)
         b_share = torch.where(gone, 1.0, b) / torch.where(gone, b.shape[-1], items)
         if places is None:
             places = 1 - (b_share.cumsum(-1) - b_share / 2)
         x = squashed(scores, a_share, self.squash)
         difference = places.to(x).unsqueeze(-1) - x.unsqueeze(-2)
-        if callable(self.cost):  # in the scores' precision, which a module's parameters share
+        if callable(self.cost):  # in the scores' dtype, which a module's parameters share
             h = self.cost(difference.to(scores.dtype)).double()
         else:
             h = abs_power(difference, self.cost)
         return a, -h / self.epsilon, a_share, b_share
 
     def extra_repr(self) -> str:
-        """The hyper-parameters, for `print`."""
+        """Return the hyper-parameters, for `print`."""
         rows = "" if self.row_weights is None else f", milestones={len(self.row_weights)}"
         cost = "" if callable(self.cost) else f", cost={self.cost:g}"
         return f"epsilon={self.epsilon:g}{rows}{cost}, squash={self.squash!r}"

@@ -1,4 +1,4 @@
-"""What SinkhornSort gives: a coupling of the items with milestones, as a soft permutation."""
+"""The result of SinkhornSort: a coupling of items with milestones, as a soft permutation."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ltr.operators.permutation import register_permutation
 
 
 class SinkhornPermutation(DensePermutation):
-    """A `SoftPermutation` with one row a milestone, and weights of the rows and of the items.
+    """A `SoftPermutation` with one row per milestone, and weights of the rows and of the items.
 
-    P is diag(1 / b) T, T the coupling with row sums b and column sums a: its rows sum to 1
-    whatever the number of iterations, and T has the column sums a once it has converged. With
-    as many milestones as items and equal weights P is doubly stochastic.
+    P is diag(1 / b) T, where T is the coupling with row sums b and column sums a. The rows of P
+    sum to 1 after any number of iterations. T has the column sums a once it has converged. With as
+    many milestones as items and equal weights P is doubly stochastic.
 
     Args:
         log_matrix: (..., rows, n).
@@ -49,11 +49,11 @@ class SinkhornPermutation(DensePermutation):
         self.all_rows = all_rows
 
     def row_mask(self) -> Tensor | None:
-        """(..., rows) bool: the rows that have weight; None without a mask."""
+        """Return which rows have weight, (..., rows) bool; None without a mask."""
         return None if self.mask is None else self.row_weights > 0
 
     def top(self, k: int) -> SinkhornPermutation:
-        """The first k rows (all of them if there are fewer)."""
+        """Return the first k rows, or all rows if there are fewer."""
         k = check_whole("k", k)
         return SinkhornPermutation(
             self.log_matrix[..., :k, :],
@@ -66,21 +66,21 @@ class SinkhornPermutation(DensePermutation):
         )
 
     def spread(self, v: Tensor) -> Tensor:
-        """What each item gets of the rows' values, T^T v / a: v (..., rows) -> (..., n).
+        """Return each item's mean of the rows' values, T^T v / a: v (..., rows) -> (..., n).
 
-        The R operator of Cuturi et al. 2019 (S, the other way, is `mv`). 0 where masked.
+        This is the R operator of Cuturi et al. 2019; `mv` is their S. Masked items get 0.
         """
         gone = self.item_weights == 0
         got = self.mT.mv(v * self.row_weights) / torch.where(gone, 1.0, self.item_weights)
         return torch.where(gone, 0.0, got)
 
     def ranks(self) -> Tensor:
-        """Soft ranks (..., n): what each item gets of the cumulated row weights.
+        """Return soft ranks (..., n): each item's mean of the cumulative row weights.
 
-        The transpose applied to 1..n where all weights are equal; m + 1 where masked.
+        With equal weights this is the transpose applied to 1..n. Masked items get m + 1.
 
         Raises:
-            ValueError: after `top(k)`, when rows are missing.
+            ValueError: rows are missing, after `top(k)`.
         """
         if self.rows != self.all_rows:
             raise ValueError(

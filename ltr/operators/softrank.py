@@ -1,16 +1,16 @@
-"""SoftRank (Taylor, Guiver, Robertson and Minka 2008): the law of the ranks of noisy scores."""
+"""SoftRank (Taylor, Guiver, Robertson and Minka 2008): the distribution of noisy scores' ranks."""
 
 from collections.abc import Callable
 
 from torch import Tensor
 
-from ltr._shapes import check_lists, hide, positions, refuse_weights, upcast
+from ltr._shapes import check_lists, masked_fill, positions, refuse_weights, upcast
 from ltr.operators._pairwise import TemperatureRank
 from ltr.operators.base import _Cut
 from ltr.operators.expected_discounts import expected_discounts
 from ltr.operators.gaussian import gaussian_ranks
 from ltr.operators.hard import hard_ranks
-from ltr.operators.rank_law import (
+from ltr.operators.rank_distribution import (
     Law,
     check_law,
     mean_by_recursion,
@@ -19,17 +19,18 @@ from ltr.operators.rank_law import (
 )
 
 SHORT = 16
-"""Lists up to this length take the recursion, which is no slower there."""
+"""Lists up to this length use the recursion, which is as fast for them."""
 
 
 class SoftRank(TemperatureRank):
-    """The law of ranks under Gaussian noise on the scores: `SoftNDCG(SoftRank())` is SoftRank.
+    """The rank distribution under Gaussian noise; `SoftNDCG(SoftRank())` is the paper's loss.
 
     `forward` gives the expected ranks, those of `GaussianRank`. `discounts` gives the expected
     discount E[D(rank)], where other operators give D(expected rank), and `top_k` the chance to
     be among the first k: averages over whole ranks, in which a cut at k is exact. As the
-    temperature falls to 0 they tend to the hard ones; as it grows, with the exact law, to the
-    same for all items. With the exact law the sum of expected discounts is the sum of D(1..m).
+    temperature falls to 0 they tend to the hard ones; as it grows, with the exact distribution, to
+    the same for all items. With the exact distribution the sum of expected discounts is the sum of
+    D(1..m).
 
     Args:
         temperature: sigma, the deviation of one score, in units of the scores; >= 0, and 0 is
@@ -40,7 +41,7 @@ class SoftRank(TemperatureRank):
     Cost: ranks and smooth discounts take a sort, O(n) time and O(n) memory, the backward pass
     too. A cut at k < n takes O(n^2 k) time, a discount with a step O(n^3), both in memory for
     some rows at a time (all of them in a second derivative, and under `torch.compile`). Up to 43
-    times the time for the exact law, 57 in float64.
+    times the time for the exact distribution, 57 in float64.
 
     Reference: Taylor et al., WSDM 2008; `rank_distribution` is the function.
 
@@ -61,20 +62,20 @@ class SoftRank(TemperatureRank):
 
     @property
     def whole_ranks(self) -> bool:
-        """Always: `discounts` averages over whole ranks."""
+        """Return True: `discounts` averages over whole ranks."""
         return True
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
-        """Expected ranks (..., n) of scores (..., n); weights are refused."""
+        """Return expected ranks (..., n) of scores (..., n); weights are refused."""
         refuse_weights(self, weights)
         return gaussian_ranks(scores, mask, temperature=self.temperature)
 
     def rank_distribution(
         self, scores: Tensor, mask: Tensor | None = None, top_k: int | None = None
     ) -> Tensor:
-        """P(rank of item i = r), (..., n, n): see the function of this name."""
+        """Return P(rank of item i = r), (..., n, n): see the function of this name."""
         return rank_distribution(
             scores, mask, temperature=self.temperature, law=self.law, top_k=top_k
         )
@@ -82,15 +83,15 @@ class SoftRank(TemperatureRank):
     def discounts(
         self, discount: Callable[[Tensor], Tensor], scores: Tensor, mask: Tensor | None = None
     ) -> Tensor:
-        """The expected discount (..., n), 0 where masked.
+        """Return the expected discount (..., n), 0 where masked.
 
-        In sort time where the discount is a sum of few powers of the rank, as all smooth ones are
-        to 1e-6 (1e-8 for float64 scores) of their largest value: then `discount` is called on the
-        CPU. Lists of up to 16, steps, cuts by `truncated`, and discounts with parameters that
-        have a gradient take the recursion.
+        It takes sort time if the discount is a sum of few powers z^rank. All smooth discounts are
+        such sums, to 1e-6 (1e-8 for float64 scores) of their largest value; `discount` is then
+        called on the CPU. Lists of up to 16 items, steps, cuts by `truncated`, and discounts with
+        parameters that need a gradient use the recursion.
         """
         if self.temperature == 0:
-            return hide(discount(hard_ranks(scores, mask)), mask)
+            return masked_fill(discount(hard_ranks(scores, mask)), mask)
         check_lists(scores, mask=mask)
         n, k, smooth = scores.shape[-1], None, discount
         if isinstance(discount, _Cut) and discount.is_exact:
@@ -108,5 +109,5 @@ class SoftRank(TemperatureRank):
         return mean_by_recursion(values, scores, mask, temperature=self.temperature, law=self.law)
 
     def extra_repr(self) -> str:
-        """The hyper-parameters, for `print`."""
+        """Return the hyper-parameters, for `print`."""
         return f"temperature={self.temperature:g}, law={self.law!r}"

@@ -1,4 +1,4 @@
-"""SoftSort (Prillo and Eisenschlos 2020): the sort operator of one line."""
+"""SoftSort (Prillo and Eisenschlos 2020), a softmax of the distances from the sorted scores."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from ltr._shapes import (
     check_number,
     check_temperature,
     count,
-    hide,
+    masked_fill,
     positions,
     refuse_weights,
     upcast,
@@ -25,7 +25,7 @@ from ltr.operators.hard_permutation import HardPermutation
 from ltr.operators.kernel_permutation import KernelPermutation, ragged_ranks
 from ltr.operators.tiled import TiledPermutation, row_softmax
 
-Metric = Callable[..., Any]  # a narrower type would keep modules out of YAML files
+Metric = Callable[..., Any]  # with a narrower type, a YAML file could not name a module
 """A semi-metric of two scores, elementwise: metric(a, b) >= 0, and 0 where a = b."""
 
 
@@ -36,7 +36,7 @@ def softsort(
     temperature: float = 0.1,
     power: float | Metric = 1.0,
 ) -> KernelPermutation | TiledPermutation | DensePermutation | HardPermutation:
-    """Soft permutation P = softmax over j of -d(s_[i], s_j) / temperature.
+    """Return the soft permutation P = softmax over j of -d(s_[i], s_j) / temperature.
 
     Here s_[i] is the i-th highest score, and d(a, b) = |a - b|^power or a function given as
     `power`. The hard twin is `torch.argsort(scores, descending=True)` as a one-hot matrix:
@@ -46,10 +46,10 @@ def softsort(
         scores: (..., n), any floating dtype; half precision is computed in float32.
         mask: (..., n) bool, True = a real item. Default: all are real.
         temperature: tau, in units of score^power; >= 0, and 0 is the hard permutation.
-        power: exponent of the distance, > 0; 1 (Laplace rows) or 2 (Gaussian rows) as a rule. Or
+        power: The exponent of the distance, > 0; usually 1 (Laplace rows) or 2 (Gaussian rows). Or
             a semi-metric: `metric(a, b)` is called once, with the sorted scores (..., n, 1) and
-            the scores (..., 1, n), and gives distances (..., n, n). Rows have one maximum in
-            sorted order if it grows with |a - b|.
+            the scores (..., 1, n), and returns distances (..., n, n). If it grows with |a - b|,
+            each row has one maximum in sorted order.
 
     Returns:
         A `KernelPermutation` for powers 1 and 2, a `TiledPermutation` for others (a
@@ -78,7 +78,7 @@ def _permutation(
     scores: Tensor, mask: Tensor | None, temperature: float, power: float | Metric
 ) -> KernelPermutation | TiledPermutation | DensePermutation | HardPermutation:
     check_lists(scores, mask=mask)
-    scores = upcast(hide(scores, mask))
+    scores = upcast(masked_fill(scores, mask))
     order = descending_order(scores, mask)
     if temperature == 0:
         return HardPermutation(order, scores, mask)
@@ -89,22 +89,22 @@ def _permutation(
     logits = -distances(scores, order, power) / temperature
     rows = None
     if mask is not None:
-        # rows past the real items keep finite logits until the softmax is done
+        # rows past the real items keep finite logits until after the softmax
         rows = (positions(scores) <= count(scores, mask)).unsqueeze(-1)
         logits = torch.where(mask.unsqueeze(-2) | ~rows, logits, -torch.inf)
-    log_p = hide(torch.log_softmax(logits, dim=-1), rows, -torch.inf)
+    log_p = masked_fill(torch.log_softmax(logits, dim=-1), rows, -torch.inf)
     return DensePermutation(log_p, scores, mask, order)
 
 
 def check_power(power: float | Metric) -> float | Metric:
-    """`power` if it is a number > 0 or a function, else a ValueError."""
+    """Return `power`, or raise a ValueError unless it is a number > 0 or a function."""
     if not callable(power):
         check_number("power", power, minimum=0.0, strict=True)
     return power
 
 
 def distances(scores: Tensor, order: Tensor, power: float | Metric) -> Tensor:
-    """d(s_[i], s_j), (..., n, n): row i belongs to the i-th highest score."""
+    """Return the distances d(s_[i], s_j), (..., n, n); row i is for the i-th highest score."""
     tops, items = scores.gather(-1, order).unsqueeze(-1), scores.unsqueeze(-2)
     if not callable(power):
         return abs_power(tops - items, power)
@@ -116,7 +116,7 @@ def distances(scores: Tensor, order: Tensor, power: float | Metric) -> Tensor:
 
 
 def repr_of(temperature: float, power: float | Metric) -> str:
-    """The hyper-parameters, for `print`; a module prints itself."""
+    """Return the hyper-parameters, for `print`; a module prints itself."""
     if isinstance(power, nn.Module):
         return f"temperature={temperature:g}"
     if callable(power):
@@ -127,19 +127,19 @@ def repr_of(temperature: float, power: float | Metric) -> str:
 class SoftSort(SortOperator):
     """SoftSort: softmax of minus the distances between sorted and unsorted scores.
 
-    Its ranks are the transpose applied to 1..n. Rows sum to 1 but columns need not, so ranks can
-    leave [1, n]: 0.92 for one item a few temperatures above a hundred equal ones, and a
-    `SoftNDCG` on them may pass 1; `SoftSortRank` stays inside. As the temperature falls to 0 the
-    ranks tend to the hard ranks (tied items share theirs); as it grows each row tends to 1/n and
-    each rank to (n + 1) / 2.
+    Its ranks are the transpose applied to 1..n. Rows sum to 1 but columns need not. So ranks can
+    leave [1, n]: one item a few temperatures above a hundred equal items has the rank 0.92. A
+    `SoftNDCG` of such ranks may exceed 1; the ranks of `SoftSortRank` stay in [1, n]. As the
+    temperature falls to 0 the ranks tend to the hard ranks (tied items share their rank). As it
+    grows each row tends to 1/n and each rank to (n + 1) / 2.
 
     Args:
         temperature: tau, in units of score^power; >= 0, and 0 is hard (ties in list order, no
             gradient). Default 0.1, for scores of unit scale.
         power: exponent of the distance, > 0. Default 1; 2 is NeuralSort's shape. Or a semi-metric
-            `metric(a, b)`, see `softsort`; an `nn.Module` becomes a submodule, so that its
-            parameters are learned with the model's (it lives in the units of the scores, and the
-            temperature divides what it gives).
+            `metric(a, b)`, see `softsort`. An `nn.Module` becomes a submodule, so that its
+            parameters are learned with the model. It gets scores in their own units, and the
+            temperature divides its result.
 
     Cost: one sort and O(n) time and memory for powers 1 and 2; O(n w) time for rows w entries wide
     and O(n) memory for other powers; O(n^2) time and memory for a function.
@@ -165,18 +165,18 @@ class SoftSort(SortOperator):
 
     @property
     def whole_ranks(self) -> bool:
-        """Whether temperature is 0."""
+        """Return whether the temperature is 0."""
         return self.temperature == 0
 
     def permutation(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> KernelPermutation | TiledPermutation | DensePermutation | HardPermutation:
-        """The soft permutation of scores (..., n); weights are refused."""
+        """Return the soft permutation of scores (..., n); weights are refused."""
         refuse_weights(self, weights)
         return _permutation(scores, mask, self.temperature, self.power)
 
     def ragged(self, scores: Tensor, lengths: Lengths, weights: Tensor | None = None) -> Tensor:
-        """Soft ranks (N,) of flat scores (N,), lengths (R,); one sweep for powers 1 and 2."""
+        """Return soft ranks (N,) of flat scores (N,), lengths (R,): one sweep for powers 1, 2."""
         refuse_weights(self, weights)
         if self.temperature == 0 or callable(self.power) or self.power not in (1, 2):
             return super().ragged(scores, lengths)
@@ -185,9 +185,9 @@ class SoftSort(SortOperator):
     def ragged_discounts(
         self, discount: Callable[[Tensor], Tensor], scores: Tensor, lengths: Lengths
     ) -> Tensor:
-        """`discount` of the soft ranks, (N,)."""
+        """Return `discount` of the soft ranks, (N,)."""
         return discount(self.ragged(scores, lengths))
 
     def extra_repr(self) -> str:
-        """The hyper-parameters, for `print`."""
+        """Return the hyper-parameters, for `print`."""
         return repr_of(self.temperature, self.power)

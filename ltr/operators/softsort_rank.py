@@ -1,4 +1,4 @@
-"""SoftSort's ranks normalised for each item: they stay between 1 and n."""
+"""SoftSort's ranks normalized for each item: they stay between 1 and n."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from ltr._shapes import (
     check_lists,
     check_temperature,
     count,
-    hide,
+    masked_fill,
     positions,
     refuse_weights,
     upcast,
@@ -28,10 +28,10 @@ def softsort_ranks(
     temperature: float = 0.1,
     power: float | Metric = 1.0,
 ) -> Tensor:
-    """Soft ranks sum over i of i * softmax over i of -d(s_[i], s_j) / temperature.
+    """Return soft ranks sum over i of i * softmax over i of -d(s_[i], s_j) / temperature.
 
     Here s_[i] is the i-th highest score, and d(a, b) = |a - b|^power or a function given as
-    `power`: `softsort` normalises this over the items j, here it is over the positions i. The
+    `power`. `softsort` takes the softmax over the items j; here it is over the positions i. The
     hard twin is 1 + the number of higher scores, with ties at their mean rank.
 
     Args:
@@ -41,15 +41,14 @@ def softsort_ranks(
         power: exponent of the distance, > 0, or a semi-metric `metric(a, b)`, see `softsort`.
 
     Returns:
-        (..., n), between 1 and m, equal for tied items, and from power 1 on in the order of the
-        scores; masked items have m + 1. Their sum may differ from m (m + 1) / 2. Cost: as
-        for `softsort`.
+        (..., n), between 1 and m, equal for tied items; for power >= 1 in the order of the scores.
+        Masked items have m + 1. The sum may differ from m (m + 1) / 2. Cost: as for `softsort`.
 
     Raises:
         ValueError: temperature < 0 or in (0, 1e-30), power <= 0, or a mask of the wrong shape.
 
     Reference: the matrix of Prillo and Eisenschlos, "SoftSort: A Continuous Relaxation for the
-    argsort Operator", ICML 2020, equation 4, normalised by columns.
+    argsort Operator", ICML 2020, equation 4, normalized by columns.
 
     >>> softsort_ranks(torch.tensor([1.0, 3.0, 3.0]), temperature=0.1)
     tensor([3.0000, 1.5000, 1.5000])
@@ -59,9 +58,9 @@ def softsort_ranks(
     if temperature == 0:
         return hard_ranks(scores, mask)
     check_lists(scores, mask=mask)
-    scores = upcast(hide(scores, mask))
+    scores = upcast(masked_fill(scores, mask))
     if not callable(power):
-        # in sorted order the distances are symmetric, so the columns' softmax is the rows'
+        # in sorted order the distances are symmetric: a softmax of columns is one of rows
         P = softsort(scores, mask, temperature=temperature, power=power)
         order, places = P.hard(), positions(scores).expand(scores.shape)
         ranks = P.mv(torch.empty_like(scores).scatter(-1, order, places))
@@ -69,7 +68,7 @@ def softsort_ranks(
     order = descending_order(scores.detach(), mask)
     logits = -distances(scores, order, power) / temperature
     if mask is not None:
-        # columns of masked items keep finite logits until the softmax is done
+        # columns of masked items keep finite logits until after the softmax
         rows = (positions(scores) <= count(scores, mask)).unsqueeze(-1)
         logits = torch.where(rows | ~mask.unsqueeze(-2), logits, -torch.inf)
     places = positions(scores).unsqueeze(-1)
@@ -79,8 +78,8 @@ def softsort_ranks(
 class SoftSortRank(TemperatureRank):
     """SoftSort's distances as ranks that stay in [1, n]: a softmax over positions for each item.
 
-    `SoftSort`'s own ranks, its transpose applied to 1..n, can leave [1, n], and with them a
-    `SoftNDCG` can pass 1; with these it cannot. As the temperature falls to 0 the ranks tend to
+    The ranks of `SoftSort` itself can leave [1, n], and then a `SoftNDCG` can exceed 1. With these
+    ranks it cannot. As the temperature falls to 0 the ranks tend to
     the hard ranks (tied items share their mean rank); as it grows all tend to (n + 1) / 2.
 
     Args:
@@ -106,12 +105,12 @@ class SoftSortRank(TemperatureRank):
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
-        """Soft ranks (..., n) of scores (..., n); weights are refused."""
+        """Return soft ranks (..., n) of scores (..., n); weights are refused."""
         refuse_weights(self, weights)
         return softsort_ranks(scores, mask, temperature=self.temperature, power=self.power)
 
     def ragged(self, scores: Tensor, lengths: Lengths, weights: Tensor | None = None) -> Tensor:
-        """Soft ranks (N,) of flat scores (N,), lengths (R,); one sweep for powers 1 and 2."""
+        """Return soft ranks (N,) of flat scores (N,), lengths (R,): one sweep for powers 1, 2."""
         refuse_weights(self, weights)
         if self.temperature == 0 or callable(self.power) or self.power not in (1, 2):
             return super().ragged(scores, lengths)
@@ -120,9 +119,9 @@ class SoftSortRank(TemperatureRank):
     def ragged_discounts(
         self, discount: Callable[[Tensor], Tensor], scores: Tensor, lengths: Lengths
     ) -> Tensor:
-        """`discount` of the soft ranks, (N,)."""
+        """Return `discount` of the soft ranks, (N,)."""
         return discount(self.ragged(scores, lengths))
 
     def extra_repr(self) -> str:
-        """The hyper-parameters, for `print`."""
+        """Return the hyper-parameters, for `print`."""
         return repr_of(self.temperature, self.power)

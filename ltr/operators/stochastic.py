@@ -14,25 +14,25 @@ from ltr.operators.softsort import SoftSort
 def gumbel_noise(
     scores: Tensor, samples: int, *, scale: float = 1.0, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Gumbel noise for `samples` copies of scores (..., n): (samples, ..., n).
+    """Return Gumbel noise for `samples` copies of scores (..., n): (samples, ..., n).
 
-    Sorting scores + noise draws an order from the Plackett-Luce law with weights
+    Sorting scores + noise draws an order from the Plackett-Luce distribution with weights
     exp(scores / scale): the first item is i with probability softmax(scores / scale)_i, and so
     on among the rest.
 
     Args:
         scores: (..., n), for their shape, dtype and device; the noise is float32 at least.
-        samples: how many.
-        scale: of the noise, in units of the scores.
-        generator: what to draw from, on any device: the noise is made there and then moved.
-            Default: torch's own of the scores' device.
+        samples: The number of copies.
+        scale: The scale of the noise, in units of the scores.
+        generator: The random generator, on any device; the noise is drawn there and then moved.
+            Default: torch's own generator of the scores' device.
 
     >>> generator = torch.Generator().manual_seed(0)
     >>> gumbel_noise(torch.zeros(2, 3), samples=4, generator=generator).shape
     torch.Size([4, 2, 3])
     """
     shape, dtype = (samples, *scores.shape), upcast(scores.new_empty(0)).dtype
-    if generator is None:  # an argument None is one too many for torch.compile, if n is a symbol
+    if generator is None:  # torch.compile fails on generator=None if n is symbolic
         uniform = torch.rand(shape, dtype=dtype, device=scores.device)
     else:
         uniform = torch.rand(shape, generator=generator, dtype=dtype, device=generator.device)
@@ -42,33 +42,33 @@ def gumbel_noise(
 
 
 def check_generator(generator: torch.Generator | None) -> torch.Generator | None:
-    """The generator, or a ValueError for what is neither None nor one."""
+    """Return `generator`, or raise a ValueError unless it is a generator or None."""
     if not isinstance(generator, torch.Generator | None):
         raise ValueError(f"generator must be a torch.Generator or None, got {generator!r}")
     return generator
 
 
 class Stochastic(SortOperator):
-    """`samples` draws of an operator under Gumbel noise on the scores: the Plackett-Luce law.
+    """Draws of an operator with Gumbel noise on the scores: samples of Plackett-Luce orders.
 
-    Adds noise in training mode only, as dropout does: results then have a first axis of
+    It adds noise in training mode only, as dropout does; results then have a first axis of
     `samples`. In eval mode it is the plain operator, without that axis. Around a hard operator
-    the draws are orders from the Plackett-Luce law with weights exp(scores / scale); around a
-    soft one they are its reparameterised relaxation, with gradients (the stochastic variants of
-    NeuralSort and SoftSort). Each call of `forward`, `permutation`, `discounts` or `top_k` draws
-    noise once. Masked items stay masked in every sample; the noise is drawn for them too, so a
-    mask is a deletion in law, but not number by number.
+    the draws are orders from the Plackett-Luce distribution with weights exp(scores / scale);
+    around a soft one they are its reparameterized relaxation, with gradients (the stochastic
+    variants of NeuralSort and SoftSort). Each call of `forward`, `permutation`, `discounts` or
+    `top_k` draws noise once. Masked items stay masked in every sample. Noise is drawn for them too.
+    So masking an item gives the same distribution as deleting it, but not the same numbers.
 
-    With a generator the draws repeat after `generator.manual_seed(...)`. It is pickled and
-    copied with the module, state included; it is not in the `state_dict`. Under
-    `torch.func.vmap` say whether the calls share their noise, `randomness="same"`, or each has
-    its own, `"different"`.
+    With a generator the draws repeat after `generator.manual_seed(...)`. The generator and its
+    state are pickled and copied with the module, but are not in the `state_dict`. Under
+    `torch.func.vmap` the argument `randomness` says whether all calls share one draw ("same") or
+    each has its own ("different").
 
     Args:
         operator: any `RankOperator`; `permutation` needs a `SortOperator`. Default `SoftSort()`.
-        samples: how many draws, >= 1. Default 5.
-        scale: of the noise, in units of the scores; >= 0. Default 1.
-        generator: what to draw from, on any device. Default: torch's own, which
+        samples: The number of draws, >= 1. Default 5.
+        scale: The scale of the noise, in units of the scores; >= 0. Default 1.
+        generator: The random generator, on any device. Default: torch's own, which
             `torch.manual_seed` sets.
 
     Cost: `samples` times the operator's.
@@ -102,13 +102,13 @@ class Stochastic(SortOperator):
 
     @property
     def whole_ranks(self) -> bool:
-        """Whether the operator's ranks are whole."""
+        """Return whether the operator's ranks are whole."""
         return self.operator.whole_ranks
 
     def draw(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Noisy scores, mask and weights, each (samples, ..., n); as given in eval mode."""
+        """Return noisy scores, mask and weights, each (samples, ..., n); unchanged in eval mode."""
         check_lists(scores, mask=mask, weights=weights)
         if not self.training:
             return scores, mask, weights
@@ -120,13 +120,13 @@ class Stochastic(SortOperator):
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
-        """Soft ranks (samples, ..., n) of scores (..., n); (..., n) in eval mode."""
+        """Return soft ranks (samples, ..., n) of scores (..., n); (..., n) in eval mode."""
         return self.operator(*self.draw(scores, mask, weights))
 
     def permutation(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> SoftPermutation:
-        """The soft permutations (samples, ..., n, n); `P.mv(scores)` sorts the noiseless scores.
+        """Return the soft permutations (samples, ..., n, n); `P.mv(scores)` sorts without noise.
 
         Raises:
             ValueError: the operator has no permutation.
@@ -137,22 +137,22 @@ class Stochastic(SortOperator):
     def discounts(
         self, discount: Callable[[Tensor], Tensor], scores: Tensor, mask: Tensor | None = None
     ) -> Tensor:
-        """The operator's discounts, (samples, ..., n); (..., n) in eval mode."""
+        """Return the operator's discounts, (samples, ..., n); (..., n) in eval mode."""
         scores, mask, _ = self.draw(scores, mask)
         return self.operator.discounts(discount, scores, mask)
 
     def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The operator's soft membership, (samples, ..., n); (..., n) in eval mode."""
+        """Return the operator's soft membership, (samples, ..., n); (..., n) in eval mode."""
         scores, mask, _ = self.draw(scores, mask)
         return self.operator.top_k(k, scores, mask)
 
     def extra_repr(self) -> str:
-        """The hyper-parameters, for `print`."""
+        """Return the hyper-parameters, for `print`."""
         return f"samples={self.samples}, scale={self.scale:g}"
 
 
 def needs_matrix(operator: RankOperator, method: str) -> SortOperator:
-    """The operator, or a ValueError that names it and the method that needs its matrix.
+    """Return `operator`, or raise a ValueError that names the method unless it has a matrix.
 
     >>> from ltr.operators import SigmoidRank
     >>> needs_matrix(SigmoidRank(), "soft_sort")

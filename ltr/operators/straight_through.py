@@ -1,4 +1,4 @@
-"""Straight-through operators: the hard result forward, the soft one's gradient backward."""
+"""Straight-through operators: hard results forward, soft gradients backward."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from ltr._shapes import check_whole, hide, refuse_weights, upcast
+from ltr._shapes import check_whole, masked_fill, refuse_weights, upcast
 from ltr.operators.base import RankOperator, SortOperator, check_operator
 from ltr.operators.hard import descending_order, hard_ranks
 from ltr.operators.hard_permutation import HardPermutation
@@ -18,7 +18,7 @@ from ltr.operators.stochastic import Stochastic, needs_matrix
 
 
 def straight_through(hard: Tensor, soft: Tensor) -> Tensor:
-    """The value of `hard` with the gradient of `soft`, of every order.
+    """Return the value of `hard` with the gradients of `soft`, of every order.
 
     >>> soft = torch.tensor([0.2, 0.8], requires_grad=True)
     >>> straight_through(torch.tensor([0.0, 1.0]), soft)
@@ -49,44 +49,44 @@ class StraightThroughPermutation(SoftPermutation):
 
     @property
     def scores(self) -> Tensor:  # type: ignore[override]
-        """(..., n) what was sorted."""
+        """Return the scores (..., n) that were sorted."""
         return self.soft_part.scores
 
     @property
     def mask(self) -> Tensor | None:  # type: ignore[override]
-        """(..., n) bool, or None."""
+        """Return the mask (..., n) bool, or None."""
         return self.soft_part.mask
 
     @property
     def rows(self) -> int:
-        """The number of rows: n, or k after `top(k)`."""
+        """Return the number of rows: n, or k after `top(k)`."""
         return self.soft_part.rows
 
     def top(self, k: int) -> StraightThroughPermutation:
-        """The first k rows (all of them if there are fewer)."""
+        """Return the first k rows, or all rows if there are fewer."""
         return StraightThroughPermutation(self.hard_part.top(k), self.soft_part.top(k))
 
     def dense(self) -> Tensor:
-        """The matrix itself, (..., rows, n): zeros and ones."""
+        """Return the matrix itself, (..., rows, n): zeros and ones."""
         return straight_through(self.hard_part.dense(), self.soft_part.dense())
 
     def log_dense(self) -> Tensor:
-        """The logarithm of the matrix, 0 or -inf, with the gradient of the soft logarithm."""
+        """Return the log of the matrix, 0 or -inf, with the gradient of the soft logarithm."""
         soft = self.soft_part.log_dense()
         return straight_through(
             self.hard_part.log_dense(), torch.where(soft == -torch.inf, 0.0, soft)
         )
 
     def mv(self, v: Tensor) -> Tensor:
-        """P v: v (..., n) -> (..., rows)."""
+        """Return P v: v (..., n) -> (..., rows)."""
         return self.hard_part.mv(v) + (self.soft_part.mv(v) - self._frozen().mv(v))
 
     def matmul(self, V: Tensor) -> Tensor:
-        """P V by torch.matmul's rules: V (..., n, d) -> (..., rows, d)."""
+        """Return P V by torch.matmul's rules: V (..., n, d) -> (..., rows, d)."""
         return self.hard_part.matmul(V) + (self.soft_part.matmul(V) - self._frozen().matmul(V))
 
     def hard(self) -> Tensor:
-        """The order (..., n) int64."""
+        """Return the order (..., n) int64."""
         return self.hard_part.hard()
 
     def _transposed_mv(self, w: Tensor) -> Tensor:
@@ -98,7 +98,7 @@ class StraightThroughPermutation(SoftPermutation):
         return self.hard_part.mT.matmul(W) + soft
 
     def _frozen(self) -> SoftPermutation:
-        # S without its gradient; a vector keeps its own, which then comes from H alone
+        # S without its gradient; the gradient of a vector then comes from H alone
         return tree_map_only(Tensor, Tensor.detach, self.soft_part)
 
 
@@ -108,15 +108,14 @@ register_permutation(StraightThroughPermutation, ("hard_part", "soft_part"))
 class StraightThrough(SortOperator):
     """Hard ranks, permutations, discounts and memberships, with the gradients of a soft operator.
 
-    The value is that of `HardRank` exactly, also in a `SoftNDCG(top_k=...)`, whose smooth cut is
-    made exact for the value and kept smooth for the gradient. A permutation is
-    H + (S - S.detach()): in `P.mv(v)` what flows to the scores through P is the gradient of the
-    soft S, what flows to v is that of the hard H. Ties stand in list order; NaN stays in its
-    list.
+    The value is exactly that of `HardRank`. This holds in a `SoftNDCG(top_k=...)` too: its cut is
+    exact for the value and smooth for the gradient. A permutation is H + (S - S.detach()). In
+    `P.mv(v)` the scores get the gradient of the soft S, and v gets the gradient of the hard H.
+    Ties stay in list order. A NaN changes only its own list.
 
     Args:
         operator: any `RankOperator`; `permutation` needs a `SortOperator`. Default `SoftSort()`.
-            For noise put `Stochastic` outside: `Stochastic(StraightThrough(operator))`.
+            To add noise, put `Stochastic` outside: `Stochastic(StraightThrough(operator))`.
 
     Cost: the operator's, and one sort.
 
@@ -140,20 +139,20 @@ class StraightThrough(SortOperator):
         super().__init__()
         if isinstance(operator, Stochastic):
             raise ValueError(
-                "operator must not be a Stochastic, whose noise the hard ranks would miss: "
+                "operator must not be a Stochastic, since the hard ranks would not see its noise: "
                 "write Stochastic(StraightThrough(...))"
             )
         self.operator = SoftSort() if operator is None else check_operator(operator)
 
     @property
     def whole_ranks(self) -> bool:
-        """Whether the operator's ranks are whole: its gradient is what a cut must keep."""
+        """Return whether the operator's ranks are whole, since a cut must keep its gradient."""
         return self.operator.whole_ranks
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
-        """Hard ranks (..., n) of scores (..., n), with soft gradients; weights are refused."""
+        """Return hard ranks (..., n), with soft gradients; weights are refused."""
         refuse_weights(self, weights)
         soft = self.operator(scores, mask)
         return straight_through(hard_ranks(scores, mask), soft)
@@ -171,29 +170,29 @@ class StraightThrough(SortOperator):
         soft = operator.permutation(scores, mask)
         n = scores.shape[-1]
         if any(leaf is soft for leaf in tree_leaves(soft)):
-            # not a node: it could not be frozen, and its gradient would cancel
+            # a class that is not a pytree node cannot be frozen, and its gradient would cancel
             name = type(soft).__name__
             raise ValueError(
-                f"operator must give a registered permutation: see register_permutation, got {name}"
+                f"operator must give a registered permutation (register_permutation), got {name}"
             )
         if soft.rows != n:
             raise ValueError(f"operator must give {n} rows, one per item, got {soft.rows}")
-        values = upcast(hide(scores, mask))
+        values = upcast(masked_fill(scores, mask))
         order = descending_order(values.detach(), mask)
         return StraightThroughPermutation(HardPermutation(order, values, mask), soft)
 
     def discounts(
         self, discount: Callable[[Tensor], Tensor], scores: Tensor, mask: Tensor | None = None
     ) -> Tensor:
-        """`discount` of the hard ranks, with the gradient of the operator's discounts."""
+        """Return `discount` of the hard ranks, with the gradient of the operator's discounts."""
         soft = self.operator.discounts(discount, scores, mask)
         exact = getattr(discount, "exact", discount)  # a smooth cut is for the gradient only
-        return straight_through(hide(exact(hard_ranks(scores, mask)), mask), soft)
+        return straight_through(masked_fill(exact(hard_ranks(scores, mask)), mask), soft)
 
     def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Membership in the first k, 0 or 1, with the gradient of the operator's."""
+        """Return membership in the first k, 0 or 1, with the gradient of the operator's."""
         k = check_whole("k", k)
         soft = self.operator.top_k(k, scores, mask)
         ranks = hard_ranks(scores, mask)
-        hard = hide((ranks <= k).to(ranks.dtype) + 0 * ranks, mask)
+        hard = masked_fill((ranks <= k).to(ranks.dtype) + 0 * ranks, mask)
         return straight_through(hard, soft)

@@ -1,4 +1,4 @@
-"""A temperature that means the same for every scale of the scores and every length of list."""
+"""A temperature that fits any scale of the scores and any length of list."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_lists, check_number, count, hide
+from ltr._shapes import check_lists, check_number, count, masked_fill
 from ltr.operators.base import RankOperator
 from ltr.operators.hard import hard_ranks
 from ltr.operators.sigmoid import SigmoidRank
@@ -21,35 +21,35 @@ def temperature_for(
     sharpness: float = 10.0,
     operator: Callable[[float], RankOperator] | None = None,
 ) -> float:
-    """The temperature at which items closer than std / sharpness blur into each other.
+    """Return the temperature at which items closer than std / sharpness blur into each other.
 
-    Here std is the standard deviation of the scores within their lists. `sharpness` has no unit:
-    it is how many temperatures one standard deviation holds. So the temperature scales with the
-    scores, does not move with an offset, and does not depend on how long the lists are: soft
-    ranks divided by n stay the same. For normal scores about 0.28 / sharpness of a list lies
-    within one temperature above an average item; 10 is the operators' default for scores of unit
-    scale, 1 or less is flat, 100 or more nearly hard on short lists.
+    Here std is the standard deviation of the scores within their lists. `sharpness` is the number
+    of temperatures in one standard deviation; it has no unit. So the temperature scales with the
+    scores, and depends neither on an offset nor on the length of the lists: soft ranks divided by n
+    stay the same. For normal scores about 0.28 / sharpness of a list lies within one temperature
+    above an average item. 10 is the operators' default for scores of unit scale. 1 or less gives
+    nearly equal ranks; 100 or more gives nearly hard ranks on short lists.
 
-    That is the temperature of operators that take it in units of the scores as a width:
-    `SigmoidRank`, `GaussianRank`, `LaplaceRank`, `LapSum`, `SoftRank`, `SoftSort`. Others have
-    other units: SoftSort of power p takes score^p, and NeuralSort's and the isotonic operators'
-    temperatures change with n. For these pass `operator`, and the temperature is the one
-    at which its ranks are as far from the hard ranks, on the average of these lists, as those of
+    That temperature fits operators whose temperature is a width in units of the scores:
+    `SigmoidRank`, `GaussianRank`, `LaplaceRank`, `LapSum`, `SoftRank`, `SoftSort`. Other operators
+    have other units: SoftSort of power p takes score^p, and the temperatures of NeuralSort and the
+    isotonic operators change with n. For these, pass `operator`. Then its ranks at the returned
+    temperature are on average as far from the hard ranks of these lists as the ranks of
     SigmoidRank at std / sharpness.
 
     Args:
-        scores: (..., n), such as a first batch of a model's, or the training labels' scale.
+        scores: (..., n), such as a model's scores of the first batch.
         mask: (..., n) bool, True = a real item. Default: all are real.
         sharpness: > 0, standard deviations per temperature.
-        operator: temperature -> operator: a class such as `NeuralSort`, or
-            `lambda t: SoftSort(t, power=2)`. Default: std / sharpness is the answer.
+        operator: A function from a temperature to an operator: a class such as `NeuralSort`, or
+            `lambda t: SoftSort(t, power=2)`. Default: return std / sharpness.
 
     Returns:
-        A float > 0; no gradient. Choose it once, or between epochs: it waits for the device.
-        Cost: O(number of scores), or some 60 calls of the operator.
+        A float > 0, without a gradient. Call it once, or between epochs: it waits for the device.
+        Cost: O(number of scores), or about 60 calls of the operator.
 
     Raises:
-        ValueError: sharpness <= 0; scores that are all equal in each list, or not finite.
+        ValueError: sharpness <= 0, or scores that are not finite or all equal in each list.
 
     >>> scores = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
     >>> round(temperature_for(scores), 4)
@@ -62,10 +62,10 @@ def temperature_for(
     """
     check_number("sharpness", sharpness, minimum=0.0, strict=True)
     check_lists(scores, mask=mask)
-    scores = hide(scores.detach(), mask).double()
+    scores = masked_fill(scores.detach(), mask).double()
     m = count(scores, mask)
-    offset = hide(scores - scores.sum(-1, keepdim=True) / m.clamp(min=1), mask)
-    # m - 1 as in an unbiased variance, or short lists would look narrower than long ones
+    offset = masked_fill(scores - scores.sum(-1, keepdim=True) / m.clamp(min=1), mask)
+    # divide by m - 1, as an unbiased variance does, or short lists would look narrower
     variance = (offset.square().sum() / (m - 1).clamp(min=0).sum()).item()
     if not (0 < variance < math.inf):
         raise ValueError(
@@ -89,10 +89,10 @@ def _as_blurred(
 
     @torch.no_grad()
     def blur(ranks: RankOperator) -> float:
-        return hide(ranks(scores, mask) - hard, mask).abs().sum().item()
+        return masked_fill(ranks(scores, mask) - hard, mask).abs().sum().item()
 
     wanted = blur(SigmoidRank(width))
-    # bisection on a logarithmic scale, as wide as the unit may be (score^p, or score / n)
+    # bisection on a logarithmic scale, wide enough for any unit (score^p, or score / n)
     low, high = math.log(width) - 40, math.log(width) + 40
     for _ in range(60):
         middle = (low + high) / 2

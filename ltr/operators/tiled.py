@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ltr._shapes import count, hide, positions
+from ltr._shapes import count, masked_fill, positions
 from ltr.kernels import SortedLists, kernel_sums
 from ltr.kernels.named import sign
 from ltr.kernels.rows_function import RowSoftmax
@@ -14,19 +14,19 @@ from ltr.operators.dense_permutation import DensePermutation
 from ltr.operators.permutation import LazyPermutation, check_axis, register_permutation, take_along
 
 SHORT = 64
-"""Lists up to this length keep their matrix: it is then faster than to compute it again."""
+"""Lists up to this length store their matrix, which is faster than computing it again."""
 
 SHORT_COMPILED = 32
-"""The same where the rows are compiled: NeuralSort's, on the CPU."""
+"""The same limit for compiled rows: those of NeuralSort on the CPU."""
 
 
 class TiledPermutation(LazyPermutation):
     """The matrix of `neuralsort`, or of `softsort` with any power, which is never built.
 
-    Products, ranks, sorted values and `log_prob` cost O(n) memory, forward and backward to any
-    order: tiles of rows are computed, used, and computed again for the derivatives. A row ends
-    where its entries are lost in rounding. Only `log_dense` and `dense` build the matrix. A list
-    with a score that is not finite gives NaN.
+    Products, ranks, sorted values and `log_prob` cost O(n) memory, forward and backward, to any
+    order. Tiles of rows are computed, used, and computed again for the derivatives. A row ends
+    where its entries are too small to change a sum. Only `log_dense` and `dense` build the matrix.
+    A list with a score that is not finite gives NaN.
 
     Args:
         scores: (..., n).
@@ -43,7 +43,7 @@ class TiledPermutation(LazyPermutation):
     """
 
     def log_dense(self) -> Tensor:
-        """The logarithm of the matrix, (..., rows, n): the plain definition, in O(n^2) memory."""
+        """Return the logarithm of the matrix, (..., rows, n), in O(n^2) memory."""
         t, lengths = self._points()
         if self.power is None:
             logits = _gap_logits(t.detach())[..., : self.rows, :]
@@ -51,15 +51,15 @@ class TiledPermutation(LazyPermutation):
             step = place - place[: self.rows].unsqueeze(-1)
             own = slack[..., : self.rows].unsqueeze(-1)
             linear = 2 * step * t.unsqueeze(-2) - slack.unsqueeze(-2) + own
-            # The formula's terms are larger than the differences that count: it keeps the
-            # derivatives, and the values come from the gaps, where nothing cancels.
+            # The formula's terms are much larger than their differences, so it loses digits. Its
+            # derivatives are kept. The values come from the gaps, where nothing cancels.
             logits = logits + (linear - linear.detach())
         else:
             logits = -abs_power(t[..., : self.rows].unsqueeze(-1) - t.unsqueeze(-2), self.power)
         logits = logits / self.temperature
         rows, real = self.row_mask(), positions(t) <= lengths.unsqueeze(-1)
         if rows is not None:
-            # rows past the real items keep finite logits until the softmax is done
+            # rows past the real items keep finite logits until after the softmax
             logits = torch.where(real.unsqueeze(-2) | ~rows.unsqueeze(-1), logits, -torch.inf)
         log_p = self._spoil(torch.log_softmax(logits, -1), 2)
         if rows is not None:
@@ -67,25 +67,25 @@ class TiledPermutation(LazyPermutation):
         return take_along(log_p, inverse(self.order).unsqueeze(-2), -1)
 
     def mv(self, v: Tensor) -> Tensor:
-        """P v: v (..., n) -> (..., rows)."""
+        """Return P v: v (..., n) -> (..., rows)."""
         check_axis("v", v, -1, self.scores.shape[-1])
         v = v.to(torch.promote_types(v.dtype, self.scores.dtype))
-        v = take_along(hide(v, self.mask), self.order, -1)
+        v = take_along(masked_fill(v, self.mask), self.order, -1)
         return self._spoil(self._softmax(v.unsqueeze(-1)).matmul(v.unsqueeze(-1)).squeeze(-1), 1)
 
     def matmul(self, V: Tensor) -> Tensor:
-        """P V by torch.matmul's rules: V (..., n, d) -> (..., rows, d)."""
+        """Return P V by torch.matmul's rules: V (..., n, d) -> (..., rows, d)."""
         check_axis("V", V, -2, self.scores.shape[-1])
         if V.dim() == 1:
             return self.mv(V.to(self.scores.dtype))
         V = V.to(self.scores.dtype)
         if self.mask is not None:
-            V = hide(V, self.mask.unsqueeze(-1))
+            V = masked_fill(V, self.mask.unsqueeze(-1))
         V = take_along(V, self.order.unsqueeze(-1), -2)
         return self._spoil(self._softmax(V).matmul(V), 2)
 
     def log_prob(self, order: Tensor) -> Tensor:
-        """Log-probabilities log P[i, order[i]]: order (..., rows) int64 -> (..., rows).
+        """Return the log-probabilities log P[i, order[i]]: order (..., rows) int64 -> (..., rows).
 
         Rows past the real items give 0.
 
@@ -109,11 +109,11 @@ class TiledPermutation(LazyPermutation):
         log_p = logits / self.temperature - self._softmax(None).log_sums()
         if self.mask is not None:
             log_p = torch.where(column < lengths.unsqueeze(-1), log_p, -torch.inf)
-        return hide(self._spoil(log_p, 1), self.row_mask())
+        return masked_fill(self._spoil(log_p, 1), self.row_mask())
 
     def _transposed_mv(self, w: Tensor) -> Tensor:
         w = w.to(torch.promote_types(w.dtype, self.scores.dtype))
-        w = hide(w, self.row_mask()).unsqueeze(-1)
+        w = masked_fill(w, self.row_mask()).unsqueeze(-1)
         return self._to_items(w).squeeze(-1)
 
     def _transposed_matmul(self, W: Tensor) -> Tensor:
@@ -121,7 +121,7 @@ class TiledPermutation(LazyPermutation):
         if W.dim() == 1:
             return self._transposed_mv(W)
         rows = self.row_mask()
-        return self._to_items(W if rows is None else hide(W, rows.unsqueeze(-1)))
+        return self._to_items(W if rows is None else masked_fill(W, rows.unsqueeze(-1)))
 
     def _to_items(self, W: Tensor) -> Tensor:
         batch = torch.broadcast_shapes(W.shape[:-2], self.scores.shape[:-1])
@@ -131,14 +131,14 @@ class TiledPermutation(LazyPermutation):
         return self._spoil(torch.empty_like(Z).scatter(-2, order, Z), 2)
 
     def _points(self) -> tuple[Tensor, Tensor]:
-        # the scores in falling order, and how many are real, (...); a list with a score that is
-        # not finite is left to `_spoil`
+        # Return the scores in falling order and the number of real ones, (...). `_spoil` handles
+        # lists with a score that is not finite.
         t = falling(self.scores, self.order, self.mask)
         lengths = count(t, self.mask).long().squeeze(-1)
         return torch.where(self._broken(), 0.0, t), lengths
 
     def _softmax(self, columns: Tensor | None) -> RowSoftmax:
-        # the kernel, with the batch axes and the dtype of its columns (..., rows or n, d)
+        # the row softmax, with the batch axes and the dtype of its columns (..., rows or n, d)
         t, lengths = self._points()
         if columns is not None:
             t = t.to(columns.dtype).expand(*columns.shape[:-2], t.shape[-1])
@@ -164,7 +164,7 @@ register_permutation(
 def row_softmax(
     scores: Tensor, mask: Tensor | None, order: Tensor, temperature: float, power: float | None
 ) -> TiledPermutation | DensePermutation:
-    """The permutation of scores in that order: with its matrix where the list is short."""
+    """Return the permutation of scores in that order; a short list stores its matrix."""
     P = TiledPermutation(scores, mask, order, temperature, power)
     compiled = power is None and scores.device.type == "cpu"
     if scores.shape[-1] > (SHORT_COMPILED if compiled else SHORT):
@@ -173,10 +173,10 @@ def row_softmax(
 
 
 def _slack(t: Tensor, m: Tensor) -> Tensor:
-    # A_j - (m + 1 - 2 j) t_j of falling t, with A_j = sum over k of |t_j - t_k|: NeuralSort's
-    # logit is (2 (j - i) t_j - this) / temperature. Written as sum over k of sign(t_j - t_k)
-    # (t_j - t_k): without ties its derivative by t_j is 0, so nothing cancels in gradients, and
-    # with ties it is that of the formula, with sign(0) = 0.
+    # Return A_j - (m + 1 - 2 j) t_j of falling t, with A_j = sum over k of |t_j - t_k|.
+    # NeuralSort's logit is (2 (j - i) t_j - this) / temperature. The slack is computed as the sum
+    # over k of sign(t_j - t_k) (t_j - t_k). Without ties its derivative by t_j is 0, so nothing
+    # cancels in gradients. With ties it has the formula's derivative, with sign(0) = 0.
     if not t.shape[-1]:
         return t
     lists = SortedLists(None, torch.zeros_like(m), m)

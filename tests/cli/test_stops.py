@@ -155,9 +155,8 @@ def test_two_processes_stop_together_in_one_run(ltr):
         timeout=600,
     )
     assert done.returncode == 2, done.stderr
-    said = [line for line in done.stderr.splitlines() if "must be finite" in line]
-    assert len(said) == 2
-    assert said[0] == said[1] == done.stderr.splitlines()[-1]
+    # the first process may end before the second one has said the same
+    (said,) = {line for line in done.stderr.splitlines() if "must be finite" in line}
     assert [path.name for path in Path("runs/tiny").iterdir()] == ["1"]
     (file,) = Path("runs/tiny/1").glob("not-finite-*.pt")
-    assert said[0].endswith(f"the batch is saved in {file}")
+    assert said.endswith(f"the batch is saved in {file}")

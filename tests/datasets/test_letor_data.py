@@ -7,7 +7,7 @@ import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
 
-from ltr.datasets import LetorDataModule, MinMaxPerList, NoTransform, Standardise, load_letor
+from ltr.datasets import LetorDataModule, MinMaxPerList, NoTransform, Standardize, load_letor
 
 TRAIN = "2 qid:1 1:1 2:4\n0 qid:1 1:3\n0 qid:2 1:5 2:4\n0 qid:3 1:7 2:8\n1 qid:3 2:8\n"
 VALI = "1 qid:4 1:1\n0 qid:4 1:2\n"
@@ -63,7 +63,7 @@ def test_every_split_gets_the_largest_width(tmp_path: Path):
 def test_the_transform_is_fitted_on_train_alone(tmp_path: Path):
     data = LetorDataModule(fill(tmp_path))
     data.setup("test")
-    assert isinstance(data.feature_transform, Standardise)
+    assert isinstance(data.feature_transform, Standardize)
     rows = np.array([[1, 4, 0], [3, 0, 0], [5, 4, 0], [7, 8, 0], [0, 8, 0]])
     np.testing.assert_allclose(data.feature_transform.mean, rows.mean(axis=0), rtol=1e-6)
     assert data.feature_transform.scale[2] == 0
@@ -175,7 +175,7 @@ def test_test_alone_needs_no_training_file(tmp_path: Path):
     data.setup("test")
     (batch,) = data.test_dataloader()
     assert batch["qid"] == ["5"]
-    data.feature_transform.load_state_dict(Standardise().fit(np.eye(3)).state_dict())
+    data.feature_transform.load_state_dict(Standardize().fit(np.eye(3)).state_dict())
     assert data.feature_transform(batch["features"]).shape == (1, 1, 3)
 
 

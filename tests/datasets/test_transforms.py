@@ -8,13 +8,13 @@ from ltr.datasets import (
     FeatureTransform,
     MinMaxPerList,
     NoTransform,
-    SignedLog1pStandardise,
-    Standardise,
+    SignedLog1pStandardize,
+    Standardize,
     transforms,
 )
 
-ALL = [NoTransform, Standardise, SignedLog1pStandardise, MinMaxPerList]
-FITTED = [Standardise, SignedLog1pStandardise]
+ALL = [NoTransform, Standardize, SignedLog1pStandardize, MinMaxPerList]
+FITTED = [Standardize, SignedLog1pStandardize]
 
 
 @pytest.fixture
@@ -26,15 +26,15 @@ def rows() -> np.ndarray:
     return rows.astype(np.float32)
 
 
-def test_standardise_is_sklearns(rows):
-    got = Standardise().fit(rows)(torch.from_numpy(rows))
+def test_standardize_is_sklearns(rows):
+    got = Standardize().fit(rows)(torch.from_numpy(rows))
     want = StandardScaler().fit_transform(rows.astype(np.float64))
     np.testing.assert_allclose(got[:, :5], want[:, :5], rtol=1e-3, atol=1e-4)
     assert (got[:, 5] == 0).all()
 
 
-def test_signed_log1p_standardise_is_sklearns(rows):
-    got = SignedLog1pStandardise().fit(rows)(torch.from_numpy(rows))
+def test_signed_log1p_standardize_is_sklearns(rows):
+    got = SignedLog1pStandardize().fit(rows)(torch.from_numpy(rows))
     logs = np.sign(rows) * np.log1p(np.abs(rows.astype(np.float64)))
     np.testing.assert_allclose(
         got[:, :5], StandardScaler().fit_transform(logs)[:, :5], rtol=1e-3, atol=1e-3
@@ -55,7 +55,7 @@ def test_min_max_is_sklearns_list_by_list(rows):
 def test_statistics_are_taken_in_float64_over_pieces(monkeypatch):
     monkeypatch.setattr(transforms, "_CHUNK", 7)
     rows = (1e6 + np.arange(100.0))[:, None].astype(np.float32)
-    fitted = Standardise().fit(rows)
+    fitted = Standardize().fit(rows)
     assert fitted.mean.item() == np.float32(rows.astype(np.float64).mean())
     assert fitted.scale.item() == pytest.approx(1 / rows.astype(np.float64).std(), rel=1e-6)
 
@@ -63,7 +63,7 @@ def test_statistics_are_taken_in_float64_over_pieces(monkeypatch):
 def test_fit_takes_a_tensor_or_a_read_only_array(rows):
     frozen = rows.copy()
     frozen.flags.writeable = False
-    one, two = Standardise().fit(frozen), Standardise().fit(torch.from_numpy(rows))
+    one, two = Standardize().fit(frozen), Standardize().fit(torch.from_numpy(rows))
     assert torch.equal(one.mean, two.mean)
     assert torch.equal(one.scale, two.scale)
 

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from ltr.kernels import (
-    chance_above,
     descending_order,
     gaussian,
     kernel_sums,
@@ -13,6 +12,7 @@ from ltr.kernels import (
     pad_lists,
     sort_lists,
     sort_ragged,
+    survival,
 )
 from ltr.operators import LaplaceRank, NeuralSort, SigmoidRank
 
@@ -53,7 +53,7 @@ def test_kernel_sums(arguments, words):
         (lambda: pad_lists(torch.tensor([1, 1]), torch.ones(3)), "must sum to 3 values, got 2"),
         (lambda: kernel_sums_at(ONES[:1], SCORES, [ONES], [OUTPUT]), r"queries must .*\(1, 3\)"),
         (lambda: kernel_sums_at(ONES.double(), SCORES, [ONES], [OUTPUT]), "queries must .*float64"),
-        (lambda: chance_above("cauchy"), "law must be one of .*, got 'cauchy'"),
+        (lambda: survival("cauchy"), "distribution must be one of .*, got 'cauchy'"),
         (lambda: gaussian("half"), "level must be one of .*, got 'half'"),
     ],
 )

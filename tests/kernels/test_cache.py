@@ -117,7 +117,7 @@ def test_a_read_only_cache_is_read_through_links(run: Run, tmp_path: Path):
 
 
 def can_mount() -> bool:
-    """Whether this user may mount a read-only file system for one process."""
+    """Return whether this user may mount a read-only file system for one process."""
     if shutil.which("unshare") is None or sys.platform != "linux":
         return False
     probe = ["unshare", "--mount", "mount", "--bind", "-o", "ro", "/", "/mnt"]

@@ -23,12 +23,12 @@ from ltr.kernels import (
     _jit,
     _numba,
     _torch,
-    chance_above,
     descending_order,
     gaussian,
     kernel_sums,
     laplace,
     sort_lists,
+    survival,
 )
 from ltr.kernels.implementations import use
 from ltr.operators import (
@@ -306,7 +306,7 @@ def test_nan_comes_first_whatever_its_sign():
 def test_items_in_no_list_between_two_lists():
     scores, v = draw(30).sort(descending=True).values, draw(30, seed=1)
     lists = SortedLists(None, torch.tensor([2, 20]), torch.tensor([10, 7]))
-    for kernel in (chance_above("logistic"), gaussian(), laplace()):
+    for kernel in (survival("logistic"), gaussian(), laplace()):
         y = kernel_sums(scores - 700, [v], [(0, kernel)], lists)[0]
         for start, n in ((2, 10), (20, 7)):
             part = scores[start : start + n]
@@ -585,7 +585,7 @@ def test_a_million_items_against_long_doubles(tau):
 
 
 @pytest.mark.parametrize(
-    "kernel", [laplace(), gaussian(), chance_above("logistic"), chance_above("normal")]
+    "kernel", [laplace(), gaussian(), survival("logistic"), survival("normal")]
 )
 def test_float32_gradients_of_columns(kernel: Kernel):
     # the transposed sum, at length: relative to the sum of absolute values

@@ -40,11 +40,11 @@ CASES = {
     "hot": (draw(N), 100.0),
 }
 PATHS = {
-    "compiled": (rows.row_products, rows.row_log_sums, rows.row_pull),
+    "compiled": (rows.row_products, rows.row_log_sums, rows.row_vjp),
     "plain": (
         _rows_torch.tiled_row_products,
         _rows_torch.tiled_row_log_sums,
-        _rows_torch.tiled_row_pull,
+        _rows_torch.tiled_row_vjp,
     ),
 }
 
@@ -62,7 +62,7 @@ def test_products_and_gradients_are_those_of_the_matrix(path, case, real):
     points, temperature = CASES[case]
     points = points.sort(descending=True).values
     points[real:] = points[real - 1]
-    products, log_sums, pull = PATHS[path]
+    products, log_sums, vjp = PATHS[path]
     m = torch.tensor(real)
     L = torch.full((N, N), -math.inf, dtype=torch.float64)
     L[:real, :real] = neuralsort_logits(points[:real]) / temperature
@@ -88,7 +88,7 @@ def test_products_and_gradients_are_those_of_the_matrix(path, case, real):
     M = sum(offset**u * G[:, [u]] * V[:, u] for u in range(3))
     D = P * (M - (P * M).sum(-1, keepdim=True))
     size = P * (M.abs() + (P * M.abs()).sum(-1, keepdim=True))
-    found = pull(points, m, G, V, temperature, None, N, blocks)
+    found = vjp(points, m, G, V, temperature, None, N, blocks)
     close(found[:, 0], D.sum(0), size.sum(0))
     close(found[:, 1], (offset * D).sum(0), (offset.abs() * size).sum(0))
 

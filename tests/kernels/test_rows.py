@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from ltr.kernels import _rows_torch, _torch
-from ltr.kernels._rows_torch import tiled_row_log_sums, tiled_row_products, tiled_row_pull
+from ltr.kernels._rows_torch import tiled_row_log_sums, tiled_row_products, tiled_row_vjp
 from ltr.kernels.implementations import use
-from ltr.kernels.rows import row_log_sums, row_products, row_pull
+from ltr.kernels.rows import row_log_sums, row_products, row_vjp
 from ltr.kernels.rows_function import RowSoftmax
 
 POWERS = [None, 0.5, 1.0, 1.5, 2.0, 3.0]
@@ -117,14 +117,14 @@ def test_weights(name, power):
 
 @pytest.mark.parametrize("power", [None, 1.0, 1.5, 2.0, 3.0])
 @pytest.mark.parametrize("n", [2, 33, 301])
-@pytest.mark.parametrize("pull", [row_pull, tiled_row_pull], ids=IMPLEMENTATIONS)
-def test_the_pull_is_the_gradient_by_autograd(pull, n, power):
+@pytest.mark.parametrize("vjp", [row_vjp, tiled_row_vjp], ids=IMPLEMENTATIONS)
+def test_row_vjp_is_the_gradient_by_autograd(vjp, n, power):
     for dtype, tolerance in [(torch.float64, 1e-10), (torch.float32, 3e-5)]:
         points, lengths = lists(n, dtype)
         G, V = draw(3, n, 3, seed=1, dtype=dtype), draw(3, n, 3, seed=2, dtype=dtype)
         (u, v), rows = ((1, 0) if power is None else (1, 1)), max(1, n - 2)
         blocks = [2, 0, 0, 1, u, v]
-        found = pull(points, lengths, G[:, :rows], V, 0.6, power, rows, blocks).double()
+        found = vjp(points, lengths, G[:, :rows], V, 0.6, power, rows, blocks).double()
         M = G.double() @ torch.tensor([1.0, 1, 0]).double().diag() @ V.double().mT
         raised = G[..., 2:].double() @ V[..., 2:].double().mT
         if power is None:
@@ -190,11 +190,11 @@ def test_threads_agree():
     before = torch.get_num_threads()
     for power, u, v in [(None, 1, 0), (1.5, 1, 1)]:
         arguments = (draw(1, 200, 3), 0.3, power, 200, [2, 0, 0, 1, u, v])
-        pulled = (draw(1, 200, 3), *arguments)
-        expected = row_products(*one, *arguments, True), row_pull(*one, *pulled)
+        pairs = (draw(1, 200, 3), *arguments)
+        expected = row_products(*one, *arguments, True), row_vjp(*one, *pairs)
         torch.set_num_threads(3)
         try:
-            found = row_products(*one, *arguments, True), row_pull(*one, *pulled)
+            found = row_products(*one, *arguments, True), row_vjp(*one, *pairs)
         finally:
             torch.set_num_threads(before)
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
@@ -223,7 +223,7 @@ def test_opcheck(power, transposed):
     arguments = (points, lengths, draw(3, 6, 3), 0.5, power, 6, weights, transposed)
     torch.library.opcheck(torch.ops.ltr.row_products.default, arguments, test_utils=checks)
     arguments = (points, lengths, draw(3, 6, 3), draw(3, 6, 3), 0.5, power, 6, weights)
-    torch.library.opcheck(torch.ops.ltr.row_pull.default, arguments, test_utils=checks)
+    torch.library.opcheck(torch.ops.ltr.row_vjp.default, arguments, test_utils=checks)
     arguments = (points, lengths, 0.5, power, 6)
     torch.library.opcheck(torch.ops.ltr.row_log_sums.default, arguments, test_utils=checks)
 

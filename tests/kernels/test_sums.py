@@ -19,12 +19,12 @@ from ltr.kernels import (
     SortedLists,
     _numba,
     _torch,
-    chance_above,
     gaussian,
     in_order,
     kernel_sums,
     laplace,
     sort_lists,
+    survival,
 )
 from ltr.kernels.implementations import use
 
@@ -55,9 +55,9 @@ KERNELS = {
     "laplace": laplace(),
     "laplace slope": laplace().derivative,
     "gaussian": gaussian(),
-    "logistic": chance_above("logistic"),
-    "normal": chance_above("normal"),
-    "laplace chance": chance_above("laplace"),
+    "logistic": survival("logistic"),
+    "normal": survival("normal"),
+    "laplace chance": survival("laplace"),
     "real": any_kernel(0, False),
     "complex": any_kernel(1, True),
 }
@@ -293,7 +293,7 @@ def test_float32_at_length():
     for law in ("laplace", "logistic", "normal"):
         ranks = []
         for s in (scores, scores.double()):
-            kernel = chance_above(law, "float64" if s.dtype == torch.float64 else "float32")
+            kernel = survival(law, "float64" if s.dtype == torch.float64 else "float32")
             ranks.append(kernel_sums(s, [ones.to(s.dtype)], [(0, kernel)], sort_lists(s), 0.1)[0])
         assert (ranks[0] - ranks[1]).abs().max() <= 6e-8 * n
     for s in (scores, scores.double()):

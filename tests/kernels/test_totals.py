@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.autograd.functional import jacobian
 
-from ltr.kernels import chance_above, kernel_sums, kernel_totals, laplace, sort_lists, sort_ragged
+from ltr.kernels import kernel_sums, kernel_totals, laplace, sort_lists, sort_ragged, survival
 
-KERNELS = {"laplace": laplace(), "logistic": chance_above("logistic", "float64")}
+KERNELS = {"laplace": laplace(), "logistic": survival("logistic", "float64")}
 kernels = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 
 

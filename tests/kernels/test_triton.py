@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from ltr.kernels import _torch, chance_above, gaussian, kernel_sums, laplace, sort_lists
+from ltr.kernels import _torch, gaussian, kernel_sums, laplace, sort_lists, survival
 from ltr.kernels.implementations import use
 from ltr.kernels.kernel import Kernel, Profile
 from ltr.kernels.lists import SortedLists
@@ -335,7 +335,7 @@ def test_more_blocks_than_the_chain_takes_at_once(monkeypatch):
 
 @interpreted
 @pytest.mark.parametrize(
-    "kernel", [chance_above("logistic", "float32"), gaussian("float32")], ids=["logistic", "gauss"]
+    "kernel", [survival("logistic", "float32"), gaussian("float32")], ids=["logistic", "gauss"]
 )
 def test_agrees_with_plain_pytorch(kernel):
     scores, columns = tied(1, 30), [draw(1, 30, seed=1)]
@@ -345,7 +345,7 @@ def test_agrees_with_plain_pytorch(kernel):
 
 
 @interpreted
-@pytest.mark.parametrize("kernel", [laplace(), chance_above("laplace")], ids=["even", "rank"])
+@pytest.mark.parametrize("kernel", [laplace(), survival("laplace")], ids=["even", "rank"])
 def test_derivatives(kernel):
     scores, column, gradient = (draw(1, 9, seed=s) for s in range(3))
     mask = torch.arange(9) != 4

@@ -81,16 +81,18 @@ def test_nested_lists_through_a_model_and_through_narrow():
 def test_nested_lists_that_do_not_fit():
     scores, labels, _ = ragged()
     loss = SoftNDCG()
-    with pytest.raises(ValueError, match="labels must be nested too where one of scores, labels"):
+    with pytest.raises(ValueError, match="labels must be nested too if one of scores, labels"):
         loss(nest(scores), labels)
-    with pytest.raises(ValueError, match="scores must be nested too where one of scores, labels"):
+    with pytest.raises(ValueError, match="scores must be nested too if one of scores, labels"):
         loss(scores, nest(labels))
-    with pytest.raises(ValueError, match="mask and lengths must be None where scores are nested"):
+    with pytest.raises(ValueError, match="mask and lengths must be None if scores are nested"):
         loss(nest(scores), nest(labels), lengths=LENGTHS)
     other = nest(labels, [4, 3, 3, 3])
     same_count = nest(labels, [4, 0, 4, 1, 4])
     for wrong in (other, same_count):
-        with pytest.raises(ValueError, match="labels must have lists of the lengths of scores"):
+        with pytest.raises(
+            ValueError, match="labels must have lists of the same lengths as scores"
+        ):
             loss(nest(scores), wrong)
     cube = torch.nested.nested_tensor([torch.ones(2, 2)], layout=torch.jagged)
     with pytest.raises(ValueError, match=r"dimensions \(lists, items\), got torch\.jagged and 3"):
@@ -181,7 +183,7 @@ def test_padding_that_is_no_label(wrong):
     scores, labels, _ = padded()
     with pytest.raises(ValueError, match="padding must be the label of a padded item, such as -1"):
         SoftNDCG()(scores, labels, padding=wrong)
-    with pytest.raises(ValueError, match="padding must be None where lengths are given"):
+    with pytest.raises(ValueError, match="padding must be None if lengths are given"):
         SoftNDCG()(scores[0], labels[0], lengths=[6], padding=-1)
 
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import ltr.losses
-from ltr.operators import SoftSort
+from ltr.losses import PairCost, PairWeights
+from ltr.operators import RankOperator, SoftSort
 
 CLASSES = {
     "approx_ndcg_loss": "ApproxNDCG",
@@ -90,7 +91,7 @@ def test_a_function_is_its_class_called(name):
     scores, labels = scores.view(2, 6), labels.view(2, 6)
     expected = loss(scores, labels, mask)
     assert torch.equal(function(scores, labels, mask, reduction="none"), expected)
-    with pytest.raises(ValueError, match="mask must be None where lengths are given"):
+    with pytest.raises(ValueError, match="mask must be None if lengths are given"):
         function(scores, labels, mask, lengths=lengths)
 
 
@@ -108,27 +109,31 @@ def test_what_only_some_take():
     assert ltr.losses.unbiased_loss(scores, labels, lengths=lengths, shown=shown) == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("distillation_loss", {}),
-        ("permutation_cross_entropy", {"operator": SoftSort()}),
-        ("pointwise_mse_loss", {}),
-        ("pointwise_ordinal_loss", {}),
-        ("pointwise_sigmoid_loss", {}),
-        ("soft_map_loss", {"operator": SoftSort()}),
-        ("soft_mrr_loss", {"operator": SoftSort()}),
-        ("top_k_cross_entropy", {"operator": SoftSort()}),
-        ("top_k_loss", {"operator": SoftSort()}),
-    ],
-)
-def test_a_function_makes_no_module(monkeypatch, name, options):
+# what a function makes when no object is given: an operator, a cost or weights of pairs
+PARTS = (RankOperator, PairCost, PairWeights)
+GIVEN = {
+    "penalized_loss": {
+        "loss": ltr.losses.SoftNDCG(SoftSort()),
+        "penalty": ltr.losses.ExposureParity(SoftSort()),
+    },
+    "unbiased_loss": {"loss": ltr.losses.SoftNDCG(SoftSort()), "bias": ltr.losses.PositionBias()},
+}
+
+
+@pytest.mark.parametrize("name", losses())
+def test_a_function_makes_no_loss_module(monkeypatch, name):
     scores, labels = torch.randn(3, 5), torch.randint(0, 3, (3, 5)).float()
-    function, lengths = getattr(ltr.losses, name), [7, 8]
+    function, lengths = losses()[name], [7, 8]
+    options = GIVEN.get(name, {})
+    if "operator" in inspect.signature(function).parameters:
+        options = {"operator": SoftSort()}
     expected = function(scores, labels, **options)
+    make = torch.nn.Module.__init__
 
     def refuse(self, *args, **kwargs):
-        raise AssertionError(f"a {type(self).__name__} was made")
+        assert isinstance(self, PARTS), f"a {type(self).__name__} was made"
+        assert not options, f"a {type(self).__name__} was made, and objects were given"
+        make(self, *args, **kwargs)
 
     monkeypatch.setattr(torch.nn.Module, "__init__", refuse)
     assert function(scores, labels, **options) == expected

@@ -107,7 +107,7 @@ def test_functions_equal_classes():
 def test_bad_arguments():
     with pytest.raises(ValueError, match="threshold must be > 0, got 0"):
         PointwiseSigmoid(0)
-    with pytest.raises(ValueError, match="thresholds must be one or more numbers that rise"):
+    with pytest.raises(ValueError, match="thresholds must be one or more rising numbers"):
         PointwiseOrdinal([1.0, 0.0])
     with pytest.raises(ValueError, match=r"thresholds must be .* got \[\]"):
         PointwiseOrdinal([])

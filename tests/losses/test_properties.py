@@ -544,7 +544,7 @@ def test_bad_arguments(make):
     with pytest.raises(ValueError, match="scores must be floating point"):
         make()(scores.long(), labels)
     lengths = torch.tensor([1, 2])
-    with pytest.raises(ValueError, match="mask must be None where lengths are given"):
+    with pytest.raises(ValueError, match="mask must be None if lengths are given"):
         make()(scores[0], labels[0], labels[0] > 0, lengths=lengths)
     with pytest.raises(ValueError, match=r"scores must be flat \(N,\) where lengths are given"):
         make()(scores, labels, lengths=lengths)

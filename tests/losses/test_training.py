@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ltr.datasets import Standardise, collate_lists, read_letor
+from ltr.datasets import Standardize, collate_lists, read_letor
 from ltr.metrics.functional import ndcg
 from ltr.models import LinearScorer
 
@@ -43,7 +43,7 @@ def lists(data_root):
     if not folder.is_dir():
         pytest.skip(f"no LightGBM example at {folder}: set LTR_DATA to the folder that holds it")
     train, test = read_letor(folder / "rank.train"), read_letor(folder / "rank.test")
-    scale = Standardise().fit(train.features)
+    scale = Standardize().fit(train.features)
     batches = []
     for data in (train, test.widen(train.num_features)):
         batch = collate_lists([data[i] for i in range(len(data))])

@@ -191,7 +191,7 @@ def test_arguments_are_those_of_the_function(make, function):
     own = {p.name: p.default for p in known if p.kind is p.KEYWORD_ONLY and p.name != "reduction"}
     taken = signature(cls).parameters
     assert list(taken)[: len(own)] == list(own)
-    assert {"keep_values", "deduplicate", "sync_on_compute", "kwargs"} < set(taken)
+    assert {"keep_values", "deduplicate", "sync_on_compute"} < set(taken)
     for name, default in own.items():
         assert taken[name].default == default
         assert getattr(cls(), name) == default
@@ -203,11 +203,11 @@ def test_arguments_are_kept_under_their_names():
     def square(labels):
         return labels**2
 
-    metric = NDCG(5, gain=square, empty="skip", keep_values=True, dist_sync_on_step=True)
+    metric = NDCG(5, gain=square, empty="skip", keep_values=True, process_group=3)
     assert (metric.top_k, metric.gain, metric.discount) == (5, square, "log2")
     assert (metric.empty, metric.ties, metric.short_list_value) == ("skip", "stable", None)
     assert metric.keep_values
-    assert metric.dist_sync_on_step
+    assert metric.process_group == 3
     assert not metric.deduplicate
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from lightning.pytorch import Trainer, seed_everything
 
-from ltr.datasets import DigitsDataModule, Standardise
+from ltr.datasets import DigitsDataModule, Standardize
 from ltr.models import MLPScorer
 from ltr.modules import Ranker
 
@@ -30,7 +30,7 @@ def run(folder: Path, batch_size: int, **options: Any) -> dict[str, float]:
         val_lists=11,
         test_lists=7,
         batch_size=batch_size,
-        transform=Standardise(),
+        transform=Standardize(),
     )
     trainer = Trainer(
         accelerator="cpu",

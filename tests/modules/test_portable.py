@@ -13,7 +13,7 @@ from lightning.pytorch import Trainer
 from torch import nn
 
 from ltr.config import to_config
-from ltr.datasets import DigitsDataModule, FeatureTransform, Standardise
+from ltr.datasets import DigitsDataModule, FeatureTransform, Standardize
 from ltr.losses import PointwiseMSE, SoftNDCG
 from ltr.metrics import NDCG
 from ltr.models import LinearScorer, MLPScorer
@@ -61,7 +61,7 @@ class Late(FeatureTransform):
 
 def digits(transform: FeatureTransform | None = None) -> DigitsDataModule:
     sizes = {"list_size": 5, "train_lists": 8, "val_lists": 2, "test_lists": 2, "batch_size": 4}
-    return DigitsDataModule(**sizes, transform=transform or Standardise())
+    return DigitsDataModule(**sizes, transform=transform or Standardize())
 
 
 def trainer(folder: Path) -> Trainer:
@@ -98,7 +98,7 @@ def test_a_checkpoint_is_plain_data(tmp_path: Path):
     assert config["class_path"] == "ltr.modules.Ranker"
     assert config["init_args"]["optimizer"]["init_args"] == {"lr": 0.5}
     assert config["init_args"]["scorer"]["init_args"]["num_features"] == 64
-    assert content["transform"]["class_path"] == "ltr.datasets.Standardise"
+    assert content["transform"]["class_path"] == "ltr.datasets.Standardize"
     assert content["unsaved"] == {}
     assert b"ltr.losses.ndcg\n" not in (tmp_path / "model.ckpt").read_bytes()  # a pickled class
 
@@ -245,10 +245,13 @@ def test_checkpoints_of_pickled_objects():
     trusted = {"weights_only": False, "trust_pickle": True}
     with pytest.raises(ValueError, match=r"loss must be given: .* unpickled any more"):
         Ranker.load_from_checkpoint(PICKLED, **trusted)  # its module has moved
-    moved = {"loss": SoftNDCG(SoftSort(0.5)), "metrics": {"ndcg": NDCG(top_k=2)}}
+    moved: dict[str, Any] = {"loss": SoftNDCG(SoftSort(0.5)), "metrics": {"ndcg": NDCG(top_k=2)}}
+    with pytest.raises(ValueError, match=r"transform must be given: .*'Standardise'"):
+        Ranker.load_from_checkpoint(PICKLED, **moved, **trusted)  # its class has another name
+    moved["transform"] = Standardize()
     loaded = Ranker.load_from_checkpoint(PICKLED, **moved, **trusted)
     assert isinstance(loaded.scorer, LinearScorer)
-    assert isinstance(loaded.transform, Standardise)
+    assert isinstance(loaded.transform, Standardize)
     scores = loaded(torch.linspace(0, 16, 2 * 3 * 64).reshape(2, 3, 64))
     expected = [[-11.16704750, -28.76487923, -46.3627014], [-63.96053696, -81.5583725, -99.1562042]]
     torch.testing.assert_close(scores, torch.tensor(expected))

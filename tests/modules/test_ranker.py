@@ -18,8 +18,8 @@ from ltr.datasets import (
     LetorDataModule,
     ListDataset,
     NoTransform,
-    SignedLog1pStandardise,
-    Standardise,
+    SignedLog1pStandardize,
+    Standardize,
     collate_lists,
 )
 from ltr.losses import PointwiseMSE, SoftNDCG
@@ -106,7 +106,7 @@ def test_twenty_steps_reduce_the_loss(tmp_path: Path):
     ranker = Ranker(
         MLPScorer(hidden=(32,), dropout=0.0), optimizer=partial(torch.optim.Adam, lr=1e-2)
     )
-    data = digits(transform=Standardise())
+    data = digits(transform=Standardize())
     fit = trainer(tmp_path, max_epochs=4)
     [before] = fit.validate(ranker, data, verbose=False)
     fit.fit(ranker, data)
@@ -147,17 +147,17 @@ def test_values_are_those_of_the_lists_one_by_one(tmp_path: Path):
 
 
 def test_the_transform_is_the_models(tmp_path: Path):
-    data = digits(transform=Standardise())
+    data = digits(transform=Standardize())
     ranker = Ranker(LinearScorer())
     trainer(tmp_path).fit(ranker, data)
-    assert isinstance(ranker.transform, Standardise)
+    assert isinstance(ranker.transform, Standardize)
     assert ranker.transform is not data.feature_transform
     mean = data.feature_transform.mean
     assert torch.equal(ranker.state_dict()["transform.mean"], mean)
     # other data do not replace it, nor do they without any
     trainer(tmp_path).validate(ranker, digits(transform=NoTransform()), verbose=False)
     assert torch.equal(ranker.transform.mean, mean)
-    trainer(tmp_path).fit(ranker, digits(transform=Standardise(), seed=5))
+    trainer(tmp_path).fit(ranker, digits(transform=Standardize(), seed=5))
     assert torch.equal(ranker.transform.mean, mean)
 
 
@@ -222,7 +222,7 @@ PYTHON_ROUTES = [
 
 
 @pytest.mark.parametrize("make", PYTHON_ROUTES)
-@pytest.mark.parametrize("transform", [Standardise(), Halve(4.0), None])
+@pytest.mark.parametrize("transform", [Standardize(), Halve(4.0), None])
 def test_a_checkpoint_needs_nothing_else(tmp_path: Path, make, transform):
     ranker, data = make(), digits(transform=transform)
     fit = trainer(tmp_path, max_epochs=2)
@@ -387,7 +387,7 @@ def test_under_lightning_cli(tmp_path: Path, config: str, monkeypatch: pytest.Mo
             ],
         )
 
-    fitted = run("fit", "--data.transform=ltr.datasets.SignedLog1pStandardise")
+    fitted = run("fit", "--data.transform=ltr.datasets.SignedLog1pStandardize")
     file = tmp_path / "fit" / "x.ckpt"
     ranker = fitted.model
     assert ranker.scorer.num_features == 4
@@ -403,7 +403,7 @@ def test_under_lightning_cli(tmp_path: Path, config: str, monkeypatch: pytest.Mo
     # the transform is the checkpoint's
     tested = run("test", f"--ckpt_path={file}")
     assert_same_state(ranker, tested.model)
-    assert type(tested.model.transform) is SignedLog1pStandardise
+    assert type(tested.model.transform) is SignedLog1pStandardize
     assert tested.trainer.callback_metrics == {k: pytest.approx(v) for k, v in result.items()}
     [again] = trainer(tmp_path).test(loaded, LetorDataModule(letor), verbose=False)
     assert again == result

@@ -13,7 +13,7 @@ import torch
 from lightning.pytorch import Callback, Trainer, seed_everything
 from lightning.pytorch.callbacks import ModelCheckpoint
 
-from ltr.datasets import DigitsDataModule, Standardise
+from ltr.datasets import DigitsDataModule, Standardize
 from ltr.losses import SoftNDCG
 from ltr.models import MLPScorer
 from ltr.modules import Ranker, SeedSteps
@@ -69,7 +69,7 @@ def run(
         val_lists=6,
         test_lists=1,
         batch_size=4,
-        transform=Standardise(),
+        transform=Standardize(),
     )
     saver = ModelCheckpoint(folder, every_n_train_steps=3, save_top_k=-1, save_last=True)
     trainer = Trainer(

@@ -9,7 +9,7 @@ import pytest
 import torch
 from lightning.pytorch import Trainer, seed_everything
 
-from ltr.datasets import DigitsDataModule, Standardise
+from ltr.datasets import DigitsDataModule, Standardize
 from ltr.losses import SoftNDCG
 from ltr.models import MLPScorer
 from ltr.modules import Ranker
@@ -36,7 +36,7 @@ def run(folder: Path, batch_size: int, **options: Any) -> None:
             val_lists=2,
             test_lists=1,
             batch_size=batch_size,
-            transform=Standardise(),
+            transform=Standardize(),
         )
         trainer = Trainer(
             accelerator="cpu",

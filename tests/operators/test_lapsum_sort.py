@@ -1,4 +1,4 @@
-"""LapSum's soft sort against bisection of the plain sum of Laplace laws."""
+"""LapSum's soft sort against bisection of the plain sum of Laplace distributions."""
 
 import math
 
@@ -75,7 +75,7 @@ def test_long_lists_take_no_matrix():
     scores = torch.zeros(100_000, dtype=torch.float64, requires_grad=True)
     values = lapsum_sort(scores, temperature=1.0)
     values[0].backward()
-    # the quantile of one Laplace law at 1 / (2 n)
+    # the quantile of one Laplace distribution at 1 / (2 n)
     assert values[0].item() == pytest.approx(math.log(len(scores)), rel=1e-12)
     assert scores.grad is not None
     torch.testing.assert_close(scores.grad, torch.full_like(scores, 1 / len(scores)).detach())

@@ -382,8 +382,8 @@ def test_derivatives_of_quantiles_and_normalised_scores():
     assert torch.autograd.gradcheck(lambda x: operator.quantiles([0.2, 0.7], x), x)
     assert torch.autograd.gradgradcheck(lambda x: operator.quantiles([0.2, 0.7], x), x)
     target = draw(4, seed=1).requires_grad_()
-    assert torch.autograd.gradcheck(operator.normalise, (x, target))
-    assert torch.autograd.gradgradcheck(operator.normalise, (x, target))
+    assert torch.autograd.gradcheck(operator.normalize, (x, target))
+    assert torch.autograd.gradgradcheck(operator.normalize, (x, target))
 
 
 def test_a_median_reaches_many_items_and_long_lists_are_cheap():
@@ -400,20 +400,20 @@ def test_normalised_scores_have_the_targets_law():
     target = torch.tensor([3.0, -1.0, 10.0, 4.0, 0.0, 7.0]).double()
     ranks = hard_ranks(scores).long()
     expected = target.sort(descending=True).values[ranks - 1]
-    torch.testing.assert_close(SinkhornSort(0).normalise(scores, target), expected)
-    soft = SinkhornSort(1e-5).normalise(scores, target)
+    torch.testing.assert_close(SinkhornSort(0).normalize(scores, target), expected)
+    soft = SinkhornSort(1e-5).normalize(scores, target)
     torch.testing.assert_close(soft, expected, rtol=0, atol=1e-6)
     mask = torch.tensor([[True] * 4 + [False] * 2, [True] * 6])
-    masked = SinkhornSort(0.01).normalise(scores, target, mask)
+    masked = SinkhornSort(0.01).normalize(scores, target, mask)
     assert (masked[0, 4:] == 0).all()
-    alone = SinkhornSort(0.01).normalise(scores[0, :4], target)
+    alone = SinkhornSort(0.01).normalize(scores[0, :4], target)
     torch.testing.assert_close(masked[0, :4], alone, rtol=0, atol=1e-12)
-    # a normal law from a skewed one
+    # a normal distribution from a skewed one
     normal = torch.from_numpy(norm.ppf((np.arange(200) + 0.5) / 200))
-    got = SinkhornSort(1e-5).normalise(draw(200).exp(), normal)
+    got = SinkhornSort(1e-5).normalize(draw(200).exp(), normal)
     assert (got.sort().values - normal).abs().mean() < 0.01
     with pytest.raises(ValueError, match=r"target must be a tensor \(..., m\) with m >= 1"):
-        SinkhornSort().normalise(scores, torch.ones(0))
+        SinkhornSort().normalize(scores, torch.ones(0))
 
 
 def test_hard_is_the_order_of_the_scores():

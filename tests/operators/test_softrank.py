@@ -59,7 +59,7 @@ def test_laws_by_enumeration(scores, sigma):
 
 @pytest.mark.parametrize("law_of", [rank_distribution, None], ids=["law", "sort time"])
 def test_exact_law_has_the_nodes_that_float64_needs(law_of):
-    # two items: P(rank 1) = Phi(gap / (sqrt(2) sigma)); its mean square by the normal law
+    # two items: P(rank 1) = Phi(gap / (sqrt(2) sigma)); its mean square by the normal distribution
     gap, sigma = 0.3, 0.2
     chance = norm.cdf(gap / (2**0.5 * sigma))
     if law_of is not None:

@@ -1,4 +1,4 @@
-"""SoftSort's distances normalised by item: the formula, and what it has over the transpose."""
+"""SoftSort's distances normalized by item: the formula, and what it has over the transpose."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def test_the_formula(power, temperature):
     np.testing.assert_allclose(ranks, expected, rtol=1e-13)
 
 
-def test_it_is_the_matrix_of_softsort_with_columns_normalised():
+def test_it_is_the_matrix_of_softsort_with_columns_normalized():
     scores = draw(7)
     logits = -(scores.sort(descending=True).values[:, None] - scores).abs() / 0.3
     columns = logits.exp() / logits.exp().sum(0)

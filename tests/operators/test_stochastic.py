@@ -131,7 +131,7 @@ def test_copies_take_the_generator_with_them(clone):
     assert not operator.state_dict()
 
 
-def test_gradients_are_reparameterised():
+def test_gradients_are_reparameterized():
     scores = draw(4, seed=1).requires_grad_()
 
     def call(x):

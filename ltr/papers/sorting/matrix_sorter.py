@@ -6,7 +6,7 @@ import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor
 
-from ltr._shapes import count, hide
+from ltr._shapes import count, masked_fill
 from ltr.losses.permutation import true_order
 from ltr.metrics import RankingMetric
 from ltr.modules.list_mean import ListMean
@@ -74,7 +74,7 @@ class MatrixSorter(Ranker):
         order = self.operator.eval()(self._matrix(features, mask), mask).hard()
         self.operator.train(was_training)
         n = order.shape[-1]
-        return hide((n - 1 - order.argsort(-1)).to(torch.float32), mask)
+        return masked_fill((n - 1 - order.argsort(-1)).to(torch.float32), mask)
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """Return the cross-entropy of a batch."""

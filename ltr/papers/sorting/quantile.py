@@ -8,7 +8,7 @@ from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
 from torchmetrics import MeanSquaredError, Metric, R2Score, SpearmanCorrCoef
 
-from ltr._shapes import check_number, count, hide, upcast
+from ltr._shapes import check_number, count, masked_fill, upcast
 from ltr.kernels import descending_order
 from ltr.losses import QuantileLoss
 from ltr.models import Scorer
@@ -230,9 +230,9 @@ def at_quantile(values: Tensor, scores: Tensor, q: float, mask: Tensor | None = 
     >>> at_quantile(torch.tensor([10.0, 20.0, 30.0]), torch.tensor([0.2, 0.1, 0.3]), 0.5)
     tensor(10.)
     """
-    scores = upcast(hide(scores.detach(), mask))
+    scores = upcast(masked_fill(scores.detach(), mask))
     shape = torch.broadcast_shapes(values.shape, scores.shape)
-    values, scores = hide(values, mask).expand(shape), scores.expand(shape)
+    values, scores = masked_fill(values, mask).expand(shape), scores.expand(shape)
     mask = None if mask is None else mask.expand(shape)
     if not shape[-1]:
         return values.sum(-1)

@@ -8,8 +8,9 @@ import torch
 import yaml
 
 from ltr.cli.layers import merged
-from ltr.cli.lightning_cli import make_cli, quiet
+from ltr.cli.lightning_cli import make_cli
 from ltr.cli.plan import make_plan
+from ltr.cli.quiet import quiet
 from ltr.modules import Ranker
 from ltr.papers.networks import ImageCNN
 from ltr.papers.sorting import MatrixSorter

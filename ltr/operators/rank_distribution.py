@@ -1,4 +1,4 @@
-"""The law of the ranks of noisy scores, by the recursion of SoftRank's authors, item by item."""
+"""The distribution of the ranks of noisy scores, by the recursion of SoftRank's authors."""
 
 import math
 from typing import Any, Literal
@@ -7,21 +7,21 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ltr._shapes import check_lists, check_temperature, check_top_k, hide, positions, upcast
+from ltr._shapes import check_lists, check_temperature, check_top_k, masked_fill, positions, upcast
 from ltr.operators.gaussian import normal_cdf
 from ltr.operators.hard import hard_ranks
 
 Law = Literal["paper", "exact"]
 
 STEP = 0.25
-"""Of the exact law's trapezoid rule over an item's own noise, in units of its deviation."""
+"""The step of the exact distribution's trapezoid rule over an item's noise, in deviations."""
 
 
 def noise_nodes(dtype: torch.dtype) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The nodes of the exact law's noise, in units of its deviation, and their weights.
+    """Return the quadrature nodes of an item's noise, in deviations, and their weights.
 
-    43 nodes on [-5.25, 5.25] leave 2e-7 of the normal law outside; 57 on [-7, 7], for float64,
-    leave 3e-12.
+    43 nodes on [-5.25, 5.25] leave 2e-7 of the normal distribution outside; 57 on [-7, 7], for
+    float64, leave 3e-12.
 
     >>> [len(noise_nodes(dtype)[0]) for dtype in (torch.float32, torch.float64)]
     [43, 57]
@@ -33,7 +33,7 @@ def noise_nodes(dtype: torch.dtype) -> tuple[tuple[float, ...], tuple[float, ...
 
 
 LARGE = 1 << 24
-"""So many numbers of the recursion are recorded at a time."""
+"""The most numbers of the recursion that autograd records at a time."""
 
 
 def rank_distribution(
@@ -44,29 +44,30 @@ def rank_distribution(
     law: Law = "paper",
     top_k: int | None = None,
 ) -> Tensor:
-    """P(rank of item i = r) when each score has Gaussian noise of deviation `temperature`.
+    """Return P(rank of item i = r) when scores have Gaussian noise of deviation `temperature`.
 
-    The hard twin is the one-hot matrix of `hard_ranks`. Item j is above item i with the chance
+    The hard twin is the one-hot matrix of `hard_ranks`. Item j is above item i with probability
     Phi((s_j - s_i) / (sqrt(2) temperature)), and a rank is 1 + the number of items above.
 
     Args:
         scores: (..., n), any floating dtype; half precision is computed in float32.
         mask: (..., n) bool, True = a real item. Default: all are real.
         temperature: sigma, the deviation of one score, in units of the scores; >= 0, and 0 gives
-            `hard_ranks` for certain.
+            `hard_ranks` with probability 1.
         law: "paper" adds the items above up as if they were independent. "exact" is the true
             law: all comparisons of an item share its own noise, so that it conditions on that
             noise and integrates (trapezoid rule; the sum over ranks is 1 and errors are below
             1e-6, with 43 nodes, or 1e-11 for float64 scores, with 57). Both have the same mean,
             `gaussian_ranks`; where the temperature is near the gaps of the scores or above, the
-            paper's law is much too narrow.
-        top_k: only the first so many ranks, in less time. Default: all.
+            paper's distribution is much too narrow.
+        top_k: Compute only this many first ranks, in less time. Default: all.
 
     Returns:
         (..., n, n), rows are items and columns are ranks 1..n; (..., n, min(n, top_k)) with a
         cut. Rows of masked items and columns past the m real items are 0. Columns sum to 1 with
-        the exact law only. Cost: O(n^2 k) time, k the number of columns, and O(n^2) memory, but
-        O(n^2 k) while gradients are recorded; 43 times that for the exact law (57 in float64).
+        the exact distribution only. Cost: O(n^2 k) time, k the number of columns, and O(n^2)
+        memory, but O(n^2 k) while gradients are recorded; 43 times that for the exact distribution
+        (57 in float64).
 
     Raises:
         ValueError: temperature < 0 or in (0, 1e-30), an unknown law, top_k < 1, or a mask of the
@@ -96,34 +97,35 @@ def rank_distribution(
         ranks = hard_ranks(scores, mask).unsqueeze(-1)
         found = (ranks == positions(ranks, width)).to(ranks.dtype) + 0 * ranks
     else:
-        scores = upcast(hide(scores, mask))
-        found = _rows_of_law(scores, mask, slice(None), (width, temperature, law))
-    return found if mask is None else hide(found, mask.unsqueeze(-1))
+        scores = upcast(masked_fill(scores, mask))
+        found = _rank_rows(scores, mask, slice(None), (width, temperature, law))
+    return found if mask is None else masked_fill(found, mask.unsqueeze(-1))
 
 
-def _rows_of_law(
+def _rank_rows(
     scores: Tensor, mask: Tensor | None, rows: slice, settings: tuple[int, float, Law]
 ) -> Tensor:
-    # the laws (..., r, width) of some of the items; what is under the mask is 0 already
+    # the rank distributions (..., r, width) of some items; masked scores are 0 already
     width, temperature, law = settings
     gaps = (scores.unsqueeze(-2) - scores[..., rows].unsqueeze(-1)) / temperature  # j above i
     others = ~torch.eye(scores.shape[-1], dtype=torch.bool, device=scores.device)[rows]
     if mask is not None:
         others = others & mask.unsqueeze(-2)
     if law == "paper":
-        found = _law_of_sum(hide(normal_cdf(gaps / 2**0.5), others), width)
+        found = _count_distribution(masked_fill(normal_cdf(gaps / 2**0.5), others), width)
     else:
         nodes, _ = noise_nodes(scores.dtype)
         noise = torch.tensor(nodes, dtype=scores.dtype, device=scores.device)
         noise = noise[(..., *[None] * gaps.dim())]
-        laws = _law_of_sum(hide(normal_cdf(gaps - noise), others), width)
+        laws = _count_distribution(masked_fill(normal_cdf(gaps - noise), others), width)
         found = (torch.softmax(-noise.square() / 2, 0) * laws).sum(0)
-    return found + 0 * scores[..., rows].unsqueeze(-1)  # one NaN item is compared with nothing
+    return found + 0 * scores[..., rows].unsqueeze(-1)  # a single NaN item is never compared
 
 
-def _law_of_sum(chances: Tensor, width: int) -> Tensor:
-    # chances (..., n) of independent events -> the law of how many happen, (..., width) from 0.
-    # One event after the other, all terms positive; what goes past the width is dropped.
+def _count_distribution(chances: Tensor, width: int) -> Tensor:
+    # From the probabilities (..., n) of independent events, return the distribution of how many
+    # happen, (..., width) from 0. Events are added one by one, and all terms are positive. Counts
+    # from `width` on are dropped.
     law = chances.new_ones((*chances.shape[:-1], min(width, 1)))
     for chance in chances.unsqueeze(-1).unbind(-2):
         stay, move = law * (1 - chance), law * chance
@@ -134,26 +136,26 @@ def _law_of_sum(chances: Tensor, width: int) -> Tensor:
 def mean_by_recursion(
     values: Tensor, scores: Tensor, mask: Tensor | None, *, temperature: float, law: Law
 ) -> Tensor:
-    """`rank_distribution(..., top_k=k) @ values` for values (k,) of the first k ranks, (..., n).
+    """Return `rank_distribution(..., top_k=k) @ values`, (..., n), for values (k,).
 
-    In memory for some rows at a time, but for the values' own gradient, for second derivatives
-    and under `torch.compile`.
+    It holds only some rows in memory at a time. Exceptions are a gradient of the values, second
+    derivatives and `torch.compile`, which need all rows.
 
     >>> mean_by_recursion(torch.ones(1), torch.zeros(3), None, temperature=0.1, law="paper")
     tensor([0.2500, 0.2500, 0.2500])
     """
     n, k = scores.shape[-1], len(values)
-    x = upcast(hide(scores, mask))
+    x = upcast(masked_fill(scores, mask))
     row = n * k * x[..., :1].numel() * (len(noise_nodes(x.dtype)[0]) if law == "exact" else 1)
     if n * row > LARGE and not (values.requires_grad or torch.compiler.is_compiling()):
         found = _Tiles.apply(x, mask, values, (k, temperature, law), max(1, LARGE // row))
     else:
-        found = _rows_of_law(x, mask, slice(None), (k, temperature, law)) @ values
-    return hide(found, mask)
+        found = _rank_rows(x, mask, slice(None), (k, temperature, law)) @ values
+    return masked_fill(found, mask)
 
 
 class _Tiles(torch.autograd.Function):
-    """The mean of values (width,) under the law, some rows at a time, in the backward pass too."""
+    """The mean of values (width,) under the rank distribution, some rows at a time both ways."""
 
     generate_vmap_rule = True
 
@@ -166,7 +168,7 @@ class _Tiles(torch.autograd.Function):
         size: int,
     ) -> Tensor:
         tiles = [
-            _rows_of_law(scores, mask, slice(i, i + size), settings) @ values
+            _rank_rows(scores, mask, slice(i, i + size), settings) @ values
             for i in range(0, scores.shape[-1], size)
         ]
         return torch.cat(tiles, -1)
@@ -185,10 +187,10 @@ class _Tiles(torch.autograd.Function):
             rows = slice(i, i + ctx.size)
 
             def tile(x: Tensor, rows: slice = rows) -> Tensor:
-                return _rows_of_law(x, mask, rows, ctx.settings) @ values
+                return _rank_rows(x, mask, rows, ctx.settings) @ values
 
-            pull = torch.func.vjp(tile, scores)[1]
-            total = total + pull(gradients[0][..., rows])[0]
+            vjp = torch.func.vjp(tile, scores)[1]
+            total = total + vjp(gradients[0][..., rows])[0]
         return total, None, None, None, None
 
     @staticmethod
@@ -196,7 +198,7 @@ class _Tiles(torch.autograd.Function):
         scores, mask, values = ctx.saved_tensors
 
         def all_rows(x: Tensor) -> Tensor:
-            return _rows_of_law(x, mask, slice(None), ctx.settings) @ values
+            return _rank_rows(x, mask, slice(None), ctx.settings) @ values
 
         return torch.func.jvp(all_rows, (scores,), (tangents[0],))[1]
 

@@ -1,0 +1,50 @@
+"""The arguments of constructors, and their annotations."""
+
+import inspect
+from typing import Any, get_type_hints
+
+from torch import nn
+
+
+def parameters(cls: type) -> dict[str, inspect.Parameter]:
+    """Return the arguments of a constructor by their names.
+
+    Those that it hands on to its base class as `**kwargs` are among them.
+    """
+    found: dict[str, inspect.Parameter] = {}
+    for one in _all_parameters(cls):
+        if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL):
+            found.setdefault(one.name, one)
+    return found
+
+
+def _all_parameters(cls: type) -> list[inspect.Parameter]:
+    """Of the constructor, and of those that it hands `**kwargs` on to; base classes come last."""
+    found: list[inspect.Parameter] = []
+    for one in cls.__mro__:
+        if one in (object, nn.Module):
+            break
+        if "__init__" in vars(one):
+            given = list(inspect.signature(vars(one)["__init__"]).parameters.values())[1:]
+            found += given
+            if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in given):
+                break
+    return found
+
+
+def takes_any(cls: type) -> bool:
+    """Whether the last of these constructors takes names that no signature tells."""
+    last = _all_parameters(cls)[-1:]
+    return bool(last) and last[0].kind is inspect.Parameter.VAR_KEYWORD
+
+
+def annotations(cls: type) -> dict[str, Any]:
+    """Return the annotations of a constructor's arguments, those that can be evaluated."""
+    found: dict[str, Any] = {}
+    for one in reversed(cls.__mro__):
+        if "__init__" in vars(one):
+            try:
+                found.update(get_type_hints(vars(one)["__init__"]))
+            except (NameError, TypeError):  # a name that is imported for type checkers alone
+                continue
+    return found

@@ -1,0 +1,168 @@
+"""Writing a configuration: an object as plain data."""
+
+import inspect
+import math
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from ltr.config.signatures import parameters
+
+MARKS = ("class_path", "class", "function", "float", "dict")
+"""The keys that have a meaning."""
+
+DEPTH = 64
+"""How deeply a configuration may be nested."""
+
+# where torch.nn does not keep an argument: what `.to` changes, and names it has given up
+_NOT_KEPT = ("device", "dtype", "size_average", "reduce")
+
+
+def to_config(obj: Any) -> Any:
+    """Return plain data for an object, which `from_config` makes the object of again.
+
+    The result can be written as JSON. None, booleans, numbers and strings stand for themselves;
+    tuples become lists and paths become strings. The rest are dicts:
+
+    - an object is `{"class_path": "ltr.losses.SoftNDCG", "init_args": {...}}`, jsonargparse's own
+      form, with all arguments: a default that changes in a later version does not change it;
+    - an optimizer or scheduler, which a module takes as a class or as a `functools.partial` of
+      one, has that form too;
+    - any other class is `{"class": path}`, a function `{"function": path}`;
+    - inf and nan, which JSON lacks, are `{"float": "inf"}`; a dict whose keys are not strings, or
+      have one of these meanings, is `{"dict": [[key, value], ...]}`.
+
+    Weights and other tensors are a `state_dict`'s business, and are left out.
+
+    Args:
+        obj: the object. Its arguments are what `obj.get_params(deep=False)` says, if it has that,
+            or else its attributes.
+
+    Raises:
+        ValueError: something in it has no such form: a lambda, a class or function of `__main__`
+            or of another function, a tensor, a class that does not keep its arguments.
+
+    >>> from ltr.config import from_config
+    >>> from ltr.losses import SoftMRR
+    >>> config = to_config(SoftMRR(top_k=10))
+    >>> config["class_path"], config["init_args"]["operator"]["init_args"]
+    ('ltr.losses.SoftMRR', {'temperature': 0.1})
+    >>> from_config(config)
+    SoftMRR(
+      (operator): SigmoidRank(temperature=0.1)
+    )
+    """
+    return _to(obj, type(obj).__name__, 0)
+
+
+def import_path(obj: Any) -> str:
+    """Return the shortest path by which a class or function can be imported.
+
+    >>> from ltr.losses.ndcg import SoftNDCG
+    >>> import_path(SoftNDCG)
+    'ltr.losses.SoftNDCG'
+
+    Raises:
+        ValueError: there is none, as for a lambda, or a class of `__main__`.
+    """
+    module, name = getattr(obj, "__module__", None), getattr(obj, "__qualname__", "")
+    if name.endswith("<lambda>"):
+        raise ValueError("it is a lambda, which has no name")
+    if module == "__main__":
+        raise ValueError(f"{name} is of __main__, which no other program can import")
+    if not isinstance(module, str) or not name.isidentifier():
+        raise ValueError(f"{name or obj!r} cannot be imported by its name")
+    parts = module.split(".")
+    for end in range(1, len(parts) + 1):
+        parent = ".".join(parts[:end])
+        if getattr(sys.modules.get(parent), name, None) is obj:
+            return f"{parent}.{name}"
+    raise ValueError(f"{module}.{name} is something else than the {type(obj).__name__} given")
+
+
+def is_within(module: str, packages: Sequence[str]) -> bool:
+    """Whether a module is one of the packages, or of one of them."""
+    return any(module == one or module.startswith(f"{one}.") for one in packages)
+
+
+def _to(value: Any, where: str, depth: int) -> Any:
+    if depth > DEPTH:
+        raise ValueError(f"{where} is nested too deeply, or within itself")
+    if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
+        value = value.item()  # a number of numpy's, as Python's own
+    if value is None or type(value) in (bool, int, str):
+        return value
+    if type(value) is float:
+        return value if math.isfinite(value) else {"float": str(value)}
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, list | tuple) or type(value) is nn.ModuleList:
+        return [_to(one, f"{where}[{i}]", depth + 1) for i, one in enumerate(value)]
+    if isinstance(value, dict) or type(value) is nn.ModuleDict:
+        items = [(key, _to(one, f"{where}[{key!r}]", depth + 1)) for key, one in value.items()]
+        if all(type(key) is str and key not in MARKS for key, _ in items):
+            return dict(items)
+        return {"dict": [[_to(key, f"a key of {where}", depth + 1), one] for key, one in items]}
+    try:
+        config, arguments = _form(value)
+    except ValueError as error:
+        raise ValueError(f"{where} has no configuration: {error}") from None
+    if arguments:
+        config["init_args"] = {
+            name: _to(one, f"{where}.{name}", depth + 1) for name, one in arguments.items()
+        }
+    return config
+
+
+def _form(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The configuration of an object, class or function, without its arguments; and those."""
+    if isinstance(value, type):
+        mark = "class_path" if issubclass(value, Optimizer | LRScheduler) else "class"
+        return {mark: import_path(value)}, {}
+    if isinstance(value, FunctionType):
+        return {"function": import_path(value)}, {}
+    if isinstance(value, partial):
+        cls = value.func
+        if not (isinstance(cls, type) and issubclass(cls, Optimizer | LRScheduler)) or value.args:
+            raise ValueError(
+                "of functools.partial only an optimizer's or scheduler's class with arguments by "
+                f"name has one, got {value!r}"
+            )
+        arguments: dict[str, Any] = value.keywords
+    elif isinstance(value, nn.Module):
+        cls = type(value)
+        arguments = _arguments(value)
+    else:
+        raise ValueError(f"it is a {type(value).__module__}.{type(value).__qualname__}")
+    return {"class_path": import_path(cls)}, arguments
+
+
+def _arguments(obj: nn.Module) -> dict[str, Any]:
+    """What the constructor was given, by the arguments' names."""
+    if inspect.ismethod(get_params := getattr(obj, "get_params", None)):
+        return get_params(deep=False)
+    of_module = type(obj).__init__ is nn.Module.__init__
+    own = () if of_module else inspect.signature(type(obj)).parameters.values()
+    if any(one.kind is one.VAR_POSITIONAL for one in own):
+        raise ValueError(f"{type(obj).__name__} takes arguments without names")
+    found = {}
+    of_torch = is_within(type(obj).__module__, ("torch.nn",))
+    for name, parameter in parameters(type(obj)).items():
+        value = getattr(obj, name, parameter.empty)
+        if value is parameter.empty:
+            if of_torch and (name in _NOT_KEPT or name.startswith("_")):
+                continue
+            raise ValueError(
+                f"{type(obj).__name__} does not keep its argument as an attribute {name!r}"
+            )
+        if of_torch and isinstance(parameter.default, bool) and not isinstance(value, bool):
+            value = value is not None  # `bias` of the layers is the tensor
+        found[name] = value
+    return found

@@ -1,0 +1,44 @@
+"""Arrays as users have them: numpy, torch, pandas or plain lists."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def as_array(values: Any) -> np.ndarray:
+    """Return values as an array; a tensor is copied to the CPU."""
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu()
+        values = values.float() if values.dtype == torch.bfloat16 else values  # numpy has none
+    return np.asarray(values)
+
+
+def as_numbers(argument: str, values: Any) -> np.ndarray:
+    """Return values as an array of numbers, or raise an error that names the argument."""
+    try:
+        array = as_array(values)
+        if array.dtype.kind == "c":
+            raise TypeError("complex numbers")
+        return array if array.dtype.kind in "biuf" else array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{argument} must be an array of numbers, got {error}") from error
+
+
+def as_names(values: Any) -> np.ndarray:
+    """Return names as an array, each of its own type."""
+    if hasattr(values, "__array__"):
+        return as_array(values)
+    # as they are: numpy would make the text "nan" of a NaN among strings
+    return np.asarray(list(values), dtype=object)
+
+
+def is_missing(name: Any) -> bool:
+    """Return whether a name is absent or empty."""
+    return is_absent(name) or str(name) == ""
+
+
+def is_absent(name: Any) -> bool:
+    """Return whether a name is absent: None, NaN or what pandas has for it."""
+    # NaN differs from itself; pandas has more values for what is not there
+    return name is None or str(name) in ("<NA>", "NaT") or name != name

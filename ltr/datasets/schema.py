@@ -1,0 +1,379 @@
+"""The schema of a table: what each of its columns is to a ranker."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+CategoryKind = Literal["string", "number", "boolean"]
+
+_KEYS = ("qid", "label", "weight", "position", "doc_id")
+_ARE = {
+    "number": "numbers",
+    "string": "text",
+    "boolean": "booleans",
+    "embedding": "lists of one size",
+    "missing": "missing throughout",
+}
+
+
+@dataclass(frozen=True)
+class Category:
+    """A column of categories: what its values are, and which of them have a code.
+
+    Attributes:
+        kind: "string", "number" or "boolean".
+        levels: the values, as text; the code of `levels[i]` is i + 1. Code 0 is a missing value or
+            any other.
+    """
+
+    kind: CategoryKind
+    levels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The columns of a table, by name.
+
+    `Schema.infer` makes one for a table, `fit_levels` adds the levels of its categories, and
+    `read_table` turns any table that has these columns into lists.
+
+    Args:
+        qid: the column of the query that a row belongs to.
+        label: the column of graded relevance, or None.
+        weight: the column of the rows' weights, or None.
+        position: the column of the positions at which documents were shown, or None.
+        doc_id: the column of the documents' names, or None.
+        features: the columns of numbers, each with the number of features that it holds: 1, or the
+            size of an embedding.
+        categories: the columns of categories.
+
+    >>> table = pa.table({"q": [1, 1], "y": [0, 2], "price": [9.5, None], "shop": ["a", "b"]})
+    >>> schema = Schema.infer(table, qid="q", label="y")
+    >>> schema.features, list(schema.categories)
+    ({'price': 1}, ['shop'])
+    >>> schema.fit_levels(table).categories["shop"].levels
+    ('a', 'b')
+    """
+
+    qid: str
+    label: str | None = None
+    weight: str | None = None
+    position: str | None = None
+    doc_id: str | None = None
+    features: Mapping[str, int] = field(default_factory=dict)
+    categories: Mapping[str, Category] = field(default_factory=dict)
+
+    @classmethod
+    def infer(
+        cls,
+        table: pa.Table,
+        *,
+        qid: str,
+        label: str | None = None,
+        weight: str | None = None,
+        position: str | None = None,
+        doc_id: str | None = None,
+        features: Sequence[str] | None = None,
+        categories: Sequence[str] | None = None,
+    ) -> "Schema":
+        """Make the schema of a table, without the levels of its categories.
+
+        Args:
+            table: the table.
+            qid: see `Schema`.
+            label: see `Schema`.
+            weight: see `Schema`.
+            position: see `Schema`.
+            doc_id: see `Schema`.
+            features: the columns of numbers or embeddings. Default: all other columns of numbers
+                (one that is missing throughout is among them) and of fixed-size lists of numbers.
+            categories: the columns of categories. Default: all other columns that are categorical
+                (Arrow's dictionaries), text or boolean.
+
+        Raises:
+            ValueError: a column is not there, is named twice, or has a type that it cannot have; or
+                there is neither a feature nor a category.
+        """
+        keys = {"qid": qid, "label": label, "weight": weight, "position": position}
+        keys["doc_id"] = doc_id
+        named = [(argument, name) for argument, name in keys.items() if name is not None]
+        named += [("features", name) for name in features or ()]
+        named += [("categories", name) for name in categories or ()]
+        given: dict[str, str] = {}
+        for argument, name in named:
+            if name not in table.column_names:
+                raise ValueError(
+                    f"{argument} must name a column of the table, got {name!r}: there are "
+                    f"{_names(table.column_names)}"
+                )
+            if name in given:
+                raise ValueError(
+                    f"a column must have one use, got {name!r} as {given[name]} and as {argument}"
+                )
+            given[name] = argument
+        kinds = {name: kind_of(table.schema.field(name).type) for name in table.column_names}
+        if features is None:
+            wanted = ("number", "embedding", "missing")
+            features = [one for one in kinds if kinds[one] in wanted and one not in given]
+        if categories is None:
+            wanted = ("string", "boolean")
+            # a categorical column is one whatever its values are
+            categories = [
+                one
+                for one in kinds
+                if one not in given
+                and one not in features
+                and (kinds[one] in wanted or pa.types.is_dictionary(table.schema.field(one).type))
+            ]
+            features = [one for one in features if one not in categories]
+        for name in features:
+            if kinds[name] not in ("number", "boolean", "embedding", "missing"):
+                raise ValueError(
+                    f"a feature must be numbers or fixed-size lists of them, got column {name!r} "
+                    f"of type {table.schema.field(name).type} (name it in categories, or leave "
+                    "it out)"
+                )
+        for name in categories:
+            if kinds[name] not in ("string", "number", "boolean", "missing"):
+                raise ValueError(
+                    "a category must be text, numbers or booleans, got column "
+                    f"{name!r} of type {table.schema.field(name).type}"
+                )
+        if not features and not categories:
+            raise ValueError(
+                "a table must have a feature or a category beside the columns "
+                f"{_names(list(given))}, got {_names(table.column_names)}"
+            )
+        return cls(
+            **keys,  # pyright: ignore[reportArgumentType]
+            features={name: _width(table.schema.field(name).type) for name in features},
+            categories={
+                name: Category("string" if kinds[name] == "missing" else kinds[name])  # pyright: ignore[reportArgumentType]
+                for name in categories
+            },
+        )
+
+    def fit_levels(self, table: pa.Table, max_levels: int = 256) -> "Schema":
+        """Return the schema with the levels of the categories that a table has.
+
+        Args:
+            table: the rows of the training lists.
+            max_levels: how many levels of a category have a code of their own, the most frequent
+                ones; the others share the code of missing values.
+
+        >>> table = pa.table({"q": [1, 1, 1], "shop": ["b", "a", "b"]})
+        >>> schema = Schema.infer(table, qid="q").fit_levels(table, max_levels=1)
+        >>> schema.categories["shop"].levels
+        ('b',)
+        """
+        if max_levels < 1:
+            raise ValueError(f"max_levels must be >= 1, got {max_levels}")
+        fitted = {}
+        for name, category in self.categories.items():
+            counted = pc.value_counts(as_text(table.column(name)).drop_null())
+            pairs = [(-one["counts"].as_py(), one["values"].as_py()) for one in counted]
+            kept = sorted(level for _, level in sorted(pairs)[:max_levels])
+            fitted[name] = replace(category, levels=tuple(kept))
+        return replace(self, categories=fitted)
+
+    @property
+    def num_features(self) -> int:
+        """How many features a document has; an embedding counts as its size."""
+        return sum(self.features.values())
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of all columns."""
+        keys = (getattr(self, key) for key in _KEYS)
+        found = [*(name for name in keys if name is not None), *self.features, *self.categories]
+        return list(dict.fromkeys(found))
+
+    def check(self, table: pa.Table, optional: Collection[str] = ()) -> list[str]:
+        """Compare a table with this schema, column by column.
+
+        Args:
+            table: the table.
+            optional: columns that need not be there.
+
+        Returns:
+            The table's columns that the schema does not have.
+
+        Raises:
+            ValueError: a column is missing, or has another type.
+        """
+        for name in self.columns:
+            if name not in table.column_names and name not in optional:
+                raise ValueError(
+                    f"the table must have the column {name!r}, as in training, got "
+                    f"{_names(table.column_names)}"
+                )
+        wanted = {name: self._kind(name) for name in (*self.features, *self.categories)}
+        for name, kind in wanted.items():
+            dtype = table.schema.field(name).type
+            found = kind_of(dtype)
+            width = self.features.get(name, 1)
+            numeric = {"number", "boolean"}
+            fits = (
+                found == kind
+                or found == "missing"
+                or (name in self.features and {found, kind} <= numeric)
+            )
+            if not fits or (found == "embedding" and _width(dtype) != width):
+                size = f" of size {width}" if kind == "embedding" else ""
+                raise ValueError(
+                    f"column {name!r} must be {_ARE[kind]}{size}, as in training, got type {dtype}"
+                )
+        return [name for name in table.column_names if name not in self.columns]
+
+    def difference(self, other: "Schema") -> str | None:
+        """Return the first column in which two schemas differ, with what is said in each, or None.
+
+        >>> Schema("q", features={"x": 1}).difference(Schema("q", features={"x": 3}))
+        "column 'x': 1 feature, and 3 features"
+        """
+        if self.qid != other.qid:
+            return f"qid: column {self.qid!r}, and column {other.qid!r}"
+        for name in dict.fromkeys([*self.features, *other.features]):
+            one, two = _features(self.features.get(name)), _features(other.features.get(name))
+            if one != two:
+                return f"column {name!r}: {one}, and {two}"
+        if [*self.features] != [*other.features]:
+            return f"features: the order {_names(self.features)}, and {_names(other.features)}"
+        for name in dict.fromkeys([*self.categories, *other.categories]):
+            one, two = _levels(self.categories.get(name)), _levels(other.categories.get(name))
+            if self.categories.get(name) != other.categories.get(name):
+                return f"column {name!r}: {one}, and {two}"
+        if [*self.categories] != [*other.categories]:
+            return (
+                f"categories: the order {_names(self.categories)}, and {_names(other.categories)}"
+            )
+        return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the schema as plain data, which can be written as JSON."""
+        return {
+            **{key: getattr(self, key) for key in _KEYS},
+            "features": dict(self.features),
+            "categories": {
+                name: {"kind": one.kind, "levels": list(one.levels)}
+                for name, one in self.categories.items()
+            },
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Schema":
+        """Return the schema of plain data.
+
+        Raises:
+            ValueError: the data is no schema.
+
+        >>> schema = Schema("q", features={"x": 1}, categories={"c": Category("string", ("a",))})
+        >>> Schema.from_dict(schema.to_dict()) == schema
+        True
+        """
+        if not _is_schema(data):
+            raise ValueError(f"a schema must be a dict as Schema.to_dict makes it, got {data!r}")
+        return cls(
+            **{key: data[key] for key in _KEYS},
+            features=dict(data["features"]),
+            categories={
+                name: Category(one["kind"], tuple(one["levels"]))
+                for name, one in data["categories"].items()
+            },
+        )
+
+    def _kind(self, name: str) -> str:
+        if name in self.categories:
+            return self.categories[name].kind
+        return "number" if self.features[name] == 1 else "embedding"
+
+
+def kind_of(dtype: pa.DataType) -> str:
+    """Return what the values of a column are to a ranker, or "other".
+
+    >>> kind_of(pa.int8()), kind_of(pa.list_(pa.float32(), 3)), kind_of(pa.date32())
+    ('number', 'embedding', 'other')
+    """
+    types = pa.types
+    if types.is_dictionary(dtype):
+        return kind_of(dtype.value_type)
+    if types.is_integer(dtype) or types.is_floating(dtype) or types.is_decimal(dtype):
+        return "number"
+    if types.is_string(dtype) or types.is_large_string(dtype) or types.is_string_view(dtype):
+        return "string"
+    if types.is_boolean(dtype):
+        return "boolean"
+    if types.is_null(dtype):
+        return "missing"
+    if types.is_fixed_size_list(dtype) and kind_of(dtype.value_type) == "number":
+        return "embedding"
+    return "other"
+
+
+def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the values of a column of categories as text; a NaN is missing."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if kind_of(column.type) == "number":  # 3 and 3.0 are one level
+        column = column.cast(pa.float64())
+        column = pc.if_else(pc.is_nan(column), pa.scalar(None, pa.float64()), column)
+    return column.cast(pa.string())
+
+
+def encode(column: pa.ChunkedArray, category: Category) -> np.ndarray:
+    """Return the codes of a column of categories, int64 (rows,).
+
+    >>> encode(pa.chunked_array([["a", None, "c"]]), Category("string", ("a", "b"))).tolist()
+    [1, 0, 0]
+    """
+    levels = pa.array(category.levels, pa.string())
+    found = pc.index_in(as_text(column), value_set=levels, skip_nulls=True)
+    return pc.fill_null(found, -1).to_numpy().astype(np.int64) + 1
+
+
+def _width(dtype: pa.DataType) -> int:
+    return dtype.list_size if pa.types.is_fixed_size_list(dtype) else 1
+
+
+def _names(names: Collection[str]) -> str:
+    shown = [repr(name) for name in list(names)[:12]]
+    return ", ".join(shown + ["..."] * (len(names) > len(shown))) or "none"
+
+
+def _features(width: int | None) -> str:
+    return "no feature" if width is None else f"{width} feature{'s' if width > 1 else ''}"
+
+
+def _levels(category: Category | None) -> str:
+    if category is None:
+        return "no category"
+    return f"{category.kind} category of {len(category.levels)} levels {_names(category.levels)}"
+
+
+def _is_schema(data: Any) -> bool:
+    def is_name(value: Any) -> bool:
+        return isinstance(value, str)
+
+    def is_category(value: Any) -> bool:
+        return (
+            isinstance(value, Mapping)
+            and {*value} == {"kind", "levels"}
+            and value["kind"] in ("string", "number", "boolean")
+            and isinstance(value["levels"], list | tuple)
+            and all(map(is_name, value["levels"]))
+        )
+
+    return (
+        isinstance(data, Mapping)
+        and {*data} == {*_KEYS, "features", "categories"}
+        and is_name(data["qid"])
+        and all(data[key] is None or is_name(data[key]) for key in _KEYS)
+        and all(isinstance(data[key], Mapping) for key in ("features", "categories"))
+        and all(is_name(name) for name in (*data["features"], *data["categories"]))
+        and all(type(width) is int and width > 0 for width in data["features"].values())
+        and all(map(is_category, data["categories"].values()))
+    )

@@ -1,0 +1,253 @@
+"""Load tables: CSV and Parquet files, and pandas, polars and Arrow tables in memory."""
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from glob import glob, has_magic
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import csv
+
+from ltr._compressed import SUFFIXES, open_text
+from ltr.datasets._arrays import is_absent
+from ltr.datasets.schema import kind_of
+
+_PARQUET = (".parquet", ".pq")
+_TEXT = {".csv": ",", ".tsv": "\t"}
+_MISSING = ["", "NULL", "null", "NaN", "nan", "NAN", "NA", "N/A", "n/a", "#N/A", "None", "<NA>"]
+_TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
+_NUMBER = r"^[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:inf|infinity))$"
+
+
+def load_table(source: Any, text: Collection[str] = ()) -> pa.Table:
+    """Load a table: from CSV or Parquet files, or from pandas, polars or Arrow.
+
+    The values of a CSV file have no types. A column is booleans if all of its values are true or
+    false, numbers if all are numbers, and else text; text of which more than half of the values are
+    numbers is an error, unless `text` names its column. The empty value, NULL, NaN, NA, N/A, #N/A,
+    None and <NA> are missing.
+
+    Args:
+        source: a file, a folder of files or a pattern such as "data/2024-*.parquet" (files in the
+            order of their names; `.csv` and `.tsv`, plain or compressed, `.parquet` and `.pq`), or
+            a pandas or polars data frame, an Arrow table, or any other object with
+            `__arrow_c_stream__`.
+        text: columns of a CSV file that are text whatever their values are.
+
+    Raises:
+        ValueError: there is no such file, a file is damaged or of another kind, several files do
+            not have the same columns, a column is there twice or has values of mixed types, or
+            there is no row.
+
+    >>> load_table(pa.table({"q": [1, 2]})).num_rows
+    2
+    """
+    if isinstance(source, str | PathLike):
+        table = _load_files(Path(source).expanduser(), frozenset(text))
+    else:
+        table = _from_memory(source)
+    if not table.num_rows:
+        raise ValueError(f"a table must have a row at least, got none{of_file(source)}")
+    return table
+
+
+def _from_memory(source: Any) -> pa.Table:
+    names = [str(name) for name in getattr(source, "columns", getattr(source, "column_names", ()))]
+    if isinstance(source, pa.Table | pa.RecordBatch):
+        names = source.schema.names
+    _refuse_doubles(names)
+    try:
+        if type(source).__module__.partition(".")[0] == "pandas":
+            return _from_pandas(source)
+        if hasattr(source, "__arrow_c_stream__") or isinstance(source, pa.RecordBatch):
+            return pa.table(source)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise ValueError(f"the table cannot be read: {error}") from None
+    raise ValueError(
+        "a table must be a path, or a pandas, polars or Arrow table, got "
+        f"{type(source).__module__}.{type(source).__qualname__}"
+    )
+
+
+def _from_pandas(frame: Any) -> pa.Table:
+    """A data frame, column by column, so that an error can name column and row."""
+    columns = []
+    for name in frame.columns:
+        values = frame[name]
+        try:
+            columns.append(pa.Array.from_pandas(values))
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            there = [(i, x) for i, x in enumerate(values.tolist()) if not is_absent(x)]
+            first = there[0][1]
+            other, value = next((one for one in there if type(one[1]) is not type(first)), there[0])
+            raise ValueError(
+                f"row {other}, column {str(name)!r}: values of mixed types, got {value!r} of type "
+                f"{type(value).__name__} after {first!r} of type {type(first).__name__} "
+                f"({str(error).splitlines()[0]})"
+            ) from None
+    return pa.Table.from_arrays(columns, names=[str(name) for name in frame.columns])
+
+
+def _refuse_doubles(names: list[str]) -> None:
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            raise ValueError(f"a column must be there once, got {name!r} twice")
+
+
+def _load_files(path: Path, text: frozenset[str]) -> pa.Table:
+    files = _find_files(path)
+    tables = []
+    for file in files:
+        with naming(file):
+            tables.append(_load_file(file, text))
+            _refuse_doubles(tables[-1].column_names)
+            if len(tables) > 1:
+                _compare(tables[0], tables[-1], files[0])
+    try:
+        joined = pa.concat_tables(
+            [table.select(tables[0].column_names) for table in tables],
+            promote_options="permissive",
+        )
+    except pa.ArrowException as error:
+        raise ValueError(f"{path}: the files must have the same columns: {error}") from None
+    if any(file.suffix in _PARQUET for file in files):
+        return joined
+    with naming(path):
+        return _typed(joined, text)
+
+
+def _find_files(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        found = [one for one in sorted(path.rglob("*")) if one.is_file() and _kind(one)]
+        if not found:
+            raise ValueError(f"a folder of a table must hold CSV or Parquet files, got {path}")
+    elif has_magic(str(path)):
+        found = [Path(one) for one in sorted(glob(str(path), recursive=True))]
+        found = [one for one in found if one.is_file()]
+        if not found:
+            raise ValueError(f"a pattern must be of files that are there, got {path}")
+    else:
+        raise ValueError(f"path must be a file, a folder or a pattern, got {path} (no such file)")
+    kinds = {_kind(one) for one in found}
+    if len(kinds) > 1:
+        raise ValueError(f"the files of a table must be of one kind, got several in {path}")
+    return found
+
+
+def _kind(path: Path) -> str:
+    """Of a file by its name: "parquet", the delimiter of its text, or "" for any other."""
+    if path.name.startswith((".", "_")):
+        return ""
+    plain = Path(path.stem) if path.suffix in SUFFIXES else path
+    return "parquet" if path.suffix in _PARQUET else _TEXT.get(plain.suffix.lower(), "")
+
+
+def _load_file(file: Path, text: frozenset[str]) -> pa.Table:
+    kind = _kind(file)
+    if not kind:
+        raise ValueError("a table must end in .csv, .tsv, .parquet or .pq (text may be compressed)")
+    try:
+        if kind == "parquet":
+            # one file at a time, since a data set of several fills up columns in silence
+            return pq.ParquetFile(file).read()
+        with open_text(file) as content:
+            # one thread, so that an error tells the row
+            options = csv.ReadOptions(block_size=1 << 24, use_threads=False)
+            parse = csv.ParseOptions(delimiter=kind, newlines_in_values=True)
+            with csv.open_csv(content, options, parse) as reader:
+                names = reader.schema.names
+        _refuse_doubles(names)
+        convert = csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()),
+            null_values=_MISSING,
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        )
+        with open_text(file) as content:
+            return csv.read_csv(content, options, parse, convert)
+    except pa.ArrowException as error:
+        raise ValueError(f"not a table: {' '.join(str(error).split())}") from None
+
+
+def _compare(first: pa.Table, other: pa.Table, file: Path) -> None:
+    """Refuse a file that does not have the columns of the first one."""
+    for name in dict.fromkeys([*first.column_names, *other.column_names]):
+        if name not in first.column_names or name not in other.column_names:
+            has, lacks = ("it", file) if name in other.column_names else (file, "it")
+            raise ValueError(
+                f"the files of a table must have the same columns: {lacks} has no {name!r}, "
+                f"{has} has one"
+            )
+        one, two = first.schema.field(name).type, other.schema.field(name).type
+        if kind_of(one) != kind_of(two) and "missing" not in (kind_of(one), kind_of(two)):
+            raise ValueError(
+                "the files of a table must have the same columns: column "
+                f"{name!r} is {two} here and {one} in {file}"
+            )
+
+
+def _typed(table: pa.Table, text: frozenset[str]) -> pa.Table:
+    """The columns of a CSV file with the types that their values show."""
+    columns = []
+    for name in table.column_names:
+        column = table.column(name)
+        if name not in text:
+            column = _guess(column, name)
+        columns.append(column)
+    return pa.table(columns, names=table.column_names)
+
+
+def _guess(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    trimmed = pc.utf8_trim_whitespace(column)
+    values = pa.chunked_array([pc.unique(trimmed.drop_null())])
+    if not len(values):
+        return pa.chunked_array([pa.nulls(len(column))])
+    if pc.all(pc.is_in(values, pa.array(_TRUE + _FALSE))).as_py():
+        return pc.utf8_lower(trimmed).cast(pa.bool_())
+    is_number = _are_numbers(values)
+    if is_number.all():
+        return trimmed.cast(pa.float64())
+    if is_number.mean() > 0.5:
+        row = first_text(column)
+        raise ValueError(
+            f"row {row}, column {name!r}: most values are numbers, got {column[row].as_py()!r} "
+            "(a column of text must be named in categories, doc_id or qid)"
+        )
+    return column
+
+
+def first_text(column: pa.ChunkedArray) -> int | None:
+    """Return the first row of a column of text that is neither missing nor a number, or None."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    bad = np.flatnonzero(~_are_numbers(pc.utf8_trim_whitespace(column.cast(pa.string()))))
+    return int(bad[0]) if len(bad) else None
+
+
+def _are_numbers(values: pa.ChunkedArray) -> np.ndarray:
+    """Whether each text is a number; a missing one counts as such."""
+    found = pc.match_substring_regex(values, _NUMBER)
+    return pc.fill_null(found, True).to_numpy()
+
+
+@contextmanager
+def naming(source: Any) -> Iterator[None]:
+    """Put the file's name before an error of a table that comes from one."""
+    try:
+        yield
+    except ValueError as error:
+        if not isinstance(source, str | PathLike) or str(error).startswith(str(source)):
+            raise
+        raise ValueError(f"{source}: {error}") from None
+
+
+def of_file(source: Any) -> str:
+    """Return " in " and the file's name where a table comes from one."""
+    return f" in {source}" if isinstance(source, str | PathLike) else ""

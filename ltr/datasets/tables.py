@@ -1,0 +1,213 @@
+"""Read tables into lists, by a schema that says what their columns are."""
+
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ltr.datasets.lists import ListDataset
+from ltr.datasets.schema import Schema, encode, kind_of
+from ltr.datasets.table_files import first_text, load_table, naming, of_file
+
+
+def read_table(
+    source: Any,
+    schema: Schema,
+    *,
+    missing: Literal["keep", "error"] = "keep",
+    needs_label: bool = True,
+) -> ListDataset:
+    """Read a table into lists by its schema.
+
+    The rows of a query need not be together: they are gathered, lists and documents in the order of
+    their first appearance. `rows` of the result says where each document stood in the table. A
+    value that is missing is NaN among the features; among the categories it has code 0, as has any
+    value that is not a level of the schema. Rows are counted from 0 in errors, without a header,
+    and through all files of a folder or pattern.
+
+    Args:
+        source: see `load_table`.
+        schema: what the columns are; see `Schema.infer`.
+        missing: "keep", or "error" to refuse a feature that is missing.
+        needs_label: whether the column of the labels must be there; without it, the lists have no
+            labels.
+
+    Raises:
+        ValueError: a column is missing or has another type; a qid or document id is missing; a
+            label is missing, no number, negative or infinite; a weight is missing, negative or
+            infinite; a position is no whole number >= 1; or a feature is infinite, also in float32.
+            The message names row and column.
+
+    >>> table = pa.table({"q": ["a", "b", "a"], "y": [0, 1, 2], "x": [0.5, None, 1.5]})
+    >>> data = read_table(table, Schema.infer(table, qid="q", label="y"))
+    >>> data.qids, data.labels.tolist(), data.features[:, 0].tolist(), data.rows.tolist()
+    (['a', 'b'], [0.0, 2.0, 1.0], [0.5, 1.5, nan], [0, 2, 1])
+    """
+    if missing not in ("keep", "error"):
+        raise ValueError(f'missing must be "keep" or "error", got {missing!r}')
+    text = {name for name, one in schema.categories.items() if one.kind == "string"}
+    names = {name for name in (schema.qid, schema.doc_id) if name is not None}
+    table = load_table(source, text | names)
+    if needs_label and schema.label is None:
+        raise ValueError(f"label must name the column of the labels, got None{of_file(source)}")
+    with naming(source):
+        _check_numbers(table, schema)
+        # what only training needs, and what the caller may do without
+        optional = {schema.weight, schema.position} if not needs_label else set()
+        optional |= set() if needs_label else {schema.label}
+        schema.check(table, optional={name for name in optional if name is not None})
+        return _to_lists(table, schema, missing)
+
+
+def _to_lists(table: pa.Table, schema: Schema, missing: str) -> ListDataset:
+    names = table.column_names
+    features = np.empty((table.num_rows, schema.num_features), dtype=np.float32)
+    start = 0
+    for name, width in schema.features.items():
+        features[:, start : start + width] = _feature(table.column(name), name, width)
+        start += width
+    for row, place in np.argwhere(np.isinf(features))[:1]:
+        column = _column_at(schema, int(place))
+        value = _shown(table, column, int(row))
+        raise ValueError(f"row {row}, column {column!r}: must be finite in float32, got {value}")
+    if missing == "error":
+        for row, place in np.argwhere(np.isnan(features))[:1]:
+            column = _column_at(schema, int(place))
+            raise ValueError(f"row {row}, column {column!r}: must not be missing")
+    codes = [encode(table.column(name), one) for name, one in schema.categories.items()]
+    groups, qids = _groups(table.column(schema.qid), schema.qid)
+    order = np.argsort(groups, kind="stable")
+    offsets = np.r_[0, np.cumsum(np.bincount(groups, minlength=len(qids)))]
+    labels = weights = positions = doc_ids = None
+    if schema.label in names:
+        labels = _amounts(table, schema.label, "a label")[order]
+    if schema.weight in names:
+        weights = _amounts(table, schema.weight, "a weight")[order]
+    if schema.position in names:
+        positions = _positions(table, schema.position)[order]
+    if schema.doc_id is not None:
+        ids = table.column(schema.doc_id)
+        _refuse(pc.is_null(ids), schema.doc_id, "a document id must not be missing")
+        doc_ids = ids.cast(pa.string()).take(pa.array(order)).combine_chunks()
+    return ListDataset(
+        features[order],
+        labels,
+        offsets.astype(np.int64),
+        qids,
+        doc_ids,
+        categories=np.stack(codes, axis=1)[order] if codes else None,
+        weights=weights,
+        positions=positions,
+        rows=order.astype(np.int64),
+    )
+
+
+def group_rows(column: pa.ChunkedArray) -> tuple[np.ndarray, pa.Array]:
+    """Return the group of each row, int64 (rows,), and the groups' values, as they first appear.
+
+    >>> groups, values = group_rows(pa.chunked_array([["b", "a"], ["b"]]))
+    >>> groups.tolist(), values.to_pylist()
+    ([0, 1, 0], ['b', 'a'])
+    """
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    encoded = column.combine_chunks().dictionary_encode()
+    return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary
+
+
+def _groups(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, list[str]]:
+    _refuse(pc.is_null(column, nan_is_null=True), name, "a qid must not be missing")
+    groups, values = group_rows(column)
+    try:
+        qids = values.cast(pa.string()).to_pylist()
+    except pa.ArrowException as error:
+        raise ValueError(f"column {name!r}: a qid must be a name or a number: {error}") from None
+    if "" in qids:
+        row = int(np.flatnonzero(groups == qids.index(""))[0])
+        raise ValueError(f"row {row}, column {name!r}: a qid must not be empty")
+    return groups, qids
+
+
+def _feature(column: pa.ChunkedArray, name: str, width: int) -> np.ndarray:
+    """The values (rows,) or (rows, 1) to (rows, width), NaN where missing."""
+    if kind_of(column.type) == "missing":
+        return np.full((len(column), width), np.nan, dtype=np.float32)
+    if not pa.types.is_fixed_size_list(column.type):
+        return _numbers(column).reshape(-1, 1)
+    found = np.full((len(column), width), np.nan, dtype=np.float32)
+    there = column.is_valid().to_numpy()
+    values = pc.list_flatten(column.drop_null())
+    found[there] = _numbers(values).reshape(-1, width)
+    return found
+
+
+def _numbers(column: pa.ChunkedArray) -> np.ndarray:
+    """A column of numbers or booleans as float32, NaN where missing."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())
+    if not pa.types.is_floating(column.type):
+        column = column.cast(pa.float64(), safe=False)
+    with np.errstate(over="ignore"):  # to infinity, which is refused with the others
+        return column.to_numpy().astype(np.float32)
+
+
+def _amounts(table: pa.Table, name: str, what: str) -> np.ndarray:
+    """The labels or weights."""
+    values = _feature(table.column(name), name, 1)[:, 0]
+    for row in np.flatnonzero(~(np.isfinite(values) & (values >= 0)))[:1]:
+        shown = _shown(table, name, int(row))
+        hint = ""
+        if values[row] < 0 and what == "a label":
+            hint = " (leave out rows of padding or without a judgement)"
+        raise ValueError(
+            f"row {row}, column {name!r}: {what} must be a finite number >= 0, got {shown}{hint}"
+        )
+    return values
+
+
+def _positions(table: pa.Table, name: str) -> np.ndarray:
+    values = _feature(table.column(name), name, 1)[:, 0]
+    for row in np.flatnonzero(~(np.isfinite(values) & (values >= 1) & (values % 1 == 0)))[:1]:
+        shown = _shown(table, name, int(row))
+        raise ValueError(
+            f"row {row}, column {name!r}: a position must be a whole number >= 1, got {shown}"
+        )
+    return values.astype(np.int64)
+
+
+def _check_numbers(table: pa.Table, schema: Schema) -> None:
+    """Refuse text where numbers are wanted, by the first row that is none."""
+    uses = {schema.label: "a label", schema.weight: "a weight", schema.position: "a position"}
+    uses |= dict.fromkeys(schema.features, "a feature")
+    for name, what in uses.items():
+        if name not in table.column_names:
+            continue
+        column = table.column(name)
+        if kind_of(column.type) == "string":
+            row = first_text(column)
+            row = 0 if row is None else row
+            shown = _shown(table, name, row)
+            raise ValueError(f"row {row}, column {name!r}: {what} must be a number, got {shown}")
+        if schema.features.get(name) is None and kind_of(column.type) not in (
+            *("number", "boolean", "missing"),
+        ):
+            raise ValueError(f"column {name!r}: {what} must be a number, got type {column.type}")
+
+
+def _refuse(bad: pa.ChunkedArray, name: str, problem: str) -> None:
+    for row in np.flatnonzero(bad.to_numpy())[:1]:
+        raise ValueError(f"row {row}, column {name!r}: {problem}")
+
+
+def _column_at(schema: Schema, place: int) -> str:
+    """The column of a feature's place."""
+    bounds = np.cumsum(list(schema.features.values()))
+    return list(schema.features)[int(np.searchsorted(bounds, place, side="right"))]
+
+
+def _shown(table: pa.Table, name: str, row: int) -> str:
+    text = repr(table.column(name)[row].as_py())
+    return "nothing" if text == "None" else text if len(text) <= 60 else text[:57] + "..."

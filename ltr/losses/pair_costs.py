@@ -1,0 +1,138 @@
+"""The costs of a pair: logistic, hinge, soft 0-1, exponential and squared."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ltr._shapes import check_number
+from ltr.losses.pairs import PairCost
+
+
+class LogisticCost(PairCost):
+    """log(1 + exp(-t / temperature)): the negative log-likelihood of the pair's order."""
+
+    uses_gap = False
+
+    def __init__(self, temperature: float = 1.0):
+        super().__init__()
+        self.temperature = check_number("temperature", temperature, minimum=0.0, strict=True)
+
+    @property
+    def logistic_temperature(self) -> float | None:
+        """The temperature, or None in a subclass, which may define another cost."""
+        return self.temperature if type(self) is LogisticCost else None
+
+    def forward(self, t: Tensor, gap: Tensor) -> Tensor:
+        """Return the softplus of -t / temperature: linear far below 0, never inf."""
+        return F.softplus(_divided(t, -self.temperature), threshold=50)
+
+    def slope(self, t: Tensor, gap: Tensor) -> Tensor:
+        """Return the slope, from -1 / temperature for pairs far in the wrong order, to 0."""
+        return _divided(torch.sigmoid(_divided(t, -self.temperature)), -self.temperature)
+
+    def both(self, t: Tensor, gap: Tensor, slopes: bool) -> tuple[Tensor, Tensor | None]:
+        """Return cost and slope, from one -t / temperature."""
+        x = _divided(t, -self.temperature)
+        cost = F.softplus(x, threshold=50)
+        return cost, _divided(torch.sigmoid(x), -self.temperature) if slopes else None
+
+    def reversed(
+        self, t: Tensor, gap: Tensor, cost: Tensor, slope: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return cost and slope at -t, by log(1 + exp(x)) = log(1 + exp(-x)) + x.
+
+        For t >= 0 no digits are lost.
+        """
+        if self.logistic_temperature is None:  # a subclass may define another cost
+            return super().reversed(t, gap, cost, slope)
+        steeper = None if slope is None else -1 / self.temperature - slope
+        return cost + _divided(t, self.temperature), steeper
+
+
+def _divided(x: Tensor, divisor: float) -> Tensor:
+    """Return x / divisor, without a division for 1, and by the faster negation for -1."""
+    if abs(divisor) == 1:
+        return x if divisor == 1 else -x
+    return x / divisor
+
+
+class HingeCost(PairCost):
+    """max(0, margin - t)."""
+
+    uses_gap = False
+
+    def __init__(self, margin: float = 1.0):
+        super().__init__()
+        self.margin = check_number("margin", margin, minimum=0.0, strict=True)
+
+    def forward(self, t: Tensor, gap: Tensor) -> Tensor:
+        """Return the cost: linear below the margin, 0 above."""
+        return (self.margin - t).relu()
+
+    def slope(self, t: Tensor, gap: Tensor) -> Tensor:
+        """Return -1 below the margin, else 0."""
+        return -(t < self.margin).to(t.dtype) + 0 * t  # NaN stays NaN
+
+
+class SoftZeroOneCost(PairCost):
+    """1 / (1 + exp(t / temperature)): near 0 for a right pair, near 1 for a wrong one."""
+
+    uses_gap = False
+
+    def __init__(self, temperature: float = 1.0):
+        super().__init__()
+        self.temperature = check_number("temperature", temperature, minimum=0.0, strict=True)
+
+    def forward(self, t: Tensor, gap: Tensor) -> Tensor:
+        """Return the cost, between 0 and 1."""
+        return torch.sigmoid(t / -self.temperature)
+
+    def slope(self, t: Tensor, gap: Tensor) -> Tensor:
+        """Return the slope, which vanishes far from 0 on both sides: for very wrong pairs too."""
+        x = t / self.temperature
+        return torch.sigmoid(x) * torch.sigmoid(-x) / -self.temperature
+
+
+class ExponentialCost(PairCost):
+    """RankBoost's exp(-t), continued by its tangent below t = -limit, so it does not overflow.
+
+    The value is at most the dtype's largest number divided by 2^34, so that sums over the pairs of
+    130,000 items stay finite. In float32 that is 2e28, which is reached at a gap of 4e19 with the
+    default limit. The slope does not change there.
+    """
+
+    uses_gap = False
+
+    def __init__(self, limit: float = 20.0):
+        super().__init__()
+        self.limit = check_number("limit", limit, minimum=0.0, strict=True)
+        if limit > 60:
+            raise ValueError(
+                f"limit must be <= 60 (sums of larger exponentials overflow in float32, which "
+                f"ends at exp(88)), got {limit!r}"
+            )
+
+    def forward(self, t: Tensor, gap: Tensor) -> Tensor:
+        """Return the exponential, or its tangent where it would overflow."""
+        most = torch.finfo(t.dtype).max / 2**34
+        cost = self._limited(t) * (1 + (-t - self.limit).relu())
+        return cost.clamp(max=most)
+
+    def slope(self, t: Tensor, gap: Tensor) -> Tensor:
+        """Return -exp(-t), but no steeper slope than at -limit."""
+        return -self._limited(t)
+
+    def _limited(self, t: Tensor) -> Tensor:
+        return torch.exp(-t.clamp(min=-self.limit))
+
+
+class SquaredCost(PairCost):
+    """(t - gap)^2: the difference of two scores should be that of their labels."""
+
+    def forward(self, t: Tensor, gap: Tensor) -> Tensor:
+        """Return the squared error of the difference."""
+        return (t - gap).square()
+
+    def slope(self, t: Tensor, gap: Tensor) -> Tensor:
+        """Return 2 (t - gap)."""
+        return 2 * (t - gap)
