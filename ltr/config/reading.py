@@ -119,7 +119,7 @@ class _Reader:
         self.trust = trust
 
     def read(self, config: Any, bases: tuple[type, ...] | None, where: str, depth: int) -> Any:
-        """The value of a configuration, at a place that errors name."""
+        """Return the value of a configuration, at a place that errors name."""
         if depth > DEPTH:
             raise ValueError(f"{where} is nested too deeply")
         if config is None or type(config) in (bool, int, float, str):
@@ -184,7 +184,7 @@ class _Reader:
     def read_arguments(
         self, cls: type, given: Mapping[str, Any], where: str, depth: int
     ) -> dict[str, Any]:
-        """The arguments of a class's constructor."""
+        """Return the arguments of a class's constructor."""
         known, hints = parameters(cls), annotations(cls)
         unknown = sorted(map(str, {*given} - {*known}))
         if unknown and not takes_any(cls):
@@ -252,7 +252,7 @@ class _Reader:
 
 
 def _wanted(hint: Any) -> tuple[type, ...] | None:
-    """The classes of modules that an annotation names, or None where it lets in others too."""
+    """Return the classes of modules that an annotation names, or None where it lets in others too."""
     members = _members(hint)
     if members is None:
         return None

@@ -33,7 +33,7 @@ def _all_parameters(cls: type) -> list[inspect.Parameter]:
 
 
 def takes_any(cls: type) -> bool:
-    """Whether the last of these constructors takes names that no signature tells."""
+    """Return whether the last of these constructors takes names that no signature tells."""
     last = _all_parameters(cls)[-1:]
     return bool(last) and last[0].kind is inspect.Parameter.VAR_KEYWORD
 

@@ -88,7 +88,7 @@ def import_path(obj: Any) -> str:
 
 
 def is_within(module: str, packages: Sequence[str]) -> bool:
-    """Whether a module is one of the packages, or of one of them."""
+    """Return whether a module is one of the packages, or of one of them."""
     return any(module == one or module.startswith(f"{one}.") for one in packages)
 
 
@@ -122,7 +122,7 @@ def _to(value: Any, where: str, depth: int) -> Any:
 
 
 def _form(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The configuration of an object, class or function, without its arguments; and those."""
+    """Return the configuration of an object, class or function, without its arguments; and those."""
     if isinstance(value, type):
         mark = "class_path" if issubclass(value, Optimizer | LRScheduler) else "class"
         return {mark: import_path(value)}, {}

@@ -110,7 +110,7 @@ class Comparison:
         return table
 
     def markdown(self) -> str:
-        """The table in Markdown, the caption below it."""
+        """Return the table in Markdown, the caption below it."""
         head, rows = self._cells()
         lines = [[cell.replace("|", "\\|") for cell in row] for row in (head, *rows)]
         text = [f"| {' | '.join(line)} |" for line in lines]
@@ -118,7 +118,7 @@ class Comparison:
         return "\n".join([*text, "", self.caption])
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain dicts, lists and numbers, for JSON."""
+        """Return all of it as plain dicts, lists and numbers, for JSON."""
         content = asdict(self)
         for model in content["models"]:
             for name in ("mean", "difference"):

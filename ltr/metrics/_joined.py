@@ -47,7 +47,7 @@ class JoinedRun:
     def values(
         self, metric: Callable[..., Tensor], *, top_k: int | None = None, **options: Any
     ) -> Tensor:
-        """A metric's value for each list, (lists,) float64; NaN for one left out.
+        """Return a metric's value for each list, (lists,) float64; NaN for one left out.
 
         Args:
             metric: of `ltr.metrics.functional`, or one like it that takes `top_k`.
@@ -182,7 +182,7 @@ def _float32(values: Sequence[float]) -> np.ndarray:
 
 
 def raw_bytes(name: str) -> bytes:
-    """A name as it stands in the file; trec_eval compares names byte by byte.
+    """Return a name as it stands in the file; trec_eval compares names byte by byte.
 
     >>> raw_bytes("FT911-3")
     b'FT911-3'

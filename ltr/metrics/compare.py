@@ -119,7 +119,7 @@ def mean_interval(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> Interval:
-    """The mean of per-list values with its bootstrap interval, as `compare` has it.
+    """Return the mean of per-list values with its bootstrap interval, as `compare` has it.
 
     Args:
         values: one a list, of any shape; NaN for one left out.

@@ -132,7 +132,7 @@ def metric_names() -> list[str]:
 
 
 def is_table(path: str) -> bool:
-    """Whether the file is CSV or Parquet by its extension.
+    """Return whether the file is CSV or Parquet by its extension.
 
     >>> is_table("a.parquet"), is_table("b.CSV.gz"), is_table("c.run")
     (True, True, False)
@@ -178,7 +178,7 @@ def evaluate_run(
 
 
 def read_scored(path: str, columns: Columns) -> Scored:
-    """A table of labels and scores, checked."""
+    """Return a table of labels and scores, checked."""
     table = _read_table(path, [columns.qid, columns.label, *columns.score], columns.qid)
     labels = _numbers(path, table, columns.label)
     if (labels < 0).any():
@@ -215,7 +215,7 @@ def evaluate_table(
 
 
 def _with_scale(options: dict[str, Any], largest: float) -> dict[str, Any]:
-    """The options, and the highest grade there is: what ERR measures labels by."""
+    """Return the options, and the highest grade there is: what ERR measures labels by."""
     return {**options, "max_label": largest} if largest > 0 else options
 
 
@@ -249,7 +249,7 @@ def _table_run(path: str, columns: Columns) -> Run:
 
 
 def _read_table(path: str, wanted: Sequence[str], *text: str) -> pa.Table:
-    """The wanted columns of a file; those named as text as strings, the others as float64."""
+    """Return the wanted columns of a file; those named as text as strings, the others as float64."""
     import pyarrow.csv
     import pyarrow.parquet
 
@@ -299,6 +299,6 @@ def _refuse_missing(path: str, column: str, bad: np.ndarray) -> None:
 
 
 def _encode(table: pa.Table, column: str) -> tuple[list[str], np.ndarray]:
-    """The lists' names in the order of their first rows, and each row's list."""
+    """Return the lists' names in the order of their first rows, and each row's list."""
     coded = table.column(column).combine_chunks().dictionary_encode()
     return coded.dictionary.to_pylist(), coded.indices.to_numpy().astype(np.int64)
