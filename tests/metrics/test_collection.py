@@ -153,7 +153,9 @@ def test_other_metrics_are_refused():
         RankingMetrics({"mse": MeanSquaredError()})
     with pytest.raises(ValueError, match="metrics must be a dict of metrics by name, got"):
         RankingMetrics([MAP()])
-    with pytest.raises(ValueError, match="must not have the name of an attribute of modules, got 'half'"):
+    with pytest.raises(
+        ValueError, match="must not have the name of an attribute of modules, got 'half'"
+    ):
         RankingMetrics({"half": MAP()})
 
 

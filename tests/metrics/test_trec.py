@@ -271,7 +271,10 @@ def test_where_we_differ_from_trec_eval():
             "top_k must be given for precision, which divides by it",
         ),
         (lambda: JOINED.values(F.kendall_tau), "metric must take top_k, got kendall_tau"),
-        (lambda: JOINED.values(F.rbo), "metric must not be rbo: it compares two orders of the same"),
+        (
+            lambda: JOINED.values(F.rbo),
+            "metric must not be rbo: it compares two orders of the same",
+        ),
     ],
 )
 def test_what_cannot_be_joined(call, message):
