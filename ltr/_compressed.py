@@ -1,4 +1,4 @@
-"""Read text files whether they are compressed or not; their first bytes say which."""
+"""Read text files, plain or compressed; their first bytes tell which."""
 
 import bz2
 import gzip
@@ -88,7 +88,7 @@ def _decompressed(path: Path, raw: IO[bytes], form: str | None) -> Any:
 
 def _only_member(path: Path, raw: IO[bytes]) -> IO[bytes]:
     archive = zipfile.ZipFile(raw)
-    # macOS adds files of its own
+    # macOS adds extra files
     files = [x for x in archive.infolist() if not x.is_dir() and "__MACOSX/" not in x.filename]
     if len(files) != 1:
         names = ", ".join(x.filename for x in files[:5]) + ", ..." * (len(files) > 5)

@@ -1,4 +1,4 @@
-"""Write files atomically, and remove what processes that died have left half-written."""
+"""Write files atomically, and remove the temporary files of dead processes."""
 
 import errno
 import os
@@ -58,7 +58,7 @@ def atomic_write(path: str | PathLike[str]) -> Iterator[Path]:
             error.filename = str(path)
         raise
     finally:
-        with suppress(OSError):  # it must not hide the error that came first
+        with suppress(OSError):  # a second error must not hide the first
             partial.unlink(missing_ok=True)
         _being_written.discard(partial.name)
 
@@ -130,7 +130,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Flush the new name to the disk, where the system has such a thing."""
+    """Flush the new name to the disk, if the system supports it."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

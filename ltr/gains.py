@@ -1,4 +1,4 @@
-"""Gains, discounts, cuts and the ideal DCG: what the losses and the metrics share.
+"""Gains, discounts, cuts and the ideal DCG, for the losses and the metrics.
 
 With hard ranks these make the metric, with soft ranks the loss; the ideal DCG is always exact.
 """
@@ -19,7 +19,7 @@ Discount = Literal["log2", "letor4"] | Callable[[Tensor], Tensor]
 
 
 def log2_discount(ranks: Tensor) -> Tensor:
-    """Return 1 / log2(1 + rank), the discount of Järvelin and Kekäläinen as the field uses it.
+    """Return 1 / log2(1 + rank), the common form of the discount of Järvelin and Kekäläinen.
 
     >>> log2_discount(torch.tensor([1.0, 3.0]))
     tensor([1.0000, 0.5000])
@@ -37,7 +37,7 @@ def letor4_discount(ranks: Tensor) -> Tensor:
 
 
 def exp2_gain(labels: Tensor) -> Tensor:
-    """Return 2^label - 1: each grade is worth twice the one below, and one more.
+    """Return 2^label - 1: each grade is worth twice the grade below plus one.
 
     >>> exp2_gain(torch.tensor([0.0, 1.0, 4.0]))
     tensor([ 0.,  1., 15.])

@@ -317,7 +317,7 @@ def test_another_package_is_imported_only_if_it_is_named():
         (partial(torch.optim.SGD, [1]), "only an optimizer's or scheduler's class"),
         (partial(open, "x"), "only an optimizer's or scheduler's class"),
         (type("Local", (nn.Module,), {"__qualname__": "f.<locals>.Local"})(), "cannot be imported"),
-        (type("Main", (nn.Module,), {"__module__": "__main__"})(), "Main is of __main__"),
+        (type("Main", (nn.Module,), {"__module__": "__main__"})(), "Main is in __main__"),
         (type("Gone", (nn.Module,), {"__module__": "ltr"})(), "is something else"),
         ({1, 2}, "set has no configuration"),
     ],
@@ -341,7 +341,7 @@ def test_an_object_within_itself():
 
 MISTAKE = (
     "not named in trust|a path is a dotted name|^(scorer: )?no |is not a class|"
-    "is not a function|must be arguments by name|has no argument|is no |must be (inf|pairs)|"
+    "is not a function|must be arguments by name|has no argument|is not a |must be (inf|pairs)|"
     r"init_args, got|plain data, got|ltr\.\w+\.\w+: |torch\.nn\.Linear: |cannot be imported"
 )
 

@@ -98,7 +98,7 @@ def _parser() -> LineParser:
         metavar="COLUMN",
         help="column of the documents, with --qrels; default: doc_id",
     )
-    add("--test", choices=["randomisation", "bootstrap"], default="randomisation", help="paired")
+    add("--test", choices=["randomization", "bootstrap"], default="randomization", help="paired")
     add("--confidence", type=float, default=0.95, help="level of the intervals; default: 0.95")
     add("--resamples", type=int, default=10_000, help="default: 10000")
     add("--seed", type=int, default=0, help="seed of the resampling; default: 0")

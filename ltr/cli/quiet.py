@@ -1,4 +1,4 @@
-"""Lightning's notes and warnings, without those that tell a user of `ltr` nothing."""
+"""Filter the messages and warnings of Lightning that tell a user of `ltr` nothing."""
 
 import logging
 import sys
@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# True of small runs on purpose, or advice that ltr has taken already
+# either expected in small runs, or advice that ltr follows already
 _IGNORED_WARNINGS = [
     ".*does not have many workers.*",
     ".*smaller than the logging interval.*",
@@ -23,23 +23,23 @@ _SAME_FOR_EVERY_RUN = ("Seed set", "GPU available", "Restor", "Loaded model", "`
 
 
 class _Filter(logging.Filter):
-    """Drops notes by their first words."""
+    """Log filter that drops messages by their first words."""
 
     def __init__(self, words: tuple[str, ...]) -> None:
         super().__init__()
         self.words = words
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a note is passed on."""
+        """Return whether a message passes."""
         return not record.getMessage().startswith(self.words)
 
 
 @contextmanager
 def quiet(brief: bool = False) -> Iterator[None]:
-    """Lightning's notes on stdout, without advertisements; stderr is for warnings and errors.
+    """Send Lightning's messages to stdout, without advertisements; stderr keeps warnings.
 
     Args:
-        brief: without the notes that are the same for every run, too.
+        brief: whether to drop also the messages that are the same for every run.
     """
     handlers = {
         handler

@@ -1,9 +1,10 @@
-"""Configurations: an object as plain data, and the object again.
+"""Configurations: turn an object into plain data, and the data back into the object.
 
-A configuration is what YAML has for LightningCLI: a class's path and its constructor's arguments,
-and so on inwards. Each public class keeps what it was given as attributes of the arguments' names,
-so nothing has to be registered. Checkpoints hold configurations in place of pickled objects:
-reading one runs no code of the file's, and imports nothing but what this module lets in.
+A configuration has the form of YAML for LightningCLI: the path of a class and the arguments of its
+constructor, which may be configurations themselves. Each public class keeps its arguments as
+attributes of the same names, so nothing has to be registered. Checkpoints hold configurations
+instead of pickled objects. Reading one runs no code from the file, and imports only what this
+package allows.
 """
 
 from ltr.config.reading import BASES, check_trust, from_config, packages, read_arguments

@@ -1,4 +1,4 @@
-"""Reading a configuration: the object again, of classes that are let in."""
+"""Read a configuration: make the object, from classes that are allowed."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -14,13 +14,13 @@ from ltr.config.signatures import annotations, parameters, takes_any
 from ltr.config.writing import DEPTH, MARKS, is_within
 
 BASES = (nn.Module, Optimizer, LRScheduler)
-"""What a class in a configuration must be a subclass of."""
+"""A class in a configuration must be a subclass of one of these."""
 
 _OWN = __name__.partition(".")[0]
 _PACKAGES = (_OWN, "torch.nn", "torch.optim")
 # a scheduler that needs a `monitor`, which `Ranker` takes from Lightning
 _CLASSES = ("lightning.pytorch.cli.ReduceLROnPlateau",)
-# of our own functions only those of tensors, which do nothing but return a tensor
+# of our own functions only those of tensors, which do nothing except return a tensor
 _FUNCTIONS = tuple(
     f"{_OWN}.{one}" for one in ("gains", "operators", "losses", "metrics.functional")
 )
@@ -33,20 +33,20 @@ def from_config(
 ) -> Any:
     """Return the object of a configuration.
 
-    Classes are imported from `ltr`, `torch.nn` and `torch.optim` alone, unless `trust` names their
-    package, and the name is looked at before anything is imported. A class must be an `nn.Module`,
-    an optimizer or a scheduler, be defined in a package that is let in, and fit the annotation of
-    the argument that it is for. Optimizers and schedulers come as `functools.partial`. A function
-    is looked up, and never called.
+    Classes are imported only from `ltr`, `torch.nn` and `torch.optim`, unless `trust` names their
+    package. The name is checked before anything is imported. A class must be an `nn.Module`,
+    an optimizer or a scheduler, be defined in an allowed package, and fit the annotation of its
+    argument. Optimizers and schedulers become `functools.partial`. A function is looked up, and
+    never called.
 
     Args:
         config: from `to_config`, or the same in YAML.
-        base: the class, or one of several, that the object must be of. Default: any that is let in.
-        trust: packages, or modules, that may be imported too: `["mypackage"]`.
+        base: the class of the object, or a tuple of classes. Default: any allowed class.
+        trust: more packages or modules that may be imported: `["mypackage"]`.
 
     Raises:
-        ValueError: the configuration names something else, or is malformed; the object's own
-            errors.
+        ValueError: the configuration names something that is not allowed, or is malformed, or the
+            object's constructor raises it.
 
     >>> from_config({"class_path": "ltr.operators.SoftSort", "init_args": {"temperature": 0.5}})
     SoftSort(temperature=0.5, power=1)
@@ -60,15 +60,15 @@ def from_config(
 def read_arguments(
     cls: type, arguments: Mapping[str, Any], trust: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return a constructor's arguments, made from the configurations of each.
+    """Return a constructor's arguments, made from their configurations.
 
     Args:
-        cls: the class whose constructor they are for.
+        cls: the class of the constructor.
         arguments: `init_args` of its configuration.
         trust: as for `from_config`.
 
     Raises:
-        ValueError: the class has no such argument; what `from_config` raises.
+        ValueError: the class has no such argument, or `from_config` raises it.
 
     >>> from ltr.losses import SoftNDCG
     >>> read_arguments(SoftNDCG, {"operator": {"class_path": "ltr.operators.HardRank"}, "top_k": 5})
@@ -96,10 +96,7 @@ def packages(config: Any) -> set[str]:
 
 
 def check_trust(trust: Sequence[str]) -> tuple[str, ...]:
-    """Return the packages' names, if they are dotted names, in a list.
-
-    Raises:
-        ValueError: they are not.
+    """Return the packages' names, or raise `ValueError` if `trust` is not a list of dotted names.
 
     >>> check_trust("mypackage")
     Traceback (most recent call last):
@@ -113,13 +110,13 @@ def check_trust(trust: Sequence[str]) -> tuple[str, ...]:
 
 
 class _Reader:
-    """Reads configurations, given the packages that are trusted."""
+    """Reader of configurations that trusts some packages."""
 
     def __init__(self, trust: tuple[str, ...]) -> None:
         self.trust = trust
 
     def read(self, config: Any, bases: tuple[type, ...] | None, where: str, depth: int) -> Any:
-        """The value of a configuration, at a place that errors name."""
+        """Return the value of a configuration; `where` is its place, which errors name."""
         if depth > DEPTH:
             raise ValueError(f"{where} is nested too deeply")
         if config is None or type(config) in (bool, int, float, str):
@@ -178,13 +175,13 @@ class _Reader:
             return partial(cls, **arguments) if arguments else cls
         try:
             return cls(**arguments)
-        except TypeError as error:  # a value of another type than the constructor can do with
+        except TypeError as error:  # the constructor cannot use a value of this type
             raise ValueError(f"{_at(where)}{config['class_path']}: {error}") from error
 
     def read_arguments(
         self, cls: type, given: Mapping[str, Any], where: str, depth: int
     ) -> dict[str, Any]:
-        """The arguments of a class's constructor."""
+        """Return the arguments of a class's constructor."""
         known, hints = parameters(cls), annotations(cls)
         unknown = sorted(map(str, {*given} - {*known}))
         if unknown and not takes_any(cls):
@@ -195,7 +192,7 @@ class _Reader:
         arguments = {}
         for name, one in given.items():
             at, hint = f"{where}.{name}".strip("."), hints.get(name)
-            if isinstance(one, str) and _wants_class(hint):  # as YAML names it
+            if isinstance(one, str) and _wants_class(hint):  # YAML names a class by a string
                 arguments[name] = self._find_class(one, _wanted(hint), at)
             else:
                 arguments[name] = self.read(one, _wanted(hint), at, depth + 1)
@@ -210,7 +207,7 @@ class _Reader:
         self._check_home(found, path, (*_PACKAGES, *self.trust), where)
         if bases and not issubclass(found, bases):
             names = " or ".join(one.__name__ for one in bases)
-            raise ValueError(f"{_at(where)}{path} is no {names}")
+            raise ValueError(f"{_at(where)}{path} is not a {names}")
         return found
 
     def _find_function(self, path: Any, where: str) -> FunctionType:
@@ -221,12 +218,12 @@ class _Reader:
         return found
 
     def _find(self, path: Any, where: str) -> Any:
-        """What stands under a path; the path is looked at before anything is imported."""
+        """Return the object at a path; check the path before anything is imported."""
         if not isinstance(path, str) or "." not in path or not _is_dotted(path):
             raise ValueError(f"{_at(where)}a path is a dotted name, got {path!r}")
         module, _, name = path.rpartition(".")
         if module == "__main__":
-            raise ValueError(f"{_at(where)}{path} has to be given, {module} cannot be imported")
+            raise ValueError(f"{_at(where)}{path} must be given again: {module} cannot be imported")
         if not is_within(module, (*_PACKAGES, *self.trust)) and path not in _CLASSES:
             package = path.partition(".")[0]
             raise ValueError(
@@ -252,7 +249,7 @@ class _Reader:
 
 
 def _wanted(hint: Any) -> tuple[type, ...] | None:
-    """The classes of modules that an annotation names, or None where it lets in others too."""
+    """Return the classes of modules in an annotation, or None if it allows others too."""
     members = _members(hint)
     if members is None:
         return None

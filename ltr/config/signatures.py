@@ -7,9 +7,9 @@ from torch import nn
 
 
 def parameters(cls: type) -> dict[str, inspect.Parameter]:
-    """Return the arguments of a constructor by their names.
+    """Return the arguments of a constructor by name.
 
-    Those that it hands on to its base class as `**kwargs` are among them.
+    They include those that it passes to its base class as `**kwargs`.
     """
     found: dict[str, inspect.Parameter] = {}
     for one in _all_parameters(cls):
@@ -19,7 +19,7 @@ def parameters(cls: type) -> dict[str, inspect.Parameter]:
 
 
 def _all_parameters(cls: type) -> list[inspect.Parameter]:
-    """Of the constructor, and of those that it hands `**kwargs` on to; base classes come last."""
+    """Return the parameters of the constructor, then those of bases that get its `**kwargs`."""
     found: list[inspect.Parameter] = []
     for one in cls.__mro__:
         if one in (object, nn.Module):
@@ -33,18 +33,18 @@ def _all_parameters(cls: type) -> list[inspect.Parameter]:
 
 
 def takes_any(cls: type) -> bool:
-    """Whether the last of these constructors takes names that no signature tells."""
+    """Return whether the last of these constructors takes any name."""
     last = _all_parameters(cls)[-1:]
     return bool(last) and last[0].kind is inspect.Parameter.VAR_KEYWORD
 
 
 def annotations(cls: type) -> dict[str, Any]:
-    """Return the annotations of a constructor's arguments, those that can be evaluated."""
+    """Return those annotations of a constructor's arguments that can be evaluated."""
     found: dict[str, Any] = {}
     for one in reversed(cls.__mro__):
         if "__init__" in vars(one):
             try:
                 found.update(get_type_hints(vars(one)["__init__"]))
-            except (NameError, TypeError):  # a name that is imported for type checkers alone
+            except (NameError, TypeError):  # a name that only type checkers import
                 continue
     return found

@@ -1,4 +1,4 @@
-"""Writing a configuration: an object as plain data."""
+"""Write a configuration: turn an object into plain data."""
 
 import inspect
 import math
@@ -16,17 +16,17 @@ from torch.optim.lr_scheduler import LRScheduler
 from ltr.config.signatures import parameters
 
 MARKS = ("class_path", "class", "function", "float", "dict")
-"""The keys that have a meaning."""
+"""The keys with a special meaning."""
 
 DEPTH = 64
-"""How deeply a configuration may be nested."""
+"""The largest depth of a configuration."""
 
-# where torch.nn does not keep an argument: what `.to` changes, and names it has given up
+# arguments that torch.nn does not keep: those that `.to` changes, and deprecated names
 _NOT_KEPT = ("device", "dtype", "size_average", "reduce")
 
 
 def to_config(obj: Any) -> Any:
-    """Return plain data for an object, which `from_config` makes the object of again.
+    """Return plain data for an object, from which `from_config` makes the object again.
 
     The result can be written as JSON. None, booleans, numbers and strings stand for themselves;
     tuples become lists and paths become strings. The rest are dicts:
@@ -36,18 +36,20 @@ def to_config(obj: Any) -> Any:
     - an optimizer or scheduler, which a module takes as a class or as a `functools.partial` of
       one, has that form too;
     - any other class is `{"class": path}`, a function `{"function": path}`;
-    - inf and nan, which JSON lacks, are `{"float": "inf"}`; a dict whose keys are not strings, or
-      have one of these meanings, is `{"dict": [[key, value], ...]}`.
+    - inf and nan, which JSON lacks, are `{"float": "inf"}`;
+    - a dict with keys that are not strings, or that are special here, is
+      `{"dict": [[key, value], ...]}`.
 
-    Weights and other tensors are a `state_dict`'s business, and are left out.
+    Weights and other tensors belong to a `state_dict` and are left out.
 
     Args:
-        obj: the object. Its arguments are what `obj.get_params(deep=False)` says, if it has that,
-            or else its attributes.
+        obj: the object. Its arguments come from `obj.get_params(deep=False)`, if it has that
+            method, or else from its attributes.
 
     Raises:
-        ValueError: something in it has no such form: a lambda, a class or function of `__main__`
-            or of another function, a tensor, a class that does not keep its arguments.
+        ValueError: a part of the object has no such form: a lambda, a class or function in
+            `__main__` or in another function, a tensor, or a class that does not keep its
+            arguments.
 
     >>> from ltr.config import from_config
     >>> from ltr.losses import SoftMRR
@@ -70,13 +72,13 @@ def import_path(obj: Any) -> str:
     'ltr.losses.SoftNDCG'
 
     Raises:
-        ValueError: there is none, as for a lambda, or a class of `__main__`.
+        ValueError: it cannot be imported, such as a lambda, or a class in `__main__`.
     """
     module, name = getattr(obj, "__module__", None), getattr(obj, "__qualname__", "")
     if name.endswith("<lambda>"):
         raise ValueError("it is a lambda, which has no name")
     if module == "__main__":
-        raise ValueError(f"{name} is of __main__, which no other program can import")
+        raise ValueError(f"{name} is in __main__, which no other program can import")
     if not isinstance(module, str) or not name.isidentifier():
         raise ValueError(f"{name or obj!r} cannot be imported by its name")
     parts = module.split(".")
@@ -84,11 +86,11 @@ def import_path(obj: Any) -> str:
         parent = ".".join(parts[:end])
         if getattr(sys.modules.get(parent), name, None) is obj:
             return f"{parent}.{name}"
-    raise ValueError(f"{module}.{name} is something else than the {type(obj).__name__} given")
+    raise ValueError(f"{module}.{name} is not the {type(obj).__name__} given")
 
 
 def is_within(module: str, packages: Sequence[str]) -> bool:
-    """Whether a module is one of the packages, or of one of them."""
+    """Return whether a module is one of the packages, or within one of them."""
     return any(module == one or module.startswith(f"{one}.") for one in packages)
 
 
@@ -96,7 +98,7 @@ def _to(value: Any, where: str, depth: int) -> Any:
     if depth > DEPTH:
         raise ValueError(f"{where} is nested too deeply, or within itself")
     if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
-        value = value.item()  # a number of numpy's, as Python's own
+        value = value.item()  # turn a numpy number into a Python number
     if value is None or type(value) in (bool, int, str):
         return value
     if type(value) is float:
@@ -122,7 +124,7 @@ def _to(value: Any, where: str, depth: int) -> Any:
 
 
 def _form(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The configuration of an object, class or function, without its arguments; and those."""
+    """Return the configuration of an object, class or function, and its arguments apart."""
     if isinstance(value, type):
         mark = "class_path" if issubclass(value, Optimizer | LRScheduler) else "class"
         return {mark: import_path(value)}, {}
@@ -132,8 +134,8 @@ def _form(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         cls = value.func
         if not (isinstance(cls, type) and issubclass(cls, Optimizer | LRScheduler)) or value.args:
             raise ValueError(
-                "of functools.partial only an optimizer's or scheduler's class with arguments by "
-                f"name has one, got {value!r}"
+                "a functools.partial must be of an optimizer's or scheduler's class, with "
+                f"arguments by name, got {value!r}"
             )
         arguments: dict[str, Any] = value.keywords
     elif isinstance(value, nn.Module):
@@ -145,7 +147,7 @@ def _form(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _arguments(obj: nn.Module) -> dict[str, Any]:
-    """What the constructor was given, by the arguments' names."""
+    """Return the arguments of an object's constructor, by name."""
     if inspect.ismethod(get_params := getattr(obj, "get_params", None)):
         return get_params(deep=False)
     of_module = type(obj).__init__ is nn.Module.__init__

@@ -1,4 +1,4 @@
-"""The values of several metrics for one batch of lists, which is ranked once."""
+"""The values of several metrics for one batch of lists, which are ranked once."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class BatchValues(NamedTuple):
-    """What one metric finds for the lists of one batch.
+    """The values of one metric for the lists of one batch.
 
     Attributes:
         values: (lists,) float64, NaN for a list that is left out; of flat values by rising id.
@@ -38,7 +38,7 @@ def measure_lists(
     weights: Tensor | None = None,
     judged: Tensor | None = None,
 ) -> list[BatchValues]:
-    """Return what each metric finds for the lists; arguments as of `RankingMetric.update`.
+    """Return each metric's values for the lists; the arguments are those of `RankingMetric.update`.
 
     Flat values are ranked chunk by chunk, and each chunk once for all metrics.
 

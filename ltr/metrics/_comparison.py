@@ -1,4 +1,4 @@
-"""What a comparison of models found: numbers, a table, a plot."""
+"""The result of a comparison of models: numbers, a table, a plot."""
 
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from rich.table import Table
 
-Test = Literal["randomisation", "bootstrap"]
+Test = Literal["randomization", "bootstrap"]
 
 
 class Interval(NamedTuple):
@@ -27,7 +27,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class ModelResult:
-    """One model of a `Comparison`; what compares it is None for the baseline.
+    """One model of a `Comparison`; the fields that compare it are None for the baseline.
 
     Attributes:
         name: of the model.
@@ -54,7 +54,7 @@ class ModelResult:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `compare` found: `print` it, or take `markdown()`, `plot()` or `to_dict()`.
+    """The result of `compare`: `print` it, or call `markdown()`, `plot()` or `to_dict()`.
 
     `rich.print` prints a table in colour.
 
@@ -62,7 +62,7 @@ class Comparison:
         models: the baseline first, then the others in the order given.
         lists: how many count.
         left_out: lists without a value (NaN) in one of the models, left out of all of them.
-        test: "randomisation" or "bootstrap".
+        test: "randomization" or "bootstrap".
         confidence: of the intervals.
         resamples: of the bootstrap, and of the signs' flips where not exact.
         seed: of the draws.
@@ -78,10 +78,10 @@ class Comparison:
 
     @property
     def caption(self) -> str:
-        """How many lists, and what the numbers are."""
+        """The number of lists, and the method of the test."""
         exact = [model.exact for model in self.models if model.exact is not None]
         how = f"{self.resamples:,} resamples, seed {self.seed}"
-        if self.test == "randomisation" and any(exact):
+        if self.test == "randomization" and any(exact):
             how += "; all flips of signs" + ("" if all(exact) else " where p has a *")
         left_out = f", {self.left_out:,} left out" if self.left_out else ""
         return f"{self.lists:,} lists{left_out}; paired {self.test} test, {how}"
@@ -110,7 +110,7 @@ class Comparison:
         return table
 
     def markdown(self) -> str:
-        """The table in Markdown, the caption below it."""
+        """Return the table in Markdown, the caption below it."""
         head, rows = self._cells()
         lines = [[cell.replace("|", "\\|") for cell in row] for row in (head, *rows)]
         text = [f"| {' | '.join(line)} |" for line in lines]
@@ -118,7 +118,7 @@ class Comparison:
         return "\n".join([*text, "", self.caption])
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain dicts, lists and numbers, for JSON."""
+        """Return the result as plain dicts, lists and numbers, for JSON."""
         content = asdict(self)
         for model in content["models"]:
             for name in ("mean", "difference"):
@@ -142,7 +142,7 @@ class Comparison:
             axes = Figure(figsize=(6.4, 1.2 + 0.5 * len(shown)), layout="constrained").subplots()
         axes.axvline(0, color="black", linewidth=1)
         for place, model in enumerate(shown):
-            assert model.difference is not None  # the baseline alone has none
+            assert model.difference is not None  # only the baseline has none
             mean, low, high = model.difference
             sure = low > 0 or high < 0
             color = "tab:gray" if not sure else "tab:green" if mean > 0 else "tab:red"

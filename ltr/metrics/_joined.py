@@ -12,27 +12,27 @@ from torch import Tensor
 from ltr._shapes import check_whole
 
 DIVIDED_BY_K = ("f1", "precision")
-"""Metrics that divide by `top_k`: a run has no length to divide by in its place."""
+"""Metrics that divide by `top_k`. A run has no length to divide by instead."""
 
 
 @dataclass(frozen=True)
 class JoinedRun:
-    """A run and its judgements as lists, one for each judged query; what `join` makes.
+    """A run and its judgements as lists, one for each judged query; `join` returns it.
 
-    Place by place a list holds the retrieved documents in trec_eval's order; unjudged fillers up to
-    `depth`; the judged documents that the run lacks, those that are relevant last. So a metric cut
-    at any `top_k` up to `depth` gives nothing for what was not retrieved, and yet counts it in the
-    ideal and among the relevant documents.
+    A list holds, in this order, the retrieved documents as trec_eval sorts them; unjudged fillers
+    up to `depth`; and the judged documents that the run lacks, relevant ones last. So a metric cut
+    at any `top_k` up to `depth` gives no credit for documents that were not retrieved, but counts
+    them in the ideal and among the relevant documents.
 
     Attributes:
-        qids: of the lists, in the order of the qrels.
+        qids: the query ids of the lists, in the order of the qrels.
         scores: (lists, n) float64: 0 for the best score of a list, -1 for the next lower one, ...
         labels: (lists, n) float64; 0 for a document that is not judged.
         mask: (lists, n); all False for a query that is skipped.
         judged: (lists, n), whether the document is judged.
         depth: places before the documents that the run lacks.
-        missing: queries that the run lacks.
-        unjudged: queries of the run without judgements, which are no list here.
+        missing: the number of judged queries that the run lacks.
+        unjudged: the number of queries of the run without judgements, which have no list here.
     """
 
     qids: list[str]
@@ -47,17 +47,17 @@ class JoinedRun:
     def values(
         self, metric: Callable[..., Tensor], *, top_k: int | None = None, **options: Any
     ) -> Tensor:
-        """A metric's value for each list, (lists,) float64; NaN for one left out.
+        """Return a metric's value for each list, (lists,) float64; NaN for a list left out.
 
         Args:
-            metric: of `ltr.metrics.functional`, or one like it that takes `top_k`.
-            top_k: k, up to `depth`. Default: the metric's, which mostly is all retrieved documents;
-                precision needs one.
-            options: the metric's own.
+            metric: a function of `ltr.metrics.functional`, or one like it that takes `top_k`.
+            top_k: k, up to `depth`. Default: the metric's, mostly all retrieved documents;
+                precision needs a k.
+            options: the metric's other arguments.
 
         Raises:
-            ValueError: the metric has no `top_k`, or that is beyond `depth`; it is rank-biased
-                overlap, which compares two orders of the same documents.
+            ValueError: the metric has no `top_k`, `top_k` is beyond `depth`, or the metric is
+                rank-biased overlap, which compares two orders of the same documents.
         """
         if top_k is not None and check_whole("top_k", top_k) > self.depth:
             raise ValueError(f"top_k must be <= depth {self.depth} of the join, got {top_k}")
@@ -65,12 +65,12 @@ class JoinedRun:
         if "top_k" not in known:
             raise ValueError(f"metric must take top_k, got {metric.__name__}")
         if metric.__name__ == "rbo":
-            raise ValueError("metric must not be rbo: it is of two orders of the same documents")
+            raise ValueError("metric must not be rbo: it compares two orders of the same documents")
         if top_k is None and metric.__name__ in DIVIDED_BY_K:
             raise ValueError(
-                f"top_k must be given for {metric.__name__}, which it divides, got None"
+                f"top_k must be given for {metric.__name__}, which divides by it, got None"
             )
-        if top_k is None:  # a metric may have a k of its own
+        if top_k is None:  # a metric may have its own default
             top_k = self.depth if known["top_k"].default is None else known["top_k"].default
         options["top_k"] = top_k
         if "judged" in known:
@@ -86,7 +86,7 @@ def join(
     skip_missing: bool = False,
     allow_disjoint: bool = False,
 ) -> JoinedRun:
-    """Lists of a run with the labels of its documents, for the metrics.
+    """Return the lists of a run with the labels of its documents, for the metrics.
 
     Documents are in trec_eval's order: by falling score, read as float32, equal ones by falling
     name. Unjudged documents have label 0.
@@ -94,11 +94,11 @@ def join(
     Args:
         run: scores by document by query.
         qrels: judgements by document by query; those below 0 count as not judged.
-        depth: the largest `top_k` that metrics are to be cut at; it grows to the longest retrieved
-            list and to the largest number of relevant documents.
-        skip_missing: leave out judged queries that the run lacks, as trec_eval does; by default
-            they are lists of which nothing was retrieved, as with `trec_eval -c`.
-        allow_disjoint: allow a run with none of the judged queries, else an error.
+        depth: the largest `top_k` of the metrics; it grows to the longest retrieved list and to
+            the largest number of relevant documents.
+        skip_missing: leave out judged queries that the run lacks, as trec_eval does. By default
+            they are lists without retrieved documents, as with `trec_eval -c`.
+        allow_disjoint: allow a run with none of the judged queries. By default this is an error.
 
     Returns:
         The lists. Memory: lists * (depth + the most judged documents that the run lacks).
@@ -156,7 +156,7 @@ def join(
 
 
 def trec_order(scores: Mapping[str, float]) -> list[str]:
-    """Documents as trec_eval orders them: by float32 score, equal ones by name, both falling.
+    """Return documents in trec_eval's order: by float32 score, then by name, both falling.
 
     >>> trec_order({"a": 1.0, "b": 1.0, "c": 2.0})
     ['c', 'b', 'a']
@@ -182,7 +182,7 @@ def _float32(values: Sequence[float]) -> np.ndarray:
 
 
 def raw_bytes(name: str) -> bytes:
-    """A name as it stands in the file; trec_eval compares names byte by byte.
+    """Return the bytes of a name in the file; trec_eval compares names byte by byte.
 
     >>> raw_bytes("FT911-3")
     b'FT911-3'

@@ -6,7 +6,7 @@ from torch import Tensor
 from ltr.metrics._ties import places_of, run_sums, runs
 
 SHORT = 32
-"""Lists up to this length are counted pair by pair, which is quicker there."""
+"""Lists up to this length are counted pair by pair, which is faster for them."""
 
 
 def dense_ranks(values: Tensor) -> Tensor:

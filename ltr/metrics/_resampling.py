@@ -9,7 +9,7 @@ _SLACK = 1e-12  # relative: sums in another order round differently, and ties mu
 
 
 def bootstrap_means(values: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:
-    """Means of lists drawn with replacement, the same lists for all columns.
+    """Return means of lists drawn with replacement, the same lists for all columns.
 
     Args:
         values: (lists, columns).
@@ -38,7 +38,7 @@ def bootstrap_means(values: np.ndarray, resamples: int, rng: np.random.Generator
 def bca_interval(
     values: np.ndarray, means: np.ndarray, confidence: float, adjust: bool = True
 ) -> tuple[float, float]:
-    """The bootstrap interval of a mean, bias-corrected and accelerated, or by percentiles.
+    """Return the bootstrap interval of a mean, bias-corrected and accelerated, or by percentiles.
 
     Args:
         values: (lists,).
@@ -75,7 +75,9 @@ def bca_interval(
 def sign_flip_p(
     differences: np.ndarray, resamples: int, rng: np.random.Generator
 ) -> tuple[float, bool]:
-    """The paired randomisation test: how often flipped signs give a mean at least as far from 0.
+    """Return the p-value of the paired randomization test, and whether it is exact.
+
+    It is the share of flips of the signs whose mean is at least as far from 0.
 
     Args:
         differences: (lists,). Those that are 0 have no sign.
@@ -113,7 +115,9 @@ def sign_flip_p(
 
 
 def bootstrap_p(difference: float, means: np.ndarray) -> float:
-    """The bootstrap-shift test: how often a mean is as far from its centre as that is from 0.
+    """Return the p-value of the bootstrap-shift test.
+
+    It is the share of means that are as far from their center as the center is from 0.
 
     Args:
         difference: the observed mean difference.

@@ -12,7 +12,7 @@ Ties = Literal["stable", "expected", "worst"]
 
 
 def check_ties(ties: Ties) -> Ties:
-    """Return `ties`, or raise `ValueError` if it is no such option.
+    """Return `ties`, or raise `ValueError` if it is not an option.
 
     >>> check_ties("worst")
     'worst'
@@ -50,7 +50,7 @@ def runs(*columns: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def tied_runs(scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return `runs` of equal sorted scores (..., n); the padding is a run of its own."""
+    """Return `runs` of equal sorted scores (..., n); the padding is a separate run."""
     return runs(scores) if mask is None else runs(scores, mask)
 
 

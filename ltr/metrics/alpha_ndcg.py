@@ -85,7 +85,7 @@ class AlphaNDCG(RankingMetric):
 
 
 def _greedy(has: Tensor, alpha: float, top_k: int | None) -> Tensor:
-    """The gains (..., n) when each place takes the item that gains most; 0 behind the first k."""
+    """Return the gains (..., n) if each place takes the item that gains most; 0 after place k."""
     n = has.shape[-2]
     worth = has.new_ones(*has.shape[:-2], has.shape[-1])
     free = has.new_ones(has.shape[:-1], dtype=torch.bool)

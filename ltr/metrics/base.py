@@ -18,10 +18,10 @@ _OPTIONS = {"keep_values": False, "deduplicate": False}
 _OPTIONS_TEXT = """\
     keep_values: keep the per-list values, for `per_list_values`. Memory then grows with the number
         of lists.
-    deduplicate: count a list id once, whichever update or process it comes in, as where a sampler
-        repeats lists; needs `indexes`, and keeps values and ids. By default an id in another
+    deduplicate: count a list id once, whichever update or process it comes in, for samplers that
+        repeat lists; needs `indexes`, and keeps values and ids. By default an id in another
         update or process is another list.
-    compute_on_cpu: as of `torchmetrics.Metric`, and so are the next three.
+    compute_on_cpu: as in `torchmetrics.Metric`, like the next three.
 """
 _TORCHMETRICS = {
     "compute_on_cpu": False,
@@ -39,30 +39,30 @@ class RankingMetric(Metric):
 
     A new metric is one subclass with two attributes:
 
-    - `function`, the public function. Its keyword-only parameters, but `reduction`, are the
+    - `function`, the public function. Its keyword-only parameters, except `reduction`, are the
       arguments of the class, with their defaults and their documentation. The object keeps each
-      under its own name.
+      argument under its name.
     - `core`, which takes a `Ranked` and these arguments by name, and returns `ListValues`.
 
     `update` takes padded batches (..., n) with a mask, or flat values (items,) with `indexes`,
-    one list id an item, in any order; a list comes whole in one `update`. A list without a real
-    item is no list, so padding a shard with all-masked lists changes nothing. Several metrics of
-    the same lists are sorted once in a `RankingMetrics`.
+    one list id an item, in any order. One `update` must hold all of a list. A list without a real
+    item does not count, so padding a shard with all-masked lists changes nothing. A
+    `RankingMetrics` sorts the lists once for several metrics.
 
     Two metrics share a compute group of torchmetrics' `MetricCollection` only if they are of one
-    class and have equal arguments: the name of the state tells them apart.
+    class and have equal arguments, since the name of the state contains both.
 
     Args:
         args: arguments of the metric, in the order of its function.
         kwargs: arguments of the metric; those of `torchmetrics.Metric`; and these two.
             keep_values: keep the per-list values, for `per_list_values`. Memory then grows with
             the number of lists. deduplicate: count a list id once, whichever update or process it
-            comes in, as where a sampler repeats lists; needs `indexes`, and keeps values and ids.
+            comes in, for samplers that repeat lists; needs `indexes`, and keeps values and ids.
             By default an id in another update or process is another list.
 
     Raises:
-        ValueError: an argument has a value that the function refuses.
-        TypeError: an argument that the metric does not have.
+        ValueError: the function refuses the value of an argument.
+        TypeError: the metric does not have an argument.
 
     >>> from ltr.metrics import NDCG
     >>> metric = NDCG(top_k=10)
@@ -88,7 +88,7 @@ class RankingMetric(Metric):
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
         if "__init__" in vars(cls):
-            # arguments of its own would be unknown to the state's name
+            # the name of the state would not contain arguments of another constructor
             raise TypeError(f"{cls.__name__} must take its arguments from `function`")
         if "function" in vars(cls):
             _take_arguments(cls, cls.function)
@@ -104,8 +104,8 @@ class RankingMetric(Metric):
         for name, value in (given | options).items():
             setattr(self, name, value)
         nothing = torch.zeros(0, 1)
-        self.core(rank(nothing, nothing), **self.arguments)  # refuses what the function refuses
-        # of the values, and of the lists that count, that are left out and that are empty
+        self.core(rank(nothing, nothing), **self.arguments)  # checks the values of the arguments
+        # the sums of values and of lists: those that count, are left out and are empty
         self._sums = f"sums of {_described(type(self))}({_described(given | options)})"
         zeros = torch.zeros(4, dtype=torch.float64)
         self.add_state(self._sums, default=zeros, dist_reduce_fx="sum")
@@ -138,14 +138,14 @@ class RankingMetric(Metric):
 
         Args:
             preds: scores, (..., n), or (items,) with `indexes`. A collection, which has ranked the
-                lists, gives the metric's values in their place, and nothing else.
+                lists, passes the metric's values instead, and nothing else.
             target: labels of the same shape.
             indexes: a list id an item, of the shape of `preds`, in any order; or a list id a list,
                 (...), for `preds` (..., n). Default: the last axis is the list.
             mask: bool, of the shape of `preds`, True = a real item; with `indexes` too.
             weights: item weights of the shape of `preds`, for a metric that has them.
-            judged: bool, of the shape of `preds`, True = a judged item, for `BPref`; others do not
-                look at it.
+            judged: bool, of the shape of `preds`, True = a judged item, for `BPref`; other metrics
+                ignore it.
         """
         if not isinstance(preds, BatchValues):
             [preds] = measure_lists([self], preds, target, indexes, mask, weights, judged)
@@ -173,17 +173,17 @@ class RankingMetric(Metric):
 
     @property
     def lists(self) -> Tensor:
-        """How many lists count, float64; with `deduplicate` in every update that they come in."""
+        """How many lists count, float64; `deduplicate` does not merge repeated lists here."""
         return self.sums[1]
 
     @property
     def left_out(self) -> Tensor:
-        """How many lists are left out, counted as `lists`."""
+        """How many lists are left out, counted as in `lists`."""
         return self.sums[2]
 
     @property
     def empty_lists(self) -> Tensor:
-        """How many lists have no relevant item, or no value, whatever they count as."""
+        """How many lists have no relevant item, or no value, whatever value they get."""
         return self.sums[3]
 
     def compute(self) -> Tensor:
@@ -194,10 +194,11 @@ class RankingMetric(Metric):
 
     @property
     def per_list_values(self) -> Tensor:
-        """One number a list, float64, NaN for one left out; with `keep_values` or `deduplicate`.
+        """One number a list, float64, NaN for a list that is left out.
 
-        In the order of the updates; flat values by rising id within each, all by id with
-        `deduplicate`. In several processes this one's, and within `sync_context` those of all.
+        Needs `keep_values` or `deduplicate`. The values are in the order of the updates, and those
+        of flat values by rising id within each update. With `deduplicate` all are by rising id.
+        With several processes they are this process's, and within `sync_context` those of all.
 
         Raises:
             ValueError: the metric does not keep them.
@@ -218,7 +219,7 @@ class RankingMetric(Metric):
         self._start_lists()
 
     def _start_lists(self) -> None:
-        # a process without an update then takes part in gathering the values, with none
+        # so that a process without an update can take part in gathering the values
         if self.keep_values or self.deduplicate:
             self.values.append(self.sums.new_zeros(0))
         if self.deduplicate:
@@ -266,7 +267,7 @@ def _argument_texts(function: Callable[..., Tensor], names: list[str]) -> str:
 
 
 def _bound(cls: type[RankingMetric], args: tuple[Any, ...], kwargs: Any) -> dict[str, Any]:
-    """Return the arguments by name, with the defaults; "kwargs" are those that it does not know."""
+    """Return the arguments by name, with the defaults; "kwargs" holds those that are unknown."""
     for name in kwargs:
         if name in _RENAMED:
             raise TypeError(f"{cls.__name__} has no {name!r}: it is {_RENAMED[name]!r} now")
@@ -284,7 +285,7 @@ def _bound(cls: type[RankingMetric], args: tuple[Any, ...], kwargs: Any) -> dict
 
 
 def _described(value: Any) -> str:
-    """Return a text that is equal for equal arguments alone."""
+    """Return a text that is equal only for equal arguments."""
     if isinstance(value, dict):
         return ", ".join(f"{name}={_described(x)}" for name, x in value.items())
     if isinstance(value, type):

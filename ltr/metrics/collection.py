@@ -1,4 +1,4 @@
-"""Several ranking metrics of the same lists, which are ranked once."""
+"""A collection of ranking metrics that ranks each list once."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,17 +13,17 @@ from ltr.metrics.base import RankingMetric
 class RankingMetrics(MetricCollection):
     """Ranking metrics by name: each batch is checked and sorted once for all of them.
 
-    A `torchmetrics.MetricCollection` of `RankingMetric` objects, so that it resets, moves, syncs,
-    clones and logs as that does. Each metric keeps its own state; compute groups are not needed.
+    This is a `torchmetrics.MetricCollection` of `RankingMetric` objects: it resets, moves, syncs,
+    clones and logs like any other. Each metric keeps its own state; compute groups are not needed.
 
     Args:
         metrics: by name, in the order in which `compute` returns them.
-        prefix: put before each name that `compute` returns.
-        postfix: put behind it.
+        prefix: text before each name that `compute` returns.
+        postfix: text after each name.
 
     Raises:
-        ValueError: a metric is no `RankingMetric`; its name is an attribute of every module, such
-            as "half".
+        ValueError: a metric is not a `RankingMetric`, or its name is an attribute of every module,
+            such as "half".
 
     >>> import torch
     >>> from ltr.metrics import MAP, NDCG
@@ -40,7 +40,7 @@ class RankingMetrics(MetricCollection):
         postfix: str | None = None,
     ):
         if not isinstance(metrics, Mapping):
-            raise ValueError(f"metrics must be metrics by their names, got {metrics!r}")
+            raise ValueError(f"metrics must be a dict of metrics by name, got {metrics!r}")
         for name, metric in metrics.items():
             if not isinstance(metric, RankingMetric):
                 raise ValueError(f"metrics must be ranking metrics, got {metric!r} for {name!r}")
@@ -48,7 +48,7 @@ class RankingMetrics(MetricCollection):
         for name in metrics:
             if hasattr(self, name):
                 raise ValueError(
-                    f"metrics must have names that a module does not use itself, got {name!r}"
+                    f"metrics must not have the name of an attribute of modules, got {name!r}"
                 )
         for name, metric in metrics.items():  # one by one: torchmetrics would sort them by name
             self.add_metrics({name: metric})
@@ -62,10 +62,12 @@ class RankingMetrics(MetricCollection):
         weights: Tensor | None = None,
         judged: Tensor | None = None,
     ) -> None:
-        """Add lists to every metric; arguments as of `RankingMetric.update`. All or none are added.
+        """Add lists to every metric, or to none if one raises an error.
+
+        The arguments are those of `RankingMetric.update`.
 
         Raises:
-            ValueError: as `RankingMetric.update`; weights are given and a metric has none.
+            ValueError: as `RankingMetric.update`, or weights are given and a metric has none.
         """
         metrics = self.metrics
         found = measure_lists(list(metrics.values()), preds, target, indexes, mask, weights, judged)

@@ -1,4 +1,4 @@
-"""Comparing models on the same lists: intervals, paired tests, Holm's correction."""
+"""Compare models on the same lists: intervals, paired tests, Holm's correction."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -22,7 +22,7 @@ def compare(
     *,
     baseline: str | None = None,
     names: tuple[str, str] = ("a", "b"),
-    test: Test = "randomisation",
+    test: Test = "randomization",
     interval: IntervalMethod = "bca",
     confidence: float = 0.95,
     resamples: int = 10_000,
@@ -30,29 +30,29 @@ def compare(
 ) -> Comparison:
     """Compare models by their per-list values: a metric with `reduction="none"`.
 
-    The differences are model - baseline: positive where the model is better than `a`. A list
-    without a value (NaN) in one model is left out of all, and counted.
+    The differences are model - baseline: positive if the model is better than `a`. A list without
+    a value (NaN) in one model is left out of all models, and counted as left out.
 
     Args:
         a: the baseline's values, one a list, of any shape; or several models' values by name.
         b: the other model's values, list by list as in `a`. None with a mapping.
         baseline: with a mapping, the name that the others are compared with. Default: the first.
         names: of `a` and `b` in the table.
-        test: "randomisation" flips the signs of the differences (Fisher): exact where there are no
+        test: "randomization" flips the signs of the differences (Fisher): exact where there are no
             more flips than `resamples`, which is up to 13 differences that are not 0 by default;
             "bootstrap" shifts the bootstrap means to 0. Both are two-sided.
         interval: "bca", corrected for bias and skewness, or "percentile".
-        confidence: of the intervals, in (0, 1).
-        resamples: how many times to draw.
-        seed: of the draws. A model's result does not depend on which others are there, but for
-            the lists that these leave out and for Holm's correction.
+        confidence: level of the intervals, in (0, 1).
+        resamples: the number of draws.
+        seed: seed of the draws. A model's result does not depend on the other models, except for
+            the lists that they leave out and for Holm's correction.
 
     Returns:
         A `Comparison`. Cost: O(models * resamples * lists) time, memory for one chunk of draws.
 
     Raises:
-        ValueError: shapes differ, an infinite value, less than two lists that count, less than
-            two models, an unknown name or option.
+        ValueError: shapes differ, a value is infinite, less than two lists count, there are less
+            than two models, or a name or option is unknown.
 
     Reference: Smucker, Allan and Carterette, "A comparison of statistical significance tests for
     information retrieval evaluation", CIKM 2007; Holm, "A simple sequentially rejective multiple
@@ -64,11 +64,11 @@ def compare(
                          mean [95%]            difference [95%]       p  better / equal / worse
     before  0.3500 [0.2167, 0.4833]
     after   0.5000 [0.3500, 0.6333]  +0.1500 [+0.0667, +0.2333]  0.0625               5 / 1 / 0
-    6 lists; paired randomisation test, 10,000 resamples, seed 0; all flips of signs
+    6 lists; paired randomization test, 10,000 resamples, seed 0; all flips of signs
     """
     models, first = _models(a, b, baseline, names)
     for name, value, choices in (
-        ("test", test, ("randomisation", "bootstrap")),
+        ("test", test, ("randomization", "bootstrap")),
         ("interval", interval, ("bca", "percentile")),
     ):
         if value not in choices:
@@ -119,20 +119,21 @@ def mean_interval(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> Interval:
-    """The mean of per-list values with its bootstrap interval, as `compare` has it.
+    """Return the mean of per-list values with its bootstrap interval, as in `compare`.
 
     Args:
-        values: one a list, of any shape; NaN for one left out.
+        values: one a list, of any shape; NaN for a list that is left out.
         interval: "bca" or "percentile".
-        confidence: of the interval, in (0, 1).
-        resamples: how many times to draw.
-        seed: of the draws.
+        confidence: level of the interval, in (0, 1).
+        resamples: the number of draws.
+        seed: seed of the draws.
 
     Returns:
-        `Interval(mean, low, high)`. One list alone has an interval of length 0; none at all NaN.
+        `Interval(mean, low, high)`. The interval of a single list has length 0; that of no list is
+        NaN.
 
     Raises:
-        ValueError: an infinite value, an unknown option.
+        ValueError: a value is infinite, or an option is unknown.
 
     >>> print(mean_interval([0.0, 1.0, 0.5, 0.25]))
     0.4375 [0.1250, 0.8750]
@@ -149,7 +150,7 @@ def mean_interval(
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """p-values corrected for their number by Holm's step-down procedure, in the order given.
+    """Return p-values corrected for their number by Holm's step-down procedure, in order.
 
     All hypotheses with a corrected p below alpha may be rejected at a family-wise error of alpha.
 
@@ -195,7 +196,7 @@ def _check_draws(confidence: float, resamples: int) -> None:
 
 
 def _table(models: Mapping[str, Values], least: int = 2) -> tuple[np.ndarray, int]:
-    """(lists, models) float64 without the lists that one of them has no value of; how many."""
+    """Return values (lists, models) of the lists with a value in all models; how many have none."""
     columns: list[np.ndarray] = []
     shape: tuple[int, ...] | None = None
     for name, values in models.items():

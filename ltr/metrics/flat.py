@@ -1,4 +1,4 @@
-"""Flat values with a list id each, in chunks of lists of nearly one length."""
+"""Flat values with list ids, in chunks of lists of nearly equal length."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,13 +9,13 @@ from torch import Tensor
 from ltr.metrics.values import Reduction, reduce_values
 
 PLACES = 1 << 20
-"""Places of a chunk: what bounds the memory beside the order of the items."""
+"""Places of a chunk. This bounds the memory beside the order of the items."""
 
 SAME = 1 << 15
-"""So many items a length, on the mean, are worth a chunk without padding."""
+"""If lengths have this many items on average, each length is a chunk without padding."""
 
 SPARE = 1 << 14
-"""So many places of padding cost less than one chunk more."""
+"""This many places of padding cost less than one more chunk."""
 
 
 def flat(
@@ -29,7 +29,7 @@ def flat(
     reduction: Reduction = "mean",
     **options: Any,
 ) -> Tensor:
-    """Return a metric of flat values, a list id an item, in any order.
+    """Return a metric of flat values, with a list id for each item, in any order.
 
     Lists are taken by length, so nothing is padded to the longest.
 
@@ -89,7 +89,7 @@ def check_flat(indexes: Tensor, *columns: Tensor) -> None:
 def chunks(
     indexes: Tensor, *columns: Tensor
 ) -> Iterator[tuple[Tensor, int, Tensor | None, list[Tensor]]]:
-    """Yield chunks of lists of nearly one length.
+    """Yield chunks of lists of nearly equal length.
 
     Each is the lists' numbers, how many lists there are in all, a mask (None where no place is
     padding), and the columns (lists, longest, ...), 0 in the padding.
@@ -148,7 +148,7 @@ def _rows(column: Tensor, starts: Tensor, longest: int) -> Tensor:
 
 
 def _cuts(by_length: Tensor) -> list[tuple[int, int]]:
-    """Return where to cut lists that stand by rising length into chunks.
+    """Return where to cut lists, sorted by rising length, into chunks.
 
     Of one length where there are many of each, else of lengths within a quarter, or with little
     padding.

@@ -1,4 +1,4 @@
-"""Lists in ranked order: `rank` is the one place that checks and sorts."""
+"""Lists in ranked order; only `rank` checks and sorts."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""What `ltr evaluate` reads: TREC runs with their judgements, and tables of scored documents."""
+"""Read the files of `ltr evaluate`: TREC runs with judgements, and tables of scored documents."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,8 +19,8 @@ Metric = Callable[..., Tensor]
 
 _TABLES = (".csv", ".csv.gz", ".parquet")
 _ALIASES = {"map": "average_precision"}
-_OTHERS = {"alpha_ndcg"}  # its labels have an axis of subtopics, which no file here has
-_CHUNK = 1 << 22  # places of a padded chunk of lists: what bounds the memory
+_OTHERS = {"alpha_ndcg"}  # its labels have an axis of subtopics, which these files lack
+_CHUNK = 1 << 22  # places of a padded chunk of lists; this bounds the memory
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Measure:
 
     @property
     def title(self) -> str:
-        """Its name, `@` and the cut."""
+        """The metric's name, `@` and the cut."""
         return self.name if self.top_k is None else f"{self.name}@{self.top_k}"
 
     @property
@@ -55,7 +55,7 @@ class Measure:
         return next(x for x in RankingMetric.__subclasses__() if x.function is self.metric)
 
     def make(self, given: dict[str, Any], depth: int | None = None) -> RankingMetric:
-        """Return the metric with those of the given options that it has, and its cut.
+        """Return the metric with its cut and those of the given options that it takes.
 
         Args:
             given: options by name.
@@ -117,7 +117,7 @@ class Scored:
 
 
 def metric_names() -> list[str]:
-    """Every metric of `ltr.metrics.functional` that scores and labels are enough for.
+    """Return the names of the metrics in `ltr.metrics.functional` that need only scores and labels.
 
     >>> {"ndcg", "map", "mrr"} <= set(metric_names())
     True
@@ -132,7 +132,7 @@ def metric_names() -> list[str]:
 
 
 def is_table(path: str) -> bool:
-    """Whether the file is CSV or Parquet by its extension.
+    """Return whether the file is CSV or Parquet, by its extension.
 
     >>> is_table("a.parquet"), is_table("b.CSV.gz"), is_table("c.run")
     (True, True, False)
@@ -150,7 +150,7 @@ def evaluate_run(
     skip_missing: bool,
     columns: Columns,
 ) -> Evaluated:
-    """Per-list values of a TREC run, or of a table with a column of document ids."""
+    """Return per-list values of a TREC run, or of a table with a column of document ids."""
     run = _table_run(path, columns) if is_table(path) else read_run(path)
     if not run.keys() & qrels.keys():
         raise ValueError(f"{path}: has no query of the qrels")
@@ -170,7 +170,7 @@ def evaluate_run(
     notes = []
     if missing:
         how = "left out" if skip_missing else "counted as empty lists (--skip-missing: left out)"
-        notes.append(f"{name}: {missing:,} of {len(qrels):,} judged queries are not there: {how}")
+        notes.append(f"{name}: {missing:,} of {len(qrels):,} judged queries are missing: {how}")
     if unjudged:
         notes.append(f"{name}: {unjudged:,} queries have no judgements: left out")
     values = {title: torch.cat(parts).numpy() for title, parts in chunks.items()}
@@ -178,7 +178,7 @@ def evaluate_run(
 
 
 def read_scored(path: str, columns: Columns) -> Scored:
-    """A table of labels and scores, checked."""
+    """Read a table of labels and scores, and check it."""
     table = _read_table(path, [columns.qid, columns.label, *columns.score], columns.qid)
     labels = _numbers(path, table, columns.label)
     if (labels < 0).any():
@@ -198,7 +198,7 @@ def evaluate_table(
     options: dict[str, Any],
     largest: float,
 ) -> list[Evaluated]:
-    """Per-list values of a table with a row a document; one model a column of scores."""
+    """Return per-list values of a table with a row a document, one model a column of scores."""
     relevant = np.bincount(table.lists, weights=table.labels > 0, minlength=len(table.qids))
     options = _with_scale(options, largest)
     ids, grades = torch.from_numpy(table.lists), torch.from_numpy(table.labels)
@@ -215,12 +215,12 @@ def evaluate_table(
 
 
 def _with_scale(options: dict[str, Any], largest: float) -> dict[str, Any]:
-    """The options, and the highest grade there is: what ERR measures labels by."""
+    """Return the options with the highest grade, which ERR needs."""
     return {**options, "max_label": largest} if largest > 0 else options
 
 
 def _parts(qrels: Qrels, run: Run, depth: int) -> Iterator[Qrels]:
-    """The judgements of some queries at a time, so that the padded lists stay small."""
+    """Yield the judgements of some queries at a time, so that the padded lists stay small."""
     part: Qrels = {}
     width = 0
     for qid, labels in qrels.items():
@@ -249,7 +249,7 @@ def _table_run(path: str, columns: Columns) -> Run:
 
 
 def _read_table(path: str, wanted: Sequence[str], *text: str) -> pa.Table:
-    """The wanted columns of a file; those named as text as strings, the others as float64."""
+    """Return columns of a file: those in `text` as strings, the others as float64."""
     import pyarrow.csv
     import pyarrow.parquet
 
@@ -270,7 +270,7 @@ def _read_table(path: str, wanted: Sequence[str], *text: str) -> pa.Table:
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise ValueError(one_line(f"{path}: {error}")) from None
     if not len(table):
-        raise ValueError(f"{path}: the table must have a row at least, got none")
+        raise ValueError(f"{path}: the table must have at least one row, got none")
     for name in text:
         _refuse_missing(path, name, np.asarray(table.column(name).is_null()))
     return table
@@ -281,13 +281,13 @@ def _check_columns(path: str, wanted: Sequence[str], names: list[str]) -> None:
         if name not in names:
             raise ValueError(f"{path}: no column {name!r}: {nearest(name, names)}")
         if names.count(name) > 1:
-            raise ValueError(f"{path}: column {name!r} is there {names.count(name)} times")
+            raise ValueError(f"{path}: column {name!r} occurs {names.count(name)} times")
 
 
 def _numbers(path: str, table: pa.Table, column: str) -> np.ndarray:
     numbers = table.column(column).to_numpy()
     _refuse_missing(path, column, ~np.isfinite(numbers))
-    return np.array(numbers)  # a copy of one's own, which torch may have
+    return np.array(numbers)  # a copy, since torch needs writable memory
 
 
 def _refuse_missing(path: str, column: str, bad: np.ndarray) -> None:
@@ -299,6 +299,6 @@ def _refuse_missing(path: str, column: str, bad: np.ndarray) -> None:
 
 
 def _encode(table: pa.Table, column: str) -> tuple[list[str], np.ndarray]:
-    """The lists' names in the order of their first rows, and each row's list."""
+    """Return the lists' names in the order of their first rows, and the list of each row."""
     coded = table.column(column).combine_chunks().dictionary_encode()
     return coded.dictionary.to_pylist(), coded.indices.to_numpy().astype(np.int64)

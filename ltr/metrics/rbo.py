@@ -36,7 +36,7 @@ def rbo(
         labels: (..., n), >= 0: the other ranking, the highest label first.
         mask: (..., n) bool, True = a real item. Default: all are real.
         top_k: the depth that is looked at; min(k, length) for a shorter list. Default: all.
-        p: how likely a reader goes on to the next depth, in (0, 1).
+        p: the probability that a reader continues to the next depth, in (0, 1).
         empty: what a list without a relevant item counts: a number, "skip" or "error".
         ties: "stable" (list order, in both rankings) or "expected": the mean over all orders of
             equal scores and of equal labels, in closed form. There is no "worst".

@@ -35,7 +35,7 @@ def rbp(
         labels: (..., n), >= 0; above 0 is relevant.
         mask: (..., n) bool, True = a real item. Default: all are real.
         top_k: k. Default: the whole list.
-        p: how likely a reader goes on to the next item, in (0, 1).
+        p: the probability that a reader continues to the next item, in (0, 1).
         gain: "binary", 1 for a relevant item; or graded, in [0, 1]: "linear", label / max_label,
             or "exp2", (2^label - 1) / 2^max_label as in ERR.
         max_label: the highest grade of the scale, for a graded gain; labels above it are refused.

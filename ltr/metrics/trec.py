@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 Run = dict[str, dict[str, float]]
-"""Scores by document by query: `run["301"]["FT911-3"]`; what pytrec_eval takes."""
+"""Scores by document by query: `run["301"]["FT911-3"]`, the form of pytrec_eval."""
 
 Qrels = dict[str, dict[str, int]]
 """Judgements by document by query; above 0 is relevant, below 0 is not judged."""
@@ -162,7 +162,7 @@ def _add(
 
 
 def _lines(path: Path, form: str) -> Iterator[tuple[int, list[bytes]]]:
-    """The fields of the lines that are not blank, and the lines' numbers."""
+    """Yield the fields of each line that is not blank, and the line's number."""
     if not path.is_file():
         raise ValueError(f"path must be a file, got {path}")
     count, any_line = len(form.split()), False
@@ -178,7 +178,7 @@ def _lines(path: Path, form: str) -> Iterator[tuple[int, list[bytes]]]:
                 any_line = True
                 yield number, fields
     if not any_line:
-        raise ValueError(f"{path}: the file must have a line at least, got none")
+        raise ValueError(f"{path}: the file must have at least one line, got none")
 
 
 def _error(path: Path, number: int, problem: str, text: bytes) -> ValueError:
@@ -194,7 +194,7 @@ def _check_word(kind: str, name: str) -> None:
 
 
 def _write(path: Path, lines: Iterator[str]) -> None:
-    """Write the lines; the file appears under its name once it is complete."""
+    """Write the lines; the file appears under its name when it is complete."""
     with (
         atomic_write(path) as partial,
         gzip.open(partial, "wb") if path.suffix == ".gz" else partial.open("wb") as file,

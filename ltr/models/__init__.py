@@ -1,7 +1,7 @@
 """Scorers: `scorer(features, mask=None)`, features (..., n, *item) -> scores (..., n).
 
 A scorer made without `num_features` takes the width of the data from `build`, which
-`ltr.modules.Ranker` calls; so one configuration serves any data set.
+`ltr.modules.Ranker` calls. So one configuration serves any data set.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from ltr.models.scorer import FeatureScorer, Scorer
 __all__ = ["FeatureScorer", "LinearScorer", "MLPScorer", "Scorer"]
 
 
-if not TYPE_CHECKING:  # a type checker would take any name for right
+if not TYPE_CHECKING:  # a type checker would accept any name otherwise
 
     def __getattr__(name: str) -> Any:
         raise no_attribute(__name__, name, __all__)

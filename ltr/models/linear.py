@@ -8,7 +8,7 @@ from ltr.models.scorer import FeatureScorer
 class LinearScorer(FeatureScorer):
     """score = w . features + b.
 
-    A ranking does not depend on b; it is there for losses on the labels' own scale.
+    A ranking does not depend on b. Losses on the labels' own scale need it.
 
     Args:
         num_features: d. Default: taken from the data (`Scorer.build`).
@@ -23,5 +23,5 @@ class LinearScorer(FeatureScorer):
     """
 
     def make_layers(self, num_features: int) -> nn.Module:
-        """One linear layer."""
+        """Return one linear layer."""
         return nn.Linear(num_features, 1)

@@ -1,4 +1,4 @@
-"""The multi-layer perceptron, item by item."""
+"""The multi-layer perceptron, applied to each item."""
 
 from collections.abc import Sequence
 
@@ -10,8 +10,8 @@ from ltr.models.scorer import FeatureScorer
 class MLPScorer(FeatureScorer):
     """Blocks of linear, layer norm, activation and dropout, then a linear layer to one score.
 
-    Layer norm looks at one item alone; batch norm would carry padding and other lists into an
-    item's score, and is not offered.
+    Layer norm uses one item alone. Batch norm is not offered, since it would let padding and other
+    lists change an item's score.
 
     Args:
         num_features: d. Default: taken from the data (`Scorer.build`).
@@ -41,7 +41,7 @@ class MLPScorer(FeatureScorer):
             raise ValueError(f"hidden must be widths >= 1, got {hidden!r}")
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), got {dropout!r}")
-        # before the base class makes the layers, where it can already; plain values, no modules
+        # set before the base class makes the layers; plain values, no modules
         self.hidden = tuple(hidden)
         self.dropout = dropout
         self.activation = activation
@@ -49,7 +49,7 @@ class MLPScorer(FeatureScorer):
         super().__init__(num_features)
 
     def make_layers(self, num_features: int) -> nn.Module:
-        """The blocks, and the layer to one score."""
+        """Return the blocks and the layer to one score."""
         layers: list[nn.Module] = []
         width = num_features
         for out in self.hidden:

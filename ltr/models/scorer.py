@@ -1,18 +1,19 @@
-"""The contract of scorers, and what those on feature vectors share."""
+"""The base classes of scorers, in general and on feature vectors."""
 
 import torch
 from torch import Tensor, nn
 
 
 class Scorer(nn.Module):
-    """features (..., n, *item), mask (..., n) -> scores (..., n), any number of batch axes.
+    """Base of scorers: features (..., n, *item), mask (..., n) -> scores (..., n).
 
-    A new scorer is one subclass with `score`. What every scorer keeps to:
+    There may be any number of batch axes. A new scorer is one subclass with `score`. Every scorer
+    keeps two promises:
 
-    - features under the mask, NaN and inf included, reach neither scores nor gradients: `score`
-      gets 0 there; a masked item's own score is 0;
-    - the real items get what they would get with the masked ones deleted, and a list what it
-      would get alone, so nothing is averaged over the batch or over padding.
+    - Features under the mask, NaN and inf included, reach neither scores nor gradients: `score`
+      gets 0 there. A masked item's own score is 0.
+    - The real items get the scores that they would get with the masked items deleted. A list gets
+      the scores that it would get alone: nothing is averaged over the batch or over padding.
 
     Attributes:
         item_dims: axes of one item: 1 for a feature vector (default), 2 or 3 for an image.
@@ -28,20 +29,24 @@ class Scorer(nn.Module):
     item_dims: int = 1
 
     def build(self, num_features: int | tuple[int, ...]) -> None:
-        """Take over the number of features of the data; called before training and loading.
+        """Take the number of features from the data; called before training and loading.
 
-        A scorer that does not depend on it leaves this as it is.
+        A scorer that does not depend on it need not override this.
 
         Args:
-            num_features: d, the length of an item's feature vector; of images (C, H, W).
+            num_features: d, the length of an item's feature vector; (C, H, W) for images.
         """
 
     def score(self, features: Tensor, mask: Tensor | None) -> Tensor:
-        """The scores proper: features (..., n, *item), 0 under mask (..., n) -> (..., n)."""
+        """Return the scores (..., n) of features (..., n, *item), which are 0 under the mask."""
         raise NotImplementedError(f"{type(self).__name__} must define score")
 
     def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Scores (..., n) of features (..., n, *item); mask (..., n) bool, True = a real item.
+        """Return scores (..., n) of features (..., n, *item).
+
+        Args:
+            features: (..., n, *item).
+            mask: (..., n) bool, True = a real item. Default: all items are real.
 
         Raises:
             ValueError: features have too few axes, or mask is not bool of shape (..., n).
@@ -90,14 +95,14 @@ class FeatureScorer(Scorer):
             self._make(num_features)
 
     def make_layers(self, num_features: int) -> nn.Module:
-        """The network: (..., num_features) -> (..., 1)."""
+        """Return the network: (..., num_features) -> (..., 1)."""
         raise NotImplementedError(f"{type(self).__name__} must define make_layers")
 
     def build(self, num_features: int | tuple[int, ...]) -> None:
         """Make the layers, with new weights, unless they have this width already.
 
         Raises:
-            ValueError: num_features < 1, an image's shape, or not what the constructor was given.
+            ValueError: num_features is < 1 or an image's shape, or differs from the constructor's.
         """
         if self.num_features == num_features:
             return
@@ -108,13 +113,13 @@ class FeatureScorer(Scorer):
             )
         if self.fixed:
             raise ValueError(
-                f"num_features must be {self.num_features}, as the scorer was made, "
+                f"num_features must be {self.num_features}, which the scorer was made with, "
                 f"got {num_features}"
             )
         self._make(num_features)
 
     def score(self, features: Tensor, mask: Tensor | None) -> Tensor:
-        """The layers' output for each item."""
+        """Return the layers' output for each item."""
         if self.layers is None:
             raise ValueError(
                 f"num_features must be given to {type(self).__name__}, or to its `build`, "

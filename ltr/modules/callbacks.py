@@ -1,4 +1,4 @@
-"""Random numbers that depend on where the training stands, not on how it came there."""
+"""Random numbers that depend only on the position in the training, so that runs can resume."""
 
 import os
 import random
@@ -16,14 +16,14 @@ _TRAIN, _VALIDATE = 0, 1
 class SeedSteps(Callback):
     """Seeds torch, numpy and random before each batch, from (seed, epoch, batch, process).
 
-    So dropout and Gumbel noise after a resume, in the middle of an epoch too, are those of an
-    unbroken run, and validating more or less often changes nothing in the training, nor the
-    other way round. Tests and predictions are left alone. Every `Ranker` brings one to its
-    Trainer, unless the Trainer has one already.
+    So a resumed run, also one resumed within an epoch, has the same dropout and Gumbel noise as an
+    uninterrupted run. How often a run validates does not change its training, nor the reverse.
+    Tests and predictions are not seeded. Every `Ranker` adds this callback to its Trainer, unless
+    the Trainer has one already.
 
     Args:
-        seed: >= 0. Default: what `seed_everything` was given, or 0 without it. A checkpoint keeps
-            it, and a resumed run goes on with that.
+        seed: >= 0. Default: the seed of `seed_everything`, or 0 without it. A checkpoint keeps the
+            seed, and a resumed run uses it.
 
     Raises:
         ValueError: seed < 0.
@@ -36,16 +36,16 @@ class SeedSteps(Callback):
         self.seed = None if seed is None else check_at_least("seed", seed, 0)
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Settle the seed."""
+        """Take the default of the seed."""
         if self.seed is None:
             self.seed = int(os.environ.get("PL_GLOBAL_SEED", "0"))
 
     def state_dict(self) -> dict[str, Any]:
-        """The seed, for the checkpoint."""
+        """Return the seed, for the checkpoint."""
         return {"seed": self.seed}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """The checkpoint's seed."""
+        """Take the checkpoint's seed."""
         self.seed = state_dict["seed"]
 
     def on_train_batch_start(
@@ -69,6 +69,6 @@ class SeedSteps(Callback):
         place = [self.seed or 0, stage, trainer.current_epoch, batch, loader, trainer.global_rank]
         words = np.random.SeedSequence(place).generate_state(3, np.uint32).tolist()
         torch.manual_seed(words[0])
-        # the old global ones too: a scorer or loss of the user's may draw from them
+        # the global generators too: a user's scorer or loss may draw from them
         np.random.seed(words[1])  # noqa: NPY002
         random.seed(words[2])

@@ -25,7 +25,7 @@ from ltr._files import atomic_write
 
 
 def checkpoint_folder(run: str | os.PathLike[str]) -> Path:
-    """Return where a run keeps `best.ckpt` and `last.ckpt`.
+    """Return the folder where a run keeps `best.ckpt` and `last.ckpt`.
 
     >>> checkpoint_folder("/runs/digits/1").as_posix()
     '/runs/digits/1/checkpoints'
@@ -34,12 +34,15 @@ def checkpoint_folder(run: str | os.PathLike[str]) -> Path:
 
 
 def is_first_process() -> bool:
-    """Return whether this is the process that writes, before the processes know each other."""
+    """Return whether this process writes the files; works before the processes are connected."""
     return getattr(rank_zero_only, "rank", 0) == 0
 
 
 def train_steps(trainer: Trainer) -> int:
-    """Training steps so far; in manual optimization batches, where Lightning counts optimizers."""
+    """Return the training steps so far; in manual optimization, the batches.
+
+    Lightning counts a step for each optimizer there.
+    """
     if trainer.lightning_module.automatic_optimization:
         return trainer.global_step
     return trainer.fit_loop.epoch_loop.total_batch_idx + 1
@@ -49,11 +52,11 @@ class BestCheckpoint(ModelCheckpoint):
     """Keeps `checkpoints/best.ckpt`: the weights with the best value so far.
 
     Args:
-        monitor: which logged value.
-        mode: whether "max" or "min" is best.
+        monitor: the logged value to watch.
+        mode: whether the largest ("max") or the smallest ("min") value is best.
 
     Raises:
-        ValueError: during the training, if no value of this name is logged.
+        ValueError: in training, no value of this name is logged.
 
     >>> BestCheckpoint(monitor="val_mrr").filename
     'best'
@@ -67,22 +70,22 @@ class BestCheckpoint(ModelCheckpoint):
         )
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Settle the folder."""
+        """Set the folder of the checkpoint."""
         self.dirpath = str(checkpoint_folder(trainer.default_root_dir))
         super().setup(trainer, pl_module, stage)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Look, where there is no validation."""
+        """Compare the value, if there is no validation."""
         with monitor_named("best_checkpoint", self.monitor, trainer):
             super().on_train_epoch_end(trainer, pl_module)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Look."""
+        """Compare the value."""
         with monitor_named("best_checkpoint", self.monitor, trainer):
             super().on_validation_end(trainer, pl_module)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on with the best value so far, also in another folder: moved, or of a new run."""
+        """Restore the best value so far, also if the run's folder has changed."""
         here, there = str(self.dirpath), state_dict["dirpath"]
         state = dict(state_dict)
         if here != there:
@@ -104,18 +107,18 @@ def _moved(path: str, folder: str) -> str:
 
 
 class LastCheckpoint(Checkpoint):
-    """Keeps `checkpoints/last.ckpt`, with which a killed run goes on (`--ckpt_path last`).
+    """Keeps `checkpoints/last.ckpt`, from which a killed run resumes (`--ckpt_path last`).
 
-    It is written at the end of each epoch, within an epoch as often as said here, and when SIGINT
-    (Ctrl+C) or SIGTERM ends the run: after the training step that is under way, or after the
-    validation. A second signal ends the run at once.
+    It is saved at the end of each epoch, within an epoch as the arguments say, and when SIGINT
+    (Ctrl+C) or SIGTERM ends the run: after the current training step or validation. A second signal
+    ends the run at once.
 
     Args:
-        every_n_train_steps: also after every so many steps; None for not.
-        every_seconds: also once so many seconds have gone by; None for not.
+        every_n_train_steps: save also after this many steps; None for never.
+        every_seconds: save also after this many seconds; None for never.
 
     Raises:
-        ValueError: one of them is not > 0.
+        ValueError: an argument is not > 0.
 
     >>> LastCheckpoint(every_seconds=0)
     Traceback (most recent call last):
@@ -139,25 +142,25 @@ class LastCheckpoint(Checkpoint):
         self._handlers: dict[int, Any] = {}
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Settle the file, the same in all processes."""
+        """Set the path of the file, the same in all processes."""
         folder = checkpoint_folder(trainer.default_root_dir)
         self.path: Path = trainer.strategy.broadcast(folder / "last.ckpt")
 
     @property
     def seconds(self) -> float:
-        """How long the training took so far, with all its parts where it was resumed."""
+        """The seconds of training so far, including those before a resume."""
         return self._before + (0.0 if self._begun is None else time.monotonic() - self._begun)
 
     def state_dict(self) -> dict[str, Any]:
-        """The seconds, for the checkpoint."""
+        """Return the seconds, for the checkpoint."""
         return {"seconds": self.seconds}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on counting."""
+        """Restore the seconds."""
         self._before = state_dict["seconds"]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Start the clock; from now on a signal waits for the end of a step."""
+        """Start the clock; from now on a signal takes effect at the end of a step."""
         self._saved_at = self._begun = time.monotonic()
         self._signal = None
         if threading.current_thread() is threading.main_thread():
@@ -172,7 +175,7 @@ class LastCheckpoint(Checkpoint):
     def on_exception(
         self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
     ) -> None:
-        """Leave signals to others."""
+        """Restore the signal handlers."""
         self._restore_handlers()
 
     def _note(self, number: int, frame: Any) -> None:
@@ -193,9 +196,9 @@ class LastCheckpoint(Checkpoint):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, *args: Any, **kwargs: Any
     ) -> None:
-        """Save if it is time; where a validation comes next, or the end of the epoch, after it.
+        """Save if it is due, unless a validation or the end of the epoch comes next.
 
-        A run resumed from in between would leave the validation out.
+        A run resumed before that validation would skip it. So the callback saves after it.
         """
         done = trainer.fit_loop.epoch_loop.batch_progress.current.ready
         validates = trainer.val_check_batch is not None and done % trainer.val_check_batch == 0
@@ -203,7 +206,7 @@ class LastCheckpoint(Checkpoint):
             self._save_if_due(trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Save within an epoch, if it is time."""
+        """Save if it is due within an epoch."""
         if not (trainer.sanity_checking or trainer.is_last_batch):
             self._save_if_due(trainer)
 
@@ -218,28 +221,29 @@ class LastCheckpoint(Checkpoint):
             self._stop_if_told(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Save; Lightning calls checkpoint callbacks last, so the others' state is settled."""
+        """Save; Lightning calls checkpoint callbacks last, so the state of the others is final."""
         self._save(trainer)
         self._stop_if_told(trainer)
 
     def _save(self, trainer: Trainer) -> None:
-        for logger in trainer.loggers:  # a killed run must not lose what came before
+        for logger in trainer.loggers:  # a killed run must not lose what it logged
             logger.save()
         trainer.save_checkpoint(self.path, weights_only=False)
         self._saved_at = time.monotonic()
 
 
 class EarlyStopping(lightning_callbacks.EarlyStopping):
-    """Stops the training when a logged value no longer gets better.
+    """Stops the training when a logged value no longer improves.
 
     Args:
-        monitor: which logged value.
-        mode: whether "max" or "min" is best.
-        patience: how many validations in a row without a new best value stop it; None for never.
-        min_delta: by how much a new best value has to be better.
+        monitor: the logged value to watch.
+        mode: whether the largest ("max") or the smallest ("min") value is best.
+        patience: how many validations in a row without a new best value stop the training; None
+            for never.
+        min_delta: by how much a new best value must be better.
 
     Raises:
-        ValueError: patience < 1; in training, no value of this name is logged.
+        ValueError: patience is < 1; in training, no value of this name is logged.
 
     >>> EarlyStopping(patience=0)
     Traceback (most recent call last):
@@ -266,25 +270,25 @@ class EarlyStopping(lightning_callbacks.EarlyStopping):
         )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on counting, with the patience of this run's configuration."""
+        """Restore the count, but keep the patience of this run's configuration."""
         patience = self.patience
         super().load_state_dict(state_dict)
         self.patience = patience
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """A run that had stopped does not train another epoch when it is resumed."""
+        """Stop a resumed run that had stopped early, before it trains another epoch."""
         if self.wait_count >= self.patience:
             trainer.should_stop = True
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Look, where there is one validation an epoch; not if `max_steps` cut it off."""
+        """Compare the value after an epoch with one validation, unless `max_steps` cut it off."""
         cut_off = not self.validated and any(trainer.num_val_batches)
         if not cut_off:
             with monitor_named("early_stopping", self.monitor, trainer):
                 super().on_train_epoch_end(trainer, pl_module)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Look, where there are several validations an epoch, or fewer than one."""
+        """Compare the value, if an epoch has several validations, or less than one."""
         self.validated = self.validated or not trainer.sanity_checking
         with monitor_named("early_stopping", self.monitor, trainer):
             super().on_validation_end(trainer, pl_module)
@@ -304,7 +308,7 @@ class WholeCheckpoints(TorchCheckpointIO):
         if "://" in str(path):
             super().save_checkpoint(checkpoint, path, storage_options)
             return
-        content = io.BytesIO()  # to a file that cannot be written, torch.save tells no reason
+        content = io.BytesIO()  # torch.save gives no reason if it cannot write a file
         torch.save(checkpoint, content)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with atomic_write(path) as part:
@@ -313,12 +317,12 @@ class WholeCheckpoints(TorchCheckpointIO):
 
 @contextmanager
 def monitor_named(group: str, monitor: str | None, trainer: Trainer) -> Iterator[None]:
-    """Say which values are logged, where a callback did not find the one that it looks at.
+    """Name the logged values in the error of a callback that does not find its own.
 
     Args:
-        group: the options of the callback.
-        monitor: the value's name.
-        trainer: which knows what was logged.
+        group: the name of the callback's options.
+        monitor: the name of the value.
+        trainer: the Trainer, which knows the logged values.
 
     Raises:
         ValueError: there is no value of this name.

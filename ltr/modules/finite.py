@@ -1,4 +1,4 @@
-"""Training that goes wrong stops: the loss, the gradients and the weights must be finite."""
+"""Stop training at a loss, gradients or weights that are not finite."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,22 +19,22 @@ _NAMED = 5  # lists that the message names
 class CheckFinite(Callback):
     """Stops the training at the first step whose loss or gradient is not finite.
 
-    The error names the epoch, the step, the lists and the first layer whose output is not finite,
-    and the batch is saved in the Trainer's `default_root_dir`. `torch.load` reads the file: a dict
-    of the `batch`, its `lists`, `epoch`, `step`, `batch_idx` and the `loss`. To find the layer, the
-    batch is run once more, with the same random numbers.
+    The error names the epoch, the step, the lists and the first layer whose output is not finite.
+    The batch is saved in the Trainer's `default_root_dir`. `torch.load` reads the file: a dict of
+    the `batch`, its `lists`, `epoch`, `step`, `batch_idx` and the `loss`. To find the layer, the
+    batch runs once more with the same random numbers.
 
-    No checkpoint is written of parameters that are not finite, so the last good one stays.
+    Parameters that are not finite are never saved, so the last good checkpoint stays.
 
     A step costs one read of a number from the device. Under a gradient scaler (precision 16-mixed)
-    gradients may overflow, and the scaler skips such steps: there the loss alone is checked. With
-    manual optimization the check comes at the end of the batch, and no layer is looked for.
+    only the loss is checked, since gradients may overflow there and the scaler skips such steps.
+    With manual optimization the check comes at the end of the batch, and the error names no layer.
 
-    The modules of `ltr` bring one to their Trainer, unless it has one already.
+    The modules of `ltr` add this callback to their Trainer, unless it has one already.
 
     Raises:
-        ValueError: in training, for a loss or a gradient that is not finite; when a checkpoint is
-            written, for a parameter that is not.
+        ValueError: in training, the loss or a gradient is not finite; when a checkpoint is saved,
+            a parameter is not finite.
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class CheckFinite(Callback):
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Refuse parameters that are not finite."""
+        """Raise `ValueError` if a parameter is not finite."""
         parameters = {name: p.detach() for name, p in pl_module.named_parameters()}
         if not _largest(parameters.values()).isfinite():
             name = next(name for name, p in parameters.items() if not p.isfinite().all())
@@ -103,7 +103,7 @@ class CheckFinite(Callback):
                 cause = f"the batch could not be run again ({type(error).__name__}: {error})"
         here = found is not None or not bool(loss.isfinite().all())
         source, together = 0, trainer.world_size > 1
-        if together:  # the process whose own batch went wrong speaks
+        if together:  # the process whose own batch failed writes the message
             wrong: list[Any] = [None] * trainer.world_size
             torch.distributed.all_gather_object(wrong, here)
             source = wrong.index(True) if True in wrong else 0
@@ -194,7 +194,7 @@ class _Layer:
 def _largest(tensors: Any) -> Tensor:
     """Return the largest absolute value of tensors, which is not finite if any value is not.
 
-    Not the Euclidean norm: its squares overflow.
+    The squares in a Euclidean norm could overflow.
     """
     dense = [t.coalesce().values() if t.is_sparse else t for t in tensors]
     norms = [torch.linalg.vector_norm(t, inf) for t in dense if t.numel()]
@@ -202,7 +202,7 @@ def _largest(tensors: Any) -> Tensor:
 
 
 def _first_gradient(module: nn.Module) -> str:
-    """Name the parameter, from the loss back, whose gradient is the first that is not finite."""
+    """Return a text that names the first parameter, from the loss back, with a bad gradient."""
     with_gradient = [(n, p.grad) for n, p in module.named_parameters() if p.grad is not None]
     wrong = [name for name, gradient in with_gradient if not gradient.isfinite().all()]
     if not wrong:
@@ -233,12 +233,12 @@ def _not_finite(value: Any) -> Tensor | None:
 
 
 def _size(batch: Any) -> int:
-    """Return the number of lists of a batch, with the empty ones that fill it up."""
+    """Return the number of lists of a batch, including empty ones that fill it up."""
     return next((len(tensor) for tensor in _tensors(batch) if tensor.dim()), 0)
 
 
 def _lists(batch: Any, rows: Tensor | None) -> tuple[str, list[Any]]:
-    """Return the lists in words, and their names: qids, or places in the batch without these."""
+    """Return the lists in words, and their names: qids, or places in the batch if it has none."""
     size = _size(batch)
     batch = batch if isinstance(batch, dict) else {}
     mask = batch.get("mask")
@@ -256,7 +256,7 @@ def _lists(batch: Any, rows: Tensor | None) -> tuple[str, list[Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """Return `value` of tensors and plain values alone, so that `weights_only=True` reads it."""
+    """Return `value` with only tensors and plain values, so that `weights_only=True` reads it."""
     if isinstance(value, Tensor):
         return value.detach().cpu()
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The mean of a logged loss."""
+"""The metric that averages a logged loss."""
 
 import torch
 from torch import Tensor
@@ -8,9 +8,9 @@ from torchmetrics import Metric
 class ListMean(Metric):
     """Mean over lists of a number that is a mean in each batch; NaN stays NaN.
 
-    Exact over batches and processes of different sizes, where Lightning's own mean rounds the
-    number of lists a process to a whole one (2.6), and torchmetrics' `MeanMetric` forgets its
-    weights when it is to keep NaN (1.9).
+    It is exact for batches and processes of different sizes. Lightning's own mean (2.6) rounds the
+    number of lists of a process to a whole number. torchmetrics' `MeanMetric` (1.9) forgets its
+    weights if it keeps NaN.
 
     >>> mean = ListMean()
     >>> mean.update(torch.tensor(1.0), lists=torch.tensor(3))
@@ -31,20 +31,20 @@ class ListMean(Metric):
             self.add_state(name, default=zero, dist_reduce_fx="sum")
 
     def update(self, value: Tensor, lists: Tensor) -> None:
-        """Add a batch with the mean `value`, a scalar, over so many `lists`."""
+        """Add a batch of `lists` lists with the mean `value`, a scalar."""
         self.total += value.double() * lists
         self.lists += lists
 
     def compute(self) -> Tensor:
-        """The mean, float32; NaN if there was no list."""
+        """Return the mean, float32; NaN if there was no list."""
         return (self.total / self.lists).float()
 
     def sums(self) -> dict[str, float]:
-        """What the mean is made of so far, for a checkpoint."""
+        """Return the sums so far, for a checkpoint."""
         return {"total": self.total.item(), "lists": self.lists.item()}
 
     def go_on(self, sums: dict[str, float]) -> None:
-        """Go on from what `sums` gave.
+        """Restore the sums that `sums` returned.
 
         >>> mean, other = ListMean(), ListMean()
         >>> mean.update(torch.tensor(1.0), lists=torch.tensor(3))

@@ -1,4 +1,4 @@
-"""Out of memory, in one line: which batch it was, and a batch size to try."""
+"""Errors for lack of memory in one line, with the batch and a batch size to try."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from ltr._names import one_line
 
 
 class BatchInMemory(Callback):
-    """Keeps the batch that is worked on, to tell of it if it does not fit into memory."""
+    """Keeps the current batch, to describe it if it does not fit into memory."""
 
     batch: Any = None
 
@@ -30,13 +30,13 @@ class BatchInMemory(Callback):
 
     @contextmanager
     def explained(self, data: Any) -> Iterator[None]:
-        """Turn an error for lack of memory into a line, with a batch size to try.
+        """Turn an error for lack of memory into one line, with a batch size to try.
 
         Args:
-            data: the data module, whose `batch_size` the user may set.
+            data: the data module, which may have a `batch_size`.
 
         Raises:
-            ValueError: memory did not suffice.
+            ValueError: there was not enough memory.
         """
         try:
             yield
@@ -65,7 +65,7 @@ class BatchInMemory(Callback):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether memory did not suffice, of the CPU or of a device.
+    """Return whether an error says that the CPU or a device ran out of memory.
 
     >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("shapes differ"))
     (True, False)

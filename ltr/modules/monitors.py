@@ -1,4 +1,4 @@
-"""Names of logged values that callbacks and schedulers watch: right before the first epoch."""
+"""Check the names of the logged values that callbacks and schedulers watch."""
 
 import difflib
 from collections.abc import Iterator
@@ -8,12 +8,12 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 
 class CheckMonitors(Callback):
-    """Checks, before the first epoch, the names of logged values that others watch.
+    """Checks before the first epoch that the values which others watch will be logged.
 
-    These are each callback's `monitor` (early stopping, checkpoints) and the schedulers'. Known
-    are the names that the module tells (`logged_names`), and those that the sanity check logged.
-    Of a module that does not tell its names, those of validation alone are known, which begin with
-    "val", and only after a sanity check.
+    Watchers are the callbacks with a `monitor` (early stopping, checkpoints) and the schedulers.
+    Known names are those that the module returns from `logged_names`, and those that the sanity
+    check logged. If a module has no `logged_names`, only watched names that begin with "val" are
+    checked, and only after a sanity check.
 
     Raises:
         ValueError: nothing of this name will be logged.
@@ -23,7 +23,7 @@ class CheckMonitors(Callback):
         self._seen: set[str] = set()
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Take the names that the sanity check logged."""
+        """Keep the names that the sanity check logged."""
         if trainer.sanity_checking:
             self._seen |= set(trainer.callback_metrics)
 
@@ -36,7 +36,7 @@ class CheckMonitors(Callback):
             names = known
             if needed and not any(trainer.num_val_batches):  # nothing is validated
                 names = {one for one in known if not one.startswith("val")}
-            # a resumed run has no sanity check, and a subclass may log more than it tells
+            # a resumed run has no sanity check, and a subclass may log more than `logged_names`
             complete = bool(told) and (bool(self._seen) or trainer.ckpt_path is None)
             complete = complete or (bool(self._seen) and name.startswith("val"))
             if complete and name not in names:
@@ -50,7 +50,7 @@ class CheckMonitors(Callback):
 
 
 def _watched(trainer: Trainer) -> Iterator[tuple[str, str, bool]]:
-    """Return what watches a logged value, the value's name, and whether it cannot do without."""
+    """Yield each watcher of a logged value, the value's name, and whether the watcher needs it."""
     for callback in trainer.callbacks:  # pyright: ignore[reportAttributeAccessIssue]
         option = getattr(callback, "option", type(callback).__name__)
         if isinstance(monitor := getattr(callback, "monitor", None), str):

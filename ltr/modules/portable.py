@@ -1,4 +1,4 @@
-"""Checkpoints that hold the arguments of their module, as configurations."""
+"""Checkpoints that hold the arguments of their module as configurations."""
 
 import inspect
 import io
@@ -25,18 +25,18 @@ _PICKLED = (
 class PortableModule(LightningModule):
     """A LightningModule whose arguments may be objects: modules, classes, functions.
 
-    A checkpoint holds tensors and plain values alone, so that reading one runs no code of the
-    file's. The arguments are in it as a configuration (`ltr.config.to_config`), from which
-    `load_from_checkpoint` makes the module. An argument without one, such as a lambda or an object
-    whose class is in `__main__`, is named in a warning when a checkpoint is saved, and has to be
-    given again to `load_from_checkpoint`.
+    A checkpoint holds only tensors and plain values, so reading one runs no code from the file. It
+    holds the arguments as a configuration (`ltr.config.to_config`), from which
+    `load_from_checkpoint` makes the module. Some arguments have no configuration, such as a lambda
+    or an object whose class is in `__main__`. Saving a checkpoint warns of them, and
+    `load_from_checkpoint` needs them again.
 
-    A subclass calls plain `self.save_hyperparameters()`. Afterwards `hparams` show an object by
-    its `repr`, for the loggers.
+    A subclass calls plain `self.save_hyperparameters()`. Then `hparams` show an object by its
+    `repr`, for the loggers.
 
     Attributes:
-        trust: packages whose classes a checkpoint may name, where the Trainer reads it
-            (`ckpt_path`); `load_from_checkpoint` has an argument for it.
+        trust: packages whose classes a checkpoint may name when the Trainer reads it (`ckpt_path`);
+            `load_from_checkpoint` has an argument for it.
 
     >>> class Tiny(PortableModule):
     ...     def __init__(self, layer: torch.nn.Module, rate: float = 0.1):
@@ -49,12 +49,12 @@ class PortableModule(LightningModule):
     trust: Sequence[str] = ()
 
     extra_parts: tuple[str, ...] = ()
-    """Attributes that the constructor does not take, and `load_from_checkpoint` does."""
+    """Attributes that `load_from_checkpoint` takes and the constructor does not."""
 
     _given: dict[str, Any]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Keep what the constructor is given, whoever calls it."""
+        """Keep the constructor's arguments, whoever calls it."""
         new = super().__new__(cls)
         bound = inspect.signature(cls.__init__).bind_partial(new, *args, **kwargs)
         given = {}
@@ -65,13 +65,13 @@ class PortableModule(LightningModule):
         return new
 
     def get_params(self, deep: bool = False) -> dict[str, Any]:
-        """Return the arguments by their names, as scikit-learn's estimators do.
+        """Return the arguments by name, as scikit-learn's estimators do.
 
-        Where None or nothing was given for a part of the module, it is the one that was made in
-        its place.
+        For a part of the module that was None or not given, it returns the part that the module
+        made.
 
         Args:
-            deep: for scikit-learn's sake; arguments of arguments are never among them.
+            deep: ignored, there for scikit-learn; arguments of arguments are never included.
         """
         parts = dict(self.named_children())
         found = {}
@@ -81,9 +81,9 @@ class PortableModule(LightningModule):
         return found
 
     def save_hyperparameters(self, *args: Any, frame: Any = None, **kwargs: Any) -> None:
-        """As Lightning's; shows objects by their `repr`."""
+        """Save hyper-parameters as Lightning does; show objects by their `repr`."""
         here = inspect.currentframe()
-        with warnings.catch_warnings():  # Lightning would rather have modules left out
+        with warnings.catch_warnings():  # Lightning advises to leave modules out
             warnings.filterwarnings("ignore", ".*already saved during checkpointing.*")
             caller = here.f_back if here and frame is None else frame
             super().save_hyperparameters(*args, frame=caller, **kwargs)
@@ -92,7 +92,7 @@ class PortableModule(LightningModule):
             super().save_hyperparameters({**self.hparams, **objects}, **kwargs)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Put the configuration in, and leave nothing in that `weights_only=True` refuses."""
+        """Add the configuration, and remove what `weights_only=True` refuses."""
         arguments, checkpoint["unsaved"] = {}, {}
         for name, value in self.get_params().items():
             arguments[name] = self.save_part(checkpoint, name, value)
@@ -101,7 +101,7 @@ class PortableModule(LightningModule):
         try:
             path = import_path(type(self))
         except ValueError:
-            path = type(self).__qualname__  # for readers; who loads it names the class
+            path = type(self).__qualname__  # for readers; loading does not use it
         checkpoint["config"] = {"class_path": path, "init_args": arguments}
         for key in _HPARAMS:  # for Lightning's own command line, and for readers
             if key in checkpoint:
@@ -112,17 +112,17 @@ class PortableModule(LightningModule):
                 }
 
     def save_part(self, checkpoint: dict[str, Any], name: str, value: Any) -> Any:
-        """Return a part's configuration; one that has none is noted in `unsaved`, with a warning.
+        """Return a part's configuration; if it has none, warn and note it in `unsaved`.
 
         Args:
-            checkpoint: that is being written.
-            name: of the part.
+            checkpoint: the checkpoint that is being written.
+            name: the name of the part.
             value: the part.
         """
         try:
             return to_config(value)
         except ValueError as error:
-            # LightningCLI makes functions of optimizers, and keeps their configurations
+            # LightningCLI turns optimizers into functions, and keeps their configurations
             config = self.hparams.get(name)
             if isinstance(config, dict) and "class_path" in config:
                 return config
@@ -148,23 +148,23 @@ class PortableModule(LightningModule):
     ) -> Self:
         """Return the module as it was saved: arguments and state.
 
-        No code of the file's runs, and classes are imported from `ltr`, `torch.nn` and
-        `torch.optim` alone, unless `trust` names their package.
+        No code from the file runs. Classes are imported only from `ltr`, `torch.nn` and
+        `torch.optim`, unless `trust` names their package.
 
         Args:
             checkpoint_path: the file.
             map_location: as for `torch.load`.
-            hparams_file: None; Lightning's, which arguments by name replace here.
+            hparams_file: must be None; Lightning has it, but here arguments are given by name.
             strict: whether the state must fit exactly.
             weights_only: False, together with `trust_pickle`, to unpickle. Default: True.
             trust: packages whose classes and functions the file may name: `["mypackage"]`.
             trust_pickle: True, together with `weights_only=False`, reads a checkpoint of an earlier
                 version, whose arguments are pickled. Unpickling can run any code.
-            **kwargs: arguments, or extra parts, that the file lacks, or in place of the saved ones.
+            **kwargs: arguments, or extra parts, that the file lacks or that replace the saved ones.
 
         Raises:
-            ValueError: an argument has to be given here and is not; the file names a class of a
-                package that is not trusted, or has pickled objects; it is no such checkpoint.
+            ValueError: a required argument is missing; the file names a class of a package that is
+                not trusted, or has pickled objects; or it is not a checkpoint of ltr.
         """
         trusted = check_trust(trust)
         if hparams_file is not None:
@@ -196,7 +196,7 @@ class PortableModule(LightningModule):
         return new
 
     def restore(self, checkpoint: dict[str, Any], strict: bool | None = None) -> None:
-        """Take over the state of a checkpoint, and go to the device that it is on."""
+        """Load the state of a checkpoint, and move to its device."""
         self.configure_model()
         self.on_load_checkpoint(checkpoint)
         state = checkpoint["state_dict"]
@@ -206,7 +206,7 @@ class PortableModule(LightningModule):
 
 
 def is_plain(value: Any) -> bool:
-    """Whether `value` is made of None, numbers, strings, lists, tuples and dicts alone.
+    """Return whether `value` has only None, numbers, strings, lists, tuples and dicts.
 
     >>> is_plain({"hidden": [64, 32], "loss": None}), is_plain(torch.nn.ReLU)
     (True, False)
@@ -219,7 +219,7 @@ def is_plain(value: Any) -> bool:
 
 
 def _read(path: str | Path | IO[bytes], map_location: Any, unpickle: bool) -> dict[str, Any]:
-    """A checkpoint's content, of which what is read later is there and has the right types."""
+    """Return a checkpoint's content, after a check of the keys and types that are used later."""
     try:
         found = torch.load(path, map_location=map_location, weights_only=not unpickle)
     except (pickle.UnpicklingError, EOFError, KeyError) as error:
@@ -240,7 +240,7 @@ def _read(path: str | Path | IO[bytes], map_location: Any, unpickle: bool) -> di
 
 
 def _upgrade(checkpoint: dict[str, Any], given: set[str]) -> dict[str, Any]:
-    """Give a checkpoint of an earlier version the form of now; the arguments that were objects."""
+    """Convert a checkpoint of an earlier version in place, and return its unpickled arguments."""
     hparams = dict(checkpoint.get("hyper_parameters", {}))
     plain = {name: value for name, value in hparams.items() if not name.startswith("_")}
     checkpoint["config"] = {"class_path": "", "init_args": plain}
@@ -261,9 +261,7 @@ def _unpack(name: str, packed: bytes) -> Any:
     try:
         found = torch.load(io.BytesIO(packed), map_location="cpu", weights_only=False)
     except (ImportError, AttributeError) as error:
-        raise ValueError(
-            f"{name} must be given: it cannot be unpickled any more: {error}"
-        ) from error
+        raise ValueError(f"{name} must be given: it can no longer be unpickled: {error}") from error
     for part in found.modules() if isinstance(found, nn.Module) else ():
         for argument in parameters(type(part)):
             if type(part).__module__.startswith("ltr.") and not hasattr(part, argument):

@@ -35,7 +35,7 @@ _TAG = "ltr"
 
 
 def hard_ranks(scores: np.ndarray) -> np.ndarray:
-    """Ranks 1..n of one list's scores (n,), 1 = highest; equal scores rank in list order.
+    """Return ranks 1..n of one list's scores (n,), 1 = highest; equal scores rank in list order.
 
     >>> hard_ranks(np.array([0.5, 2.0, 0.5])).tolist()
     [2, 1, 3]
@@ -47,10 +47,10 @@ def hard_ranks(scores: np.ndarray) -> np.ndarray:
 
 
 def falling(scores: np.ndarray) -> np.ndarray:
-    """Scores (n,) in falling order, each made smaller than the one before by as little as can be.
+    """Return scores (n,), given in falling order, with ties broken in the last digit.
 
-    Evaluation tools sort a TREC run by score, read as float32, and break ties in their own way;
-    so equal scores are told apart in the last digit.
+    Evaluation tools read the scores of a TREC run as float32, sort by them and break ties in their
+    own way. So each score that is not below the one before becomes the next smaller float32.
 
     >>> falling(np.array([2.0, 2.0, 1.0], dtype=np.float32)).tolist()
     [2.0, 1.9999998807907104, 1.0]
@@ -63,21 +63,21 @@ def falling(scores: np.ndarray) -> np.ndarray:
 
 
 class PredictionWriter(Callback):
-    """Writes a row a document (`qid`, `doc_id`, `score`, `rank`) as the lists are scored.
+    """Writes one row a document (`qid`, `doc_id`, `score`, `rank`) as the lists are scored.
 
-    Rows of CSV (with a header) and Parquet are in the data's order; lines of a TREC run (`qid Q0
-    doc_id rank score tag`) in the order of ranks, with scores that fall from rank to rank. Where
-    the data has no document ids, the 0-based position in the list is the id. The file appears
-    under its name once it is complete, in the place of one that was there.
+    Rows of CSV (with a header) and Parquet are in the data's order. Lines of a TREC run (`qid Q0
+    doc_id rank score tag`) are in the order of ranks, with strictly falling scores. If the data has
+    no document ids, the id is the position in the list, from 0. The file appears under its name
+    when it is complete, and then replaces an older one.
 
     Args:
         output: the file.
-        format: "csv", "parquet" or "trec". Default: as the file's extension says: .csv, .parquet,
-            .run, .trec or .txt.
+        format: "csv", "parquet" or "trec". Default: by the file's extension: .csv, .parquet, .run,
+            .trec or .txt.
 
     Raises:
-        ValueError: there is no output, or its extension says nothing.
-        ValueError: a score is NaN or infinite; a name for a TREC run has a blank in it.
+        ValueError: there is no output, or its extension is unknown; in prediction, a score is NaN
+            or infinite, or a name for a TREC run holds a blank.
 
     >>> PredictionWriter("scores.xlsx")
     Traceback (most recent call last):
@@ -127,7 +127,7 @@ scores.xlsx; or say --format csv, parquet or trec
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """Write a batch: outputs are its scores (B, n), or a dict that has them as `scores`."""
+        """Write a batch; `outputs` is its scores (B, n), or a dict with `scores`."""
         scores = outputs["scores"] if isinstance(outputs, dict) else outputs
         check_scores(scores, batch, finite=True)
         table = scores.detach().double().cpu().numpy()
@@ -157,13 +157,13 @@ scores.xlsx; or say --format csv, parquet or trec
     def on_exception(
         self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
     ) -> None:
-        """Leave nothing half written."""
-        with suppress(OSError):  # of a full disk, which is the exception already
+        """Remove the incomplete file."""
+        with suppress(OSError):  # a full disk, which `exception` reports already
             self._open.__exit__(type(exception), exception, exception.__traceback__)
 
 
 def _digits(score: float) -> str:
-    return f"{np.float32(score):.9g}"  # enough for any float32 to be read back as it was
+    return f"{np.float32(score):.9g}"  # enough digits to read back any float32 exactly
 
 
 def _trec_lines(qid: str, ids: list[str], scores: np.ndarray, ranks: np.ndarray) -> Iterator[str]:

@@ -20,37 +20,37 @@ from ltr.modules.trainable import check_part
 class Ranker(ScoringModule):
     """Trains a scorer on a ranking loss, and tests it by metrics.
 
-    From a data module it takes the number of features, for a scorer that was made without, and
-    the `feature_transform`, once: from then on the transform belongs to the model and its
-    checkpoints, and batches are of raw features. Without a data module there is no transform.
+    A scorer made without the number of features takes it from the data module. The Ranker also
+    takes the data module's `feature_transform`, once: from then on the transform belongs to the
+    model and its checkpoints, and batches hold raw features. Without a data module there is no
+    transform.
 
-    Logged, one value an epoch: `train_loss`, `val_loss`, and `val_<name>` and `test_<name>` for
-    each metric. A NaN score stops a validation, test or prediction with a ValueError that names the
+    Logged once an epoch: `train_loss`, `val_loss`, and `val_<name>` and `test_<name>` for each
+    metric. A NaN score stops a validation, test or prediction with a `ValueError` that names the
     list; nothing is dropped.
 
-    Random numbers are seeded before each batch by `SeedSteps`: with a data module of
-    `ltr.datasets`, a run resumed from any checkpoint goes on as if it had not been broken.
+    `SeedSteps` seeds the random numbers before each batch. With a data module of `ltr.datasets`, a
+    run resumed from any checkpoint equals an uninterrupted run.
 
-    A checkpoint holds all of it: `Ranker.load_from_checkpoint(path)` needs neither data nor
-    arguments, and runs no code of the file's (see `PortableModule`; a `transform` that the file
-    lacks is given to it by that name). With the Trainer's `ckpt_path`, the Ranker given is made
-    with the same arguments.
+    A checkpoint is complete: `Ranker.load_from_checkpoint(path)` needs neither data nor arguments,
+    and runs no code from the file (see `PortableModule`). If the file lacks a `transform`, pass it
+    by that name. For the Trainer's `ckpt_path`, make the Ranker with the same arguments.
 
     Args:
         scorer: the model. Default: `MLPScorer()`.
-        loss: what is minimized. Default: `SoftNDCG()`.
+        loss: the loss to minimize. Default: `SoftNDCG()`.
         metrics: by the name, of letters, digits and _, under which they are logged. Default:
             `ndcg_1`, `ndcg_5` and `ndcg_10` (`NDCG(top_k=...)`) and `mrr` (`MRR()`).
-        optimizer: parameters -> optimizer. Default: `torch.optim.AdamW`. (None stands for it, so
-            that another class given in a configuration does not take over AdamW's weight decay.)
-        scheduler: optimizer -> scheduler, stepped once an epoch; Lightning's `ReduceLROnPlateau`,
-            which has a `monitor`, too. Default: a constant learning rate.
+        optimizer: parameters -> optimizer. Default: None, which means `torch.optim.AdamW`; so
+            another class in a configuration does not inherit AdamW's weight decay.
+        scheduler: optimizer -> scheduler, stepped once an epoch; this may be Lightning's
+            `ReduceLROnPlateau`, which has a `monitor`. Default: a constant learning rate.
         compile: whether `torch.compile` compiles scorer and loss.
 
     Raises:
         ValueError: a scorer or loss is a class, not an object; a metric's name is "loss", or has
-            other than letters, digits and _. In training: the loss is not a scalar, or has no
-            gradient.
+            characters other than letters, digits and _; in training, the loss is not a scalar, or
+            has no gradient.
 
     >>> from ltr.losses import PointwiseMSE
     >>> from ltr.models import LinearScorer
@@ -83,13 +83,13 @@ class Ranker(ScoringModule):
         self._compile = compile
 
     def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Scores (..., n) of raw features (..., n, *item); 0 under mask (..., n)."""
+        """Return scores (..., n) of raw features (..., n, *item), 0 under the mask (..., n)."""
         if self.transform is not None:
             features = self.transform(features, mask)
         return self.scorer(features, mask)
 
     def setup(self, stage: str) -> None:
-        """Take over what the data module knows: the number of features and the transform."""
+        """Take the number of features and the transform from the data module."""
         data = getattr(self.trainer, "datamodule", None)
         if (num_features := getattr(data, "num_features", None)) is not None:
             self.scorer.build(num_features)
@@ -103,19 +103,19 @@ class Ranker(ScoringModule):
             self._compile = False
 
     def score_batch(self, batch: dict[str, Any]) -> ScoredLists:
-        """The lists of a batch with their scores."""
+        """Return the lists of a batch with their scores."""
         scores = self(batch["features"], batch["mask"])
         return ScoredLists(scores, batch["labels"], batch["mask"], batch.get("weights"))
 
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
-        """`scores` (B, n) with `mask`, and `qid` and `doc_ids` where the batch has them."""
+        """Return `scores` (B, n) with `mask`, and `qid` and `doc_ids` if the batch has them."""
         known = {key: batch[key] for key in ("qid", "doc_ids", "mask") if key in batch}
         scores = self(batch["features"], batch["mask"])
         check_scores(scores, batch)
         return {**known, "scores": scores}
 
     def nothing_to_train(self) -> str:
-        """What is said where the scorer has no parameters."""
+        """Return the message for a scorer without parameters."""
         return (
             "scorer must have parameters to train: without a data module that has "
             f"num_features, give it num_features; got {self.scorer}"
@@ -128,7 +128,7 @@ class Ranker(ScoringModule):
         checkpoint["transform"] = self.save_part(checkpoint, "transform", self.transform)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Make the layers and the transform that the checkpoint's state is for.
+        """Make the layers and the transform that the checkpoint has weights for.
 
         Raises:
             ValueError: the transform is of a package that is not trusted, was pickled by an earlier
@@ -165,7 +165,7 @@ class Ranker(ScoringModule):
 
 
 def _config_of(transform: FeatureTransform) -> dict[str, Any]:
-    """The configuration, empty where there is none: a checkpoint then says so."""
+    """Return the configuration, or an empty dict if there is none; saving then warns."""
     try:
         return to_config(transform)
     except ValueError:
@@ -173,7 +173,7 @@ def _config_of(transform: FeatureTransform) -> dict[str, Any]:
 
 
 def _check_transform(transform: FeatureTransform) -> None:
-    """A transform that no checkpoint could give back is refused at once, not after hours."""
+    """Raise `ValueError` now, not after hours, if no checkpoint could restore the transform."""
     if not (config := _config_of(transform)):
         return
     try:

@@ -1,4 +1,4 @@
-"""Scores that are no numbers, and the lists that they are of."""
+"""Check scores for NaN and inf, and name the lists that have them."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ def check_scores(scores: Tensor, batch: dict[str, Any], *, finite: bool = False)
 
     Args:
         scores: (B, n).
-        batch: of these lists: `mask` (B, n) and `qid` if it has them, `features` (B, n, ...).
+        batch: the batch of these lists: `features` (B, n, ...); `mask` (B, n) and `qid` if present.
         finite: whether an infinite score is an error too.
 
     Raises:
-        ValueError: a score is NaN; the message says whether the list's features are finite, so
-            whether the data or the model is the cause.
+        ValueError: a score is NaN; the message tells whether the list's features are finite, and
+            so whether the data or the model is the cause.
 
     >>> batch = {"features": torch.ones(2, 1, 3), "qid": ["a", "b"]}
     >>> check_scores(torch.tensor([[0.5], [float("nan")]]), batch)

@@ -1,4 +1,4 @@
-"""What the modules share that score lists: a ranking loss to train by, metrics to test by."""
+"""Base of the modules that score lists: they train by a ranking loss and test by metrics."""
 
 import re
 from collections.abc import Mapping
@@ -22,8 +22,8 @@ class ScoredLists(NamedTuple):
     Attributes:
         scores: (B, n).
         labels: (B, n).
-        mask: (B, n) bool, True = a real item; None: all are real.
-        weights: of the lists or items, as the loss takes them; None: all count the same.
+        mask: (B, n) bool, True = a real item; None: all items are real.
+        weights: weights of the lists or items, in the loss's form; None: all are equal.
     """
 
     scores: Tensor
@@ -32,7 +32,7 @@ class ScoredLists(NamedTuple):
     weights: Tensor | None = None
 
     def real(self) -> Tensor:
-        """Return how many lists have a real item: not the empty ones that fill up an epoch."""
+        """Return how many lists have a real item; empty lists may fill up an epoch."""
         if self.mask is None:
             return torch.tensor(len(self.scores), device=self.scores.device)
         return self.mask.any(-1).sum()
@@ -41,20 +41,20 @@ class ScoredLists(NamedTuple):
 class ScoringModule(TrainableModule):
     """A trainable module whose scores of lists have a ranking loss and metrics.
 
-    A subclass writes `score_batch`. Logged, one value an epoch: `train_loss`, `val_loss`, and
-    `val_<name>` and `test_<name>` for each metric, means over lists.
+    A subclass defines `score_batch`. Logged once an epoch: `train_loss`, `val_loss`, and
+    `val_<name>` and `test_<name>` for each metric, as means over lists.
 
     Args:
-        loss: what is minimized.
+        loss: the loss to minimize.
         metrics: by the name, of letters, digits and _, under which they are logged.
         optimizer: parameters -> optimizer.
         scheduler: optimizer -> scheduler; None: a constant learning rate.
         scheduler_interval: "epoch", or "step" to step it after each batch.
 
     Raises:
-        ValueError: a loss is a class, not an object; a metric is no `RankingMetric`, its name is
-            "loss", or has other than letters, digits and _. In training: the loss is not a scalar,
-            or has no gradient.
+        ValueError: a loss is a class, not an object; a metric is not a `RankingMetric`, or its name
+            is "loss" or has characters other than letters, digits and _; in training, the loss is
+            not a scalar, or has no gradient.
     """
 
     def __init__(
@@ -78,11 +78,11 @@ class ScoringModule(TrainableModule):
         return {*super().logged_names(), "val_loss", *(f"val_{name}" for name in self.val_metrics)}
 
     def score_batch(self, batch: dict[str, Any]) -> ScoredLists:
-        """The lists of a batch with their scores."""
+        """Return the lists of a batch with their scores."""
         raise NotImplementedError(f"{type(self).__name__} must define score_batch")
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
-        """The loss of a batch."""
+        """Return the loss of a batch."""
         lists = self.score_batch(batch)
         loss = self.mean_loss(lists, self.train_loss)
         if not loss.requires_grad:
@@ -94,7 +94,7 @@ class ScoringModule(TrainableModule):
         return self.weigh_processes(loss, lists.real(), getattr(self.loss, "reduction", "mean"))
 
     def on_validation_epoch_start(self) -> None:
-        """Empty the metrics: `validate` leaves tensors of inference mode, of no use to a `fit`."""
+        """Empty the metrics, since `validate` leaves inference tensors, which `fit` cannot use."""
         self.val_loss.reset()
         self.val_metrics.reset()
 
@@ -113,7 +113,7 @@ class ScoringModule(TrainableModule):
         self.measure("test", lists)
 
     def mean_loss(self, lists: ScoredLists, mean: ListMean) -> Tensor:
-        """The loss of a batch, a scalar, which also goes into a mean over lists."""
+        """Return the loss of a batch, a scalar, and add it to a mean over lists."""
         loss = self.loss(*lists)
         if loss.dim():
             raise ValueError(
@@ -133,7 +133,7 @@ class ScoringModule(TrainableModule):
 
 def _check_metrics(metrics: Any) -> None:
     if not isinstance(metrics, Mapping):
-        raise ValueError(f"metrics must be metrics by their names, got {metrics!r}")
+        raise ValueError(f"metrics must be a dict of metrics by name, got {metrics!r}")
     for name, metric in metrics.items():
         if not isinstance(metric, RankingMetric):
             raise ValueError(f"metrics must be ranking metrics, got {metric!r} for {name!r}")

@@ -1,4 +1,4 @@
-"""What modules with one optimizer share."""
+"""Base of the modules with one optimizer."""
 
 from typing import Any
 
@@ -19,10 +19,10 @@ class TrainableModule(PortableModule):
 
     The callbacks are `SeedSteps`, `CheckFinite` and `CheckMonitors`.
 
-    A checkpoint names its optimizer's class; going on with another one is refused, where Lightning
-    would load the state of the one into the other. It has the mean of the loss so far, too, so that
-    an epoch in whose midst a run is resumed has the mean of all of it; not so with several
-    processes, where it is that of the rest.
+    A checkpoint names its optimizer's class. Resuming with another class raises `ValueError`, while
+    Lightning would load the state of one into the other. The checkpoint also keeps the mean of the
+    loss so far, so an epoch that is resumed halfway logs the mean over the whole epoch. With
+    several processes it logs the mean over the rest of the epoch.
 
     Args:
         optimizer: parameters -> optimizer.
@@ -30,8 +30,8 @@ class TrainableModule(PortableModule):
         scheduler_interval: "epoch", or "step" to step it after each batch.
 
     Raises:
-        ValueError: scheduler_interval is neither; in training: there are no parameters, or the
-            optimizer is of another class than the one in the checkpoint.
+        ValueError: scheduler_interval is neither; in training, there are no parameters, or the
+            optimizer's class is not the checkpoint's.
     """
 
     def __init__(
@@ -52,14 +52,14 @@ class TrainableModule(PortableModule):
         self.train_loss = ListMean()
 
     def nothing_to_train(self) -> str:
-        """What is said where there are no parameters."""
+        """Return the message for a module without parameters."""
         return (
             f"{type(self).__name__} must have parameters to train, got none: without a data "
-            "module that tells the shape of its data, give the shape to the network"
+            "module that knows the shape of its data, give the shape to the network"
         )
 
     def configure_optimizers(self) -> Any:
-        """The optimizer, with its scheduler.
+        """Return the optimizer with its scheduler.
 
         Raises:
             ValueError: there are no parameters.
@@ -77,28 +77,28 @@ class TrainableModule(PortableModule):
         return {"optimizer": optimizer, "lr_scheduler": config}
 
     def configure_callbacks(self) -> list[Callback]:
-        """Return `SeedSteps`, `CheckFinite` and `CheckMonitors`, those that the Trainer lacks."""
+        """Return those of `SeedSteps`, `CheckFinite` and `CheckMonitors` that the Trainer lacks."""
         return missing_callbacks(self, SeedSteps, CheckFinite, CheckMonitors)
 
     def logged_names(self) -> set[str]:
         """Return the names of the values that training and validation log.
 
-        A callback or scheduler that watches another name is refused before the first epoch. A
-        subclass that logs more in training adds their names.
+        A callback or scheduler that watches another name raises an error before the first epoch. A
+        subclass that logs more values adds their names.
         """
         return {"train_loss"}
 
     def weigh_processes(self, loss: Tensor, lists: Tensor, reduction: str = "mean") -> Tensor:
-        """Scale a process's loss so that every list of a step weighs the same in all processes.
+        """Scale a process's loss so that every list of a step has the same weight in all processes.
 
-        Lightning takes the mean of the processes' gradients, in which a list of a process with few
-        lists would weigh more. Scaled, n processes train as one does whose batches are n times as
-        large. One process gets its loss back.
+        Lightning averages the gradients of the processes, so a list of a process with few lists
+        would weigh more. With the scale, n processes train like one process with batches n times as
+        large. A single process gets its loss back unchanged.
 
         Args:
             loss: a scalar.
-            lists: how many lists it is of, in this process; a scalar.
-            reduction: whether the loss is the "mean" or the "sum" over them.
+            lists: the number of lists in this process; a scalar.
+            reduction: whether the loss is the "mean" or the "sum" over the lists.
         """
         ready = torch.distributed.is_available() and torch.distributed.is_initialized()
         if not ready or (processes := torch.distributed.get_world_size()) == 1:
@@ -110,16 +110,16 @@ class TrainableModule(PortableModule):
         return loss * (processes * own / every.clamp(min=1))
 
     def on_train_start(self) -> None:
-        """Refuse the state of another optimizer, which a checkpoint may have brought along."""
+        """Raise `ValueError` if the checkpoint's state is of another optimizer."""
         now = [type(one).__name__ for one in self.trainer.optimizers]
         if self._resumed not in (None, now):
             raise ValueError(
-                f"optimizer must be {', '.join(self._resumed or ())}, as in the checkpoint to go "
-                f"on from, got {', '.join(now)}"
+                f"optimizer must be {', '.join(self._resumed or ())}, as in the checkpoint to "
+                f"resume from, got {', '.join(now)}"
             )
 
     def on_train_epoch_start(self) -> None:
-        """Empty the mean of the loss; Lightning does not call this in the midst of an epoch."""
+        """Empty the mean of the loss; Lightning calls this only at the start of an epoch."""
         self.train_loss.reset()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -130,7 +130,7 @@ class TrainableModule(PortableModule):
             checkpoint["train_loss"] = self.train_loss.sums()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Remember the optimizer's class, go on with the mean of the loss."""
+        """Keep the optimizer's class, and restore the mean of the loss."""
         super().on_load_checkpoint(checkpoint)
         self._resumed = checkpoint.get("optimizers")
         if (sums := checkpoint.get("train_loss")) is not None:
@@ -138,16 +138,16 @@ class TrainableModule(PortableModule):
 
 
 def missing_callbacks(module: LightningModule, *kinds: type[Callback]) -> list[Callback]:
-    """Return a callback of each class of which the module's Trainer has none."""
+    """Return a callback of each class that the module's Trainer lacks."""
     there = getattr(module.trainer, "callbacks", [])
     return [kind() for kind in kinds if not any(isinstance(one, kind) for one in there)]
 
 
 def check_part(name: str, value: Any) -> None:
-    """A network or loss must be an object, if it is given.
+    """Check that a network or loss is an object or None.
 
     Raises:
-        ValueError: it is another thing, such as a class.
+        ValueError: it is something else, such as a class.
     """
     if value is not None and not isinstance(value, nn.Module):
         raise ValueError(f"{name} must be an object, such as {name}=Name(), got {value!r}")

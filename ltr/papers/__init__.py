@@ -1,1 +1,1 @@
-"""What only the papers' experiments use, by task: data, networks and Lightning modules."""
+"""Data, networks and Lightning modules that only the papers' experiments use, by task."""

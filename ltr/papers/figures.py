@@ -20,9 +20,9 @@ def learning_curves(axes: Axes, out: Path, metric: str) -> None:
     """Draw a validation metric by epoch, one line a trained run.
 
     Args:
-        axes: where to draw.
+        axes: the axes to draw on.
         out: folder of a bench.
-        metric: its logged name, such as "val_ndcg_10".
+        metric: the metric's logged name, such as "val_ndcg_10".
     """
     for result in finished(out):
         if metric in result.get("curves", {}):
@@ -36,11 +36,11 @@ def learning_curves(axes: Axes, out: Path, metric: str) -> None:
 def curves(out: Path) -> Path | None:
     """Draw a bench's learning curves, one panel for each value of an option, one line a variant.
 
-    The metric is the one that chooses the best epoch; the panels are the columns (or rows) of the
-    table, or by the grid's first option.
+    The metric is the one that chooses the best epoch. The panels are the columns (or rows) of the
+    table, or the values of the grid's first option.
 
     Args:
-        out: folder of a bench; its `results.json` is all that is read.
+        out: folder of a bench; only its `results.json` is read.
 
     Returns:
         The picture, `out/<recipe>.png`; None if no run has curves.
@@ -49,15 +49,15 @@ def curves(out: Path) -> Path | None:
 
 
 def draw_panels(out: Path, metric: str | None = None, label: str | None = None) -> Path | None:
-    """As `curves`, of another metric.
+    """Draw a bench's learning curves as `curves` does, of any metric.
 
-    A line is the mean over the runs of a variant, at the epochs that all of them have, and the band
-    about it their standard deviation.
+    A line is the mean over the runs of a variant, at the epochs that all of them have. The band
+    around it is their standard deviation.
 
     Args:
         out: folder of a bench.
-        metric: its logged name. Default: the one that chooses the best epoch.
-        label: of the vertical axes. Default: the metric's name.
+        metric: the metric's logged name. Default: the one that chooses the best epoch.
+        label: label of the vertical axes. Default: the metric's name.
 
     Returns:
         The picture, `out/<recipe>.png`; None if no run has that curve.
@@ -100,7 +100,7 @@ def _draw_variants(
             continue
         epochs = sorted(set(lines[0]).intersection(*lines))
         mean = np.array([np.mean([line[epoch] for line in lines]) for epoch in epochs])
-        marker = "." if len(epochs) < 10 else ""  # a line of one epoch is not to be seen
+        marker = "." if len(epochs) < 10 else ""  # a line of one epoch would be invisible
         axes.plot(epochs, mean, color=f"C{number}", marker=marker, label=variant)
         if len(lines) > 1:
             sd = np.array([np.std([line[epoch] for line in lines], ddof=1) for epoch in epochs])
@@ -111,7 +111,7 @@ def _draw_variants(
 
 
 def _title(option: str, value: Any) -> str:
-    """Return a value of an option of the grid in words; a class speaks for itself."""
+    """Return an option's short name and value in words; for a class, its name alone."""
     return str(value) if option.endswith(".class_path") else f"{option.rpartition('.')[2]} {value}"
 
 
@@ -163,7 +163,7 @@ def digits(out: Path, trust: Sequence[str] = ()) -> Path:
         for row, places in ((2 * number, as_dealt), (2 * number + 1, order)):
             _draw_list(grid[row], one, places)
     right.suptitle(
-        f"test lists: as dealt, and below ranked by {trained[0]['variant']}, best epoch "
+        f"test lists: unranked, and below ranked by {trained[0]['variant']}, best epoch "
         "(red: a higher digit stands further right)",
         fontsize="medium",
     )
@@ -183,13 +183,13 @@ def _draw_list(row: Any, one: dict[str, Any], places: torch.Tensor) -> None:
 
 
 def finished(out: Path) -> list[dict[str, Any]]:
-    """The finished runs of `out/results.json`, those of a search only if they were chosen."""
+    """Return the finished runs in `out/results.json`; of a search only the chosen ones."""
     runs = json.loads((out / "results.json").read_text(encoding="utf-8"))["runs"]
     return [run for run in runs if "metrics" in run and run.get("chosen", True)]
 
 
 def curve(result: dict[str, Any], name: str) -> tuple[list[int], list[float]]:
-    """The epochs of a run, from 1, at which it logged a value, and the values.
+    """Return the epochs of a run, from 1, at which it logged a value, and the values.
 
     >>> curve({"curves": {"epoch": [1, 2, 3], "val_x": [0.5, None, 0.7]}}, "val_x")
     ([1, 3], [0.5, 0.7])
@@ -200,7 +200,7 @@ def curve(result: dict[str, Any], name: str) -> tuple[list[int], list[float]]:
 
 
 def _logs(out: Path, result: dict[str, Any]) -> list[Path]:
-    # a run that was resumed has a log for each part, in the order of their numbers
+    # a resumed run has a log for each part, numbered in order
     folders = (out / "runs" / result["name"]).glob("logs/version_*")
     return sorted(folders, key=lambda folder: int(folder.name.partition("_")[2]))
 

@@ -91,7 +91,7 @@ def test_several_runs_are_compared_with_the_first(ltr, files):
     assert written["metrics"]["map"] == json.loads(json.dumps(expected.to_dict()))
     assert f"{expected.models[1].difference.mean:+.4f}" in answer.out
     assert "b: 1 of 13 judged" not in answer.out
-    assert "b: 1 of 12 judged queries are not there: counted as empty lists" in answer.out
+    assert "b: 1 of 12 judged queries are missing: counted as empty lists" in answer.out
     assert "b: 1 queries have no judgements: left out" in answer.out
     place = written["qids"].index("q5")
     assert written["values"]["b"]["map"][place] == 0
@@ -220,7 +220,7 @@ def test_lists_of_very_different_lengths(ltr):
         (["t.csv", "--metrics", "kendall_tau@3"], "kendall_tau is not cut at a rank"),
         (
             ["a.run", "--qrels", "qrels.txt", "--metrics", "kendall_tau"],
-            "kendall_tau is of whole lis",
+            "kendall_tau needs whole lis",
         ),
         (["t.csv", "--ties", "none"], "argument --ties: invalid choice: 'none'"),
         ([*OF_RUN, "precision"], "--metrics: precision of a run must have a K, such as precision@"),
@@ -230,7 +230,7 @@ def test_lists_of_very_different_lengths(ltr):
         (["t.csv", "--confidence", "95"], "--confidence must lie in (0, 1), got 95.0"),
         (["t.csv", "--resamples", "0"], "--resamples must be >= 1, got 0"),
         (["t.csv", "--seed", "-1"], "--seed must be >= 0, got -1"),
-        (["double.csv"], "double.csv: column 'label' is there 2 times"),
+        (["double.csv"], "double.csv: column 'label' occurs 2 times"),
         (["t.csv", "--score", "scor"], "t.csv: no column 'scor': did you mean score?"),
         (["t.parquet", "--label", "rel"], "t.parquet: no column 'rel': choose from"),
         (["t.csv", "--score", "new", "--score", "new"], "--score must be different columns"),
@@ -242,7 +242,7 @@ def test_lists_of_very_different_lengths(ltr):
         (["word.csv"], "word.csv: In CSV column #2: "),
         (["hole.csv"], "hole.csv, row 2: column 'score' must have a value in every row"),
         (["minus.csv"], "minus.csv, row 1: column 'label' must be >= 0, got -1"),
-        (["void.csv"], "void.csv: the table must have a row at least, got none"),
+        (["void.csv"], "void.csv: the table must have at least one row, got none"),
         (["blank.csv"], "blank.csv: "),
         (["fake.parquet"], "fake.parquet: "),
         (["twice.csv", "--qrels", "qrels.txt"], "row 2: query 'q1' has 'd1' twice"),

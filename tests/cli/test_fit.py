@@ -176,7 +176,7 @@ def test_going_on_with_another_optimizer(ltr):
     answer = ltr(*again, "--model.optimizer", "SGD")
     assert answer.code == 2
     assert answer.err.count("\n") == 1
-    assert "optimizer must be AdamW, as in the checkpoint to go on from, got SGD" in answer.err
+    assert "optimizer must be AdamW, as in the checkpoint to resume from, got SGD" in answer.err
 
 
 def test_a_progress_bar_of_ones_own(ltr):

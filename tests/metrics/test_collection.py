@@ -151,9 +151,11 @@ def test_weights_topics_and_judgements():
 def test_other_metrics_are_refused():
     with pytest.raises(ValueError, match=r"must be ranking metrics, got MeanSq.* for 'mse'"):
         RankingMetrics({"mse": MeanSquaredError()})
-    with pytest.raises(ValueError, match="metrics must be metrics by their names, got"):
+    with pytest.raises(ValueError, match="metrics must be a dict of metrics by name, got"):
         RankingMetrics([MAP()])
-    with pytest.raises(ValueError, match="names that a module does not use itself, got 'half'"):
+    with pytest.raises(
+        ValueError, match="must not have the name of an attribute of modules, got 'half'"
+    ):
         RankingMetrics({"half": MAP()})
 
 

@@ -156,7 +156,7 @@ def test_positive_is_better_than_a():
     assert model.p == 1 / 501
 
 
-@pytest.mark.parametrize("test", ["randomisation", "bootstrap"])
+@pytest.mark.parametrize("test", ["randomization", "bootstrap"])
 def test_the_other_way_round_turns_the_signs(test):
     a, b = rng(12).random((2, 30))
     there, back = (compare(*x, test=test, **FAST).models[1] for x in [(a, b), (b, a)])
@@ -245,7 +245,7 @@ def test_models_that_are_equal():
         (({"x": [1.0], "y": [1.0]},), {"baseline": "z"}, "baseline must be one of .* got 'z'"),
         (([1.0], [1.0]), {"baseline": "a"}, "baseline must be None"),
         (([1.0], [1.0]), {"names": ("m", "m")}, "two different names"),
-        (([1.0], [1.0]), {"test": "t"}, "test must be 'randomisation' or 'bootstrap', got 't'"),
+        (([1.0], [1.0]), {"test": "t"}, "test must be 'randomization' or 'bootstrap', got 't'"),
         (([1.0], [1.0]), {"interval": "t"}, "interval must be 'bca' or 'percentile', got 't'"),
         (([1.0], [1.0]), {"confidence": 95}, r"confidence must lie in \(0, 1\), got 95"),
         (([1.0], [1.0]), {"resamples": 0}, "resamples must be a whole number >= 1, got 0"),

@@ -69,11 +69,11 @@ def test_names_are_kept_byte_by_byte(tmp_path):
         (read_run, "1 Q0 a 1 -inf t\n", "line 1: the score must be a finite number, got '-inf'"),
         (read_run, "1 Q0 a 1 1_0 t\n", "line 1: the score must be a finite number, got '1_0'"),
         (read_run, "1 Q0 a 1 2 t\n1 Q0 a 2 1 t\n", "line 2: query '1' has the document twice, got"),
-        (read_run, " \n", "f: the file must have a line at least, got none"),
+        (read_run, " \n", "f: the file must have at least one line, got none"),
         (read_qrels, RUN, r"f, line 1: a line must have 4 fields \(qid 0 docno rel\), got '301 Q0"),
         (read_qrels, "1 0 a 1.5\n", "line 1: the judgement must be a whole number, got '1.5'"),
         (read_qrels, "1 0 a 1\n1 0 a 1\n", "f, line 2: query '1' has the document twice, got 'a'"),
-        (read_qrels, "", "f: the file must have a line at least, got none"),
+        (read_qrels, "", "f: the file must have at least one line, got none"),
     ],
 )
 def test_errors_name_file_and_line(tmp_path, read, text, message):
@@ -266,9 +266,15 @@ def test_where_we_differ_from_trec_eval():
         (lambda: join({}, {}, depth=0), "depth must be a whole number >= 1, got 0"),
         (lambda: JOINED.values(F.mrr, top_k=11), "top_k must be <= depth 10 of the join, got 11"),
         (lambda: JOINED.values(F.mrr, top_k=0), "top_k must be a whole number >= 1, got 0"),
-        (lambda: JOINED.values(F.precision), "top_k must be given for precision, which it divides"),
+        (
+            lambda: JOINED.values(F.precision),
+            "top_k must be given for precision, which divides by it",
+        ),
         (lambda: JOINED.values(F.kendall_tau), "metric must take top_k, got kendall_tau"),
-        (lambda: JOINED.values(F.rbo), "metric must not be rbo: it is of two orders of the same"),
+        (
+            lambda: JOINED.values(F.rbo),
+            "metric must not be rbo: it compares two orders of the same",
+        ),
     ],
 )
 def test_what_cannot_be_joined(call, message):

@@ -130,7 +130,9 @@ def test_errors():
         scorer(features[..., :4])
     with pytest.raises(ValueError, match="features must have 2 axes"):
         scorer(features[0, 0])
-    with pytest.raises(ValueError, match="num_features must be 5, as the scorer was made, got 4"):
+    with pytest.raises(
+        ValueError, match="num_features must be 5, which the scorer was made with, got 4"
+    ):
         scorer.build(4)
     with pytest.raises(ValueError, match="num_features must be >= 1, got 0"):
         LinearScorer(0)

@@ -450,7 +450,7 @@ def test_a_subclass_keeps_its_arguments_too(tmp_path: Path):
     [
         ({"scorer": MLPScorer}, "scorer must be an object, such as scorer=Name()"),
         ({"loss": SoftNDCG}, "loss must be an object"),
-        ({"metrics": [MRR()]}, "metrics must be metrics by their names"),
+        ({"metrics": [MRR()]}, "metrics must be a dict of metrics by name"),
         ({"metrics": {"loss": MRR()}}, "metrics must have names .*, got 'loss'"),
         ({"metrics": {"ndcg/10": MRR()}}, "metrics must have names .*, got 'ndcg/10'"),
     ],

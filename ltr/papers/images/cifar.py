@@ -1,4 +1,4 @@
-"""CIFAR's batches: pickles of Python 2, in a folder or in a .tar.gz, unpickled with care."""
+"""Read CIFAR's batches: pickles of Python 2 in a folder or a .tar.gz, safely unpickled."""
 
 import codecs
 import io
@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-_ARRAY = np.empty(0).__reduce__()[0]  # what rebuilds an array, wherever this numpy keeps it
+_ARRAY = np.empty(0).__reduce__()[0]  # the function that rebuilds an array; its module varies
 _CORES = ("numpy.core.multiarray", "numpy._core.multiarray")
-# a damaged pickle may end in any of these
+# a damaged pickle may raise any of these
 _DAMAGE = (
     pickle.UnpicklingError,
     EOFError,
@@ -41,11 +41,11 @@ class Batch:
 def read_cifar(
     root: Path, folder: str, archive: str, names: list[str], label_key: str
 ) -> dict[str, Batch]:
-    """The batches called `names`, from `root`, `root`/`folder` or the archive.
+    """Return the batches called `names`, from `root`, `root`/`folder` or the archive.
 
     Raises:
-        ValueError: no such folder or archive, a batch that is missing or damaged, or one that is
-            something else.
+        ValueError: there is no such folder or archive, or a batch is missing, damaged or of
+            another kind.
     """
     if root.is_file():
         found = _from_archive(root, folder, names)
@@ -76,7 +76,7 @@ def _from_archive(
     missing = set(names)
     try:
         with tarfile.open(path, "r:*") as archive:
-            for member in archive:  # in their order: an archive cannot be read backwards cheaply
+            for member in archive:  # in the archive's order, since reading backwards is slow
                 name = member.name.removeprefix("./").removeprefix(f"{folder}/")
                 file = archive.extractfile(member) if name in missing else None
                 if file is not None:
@@ -111,7 +111,7 @@ def _batch(data: bytes, label_key: str, file: str) -> Batch:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Lets in what rebuilds an array of numbers, and no other function or class."""
+    """Unpickler that allows only the functions and classes that rebuild an array of numbers."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module in _CORES and name == "_reconstruct":
@@ -122,17 +122,17 @@ class _Unpickler(pickle.Unpickler):
             return _number_type
         if module == "_codecs" and name == "encode":
             return _encode
-        raise pickle.UnpicklingError(f"{module}.{name} is not let in")
+        raise pickle.UnpicklingError(f"{module}.{name} is not allowed")
 
 
 def _number_type(name: Any, *options: Any) -> Any:
     kind = np.dtype(name, *options)
     if kind.kind not in "iu":
-        raise pickle.UnpicklingError(f"arrays of {kind} are not let in")
+        raise pickle.UnpicklingError(f"arrays of {kind} are not allowed")
     return kind
 
 
 def _encode(text: str, encoding: str) -> bytes:
     if encoding != "latin1":  # how Python 3 writes bytes in the old protocols
-        raise pickle.UnpicklingError(f"encoding {encoding} is not let in")
+        raise pickle.UnpicklingError(f"encoding {encoding} is not allowed")
     return codecs.encode(text, encoding)

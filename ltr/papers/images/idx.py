@@ -11,10 +11,10 @@ _GZIP = b"\x1f\x8b"
 
 
 def find_idx(folder: Path, name: str, dims: int) -> Path:
-    """The file `name-idx{dims}-ubyte` or `name.idx{dims}-ubyte` of a folder, plain or `.gz`.
+    """Return the file `name-idx{dims}-ubyte` or `name.idx{dims}-ubyte` of a folder, plain or `.gz`.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no such file.
     """
     for joint in "-.":
         for suffix in ("", ".gz"):
@@ -25,10 +25,10 @@ def find_idx(folder: Path, name: str, dims: int) -> Path:
 
 
 def read_idx(path: Path, dims: int) -> np.ndarray:
-    """The array of uint8 with `dims` axes that an idx file holds; gzip is known by its content.
+    """Return the uint8 array with `dims` axes in an idx file, which may be compressed by gzip.
 
     Raises:
-        ValueError: the file is damaged, of other numbers or axes, too short or too long.
+        ValueError: the file is damaged, holds other types or axes, or is too short or too long.
     """
     try:
         data = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Labelled images in batches, for training: a Lightning data module for any `ImageSource`."""
+"""Labeled images in batches, for training: a Lightning data module for any `ImageSource`."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -19,39 +19,39 @@ from ltr.papers.images.images import DigitImages, Images, ImageSource, split_val
 
 _PADDING = 4
 
-# what is drawn anew in each epoch, by [seed, epoch, one of these]; the order of the images is 0
+# streams of the draws of each epoch, by [seed, epoch, stream]; stream 0 is the images' order
 CROPS, CANDIDATES, CANDIDATE_CROPS = 1, 2, 3
 
 
 class ImageDataModule(SplitDataModule):
     """Batches `{"images": float32 (B, C, H, W), "targets": int64 (B,)}` of a source's images.
 
-    Training images come in an order that (seed, epoch) alone decide, and are moved and flipped, if
-    they are to be, by draws that (seed, epoch, image) alone decide: so a run that is resumed in
-    the middle of an epoch sees what an unbroken one sees. Several processes get the same number
-    of images, the last ones filled up by empty images with the target -1, which counts nowhere.
+    The order of the training images depends on (seed, epoch) alone. Their crops and flips, if any,
+    depend on (seed, epoch, image) alone. So a run that is resumed within an epoch sees the same
+    batches as an uninterrupted run. All processes get the same number of images: empty images with
+    the target -1, which count nowhere, fill up the last ones.
 
     Args:
         images: the source. Default: `DigitImages()`.
-        root: the folder of its files, or one of several data sets' folders: `mnist`,
-            `fashion-mnist`, `cifar-10`, `cifar-100`.
+        root: the folder of the source's files, or a folder that holds one for each data set:
+            `mnist`, `fashion-mnist`, `cifar-10`, `cifar-100`.
         batch_size: images in a batch, in each process.
-        val_count: training images held out for validation, drawn by `seed`. Default: what is usual
-            for the source.
-        normalize: whether pixels, from 0 to 1, get mean 0 and deviation 1 by channel: with the
-            source's numbers or, where it has none, those of the training images.
-        augment: whether training images are cropped to their size out of 4 more black pixels on
-            each side, and every second one is flipped left to right.
-        seed: of the validation images, the order and the crops, >= 0.
+        val_count: training images held out for validation, drawn by `seed`. Default: the usual
+            number for the source.
+        normalize: whether to scale pixels, from 0 to 1, to mean 0 and deviation 1 by channel: by
+            the source's numbers, or by the training images' if it has none.
+        augment: whether to pad training images by 4 black pixels on each side, crop them to their
+            size at random, and flip half of them left to right.
+        seed: seed of the validation images, the order and the crops, >= 0.
 
     Attributes:
         splits: the `Images` "train", "val" and "test", uint8; after `setup`.
         shape: (C, H, W) of an image, after `setup`.
-        classes: how many there are, after `setup`.
+        classes: the number of classes, after `setup`.
 
     Raises:
-        ValueError: at construction for an argument out of range, in `setup` for files that are
-            missing or damaged, and for a val_count that leaves nothing to train on.
+        ValueError: an argument is out of range; in `setup`, a file is missing or damaged, or
+            val_count leaves nothing to train on.
 
     >>> data = ImageDataModule(DigitImages(), batch_size=32)
     >>> data.setup("fit")
@@ -91,7 +91,7 @@ class ImageDataModule(SplitDataModule):
         self._scale: Tensor | None = None
 
     def setup(self, stage: str | None = None) -> None:
-        """Read the files, once, and hold out the validation images.
+        """Read the files once and hold out the validation images.
 
         Raises:
             ValueError: see the class.
@@ -122,7 +122,7 @@ class ImageDataModule(SplitDataModule):
         rank_zero_info(f"{self.source!r}, images: {counts}")
 
     def to_float(self, pixels: Tensor) -> Tensor:
-        """Pixels (..., C, H, W) uint8 as the network sees them: float32, normalized if they are.
+        """Return pixels (..., C, H, W) uint8 as float32, normalized if `normalize` is set.
 
         Raises:
             ValueError: before `setup`.
@@ -133,7 +133,7 @@ class ImageDataModule(SplitDataModule):
         return pixels.float().div_(255).sub_(shift).mul_(scale)
 
     def dataset(self, split: str) -> Dataset[Any]:
-        """The images of a split; what is to be scored is the test split.
+        """Return the images of a split; "predict" is the test split.
 
         Raises:
             ValueError: before `setup`.
@@ -146,28 +146,28 @@ class ImageDataModule(SplitDataModule):
         return images
 
     def sampler(self, split: str, dataset: Any) -> ListSampler:
-        """The order of the images, whose data set follows the sampler's epoch."""
+        """Return the sampler of the images; the data set follows its epoch."""
         sampler = super().sampler(split, dataset)
         dataset.epoch = lambda: sampler.epoch
         return sampler
 
     def augmentation(self, images: "ImageBatches", stream: int) -> "Augmentation":
-        """Crops and flips of these images in the epoch that they are in."""
+        """Return the function that crops and flips these images in their current epoch."""
         return lambda pixels, rows: crop_and_flip(
             pixels, rows, len(images), self.seed, images.epoch(), stream
         )
 
 
 Augmentation = Callable[[Tensor, Tensor], Tensor]
-"""Pixels (B, C, H, W) uint8 and their places (B,) -> other pixels."""
+"""A function: pixels (B, C, H, W) uint8 and their indices (B,) -> other pixels."""
 
 
 class ImageBatches(Dataset[dict[str, Tensor]]):
-    """Images by their places; a `DataLoader` asks for a batch at once by `__getitems__`.
+    """Images by index; a `DataLoader` takes a whole batch by `__getitems__`.
 
     Attributes:
-        epoch: gives the number of the epoch.
-        augment: what is done to the images, if anything.
+        epoch: a function that returns the number of the epoch.
+        augment: a function applied to the images, if any.
     """
 
     def __init__(self, images: Images, to_float: Callable[[Tensor], Tensor]) -> None:
@@ -196,14 +196,14 @@ class ImageBatches(Dataset[dict[str, Tensor]]):
 def crop_and_flip(
     images: Tensor, rows: Tensor, count: int, seed: int, epoch: int, stream: int = CROPS
 ) -> Tensor:
-    """Images (B, C, H, W) cropped to their size out of 4 more pixels of 0 around, half flipped.
+    """Return images padded by 4 zero pixels on each side, cropped at random, half of them flipped.
 
     Args:
-        images: the images.
-        rows: (B,) int64, their numbers; image and epoch decide the draws.
-        count: how many images there are.
-        seed: of the draws.
-        epoch: of the training.
+        images: (B, C, H, W).
+        rows: (B,) int64, the images' indices; index and epoch determine the draws.
+        count: the number of images in the data set.
+        seed: seed of the draws.
+        epoch: epoch of the training.
         stream: tells these draws from others of the epoch, > 0.
 
     Returns:
@@ -223,7 +223,7 @@ def crop_and_flip(
     return padded[which, :, down.unsqueeze(-1), across.unsqueeze(-2)].movedim(-1, 1)
 
 
-@lru_cache(maxsize=4)  # queries and candidates, of one epoch and the next
+@lru_cache(maxsize=4)  # queries and candidates, of this epoch and the next
 def _crops_and_flips(count: int, seed: int, epoch: int, stream: int) -> tuple[Tensor, Tensor]:
     draws = np.random.default_rng([seed, epoch, stream])
     corners = draws.integers(0, 2 * _PADDING + 1, (count, 2))
@@ -231,9 +231,9 @@ def _crops_and_flips(count: int, seed: int, epoch: int, stream: int) -> tuple[Te
 
 
 def channel_moments(pixels: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation by channel of pixels (N, C, H, W) uint8, taken from 0 to 1.
+    """Return mean and standard deviation by channel of pixels (N, C, H, W) uint8, scaled to [0, 1].
 
-    Exact: from counts of the 256 values.
+    They are exact, computed from counts of the 256 values.
 
     >>> channel_moments(torch.tensor([0, 255, 255, 0], dtype=torch.uint8).view(1, 1, 2, 2))
     ((0.5,), (0.5,))

@@ -1,4 +1,4 @@
-"""Labelled images, read from their publishers' files: MNIST, Fashion-MNIST, CIFAR-10, CIFAR-100."""
+"""Labeled images, read from their publishers' files: MNIST, Fashion-MNIST, CIFAR-10, CIFAR-100."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ class Images:
         labels: (N,) int64, from 0.
 
     Raises:
-        ValueError: other shapes or types.
+        ValueError: a tensor has another shape or type.
 
     >>> images = Images(torch.zeros(5, 1, 28, 28, dtype=torch.uint8), torch.arange(5))
     >>> len(images), images[torch.tensor([4, 0])].labels
@@ -51,18 +51,17 @@ class Images:
 
 
 class ImageSource:
-    """Base class of the sources: a subclass has `load` and the attributes.
+    """Base class of the sources: a subclass defines `load` and the attributes.
 
     An object holds settings and no images.
 
     Attributes:
-        classes: how many there are; labels are 0 ... classes - 1.
+        classes: the number of classes; labels are 0 ... classes - 1.
         shape: (channels, height, width) of an image.
         val_count: how many training images are usually held out for validation.
-        mean: of the training pixels from 0 to 1, by channel, as it is usually given; None: to be
-            computed.
-        sd: their standard deviation; None: to be computed.
-        subfolder: the folder of this data set in a folder of several; None: there is no such.
+        mean: the usual mean of the training pixels, from 0 to 1, by channel; None: computed.
+        sd: their standard deviation; None: computed.
+        subfolder: the data set's folder in a folder of several data sets; None: it has none.
     """
 
     classes: int
@@ -73,14 +72,14 @@ class ImageSource:
     sd: tuple[float, ...] | None = None
 
     def load(self, root: str | Path | None) -> dict[str, Images]:
-        """The images: "train" and "test".
+        """Return the images of the splits "train" and "test".
 
         Args:
             root: the folder of the data set's files, or one that holds its `subfolder`.
 
         Raises:
-            ValueError: no root is given and one is needed, or a file is missing, damaged or not
-                what it should be; the message names it.
+            ValueError: a root is needed and not given, or a file is missing, damaged or of another
+                kind; the message names it.
         """
         raise NotImplementedError(f"{type(self).__name__} must define load")
 
@@ -111,9 +110,9 @@ class ImageSource:
 class MNIST(ImageSource):
     """Handwritten digits, 60,000 + 10,000 of 28 x 28 pixels, as LeCun, Cortes and Burges ship them.
 
-    `root` holds `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, `t10k-images-idx3-ubyte` and
-    `t10k-labels-idx1-ubyte`, each plain or with `.gz`; after `images` and `labels` a point may
-    stand for the hyphen. Or these are in a folder `mnist` there.
+    `root`, or its folder `mnist`, holds `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`,
+    `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`, each plain or with `.gz`. After `images`
+    and `labels` there may be a dot instead of the hyphen.
 
     >>> MNIST().shape, MNIST().classes
     ((1, 28, 28), 10)
@@ -126,7 +125,7 @@ class MNIST(ImageSource):
     sd: tuple[float, ...] | None = (0.3081,)
 
     def load(self, root: str | Path | None) -> dict[str, Images]:
-        """The four files, read."""
+        """Read the four files."""
         folder = _need_root(self, root)
         if not folder.is_dir():
             raise ValueError(f"root must be a folder, got {root}")
@@ -140,7 +139,7 @@ class MNIST(ImageSource):
 
 
 class FashionMNIST(MNIST):
-    """Zalando's articles, 60,000 + 10,000 of 28 x 28 pixels: files of the same names as MNIST's."""
+    """Zalando's articles, 60,000 + 10,000 of 28 x 28 pixels; the files have MNIST's names."""
 
     subfolder = "fashion-mnist"
     mean = (0.2860,)
@@ -150,9 +149,9 @@ class FashionMNIST(MNIST):
 class CIFAR10(ImageSource):
     """Tiny images of 10 classes, 50,000 + 10,000 of 3 x 32 x 32, in the "python version".
 
-    `root` is the folder that holds `cifar-10-python.tar.gz` or `cifar-10-batches-py`, or is one of
-    the two itself, or has them in a folder `cifar-10`. Nothing is unpacked to disk, and of the
-    pickles nothing is let in but arrays and plain values.
+    `root` is `cifar-10-python.tar.gz` or `cifar-10-batches-py`, or a folder that holds one of them,
+    itself or in a folder `cifar-10`. Nothing is unpacked to disk. The pickles may hold only arrays
+    and plain values.
 
     >>> CIFAR10().load(None)
     Traceback (most recent call last):
@@ -172,7 +171,7 @@ class CIFAR10(ImageSource):
     test_files: tuple[str, ...] = ("test_batch",)
 
     def load(self, root: str | Path | None) -> dict[str, Images]:
-        """The batches, read and joined."""
+        """Read the batches and join them."""
         path = _need_root(self, root)
         splits = {}
         names = [*self.train_files, *self.test_files]
@@ -207,9 +206,10 @@ class CIFAR100(CIFAR10):
 
 
 class DigitImages(ImageSource):
-    """scikit-learn's bundled digits: 1,797 of 8 x 8 pixels, of which 359 always the same to test.
+    """scikit-learn's bundled digits: 1,797 images of 8 x 8 pixels, of which 359 are the test split.
 
-    Needs no files: `root` is not looked at. Pixels are scaled from 0 ... 16 to 0 ... 255.
+    The test images are always the same. `root` is ignored, since no files are needed. Pixels are
+    scaled from 0 ... 16 to 0 ... 255.
 
     >>> splits = DigitImages().load(None)
     >>> len(splits["train"]), len(splits["test"]), splits["train"].pixels.shape[1:]
@@ -221,7 +221,7 @@ class DigitImages(ImageSource):
     val_count = 180
 
     def load(self, root: str | Path | None) -> dict[str, Images]:
-        """The digits, divided 80 : 20."""
+        """Return the digits, split 80 : 20."""
         from sklearn.datasets import load_digits
 
         grey, digits = load_digits(return_X_y=True)
@@ -235,12 +235,12 @@ class DigitImages(ImageSource):
 
 
 def split_validation(train: Images, count: int, seed: int) -> tuple[Images, Images]:
-    """Hold out images for validation, drawn by `seed`; both parts keep the images' order.
+    """Hold out images for validation, drawn by `seed`. Both parts keep the images' order.
 
     Args:
         train: N images.
         count: how many to hold out, 1 <= count < N.
-        seed: of the draw, >= 0.
+        seed: seed of the draw, >= 0.
 
     Returns:
         The training and the validation images.

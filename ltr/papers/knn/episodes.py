@@ -1,4 +1,4 @@
-"""Training images, each batch of them with others that they are compared with."""
+"""Training images in batches of queries and candidates."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -18,13 +18,13 @@ from ltr.papers.images.image_data import (
 
 
 class EpisodeDataModule(ImageDataModule):
-    """As `ImageDataModule`, and each training batch of queries has as many candidates with it.
+    """An `ImageDataModule` whose training batches hold as many candidates as queries.
 
     A training batch has `candidates` float32 (B, C, H, W) and `candidate_targets` int64 (B,)
-    besides `images` and `targets`. Both are the training images in an order of their own, which
-    (seed, epoch) alone decide: an epoch passes all images once as queries and once as candidates,
-    and a run that is resumed in the middle of one sees what an unbroken one sees. An image may be
-    among its own candidates, as in the published code.
+    besides `images` and `targets`. Queries and candidates are the training images in two orders,
+    which depend on (seed, epoch) alone. An epoch passes every image once as a query and once as a
+    candidate. A run that is resumed within an epoch sees the same batches as an uninterrupted run.
+    An image may be among its own candidates, as in the published code.
 
     >>> data = EpisodeDataModule(batch_size=32)
     >>> data.setup("fit")
@@ -34,13 +34,13 @@ class EpisodeDataModule(ImageDataModule):
     """
 
     def dataset(self, split: str) -> Dataset[Any]:
-        """The images of a split, in training with candidates."""
+        """Return the images of a split; those of training come with candidates."""
         images = cast(ImageBatches, super().dataset(split))
         return Episodes(images, self) if split == "train" else images
 
 
 class Episodes(ImageBatches):
-    """Queries by their places, each with the candidate that takes its place."""
+    """Queries by index, each with the candidate of the same index in another order."""
 
     def __init__(self, queries: ImageBatches, data: ImageDataModule) -> None:
         super().__init__(queries.images, queries.to_float)
@@ -53,7 +53,7 @@ class Episodes(ImageBatches):
 
     def __getitems__(self, indices: Sequence[int]) -> dict[str, Tensor]:
         rows = torch.tensor(indices)
-        # a permutation that knows nothing of the queries' order: so is the order that comes out
+        # the permutation is independent of the queries' order, hence so is the candidates' order
         others = torch.where(rows < 0, rows, self._partners()[rows])
         batch = self.candidates.__getitems__(others.tolist())
         return {

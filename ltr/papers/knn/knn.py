@@ -17,11 +17,11 @@ from ltr.papers.networks.mnist_cnn import MNISTCNN
 class SoftNearestNeighbors(TrainedNeighbors):
     """An embedding trained so that a query's soft nearest neighbors are of its class.
 
-    A batch has queries and candidates, drawn apart (`EpisodeDataModule`). A candidate's score is
-    minus the squared distance of its embedding to the query's. The operator's first k rows say
-    which candidates are nearest, and the loss is `KNNLoss` with `average=False`: k minus the sum,
-    over these rows, of the share of the query's class, mean over the queries. Validation and test
-    are those of `NeighborModule`, with the same k.
+    A batch has queries and candidates, drawn independently (`EpisodeDataModule`). A candidate's
+    score is minus the squared distance of its embedding to the query's. The operator's first k rows
+    tell which candidates are nearest. The loss is `KNNLoss` with `average=False`: k minus the sum,
+    over these rows, of the share of the query's class, averaged over the queries. Validation and
+    test are those of `NeighborModule`, with the same k.
 
     With k = 1, SoftSort at temperature 2 and power 1, and embeddings of norm 1, the shares are the
     softmax of the cosines: matching networks (Prillo and Eisenschlos, Proposition 2).
@@ -31,13 +31,13 @@ class SoftNearestNeighbors(TrainedNeighbors):
     Args:
         network: the embedding. Default: `MNISTCNN()`.
         operator: any `SortOperator` with a row for each item. Default: `SoftSort(16.0)`.
-        top_k: k, how many neighbors count, in training, and vote, in validation and test.
+        top_k: k, how many neighbors count in training and vote in validation and test.
         optimizer: parameters -> optimizer. Default: SGD, without momentum.
         scheduler: optimizer -> scheduler, stepped once an epoch. Default: a constant rate.
 
     Raises:
-        ValueError: top_k < 1; an operator that has no permutation; a network that is none; in
-            training, batches without candidates.
+        ValueError: top_k is < 1, the operator has no permutation, or the network is not an
+            `ImageNetwork`; in training, a batch has no candidates.
 
     Reference: Grover, Wang, Zweig and Ermon, ICLR 2019, section 6.3; Prillo and Eisenschlos, ICML
     2020, section 5.4; Vinyals et al., "Matching Networks for One Shot Learning", NeurIPS 2016.
@@ -61,19 +61,19 @@ class SoftNearestNeighbors(TrainedNeighbors):
         self.loss = KNNLoss(SoftSort(16.0) if operator is None else operator, top_k, average=False)
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
-        """The loss of a batch."""
+        """Return the loss of a batch."""
         if "candidates" not in batch:
             raise ValueError(
                 f"batches must have candidates, as EpisodeDataModule's have, got {', '.join(batch)}"
             )
-        # each by itself, as published: batch norm sees a batch of queries, then one of candidates
+        # one after the other, as published: batch norm sees the queries, then the candidates
         candidates = self.network(batch["candidates"])
         queries = self.network(batch["images"])
         scores = -squared_distances(queries, candidates)
         targets, others = batch["targets"].unsqueeze(-1), batch["candidate_targets"]
         labels = (targets == others).to(scores.dtype)
         mask = None
-        if self.trainer.world_size > 1:  # the last batches may be filled up
+        if self.trainer.world_size > 1:  # the last batches may hold fillers
             mask = (targets >= 0) & (others >= 0)
         return self.log_loss(self.loss(scores, labels, mask), batch)
 
@@ -93,7 +93,7 @@ class SharedStochastic(Stochastic):
     def draw(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Noisy scores, mask and weights, each (samples, ..., n); as given in eval mode."""
+        """Return noisy scores, mask and weights, each (samples, ..., n); unchanged in eval mode."""
         check_lists(scores, mask=mask, weights=weights)
         if not self.training:
             return scores, mask, weights
@@ -105,10 +105,10 @@ class SharedStochastic(Stochastic):
 
 
 def squared_distances(queries: Tensor, candidates: Tensor) -> Tensor:
-    """|q - c|^2 of each two, by one matrix product, outside of autocast.
+    """Return |q - c|^2 of all pairs, by one matrix product, outside of autocast.
 
-    Half precision is computed in float32. A distance that is small against the norms is rounded
-    by the norms' square times the type's precision, and may be a little below 0.
+    Half precision is computed in float32. The rounding error is the square of the norms times the
+    type's precision, so a distance that is small against the norms may be a little below 0.
 
     Args:
         queries: (B, d).

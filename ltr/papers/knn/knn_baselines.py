@@ -1,4 +1,4 @@
-"""What the differentiable nearest neighbors are compared with: pixels, PCA, an autoencoder."""
+"""Baselines of the differentiable nearest neighbors: pixels, PCA, an autoencoder."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -16,19 +16,18 @@ from ltr.papers.networks.autoencoder import DenseAutoencoder, ImageAutoencoder
 class PixelNeighbors(NeighborModule):
     """Nearest neighbors of the pixels, or of their first principal components; nothing to train.
 
-    The components are scikit-learn's `PCA`, fitted on the training images when a test begins. k,
-    the weighting and the number of components are those, of the ones given, with the highest
-    accuracy on the validation images (see `NeighborModule`); the last is logged as
-    `test_components`.
+    scikit-learn's `PCA` fits the components to the training images when a test begins. k, the
+    weighting and the number of components are those with the highest accuracy on the validation
+    images (see `NeighborModule`). The number of components is logged as `test_components`.
 
     Args:
-        components: numbers of principal components to choose from; none for the pixels themselves.
+        components: numbers of principal components to choose from; () for the pixels themselves.
         top_k: numbers of neighbors to choose from.
         weightings: "uniform", "distance" or both, to choose from.
 
     Raises:
-        ValueError: a number < 1, nothing to choose from; in a test, more components than pixels;
-            always in a training.
+        ValueError: a number is < 1, or there is nothing to choose from; in a test, there are more
+            components than pixels; in training, always.
 
     Reference: Grover et al., ICLR 2019, section 6.3: 50 components, k of 1, 3, 5 and 9, both
     weightings.
@@ -49,16 +48,16 @@ class PixelNeighbors(NeighborModule):
         self._axes: Tensor | None = None
 
     def embed(self, images: Tensor) -> Tensor:
-        """The pixels (B, C H W), or the chosen components of them."""
+        """Return the pixels (B, C H W), or their chosen components."""
         pixels = images.flatten(1)
         if self._axes is None:
             return pixels
-        # the mean is left in: it does not change the distances
+        # the mean is not subtracted, since it does not change the distances
         with torch.autocast(pixels.device.type, enabled=False):
             return pixels @ self._axes
 
     def prepare(self) -> tuple[Neighbors, dict[str, float]]:
-        """Fit the components, and choose."""
+        """Fit the components, and choose their number, `top_k` and `weighting`."""
         self._axes = None
         if not self.components:
             return super().prepare()
@@ -74,34 +73,30 @@ class PixelNeighbors(NeighborModule):
         return self.with_validation(known), chosen
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
-        """Not for this module: see `configure_optimizers`."""
+        """Raise `ValueError`: there is nothing to train."""
         raise ValueError(f"{type(self).__name__} has nothing to train: use `ltr test`")
 
     def configure_optimizers(self) -> Any:
-        """There is nothing to train.
-
-        Raises:
-            ValueError: always.
-        """
+        """Raise `ValueError`: there is nothing to train."""
         raise ValueError(f"{type(self).__name__} has nothing to train: use `ltr test`")
 
 
 class AutoencoderNeighbors(TrainedNeighbors):
     """Nearest neighbors of an autoencoder's codes; the autoencoder is trained without classes.
 
-    The loss is the mean squared error of the decoded pixels. Batches have to be pixels from 0 to
-    1: `normalize` of the data module is to be false.
+    The loss is the mean squared error of the decoded pixels. Batches must hold pixels from 0 to 1:
+    set `normalize` of the data module to false.
 
     Args:
         network: the autoencoder. Default: `DenseAutoencoder()`.
         top_k: k, how many neighbors vote, or several to choose from (see `NeighborModule`).
-        weightings: of the votes, to choose from.
+        weightings: weightings of the votes to choose from.
         optimizer: parameters -> optimizer. Default: Adam.
         scheduler: optimizer -> scheduler, stepped once an epoch. Default: a constant rate.
 
     Raises:
-        ValueError: a k < 1; a network that is no autoencoder; in training, a data module that
-            normalizes.
+        ValueError: a k is < 1, or the network is not an `ImageAutoencoder`; in training, the data
+            module normalizes.
 
     Reference: Grover et al., ICLR 2019, appendix D.3, which names the layers, but neither the loss
     nor the optimizer.
@@ -138,7 +133,7 @@ class AutoencoderNeighbors(TrainedNeighbors):
             raise ValueError("normalize must be False for an autoencoder's data, got True")
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
-        """The loss of a batch."""
+        """Return the loss of a batch."""
         images, real = batch["images"], batch["targets"] >= 0
         decoded = self.autoencoder.decode(self.autoencoder(images))
         losses = (decoded - images).square().flatten(1).mean(-1)
@@ -146,7 +141,7 @@ class AutoencoderNeighbors(TrainedNeighbors):
 
 
 def principal_axes(points: Tensor, count: int) -> Tensor:
-    """The first principal axes (d, count) of points (N, d), by scikit-learn's `PCA`.
+    """Return the first principal axes (d, count) of points (N, d), by scikit-learn's `PCA`.
 
     Raises:
         ValueError: count is larger than N or d.
@@ -160,6 +155,6 @@ def principal_axes(points: Tensor, count: int) -> Tensor:
         raise ValueError(f"components must be <= {min(points.shape)}, got {count}")
     from sklearn.decomposition import PCA
 
-    # from the eigenvectors of the covariance: exact, and without random numbers
+    # the eigenvectors of the covariance are exact and need no random numbers
     fitted = PCA(count, svd_solver="covariance_eigh").fit(points.double().cpu().numpy())
     return torch.from_numpy(fitted.components_).T.to(points)

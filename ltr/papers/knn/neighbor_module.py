@@ -1,4 +1,4 @@
-"""What the Lightning modules share that classify by the nearest training images."""
+"""Base classes of the Lightning modules that classify by the nearest training images."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -15,33 +15,33 @@ from ltr.papers.images.images import Images
 from ltr.papers.knn.neighbors import Neighbors, Weighting
 from ltr.papers.networks.image_network import ImageNetwork
 
-_CHUNK = 1000  # training images that are embedded at once
+_CHUNK = 1000  # training images embedded at once
 
 
 class NeighborModule(TrainableModule):
-    """Base of what classifies by a vote of the k nearest training images; a subclass has `embed`.
+    """Base of modules that classify by a vote of the k nearest training images.
 
-    Needs a data module of images, such as `EpisodeDataModule`. In each validation and test all
-    training images are embedded, as they are then, without crops or flips; nothing of them is in
-    a checkpoint. Where several k or weightings are given, the ones with the highest accuracy on
-    the validation images are taken, of equal ones the first, chosen anew in each validation and
-    test. Then, in tests and predictions, the validation images vote too.
+    A subclass defines `embed`. The data module must hold images, such as `EpisodeDataModule`. Each
+    validation and test embeds all training images with the current weights, without crops or flips.
+    A checkpoint holds none of them. If several k or weightings are given, each validation and test
+    takes those with the highest accuracy on the validation images, the first of equal ones. In
+    tests and predictions the validation images then vote too.
 
     Logged: `val_accuracy` and `test_accuracy`, the share of images whose class wins the vote (see
-    `ltr.papers.knn.neighbors.vote`); where there was a choice, also what was chosen, as
-    `test_top_k` and `test_weighting` (0 uniform, 1 by distance), and its accuracy,
+    `ltr.papers.knn.neighbors.vote`). If there was a choice, a test also logs the chosen
+    `test_top_k` and `test_weighting` (0 uniform, 1 by distance), and their accuracy,
     `test_val_accuracy`.
 
     Args:
         top_k: k, how many neighbors vote, or several to choose from.
-        weightings: of the votes: "uniform", "distance" or both, to choose from.
+        weightings: weightings of the votes to choose from: "uniform", "distance" or both.
         optimizer: parameters -> optimizer.
         scheduler: optimizer -> scheduler, stepped once an epoch; None: a constant rate.
 
     Cost: O(B N d) time and O(B N) memory for a batch of B images and N training images.
 
     Raises:
-        ValueError: a k < 1, an unknown weighting, or none of them.
+        ValueError: a k is < 1, a weighting is unknown, or there is nothing to choose from.
     """
 
     def __init__(
@@ -73,21 +73,21 @@ class NeighborModule(TrainableModule):
         self._known: Neighbors | None = None
 
     def embed(self, images: Tensor) -> Tensor:
-        """Points (B, d) of images (B, C, H, W), between which distances are taken."""
+        """Return points (B, d) of images (B, C, H, W), between which distances are taken."""
         raise NotImplementedError(f"{type(self).__name__} must define embed")
 
     def forward(self, images: Tensor) -> Tensor:
-        """The points (B, d) of images (B, C, H, W)."""
+        """Return the points (B, d) of images (B, C, H, W)."""
         return self.embed(images)
 
     def classify(self, images: Tensor) -> Tensor:
-        """The classes (B,) of images (B, C, H, W); embeds the training images if need be."""
-        if self._known is None:  # here, not in a hook: under autocast, as the queries are
+        """Return the classes (B,) of images (B, C, H, W); embed the training images if needed."""
+        if self._known is None:  # here, not in a hook, to be under autocast as the queries are
             self._known, self.chosen = self.prepare()
         return self._known.classify(self.embed(images), self.top_k, self.weighting)
 
     def prepare(self) -> tuple[Neighbors, dict[str, float]]:
-        """The training images' points; and choose `top_k` and `weighting`, if there is a choice.
+        """Return the training images' points, after the choice of `top_k` and `weighting`.
 
         Returns:
             The points with their classes, and what was chosen, by its logged name.
@@ -97,20 +97,20 @@ class NeighborModule(TrainableModule):
         return self.with_validation(known), chosen
 
     def with_validation(self, known: Neighbors) -> Neighbors:
-        """The training images' points with those of the validation images, unless in validation."""
+        """Return the training images' points; with the validation images' unless in validation."""
         if not (self.trainer.testing or self.trainer.predicting):
             return known
         val = self._data.splits["val"]
         return known.with_more(self.points(val), val.labels.to(self.device))
 
     def know(self) -> Neighbors:
-        """The training images' points, with their classes."""
+        """Return the training images' points, with their classes."""
         data = self._data
         train = data.splits["train"]
         return Neighbors(self.points(train), train.labels.to(self.device), data.classes)
 
     def choose(self, known: Neighbors) -> dict[str, float]:
-        """Take the `top_k` and `weighting` that do best on the validation images.
+        """Choose the `top_k` and `weighting` that do best on the validation images.
 
         Returns:
             What was chosen, and its accuracy.
@@ -123,13 +123,13 @@ class NeighborModule(TrainableModule):
         return {"top_k": self.top_k, "weighting": by_distance, "val_accuracy": best}
 
     def points(self, images: Images) -> Tensor:
-        """Points (N, d) of N images, embedded some at a time."""
+        """Return points (N, d) of N images, embedded in chunks."""
         chunks = images.pixels.split(_CHUNK)
         floats = (self._data.to_float(chunk.to(self.device)) for chunk in chunks)
         return torch.cat([self.embed(chunk) for chunk in floats])
 
     def on_validation_epoch_start(self) -> None:
-        """Forget the points, which were of other weights."""
+        """Forget the points, which other weights made."""
         self._known = None
         self.val_accuracy.reset()
 
@@ -143,11 +143,11 @@ class NeighborModule(TrainableModule):
         self.log("val_accuracy", self.val_accuracy, prog_bar=True)
 
     def on_validation_epoch_end(self) -> None:
-        """Give the memory back."""
+        """Free the points' memory."""
         self._known = None
 
     def on_test_epoch_start(self) -> None:
-        """Forget the points, which were of other weights."""
+        """Forget the points, which other weights made."""
         self._known = None
         self.test_accuracy.reset()
 
@@ -162,11 +162,11 @@ class NeighborModule(TrainableModule):
         self.log_dict({f"test_{name}": float(value) for name, value in self.chosen.items()})
 
     def on_predict_epoch_start(self) -> None:
-        """Forget the points, which were of other weights."""
+        """Forget the points, which other weights made."""
         self._known = None
 
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Tensor]:
-        """`classes` (B,) of a batch, with its `targets`."""
+        """Return `classes` (B,) of a batch, with its `targets`."""
         return {"classes": self.classify(batch["images"]), "targets": batch["targets"]}
 
     @property
@@ -186,13 +186,13 @@ class NeighborModule(TrainableModule):
 
 
 class TrainedNeighbors(NeighborModule):
-    """A `NeighborModule` whose `embed` is a network: what those that are trained share.
+    """Base of the `NeighborModule`s that are trained: `embed` is a network.
 
     Args:
         network: images (B, C, H, W) -> points (B, d). It takes the images' shape from the data
             module.
         top_k: k, how many neighbors vote, or several to choose from.
-        weightings: of the votes, to choose from.
+        weightings: weightings of the votes to choose from.
         optimizer: parameters -> optimizer.
         scheduler: optimizer -> scheduler, stepped once an epoch. Default: a constant rate.
     """
@@ -217,7 +217,7 @@ class TrainedNeighbors(NeighborModule):
             self.network.build(shape)
 
     def embed(self, images: Tensor) -> Tensor:
-        """The network's output."""
+        """Return the network's output."""
         return self.network(images)
 
     def log_loss(self, loss: Tensor, batch: dict[str, Any]) -> Tensor:
@@ -233,7 +233,7 @@ class TrainedNeighbors(NeighborModule):
         checkpoint["shape"] = self.network.shape
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Make the layers that the checkpoint's state is for."""
+        """Make the layers that the checkpoint has weights for."""
         super().on_load_checkpoint(checkpoint)
         if (shape := checkpoint.get("shape")) is not None:
             self.network.build(tuple(shape))

@@ -10,26 +10,26 @@ from ltr._shapes import check_whole
 
 Weighting = Literal["uniform", "distance"]
 
-_CHUNK = 500  # queries that are asked at once
+_CHUNK = 500  # queries in one search
 
 
 class Neighbors:
-    """Labelled points, to be asked for the nearest ones of others.
+    """Labeled points, among which `nearest` finds the nearest ones of others.
 
-    Distances are Euclidean, computed in float32 at least, outside of autocast. The nearest points
-    are found by one matrix product, with the points centered so that little is lost in rounding,
-    then their distances are computed from the differences. Points at the same distance come in no
-    stated order, the same one each time.
+    Distances are Euclidean, computed in float32 at least, outside of autocast. One matrix product
+    finds the nearest points; they are centered first, so that little is lost in rounding. Their
+    distances are then computed from the differences. Points at the same distance come in an
+    unspecified order, the same each time.
 
     Args:
         points: (N, d).
         labels: (N,) int64, classes from 0.
-        classes: how many there are. Default: the largest label plus one.
+        classes: the number of classes. Default: the largest label plus one.
 
-    Cost: a question of B points takes O(B N d) time and O(B N) memory.
+    Cost: a search for B points takes O(B N d) time and O(B N) memory.
 
     Raises:
-        ValueError: points are not (N, d), labels not int64 (N,), or there is no point.
+        ValueError: points are not (N, d), labels are not int64 (N,), or there is no point.
 
     >>> known = Neighbors(torch.tensor([[0.0], [1.0], [5.0]]), torch.tensor([2, 2, 0]))
     >>> known.nearest(torch.tensor([[0.4], [4.0]]), k=2)[1]
@@ -56,16 +56,16 @@ class Neighbors:
         self._squares = self.points.square().sum(-1)
 
     def with_more(self, points: Tensor, labels: Tensor) -> "Neighbors":
-        """These points and others (M, d), with labels (M,)."""
+        """Return these points joined with others (M, d), which have labels (M,)."""
         points = torch.cat([self.points + self.center, points.to(self.points.dtype)])
         return Neighbors(points, torch.cat([self.labels, labels]), self.classes)
 
     def nearest(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """The k nearest points, the nearest first: distances (B, k) and indices (B, k).
+        """Return the k nearest points, the nearest first: distances (B, k) and indices (B, k).
 
         Args:
             queries: (B, d).
-            k: how many, 1 <= k <= N.
+            k: the number of points to find, 1 <= k <= N.
 
         Raises:
             ValueError: queries are not (B, d), or k is out of range.
@@ -86,14 +86,16 @@ class Neighbors:
         return squares.sqrt(), index.gather(-1, order)
 
     def classify(self, queries: Tensor, k: int, weighting: Weighting = "uniform") -> Tensor:
-        """The classes (B,) that the k nearest points of queries (B, d) vote for, see `vote`."""
+        """Return the classes (B,) that the k nearest points of queries (B, d) `vote` for."""
         distances, index = self.nearest(queries, k)
         return vote(self.labels[index], distances, self.classes, weighting)
 
     def accuracies(
         self, queries: Tensor, targets: Tensor, choices: Sequence[tuple[int, Weighting]]
     ) -> list[float]:
-        """The share of right classes for each k and weighting, from one search, some at a time.
+        """Return the share of right classes for each k and weighting.
+
+        One search for the largest k serves all of them. Queries are searched in chunks.
 
         Args:
             queries: (B, d).
@@ -114,20 +116,20 @@ class Neighbors:
 def vote(
     labels: Tensor, distances: Tensor, classes: int, weighting: Weighting = "uniform"
 ) -> Tensor:
-    """The class with most votes; of classes with equal votes the first, as scikit-learn has it.
+    """Return the class with most votes; of equal classes the first, as in scikit-learn.
 
     Args:
-        labels: (..., k) int64, of the neighbors, the nearest first.
-        distances: (..., k), of the neighbors.
-        classes: how many there are.
-        weighting: "uniform", one vote each; or "distance", 1 / distance votes each (where there
-            are neighbors at distance 0, these have one vote and the others none).
+        labels: (..., k) int64, the neighbors' labels, the nearest first.
+        distances: (..., k), the neighbors' distances.
+        classes: the number of classes.
+        weighting: "uniform", one vote each; or "distance", 1 / distance votes each (if there are
+            neighbors at distance 0, these have one vote each and the others none).
 
     Returns:
         (...) int64.
 
     Raises:
-        ValueError: an unknown weighting, or different shapes.
+        ValueError: the weighting is unknown, or the shapes differ.
 
     >>> labels, distances = torch.tensor([1, 0, 0]), torch.tensor([1.0, 3.0, 3.0])
     >>> vote(labels, distances, classes=2), vote(labels, distances, 2, "distance")

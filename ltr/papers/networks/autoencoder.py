@@ -1,4 +1,4 @@
-"""Autoencoders: the embeddings of a baseline for nearest neighbors."""
+"""Autoencoders, whose codes are a baseline for nearest neighbors."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -11,10 +11,10 @@ from ltr.papers.networks.image_network import ImageNetwork
 
 
 class ImageAutoencoder(ImageNetwork):
-    """Base of the autoencoders: a subclass has `make_body`, the encoder, and `make_decoder`.
+    """Base of the autoencoders: a subclass defines `make_body`, the encoder, and `make_decoder`.
 
-    `forward` gives codes (..., features), as any network gives its embedding; `decode` makes
-    images of codes, with pixels from 0 to 1.
+    `forward` returns codes (..., features), as other networks return embeddings. `decode` turns
+    codes into images with pixels from 0 to 1.
 
     Args:
         shape: (C, H, W) of an image. Default: None, which leaves the layers to `build`.
@@ -30,14 +30,16 @@ class ImageAutoencoder(ImageNetwork):
         super().__init__(None, shape)
 
     def make_decoder(self, shape: tuple[int, int, int]) -> nn.Module:
-        """The way back: (B, features) -> (B, C, H, W), before the sigmoid."""
+        """Return the decoder: (B, features) -> (B, C, H, W), before the sigmoid."""
         raise NotImplementedError(f"{type(self).__name__} must define make_decoder")
 
     def logits(self, codes: Tensor) -> Tensor:
-        """The images of codes (B, features) before the sigmoid: (B, C, H, W), float32 at least.
+        """Return the images (B, C, H, W) of codes (B, features) before the sigmoid.
+
+        They are float32 at least.
 
         Raises:
-            ValueError: the layers are not made yet.
+            ValueError: the layers do not exist yet.
         """
         if self.decoder is None:
             raise ValueError(
@@ -49,7 +51,7 @@ class ImageAutoencoder(ImageNetwork):
         return logits.float() if half else logits
 
     def decode(self, codes: Tensor) -> Tensor:
-        """The images of codes (B, features): (B, C, H, W) in (0, 1)."""
+        """Return the images (B, C, H, W) in (0, 1) of codes (B, features)."""
         return self.logits(codes).sigmoid()
 
     def _make(self, shape: tuple[int, ...], out: int | None) -> None:
@@ -64,12 +66,12 @@ class DenseAutoencoder(ImageAutoencoder):
     """Dense layers with ReLU, to the code and back: 784, 500, 500, 50, 500, 500, 784 for MNIST.
 
     Args:
-        hidden: widths of the layers between image and code; the decoder has them in reverse.
-        code: length of the code, which is after a ReLU as well.
+        hidden: widths of the layers between image and code; the decoder has the reverse.
+        code: length of the code, which also passes a ReLU.
         shape: (C, H, W) of an image. Default: None, which leaves the layers to `build`.
 
     Raises:
-        ValueError: a width < 1.
+        ValueError: a width is < 1.
 
     Reference: Grover et al., ICLR 2019, appendix D.3, for MNIST and Fashion-MNIST.
 
@@ -88,31 +90,31 @@ class DenseAutoencoder(ImageAutoencoder):
         super().__init__(shape)
 
     def make_body(self, shape: tuple[int, int, int]) -> nn.Module:
-        """The encoder."""
+        """Return the encoder."""
         return nn.Sequential(nn.Flatten(), *_dense(_pixels(shape), *self.hidden, self.code))
 
     def make_decoder(self, shape: tuple[int, int, int]) -> nn.Module:
-        """The decoder."""
+        """Return the decoder."""
         widths = (self.code, *reversed(self.hidden))
         last = nn.Linear(widths[-1], _pixels(shape))
         return nn.Sequential(*_dense(*widths), last, nn.Unflatten(1, shape))
 
 
 class ConvAutoencoder(ImageAutoencoder):
-    """3x3 convolutions with 64, 32 and 16 channels and pools, and the way back: a code of 256.
+    """3x3 convolutions with 64, 32 and 16 channels and pools, to a code of 256 and back.
 
-    Each convolution of the encoder is followed by ReLU and a 2x2 max pool, and but the first by
-    batch norm before them: 32 x 32 images become 16 channels of 4 x 4. In the decoder
-    convolutions with 16, 32 and 64 channels, batch norm and ReLU are each followed by doubling the
-    size; the last convolution, with batch norm, makes the image. For CIFAR-10.
+    After each convolution the encoder has batch norm (not after the first), ReLU and a 2x2 max
+    pool: images of 32 x 32 become 16 channels of 4 x 4. The decoder has convolutions with 16, 32
+    and 64 channels, each with batch norm and ReLU, and doubles the size after each. A last
+    convolution with batch norm makes the image. For CIFAR-10.
 
     Args:
-        channels: of the three convolutions.
-        shape: (C, H, W) of an image, whole multiples of 8 wide and high. Default: None, which
-            leaves the layers to `build`.
+        channels: channels of the three convolutions.
+        shape: (C, H, W) of an image, H and W multiples of 8. Default: None, which leaves the layers
+            to `build`.
 
     Raises:
-        ValueError: a width < 1, or a height or width that is not a multiple of 8.
+        ValueError: a number of channels is < 1, or H or W is not a multiple of 8.
 
     Reference: Grover et al., ICLR 2019, appendix D.3.
 
@@ -131,19 +133,19 @@ class ConvAutoencoder(ImageAutoencoder):
         super().__init__(shape)
 
     def make_body(self, shape: tuple[int, int, int]) -> nn.Module:
-        """The encoder."""
+        """Return the encoder."""
         if shape[1] % 8 or shape[2] % 8:
             raise ValueError(f"shape must be multiples of 8 high and wide, got {shape}")
         layers: list[nn.Module] = []
         for before, after in zip((shape[0], *self.channels), self.channels, strict=False):
             norm = [nn.BatchNorm2d(after)] if layers else []
-            # the pool before the ReLU: the same values and gradients, with a quarter of its work
+            # the pool comes before the ReLU: the same values and gradients, a quarter of the work
             convolution = nn.Conv2d(before, after, 3, padding=1)
             layers += [convolution, *norm, nn.MaxPool2d(2), nn.ReLU()]
         return nn.Sequential(*layers, nn.Flatten())
 
     def make_decoder(self, shape: tuple[int, int, int]) -> nn.Module:
-        """The decoder."""
+        """Return the decoder."""
         back = self.channels[::-1]
         layers: list[nn.Module] = [nn.Unflatten(1, (back[0], shape[1] // 8, shape[2] // 8))]
         for before, after in zip((back[0], *back), back, strict=False):
@@ -158,7 +160,7 @@ def _pixels(shape: tuple[int, int, int]) -> int:
 
 
 def _dense(*widths: int) -> list[nn.Module]:
-    """Linear layers from each width to the next, with ReLU."""
+    """Return linear layers from each width to the next, with ReLU."""
     layers: list[nn.Module] = []
     for before, after in pairwise(widths):
         layers += [nn.Linear(before, after), nn.ReLU()]

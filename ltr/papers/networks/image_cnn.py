@@ -13,25 +13,26 @@ from ltr.papers.networks.image_network import two_widths
 class ImageCNN(Scorer):
     """Scores images (..., n, C, H, W) one by one: two convolutions with pools, two dense layers.
 
-    5x5 convolution with 32 channels ("same" padding), ReLU, 2x2 max pool; the same with 64
-    channels; a dense layer of 64 with ReLU; a dense layer of one. Weights are drawn from a
-    normal law of standard deviation 0.1, cut at two of them; biases are 0.1. For four digits in a
-    column, 112 x 28, the first dense layer has 28 * 7 * 64 = 12,544 inputs.
+    The layers are a 5x5 convolution with 32 channels ("same" padding), ReLU and a 2x2 max pool; the
+    same with 64 channels; a dense layer of width 64 with ReLU; and a dense layer of width 1.
+    Weights are drawn from a normal distribution of standard deviation 0.1, truncated at two
+    deviations; biases are 0.1. For four digits in a column, 112 x 28, the first dense layer has
+    28 * 7 * 64 = 12,544 inputs.
 
-    Images are computed in the channels-last layout. Under `torch.autocast` the last layer stays in
-    float32, so scores do too.
+    Convolutions use the channels-last layout. Under `torch.autocast` the last layer and the scores
+    stay in float32.
 
     Args:
         shape: (C, H, W) of an image. Default: None, which leaves the layers to `build`.
-        channels: of the two convolutions.
+        channels: channels of the two convolutions.
         hidden: width of the first dense layer.
-        outputs: numbers an image. Default: 1, its score. With k of them `outputs_of` has them all,
-            and the score is the first.
+        outputs: numbers an image. Default: 1, its score. `outputs_of` returns all of them; the
+            score is the first.
 
     Cost: 0.26 GFLOP an image of 112 x 28, forward and backward.
 
     Raises:
-        ValueError: a shape that is not three whole numbers >= 1; a width < 1.
+        ValueError: the shape is not three whole numbers >= 1, or a width is < 1.
 
     Reference: Prillo and Eisenschlos, "SoftSort: A Continuous Relaxation for the argsort
     Operator", ICML 2020, appendix A.1; Grover et al., ICLR 2019.
@@ -65,36 +66,37 @@ class ImageCNN(Scorer):
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """(C, H, W) of the images that the layers are for; None before there are any."""
+        """(C, H, W) of the images that the layers take; None before `build`."""
         return self.num_features
 
     def build(self, num_features: int | tuple[int, ...]) -> None:
-        """Make the layers, with new weights, unless they are for images of this shape already.
+        """Make the layers with new weights, unless they take images of this shape already.
 
         Args:
             num_features: (C, H, W).
 
         Raises:
-            ValueError: it is no such shape, or not what the constructor was given.
+            ValueError: the shape is wrong, or differs from the constructor's.
         """
         shape = num_features if isinstance(num_features, int) else tuple(num_features)
         if self.num_features == shape:
             return
         if self.fixed:
             raise ValueError(
-                f"num_features must be {self.num_features}, as the scorer was made, got {shape}"
+                f"num_features must be {self.num_features}, which the scorer was made with, "
+                f"got {shape}"
             )
         self._make(shape)
 
     def score(self, features: Tensor, mask: Tensor | None) -> Tensor:
-        """The first number of each image, (..., n)."""
+        """Return the first number of each image, (..., n)."""
         return self.outputs_of(features)[..., 0]
 
     def outputs_of(self, features: Tensor) -> Tensor:
-        """All numbers of each image: (..., n, C, H, W) -> (..., n, outputs), float32 at least.
+        """Return all numbers of each image: (..., n, C, H, W) -> (..., n, outputs), >= float32.
 
         Raises:
-            ValueError: images of another shape than the layers are for, or no layers yet.
+            ValueError: the images have another shape, or the layers do not exist yet.
         """
         if self.convolutions is None or self.dense is None or self.last is None:
             raise ValueError(
@@ -107,7 +109,7 @@ class ImageCNN(Scorer):
             )
         images = features.reshape(-1, channels, height, width)
         images = images.contiguous(memory_format=torch.channels_last)
-        # channels last in the dense layer's inputs too: in this order nothing is copied
+        # the dense layer's inputs are channels-last too, so that nothing is copied
         hidden = self.dense(self.convolutions(images).permute(0, 2, 3, 1).flatten(1))
         with torch.autocast(hidden.device.type, enabled=False):
             out = self.last(hidden.to(self.last.weight.dtype))
@@ -119,7 +121,7 @@ class ImageCNN(Scorer):
         channels, height, width = shape
         first, second = self.channels
         pooled = -(-height // 4) * -(-width // 4)
-        # the pool before the ReLU: the same values and gradients, with a quarter of its work
+        # the pool comes before the ReLU: the same values and gradients, a quarter of the work
         self.convolutions = nn.Sequential(
             nn.Conv2d(channels, first, 5, padding=2),
             nn.MaxPool2d(2, ceil_mode=True),

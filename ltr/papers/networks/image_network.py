@@ -1,4 +1,4 @@
-"""The contract of networks on images, for classes and for embeddings."""
+"""The base class of networks on images, for classes and for embeddings."""
 
 from collections.abc import Sequence
 
@@ -9,10 +9,10 @@ from ltr._shapes import check_whole
 
 
 def two_widths(channels: Sequence[int]) -> tuple[int, int]:
-    """The argument `channels` of a network with two stages of convolutions, checked.
+    """Return the two widths in `channels`, the argument of networks with two stages.
 
     Raises:
-        ValueError: they are not two whole numbers >= 1.
+        ValueError: `channels` is not two whole numbers >= 1.
 
     >>> two_widths([32, 64])
     (32, 64)
@@ -24,22 +24,23 @@ def two_widths(channels: Sequence[int]) -> tuple[int, int]:
 
 
 class ImageNetwork(nn.Module):
-    """images (..., C, H, W) -> (..., out), any number of batch axes; a subclass has `make_body`.
+    """Base of networks: images (..., C, H, W) -> (..., out); a subclass defines `make_body`.
 
-    The body makes feature vectors; a linear layer makes `out` numbers of each, such as scores of
-    classes. Without `out` the output is the features themselves, an embedding. Under autocast the
-    body alone is in half precision: the last layer and the output are float32. Convolutions run on
-    channels-last memory, which is faster in half precision.
+    There may be any number of batch axes. The body turns images into feature vectors. A linear
+    layer turns each into `out` numbers, such as scores of classes. Without `out` the output is the
+    feature vector, an embedding. Under autocast only the body is in half precision: the last layer
+    and the output are float32. Convolutions use channels-last memory, which is faster in half
+    precision.
 
     Args:
-        out: how many numbers. Default: None, which leaves it to `build`.
+        out: the length of the output. Default: None, which leaves it to `build`.
         shape: (C, H, W) of an image. Default: None, which leaves the layers to `build`.
 
     Attributes:
-        features: the length of a feature vector; None before the layers are made.
+        features: the length of a feature vector; None before `build`.
 
     Raises:
-        ValueError: out or a size < 1, or images of this shape are too small for the body.
+        ValueError: out or a size is < 1, or images of this shape are too small for the body.
 
     >>> class Means(ImageNetwork):
     ...     def make_body(self, shape):
@@ -65,19 +66,19 @@ class ImageNetwork(nn.Module):
             self._make(tuple(shape), out)
 
     def make_body(self, shape: tuple[int, int, int]) -> nn.Module:
-        """The network up to the features: (B, C, H, W) -> (B, features)."""
+        """Return the layers up to the features: (B, C, H, W) -> (B, features)."""
         raise NotImplementedError(f"{type(self).__name__} must define make_body")
 
     def build(self, shape: tuple[int, int, int], out: int | None = None) -> None:
-        """Make the layers, with new weights, unless they are for this shape and `out` already.
+        """Make the layers with new weights, unless they have this shape and `out` already.
 
         Args:
             shape: (C, H, W) of the images.
-            out: how many numbers, where the constructor was given none. Default: what the
-                constructor was given; without that, the features are the output.
+            out: the length of the output. Default: the constructor's `out`; without one, the
+                features are the output.
 
         Raises:
-            ValueError: shape or out is not what the constructor was given, or as for the class.
+            ValueError: shape or out differs from the constructor's, or as for the class.
         """
         new = tuple(shape)  # a configuration has a list
         out = self.out if out is None else out
@@ -86,15 +87,17 @@ class ImageNetwork(nn.Module):
             ("shape", self.fixed_shape, self.shape, new),
         ):
             if fixed and other != mine:
-                raise ValueError(f"{name} must be {mine}, as the network was made, got {other}")
+                raise ValueError(
+                    f"{name} must be {mine}, which the network was made with, got {other}"
+                )
         if self.body is None or (new, out) != (self.shape, self.out):
             self._make(new, out)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Outputs (..., out) of images (..., C, H, W).
+        """Return the outputs (..., out) of images (..., C, H, W).
 
         Raises:
-            ValueError: the images are of another shape, or the layers are not made yet.
+            ValueError: the images have another shape, or the layers do not exist yet.
         """
         if self.body is None:
             raise ValueError(

@@ -12,23 +12,24 @@ _WHOLE = "a whole number >= 0"
 class MNISTCNN(ImageNetwork):
     """Two 5x5 convolutions with pools and a dense layer: an embedding of 500 numbers.
 
-    Convolution with 20 channels, ReLU, 2x2 max pool; the same with 50 channels; a dense layer of
-    500 with ReLU. Without padding, images of 28 x 28 become 24, 12, 8 and 4 wide. Under autocast
-    the dense layer is in float32: distances between embeddings are differences of large numbers.
+    The layers are a convolution with 20 channels, ReLU and a 2x2 max pool; the same with 50
+    channels; and a dense layer of width 500 with ReLU. Without padding, images of 28 x 28 become
+    24, 12, 8 and 4 wide. Under autocast the dense layer is in float32, since distances between
+    embeddings are differences of large numbers.
 
     Args:
-        channels: of the two convolutions.
+        channels: channels of the two convolutions.
         hidden: width of the dense layer, the length of the embedding.
-        padding: of the convolutions, on each side; 2 keeps the size, for smaller images.
-        out: how many numbers a last linear layer makes of the embedding, such as scores of classes.
-            Default: None, which leaves it to `build`; without any, the embedding is the output.
+        padding: padding of the convolutions on each side; 2 keeps the size, for smaller images.
+        out: the length of the output of a last linear layer, such as scores of classes. Default:
+            None, which leaves it to `build`; without any, the embedding is the output.
         shape: (C, H, W) of an image. Default: None, which leaves the layers to `build`.
 
     Cost: 4.5 MFLOP an image of 28 x 28, forward.
 
     Raises:
-        ValueError: a width < 1, a padding that is no whole number >= 0, or images too small for
-            the convolutions.
+        ValueError: a width is < 1, the padding is not a whole number >= 0, or the images are too
+            small for the convolutions.
 
     Reference: Grover et al., ICLR 2019, appendix D.3; Prillo and Eisenschlos, ICML 2020, whose
     appendix prints a dense layer of 50 where the published code has 500.
@@ -47,13 +48,13 @@ class MNISTCNN(ImageNetwork):
         out: int | None = None,
         shape: tuple[int, int, int] | None = None,
     ):
-        self.channels = two_widths(channels)  # before the base class makes the layers
+        self.channels = two_widths(channels)  # set before the base class makes the layers
         self.hidden = check_whole("hidden", hidden)
         self.padding = 0 if padding == 0 else check_whole("padding", padding, _WHOLE)
         super().__init__(out, shape)
 
     def make_body(self, shape: tuple[int, int, int]) -> nn.Module:
-        """The convolutions and the dense layer."""
+        """Return the convolutions and the dense layer."""
         channels, height, width = shape
         first, second = self.channels
 
@@ -67,7 +68,7 @@ class MNISTCNN(ImageNetwork):
                 f"shape must be of larger images, or padding larger than {self.padding}, "
                 f"got {shape}"
             )
-        # the pool before the ReLU: the same values and gradients, with a quarter of its work
+        # the pool comes before the ReLU: the same values and gradients, a quarter of the work
         return nn.Sequential(
             nn.Conv2d(channels, first, 5, padding=self.padding),
             nn.MaxPool2d(2),

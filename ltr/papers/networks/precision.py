@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 
 class Float32(nn.Sequential):
-    """Layers that autocast leaves alone: inputs in half precision come in as float32.
+    """Layers that autocast leaves alone: they get inputs in half precision as float32.
 
     >>> layer = Float32(nn.Linear(3, 2))
     >>> with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -14,8 +14,8 @@ class Float32(nn.Sequential):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        """The layers' output."""
-        # a network moved to half precision as a whole stays in it
+        """Return the layers' output."""
+        # a network that was moved to half precision as a whole stays in it
         parameter = next(self.parameters(), None)
         if input.dtype in (torch.float16, torch.bfloat16):
             input = input.to(torch.float32 if parameter is None else parameter.dtype)

@@ -11,13 +11,13 @@ from ltr.papers.networks.image_network import ImageNetwork
 class PreActivationBlock(nn.Module):
     """Two 3x3 convolutions, each after batch norm and ReLU, added to their input.
 
-    Where the width or the size changes, the input goes through a 1x1 convolution, which it enters
-    after the first batch norm and ReLU.
+    If the width or the size changes, a 1x1 convolution after the first batch norm and ReLU adapts
+    the input.
 
     Args:
-        inputs: channels that come in.
-        outputs: channels that go out.
-        stride: of the first convolution.
+        inputs: channels of the input.
+        outputs: channels of the output.
+        stride: stride of the first convolution.
 
     >>> import torch
     >>> PreActivationBlock(8, 16, stride=2)(torch.zeros(2, 8, 6, 6)).shape
@@ -35,7 +35,7 @@ class PreActivationBlock(nn.Module):
             self.shortcut = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """(B, inputs, H, W) -> (B, outputs, H / stride, W / stride), rounded up."""
+        """Return (B, outputs, H / stride, W / stride), rounded up, of images (B, inputs, H, W)."""
         active = self.norm1(images).relu()
         around = images if self.shortcut is None else self.shortcut(active)
         return self.conv2(self.norm2(self.conv1(active)).relu()) + around
@@ -44,22 +44,23 @@ class PreActivationBlock(nn.Module):
 class ResNet18(ImageNetwork):
     """Pre-activation ResNet18 for images of about 32 x 32: an embedding of 512 numbers.
 
-    A 3x3 convolution to the first width, with neither stride nor pool; for each width a group of
-    blocks, whose first has stride 2 but in the first group; the mean over the image. Nothing is
-    between the last sum and the mean, as in the code that the papers used: the features are not
-    normalized, and may be negative. It has 11.16 million parameters.
+    The layers are a 3x3 convolution to the first width, with neither stride nor pool; a group of
+    blocks for each width; and the mean over the image. The first block of each group has stride 2,
+    except in the first group. There is nothing between the last sum and the mean, as in the code
+    that the papers used: the features are not normalized, and may be negative. The network has
+    11.16 million parameters.
 
     Args:
         widths: channels of the groups.
         blocks: how many blocks each group has.
-        out: how many numbers a last linear layer makes of the embedding, such as scores of classes.
-            Default: None, which leaves it to `build`; without any, the embedding is the output.
+        out: the length of the output of a last linear layer, such as scores of classes. Default:
+            None, which leaves it to `build`; without any, the embedding is the output.
         shape: (C, H, W) of an image. Default: None, which leaves the layers to `build`.
 
     Cost: 1.1 GFLOP an image of 32 x 32, forward.
 
     Raises:
-        ValueError: a width or a number of blocks < 1, or not as many of the one as of the other.
+        ValueError: a width or a number of blocks is < 1, or there are not as many of both.
 
     Reference: He, Zhang, Ren and Sun, "Identity Mappings in Deep Residual Networks", ECCV 2016.
 
@@ -76,7 +77,7 @@ class ResNet18(ImageNetwork):
         out: int | None = None,
         shape: tuple[int, int, int] | None = None,
     ):
-        # plain values, before the base class makes the layers
+        # plain values, set before the base class makes the layers
         self.widths = tuple(check_whole("widths", width) for width in widths)
         self.blocks = tuple(check_whole("blocks", count) for count in blocks)
         if len(self.widths) != len(self.blocks) or not self.widths:
@@ -84,7 +85,7 @@ class ResNet18(ImageNetwork):
         super().__init__(out, shape)
 
     def make_body(self, shape: tuple[int, int, int]) -> nn.Module:
-        """The first convolution, the groups and the mean."""
+        """Return the first convolution, the groups and the mean."""
         width = self.widths[0]
         layers: list[nn.Module] = [nn.Conv2d(shape[0], width, 3, padding=1, bias=False)]
         for group, (out, count) in enumerate(zip(self.widths, self.blocks, strict=True)):

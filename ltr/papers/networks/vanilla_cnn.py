@@ -7,21 +7,22 @@ from ltr.papers.networks.image_network import ImageNetwork, two_widths
 
 
 class VanillaCNN(ImageNetwork):
-    """Four 3x3 convolutions, a 2x2 max pool after every second, and a dense layer: features.
+    """Four 3x3 convolutions, a 2x2 max pool after every second one, and a dense layer.
 
-    With the last linear layer, to `out` numbers, that makes two dense layers. Convolutions keep
-    the size; each is followed by a ReLU, and the dense layer by batch norm and a ReLU.
+    With the last linear layer, to `out` numbers, there are two dense layers. Convolutions keep the
+    size. Each is followed by a ReLU, and the dense layer by batch norm and a ReLU.
 
     Args:
-        channels: of the first and of the second pair of convolutions.
+        channels: channels of the first and of the second pair of convolutions.
         hidden: width of the dense layer.
-        out: how many numbers, such as scores of classes. Default: None, which leaves it to `build`.
+        out: the length of the output, such as scores of classes. Default: None, which leaves it to
+            `build`.
         shape: (C, H, W) of an image. Default: None, which leaves the layers to `build`.
 
     Raises:
-        ValueError: a width < 1, or images of less than 4 x 4 pixels.
+        ValueError: a width is < 1, or images have less than 4 x 4 pixels.
 
-    Reference: Cuturi, Teboul and Vert, NeurIPS 2019, section 5, which names the layers and not
+    Reference: Cuturi, Teboul and Vert, NeurIPS 2019, section 5, which names the layers but not
     their widths.
 
     >>> import torch
@@ -37,18 +38,18 @@ class VanillaCNN(ImageNetwork):
         out: int | None = None,
         shape: tuple[int, int, int] | None = None,
     ):
-        self.channels = two_widths(channels)  # before the base class makes the layers
+        self.channels = two_widths(channels)  # set before the base class makes the layers
         self.hidden = check_whole("hidden", hidden)
         super().__init__(out, shape)
 
     def make_body(self, shape: tuple[int, int, int]) -> nn.Module:
-        """The convolutions and the dense layer."""
+        """Return the convolutions and the dense layer."""
         channels, height, width = shape
         first, second = self.channels
         inputs = second * (height // 4) * (width // 4)
         if inputs == 0:
             raise ValueError(f"shape must be of images of 4 x 4 or more, got {shape}")
-        # a pool before its ReLU: the same values and gradients, with a quarter of the work
+        # a pool comes before its ReLU: the same values and gradients, a quarter of the work
         return nn.Sequential(
             nn.Conv2d(channels, first, 3, padding=1),
             nn.ReLU(),

@@ -1,4 +1,4 @@
-"""Regression among outliers by trimmed losses (Blondel et al. 2020)."""
+"""Regression with outliers by trimmed losses (Blondel et al. 2020)."""
 
 from ltr.papers.regression.regression_data import RegressionDataModule
 from ltr.papers.regression.regressor import Regressor

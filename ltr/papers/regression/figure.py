@@ -16,11 +16,11 @@ _SHARE = "data.outliers"
 def errors_by_share(out: Path) -> Path | None:
     """Draw the test errors by the share of outliers, one line a variant.
 
-    A line is the mean over the divisions of the data, and the band about it the standard deviation.
-    The axis is logarithmic: a few outliers move least squares by far.
+    A line is the mean over the splits of the data, and the band around it the standard deviation.
+    The axis is logarithmic, since a few outliers change least squares a lot.
 
     Args:
-        out: folder of a bench of `regression`; its `results.json` is all that is read.
+        out: folder of a bench of `regression`; only its `results.json` is read.
 
     Returns:
         The picture, `out/regression.png`; None if no run is finished.

@@ -1,4 +1,4 @@
-"""A sample for regression, with labels made wrong on purpose: a Lightning data module."""
+"""A Lightning data module of a sample for regression with planted outliers."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,29 +20,29 @@ _NORMAL = 1.4826  # standard deviation of a normal variable / its median distanc
 class RegressionDataModule(LightningDataModule):
     """scikit-learn's diabetes as one list: the whole sample in a batch, a share of it outliers.
 
-    442 patients with 10 features, and the progress of their disease as labels, 25 to 346. A share
-    of them, drawn by `seed`, is the test sample and stays as it is. Of the others' labels a share,
-    `outliers`, is raised by `outlier_size` standard deviations of the labels, times a factor drawn
-    from 1 to 2 for each.
+    The data are 442 patients with 10 features; the labels, 25 to 346, measure the progress of their
+    disease. A share of the patients, drawn by `seed`, is the test sample and stays unchanged. Of
+    the other labels a share, `outliers`, is raised by `outlier_size` standard deviations of the
+    labels, times a factor drawn from 1 to 2 for each.
 
-    A batch is `{"features": (1, n, d), "labels": (1, n)}` float32, the same one each time: a step
-    of training sees the whole sample, and an epoch is `steps` of these. Features have mean 0 and
+    A batch is `{"features": (1, n, d), "labels": (1, n)}` float32, the same one each time. A step
+    of training sees the whole sample, and an epoch has `steps` steps. Features have mean 0 and
     deviation 1 in the training sample.
 
     Args:
-        outliers: share of the training labels, in [0, 1).
-        outlier_size: > 0.
-        test_share: of the patients, in (0, 1).
-        steps: in an epoch.
-        seed: of the division and of the outliers, >= 0.
+        outliers: share of outliers among the training labels, in [0, 1).
+        outlier_size: size of the outliers, in standard deviations of the labels, > 0.
+        test_share: share of the patients in the test sample, in (0, 1).
+        steps: steps in an epoch.
+        seed: seed of the split and of the outliers, >= 0.
 
     Attributes:
         num_features: d, after `setup`.
         label_center: the median of the training labels, outliers included, after `setup`.
-        label_scale: 1.4826 x the median distance to it, after `setup`: what deviation the labels
-            have, which a few outliers move little.
+        label_scale: 1.4826 x the median distance to it, after `setup`: an estimate of the labels'
+            deviation that a few outliers change little.
         splits: (features (n, d), labels (n,)) of "train" and "test", after `setup`.
-        planted: (n,) bool, which training labels are outliers, after `setup`.
+        planted: (n,) bool, True for training labels that are outliers, after `setup`.
 
     Raises:
         ValueError: an argument is out of range.
@@ -82,7 +82,7 @@ class RegressionDataModule(LightningDataModule):
         self.splits: dict[str, tuple[Tensor, Tensor]] = {}
 
     def setup(self, stage: str | None = None) -> None:
-        """Divide the patients and plant the outliers, once."""
+        """Split the patients and plant the outliers, once."""
         if self.splits:
             return
         from sklearn.datasets import load_diabetes
@@ -93,7 +93,7 @@ class RegressionDataModule(LightningDataModule):
         held = min(max(1, round(self.test_share * len(labels))), len(labels) - 2)
         test, train = order[:held], order[held:]
         y = labels[train]
-        # the first ones of an order of their own, so that a larger share has a smaller one's too
+        # the first ones of a fixed order, so that a larger share includes a smaller one
         place = rng.permutation(len(train))[: round(self.outliers * len(train))]
         factors = rng.uniform(1, 2, len(train))[: len(place)]
         planted = np.zeros(len(train), dtype=bool)
@@ -114,23 +114,23 @@ class RegressionDataModule(LightningDataModule):
         )
 
     def train_dataloader(self) -> DataLoader[Any]:
-        """The training sample, `steps` times."""
+        """Return the training sample, `steps` times."""
         sample = _Sample(*self.splits["train"], times=self.steps)
         loader = ListLoader(**_options(sample))
         loader.batches_done = lambda: trained_batches(self.trainer)
         return loader
 
     def test_dataloader(self) -> DataLoader[Any]:
-        """The test sample, once."""
+        """Return the test sample, once."""
         return DataLoader(**_options(_Sample(*self.splits["test"], times=1)))
 
     def predict_dataloader(self) -> DataLoader[Any]:
-        """The test sample, once."""
+        """Return the test sample, once."""
         return self.test_dataloader()
 
 
 class _Sample(Dataset[dict[str, Tensor]]):
-    """One batch, a number of times."""
+    """A data set that repeats one batch."""
 
     def __init__(self, features: Tensor, labels: Tensor, times: int) -> None:
         self.batch = {"features": features.unsqueeze(0), "labels": labels.unsqueeze(0)}
@@ -154,7 +154,7 @@ def _options(sample: _Sample) -> dict[str, Any]:
     return {
         "dataset": sample,
         "batch_size": 1,
-        # each process has the whole sample: there is nothing to share out in a list
+        # each process has the whole sample, since a list cannot be divided
         "sampler": ListSampler(sample, shuffle=False, num_replicas=1, rank=0),
         "collate_fn": _first,
         "generator": torch.Generator().manual_seed(0),

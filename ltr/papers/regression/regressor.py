@@ -1,4 +1,4 @@
-"""The Lightning module that fits numbers to a sample, by losses on its sorted errors."""
+"""The Lightning module for regression by losses on the sorted errors of a sample."""
 
 from typing import Any, cast
 
@@ -19,26 +19,26 @@ METRICS = ("mae", "median_absolute_error", "rmse", "r2")
 class Regressor(TrainableModule):
     """Fits a scorer's numbers to the labels of a sample, which is one list.
 
-    `LeastTrimmedSquares` and `LeastQuantileRegression` sort the sample's squared errors, softly,
-    and leave out the largest: so labels that are wrong do no harm, if they are few enough. With
-    `PointwiseMSE` it is least squares, with `PointwiseHuber` Huber's regression.
+    `LeastTrimmedSquares` and `LeastQuantileRegression` softly sort the sample's squared errors and
+    leave out the largest. So wrong labels do no harm if they are few enough. With `PointwiseMSE`
+    this is least squares, with `PointwiseHuber` Huber's regression.
 
-    The scorer's numbers are in units of the data's `label_scale` around its `label_center`, taken
-    from the data module, and the loss is on that scale; predictions and metrics are on the labels'.
+    The scorer's numbers are in units of `label_scale` around `label_center`, both taken from the
+    data module. The loss is on that scale; predictions and metrics are on the labels' scale.
 
-    Logged: `train_loss`, one value an epoch, and for the test sample `test_mae`,
+    Logged: `train_loss` once an epoch, and for the test sample `test_mae`,
     `test_median_absolute_error`, `test_rmse` and `test_r2`, each the mean over lists. There is no
-    validation: the sample is fitted to the end, as by a solver. Random numbers, checkpoints and
-    resuming are as in `Ranker`.
+    validation: training runs to the end, as a solver does. Random numbers, checkpoints and resuming
+    are as in `Ranker`.
 
     Args:
         scorer: gives the numbers. Default: `LinearScorer()`.
-        loss: what is minimized. Default: `LeastTrimmedSquares()`.
+        loss: the loss to minimize. Default: `LeastTrimmedSquares()`.
         optimizer: parameters -> optimizer. Default: Adam.
         scheduler: optimizer -> scheduler, stepped once an epoch. Default: a constant rate.
 
     Raises:
-        ValueError: a part is a class, not an object. In training: the loss has no gradient.
+        ValueError: a part is a class, not an object; in training, the loss has no gradient.
 
     Reference: Cuturi, Teboul and Vert, NeurIPS 2019; Rousseeuw, 1984.
 
@@ -67,11 +67,11 @@ class Regressor(TrainableModule):
         self.test_metrics = nn.ModuleDict({name: ListMean() for name in METRICS})
 
     def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Predictions (..., n) of features (..., n, *item)."""
+        """Return predictions (..., n) of features (..., n, *item)."""
         return self.scorer(features, mask) * self.label_scale + self.label_center
 
     def setup(self, stage: str) -> None:
-        """Take over what the data module knows: the number of features, the labels' scale."""
+        """Take the number of features and the labels' scale from the data module."""
         data = getattr(self.trainer, "datamodule", None)
         if (num_features := getattr(data, "num_features", None)) is not None:
             self.scorer.build(num_features)
@@ -80,7 +80,7 @@ class Regressor(TrainableModule):
             self.label_scale.fill_(data.label_scale)  # pyright: ignore
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
-        """The loss of a batch of samples."""
+        """Return the loss of a batch of samples."""
         mask, labels = batch.get("mask"), batch["labels"]
         scores = self.scorer(batch["features"], mask)
         targets = (labels - self.label_center) / self.label_scale
@@ -107,7 +107,7 @@ class Regressor(TrainableModule):
             self.log(f"test_{name}", cast(Metric, metric))
 
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
-        """`scores` (B, n): the predictions."""
+        """Return `scores` (B, n): the predictions."""
         known = {key: batch[key] for key in ("qid", "doc_ids", "mask") if key in batch}
         return {**known, "scores": self(batch["features"], batch.get("mask"))}
 
@@ -117,14 +117,14 @@ class Regressor(TrainableModule):
         checkpoint["num_features"] = getattr(self.scorer, "num_features", None)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Make the layers that the checkpoint's state is for."""
+        """Make the layers that the checkpoint has weights for."""
         super().on_load_checkpoint(checkpoint)
         if (num_features := checkpoint.get("num_features")) is not None:
             self.scorer.build(num_features)
 
 
 def regression_metrics(predictions: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """Mean and median absolute error, root mean squared error and R^2, float64.
+    """Return mean and median absolute error, root mean squared error and R^2, float64.
 
     Args:
         predictions: (n,), n >= 1.

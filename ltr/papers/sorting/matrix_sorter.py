@@ -1,4 +1,4 @@
-"""Sorting by a score for every place: the Lightning module of Gumbel-Sinkhorn networks."""
+"""Sorting by a score for each pair of item and place: Gumbel-Sinkhorn networks."""
 
 from typing import Any
 
@@ -18,22 +18,22 @@ from ltr.papers.networks import ImageCNN
 class MatrixSorter(Ranker):
     """Trains a network that tells for each item how well each place suits it.
 
-    The network gives n numbers an item, row by row the columns of an n x n matrix; the operator
-    makes a soft matching of places and items of it. Trained by the cross-entropy of the true
-    order, the mean over the places of -log P[i, order_i]; with samples, their mean. Validated and
-    tested by the hard matching, without noise. Otherwise as `Ranker`.
+    The network returns n numbers an item, the columns of an n x n matrix. The operator turns the
+    matrix into a soft matching of places and items. The loss is the cross-entropy of the true
+    order: the mean over the places of -log P[i, order_i], and over the samples. Validation and test
+    use the hard matching, without noise. Otherwise this is a `Ranker`.
 
     Args:
-        scorer: with as many `outputs` as the longest list has items, or more: a list of n uses
-            the first n. Default: `ImageCNN(outputs=16)`.
-        operator: of the matching. Default: `GumbelSinkhorn(samples=5)`.
+        scorer: has at least as many `outputs` as the longest list has items; a list of n uses the
+            first n. Default: `ImageCNN(outputs=16)`.
+        operator: makes the matching. Default: `GumbelSinkhorn(samples=5)`.
         metrics: as for `Ranker`.
         optimizer: parameters -> optimizer.
         scheduler: as for `Ranker`.
 
     Raises:
-        ValueError: a scorer or an operator of another class; as for `Ranker`; in `forward`, a list
-            longer than the scorer has outputs.
+        ValueError: the scorer or the operator is of another class; as for `Ranker`; in `forward`, a
+            list is longer than the scorer has outputs.
 
     Reference: Mena, Belanger, Linderman and Snoek, "Learning Latent Permutations with
     Gumbel-Sinkhorn Networks", ICLR 2018.
@@ -65,11 +65,11 @@ class MatrixSorter(Ranker):
         self.operator = GumbelSinkhorn(samples=5) if operator is None else operator
 
     def matching(self, features: Tensor, mask: Tensor | None = None) -> Matching:
-        """The soft matching of features (..., n, C, H, W), in training mode with the noise."""
+        """Return the soft matching of features (..., n, C, H, W), with noise in training mode."""
         return self.operator(self._matrix(features, mask), mask)
 
     def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Scores (..., n), for ranking: the places of the hard matching, n - 1 for the first."""
+        """Return scores (..., n), for ranking: n - 1 for the first place of the hard matching."""
         was_training = self.operator.training
         order = self.operator.eval()(self._matrix(features, mask), mask).hard()
         self.operator.train(was_training)
@@ -77,7 +77,7 @@ class MatrixSorter(Ranker):
         return masked_fill((n - 1 - order.argsort(-1)).to(torch.float32), mask)
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
-        """The cross-entropy of a batch."""
+        """Return the cross-entropy of a batch."""
         loss = self._cross_entropy(batch, self.train_loss)
         self.log("train_loss", self.train_loss, on_step=False, on_epoch=True, prog_bar=True)
         return self.weigh_processes(loss, batch["mask"].any(-1).sum())
@@ -89,7 +89,7 @@ class MatrixSorter(Ranker):
         self.measure("val", self.score_batch(batch))
 
     def _matrix(self, features: Tensor, mask: Tensor | None) -> Tensor:
-        """How well place i suits item j: (..., n, n)."""
+        """Return how well place i suits item j, (..., n, n)."""
         n = features.shape[-1 - self.scorer.item_dims]
         if self.scorer.outputs < n:
             raise ValueError(
@@ -102,7 +102,7 @@ class MatrixSorter(Ranker):
     def _cross_entropy(self, batch: dict[str, Any], mean: ListMean) -> Tensor:
         labels, mask = batch["labels"], batch["mask"]
         matching = self.matching(batch["features"], mask)
-        # equal labels stand in the order that the matching has them in
+        # items with equal labels keep the order of the matching
         ranks = matching.ranks().detach()
         ranks = ranks.mean(0) if ranks.dim() > labels.dim() else ranks
         order = true_order(labels, -ranks, mask)

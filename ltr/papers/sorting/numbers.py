@@ -20,19 +20,19 @@ _NEEDED = {"fit": ("train", "val"), "validate": ("val",)}
 
 
 class NumberLists(Dataset[dict[str, Any]]):
-    """Lists of n numbers, each a column of images of its digits; drawn when they are asked for.
+    """Lists of n numbers, each a column of images of its digits, drawn on demand.
 
-    List k is a function of (seed, name, k) alone, for any k >= 0: numbers drawn evenly from
-    0 ... 10^digits - 1, with leading noughts, and for each digit one of its images, all equally
-    likely. The same number may stand twice in a list. The list -1 has no numbers: it fills up
-    the batches of several processes.
+    List k depends on (seed, name, k) alone, for any k >= 0. Its numbers are drawn uniformly from
+    0 ... 10^digits - 1 and have leading zeros. Each digit gets one of its images, all equally
+    likely. A list may hold the same number twice. The list -1 has no numbers: it fills up the
+    batches of several processes.
 
     Args:
-        images: of digits, labelled 0 to 9, with some of each.
+        images: images of digits, labeled 0 to 9, with some of each.
         n: numbers in a list.
-        digits: of a number, at most 7, so that float32 tells numbers apart.
-        count: lists in an epoch, what `len` gives.
-        seed: of the lists, >= 0.
+        digits: digits of a number, at most 7, so that float32 tells numbers apart.
+        count: lists in an epoch, the value of `len`.
+        seed: seed of the lists, >= 0.
         name: "train", "val" or "test".
 
     Raises:
@@ -82,9 +82,9 @@ class NumberLists(Dataset[dict[str, Any]]):
         return self.count
 
     def draw(self, lists: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers (B, n) int64 of some lists, and which images (B, n, digits) int64.
+        """Return the numbers (B, n) int64 of some lists, and their images (B, n, digits) int64.
 
-        Images by their places in `images`, the first digit first.
+        The images are indices into `images`, the first digit first.
         """
         numbers = np.zeros((len(lists), self.n), np.int64)
         shares = np.zeros((len(lists), self.n, self.digits))
@@ -98,7 +98,7 @@ class NumberLists(Dataset[dict[str, Any]]):
         return numbers, self._by_digit[places]
 
     def __getitem__(self, lists: int | Sequence[int]) -> dict[str, Any]:
-        """A list, or a batch of lists.
+        """Return a list, or a batch of lists.
 
         Returns:
             `features` float32 (..., n, C, digits * H, W) from 0 to 1, `labels` (..., n) float32,
@@ -120,14 +120,14 @@ class NumberLists(Dataset[dict[str, Any]]):
         }
 
     def __getitems__(self, lists: Sequence[int]) -> dict[str, Any]:
-        """A batch, made at once: what a `DataLoader` asks for."""
+        """Return a batch of lists; a `DataLoader` calls this."""
         return self[lists]
 
 
 class NewListSampler(ListSampler):
-    """Other lists in each epoch: those that follow on the last epoch's.
+    """A sampler of new lists in each epoch: those after the last epoch's.
 
-    As `ListSampler` without shuffling, for a data set that has a list for every index >= 0.
+    It is a `ListSampler` without shuffling, for a data set that has a list for every index >= 0.
 
     >>> sampler = NewListSampler(range(3))
     >>> sampler.set_epoch(2)
@@ -147,32 +147,32 @@ class NewListSampler(ListSampler):
 class NumbersDataModule(SplitDataModule):
     """Lists of handwritten numbers to be sorted, of four digits each (large-MNIST).
 
-    The published protocol: the numbers are drawn evenly, each digit takes an image of it from the
-    split's images, and the digits stand in a column. Labels are the numbers, so that rank 1 is
-    the largest; the papers' order, of rising or falling numbers, makes no difference to what can be
-    learned. Train lists are new in each epoch, validation and test lists are always the same; all
-    of them are functions of `seed`. No image is in two splits. See `NumberLists`.
+    This is the published protocol: numbers are drawn uniformly, each digit is an image from the
+    split, and the digits form a column. Labels are the numbers, so rank 1 is the largest. The
+    papers sort upward or downward, which makes no difference to what can be learned. Training lists
+    are new in each epoch; validation and test lists are always the same. All lists depend on `seed`
+    alone. No image is in two splits. See `NumberLists`.
 
     Args:
-        images: of digits. Default: `DigitImages()`, which needs no files.
-        root: the folder of their files.
+        images: images of digits. Default: `DigitImages()`, which needs no files.
+        root: the folder of the images' files.
         n: numbers in a list.
-        digits: of a number.
+        digits: digits of a number.
         batch_size: lists in a batch, in each process.
-        train_batches: an epoch's. Default: as many as the split has images for, whatever n is:
-            images // (digits * batch_size).
-        val_batches: to validate on. Default: as above.
-        test_batches: to test on. Default: as above.
+        train_batches: batches in an epoch. Default: images // (digits * batch_size), whatever n
+            is.
+        val_batches: batches of validation. Default: as above.
+        test_batches: batches of test. Default: as above.
         num_workers: processes that make batches.
-        seed: of the validation images and the lists, >= 0.
+        seed: seed of the validation images and the lists, >= 0.
 
     Attributes:
         num_features: (C, H, W) of a number; after `setup`.
         splits: the lists by split; after `setup`.
 
     Raises:
-        ValueError: for an argument out of range; in `setup`, for files that are missing or
-            damaged, or images that are not of digits.
+        ValueError: an argument is out of range; in `setup`, a file is missing or damaged, or the
+            images are not of digits.
 
     Reference: Grover, Wang, Zweig and Ermon, ICLR 2019, section 6.1; Prillo and Eisenschlos, ICML
     2020, appendix A.1.
@@ -215,7 +215,7 @@ class NumbersDataModule(SplitDataModule):
         self.splits: dict[str, NumberLists] = {}
 
     def setup(self, stage: str | None = None) -> None:
-        """Load the images and divide them, once."""
+        """Load the images and split them, once."""
         if self.splits:
             return
         loaded = self.images.load(self.root)
@@ -230,7 +230,7 @@ class NumbersDataModule(SplitDataModule):
             )
 
     def dataset(self, split: str) -> NumberLists:
-        """The lists of a split; what is to be scored is the test split.
+        """Return the lists of a split; "predict" is the test split.
 
         Raises:
             ValueError: before `setup`.
@@ -240,7 +240,7 @@ class NumbersDataModule(SplitDataModule):
         return self.splits["test" if split == "predict" else split]
 
     def sampler(self, split: str, dataset: Any) -> ListSampler:
-        """For training, new lists in each epoch."""
+        """Return the sampler of a split; in training it gives new lists in each epoch."""
         if split == "train":
             return NewListSampler(dataset, seed=self.seed, **self.replicas())
         return super().sampler(split, dataset)

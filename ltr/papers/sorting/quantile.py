@@ -1,4 +1,4 @@
-"""The Lightning module that learns numbers from a quantile of each list alone."""
+"""The Lightning module that learns numbers from one quantile of each list."""
 
 import warnings
 from typing import Any, cast
@@ -19,42 +19,42 @@ from ltr.papers.networks import ImageCNN
 
 
 class QuantileRegressor(TrainableModule):
-    """Two networks that learn from the quantile of each list alone: which item, and what number.
+    """Two networks that learn from one quantile of each list: which item it is, and what number.
 
-    One gives the items' scores, the other their numbers g(x_j). The row of the operator's matrix
-    at the quantile weights the numbers; training sees the quantile of the labels and no other
-    label. The loss is `QuantileLoss` with the numbers as `values`: (P g)_row against the true
-    quantile, squared, or, with `expected`, the mean squared error under the row.
+    One network gives the items' scores, the other their numbers g(x_j). The row of the operator's
+    matrix at the quantile weights the numbers. Training sees the quantile of the labels and no
+    other label. The loss is `QuantileLoss` with the numbers as `values`: the squared error of
+    (P g)_row against the true quantile or, with `expected`, the mean squared error under the row.
 
     Positions count from the highest score, rank 1. For a list of n = 2m + 1 the median's row is
-    m counted from 0, rank m + 1, as in the published code (`n // 2`); between two positions the
-    rows are interpolated, as `torch.quantile` does. Rows of the operators sum to 1.
+    m counted from 0, rank m + 1, as in the published code (`n // 2`). Between two positions the
+    rows are interpolated, as in `torch.quantile`. Rows of the operators sum to 1.
 
-    Validation and test take the hard row: the number of the item that stands at the quantile by
-    the scores without noise. Logged, one value an epoch, for `val_` and `test_`: `mse`, `r2` and
-    `spearman` of these numbers against the true quantiles, over all lists, and `identified`, the
-    share of lists where the item is the right one (or has the same label); also `train_loss` and
-    `val_loss`, the loss, the latter without noise.
+    Validation and test use the hard row: the number of the item that the scores without noise put
+    at the quantile. Logged once an epoch, with `val_` and `test_`: `mse`, `r2` and `spearman` of
+    these numbers against the true quantiles, over all lists, and `identified`, the share of lists
+    where the item is the right one (or has the same label). Logged too: the losses `train_loss` and
+    `val_loss`, the latter without noise.
 
-    Random numbers, checkpoints and resuming are as in `Ranker`. Features are taken as they are.
+    Random numbers, checkpoints and resuming are as in `Ranker`. Features are not transformed.
 
     Args:
         scorer: gives the scores. Default: `ImageCNN()`.
-        values: gives the numbers; a scorer too. Default: another `ImageCNN()`.
+        values: gives the numbers; also a scorer. Default: another `ImageCNN()`.
         operator: any `SortOperator` with a row for each item. Default: `SoftSort()`.
         q: the level, counted from the lowest. Default: 0.5, the median.
-        expected: the mean squared error under the row, the papers' stochastic variant, which they
-            use with a `Stochastic` operator. Default: False.
-        value_scale: numbers are this times the second network's output. Default: 1, as published.
-        noisy_evaluation: evaluate as the published stochastic code does: the operator, a
-            `Stochastic` one, keeps its noise; `mse` and `identified` are means over its samples,
-            `r2` and `spearman` of the mean of the samples' numbers. Default: False.
+        expected: use the mean squared error under the row, the papers' stochastic variant, which
+            they use with a `Stochastic` operator. Default: False.
+        value_scale: factor of the second network's output. Default: 1, as published.
+        noisy_evaluation: evaluate as the published stochastic code does. The operator, which must
+            be `Stochastic`, keeps its noise; `mse` and `identified` are means over its samples;
+            `r2` and `spearman` are of the mean of the samples' numbers. Default: False.
         optimizer: parameters -> optimizer. Default: Adam.
         scheduler: optimizer -> scheduler, stepped once an epoch. Default: a constant rate.
 
     Raises:
-        ValueError: q is not in [0, 1]; value_scale is not > 0; noisy_evaluation of an operator
-            that is not `Stochastic`; a part is a class, not an object.
+        ValueError: q is not in [0, 1], value_scale is not > 0, noisy_evaluation is set with an
+            operator that is not `Stochastic`, or a part is a class, not an object.
 
     Reference: Grover, Wang, Zweig and Ermon, ICLR 2019, section 6.2; Prillo and Eisenschlos, ICML
     2020, section 5.3.
@@ -96,19 +96,19 @@ class QuantileRegressor(TrainableModule):
         self._noise: torch.Generator | None = None
 
     def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The estimated quantiles (...), by the hard row, of features (..., n, *item)."""
+        """Return the quantiles (...) of features (..., n, *item), estimated by the hard row."""
         scores, values = self.scorer(features, mask), self.values(features, mask)
         return at_quantile(self.value_scale * upcast(values), scores, self.loss.q, mask)
 
     def setup(self, stage: str) -> None:
-        """Take over what the data module knows: the number of features, or the images' shape."""
+        """Take the number of features, or the images' shape, from the data module."""
         data = getattr(self.trainer, "datamodule", None)
         if (num_features := getattr(data, "num_features", None)) is not None:
             self.scorer.build(num_features)
             self.values.build(num_features)
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
-        """The loss of a batch."""
+        """Return the loss of a batch."""
         scores, values = self._both(batch)
         loss = self._loss(batch, scores, values, self.train_loss)
         if not loss.requires_grad:
@@ -136,7 +136,7 @@ class QuantileRegressor(TrainableModule):
         self._update("test", self.test_metrics, batch, *self._both(batch))
 
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
-        """`scores` and `values` (B, n) and `estimate` (B,), with `mask`, and `qid` if there is."""
+        """Return `scores` and `values` (B, n), `estimate` (B,), `mask`, and `qid` if present."""
         known = {key: batch[key] for key in ("qid", "doc_ids", "mask") if key in batch}
         scores, values = self._both(batch)
         estimate = at_quantile(values, scores, self.loss.q, batch["mask"])
@@ -147,7 +147,7 @@ class QuantileRegressor(TrainableModule):
         return {*super().logged_names(), "val_loss", *(f"val_{name}" for name in self.val_metrics)}
 
     def nothing_to_train(self) -> str:
-        """What is said where the networks know no shape of the data."""
+        """Return the message for networks that do not know the shape of the data."""
         return (
             "scorer and values must have parameters to train: without a data module that has "
             f"num_features, give them the shape of the data; got {self.scorer}, {self.values}"
@@ -160,7 +160,7 @@ class QuantileRegressor(TrainableModule):
             checkpoint[f"{name}_features"] = getattr(getattr(self, name), "num_features", None)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Make the layers that the checkpoint's state is for."""
+        """Make the layers that the checkpoint has weights for."""
         super().on_load_checkpoint(checkpoint)
         for name in ("scorer", "values"):
             if (num_features := checkpoint.get(f"{name}_features")) is not None:
@@ -198,7 +198,7 @@ class QuantileRegressor(TrainableModule):
             drawn = drawn[0] + gumbel_noise(
                 scores, operator.samples, scale=operator.scale, generator=self._noise
             )
-        real = mask.any(-1)  # not the empty lists that fill up a distributed epoch
+        real = mask.any(-1)  # without the empty lists that fill up a distributed epoch
         truth = at_quantile(labels, labels, q, mask)[real].double()
         numbers = at_quantile(values, drawn, q, mask)[:, real].double()
         found = at_quantile(labels, drawn, q, mask)[:, real].double()
@@ -213,10 +213,10 @@ class QuantileRegressor(TrainableModule):
 
 
 def at_quantile(values: Tensor, scores: Tensor, q: float, mask: Tensor | None = None) -> Tensor:
-    """The value of the item that the scores put at quantile q, hard.
+    """Return the value of the item that the scores put at quantile q.
 
-    Items are sorted by their scores; between two positions their values are interpolated, as in
-    `torch.quantile`, which this is where the values are the scores.
+    Items are sorted by their scores. Between two positions their values are interpolated, as in
+    `torch.quantile`; if the values are the scores, this is `torch.quantile`.
 
     Args:
         values: (..., n).
@@ -247,7 +247,7 @@ def at_quantile(values: Tensor, scores: Tensor, q: float, mask: Tensor | None = 
 
 
 def _metrics() -> nn.ModuleDict:
-    with warnings.catch_warnings():  # that Spearman's rho keeps all numbers in memory
+    with warnings.catch_warnings():  # a warning that Spearman's rho keeps all numbers in memory
         warnings.filterwarnings("ignore", ".*will save all targets.*")
         spearman = SpearmanCorrCoef()
     metrics = {"mse": MeanSquaredError(), "r2": R2Score(), "spearman": spearman}

@@ -1,4 +1,4 @@
-"""The picture of the recipe `speed`: what a step costs by the lists' length, and what it brings."""
+"""The picture of the recipe `speed`: cost of a step by list length, and progress by step."""
 
 import json
 from pathlib import Path
@@ -13,11 +13,11 @@ _KEY = "test_cpu_ms_"
 def speed(out: Path) -> Path | None:
     """Draw time and memory of a step by n, and Spearman and loss by epoch.
 
-    The curves by epoch are of the longest lists at which every operator took every step, and,
-    dashed, of the longest of all, of the operators that took every step there.
+    The curves by epoch are of the longest lists for which every operator took every step. Dashed
+    curves are of the longest lists of all, for the operators that took every step there.
 
     Args:
-        out: folder of a bench of `speed`; its `results.json` is all that is read.
+        out: folder of a bench of `speed`; only its `results.json` is read.
 
     Returns:
         The picture, `out/speed.png`; None if no run is finished.
@@ -64,7 +64,7 @@ def _by_epoch(axes: Axes, run: Any, names: list[str], key: str, style: str) -> N
         if key + name in curves:
             label = f"{name}, n = {n}"
             place = names.index(name)
-            width = 1 + 0.8 * (len(names) - 1 - place)  # one on top of another is seen
+            width = 1 + 0.8 * (len(names) - 1 - place)  # so that overlapping curves are visible
             look: Any = {"color": f"C{place}", "linewidth": width, "label": label}
             axes.plot(curves["epoch"], curves[key + name], style, **look)
 
@@ -74,7 +74,7 @@ def _names(run: Any) -> list[str]:
 
 
 def _complete(run: Any) -> list[str]:
-    """The operators that took all steps of a run."""
+    """Return the operators that took all steps of a run."""
     metrics = run["metrics"]
     steps = {name: metrics.get(f"test_steps_{name}", 0) for name in _names(run)}
     return [name for name, number in steps.items() if number == run.get("epochs")]

@@ -1,4 +1,4 @@
-"""NeuralSort and SoftSort as their authors' code has them, to be timed beside the library's."""
+"""NeuralSort and SoftSort as in their authors' code, to be timed beside the library's."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ltr.operators.permutation import SoftPermutation, check_axis, register_perm
 
 
 class MatrixPermutation(SoftPermutation):
-    """A `SoftPermutation` that keeps its matrix as a softmax gives it, as published code does.
+    """A `SoftPermutation` that keeps the matrix of a softmax, as published code does.
 
-    Its logarithms are taken of the probabilities, so what underflows has no gradient;
+    It takes logarithms of the probabilities, so entries that underflow have no gradient.
     `DensePermutation` keeps the logarithms.
 
     Args:
-        matrix: (..., rows, n), rows that sum to 1.
+        matrix: (..., rows, n); its rows sum to 1.
         scores: (..., n).
 
     >>> P = MatrixPermutation(torch.tensor([[0.25, 0.75], [0.75, 0.25]]), torch.tensor([0.0, 1.0]))
@@ -36,19 +36,19 @@ class MatrixPermutation(SoftPermutation):
         return self.matrix.shape[-2]
 
     def dense(self) -> Tensor:
-        """The matrix itself, (..., rows, n)."""
+        """Return the matrix itself, (..., rows, n)."""
         return self.matrix
 
     def log_dense(self) -> Tensor:
-        """The logarithm of the matrix, (..., rows, n)."""
+        """Return the logarithm of the matrix, (..., rows, n)."""
         return self.matrix.log()
 
     def top(self, k: int) -> MatrixPermutation:
-        """The first k rows (all of them if there are fewer)."""
+        """Return the first k rows, or all rows if there are fewer."""
         return MatrixPermutation(self.matrix[..., : check_whole("k", k), :], self.scores)
 
     def log_prob(self, order: Tensor) -> Tensor:
-        """Log-probabilities log P[i, order[i]]: order (..., rows) int64 -> (..., rows)."""
+        """Return log P[i, order[i]], (..., rows), of an order (..., rows) int64."""
         check_axis("order", order, -1, self.rows)
         return self.matrix.gather(-1, order.unsqueeze(-1)).squeeze(-1).log()
 
@@ -60,10 +60,10 @@ class PublishedNeuralSort(SortOperator):
     """NeuralSort by its equation 3, as the published code computes it: O(n^3) time.
 
     Row i of the matrix is softmax over j of ((n + 1 - 2i) s_j - A_j) / temperature with
-    A_j = sum over k of |s_j - s_k|. The published code, in both of its frameworks, takes the sums
-    A_j in every row at once, by multiplying the n x n matrix of differences by an n x n matrix of
-    ones: n^3 multiplications. `fixed` moves one association, to a product with a vector of ones:
-    n^2 of them, with the same values. `ltr.operators.NeuralSort` takes A from one sort, and
+    A_j = sum over k of |s_j - s_k|. The published code, in both of its frameworks, computes the
+    sums A_j for every row at once: it multiplies the n x n matrix of differences by an n x n matrix
+    of ones, with n^3 multiplications. `fixed` multiplies by a vector of ones instead, with n^2
+    multiplications and the same values. `ltr.operators.NeuralSort` computes A from one sort and
     builds no matrix.
 
     Args:
@@ -71,7 +71,7 @@ class PublishedNeuralSort(SortOperator):
         fixed: sum the rows by a vector of ones, in O(n^2).
 
     Cost: O(n^3) time, O(n^2) with `fixed`; O(n^2) memory, seven matrices in a training step.
-    A mask and weights are refused: the published code has none.
+    A mask and weights raise `ValueError`, since the published code supports neither.
 
     Reference: Grover, Wang, Zweig and Ermon, ICLR 2019, equation 3 and the code published with it.
 
@@ -87,7 +87,7 @@ class PublishedNeuralSort(SortOperator):
     def permutation(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> MatrixPermutation:
-        """The soft permutation of scores (..., n)."""
+        """Return the soft permutation of scores (..., n)."""
         scores = _only_scores(self, scores, mask, weights)
         n = scores.shape[-1]
         s = scores.unsqueeze(-1)
@@ -102,7 +102,7 @@ class PublishedNeuralSort(SortOperator):
         return MatrixPermutation(torch.softmax(logits / self.temperature, -1), scores)
 
     def extra_repr(self) -> str:
-        """The hyper-parameters, for `print`."""
+        """Return the hyper-parameters, for `print`."""
         return f"temperature={self.temperature:g}, fixed={self.fixed}"
 
 
@@ -116,8 +116,8 @@ class PublishedSoftSort(SortOperator):
         temperature: tau, in units of score^power, > 0. Default 0.1.
         power: exponent of the distance, > 0. Default 2, as in the published speed comparison.
 
-    Cost: O(n^2) time and memory, five matrices in a training step. A mask and weights are
-    refused: the published code has none.
+    Cost: O(n^2) time and memory, five matrices in a training step. A mask and weights raise
+    `ValueError`, since the published code supports neither.
 
     Reference: Prillo and Eisenschlos, ICML 2020, equation 4 and the code published with it.
 
@@ -133,7 +133,7 @@ class PublishedSoftSort(SortOperator):
     def permutation(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> MatrixPermutation:
-        """The soft permutation of scores (..., n)."""
+        """Return the soft permutation of scores (..., n)."""
         scores = _only_scores(self, scores, mask, weights)
         tops = scores.sort(-1, descending=True).values
         gaps = tops.unsqueeze(-1) - scores.unsqueeze(-2)
@@ -141,7 +141,7 @@ class PublishedSoftSort(SortOperator):
         return MatrixPermutation(torch.softmax(-distances / self.temperature, -1), scores)
 
     def extra_repr(self) -> str:
-        """The hyper-parameters, for `print`."""
+        """Return the hyper-parameters, for `print`."""
         return f"temperature={self.temperature:g}, power={self.power:g}"
 
 
@@ -149,7 +149,7 @@ def _only_scores(
     operator: SortOperator, scores: Tensor, mask: Tensor | None, weights: Tensor | None
 ) -> Tensor:
     if mask is not None:
-        raise ValueError(f"mask must be None for {type(operator).__name__}, which knows none")
+        raise ValueError(f"mask must be None: {type(operator).__name__} does not support masks")
     refuse_weights(operator, weights)
     check_lists(scores)
     return upcast(scores)

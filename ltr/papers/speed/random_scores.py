@@ -1,4 +1,4 @@
-"""Random scores to be sorted by gradient: where the speed comparison starts."""
+"""Random scores, which the speed comparison sorts by gradient descent."""
 
 from typing import Any
 
@@ -11,22 +11,22 @@ from ltr._shapes import check_at_least, check_whole
 
 
 class RandomScoresDataModule(LightningDataModule):
-    """Lists of scores, uniform in [-1, 1], and the order that they are to get.
+    """Lists of scores, uniform in [-1, 1], and the order that training should give them.
 
     An epoch is one batch, the same each time: `{"order": (lists, n) int64}`, where item
-    `order[..., i]` belongs at position i. It is the identity: the scores are to fall along the
-    list. What is trained are the scores themselves: a module takes `start` as its parameters.
+    `order[..., i]` belongs at position i. The order is the identity: scores should fall along the
+    list. The scores themselves are trained: a module takes `start` as its parameters.
 
     Args:
         n: scores in a list.
-        lists: how many lists.
-        seed: of the scores, >= 0.
+        lists: the number of lists.
+        seed: seed of the scores, >= 0.
 
     Attributes:
         start: (lists, n), the scores before the training.
 
     Raises:
-        ValueError: for an argument out of range.
+        ValueError: an argument is out of range.
 
     >>> data = RandomScoresDataModule(n=3, lists=2)
     >>> data.start.shape
@@ -50,15 +50,15 @@ class RandomScoresDataModule(LightningDataModule):
         return torch.rand(self.lists, self.n, generator=generator) * 2 - 1
 
     def train_dataloader(self) -> DataLoader[Any]:
-        """One batch."""
+        """Return one batch."""
         return self._loader()
 
     def val_dataloader(self) -> DataLoader[Any]:
-        """The same batch."""
+        """Return the same batch."""
         return self._loader()
 
     def test_dataloader(self) -> DataLoader[Any]:
-        """The same batch."""
+        """Return the same batch."""
         return self._loader()
 
     def _loader(self) -> DataLoader[Any]:

@@ -1,4 +1,4 @@
-"""The speed comparison: random scores sorted by gradient, through several operators in turn."""
+"""The speed comparison: sort random scores by gradient descent, through several operators."""
 
 import re
 from collections.abc import Mapping
@@ -22,22 +22,22 @@ from ltr.papers.speed.step_cost import StepCost
 def sorting_loss(
     theta: Tensor, operator: SortOperator, order: Tensor, *, weight_decay: float = 0.01
 ) -> Tensor:
-    """Mean of -log P[i, order_i] plus |theta|^2 weight_decay / 2, P of the scores in [0, 1].
+    """Return the mean of -log P[i, order_i] plus |theta|^2 weight_decay / 2.
 
-    Each list is scaled to minimum 0 and maximum 1, which are taken as constants; P is the
-    operator's permutation of it, asked through `log_prob` alone.
+    Each list is scaled to [0, 1] by its minimum and maximum, which count as constants. P is the
+    operator's permutation of the scaled list; only its `log_prob` is used.
 
     Args:
         theta: (lists, n), the parameters.
         operator: any `SortOperator` with a row for each item.
         order: (lists, n) int64: item `order[..., i]` belongs at position i.
-        weight_decay: of theta; the published 0.01 is |theta|^2 / 200.
+        weight_decay: factor of the decay; the published 0.01 means |theta|^2 / 200.
 
     Returns:
-        A scalar. A list of equal values is NaN. Cost: the operator's.
+        A scalar. A list of equal values gives NaN. Cost: the operator's.
 
     Reference: Prillo and Eisenschlos, ICML 2020, section 5.5. Their code has mean(1 - log P) and
-    leaves the decay to the optimizer: the same gradient.
+    leaves the decay to the optimizer; the gradient is the same.
 
     >>> theta = torch.tensor([[1.0, -1.0]])  # scores 1 and 0, in order: log(1 + exp(-1 / 0.1))
     >>> sorting_loss(theta, SoftSort(0.1), torch.tensor([[0, 1]]), weight_decay=0.0)
@@ -52,34 +52,34 @@ def sorting_loss(
 class SpeedTask(PortableModule):
     """Sorts random scores by momentum SGD, each operator its own copy, and measures every step.
 
-    The operators take turns: in each training step every one of them takes a step of its own, so
-    that whatever slows the machine slows them alike, and ratios of their times are of runs side by
-    side. A step is gradients to None, `sorting_loss`, backward, and the optimizer.
+    The operators take turns: in each training step every operator takes one step. So whatever slows
+    the machine slows all of them, and ratios of their times compare runs side by side. A step sets
+    the gradients to None, computes `sorting_loss`, runs backward, and steps the optimizer.
 
-    The scores come from the data module, a `RandomScoresDataModule`: the same for each operator.
+    The scores come from the data module, a `RandomScoresDataModule`, the same for each operator.
 
-    Logged each epoch, for an operator NAME: `train_loss_NAME`, before the step, and after it
-    `val_spearman_NAME`, of the scores to the order, with `val_ms_NAME` and `val_cpu_ms_NAME`,
-    milliseconds of the step by the clock and by the processor's clock. Logged by a test, from the
-    checkpoint: `test_spearman_NAME`, `test_loss_NAME` (of the last step), `test_steps_NAME`, the
-    medians `test_ms_NAME` and `test_cpu_ms_NAME`, `test_mb_NAME` (see `peak_memory`; in 10^6
-    bytes), and for each baseline `test_NAME_to_BASELINE`: how many times as long as its step
-    NAME's takes, by the processor's clock for one thread on a CPU, else by the clock. A first
-    step is not timed (see `StepCost`).
+    Logged each epoch, for an operator NAME: `train_loss_NAME` before the step; after it
+    `val_spearman_NAME`, Spearman's rho of the scores with the order; and `val_ms_NAME` and
+    `val_cpu_ms_NAME`, milliseconds of the step in wall time and in processor time. A test logs
+    from the checkpoint: `test_spearman_NAME`, `test_loss_NAME` (of the last step),
+    `test_steps_NAME`, the medians `test_ms_NAME` and `test_cpu_ms_NAME`, `test_mb_NAME` (see
+    `peak_memory`; in 10^6 bytes), and for each baseline `test_NAME_to_BASELINE`, the ratio of
+    NAME's time to the baseline's: in processor time for one thread on a CPU, else in wall time. A
+    first step is not timed (see `StepCost`).
 
     Args:
         operators: by name, of letters, digits and _. Default: `neuralsort`, `NeuralSort(100)`,
             and `softsort`, `SoftSort(0.1, power=2)`.
-        steps: how many steps the operators of these names take, at most; the others take all.
-        steps_above: for lists up to this length `steps` does not count.
-        baselines: names of operators that the others' times are divided by. Default: none.
-        lr: of the SGD.
-        momentum: of the SGD.
-        weight_decay: in the loss, see `sorting_loss`.
+        steps: at most how many steps the operators of these names take; the others take all.
+        steps_above: `steps` applies to lists longer than this.
+        baselines: names of operators whose times divide the others'. Default: none.
+        lr: learning rate of SGD.
+        momentum: momentum of SGD.
+        weight_decay: factor of the decay in the loss, see `sorting_loss`.
 
     Raises:
-        ValueError: there is no operator, a name is not as it should be, or is none of the
-            operators', or a number is out of range; in training, other data.
+        ValueError: there is no operator, a name is malformed or unknown, or a number is out of
+            range; in training, the data module is another.
 
     Reference: Prillo and Eisenschlos, ICML 2020, section 5.5.
 
@@ -115,7 +115,7 @@ class SpeedTask(PortableModule):
         self.losses: dict[str, float] = {}
 
     def forward(self, name: str) -> Tensor:
-        """The scores (lists, n) of an operator as they are now."""
+        """Return the current scores (lists, n) of an operator."""
         return self.theta[name]
 
     def setup(self, stage: str) -> None:
@@ -128,7 +128,7 @@ class SpeedTask(PortableModule):
                 self.theta[name] = nn.Parameter(data.start)
 
     def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
-        """One step through each operator that has not done all of its own."""
+        """Take one step through each operator that has steps left."""
         optimizers, order = self.optimizers(), batch["order"]
         optimizers = optimizers if isinstance(optimizers, list) else [optimizers]
         limits = self.steps if order.shape[-1] > self.steps_above else {}
@@ -154,7 +154,7 @@ class SpeedTask(PortableModule):
         self.losses[name] = kept[0].item()
 
     def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
-        """Log where each operator's scores are, and what its last step cost."""
+        """Log Spearman's rho of each operator's scores, and the cost of its last step."""
         found = self._spearman("val", batch["order"])
         for name, cost in self.costs.items():
             if cost.wall:
@@ -192,14 +192,14 @@ class SpeedTask(PortableModule):
         }
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
-        """An SGD for each operator."""
+        """Return an SGD optimizer for each operator."""
         return [
             torch.optim.SGD([theta], lr=self.lr, momentum=self.momentum)
             for theta in self.theta.values()
         ]
 
     def configure_callbacks(self) -> list[Callback]:
-        """Return `SeedSteps` and `CheckFinite`, those that the Trainer lacks."""
+        """Return those of `SeedSteps` and `CheckFinite` that the Trainer lacks."""
         return missing_callbacks(self, SeedSteps, CheckFinite)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -209,7 +209,7 @@ class SpeedTask(PortableModule):
         checkpoint["losses"] = dict(self.losses)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take the costs and losses back, and make the scores that the state is for."""
+        """Restore the costs and losses, and make the parameters that the state has values for."""
         super().on_load_checkpoint(checkpoint)
         for name in self.operators:
             value = checkpoint["state_dict"].get(f"theta.{name}")
@@ -226,11 +226,11 @@ def _default_operators() -> dict[str, SortOperator]:
 
 def _check_names(operators: Any, steps: Any, baselines: Any) -> None:
     if operators is not None and (not operators or not isinstance(operators, Mapping)):
-        raise ValueError(f"operators must be operators by their names, got {operators!r}")
+        raise ValueError(f"operators must be a dict of operators by name, got {operators!r}")
     chosen = _default_operators() if operators is None else operators
     names = list(chosen)
     for name, operator in chosen.items():
-        # a name is an attribute of torch's containers, too
+        # a name becomes an attribute of torch's containers, too
         if re.fullmatch(r"\w+", name) is None or hasattr(nn.ModuleDict, name):
             raise ValueError(f"operators must have names of letters, digits and _, got {name!r}")
         if not isinstance(operator, SortOperator):

@@ -1,4 +1,4 @@
-"""What a training step costs: seconds by two clocks, and the memory that it needs."""
+"""The cost of a training step: wall time, processor time and peak memory."""
 
 import gc
 import os
@@ -15,15 +15,15 @@ import torch
 class StepCost:
     """Costs of the steps so far.
 
-    A process's first step is not timed: there it is that its memory is measured, and things are
-    compiled and allocated that later steps find.
+    A process's first step is not timed: it measures the memory, and it compiles and allocates what
+    later steps reuse.
 
     Attributes:
-        steps: all steps, those that were not timed too.
-        wall: seconds of each timed step by the clock on the wall.
-        cpu: seconds of each by the processor's clock, of all threads of this process; in one
-            thread, the time on the wall without what other programs took.
-        memory: the most bytes of tensors that a step held at once, beyond what was there before.
+        steps: the number of steps, including those that were not timed.
+        wall: wall time of each timed step, in seconds.
+        cpu: processor time of each timed step, in seconds, summed over all threads of this
+            process; with one thread, wall time without the time that other programs took.
+        memory: the most bytes of tensors that a step held at once, beyond those held before it.
 
     >>> cost = StepCost()
     >>> for _ in range(3):
@@ -39,7 +39,7 @@ class StepCost:
     _warm: bool = field(default=False, repr=False)
 
     def add(self, step: Callable[[], Any], device: torch.device) -> None:
-        """Do a step on a device and measure it."""
+        """Run a step on a device and measure it."""
         if self._warm:
             _wait(device)
             wall, cpu = time.perf_counter(), time.process_time()
@@ -53,25 +53,25 @@ class StepCost:
         self.steps += 1
 
     def seconds(self, by_processor: bool = False) -> float | None:
-        """The median step by one of the clocks; None if none was timed."""
+        """Return the median time of a step in seconds, or None if no step was timed."""
         times = self.cpu if by_processor else self.wall
         return statistics.median(times) if times else None
 
     def state(self) -> dict[str, Any]:
-        """Plain values, for a checkpoint; `StepCost(**state)` makes it again, not warm."""
+        """Return plain values for a checkpoint; `StepCost(**state)` restores it, not warm."""
         return {name: value for name, value in asdict(self).items() if name != "_warm"}
 
 
 def peak_memory(call: Callable[[], Any], device: torch.device) -> int:
-    """The most bytes of tensors that `call` holds at once on a device, beyond what was there.
+    """Return the most bytes of tensors that `call` holds at once, beyond those held before it.
 
-    On a CUDA device by its allocator's count, else from the allocations and releases that torch's
-    profiler records. What Python and numpy hold is not in it.
+    On a CUDA device the allocator counts them; elsewhere torch's profiler records allocations and
+    releases. Memory of Python and numpy does not count.
 
     >>> peak_memory(lambda: torch.ones(1000) + torch.ones(1000), torch.device("cpu"))
     12000
     """
-    gc.collect()  # what others have left is not to be released in the middle of it
+    gc.collect()  # so that no older garbage is released during the call
     if device.type == "cuda":
         _wait(device)
         torch.cuda.reset_peak_memory_stats(device)

@@ -17,28 +17,28 @@ from ltr.papers.networks.vanilla_cnn import VanillaCNN
 class ImageClassifier(ScoringModule):
     """Trains a network to give the true class of an image the highest score.
 
-    The classes' scores are a list whose labels are 1 for the true class and 0 for the others: so
-    any ranking loss trains it. `TopKLoss` is the soft 0/1 loss, `SoftmaxLoss` the cross-entropy.
+    The classes' scores are a list whose labels are 1 for the true class and 0 for the others. So
+    any ranking loss trains it: `TopKLoss` is the soft 0/1 loss, `SoftmaxLoss` the cross-entropy.
 
-    Batches are `{"images": (B, C, H, W), "targets": (B,)}`, as `ImageDataModule`'s; a target below
-    0 marks an image that counts nowhere. From the data module it takes the images' shape and the
-    number of classes, for a network that was made without. Images come as the data module
-    normalizes them: who loads a checkpoint to classify other images does the same to them.
+    Batches are `{"images": (B, C, H, W), "targets": (B,)}`, as from `ImageDataModule`. A target
+    below 0 marks an image that counts nowhere. A network made without sizes takes the images' shape
+    and the number of classes from the data module. The data module normalizes the images: normalize
+    other images in the same way before a loaded checkpoint classifies them.
 
     Logged, one value an epoch: `train_loss`, `val_loss`, and `val_<name>` and `test_<name>` for
     each metric. Random numbers, checkpoints and resuming are as in `Ranker`.
 
     Args:
-        network: gives the classes' scores. Default: `VanillaCNN()`.
-        loss: what is minimized. Default: `TopKLoss()`, the soft 0/1 loss by `SigmoidRank`.
+        network: scores the classes. Default: `VanillaCNN()`.
+        loss: the loss to minimize. Default: `TopKLoss()`, the soft 0/1 loss by `SigmoidRank`.
         metrics: by the name under which they are logged. Default: `accuracy` and `top_5`, the
-            `TopKAccuracy` of 1 and 5 classes, equal scores in the mean over their orders.
+            `TopKAccuracy` of 1 and 5 classes, as the mean over the orders of equal scores.
         optimizer: parameters -> optimizer. Default: Adam.
         scheduler: optimizer -> scheduler. Default: a constant learning rate.
-        scheduler_interval: whether the scheduler is stepped after each "epoch" or each "step".
+        scheduler_interval: step the scheduler after each "epoch" or after each "step".
 
     Raises:
-        ValueError: a part is a class, not an object; a metric has the name "loss". In training:
+        ValueError: a part is a class, not an object, or a metric has the name "loss"; in training,
             the loss has no gradient.
 
     Reference: Cuturi, Teboul and Vert, NeurIPS 2019, section 5.
@@ -69,17 +69,17 @@ class ImageClassifier(ScoringModule):
         self.network = VanillaCNN() if network is None else network
 
     def forward(self, images: Tensor) -> Tensor:
-        """Scores (..., classes) of images (..., C, H, W), as the data module normalizes them."""
+        """Return scores (..., classes) of images (..., C, H, W), normalized by the data module."""
         return self.network(images)
 
     def setup(self, stage: str) -> None:
-        """Take over what the data module knows: the images' shape, the number of classes."""
+        """Take the images' shape and the number of classes from the data module."""
         data = getattr(self.trainer, "datamodule", None)
         if (shape := getattr(data, "shape", None)) is not None:
             self.network.build(shape, getattr(data, "classes", None))
 
     def score_batch(self, batch: dict[str, Any]) -> ScoredLists:
-        """The classes of each image as a list; no mask where no image is a filler."""
+        """Return the classes of each image as a list, masked only if there may be fillers."""
         scores, targets = self(batch["images"]), batch["targets"]
         mask = None
         if self.trainer.world_size > 1:
@@ -89,7 +89,7 @@ class ImageClassifier(ScoringModule):
         return ScoredLists(scores, labels, mask)
 
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
-        """`scores` (B, classes), and `targets`."""
+        """Return `scores` (B, classes), and `targets`."""
         return {"scores": self(batch["images"]), "targets": batch["targets"]}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -98,7 +98,7 @@ class ImageClassifier(ScoringModule):
         checkpoint["network"] = {"shape": self.network.shape, "out": self.network.out}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Make the layers that the checkpoint's state is for."""
+        """Make the layers that the checkpoint has weights for."""
         super().on_load_checkpoint(checkpoint)
         sizes = checkpoint.get("network", {})
         if sizes.get("shape") is not None:

@@ -132,7 +132,9 @@ def test_shapes_that_are_none(shape):
 
 
 def test_errors():
-    with pytest.raises(ValueError, match=r"must be \(2, 6, 9\), as the scorer was made, got"):
+    with pytest.raises(
+        ValueError, match=r"must be \(2, 6, 9\), which the scorer was made with, got"
+    ):
         small().build((1, 8, 8))
     with pytest.raises(ValueError, match=r"features must be images \(2, 6, 9\), got \(2, 9, 6\)"):
         small()(images(3).mT)

@@ -127,7 +127,7 @@ def test_arguments_are_checked(options: dict, message: str):
 
 
 def test_what_is_fixed_stays():
-    with pytest.raises(ValueError, match="out must be 5, as the network was made, got 6"):
+    with pytest.raises(ValueError, match="out must be 5, which the network was made with, got 6"):
         network().build(SHAPE, out=6)
     with pytest.raises(ValueError, match="shape must be"):
         network().build((1, 28, 28))

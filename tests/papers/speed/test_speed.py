@@ -107,7 +107,7 @@ def test_the_published_one_takes_cubic_work_and_the_fixed_one_does_not():
 @pytest.mark.parametrize("operator", [PublishedNeuralSort(), PublishedSoftSort()])
 def test_the_published_operators_refuse_what_they_do_not_know(operator: SortOperator):
     scores = torch.randn(2, 3)
-    with pytest.raises(ValueError, match="mask must be None for Published"):
+    with pytest.raises(ValueError, match="mask must be None: Published"):
         operator(scores, torch.ones(2, 3, dtype=torch.bool))
     with pytest.raises(ValueError, match="weights"):
         operator(scores, None, torch.ones(2, 3))
@@ -122,9 +122,9 @@ def test_the_published_operators_refuse_what_they_do_not_know(operator: SortOper
         (lambda: RandomScoresDataModule(n=0), "n must be a whole number >= 1, got 0"),
         (lambda: RandomScoresDataModule(lists=0), "lists must be a whole number >= 1, got 0"),
         (lambda: RandomScoresDataModule(seed=-1), "seed must be >= 0, got -1"),
-        (lambda: SpeedTask({}), "operators must be operators by their names, got {}"),
+        (lambda: SpeedTask({}), "operators must be a dict of operators by name, got {}"),
         (lambda: SpeedTask({"a b": SoftSort()}), "letters, digits and _, got 'a b'"),
-        (lambda: SpeedTask(SoftSort()), "operators must be operators by their names"),  # pyright: ignore
+        (lambda: SpeedTask(SoftSort()), "operators must be a dict of operators by name"),  # pyright: ignore
         (lambda: SpeedTask(steps={"softsort": 0}), "steps.softsort must be a whole number"),
         (lambda: SpeedTask(steps={"x": 1}), "steps must be of neuralsort, softsort, got 'x'"),
         (lambda: SpeedTask(baselines=["x"]), "baselines must be of neuralsort, softsort, got 'x'"),
