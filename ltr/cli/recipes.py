@@ -53,7 +53,7 @@ def find_recipes() -> dict[str, Recipe]:
     """All recipes by name.
 
     >>> sorted(find_recipes())
-    ['digits', 'knn', 'letor', 'quantile', 'regression', 'sort', 'speed', 'topk']
+    ['digits', 'knn', 'letor', 'quantile', 'regression', 'sort', 'speed', 'table', 'topk']
     """
     root = Path(str(files("ltr") / "recipes"))
     folders = sorted(path for path in root.iterdir() if (path / "config.yaml").is_file())
