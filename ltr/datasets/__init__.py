@@ -11,10 +11,12 @@ from ltr._names import no_attribute, renamed
 from ltr.datasets.collate import collate_lists
 from ltr.datasets.letor import read_letor
 from ltr.datasets.lists import ListDataset, ListSummary
+from ltr.datasets.query_splits import QueryFolds, query_folds
 from ltr.datasets.samplers import ListSampler
 from ltr.datasets.schema import Category, Schema
 from ltr.datasets.store import load_letor, read_shard, write_shard
 from ltr.datasets.table_files import load_table
+from ltr.datasets.table_transform import TableTransform
 from ltr.datasets.tables import read_table
 from ltr.datasets.transforms import (
     FeatureTransform,
@@ -28,11 +30,13 @@ if TYPE_CHECKING:
     from ltr.datasets.digits import DigitsDataModule
     from ltr.datasets.letor_data import LetorDataModule
     from ltr.datasets.list_data import ListDataModule
+    from ltr.datasets.table_data import TableDataModule
 
 _LAZY = {
     "DigitsDataModule": "ltr.datasets.digits",
     "LetorDataModule": "ltr.datasets.letor_data",
     "ListDataModule": "ltr.datasets.list_data",
+    "TableDataModule": "ltr.datasets.table_data",
 }
 
 _RENAMED = {
@@ -51,12 +55,16 @@ __all__ = [
     "ListSummary",
     "MinMaxPerList",
     "NoTransform",
+    "QueryFolds",
     "Schema",
     "SignedLog1pStandardize",
     "Standardize",
+    "TableDataModule",
+    "TableTransform",
     "collate_lists",
     "load_letor",
     "load_table",
+    "query_folds",
     "read_letor",
     "read_shard",
     "read_table",

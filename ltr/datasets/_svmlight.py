@@ -5,6 +5,7 @@ The quick one hands a whole block of lines to Arrow's CSV parser (`1:0.5 2:3` be
 reads the block, and either returns the numbers or says what is the matter.
 """
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from pyarrow import csv
 NUMBER = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 INDEX = re.compile(rb"-?[0-9]{1,18}")
 FLOAT32_OVERFLOW = 3.4028235677973366e38  # from here on a number rounds to infinity in float32
+MISSING = (b"NULL", b"NaN", b"nan")
 MAX_INDEX = 2**20  # a larger index is taken for a slip of the pen, unless `num_features` allows it
 
 _PLAIN = b"0123456789eE+-.: \t\r\n"
@@ -70,8 +72,10 @@ def parse_number(text: bytes) -> float | None:
     return value if abs(value) < FLOAT32_OVERFLOW else None
 
 
-def parse_pairs(text: bytes, num_features: int | None) -> tuple[list[int], list[float]]:
-    """The indices and values of one line's `k:v` text, strictly."""
+def parse_pairs(
+    text: bytes, num_features: int | None, keep_missing: bool
+) -> tuple[list[int], list[float]]:
+    """Return the indices and values of one line's `k:v` text, strictly."""
     limit = MAX_INDEX if num_features is None else num_features
     seen: dict[int, float] = {}
     for token in text.split():
@@ -87,16 +91,23 @@ def parse_pairs(text: bytes, num_features: int | None) -> tuple[list[int], list[
         if index in seen:
             raise MalformedError("a feature index must come once in a line", token)
         parsed = parse_number(value)
+        if keep_missing and value in MISSING:
+            parsed = math.nan
         if parsed is None:
             raise MalformedError("a feature value must be a finite number", token)
         seen[index] = parsed
     return list(seen), list(seen.values())
 
 
-def quick_pairs(texts: Sequence[bytes], num_features: int | None) -> Pairs | None:
-    """The `k:v` texts of a block of lines, or None where the strict parser has to look."""
+def quick_pairs(
+    texts: Sequence[bytes], num_features: int | None, keep_missing: bool = False
+) -> Pairs | None:
+    """Return the pairs of a block of lines, or None where the strict parser has to look."""
     text = b"\n".join(texts)
-    if text.translate(None, _PLAIN):  # commas, quotes, hexadecimal, NULL, nan, ...
+    if keep_missing:
+        text = text.replace(b":NULL", b":nan").replace(b":NaN", b":nan")
+    numbers = text.replace(b":nan", b":") if keep_missing else text
+    if numbers.translate(None, _PLAIN):  # commas, quotes, hexadecimal, NULL, nan, ...
         return None
     counts = np.fromiter((t.count(b":") for t in texts), np.int64, len(texts))
     if not counts.any():
@@ -120,7 +131,7 @@ def quick_pairs(texts: Sequence[bytes], num_features: int | None) -> Pairs | Non
     limit = MAX_INDEX if num_features is None else num_features
     if len(indices) != counts.sum() or indices.min() < 1 or indices.max() > limit:
         return None
-    if not np.isfinite(values).all():
+    if np.isinf(values).any():  # the text has no other nan than those that are kept
         return None
     width = int(counts[0])
     if (counts == width).all() and (indices.reshape(-1, width) == np.arange(1, width + 1)).all():
@@ -132,14 +143,16 @@ def quick_pairs(texts: Sequence[bytes], num_features: int | None) -> Pairs | Non
     return Pairs(counts, indices, values) if rising.all() else None
 
 
-def strict_pairs(texts: Sequence[bytes], num_features: int | None) -> Pairs:
-    """The same, line by line; a `MalformedError` has the line's place in `texts` as its `row`."""
+def strict_pairs(
+    texts: Sequence[bytes], num_features: int | None, keep_missing: bool = False
+) -> Pairs:
+    """Return the same, line by line; an error has the line's place in `texts` as its `row`."""
     counts: list[int] = []
     indices: list[int] = []
     values: list[float] = []
     for row, text in enumerate(texts):
         try:
-            line_indices, line_values = parse_pairs(text, num_features)
+            line_indices, line_values = parse_pairs(text, num_features, keep_missing)
         except MalformedError as error:
             error.row = row
             raise

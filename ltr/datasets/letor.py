@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +33,7 @@ def read_letor(
     num_features: int | None = None,
     sort_by_qid: bool = False,
     group_file: str | PathLike[str] | None = None,
+    missing: Literal["keep", "error"] = "keep",
 ) -> ListDataset:
     r"""Read learning-to-rank text: `label qid:Q 1:v 2:v ... # comment`, one document a line.
 
@@ -49,16 +51,17 @@ def read_letor(
         sort_by_qid: gather the lines of a qid that comes back after another one, lists and
             documents in the order of their first appearance; otherwise that is an error.
         group_file: the file of group sizes, where it is not found beside `path`.
+        missing: "keep" makes NaN of the values `NULL`, `NaN` and `nan`; "error" refuses them.
 
     Returns:
-        The lists: features float32 (documents, num_features).
+        The lists: features float32 (documents, num_features), NaN where missing.
 
     Raises:
         ValueError: for a file that is missing, empty, damaged or in another format, a label that is
             missing, negative or not a finite number, a missing qid, a qid with a feature at its end
             (a blank is missing), a qid that comes back or is written in two ways (`qid:5` and
             `qid:05`), a malformed `index:value`, an index that is 0, negative, too large or double,
-            a value that is `NULL` or not finite, or group sizes that do not fit; the message names
+            a value that is no finite number, or group sizes that do not fit; the message names
             the file, the line and the text.
 
     >>> from pathlib import Path
@@ -75,7 +78,10 @@ def read_letor(
     """
     if num_features is not None and num_features < 1:
         raise ValueError(f"num_features must be >= 1, got {num_features}")
-    reader = _Reader(Path(path), num_features, find_group_file(path, group_file))
+    if missing not in ("keep", "error"):
+        raise ValueError(f'missing must be "keep" or "error", got {missing!r}')
+    sizes = find_group_file(path, group_file)
+    reader = _Reader(Path(path), num_features, sizes, missing == "keep")
     for number, lines in _blocks(reader.path):
         reader.take(number, lines)
     if group_file is not None and reader.has_qid:
@@ -111,7 +117,10 @@ def find_group_file(
 class _Reader:
     """Takes a file block by block: labels, qids and comments here, features in `_svmlight`."""
 
-    def __init__(self, path: Path, num_features: int | None, group_file: Path | None) -> None:
+    def __init__(
+        self, path: Path, num_features: int | None, group_file: Path | None, keep_missing: bool
+    ) -> None:
+        self.keep_missing = keep_missing
         self.path = path
         self.num_features = num_features
         self.group_file = group_file
@@ -141,7 +150,8 @@ class _Reader:
         if not texts:
             return
         try:
-            pairs = quick_pairs(texts, self.num_features) or strict_pairs(texts, self.num_features)
+            options = (texts, self.num_features, self.keep_missing)
+            pairs = quick_pairs(*options) or strict_pairs(*options)
         except MalformedError as error:
             raise self._located(numbers[error.row], error) from None
         self.pairs.append(pairs)

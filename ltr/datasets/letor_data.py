@@ -2,6 +2,7 @@
 
 import warnings
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from lightning.pytorch.utilities import rank_zero_info
@@ -10,7 +11,8 @@ from ltr.datasets.list_data import ListDataModule
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.splits import find_splits, list_folder
 from ltr.datasets.store import load_letor
-from ltr.datasets.transforms import FeatureTransform, Standardize
+from ltr.datasets.table_transform import TableTransform
+from ltr.datasets.transforms import FeatureTransform
 
 
 class LetorDataModule(ListDataModule):
@@ -22,8 +24,8 @@ class LetorDataModule(ListDataModule):
             folders Fold1, Fold2, ... of such files.
         fold: which fold, where there are folds.
         batch_size: lists in a batch, in each process.
-        transform: of the features, fitted on the training lists; None for `Standardize()`.
-            `NoTransform()` leaves them as they are.
+        transform: of the features, fitted on the training lists; None for `TableTransform()`,
+            which fills in missing values and standardizes. `NoTransform()` leaves them as they are.
         num_features: how many features there are; None takes the largest index in any split.
         sort_by_qid: gather the lines of a list that stands in several places; otherwise that is an
             error.
@@ -34,6 +36,7 @@ class LetorDataModule(ListDataModule):
         seed: of the shuffling and of the held-out lists, >= 0.
         cache_dir: the folder in which the lists are kept once read, such as `root`; None: the
             user's cache folder.
+        missing: "keep" keeps the values `NULL` and NaN as missing; "error" refuses them.
 
     Raises:
         ValueError: at construction for an argument out of range, in `setup` for files that are
@@ -56,10 +59,11 @@ class LetorDataModule(ListDataModule):
         num_workers: int = 0,
         seed: int = 0,
         cache_dir: str | Path | None = None,
+        missing: Literal["keep", "error"] = "keep",
     ) -> None:
         super().__init__(
             batch_size=batch_size,
-            transform=Standardize() if transform is None else transform,
+            transform=TableTransform() if transform is None else transform,
             num_workers=num_workers,
             seed=seed,
         )
@@ -77,6 +81,7 @@ class LetorDataModule(ListDataModule):
         self.val_fraction = val_fraction
         self.predict_path = None if predict_path is None else Path(predict_path)
         self.cache_dir = cache_dir
+        self.missing: Literal["keep", "error"] = missing
         self._prepared: dict[Path, ListDataset] = {}  # in this process, by `prepare_data`
 
     def prepare_data(self) -> None:
@@ -125,6 +130,7 @@ class LetorDataModule(ListDataModule):
             num_features=self.declared_features,
             sort_by_qid=self.sort_by_qid,
             cache_dir=self.cache_dir,
+            missing=self.missing,
         )
 
     def _hold_out(self, train: ListDataset) -> tuple[ListDataset, ListDataset]:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 from lightning.pytorch.utilities import rank_zero_info
 
 from ltr.datasets.collate import collate_lists
@@ -9,6 +10,7 @@ from ltr.datasets.lists import ListDataset
 from ltr.datasets.loaders import SplitDataModule
 from ltr.datasets.transforms import FeatureTransform
 
+_CHUNK = 1 << 16  # documents at a time
 _NEEDED = {
     "fit": ("train", "val"),
     "validate": ("val",),
@@ -76,12 +78,33 @@ class ListDataModule(SplitDataModule):
             self.splits = {name: data.widen(width) for name, data in splits.items()}
             self.num_features = width
             if "train" in self.splits:
-                self.feature_transform.fit(self.splits["train"].features)
+                self.fit_transform(self.splits["train"])
             for name, data in self.splits.items():
                 if name != "predict" or data is not self.splits.get("test"):
                     rank_zero_info(f"{name}: {data.summary()}")
             for split in _NEEDED.get(stage or "", ()):
                 self.dataset(split)
+
+    def fit_transform(self, train: ListDataset) -> None:
+        """Fit the transform on the training lists.
+
+        Raises:
+            ValueError: features are missing, or there are categories, and the transform takes none.
+        """
+        transform = self.feature_transform
+        if train.categories is not None:
+            transform.fit(train.features, train.categories)
+            return
+        if not transform.takes_missing:
+            for start in range(0, len(train.features), _CHUNK):
+                absent = np.isnan(train.features[start : start + _CHUNK]).any(axis=0)
+                for place in np.flatnonzero(absent)[:1]:
+                    name = type(transform).__name__
+                    raise ValueError(
+                        f"features must not be missing for {name}, got some in column {place}: "
+                        f'give TableTransform({name}()), or missing="error" to find them'
+                    )
+        transform.fit(train.features)
 
     def dataset(self, split: str) -> ListDataset:
         """The lists of a split.

@@ -14,7 +14,7 @@ import json
 import logging
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import platformdirs
@@ -186,6 +186,7 @@ def load_letor(
     num_features: int | None = None,
     sort_by_qid: bool = False,
     group_file: str | PathLike[str] | None = None,
+    missing: Literal["keep", "error"] = "keep",
     cache_dir: str | PathLike[str] | None = None,
 ) -> ListDataset:
     """`read_letor`, but read once: the lists are kept as a shard, and later calls map that.
@@ -202,6 +203,7 @@ def load_letor(
         num_features: see `read_letor`.
         sort_by_qid: see `read_letor`.
         group_file: see `read_letor`.
+        missing: see `read_letor`.
         cache_dir: the folder for the cache, made if it is missing, such as the source's own; None
             takes the user's cache folder (`~/.cache/ltr` on Linux).
 
@@ -225,6 +227,7 @@ def load_letor(
         "reader": _READER_VERSION,
         "num_features": num_features,
         "sort_by_qid": sort_by_qid,
+        "missing": missing,
         "file": _stamp(path),
         "group_file": None if sizes is None else [str(sizes.resolve()), *_stamp(sizes)],
         "group_file_given": group_file is not None,
@@ -233,6 +236,7 @@ def load_letor(
         "num_features": num_features,
         "sort_by_qid": sort_by_qid,
         "group_file": group_file,
+        "missing": missing,
     }
     try:
         cache = cache_path(path, cache_dir)

@@ -15,10 +15,14 @@ class FeatureTransform(nn.Module):
 
     A subclass writes `transform`, and `fit` with buffers if it learns from the data. A buffer may
     be empty until it is fitted: loading a state takes its shape over. A checkpoint has the state,
-    and the constructor's arguments, which are kept as attributes of their names.
+    and the constructor's arguments, which are kept as attributes of their names. Missing values and
+    categories are for `TableTransform`, which hands the numbers on to any other.
 
     Args:
         num_features: d, if it is known already; fitting or loading a state sets it.
+
+    Attributes:
+        takes_missing: whether features may be NaN and categories may be given.
 
     >>> class Halve(FeatureTransform):
     ...     def transform(self, features, mask):
@@ -28,24 +32,35 @@ class FeatureTransform(nn.Module):
             [0.]])
     """
 
+    takes_missing = False
+
     def __init__(self, num_features: int | None = None) -> None:
         super().__init__()
         if num_features is not None and num_features < 1:
             raise ValueError(f"num_features must be >= 1, got {num_features}")
         self.num_features = num_features
 
-    def fit(self, features: np.ndarray | Tensor) -> "FeatureTransform":
+    @property
+    def out_features(self) -> int | None:
+        """How many numbers a document has after the transform, or None before that is known."""
+        return self.num_features
+
+    def fit(
+        self, features: np.ndarray | Tensor, categories: np.ndarray | Tensor | None = None
+    ) -> "FeatureTransform":
         """Learn from the documents of the training lists.
 
         Args:
             features: (documents, d), all of them real.
+            categories: (documents, c), codes; None unless the transform takes them.
 
         Returns:
             Itself.
 
         Raises:
-            ValueError: if the shape is wrong or there is no document.
+            ValueError: if the shape is wrong, there is no document, or there are categories.
         """
+        self._refuse_categories(categories)
         if features.ndim != 2 or 0 in features.shape:
             raise ValueError(f"features must be (documents, d), not empty, got {features.shape}")
         self._check_width(features.shape[1])
@@ -53,19 +68,24 @@ class FeatureTransform(nn.Module):
         return self
 
     def transform(self, features: Tensor, mask: Tensor) -> Tensor:
-        """The transform proper: features (..., n, d), 0 under mask (..., n)."""
+        """Return the features transformed: features (..., n, d), 0 under mask (..., n)."""
         raise NotImplementedError
 
-    def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(
+        self, features: Tensor, mask: Tensor | None = None, categories: Tensor | None = None
+    ) -> Tensor:
         """Transform the features of real documents, and set those of masked ones to 0.
 
         Args:
             features: (..., n, d); what stands under the mask is never looked at.
             mask: (..., n), True for a real document; None for all.
+            categories: (..., n, c), codes; None unless the transform takes them.
 
         Raises:
-            ValueError: if d or the mask's shape is wrong, or the transform is not fitted.
+            ValueError: if d or the mask's shape is wrong, there are categories, or the transform is
+                not fitted.
         """
+        self._refuse_categories(categories)
         self._check_width(features.shape[-1])
         if mask is None:
             mask = torch.ones(features.shape[:-1], dtype=torch.bool, device=features.device)
@@ -86,13 +106,20 @@ class FeatureTransform(nn.Module):
                 setattr(self, name, buffer.new_zeros(saved.shape))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
+    def _refuse_categories(self, categories: np.ndarray | Tensor | None) -> None:
+        if categories is not None:
+            raise ValueError(
+                f"{type(self).__name__} takes no categories: give TableTransform("
+                f"{type(self).__name__}())"
+            )
+
     def _check_width(self, width: int) -> None:
         if self.num_features is not None and width != self.num_features:
             raise ValueError(f"features must have num_features={self.num_features}, got {width}")
 
 
 class NoTransform(FeatureTransform):
-    """Leaves the features as they are (0 under the mask).
+    """Leave the features as they are (0 under the mask).
 
     Args:
         num_features: d, if it is known already.
@@ -102,7 +129,7 @@ class NoTransform(FeatureTransform):
     """
 
     def transform(self, features: Tensor, mask: Tensor) -> Tensor:
-        """The features."""
+        """Return the features."""
         return features
 
 
@@ -130,9 +157,11 @@ class Standardize(FeatureTransform):
         self.register_buffer("scale", torch.zeros(num_features or 0))
         self._fitted = False
 
-    def fit(self, features: np.ndarray | Tensor) -> "Standardize":
+    def fit(
+        self, features: np.ndarray | Tensor, categories: np.ndarray | Tensor | None = None
+    ) -> "Standardize":
         """Take mean and standard deviation of each feature; see `FeatureTransform.fit`."""
-        super().fit(features)
+        super().fit(features, categories)
         width = features.shape[1]
         low, high = np.full(width, np.inf), np.full(width, -np.inf)
         total, squares = np.zeros(width), np.zeros(width)
@@ -152,7 +181,7 @@ class Standardize(FeatureTransform):
         return self
 
     def transform(self, features: Tensor, mask: Tensor) -> Tensor:
-        """The standardized features."""
+        """Return the standardized features."""
         if not self._fitted:
             raise ValueError(
                 f"{type(self).__name__} must be fitted, or loaded from a checkpoint, first"
@@ -209,7 +238,7 @@ class MinMaxPerList(FeatureTransform):
     """
 
     def transform(self, features: Tensor, mask: Tensor) -> Tensor:
-        """The features, from 0 to 1."""
+        """Return the features, from 0 to 1."""
         if features.shape[-2] == 0:
             return features
         padding = ~mask.unsqueeze(-1)

@@ -8,10 +8,12 @@ from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from ltr._files import atomic_write, remove_leftovers
+from ltr.datasets.table_data import TableDataModule
 from ltr.modules.scores import check_scores
 
 _EXTENSIONS = {
@@ -67,8 +69,9 @@ class PredictionWriter(Callback):
 
     Rows of CSV (with a header) and Parquet are in the data's order. Lines of a TREC run (`qid Q0
     doc_id rank score tag`) are in the order of ranks, with strictly falling scores. If the data has
-    no document ids, the id is the position in the list, from 0. The file appears under its name
-    when it is complete, and then replaces an older one.
+    no document ids, the id is the position in the list, from 0. Of a table, CSV and Parquet have
+    the columns that `TableDataModule.scored` gives, in the table's order. The file appears under
+    its name when it is complete, and then replaces an older one.
 
     Args:
         output: the file.
@@ -103,6 +106,9 @@ scores.xlsx; or say --format csv, parquet or trec
         self._open = ExitStack()
         self._text: IO[str] | None = None
         self._parquet: pq.ParquetWriter | None = None
+        # of a table: rows and scores, put in the table's order at the end
+        self._table: TableDataModule | None = None
+        self._scored: list[tuple[np.ndarray, np.ndarray]] = []
 
     def on_predict_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Open the file."""
@@ -111,6 +117,11 @@ scores.xlsx; or say --format csv, parquet or trec
         self.path.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(self.path.parent)
         part = self._open.enter_context(atomic_write(self.path))
+        self._table = getattr(trainer, "datamodule", None)
+        if isinstance(self._table, TableDataModule) and self.format != "trec":
+            self._part = part
+            return
+        self._table = None
         if self.format == "parquet":
             self._parquet = self._open.enter_context(pq.ParquetWriter(part, _SCHEMA))
             return
@@ -132,6 +143,9 @@ scores.xlsx; or say --format csv, parquet or trec
         check_scores(scores, batch, finite=True)
         table = scores.detach().double().cpu().numpy()
         masks = batch["mask"].cpu().numpy()
+        if self._table is not None:
+            self._scored.append((batch["rows"].cpu().numpy()[masks], table[masks]))
+            return
         ids = batch.get("doc_ids")
         for i, (row, mask) in enumerate(zip(table, masks, strict=True)):
             if mask.any():
@@ -152,7 +166,17 @@ scores.xlsx; or say --format csv, parquet or trec
 
     def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Close the file and give it its name."""
+        if self._table is not None:
+            rows, scores = (np.concatenate(one) for one in zip(*self._scored, strict=True))
+            self._write_table(self._table.scored(rows, scores))
         self._open.close()
+
+    def _write_table(self, table: pa.Table) -> None:
+        self.rows = table.num_rows
+        if self.format == "parquet":
+            pq.write_table(table, self._part)
+        else:
+            pa_csv.write_csv(table, self._part, pa_csv.WriteOptions(quoting_style="needed"))
 
     def on_exception(
         self, trainer: Trainer, pl_module: LightningModule, exception: BaseException

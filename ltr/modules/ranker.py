@@ -8,6 +8,7 @@ from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor
 
 from ltr.config import from_config, packages, to_config
+from ltr.datasets.schema import Schema
 from ltr.datasets.transforms import FeatureTransform
 from ltr.losses import RankingLoss, SoftNDCG
 from ltr.metrics import MRR, NDCG, RankingMetric
@@ -32,9 +33,13 @@ class Ranker(ScoringModule):
     `SeedSteps` seeds the random numbers before each batch. With a data module of `ltr.datasets`, a
     run resumed from any checkpoint equals an uninterrupted run.
 
-    A checkpoint is complete: `Ranker.load_from_checkpoint(path)` needs neither data nor arguments,
-    and runs no code from the file (see `PortableModule`). If the file lacks a `transform`, pass it
-    by that name. For the Trainer's `ckpt_path`, make the Ranker with the same arguments.
+    From a data module of tables it takes the `schema` too, in `fit`, and gives it back to any other
+    in `test` and `predict`: their columns are matched by name.
+
+    A checkpoint holds all of it: `Ranker.load_from_checkpoint(path)` needs neither data nor
+    arguments, and runs no code of the file's (see `PortableModule`; a `transform` that the file
+    lacks is given to it by that name). With the Trainer's `ckpt_path`, the Ranker given is made
+    with the same arguments.
 
     Args:
         scorer: the model. Default: `MLPScorer()`.
@@ -80,37 +85,63 @@ class Ranker(ScoringModule):
         self.save_hyperparameters()
         self.scorer = MLPScorer() if scorer is None else scorer
         self.transform: FeatureTransform | None = None
+        self.schema: Schema | None = None
         self._compile = compile
 
-    def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return scores (..., n) of raw features (..., n, *item), 0 under the mask (..., n)."""
+    def forward(
+        self, features: Tensor, mask: Tensor | None = None, categories: Tensor | None = None
+    ) -> Tensor:
+        """Return the scores (..., n) of raw features (..., n, *item); 0 under mask (..., n).
+
+        Args:
+            features: (..., n, *item), NaN where missing, if the transform takes that.
+            mask: (..., n), True for a real document; None for all.
+            categories: (..., n, c), codes, if the transform takes them.
+
+        Raises:
+            ValueError: there are categories and no transform that takes them.
+        """
+        if self.transform is None and categories is not None:
+            raise ValueError("categories must be None: the Ranker has no transform that takes them")
         if self.transform is not None:
-            features = self.transform(features, mask)
+            # a transform of the user's own may not know of categories
+            known = () if categories is None else (categories,)
+            features = self.transform(features, mask, *known)
         return self.scorer(features, mask)
 
     def setup(self, stage: str) -> None:
-        """Take the number of features and the transform from the data module."""
+        """Take over what the data module knows: number of features, transform and schema.
+
+        A Ranker that has a schema, of an earlier training, gives it to the data module.
+        """
         data = getattr(self.trainer, "datamodule", None)
-        if (num_features := getattr(data, "num_features", None)) is not None:
-            self.scorer.build(num_features)
+        if self.schema is not None:
+            self._give_schema()
+        elif stage == "fit":
+            self.schema = getattr(data, "schema", None)
         transform = getattr(data, "feature_transform", None)
         if self.transform is None and transform is not None:
             _check_transform(transform)
             self.transform = copy.deepcopy(transform)
+        num_features = getattr(self.transform, "out_features", None)
+        if num_features is None and not getattr(self.transform, "takes_missing", False):
+            num_features = getattr(data, "num_features", None)
+        if num_features is not None:
+            self.scorer.build(num_features)
         if self._compile:  # in place, so that the names in a checkpoint stay
             self.scorer.compile()
             self.loss.compile()
             self._compile = False
 
     def score_batch(self, batch: dict[str, Any]) -> ScoredLists:
-        """Return the lists of a batch with their scores."""
-        scores = self(batch["features"], batch["mask"])
+        """The lists of a batch with their scores."""
+        scores = self(*_inputs(batch))
         return ScoredLists(scores, batch["labels"], batch["mask"], batch.get("weights"))
 
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
-        """Return `scores` (B, n) with `mask`, and `qid` and `doc_ids` if the batch has them."""
-        known = {key: batch[key] for key in ("qid", "doc_ids", "mask") if key in batch}
-        scores = self(batch["features"], batch["mask"])
+        """Return `scores` (B, n) with `mask`; `qid`, `doc_ids` and `rows` where there are any."""
+        known = {key: batch[key] for key in ("qid", "doc_ids", "rows", "mask") if key in batch}
+        scores = self(*_inputs(batch))
         check_scores(scores, batch)
         return {**known, "scores": scores}
 
@@ -122,10 +153,11 @@ class Ranker(ScoringModule):
         )
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the transform and the number of features."""
+        """Add the transform, the number of features and the schema."""
         super().on_save_checkpoint(checkpoint)
         checkpoint["num_features"] = getattr(self.scorer, "num_features", None)
         checkpoint["transform"] = self.save_part(checkpoint, "transform", self.transform)
+        checkpoint["schema"] = None if self.schema is None else self.schema.to_dict()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Make the layers and the transform that the checkpoint has weights for.
@@ -138,6 +170,18 @@ class Ranker(ScoringModule):
         if (num_features := checkpoint.get("num_features")) is not None:
             self.scorer.build(num_features)
         self.transform = self._saved_transform(checkpoint)
+        if (schema := checkpoint.get("schema")) is not None:
+            self.schema = Schema.from_dict(schema)
+            self._give_schema()
+
+    def _give_schema(self) -> None:
+        """The data module matches the columns of its tables with the model's."""
+        try:
+            data = getattr(self.trainer, "datamodule", None)
+        except RuntimeError:  # there is no Trainer, as in `load_from_checkpoint`
+            return
+        if self.schema is not None and hasattr(data, "use_schema"):
+            data.use_schema(self.schema)
 
     def _saved_transform(self, checkpoint: dict[str, Any]) -> FeatureTransform | None:
         config, own = checkpoint.get("transform"), self.transform
@@ -162,6 +206,11 @@ class Ranker(ScoringModule):
         if not isinstance(found, FeatureTransform):
             raise ValueError(f"transform must be a FeatureTransform, got {found!r}")
         return found.to(self.device).train(self.training)
+
+
+def _inputs(batch: dict[str, Any]) -> tuple[Any, ...]:
+    """What the Ranker scores of a batch."""
+    return batch["features"], batch["mask"], batch.get("categories")
 
 
 def _config_of(transform: FeatureTransform) -> dict[str, Any]:

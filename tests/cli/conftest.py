@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
@@ -103,6 +105,49 @@ def letor_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for number, (name, lists) in enumerate({"train": 160, "vali": 8, "test": 8}.items()):
             write_letor(root / f"Fold{fold}" / f"{name}.txt", lists, seed=10 * fold + number)
     return root
+
+
+def make_table(path: Path, rows: int, seed: int = 0) -> pd.DataFrame:
+    """A table of queries of about six rows, with missing values and a category, as CSV or Parquet.
+
+    The rows of a query are not together.
+    """
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "query": [f"q{i}" for i in rng.integers(0, rows // 6, rows)],
+            "price": rng.normal(size=rows),
+            "stock": np.where(rng.random(rows) < 0.3, np.nan, rng.poisson(3, rows)),
+            "shop": rng.choice(["a", "b", "c"], rows),
+            "sku": [f"S{i}" for i in range(rows)],
+        }
+    )
+    frame["grade"] = (frame["price"] + (frame["shop"] == "b") > 0.5).astype(int)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".csv":
+        frame.to_csv(path, index=False)
+    else:
+        frame.to_parquet(path)
+    return frame
+
+
+@pytest.fixture
+def write_table() -> Callable[..., pd.DataFrame]:
+    """`write_table(path, rows, seed=0)`."""
+    return make_table
+
+
+@pytest.fixture(scope="session")
+def table_options(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
+    """The options of the recipe `table` for a small table."""
+    folder = tmp_path_factory.mktemp("table")
+    make_table(folder / "train.parquet", 300)
+    make_table(folder / "test.csv", 60, seed=1)
+    return [
+        *("--data.path", folder / "train.parquet", "--data.test_path", folder / "test.csv"),
+        *("--data.qid", "query", "--data.label", "grade", "--data.doc_id", "sku"),
+        *("--data.validation", 0.2),
+    ]
 
 
 @pytest.fixture

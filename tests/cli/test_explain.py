@@ -291,7 +291,7 @@ def test_an_empty_folder(ltr, tmp_path, command, split):
 def test_a_malformed_line_of_data(ltr, tmp_path):
     for name in ("train", "vali", "test"):
         (tmp_path / f"{name}.txt").write_text("1 qid:1 1:0.5\n0 qid:1 1:NULL\n")
-    answer = ltr("fit", "--config", "letor", "--data.root", tmp_path)
+    answer = ltr("fit", "--config", "letor", "--data.root", tmp_path, "--data.missing", "error")
     assert answer.code == 2
     assert answer.err.count("\n") == 1
     for part in ("train.txt", "2", "NULL"):

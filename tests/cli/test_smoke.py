@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,13 +17,16 @@ RECIPES = sorted(find_recipes())
 RESUMED = {"sort"}
 
 
-def options(name: str, letor_root: Path) -> list[object]:
-    return ["--data.root", letor_root] if name == "letor" else []
+@pytest.fixture
+def options(letor_root: Path, table_options: list[object]) -> Callable[[str], list[object]]:
+    """The options that a recipe needs, by its name."""
+    needed = {"letor": ["--data.root", letor_root], "table": table_options}
+    return lambda name: needed.get(name, [])
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_the_smallest_run_is_trained_and_tested(ltr, letor_root, name):
-    config = ["--config", f"{name}/smoke", *options(name, letor_root)]
+def test_the_smallest_run_is_trained_and_tested(ltr, options, name):
+    config = ["--config", f"{name}/smoke", *options(name)]
     answer = ltr("fit", *config)
     assert answer.code == 0, answer.err
     checkpoints = Path(f"runs/{name}-smoke/1/checkpoints")
@@ -39,10 +43,8 @@ def test_the_smallest_run_is_trained_and_tested(ltr, letor_root, name):
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[] if n in RESUMED else [pytest.mark.slow]) for n in RECIPES]
 )
-def test_a_smallest_run_that_is_killed_goes_on_to_the_same_weights(
-    ltr, letor_root, monkeypatch, name
-):
-    config = ["--config", f"{name}/smoke", *options(name, letor_root)]
+def test_a_smallest_run_that_is_killed_goes_on_to_the_same_weights(ltr, options, monkeypatch, name):
+    config = ["--config", f"{name}/smoke", *options(name)]
     config += ["--trainer.callbacks+", "stopper.Stopper"]
     config += ["--last_checkpoint.every_n_train_steps", 1]
     whole = ltr("fit", *config, "--trainer.default_root_dir", "whole")
@@ -63,9 +65,11 @@ def test_a_smallest_run_that_is_killed_goes_on_to_the_same_weights(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RECIPES)
-def test_every_variant_runs_at_the_smallest_size(ltr, letor_root, name):
-    given = options(name, letor_root)
+def test_every_variant_runs_at_the_smallest_size(ltr, options, name):
+    given = options(name)
     for key, values in make_plan(name, []).grid.items():
+        if f"--{key}" in given:
+            continue
         given += [f"--{key}", "DigitImages" if key.endswith("images.class_path") else values[0]]
     answer = ltr("bench", f"{name}/smoke", "--out", "out", *given)
     assert answer.code == 0, answer.err

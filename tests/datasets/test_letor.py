@@ -195,8 +195,23 @@ def test_a_bad_line_is_named(write: Write, case: str):
     line, message = BAD[case]
     path = write(f"0 qid:0 1:1 2:1\n1 qid:0 1:2 2:1\n\n0 qid:1 1:2 2:1\n{line} #x\n0 qid:1 1:1\n")
     with pytest.raises(ValueError, match="line 5") as error:
-        read_letor(path)
+        read_letor(path, missing="error")
     assert str(error.value) == f"{path}, line 5: {message}"
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_missing_values_are_kept(write: Write, monkeypatch: pytest.MonkeyPatch, strict: bool):
+    if strict:
+        monkeypatch.setattr(letor, "quick_pairs", lambda *_: None)
+    path = write("0 qid:0 1:1 2:NULL\n1 qid:0 1:NaN 2:nan\n0 qid:1 2:2\n")
+    want = [[1, np.nan], [np.nan, np.nan], [0, 2]]
+    np.testing.assert_array_equal(read_letor(path).features, want)
+    for text in ("1:nanx", "1:NULL5", "1:inf", "NULL:1", "1:null"):
+        bad = write(f"0 qid:0 1:1 2:NULL\n1 qid:0 {text}\n")
+        with pytest.raises(ValueError, match=f"line 2: .*'{text}'"):
+            read_letor(bad)
+    with pytest.raises(ValueError, match='missing must be "keep" or "error"'):
+        read_letor(path, missing="drop")  # pyright: ignore
 
 
 def test_an_index_beyond_the_declared_width(write: Write):
@@ -394,7 +409,7 @@ def test_blocks_join_up(write: Write, monkeypatch: pytest.MonkeyPatch, block: in
     assert_same(read_letor(path), want)
     path.write_text(text + "1 qid:y 1:NULL\n")
     with pytest.raises(ValueError, match=r"line 8: .*'1:NULL'"):
-        read_letor(path)
+        read_letor(path, missing="error")
 
 
 # --- the real files ---

@@ -7,7 +7,14 @@ import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
 
-from ltr.datasets import LetorDataModule, MinMaxPerList, NoTransform, Standardize, load_letor
+from ltr.datasets import (
+    LetorDataModule,
+    MinMaxPerList,
+    NoTransform,
+    Standardize,
+    TableTransform,
+    load_letor,
+)
 
 TRAIN = "2 qid:1 1:1 2:4\n0 qid:1 1:3\n0 qid:2 1:5 2:4\n0 qid:3 1:7 2:8\n1 qid:3 2:8\n"
 VALI = "1 qid:4 1:1\n0 qid:4 1:2\n"
@@ -63,10 +70,12 @@ def test_every_split_gets_the_largest_width(tmp_path: Path):
 def test_the_transform_is_fitted_on_train_alone(tmp_path: Path):
     data = LetorDataModule(fill(tmp_path))
     data.setup("test")
-    assert isinstance(data.feature_transform, Standardize)
+    assert isinstance(data.feature_transform, TableTransform)
+    numbers = data.feature_transform.numbers
+    assert isinstance(numbers, Standardize)
     rows = np.array([[1, 4, 0], [3, 0, 0], [5, 4, 0], [7, 8, 0], [0, 8, 0]])
-    np.testing.assert_allclose(data.feature_transform.mean, rows.mean(axis=0), rtol=1e-6)
-    assert data.feature_transform.scale[2] == 0
+    np.testing.assert_allclose(numbers.mean, rows.mean(axis=0), rtol=1e-6)
+    assert numbers.scale[2] == 0
     mine = MinMaxPerList()
     assert LetorDataModule(tmp_path, transform=mine).feature_transform is mine
 
@@ -74,11 +83,11 @@ def test_the_transform_is_fitted_on_train_alone(tmp_path: Path):
 def test_setup_loads_once(tmp_path: Path):
     data = LetorDataModule(fill(tmp_path))
     data.setup("fit")
-    mean = data.feature_transform.mean
+    median = data.feature_transform.median
     train = data.splits["train"]
     data.setup("test")
     data.prepare_data()
-    assert data.feature_transform.mean is mean
+    assert data.feature_transform.median is median
     assert data.splits["train"] is train
 
 
@@ -175,7 +184,7 @@ def test_test_alone_needs_no_training_file(tmp_path: Path):
     data.setup("test")
     (batch,) = data.test_dataloader()
     assert batch["qid"] == ["5"]
-    data.feature_transform.load_state_dict(Standardize().fit(np.eye(3)).state_dict())
+    data.feature_transform.load_state_dict(TableTransform().fit(np.eye(3)).state_dict())
     assert data.feature_transform(batch["features"]).shape == (1, 1, 3)
 
 
@@ -267,3 +276,21 @@ def test_real_lightgbm_folder(data_root: Path, tmp_path: Path):
     assert (len(data.splits["train"]), len(data.splits["val"])) == (161, 40)
     assert data.num_features == 300
     assert len(load_letor(data_root / "lightgbm-lambdarank/rank.test", cache_dir=tmp_path)) == 50
+
+
+def test_missing_values(tmp_path: Path):
+    fill(tmp_path)
+    (tmp_path / "train.txt").write_text("2 qid:1 1:1 2:4\n0 qid:1 1:NULL 2:4\n1 qid:1 1:3 2:4\n")
+    data = LetorDataModule(tmp_path)
+    data.setup("fit")
+    (batch,) = data.train_dataloader()
+    assert batch["features"].isnan().sum() == 1
+    found = data.feature_transform(batch["features"])
+    assert found.isfinite().all()
+    assert data.feature_transform.out_features == found.shape[-1] == 4  # three, and an indicator
+    with pytest.raises(
+        ValueError, match=r"missing for Standardize, got some in column 0: give Tab"
+    ):
+        LetorDataModule(tmp_path, transform=Standardize()).setup("fit")
+    with pytest.raises(ValueError, match=r"train.txt, line 2: .*'1:NULL'"):
+        LetorDataModule(tmp_path, missing="error").setup("fit")

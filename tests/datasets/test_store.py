@@ -141,10 +141,21 @@ def test_a_bad_file_is_an_error_each_time_and_leaves_no_cache(source: Path):
     source.write_text("1 qid:1 1:NULL\n")
     for _ in range(2):
         with pytest.raises(ValueError, match=r"train.txt, line 1: .*'1:NULL'"):
-            load_letor(source)
+            load_letor(source, missing="error")
     assert not cache_of(source).exists()
+    for _ in range(2):  # read, and mapped
+        assert np.isnan(load_letor(source).features).all()
+    with pytest.raises(ValueError, match="'1:NULL'"):
+        load_letor(source, missing="error")
     with pytest.raises(ValueError, match=r"path must be a file, got .*none\.txt"):
         load_letor(source.with_name("none.txt"))
+
+
+def test_a_shard_has_no_place_for_columns_of_tables(tmp_path: Path):
+    codes = np.zeros((1, 1), dtype=np.int64)
+    lists = ListDataset(np.ones((1, 1)), np.ones(1), np.array([0, 1]), ["q"], categories=codes)
+    with pytest.raises(ValueError, match="a shard has no place for categories"):
+        write_shard(lists, tmp_path / "x.arrow")
 
 
 @pytest.mark.parametrize("damage", ["empty", "half", "tail", "text", "foreign", "old", "folder"])

@@ -1,0 +1,102 @@
+"""Splits by query: a query stays on its side, whatever else is in the data."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ltr._shapes import check_at_least, check_whole
+from ltr.datasets._arrays import as_names, is_missing
+
+
+def query_shares(qids: Sequence[Any], seed: int = 0) -> np.ndarray:
+    """Return a number in [0, 1) for each qid, float64 (len(qids),): its hash with the seed.
+
+    It depends on the qid's text and the seed alone, so it is the same in every process, in every
+    data set and for ever.
+
+    >>> query_shares(["a", "b"])
+    array([0.74171942, 0.38296227])
+    """
+    texts = [f"{seed}:{qid}".encode(errors="surrogatepass") for qid in qids]
+    digests = (hashlib.blake2b(text, digest_size=8).digest() for text in texts)
+    return np.array([int.from_bytes(one, "big") >> 11 for one in digests], np.float64) / 2**53
+
+
+class QueryFolds:
+    """Folds of whole queries, as scikit-learn's `cv=` takes them; made by `query_folds`.
+
+    Attributes:
+        folds: (rows,), the fold that each row is tested in, from 0.
+        n_splits: how many folds there are.
+    """
+
+    def __init__(self, folds: np.ndarray, n_splits: int) -> None:
+        self.folds = folds
+        self.n_splits = n_splits
+
+    def split(self, X: Any = None, y: Any = None, groups: Any = None) -> Iterator[Any]:
+        """Yield the rows to train on and those to test on, (train, test), fold by fold.
+
+        Args:
+            X: the rows, as many as there are qids; None does not check that.
+            y: for scikit-learn's sake.
+            groups: for scikit-learn's sake.
+
+        Raises:
+            ValueError: X has another number of rows.
+        """
+        rows = X.shape[0] if hasattr(X, "shape") else len(self.folds) if X is None else len(X)
+        if rows != len(self.folds):
+            raise ValueError(
+                f"X must have a row for each of the {len(self.folds)} qids, got {rows}"
+            )
+        for fold in range(self.n_splits):
+            tested = self.folds == fold
+            yield np.flatnonzero(~tested), np.flatnonzero(tested)
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """Return how many folds there are."""
+        return self.n_splits
+
+
+def query_folds(qid: Any, n_splits: int = 5, *, seed: int = 0) -> QueryFolds:
+    """Return folds of whole queries for cross-validation.
+
+    A query's fold is decided by a hash of its qid and the seed, so it stays in its fold when
+    queries are added or left out. The folds are therefore not exactly of one size.
+
+    Args:
+        qid: (rows,), the query of each row; any type.
+        n_splits: how many folds, >= 2.
+        seed: of the hash, >= 0: another one gives other folds.
+
+    Raises:
+        ValueError: an argument is out of range, a qid is missing, or a fold has no query.
+
+    >>> folds = query_folds([7, 7, 8, 9, 9, 10], 2)
+    >>> [test.tolist() for _, test in folds.split()]
+    [[0, 1, 2, 3, 4], [5]]
+    """
+    n_splits = check_whole("n_splits", n_splits)
+    if n_splits < 2:
+        raise ValueError(f"n_splits must be >= 2, got {n_splits}")
+    seed = check_at_least("seed", seed, 0)
+    names = as_names(qid)
+    if names.ndim != 1:
+        raise ValueError(f"qid must have shape (rows,), got {names.shape}")
+    values = names.tolist()
+    for row, name in enumerate(values):
+        if is_missing(name):
+            raise ValueError(f"qid must name a query, got {name!r} at row {row}")
+    unique = list(dict.fromkeys(values))
+    fold_of = np.floor(query_shares(unique, seed) * n_splits).astype(np.int64)
+    for fold in range(n_splits):
+        if not (fold_of == fold).any():
+            raise ValueError(
+                f"n_splits must leave a query in each fold, got {n_splits} for {len(unique)} "
+                f"queries, with none in fold {fold}: take fewer folds or another seed"
+            )
+    place = {name: i for i, name in enumerate(unique)}
+    return QueryFolds(fold_of[[place[name] for name in values]], n_splits)

@@ -1,0 +1,325 @@
+"""The data module for tables: CSV, Parquet, pandas, polars and Arrow."""
+
+import warnings
+from dataclasses import replace
+from os import PathLike
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from lightning.pytorch.utilities import rank_zero_info
+
+from ltr.datasets.list_data import ListDataModule
+from ltr.datasets.lists import ListDataset
+from ltr.datasets.query_splits import query_shares
+from ltr.datasets.schema import Schema
+from ltr.datasets.table_files import load_table, naming
+from ltr.datasets.table_transform import TableTransform
+from ltr.datasets.tables import group_rows, read_table
+from ltr.datasets.transforms import FeatureTransform
+
+_SPLITS = {"train": "path", "val": "val_path", "test": "test_path", "predict": "predict_path"}
+
+
+class TableDataModule(ListDataModule):
+    """Lists from tables: files, or data frames in Python.
+
+    `fit` makes the schema of the table to train on. It travels in the model, so that `test` and
+    `predict` match the columns of theirs by name: no argument has to name them again. A column that
+    is missing or has another type is an error; one notice names the columns that are not used.
+
+    Args:
+        path: the table to train on; where there is no `test_path` or `predict_path`, `test` and
+            `predict` take it (after a `fit` of this object, `test` asks for a `test_path`). See
+            `load_table` for what it may be.
+        qid: the column of the query that a row belongs to. `fit` requires it.
+        label: the column of graded relevance. `fit` and `test` require it.
+        weight: the column of the rows' weights.
+        position: the column of the positions at which documents were shown.
+        doc_id: the column of the documents' names.
+        features: the columns of numbers. Default: see `Schema.infer`.
+        categories: the columns of categories. Default: see `Schema.infer`.
+        validation: the share of the queries of `path` that is held out for validation, in (0, 1).
+            A hash of the qid and `seed` decides, so that a query stays on its side for ever.
+        val_path: the table to validate on, in place of `validation`.
+        test_path: the table to test on.
+        predict_path: the table to score.
+        batch_size: lists in a batch, in each process.
+        transform: of features and categories, fitted on the training lists. Default:
+            `TableTransform()`.
+        missing: "keep" keeps missing values for the transform; "error" refuses them.
+        max_levels: how many levels of a category have a code of their own, the most frequent ones
+            in training.
+        num_workers: processes that make batches.
+        seed: of the shuffling and of `validation`, >= 0.
+
+    Attributes:
+        schema: what the columns are: of the table that `fit` read, or of the model; None before.
+
+    Raises:
+        ValueError: at construction for an argument out of range; later for a table that is not as
+            `read_table` wants it.
+
+    >>> frame = pa.table({"q": [1, 1, 2, 2], "y": [0, 1, 1, 0], "x": [0.1, 0.5, 0.7, 0.2]})
+    >>> data = TableDataModule(frame, qid="q", label="y", val_path=frame)
+    >>> data.setup("fit")
+    >>> len(data.splits["train"]), data.schema.features
+    (2, {'x': 1})
+    """
+
+    def __init__(
+        self,
+        path: Any = None,
+        qid: str | None = None,
+        label: str | None = None,
+        weight: str | None = None,
+        position: str | None = None,
+        doc_id: str | None = None,
+        features: list[str] | None = None,
+        categories: list[str] | None = None,
+        validation: float | None = None,
+        val_path: Any = None,
+        test_path: Any = None,
+        predict_path: Any = None,
+        batch_size: int = 64,
+        transform: FeatureTransform | None = None,
+        missing: Literal["keep", "error"] = "keep",
+        max_levels: int = 256,
+        num_workers: int = 0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(
+            batch_size=batch_size,
+            transform=TableTransform() if transform is None else transform,
+            num_workers=num_workers,
+            seed=seed,
+        )
+        self.sources = {
+            "train": path,
+            "val": val_path,
+            "test": path if test_path is None else test_path,
+            "predict": path if predict_path is None else predict_path,
+        }
+        self.own_test = test_path is not None
+        in_memory = [
+            name
+            for name, source in zip(
+                ("path", "val_path", "test_path", "predict_path"),
+                (path, val_path, test_path, predict_path),
+                strict=True,
+            )
+            if source is not None and not isinstance(source, str | PathLike)
+        ]
+        with warnings.catch_warnings():  # Lightning warns of modules among the arguments
+            warnings.filterwarnings("ignore", ".*already saved during checkpointing.*")
+            self.save_hyperparameters(ignore=in_memory, logger=False)
+        if validation is not None and not 0 < validation < 1:
+            raise ValueError(f"validation must be in (0, 1), got {validation}")
+        if validation is not None and val_path is not None:
+            raise ValueError(f"val_path must be None where validation is given, got {val_path!r}")
+        if missing not in ("keep", "error"):
+            raise ValueError(f'missing must be "keep" or "error", got {missing!r}')
+        if max_levels < 1:
+            raise ValueError(f"max_levels must be >= 1, got {max_levels}")
+        self.uses = {"qid": qid, "label": label, "weight": weight, "position": position}
+        self.uses["doc_id"] = doc_id
+        self.features = features
+        self.categories = categories
+        self.validation = validation
+        self.missing: Literal["keep", "error"] = missing
+        self.max_levels = max_levels
+        self.schema: Schema | None = None
+        self._keys: pa.Table | None = None
+
+    def setup(self, stage: str | None = None) -> None:
+        """Read the tables to train and validate on; others are read when a loader asks for them.
+
+        By then the model has given its schema.
+
+        Raises:
+            ValueError: a table or a column is missing, or the data are not as they should be.
+        """
+        if stage in ("fit", None) and "train" not in self.splits:
+            self._setup_fit()
+        for split in {"validate": ["val"], "test": ["test"], "predict": ["predict"]}.get(
+            stage or "", []
+        ):
+            if self._source(split) is None:
+                raise self.missing_split(split)
+
+    def dataset(self, split: str) -> ListDataset:
+        """The lists of a split, read when they are first asked for.
+
+        Raises:
+            ValueError: there are none, or the data are not as they should be.
+        """
+        if split not in self.splits:
+            if split == "val" and self.validation is not None:
+                self._setup_fit()
+            else:
+                self._load(split)
+        return super().dataset(split)
+
+    def missing_split(self, split: str) -> ValueError:
+        """Name the argument that is missing."""
+        if split == "val":
+            return ValueError(
+                "validation must be given for validation lists: a share of the queries, such as "
+                "0.2; or val_path, a table of its own"
+            )
+        name = _SPLITS[split]
+        alone = "" if split == "train" else ", or path"
+        return ValueError(f"{name} must be given{alone}: the table of the {split} lists, got None")
+
+    def use_schema(self, schema: Schema) -> None:
+        """Take the schema of a model.
+
+        Raises:
+            ValueError: the lists were made by another schema, or an argument names other columns.
+        """
+        if self.schema is not None and (found := schema.difference(self.schema)):
+            raise ValueError(f"the data's schema must be the model's, got a difference: {found}")
+        for key in ("qid", "label", "weight", "position"):
+            given, known = self.uses[key], getattr(schema, key)
+            if given is not None and known is not None and given != known:
+                raise ValueError(f"{key} must be {known!r}, as in training, got {given!r}")
+        self.schema = schema
+
+    def scored(self, rows: np.ndarray, scores: np.ndarray) -> pa.Table:
+        """Return the predictions as a table, with the rows of the input in its order.
+
+        Args:
+            rows: (n,), the row of each document in the table to score.
+            scores: (n,).
+
+        Returns:
+            The columns of the qid and, where there is one, of the document ids as they are in the
+            input, and `score`.
+
+        Raises:
+            ValueError: the rows are not those of the table, each once.
+        """
+        if self._keys is None:
+            raise ValueError("there must be a table to score, got none")
+        counts = np.bincount(rows, minlength=self._keys.num_rows)
+        if len(counts) != self._keys.num_rows or (counts != 1).any():
+            raise ValueError(
+                f"each of the {self._keys.num_rows} rows must have one score, got {len(rows)} "
+                f"scores for {int((counts > 0).sum())} rows"
+            )
+        if "score" in self._keys.column_names:
+            raise ValueError("qid and doc_id must not be called 'score', the name of the scores")
+        ordered = np.empty(len(rows), dtype=np.float32)
+        ordered[rows] = scores
+        return self._keys.append_column("score", pa.array(ordered))
+
+    def _source(self, split: str) -> Any:
+        if split == "val" and self.validation is not None:
+            return self.sources["train"]
+        if split == "test" and "train" in self.splits and not self.own_test:
+            return None  # what was trained on tests nothing
+        return self.sources[split]
+
+    def _setup_fit(self) -> None:
+        source = self.sources["train"]
+        if source is None:
+            raise self.missing_split("train")
+        if self.validation is None and self.sources["val"] is None:
+            raise self.missing_split("val")
+        given = self.schema
+        for key in ("qid", "label"):
+            if given is None and self.uses[key] is None:
+                raise ValueError(f"{key} must name a column of the table, got None")
+        text = {name for name in (self.uses["qid"], self.uses["doc_id"]) if name is not None}
+        text |= _text_columns(given) if given else {*(self.categories or ())}
+        table = load_table(source, text)
+        with naming(source):
+            schema = given or Schema.infer(
+                table,
+                **self.uses,  # pyright: ignore[reportArgumentType]
+                features=self.features,
+                categories=self.categories,
+            )
+            train, held = table, None
+            if self.validation is not None:
+                train, held = self._hold_out(table, schema)
+            if given is None:
+                schema = schema.fit_levels(train, self.max_levels)
+            self.splits["train"] = read_table(train, schema, missing=self.missing)
+            if held is not None:
+                self.splits["val"] = read_table(held, schema, missing=self.missing)
+        self.schema = schema
+        self.num_features = schema.num_features
+        self._tell(table, schema, train)
+        if held is None:
+            self._load("val")
+        self.fit_transform(self.splits["train"])
+        for split in ("train", "val"):
+            rank_zero_info(f"{split}: {self.splits[split].summary()}")
+
+    def _hold_out(self, table: pa.Table, schema: Schema) -> tuple[pa.Table, pa.Table]:
+        groups, qids = group_rows(table.column(schema.qid))
+        shares = query_shares(qids.cast(pa.string()).to_pylist(), self.seed)
+        held = shares < self.validation
+        if held.all() or not held.any():
+            raise ValueError(
+                f"validation must leave queries on both sides, got {self.validation}: "
+                f"{int(held.sum())} of {len(held)} held out (seed {self.seed})"
+            )
+        rank_zero_info(
+            f"val: {int(held.sum())} of the {len(held)} queries are held out for validation, by a "
+            f"hash of the qid (validation {self.validation}, seed {self.seed})"
+        )
+        rows = held[groups]
+        return table.filter(pa.array(~rows)), table.filter(pa.array(rows))
+
+    def _load(self, split: str) -> None:
+        source = self._source(split)
+        if source is None:
+            raise self.missing_split(split)
+        needs_label = split != "predict"
+        schema = self._schema_of(split)
+        table = load_table(source, _text_columns(schema))
+        with naming(source):
+            data = read_table(table, schema, missing=self.missing, needs_label=needs_label)
+        self.splits[split] = data
+        if split == "predict":
+            columns = [name for name in (schema.qid, schema.doc_id) if name is not None]
+            self._keys = table.select(list(dict.fromkeys(columns)))
+        if split != "val":
+            unused = schema.check(table, optional=schema.columns)
+            if unused:
+                rank_zero_info(f"{split}: columns that the model does not use: {', '.join(unused)}")
+            rank_zero_info(f"{split}: {data.summary()}")
+
+    def _schema_of(self, split: str) -> Schema:
+        if self.schema is None:
+            raise ValueError(
+                f"{split} needs the schema of a model that was trained on a table: give a "
+                "checkpoint, or fit first"
+            )
+        doc_id = self.uses["doc_id"]
+        schema = self.schema if doc_id is None else replace(self.schema, doc_id=doc_id)
+        label = self.uses["label"]
+        return schema if label is None or schema.label else replace(schema, label=label)
+
+    def _tell(self, table: pa.Table, schema: Schema, train: pa.Table) -> None:
+        """Say which columns are not used, and which categories have more levels than codes."""
+        unused = [name for name in table.column_names if name not in schema.columns]
+        if unused:
+            rank_zero_info(
+                "train: columns that are neither numbers, text nor booleans, or not named, and are "
+                f"not used: {', '.join(unused)}"
+            )
+        for name, category in schema.categories.items():
+            if len(category.levels) >= self.max_levels:
+                rank_zero_info(
+                    f"train: {name!r} has {self.max_levels} levels with a code; any others count "
+                    "as missing (max_levels)"
+                )
+
+
+def _text_columns(schema: Schema) -> set[str]:
+    """The columns of a CSV file that are text whatever their values are."""
+    text = {name for name, one in schema.categories.items() if one.kind == "string"}
+    return text | {name for name in (schema.qid, schema.doc_id) if name is not None}

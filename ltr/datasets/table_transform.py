@@ -1,0 +1,164 @@
+"""The transform of tables: missing values and categories become plain numbers."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ltr.datasets.transforms import FeatureTransform, Standardize
+
+
+class TableTransform(FeatureTransform):
+    """Fill in missing values, encode categories, and transform the numbers.
+
+    Three parts stand side by side, d' numbers together:
+
+    - the d features, a missing one (NaN) replaced by the column's median over the training
+      documents that have it (0 where none has), and then transformed by `numbers`;
+    - for each feature that is missing in some training document, 1 where it is missing and else 0;
+    - for each category, a 1 in the place of its level and else 0 (one-hot). In front of a linear
+      layer this is a learned embedding. Code 0, a value that is missing or unseen, has a place too,
+      which is always 0 where no training document had it.
+
+    A feature that is missing in no training document may be missing later: it is replaced by the
+    median.
+
+    Args:
+        numbers: of the features without missing values; fitted on the training lists. Default:
+            `Standardize()`.
+        num_features: d, if it is known already.
+
+    Attributes:
+        out_features: d'; after `fit`, or after a state is loaded.
+
+    >>> rows = np.array([[1.0], [np.nan], [3.0]], dtype=np.float32)
+    >>> fitted = TableTransform().fit(rows, categories=np.array([[1], [2], [1]]))
+    >>> fitted.out_features
+    5
+    >>> fitted(torch.tensor([[2.0], [float("nan")]]), categories=torch.tensor([[2], [0]]))
+    tensor([[0., 0., 0., 0., 1.],
+            [0., 1., 0., 0., 0.]])
+    """
+
+    takes_missing = True
+    median: Tensor
+    indicators: Tensor
+    levels: Tensor
+    has_zero: Tensor
+
+    def __init__(
+        self, numbers: FeatureTransform | None = None, num_features: int | None = None
+    ) -> None:
+        super().__init__(num_features)
+        self.numbers = Standardize() if numbers is None else numbers
+        self.register_buffer("median", torch.zeros(0))
+        self.register_buffer("indicators", torch.zeros(0, dtype=torch.int64))
+        self.register_buffer("levels", torch.zeros(0, dtype=torch.int64))
+        self.register_buffer("has_zero", torch.zeros(0, dtype=torch.bool))
+        self._fitted = False
+
+    @property
+    def out_features(self) -> int | None:
+        """d', the width of what comes out, or None before it is known."""
+        if not self._fitted:
+            return None
+        numbers = self.numbers.out_features if len(self.median) else 0
+        return (numbers or 0) + len(self.indicators) + int(self.levels.sum()) + len(self.levels)
+
+    def fit(
+        self, features: np.ndarray | Tensor, categories: np.ndarray | Tensor | None = None
+    ) -> "TableTransform":
+        """Learn medians, missing columns and levels from the documents of the training lists.
+
+        Args:
+            features: (documents, d), NaN where missing; d may be 0 where there are categories.
+            categories: (documents, c), codes from 0; None where there are none.
+
+        Returns:
+            Itself.
+
+        Raises:
+            ValueError: if a shape is wrong or there is no document.
+        """
+        features = _array(features)
+        codes = None if categories is None else _array(categories)
+        if features.ndim != 2 or not len(features):
+            raise ValueError(f"features must be (documents, d), not empty, got {features.shape}")
+        if codes is not None and (codes.ndim != 2 or len(codes) != len(features)):
+            raise ValueError(f"categories must be ({len(features)}, c), got {codes.shape}")
+        if not features.shape[1] and (codes is None or not codes.shape[1]):
+            raise ValueError("there must be a feature or a category, got none")
+        self._check_width(features.shape[1])
+        self.num_features = features.shape[1]
+        median = np.zeros(features.shape[1], dtype=np.float32)
+        missing = np.zeros(features.shape[1], dtype=bool)
+        for place in range(features.shape[1]):
+            column = features[:, place]
+            there = column[~np.isnan(column)]
+            missing[place] = len(there) < len(column)
+            median[place] = np.median(there) if len(there) else 0
+        self.median = torch.from_numpy(median).to(self.median)
+        self.indicators = torch.from_numpy(np.flatnonzero(missing)).to(self.indicators)
+        if features.shape[1]:
+            filled = np.where(np.isnan(features), median, features) if missing.any() else features
+            self.numbers.fit(filled)
+        if codes is not None:
+            self.levels = torch.from_numpy(codes.max(axis=0)).to(self.levels)
+            self.has_zero = torch.from_numpy((codes == 0).any(axis=0)).to(self.has_zero)
+        self._fitted = True
+        return self
+
+    def forward(
+        self, features: Tensor, mask: Tensor | None = None, categories: Tensor | None = None
+    ) -> Tensor:
+        """Return (..., n, d') numbers, none missing; 0 under the mask.
+
+        Args:
+            features: (..., n, d), NaN where missing; what stands under the mask is never looked at.
+            mask: (..., n), True for a real document; None for all.
+            categories: (..., n, c) codes; a code above the largest in training counts as 0. None
+                where the transform was fitted without.
+
+        Raises:
+            ValueError: if d, c or the mask's shape is wrong, or the transform is not fitted.
+        """
+        if not self._fitted:
+            raise ValueError("TableTransform must be fitted, or loaded from a checkpoint, first")
+        self._check_width(features.shape[-1])
+        width = 0 if categories is None else categories.shape[-1]
+        if width != len(self.levels):
+            raise ValueError(f"categories must have {len(self.levels)} columns, got {width}")
+        if mask is None:
+            mask = torch.ones(features.shape[:-1], dtype=torch.bool, device=features.device)
+        missing = features.isnan()
+        filled = torch.where(missing, self.median, features)
+        parts = [self.numbers(filled, mask)] if len(self.median) else []
+        if len(self.indicators):
+            parts.append(missing[..., self.indicators].to(features.dtype))
+        for place, (levels, has_zero) in enumerate(
+            zip(self.levels.tolist(), self.has_zero.tolist(), strict=True)
+        ):
+            assert categories is not None  # else the widths would differ
+            codes = categories[..., place]
+            codes = torch.where((codes < 0) | (codes > levels), 0, codes)
+            hot = F.one_hot(codes, levels + 1).to(features.dtype)
+            parts.append(hot if has_zero else hot * (codes != 0).unsqueeze(-1))
+        return torch.cat(parts, dim=-1).masked_fill(~mask.unsqueeze(-1), 0)
+
+    def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, state_dict: dict[str, Any], prefix: str, *args: Any
+    ) -> None:
+        for name, buffer in self.named_buffers(recurse=False):  # whatever it was fitted on
+            saved = state_dict.get(prefix + name)
+            if isinstance(saved, Tensor) and saved.shape != buffer.shape:
+                setattr(self, name, buffer.new_zeros(saved.shape))
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        if prefix + "median" in state_dict:
+            self.num_features = len(self.median)
+            self._fitted = True
+
+
+def _array(values: np.ndarray | Tensor) -> np.ndarray:
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)

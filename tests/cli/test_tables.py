@@ -1,0 +1,93 @@
+"""The recipe `table`, from a table to scores of another one."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+
+@pytest.fixture
+def fitted(ltr, tmp_path, write_table):
+    """`ltr`, with a run of the recipe in runs/table-smoke, and a table to score."""
+    write_table(tmp_path / "train.parquet", 300)
+    write_table(tmp_path / "new.csv", 60, seed=1)
+    answer = ltr(
+        *("fit", "--config", "table/smoke", "--data.path", "train.parquet"),
+        *("--data.qid", "query", "--data.label", "grade", "--data.validation", 0.2),
+        *("--data.features", "[price, stock]", "--data.categories", "[shop]"),
+    )
+    assert answer.code == 0, answer.err
+    assert "queries are held out for validation, by a hash of the qid" in answer.out
+    return ltr
+
+
+def predict(ltr, path, output, *more):
+    command = ("predict", "--config", "table/smoke", "--ckpt_path", "best")
+    return ltr(*command, "--data.path", path, "--output", output, *more)
+
+
+def test_scores_of_each_row_in_the_tables_order(fitted):
+    new = pd.read_csv("new.csv").drop(columns="grade")
+    new.to_parquet("new.parquet")
+    answer = predict(fitted, "new.parquet", "scores.parquet")
+    assert answer.code == 0, answer.err
+    assert "wrote scores.parquet: 60 rows" in answer.out
+    assert answer.out.count("columns that the model does not use: sku") == 1
+    scores = pd.read_parquet("scores.parquet")
+    assert list(scores.columns) == ["query", "score"]
+    assert scores["query"].tolist() == new["query"].tolist()
+    assert scores["score"].dtype == np.float32
+    # another order of rows and columns, another format: the same scores
+    order = np.random.default_rng(0).permutation(60)
+    new.iloc[order][new.columns[::-1]].to_csv("shuffled.csv", index=False)
+    answer = predict(fitted, "shuffled.csv", "again.csv", "--data.doc_id", "sku")
+    assert answer.code == 0, answer.err
+    again = pd.read_csv("again.csv")
+    assert list(again.columns) == ["query", "sku", "score"]
+    assert again["sku"].tolist() == new["sku"].iloc[order].tolist()
+    np.testing.assert_allclose(again["score"], scores["score"].iloc[order], rtol=1e-5)
+    assert predict(fitted, "shuffled.csv", "again.run", "--data.doc_id", "sku").code == 0
+
+
+def test_test_needs_no_names(fitted):
+    answer = fitted(
+        *("test", "--config", "table/smoke", "--data.path", "new.csv", "--ckpt_path", "best")
+    )
+    assert answer.code == 0, answer.err
+    assert "test_ndcg_10" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.drop(columns="price"), "bad.csv: the table must have the column 'price'"),
+        (
+            lambda t: t.assign(price=t["price"].astype(str).where(t.index != 7, "cheap")),
+            "bad.csv: row 7, column 'price': most values are numbers, got 'cheap'",
+        ),
+        (lambda t: t.assign(query=t["query"].where(t.index != 3)), "row 3, column 'query': a qid"),
+        (lambda t: t.iloc[:0], "a table must have a row at least, got none in bad.csv"),
+    ],
+)
+def test_a_bad_table_is_one_line(fitted, change, message):
+    change(pd.read_csv("new.csv")).to_csv("bad.csv", index=False)
+    answer = predict(fitted, "bad.csv", "scores.csv")
+    assert answer.code == 2
+    assert answer.err.count("\n") == 1
+    assert message in answer.err
+
+
+def test_what_fit_needs(ltr, tmp_path, write_table):
+    write_table(tmp_path / "train.csv", 60)
+    options = ["--config", "table/smoke", "--data.path", "train.csv"]
+    for more, message in (
+        (["--data.validation", 0.2], "qid must name a column of the table, got None"),
+        (["--data.qid", "query", "--data.label", "grade"], "validation must be given"),
+        (
+            ["--data.qid", "quer", "--data.label", "grade", "--data.validation", 0.2],
+            "qid must name a column of the table, got 'quer'",
+        ),
+    ):
+        answer = ltr("fit", *options, *more)
+        assert answer.code == 2
+        assert answer.err.count("\n") == 1
+        assert message in answer.err

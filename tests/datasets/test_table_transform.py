@@ -1,0 +1,104 @@
+"""Missing values and categories become numbers, by what the training lists had."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.impute import SimpleImputer
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from ltr.config import from_config, to_config
+from ltr.datasets import MinMaxPerList, NoTransform, Standardize, TableTransform
+
+
+@pytest.fixture
+def rows() -> np.ndarray:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(50, 4)).astype(np.float32)
+    rows[rng.random(rows.shape) < 0.2] = np.nan
+    rows[:, 1] = 3  # one value
+    return rows
+
+
+def test_it_is_sklearns(rows):
+    rng = np.random.default_rng(1)
+    codes = rng.integers(0, 4, size=(50, 2))
+    codes[:, 1] = codes[:, 1].clip(1)  # never missing
+    got = TableTransform().fit(rows, codes)(torch.from_numpy(rows), None, torch.from_numpy(codes))
+    imputer = SimpleImputer(strategy="median", add_indicator=True)
+    filled = imputer.fit_transform(rows)
+    hot = OneHotEncoder(categories=[range(4)] * 2, sparse_output=False).fit_transform(codes)
+    expected = np.hstack([StandardScaler().fit_transform(filled[:, :4]), filled[:, 4:], hot])
+    np.testing.assert_allclose(got.numpy(), expected, atol=1e-5)
+    assert filled.shape[1] == 7
+
+
+def test_without_missing_values_it_is_the_transform_of_the_numbers():
+    full = np.random.default_rng(0).normal(size=(9, 3)).astype(np.float32)
+    for numbers in (Standardize(), NoTransform(), MinMaxPerList()):
+        fitted = TableTransform(numbers).fit(full)
+        assert fitted.out_features == 3
+        torch.testing.assert_close(
+            fitted(torch.from_numpy(full)), numbers.fit(full)(torch.from_numpy(full))
+        )
+
+
+def test_all_missing_and_missing_later():
+    nan = np.nan
+    fitted = TableTransform(NoTransform()).fit(np.array([[nan, 1], [nan, 3]], np.float32))
+    got = fitted(torch.tensor([[5.0, nan], [nan, 7.0]]))
+    assert got.tolist() == [[5, 2, 0], [0, 7, 1]]
+
+
+def test_unseen_codes_have_no_place_of_their_own():
+    codes = np.array([[1, 0], [2, 1]])
+    fitted = TableTransform().fit(np.zeros((2, 0), np.float32), codes)
+    assert fitted.out_features == 3 + 2
+    got = fitted(torch.zeros(3, 0), None, torch.tensor([[0, 0], [9, 9], [2, 1]]))
+    # the first column had no code 0 in training, the second one had
+    assert got.tolist() == [[0, 0, 0, 1, 0], [0, 0, 0, 1, 0], [0, 0, 1, 0, 1]]
+
+
+def test_masked_documents_are_0(rows):
+    fitted = TableTransform().fit(rows, np.ones((50, 1), int))
+    mask = torch.tensor([True] * 20 + [False] * 30)
+    features = torch.from_numpy(rows).requires_grad_()
+    got = fitted(features, mask, torch.ones(50, 1, dtype=torch.int64))
+    assert not got[20:].any()
+    got.sum().backward()
+    assert features.grad is not None
+    assert features.grad.isfinite().all()
+    assert not features.grad[20:].any()
+
+
+def test_it_is_made_again_by_its_configuration_and_state(rows):
+    codes = np.ones((50, 1), int)
+    fitted = TableTransform(MinMaxPerList()).fit(rows, codes)
+    again = from_config(to_config(fitted))
+    assert again.out_features is None
+    with pytest.raises(ValueError, match="must be fitted"):
+        again(torch.from_numpy(rows), None, torch.from_numpy(codes))
+    again.load_state_dict(fitted.state_dict())
+    assert again.out_features == fitted.out_features
+    inputs = (torch.from_numpy(rows), None, torch.from_numpy(codes))
+    torch.testing.assert_close(again(*inputs), fitted(*inputs))
+    standard = TableTransform().fit(rows)
+    other = TableTransform()
+    other.load_state_dict(standard.state_dict())
+    torch.testing.assert_close(other(torch.from_numpy(rows)), standard(torch.from_numpy(rows)))
+
+
+def test_what_does_not_fit_is_refused(rows):
+    codes = np.ones((50, 1), int)
+    fitted = TableTransform().fit(rows, codes)
+    features = torch.from_numpy(rows)
+    for call, message in (
+        (lambda: fitted(features), "categories must have 1 columns, got 0"),
+        (lambda: fitted(features[:, :3]), "features must have num_features=4, got 3"),
+        (lambda: TableTransform().fit(rows[:0]), "features must be"),
+        (lambda: TableTransform().fit(rows, codes[:3]), "categories must be"),
+        (lambda: TableTransform().fit(rows[:, :0]), "a feature or a category"),
+        (lambda: Standardize().fit(rows, codes), r"Standardize takes no categories: give Table"),
+        (lambda: NoTransform()(features, None, features), "NoTransform takes no categories"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
