@@ -180,8 +180,8 @@ def stop_probabilities(
 def log_left(stops: Tensor) -> Tensor:
     """Return log(1 - R) of stop probabilities R, finite for those that round to 1.
 
-    >>> log_left(torch.tensor([0.0, 0.5]))
-    tensor([ 0.0000, -0.6931])
+    >>> log_left(torch.tensor([0.75, 0.5]))
+    tensor([-1.3863, -0.6931])
     """
     return torch.log1p(-stops.clamp(max=1 - torch.finfo(stops.dtype).eps))
 

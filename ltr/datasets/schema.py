@@ -6,7 +6,9 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
+
+pc: Any = pyarrow.compute  # its functions are made at run time
 
 CategoryKind = Literal["string", "number", "boolean"]
 
