@@ -74,6 +74,15 @@ class RankingMetrics(MetricCollection):
         for metric, values in zip(metrics.values(), found, strict=True):
             metric.update(values)
 
+    @property
+    def metrics(self) -> dict[str, RankingMetric]:
+        """The metrics by name, without prefix and postfix."""
+        found = {}
+        for name, metric in self.items(keep_base=True, copy_state=False):
+            assert isinstance(metric, RankingMetric)
+            found[name] = metric
+        return found
+
     def forward(
         self,
         preds: Tensor,
