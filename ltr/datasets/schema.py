@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from ltr.datasets._arrays import pc
 
 CategoryKind = Literal["string", "number", "boolean"]
 

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import csv
 
 from ltr._compressed import SUFFIXES, open_text
-from ltr.datasets._arrays import is_absent
+from ltr.datasets._arrays import is_absent, pc
 from ltr.datasets.schema import kind_of
 
 _PARQUET = (".parquet", ".pq")

@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from ltr.datasets._arrays import pc
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.schema import Schema, encode, kind_of
 from ltr.datasets.table_files import first_text, load_table, naming, of_file
@@ -80,11 +80,11 @@ def _to_lists(table: pa.Table, schema: Schema, missing: str) -> ListDataset:
     order = np.argsort(groups, kind="stable")
     offsets = np.r_[0, np.cumsum(np.bincount(groups, minlength=len(qids)))]
     labels = weights = positions = doc_ids = None
-    if schema.label in names:
+    if schema.label is not None and schema.label in names:
         labels = _amounts(table, schema.label, "a label")[order]
-    if schema.weight in names:
+    if schema.weight is not None and schema.weight in names:
         weights = _amounts(table, schema.weight, "a weight")[order]
-    if schema.position in names:
+    if schema.position is not None and schema.position in names:
         positions = _positions(table, schema.position)[order]
     if schema.doc_id is not None:
         ids = table.column(schema.doc_id)
@@ -183,7 +183,7 @@ def _check_numbers(table: pa.Table, schema: Schema) -> None:
     uses = {schema.label: "a label", schema.weight: "a weight", schema.position: "a position"}
     uses |= dict.fromkeys(schema.features, "a feature")
     for name, what in uses.items():
-        if name not in table.column_names:
+        if name is None or name not in table.column_names:
             continue
         column = table.column(name)
         if kind_of(column.type) == "string":

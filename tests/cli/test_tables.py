@@ -44,7 +44,7 @@ def test_scores_of_each_row_in_the_tables_order(fitted):
     again = pd.read_csv("again.csv")
     assert list(again.columns) == ["query", "sku", "score"]
     assert again["sku"].tolist() == new["sku"].iloc[order].tolist()
-    np.testing.assert_allclose(again["score"], scores["score"].iloc[order], rtol=1e-5)
+    np.testing.assert_allclose(again["score"], scores["score"].iloc[order], rtol=1e-5, atol=1e-6)
     assert predict(fitted, "shuffled.csv", "again.run", "--data.doc_id", "sku").code == 0
 
 
