@@ -1,6 +1,5 @@
 """`ltr test` and `ltr predict` from a checkpoint alone, which knows model, schema and transform."""
 
-import pickle
 from pathlib import Path
 
 import torch
@@ -35,8 +34,9 @@ def with_data(args: list[str]) -> list[str]:
         return args
     try:
         content = torch.load(checkpoint_of(args) or "", map_location="cpu", weights_only=True)
-    # it is no checkpoint, which the command says in its own words
-    except (pickle.UnpicklingError, EOFError, OSError, RuntimeError, KeyError):
+    # torch's reader raises errors of any kind for a file that is no checkpoint; the command then
+    # says what is wrong, in its own words
+    except Exception:
         return args
     of_table = isinstance(content, dict) and content.get("schema") is not None
     return ["--data", "TableDataModule", *args] if of_table else args
