@@ -253,8 +253,8 @@ def _report(
     from rich.table import Table
     from rich.text import Text
 
-    from ltr.cli.evaluate_plot import draw
     from ltr.metrics.compare import compare, mean_interval
+    from ltr.metrics.interval_plot import draw
 
     # a file or a pipe has no width: leave room, so that nothing is cut off
     console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False)

@@ -32,6 +32,7 @@ from ltr._names import one_line
 from ltr.cli.epoch_lines import EpochLines
 from ltr.cli.errors import CommandError
 from ltr.cli.explain import explain
+from ltr.cli.from_checkpoint import is_alone, load, with_data
 from ltr.cli.options import load_options
 from ltr.cli.quiet import quiet
 from ltr.cli.recipes import expand_configs
@@ -116,6 +117,8 @@ class RankingCLI(LightningCLI):
 
     config: Any
     config_init: Any
+    alone: bool = False
+    """Whether the model is the checkpoint's, no configuration having said what it is."""
 
     def __init__(self, command: Command, args: list[str], name: str, numbered: bool) -> None:
         self.command: Command = command
@@ -265,6 +268,8 @@ class RankingCLI(LightningCLI):
 
     def execute(self) -> None:
         """Run the command."""
+        if self.alone and self.ckpt_path is not None:
+            self.model = load(self.ckpt_path, self.config.trust)
         if isinstance(self.model, PortableModule):
             self.model.trust = check_trust(self.config.trust)
         fit = self.command == "fit" and is_first_process()
@@ -307,7 +312,12 @@ def make_cli(
     for option, file in pairwise(expanded):
         if option == "--config":
             load_options(file)
-    return RankingCLI(command, expanded, name or found or "ltr", numbered)
+    alone = command != "fit" and is_alone(expanded)
+    cli = RankingCLI(
+        command, with_data(expanded) if alone else expanded, name or found or "ltr", numbered
+    )
+    cli.alone = alone
+    return cli
 
 
 def run(command: str, args: list[str]) -> int:

@@ -3,7 +3,11 @@
 from typing import Any
 
 import numpy as np
+import pyarrow.compute
 import torch
+
+pc: Any = pyarrow.compute
+"""Arrow's functions, which it makes when it is imported: type checkers do not see them."""
 
 
 def as_array(values: Any) -> np.ndarray:

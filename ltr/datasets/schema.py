@@ -6,9 +6,8 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
-pc: Any = pyarrow.compute  # its functions are made at run time
+from ltr.datasets._arrays import pc
 
 CategoryKind = Literal["string", "number", "boolean"]
 

@@ -9,15 +9,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 import pyarrow.parquet as pq
 from pyarrow import csv
 
 from ltr._compressed import SUFFIXES, open_text
-from ltr.datasets._arrays import is_absent
+from ltr.datasets._arrays import is_absent, pc
 from ltr.datasets.schema import kind_of
-
-pc: Any = pyarrow.compute  # its functions are made at run time
 
 _PARQUET = (".parquet", ".pq")
 _TEXT = {".csv": ",", ".tsv": "\t"}

@@ -4,13 +4,11 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
+from ltr.datasets._arrays import pc
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.schema import Schema, encode, kind_of
 from ltr.datasets.table_files import first_text, load_table, naming, of_file
-
-pc: Any = pyarrow.compute  # its functions are made at run time
 
 
 def read_table(

@@ -180,8 +180,9 @@ class Ranker(ScoringModule):
             data = getattr(self.trainer, "datamodule", None)
         except RuntimeError:  # there is no Trainer, as in `load_from_checkpoint`
             return
-        if self.schema is not None and hasattr(data, "use_schema"):
-            data.use_schema(self.schema)
+        use_schema = getattr(data, "use_schema", None)
+        if self.schema is not None and use_schema is not None:
+            use_schema(self.schema)
 
     def _saved_transform(self, checkpoint: dict[str, Any]) -> FeatureTransform | None:
         config, own = checkpoint.get("transform"), self.transform
@@ -210,7 +211,8 @@ class Ranker(ScoringModule):
 
 def _inputs(batch: dict[str, Any]) -> tuple[Any, ...]:
     """What the Ranker scores of a batch."""
-    return batch["features"], batch["mask"], batch.get("categories")
+    inputs = (batch["features"], batch["mask"])
+    return (*inputs, batch["categories"]) if "categories" in batch else inputs
 
 
 def _config_of(transform: FeatureTransform) -> dict[str, Any]:

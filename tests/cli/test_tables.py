@@ -44,8 +44,24 @@ def test_scores_of_each_row_in_the_tables_order(fitted):
     again = pd.read_csv("again.csv")
     assert list(again.columns) == ["query", "sku", "score"]
     assert again["sku"].tolist() == new["sku"].iloc[order].tolist()
-    np.testing.assert_allclose(again["score"], scores["score"].iloc[order], rtol=1e-5)
+    np.testing.assert_allclose(again["score"], scores["score"].iloc[order], rtol=1e-5, atol=1e-6)
     assert predict(fitted, "shuffled.csv", "again.run", "--data.doc_id", "sku").code == 0
+
+
+def test_a_checkpoint_alone_is_enough(fitted):
+    file = "runs/table-smoke/1/checkpoints/best.ckpt"
+    assert predict(fitted, "new.csv", "one.csv").code == 0
+    answer = fitted(
+        *("predict", "--ckpt_path", file, "--data.path", "new.csv", "--output", "two.csv")
+    )
+    assert answer.code == 0, answer.err
+    assert pd.read_csv("two.csv").equals(pd.read_csv("one.csv"))
+    answer = fitted("test", "--ckpt_path", file, "--data.path", "new.csv")
+    assert answer.code == 0, answer.err
+    assert "test_ndcg_10" in answer.out
+    answer = fitted("predict", "--ckpt_path", "new.csv", "--output", "two.csv")
+    assert answer.code == 2
+    assert answer.err.count("\n") == 1
 
 
 def test_test_needs_no_names(fitted):

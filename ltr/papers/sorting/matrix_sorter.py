@@ -68,8 +68,10 @@ class MatrixSorter(Ranker):
         """Return the soft matching of features (..., n, C, H, W), with noise in training mode."""
         return self.operator(self._matrix(features, mask), mask)
 
-    def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return scores (..., n), for ranking: n - 1 for the first place of the hard matching."""
+    def forward(
+        self, features: Tensor, mask: Tensor | None = None, categories: Tensor | None = None
+    ) -> Tensor:
+        """Return scores (..., n): the places of the hard matching, n - 1 for the first."""
         was_training = self.operator.training
         order = self.operator.eval()(self._matrix(features, mask), mask).hard()
         self.operator.train(was_training)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from ltr.cli.errors import CommandError
 from ltr.metrics.compare import Comparison, Interval
 
 
@@ -21,7 +20,7 @@ def draw(
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise CommandError("--plot needs matplotlib: pip install 'ltr-torch[plots]'") from None
+        raise ValueError("--plot needs matplotlib: pip install 'ltr-torch[plots]'") from None
     intervals = {title: x for title, x in found.items() if isinstance(x, Interval)}
     comparisons = {title: x for title, x in found.items() if isinstance(x, Comparison)}
     if intervals:
