@@ -177,7 +177,7 @@ FILES = {
         ("just text", "own.yaml: must have options and values, got 'just text'"),
         (
             "trainer: {max_epochs: 3, max_epochs: 4}",
-            "own.yaml, line 1: 'max_epochs' is there twice",
+            "own.yaml, line 1: 'max_epochs' is given twice",
         ),
     ],
 }
@@ -249,7 +249,7 @@ def test_layers_in_the_wrong_order(ltr):
     answer = ltr("fit", "--config", "layer.yaml", *TINY)
     assert answer.code == 2
     assert answer.err.count("\n") == 1
-    assert "data.batch_size is set before the class that it is an option of" in answer.err
+    assert "data.batch_size is set before its class" in answer.err
 
 
 # 9: a configuration that is not there, or is not YAML
