@@ -78,7 +78,7 @@ def test_starts_at_the_same_time_get_different_numbers(tmp_path: Path):
 
 
 def test_a_run_is_trained_by_one_process_at_a_time(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(runs, "_PAUSE", 0)
+    monkeypatch.setattr(runs, "_PATIENCE", 0)
     with (
         runs.hold(tmp_path),
         pytest.raises(CommandError, match="in use: another process trains it"),
