@@ -78,7 +78,7 @@ def test_results_of_a_bench(bench):
     Path("out/bench.json").write_text('{"digest": "x", "identity": {"config": [1]}}')
     assert_refused(bench(), "another configuration")
     Path("out/bench.json").write_text(whole)
-    Path("out/results.json").write_bytes(PICKLE)  # written anew, never read
+    Path("out/results.json").write_bytes(PICKLE)  # must not be read
     assert bench().code == 0
     assert json.loads(Path("out/results.json").read_text())["runs"][0]["metrics"]
 
