@@ -376,7 +376,7 @@ def test_softrank_at_zero_is_exact(level):
 
 @pytest.mark.parametrize("z", [[0.0], [1.1], [float("nan")], 0.5, [-0.1]])
 def test_softrank_refuses_powers(z):
-    with pytest.raises(ValueError, match=r"z must be one number in \(0, 1\] a power"):
+    with pytest.raises(ValueError, match=r"z must be one number in \(0, 1\] per power"):
         softrank_weights(z, "float32")
 
 
