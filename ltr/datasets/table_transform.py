@@ -52,6 +52,8 @@ class TableTransform(FeatureTransform):
         self, numbers: FeatureTransform | None = None, num_features: int | None = None
     ) -> None:
         super().__init__(num_features)
+        if numbers is not None and not isinstance(numbers, FeatureTransform):
+            raise ValueError(f"numbers must be a FeatureTransform, got {numbers!r}")
         self.numbers = Standardize() if numbers is None else numbers
         self.register_buffer("median", torch.zeros(0))
         self.register_buffer("indicators", torch.zeros(0, dtype=torch.int64))

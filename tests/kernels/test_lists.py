@@ -66,7 +66,7 @@ def test_falling_values_have_the_gradient_of_the_sort():
 
 @pytest.mark.parametrize("lengths", [[3, 0, 5, 1], [0, 0], [], [1], [700, 2, 300]])
 def test_ragged_lists_are_sorted_one_by_one(lengths):
-    scores = torch.randn(sum(lengths)).round(decimals=1)
+    scores = torch.randn(sum(lengths), dtype=torch.float64).round(decimals=1)
     lengths = torch.tensor(lengths, dtype=torch.int64)
     lists = sort_ragged(scores, lengths)
     parts = scores.split(lengths.tolist())
