@@ -157,7 +157,7 @@ class TableTransform(FeatureTransform):
             if isinstance(saved, Tensor) and saved.shape != buffer.shape:
                 setattr(self, name, buffer.new_zeros(saved.shape))
         super()._load_from_state_dict(state_dict, prefix, *args)
-        if prefix + "median" in state_dict:
+        if len(self.median) or len(self.levels):  # else it was saved before it was fitted
             self.num_features = len(self.median)
             self._fitted = True
 
