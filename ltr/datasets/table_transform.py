@@ -126,9 +126,9 @@ class TableTransform(FeatureTransform):
         Raises:
             ValueError: if d, c or the mask's shape is wrong, or the transform is not fitted.
         """
+        self._check_width(features.shape[-1])
         if not self._fitted:
             raise ValueError("TableTransform must be fitted, or loaded from a checkpoint, first")
-        self._check_width(features.shape[-1])
         width = 0 if categories is None else categories.shape[-1]
         if width != len(self.levels):
             raise ValueError(f"categories must have {len(self.levels)} columns, got {width}")
