@@ -56,7 +56,7 @@ def lists(qids: bool = True):
         batch = collate_lists(items)
         return batch if qids else {k: v for k, v in batch.items() if k != "qid"}
 
-    return torch.utils.data.DataLoader(data, batch_size=2, collate_fn=collate)  # type: ignore
+    return torch.utils.data.DataLoader(data, batch_size=2, collate_fn=collate)
 
 
 class Squares(Scorer):
