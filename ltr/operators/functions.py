@@ -297,7 +297,7 @@ def soft_quantile(
     values = _sorted(x, operator, temperature, mask, descending, "soft_quantile")
     if values.shape[-1] != x.shape[-1]:
         raise ValueError(
-            f"operator must give {x.shape[-1]} rows, one per item, got {values.shape[-1]}"
+            f"operator must give {x.shape[-1]} rows, one for each item, got {values.shape[-1]}"
         )
     levels = torch.as_tensor(q, dtype=values.dtype, device=values.device)
     if levels.dim() > 1:

@@ -176,7 +176,7 @@ class StraightThrough(SortOperator):
                 f"operator must give a registered permutation (register_permutation), got {name}"
             )
         if soft.rows != n:
-            raise ValueError(f"operator must give {n} rows, one per item, got {soft.rows}")
+            raise ValueError(f"operator must give {n} rows, one for each item, got {soft.rows}")
         values = upcast(masked_fill(scores, mask))
         order = descending_order(values.detach(), mask)
         return StraightThroughPermutation(HardPermutation(order, values, mask), soft)

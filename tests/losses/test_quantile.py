@@ -190,7 +190,7 @@ def test_bad_arguments():
     for loss in (QuantileLoss, LeastQuantileRegression):
         with pytest.raises(ValueError, match=r"q must lie in \[0, 1\], got 1.5"):
             loss(q=1.5)
-        with pytest.raises(ValueError, match=r"operator must give 4 rows, one per item"):
+        with pytest.raises(ValueError, match=r"operator must give 4 rows, one for each item"):
             loss(SinkhornSort(milestones=2))(torch.zeros(4), torch.zeros(4))
         with pytest.raises(ValueError, match=f"{loss.__name__} needs a permutation"):
             loss(SigmoidRank())

@@ -128,5 +128,5 @@ def test_permutations_that_cannot_be_frozen_are_refused():
     with pytest.raises(ValueError, match=r"operator must give a registered .* got Unregistered"):
         StraightThrough(Odd(lambda x: Unregistered(order, x))).permutation(draw(3))
     short = StraightThrough(Odd(lambda x: DensePermutation(x.log_softmax(-1).unsqueeze(-2), x)))
-    with pytest.raises(ValueError, match="operator must give 3 rows, one per item, got 1"):
+    with pytest.raises(ValueError, match="operator must give 3 rows, one for each item, got 1"):
         short.permutation(draw(3))
