@@ -184,9 +184,9 @@ def softrank() -> Figure:
     ranks = torch.arange(1, 8)
     share = torch.stack([(drawn == r).float().mean() for r in ranks])
     left.bar(ranks.tolist(), share.tolist(), color="0.85", label="drawn")
-    for law, style in (("paper", "o-"), ("exact", "s-")):
-        found = rank_distribution(scores, temperature=sigma, law=law)[3]
-        left.plot(ranks, found, style, markersize=4, linewidth=1, label=f'law "{law}"')
+    for distribution, style in (("paper", "o-"), ("exact", "s-")):
+        found = rank_distribution(scores, temperature=sigma, distribution=distribution)[3]
+        left.plot(ranks, found, style, markersize=4, linewidth=1, label=f'"{distribution}"')
     left.set(xlabel="rank", ylabel="chance, middle item", xticks=ranks)
     left.legend(fontsize=7, frameon=False)
 
@@ -199,7 +199,7 @@ def softrank() -> Figure:
     for name, operator in {
         "GaussianRank: D(mean rank)": GaussianRank(sigma),
         'SoftRank, "paper": mean D(rank)': SoftRank(sigma),
-        'SoftRank, "exact": mean D(rank)': SoftRank(sigma, law="exact"),
+        'SoftRank, "exact": mean D(rank)': SoftRank(sigma, distribution="exact"),
     }.items():
         right.plot(x, operator.discounts(gain, lists)[:, 3], linewidth=1.3, label=name)
     right.set(xlabel="its score", ylabel="its discount 1 / log2(1 + r)")
