@@ -17,7 +17,7 @@ class BatchValues(NamedTuple):
     """The values of one metric for the lists of one batch.
 
     Attributes:
-        values: (lists,) float64, NaN for a list that is left out; of flat values by rising id.
+        values: (lists,) float64, NaN for a list that is left out. Flat values: by rising id.
         empty: how many lists have no value of their own.
         lists: how many lists have a real item.
         ids: (lists,) int64, for a metric with `deduplicate`; others may have None.
@@ -40,7 +40,7 @@ def measure_lists(
 ) -> list[BatchValues]:
     """Return each metric's values for the lists; the arguments are those of `RankingMetric.update`.
 
-    Flat values are ranked chunk by chunk, and each chunk once for all metrics.
+    Flat values are ranked in chunks, each of them once for all metrics.
 
     >>> from ltr.metrics import MAP, MRR
     >>> ids = torch.tensor([7, 3, 7])
@@ -88,7 +88,7 @@ def _of_padded(
     metrics: Sequence["RankingMetric"], ranked: Ranked, mask: Tensor | None, ids: Tensor | None
 ) -> list[BatchValues]:
     ids = None if ids is None else ids.reshape(-1).long()
-    # the padding of a shard may have any id
+    # the lists that pad a shard may have any id
     real = None if ids is None or mask is None else mask.any(-1).reshape(-1)
     lists = (ranked.lengths > 0).sum()
     measured = []

@@ -25,14 +25,14 @@ def arp(
         scores: (..., n), not NaN.
         labels: (..., n), >= 0; above 0 is relevant.
         mask: (..., n) bool, True = a real item. Default: all are real.
-        weights: (..., n), >= 0, multiply the labels. Default: 1.
-        empty: what a list without a relevant item counts: a number, "skip" or "error".
+        weights: (..., n), >= 0, factors of the labels. Default: 1.
+        empty: the value of a list without a relevant item: a number, "skip" or "error".
         ties: "stable" (list order), "worst" (largest) or "expected": the mean over all orders of
             tied items, in closed form: the mean value of their places.
         reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
-        A scalar, or (...) with reduction="none". All masked: no list, left out. Cost: one sort.
+        A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
 
     Raises:
         ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.

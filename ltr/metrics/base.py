@@ -45,9 +45,9 @@ class RankingMetric(Metric):
     - `core`, which takes a `Ranked` and these arguments by name, and returns `ListValues`.
 
     `update` takes padded batches (..., n) with a mask, or flat values (items,) with `indexes`,
-    one list id an item, in any order. One `update` must hold all of a list. A list without a real
-    item does not count, so padding a shard with all-masked lists changes nothing. A
-    `RankingMetrics` sorts the lists once for several metrics.
+    one list id an item, in any order. All items of a list must come in one `update`. A list
+    without a real item does not count, so padding a shard with fully masked lists changes nothing.
+    A `RankingMetrics` sorts the lists once for several metrics.
 
     Two metrics share a compute group of torchmetrics' `MetricCollection` only if they are of one
     class and have equal arguments, since the name of the state contains both.
@@ -56,9 +56,9 @@ class RankingMetric(Metric):
         args: arguments of the metric, in the order of its function.
         kwargs: arguments of the metric; those of `torchmetrics.Metric`; and these two.
             keep_values: keep the per-list values, for `per_list_values`. Memory then grows with
-            the number of lists. deduplicate: count a list id once, whichever update or process it
-            comes in, for samplers that repeat lists; needs `indexes`, and keeps values and ids.
-            By default an id in another update or process is another list.
+            the number of lists. deduplicate: count a list id once, even if it comes in several
+            updates or processes, for samplers that repeat lists; needs `indexes`, and keeps values
+            and ids. By default an id in another update or process is another list.
 
     Raises:
         ValueError: the function refuses the value of an argument.
@@ -183,7 +183,7 @@ class RankingMetric(Metric):
 
     @property
     def empty_lists(self) -> Tensor:
-        """How many lists have no relevant item, or no value, whatever value they get."""
+        """How many lists have no relevant item, or no value of their own."""
         return self.sums[3]
 
     def compute(self) -> Tensor:
@@ -194,11 +194,11 @@ class RankingMetric(Metric):
 
     @property
     def per_list_values(self) -> Tensor:
-        """One number a list, float64, NaN for a list that is left out.
+        """Return one number a list, float64, NaN for a list that is left out.
 
         Needs `keep_values` or `deduplicate`. The values are in the order of the updates, and those
         of flat values by rising id within each update. With `deduplicate` all are by rising id.
-        With several processes they are this process's, and within `sync_context` those of all.
+        With several processes they are those of this process, and within `sync_context` of all.
 
         Raises:
             ValueError: the metric does not keep them.
@@ -219,7 +219,7 @@ class RankingMetric(Metric):
         self._start_lists()
 
     def _start_lists(self) -> None:
-        # so that a process without an update can take part in gathering the values
+        # a process without an update must be able to take part when the values are gathered
         if self.keep_values or self.deduplicate:
             self.values.append(self.sums.new_zeros(0))
         if self.deduplicate:

@@ -30,16 +30,16 @@ def bpref(
         scores: (..., n), not NaN.
         labels: (..., n), >= 0; above 0 is relevant.
         mask: (..., n) bool, True = a real item. Default: all are real.
-        judged: (..., n) bool; items that are not judged count as if they were not there, but for
-            their places. Default: all are judged.
-        top_k: relevant items behind rank k count 0. Default: the whole list.
-        empty: what a list without a relevant item counts: a number, "skip" or "error".
+        judged: (..., n) bool, True = a judged item. The others only take up places. Default: all
+            are judged.
+        top_k: k; relevant items below rank k count 0. Default: the whole list.
+        empty: the value of a list without a relevant item: a number, "skip" or "error".
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
-            in closed form: N above one of them is uniform within a tie.
+            in closed form: within a tie, the count N is uniform.
         reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
-        A scalar, or (...) with reduction="none". All masked: no list, left out. Cost: one sort.
+        A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
 
     Raises:
         ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
@@ -95,7 +95,7 @@ class BPref(RankingMetric):
 def _cut_run(
     hits: Tensor, others: Tensor, most: Tensor, ties: tuple[Tensor, Tensor], k: int
 ) -> Tensor:
-    """Return the mean value (...) of the run of ties that continues after place k. O(k^2) a list.
+    """Return the mean value (...) of the run of ties that goes past place k. O(k^2) a list.
 
     Of its g items t stand before a given place; of the N others h are among these with the
     hypergeometric probability C(N, h) C(g - 1 - N, t - h) / C(g - 1, t).

@@ -24,7 +24,7 @@ def err(
 ) -> Tensor:
     """ERR@k: sum over i of R_i / rank_i * product over j before i of (1 - R_j).
 
-    R = (2^label - 1) / 2^max_label is how likely a reader stops at an item.
+    R = (2^label - 1) / 2^max_label is the probability that a reader stops at an item.
 
     Args:
         scores: (..., n), not NaN.
@@ -33,13 +33,13 @@ def err(
         top_k: k. Default: the whole list.
         max_label: the highest grade of the scale, such as 4; labels above it are refused.
             Default: the largest label of each list.
-        empty: what a list without a relevant item counts: a number, "skip" or "error".
+        empty: the value of a list without a relevant item: a number, "skip" or "error".
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
-            in closed form, O(n^2) a list: means of products over subsets.
+            in closed form (means of products over subsets), in O(n^2) a list.
         reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
-        A scalar, or (...) with reduction="none". All masked: no list, left out. Cost: one sort.
+        A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
 
     Raises:
         ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
@@ -88,14 +88,15 @@ class ERR(RankingMetric):
 def _expected(stops: Tensor, each: Tensor, lists: Ranked) -> Tensor:
     """Return the mean over the orders of tied items.
 
-    Let M_j be the mean over all subsets of j of g tied items of the product of their 1 - R. A
-    reader who comes to the run stops at its place j with probability M_(j-1) - M_j. Item by item,
-    M_j of t items is ((t - j) M_j + j (1 - R_t) M_(j-1)) / t with those of the t - 1 before it.
+    Of g tied items take all subsets of j items, and the product of 1 - R over each. M_j is the mean
+    of these products. A reader who comes to the run stops at its place j with probability
+    M_(j-1) - M_j. M_j is updated item by item: with item t it becomes
+    ((t - j) M_j + j (1 - R_t) M_(j-1)) / t, from the values of the t - 1 items before it.
     """
     n = stops.shape[-1]
     starts, ends = (x.reshape(-1, n) for x in tied_runs(lists.scores, lists.mask))
     go_on = 1 - stops.reshape(-1, n)
-    # the distribution of a run's j-th place, j = 1..n, is read against the places from its start on
+    # entry j belongs to the j-th place of a run, so it is shifted to the place where the run starts
     padded = torch.cat([each.expand(n), each.new_zeros(n)])
     j = positions(go_on)
     means = go_on.new_zeros(len(go_on), n + 1)
@@ -117,7 +118,7 @@ def _expected(stops: Tensor, each: Tensor, lists: Ranked) -> Tensor:
 
 
 def _one(means: Tensor) -> Tensor:
-    """Return M of no item: 1 for j = 0, else 0."""
+    """Return M before the first item: 1 for j = 0, else 0."""
     row = torch.zeros_like(means[:1, :-1])
     row[:, :1] = 1
     return row

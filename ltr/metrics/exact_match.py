@@ -12,17 +12,17 @@ def exact_match(
 ) -> Tensor:
     """Exact match: whether every item stands above all items with a lower label.
 
-    Equal labels may stand either way round.
+    Equal labels may be in either order.
 
     Args:
-        scores: (..., n), not NaN. A tie between different labels is no match.
+        scores: (..., n), not NaN. A tie between different labels is not a match.
         labels: (..., n), >= 0.
         mask: (..., n) bool, True = a real item. Default: all are real.
         reduction: "mean" (the share of lists), "sum", or "none" (NaN for one left out).
 
     Returns:
-        A scalar, or (...) of 0 and 1 with reduction="none". One item, or all labels equal: 1. All
-        masked: no list, left out. Cost: one sort.
+        A scalar, or (...) of 0 and 1 with reduction="none". A list of one item, or of equal labels,
+        has the value 1. A fully masked list is left out. Cost: one sort.
 
     Raises:
         ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.

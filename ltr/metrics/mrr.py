@@ -25,14 +25,14 @@ def mrr(
         scores: (..., n), not NaN.
         labels: (..., n), >= 0; above 0 is relevant.
         mask: (..., n) bool, True = a real item. Default: all are real.
-        top_k: a first relevant item behind rank k counts 0. Default: the whole list.
-        empty: what a list without a relevant item counts: a number, "skip" or "error".
+        top_k: k; a first relevant item below rank k counts 0. Default: the whole list.
+        empty: the value of a list without a relevant item: a number, "skip" or "error".
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
-            in closed form: the distribution of the first of r among g tied items.
+            in closed form, from the distribution of the first of r relevant among g tied items.
         reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
-        A scalar, or (...) with reduction="none". All masked: no list, left out. Cost: one sort.
+        A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
 
     Raises:
         ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
@@ -53,7 +53,7 @@ def _mrr(lists: Ranked, top_k: int | None, empty: Empty, ties: Ties) -> ListValu
     check_ties(ties)
     check_top_k(top_k)
     hits = lists.labels > 0
-    if ties == "stable" and hits.shape[-1]:  # the largest of hit / rank, quicker than the first
+    if ties == "stable" and hits.shape[-1]:  # the largest hit / rank: faster than finding the first
         values = (hits * (within(lists.scores, top_k) / positions(lists.scores))).amax(-1)
     else:
         first = first_place(hits, lists, ties)

@@ -1,4 +1,4 @@
-"""Discounted cumulative gain, and normalized, exact."""
+"""Exact discounted cumulative gain, plain (DCG) and normalized (NDCG)."""
 
 from collections.abc import Callable
 
@@ -26,31 +26,31 @@ def ndcg(
     ties: Ties = "stable",
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """NDCG@k: sum of gain * discount over the first k, over its largest value for these labels.
+    """NDCG@k: DCG@k, divided by its largest value for these labels.
 
     Args:
         scores: (..., n), not NaN.
         labels: (..., n), >= 0, graded relevance.
         mask: (..., n) bool, True = a real item. Default: all are real.
-        weights: (..., n), >= 0, multiply the gains, in the ideal too. Default: 1.
+        weights: (..., n), >= 0, factors of the gains, also in the ideal. Default: 1.
         top_k: k. Default: the whole list.
         gain: "exp2" (2^label - 1), "linear", or a function of the labels.
         discount: "log2" (1 / log2(1 + rank)), "letor4" (LETOR 4's script: 1 at ranks 1 and 2,
             then 1 / log2(rank)), or a function of the ranks.
-        empty: what a list without a relevant item counts: a number, "skip" or "error".
-        short_list_value: what a list with fewer than `top_k` items counts (LETOR 4's script: 0).
+        empty: the value of a list without a relevant item: a number, "skip" or "error".
+        short_list_value: the value of a list with fewer than `top_k` items (LETOR 4's script: 0).
             Default: its NDCG over the items that it has.
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
             in closed form: the mean value of their places.
         reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
-        A scalar, or (...) with reduction="none". All masked: no list, left out. Cost: two sorts.
+        A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: two sorts.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option; a
-            gain function gives what is negative, or gains overflow (2^label from label 128 on in
-            float32).
+        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option, a
+            gain function that returns a negative number, or gains that overflow (2^label from label
+            128 on in float32).
 
     Reference: Järvelin and Kekäläinen, "Cumulated gain-based evaluation of IR techniques", 2002;
     Burges et al., "Learning to rank using gradient descent", 2005, for this gain and discount.
@@ -118,23 +118,23 @@ def dcg(
         scores: (..., n), not NaN.
         labels: (..., n), >= 0, graded relevance.
         mask: (..., n) bool, True = a real item. Default: all are real.
-        weights: (..., n), >= 0, multiply the gains. Default: 1.
+        weights: (..., n), >= 0, factors of the gains. Default: 1.
         top_k: k. Default: the whole list.
         gain: "exp2" (2^label - 1), "linear", or a function of the labels.
         discount: "log2" (1 / log2(1 + rank)), "letor4" (LETOR 4's script: 1 at ranks 1 and 2,
             then 1 / log2(rank)), or a function of the ranks.
-        empty: what a list without a relevant item counts: a number, "skip" or "error".
+        empty: the value of a list without a relevant item: a number, "skip" or "error".
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
             in closed form: the mean value of their places.
         reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
-        A scalar, or (...) with reduction="none". All masked: no list, left out. Cost: one sort.
+        A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option; a
-            gain function gives what is negative, or gains overflow (2^label from label 128 on in
-            float32).
+        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option, a
+            gain function that returns a negative number, or gains that overflow (2^label from label
+            128 on in float32).
 
     Reference: Järvelin and Kekäläinen, "Cumulated gain-based evaluation of IR techniques", 2002.
 
@@ -169,7 +169,7 @@ class DCG(RankingMetric):
 
 
 def _gains(lists: Ranked, gain: Gain) -> Tensor:
-    """Return the gains times the weights; those of a user's function are checked."""
+    """Return the gains times the weights; check the gains of a user's function."""
     gains = item_gains(lists.labels, lists.mask, lists.weights, gain_function(gain))
     if not isinstance(gain, str) and (gains < 0).any():
         raise ValueError(f"gain must be >= 0 for every label, got {gains.min():g}")

@@ -27,14 +27,15 @@ def opa(
         scores: (..., n), not NaN.
         labels: (..., n), >= 0, graded relevance.
         mask: (..., n) bool, True = a real item. Default: all are real.
-        weights: (..., n), >= 0, of a pair that of its item with the higher label. Default: 1.
-        empty: what a list without two different labels counts: a number, "skip" or "error".
+        weights: (..., n), >= 0; a pair has the weight of the item with the higher label. Default:
+            1.
+        empty: the value of a list without two different labels: a number, "skip" or "error".
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
             in closed form: a tied pair counts 1/2.
         reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
-        A scalar, or (...) with reduction="none". All masked: no list, left out. Cost:
+        A scalar, or (...) with reduction="none". A fully masked list is left out. Cost:
         O(n log n) time, O(n) memory.
 
     Raises:
@@ -85,7 +86,7 @@ class OPA(RankingMetric):
 def _pairs_by_label(labels: Tensor, weights: Tensor, mask: Tensor | None) -> Tensor:
     """Return the sum over the pairs with different labels of the weight of the higher one.
 
-    The padding has weight 0 and the lowest rank, so it is taken off the lower items.
+    The padding has weight 0 and the lowest rank, so its pairs are subtracted.
     """
     ordered, order = labels.sort(dim=-1)
     padding = 0 if mask is None else (~mask).sum(-1, keepdim=True)

@@ -19,20 +19,20 @@ def r_precision(
     ties: Ties = "stable",
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """R-precision: the precision among the first R, the number of relevant items.
+    """R-precision: the precision at rank R, where R is the number of relevant items.
 
     Args:
         scores: (..., n), not NaN.
         labels: (..., n), >= 0; above 0 is relevant.
         mask: (..., n) bool, True = a real item. Default: all are real.
-        top_k: items behind rank k count as not relevant, R stays. Default: the whole list.
-        empty: what a list without a relevant item counts: a number, "skip" or "error".
+        top_k: k; items below rank k count as not relevant, but R stays. Default: the whole list.
+        empty: the value of a list without a relevant item: a number, "skip" or "error".
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
             in closed form: the mean value of their places.
         reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
-        A scalar, or (...) with reduction="none". All masked: no list, left out. Cost: one sort.
+        A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
 
     Raises:
         ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.

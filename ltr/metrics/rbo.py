@@ -35,15 +35,15 @@ def rbo(
         scores: (..., n), not NaN.
         labels: (..., n), >= 0: the other ranking, the highest label first.
         mask: (..., n) bool, True = a real item. Default: all are real.
-        top_k: the depth that is looked at; min(k, length) for a shorter list. Default: all.
+        top_k: k, the depth of the comparison; the length, for a shorter list. Default: the length.
         p: the probability that a reader continues to the next depth, in (0, 1).
-        empty: what a list without a relevant item counts: a number, "skip" or "error".
+        empty: the value of a list without a relevant item: a number, "skip" or "error".
         ties: "stable" (list order, in both rankings) or "expected": the mean over all orders of
             equal scores and of equal labels, in closed form. There is no "worst".
         reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
-        A scalar, or (...) with reduction="none". All masked: no list, left out. Cost: two sorts;
+        A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: two sorts;
         O(n k) time for "expected".
 
     Raises:

@@ -40,13 +40,13 @@ def rbp(
             or "exp2", (2^label - 1) / 2^max_label as in ERR.
         max_label: the highest grade of the scale, for a graded gain; labels above it are refused.
             Default: the largest label of each list.
-        empty: what a list without a relevant item counts: a number, "skip" or "error".
+        empty: the value of a list without a relevant item: a number, "skip" or "error".
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
             in closed form: the mean value of their places.
         reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
-        A scalar, or (...) with reduction="none". All masked: no list, left out. Cost: one sort.
+        A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
 
     Raises:
         ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.

@@ -25,16 +25,16 @@ def top_k_accuracy(
 
     Args:
         scores: (..., n), not NaN.
-        labels: (..., n), >= 0; of which the largest, if above 0, is what is sought.
+        labels: (..., n), >= 0. An item with the largest label counts if that label is above 0.
         mask: (..., n) bool, True = a real item. Default: all are real.
         top_k: k.
-        empty: what a list without a relevant item counts: a number, "skip" or "error".
+        empty: the value of a list without a relevant item: a number, "skip" or "error".
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
-            in closed form: hypergeometric.
+            in closed form (a hypergeometric probability).
         reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
-        A scalar, or (...) with reduction="none". All masked: no list, left out. Cost: one sort.
+        A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
 
     Raises:
         ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
