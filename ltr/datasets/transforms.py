@@ -23,6 +23,7 @@ class FeatureTransform(nn.Module):
 
     Attributes:
         takes_missing: whether features may be NaN and categories may be given.
+        within_list: whether a document's numbers depend on the other documents of its list.
 
     >>> class Halve(FeatureTransform):
     ...     def transform(self, features, mask):
@@ -33,6 +34,7 @@ class FeatureTransform(nn.Module):
     """
 
     takes_missing = False
+    within_list = False
 
     def __init__(self, num_features: int | None = None) -> None:
         super().__init__()
@@ -236,6 +238,8 @@ class MinMaxPerList(FeatureTransform):
             [1.0000, 0.0000],
             [0.5000, 0.0000]])
     """
+
+    within_list = True
 
     def transform(self, features: Tensor, mask: Tensor) -> Tensor:
         """Return the features, from 0 to 1."""

@@ -6,11 +6,13 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import count, masked_fill, positions
+from ltr.kernels import Lengths
+from ltr.metrics._batches import measure
 from ltr.metrics._pairs import dense_ranks, rising_pairs
 from ltr.metrics._ties import runs, tied_runs
 from ltr.metrics.base import RankingMetric
-from ltr.metrics.ranked import Ranked, rank
-from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
+from ltr.metrics.ranked import Ranked
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values
 from ltr.operators import descending_order
 
 Variant = Literal["a", "b", "weighted"]
@@ -21,6 +23,7 @@ def kendall_tau(
     labels: Tensor,
     mask: Tensor | None = None,
     *,
+    lengths: Lengths | None = None,
     variant: Variant = "b",
     empty: Empty = 0,
     reduction: Reduction = "mean",
@@ -38,6 +41,14 @@ def kendall_tau(
             (then scores), as in `scipy.stats.weightedtau`.
         empty: the value of a list that has none (one item; all labels or all scores equal, except
             with "a"): a number, "skip" or "error".
+        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
+            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
+        variant: "a" divides by the number of pairs, "b" by sqrt(pairs not tied in the scores *
+            pairs not tied in the labels), so that equal labels may stand either way round;
+            "weighted" is "b" with pairs that count 1 / rank + 1 / rank of their items, the mean of
+            ranks by scores (then labels) and by labels (then scores), as `scipy.stats.weightedtau`.
+        empty: what a list without a value counts (one item; all labels or all
+            scores equal, but for "a"): a number, "skip" or "error".
         reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
@@ -55,8 +66,14 @@ def kendall_tau(
     >>> kendall_tau(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([2.0, 0.0, 0.0]))
     tensor(0.8165)
     """
-    lists = rank(scores, labels, mask)
-    return reduce_lists(_kendall_tau(lists, variant, empty), reduction)
+    return measure(
+        lambda lists: _kendall_tau(lists, variant, empty),
+        scores,
+        labels,
+        mask,
+        lengths=lengths,
+        reduction=reduction,
+    )
 
 
 def _kendall_tau(lists: Ranked, variant: Variant, empty: Empty) -> ListValues:
