@@ -11,6 +11,7 @@ from ltr._names import no_attribute, renamed
 from ltr.datasets.collate import collate_lists
 from ltr.datasets.letor import read_letor
 from ltr.datasets.lists import ListDataset, ListSummary
+from ltr.datasets.quantiles import PiecewiseLinearBins
 from ltr.datasets.query_splits import QueryFolds, query_folds
 from ltr.datasets.samplers import ListSampler
 from ltr.datasets.schema import Category, Schema
@@ -55,6 +56,7 @@ __all__ = [
     "ListSummary",
     "MinMaxPerList",
     "NoTransform",
+    "PiecewiseLinearBins",
     "QueryFolds",
     "Schema",
     "SignedLog1pStandardize",

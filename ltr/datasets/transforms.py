@@ -11,18 +11,22 @@ _CHUNK = 1 << 16  # documents at a time, so that fitting copies little of a mapp
 
 
 class FeatureTransform(nn.Module):
-    """Base class: features (..., n, d), mask (..., n) -> features (..., n, d), 0 under the mask.
+    """Base class: features (..., n, d), mask (..., n) -> (..., n, out_features), 0 under the mask.
 
     A subclass writes `transform`, and `fit` with buffers if it learns from the data. A buffer may
     be empty until it is fitted: loading a state takes its shape over. A checkpoint has the state,
     and the constructor's arguments, which are kept as attributes of their names. Missing values and
-    categories are for `TableTransform`, which hands the numbers on to any other.
+    categories are for `TableTransform`, which hands the numbers on to any other. A transform that
+    looks at the other documents of a list is a `ListTransform`.
 
     Args:
         num_features: d, if it is known already; fitting or loading a state sets it.
 
     Attributes:
         takes_missing: whether features may be NaN and categories may be given.
+        fits_missing: whether `fit` may be given NaN, which it leaves out.
+        within_list: whether a document's numbers depend on the other documents of its list, so that
+            `forward` must know the lists.
 
     >>> class Halve(FeatureTransform):
     ...     def transform(self, features, mask):
@@ -33,6 +37,8 @@ class FeatureTransform(nn.Module):
     """
 
     takes_missing = False
+    fits_missing = False
+    within_list = False
 
     def __init__(self, num_features: int | None = None) -> None:
         super().__init__()
@@ -51,7 +57,7 @@ class FeatureTransform(nn.Module):
         """Learn from the documents of the training lists.
 
         Args:
-            features: (documents, d), all of them real.
+            features: (documents, d), all of them real; NaN where missing if `fits_missing`.
             categories: (documents, c), codes; None unless the transform takes them.
 
         Returns:
@@ -72,30 +78,57 @@ class FeatureTransform(nn.Module):
         raise NotImplementedError
 
     def forward(
-        self, features: Tensor, mask: Tensor | None = None, categories: Tensor | None = None
+        self,
+        features: Tensor,
+        mask: Tensor | None = None,
+        categories: Tensor | None = None,
+        lengths: Tensor | None = None,
     ) -> Tensor:
         """Transform the features of real documents, and set those of masked ones to 0.
 
         Args:
-            features: (..., n, d); what stands under the mask is never looked at.
+            features: (..., n, d), or (N, d) with `lengths`; what stands under the mask is never
+                looked at.
             mask: (..., n), True for a real document; None for all.
             categories: (..., n, c), codes; None unless the transform takes them.
+            lengths: (B,), the documents of each list, where the lists stand one after another;
+                their sum must be N.
 
         Raises:
-            ValueError: if d or the mask's shape is wrong, there are categories, or the transform is
-                not fitted.
+            ValueError: if a shape is wrong, mask and lengths are both given, there are categories,
+                or the transform is not fitted.
         """
         self._refuse_categories(categories)
-        self._check_width(features.shape[-1])
+        self.check_shapes(features, mask, lengths)
         if mask is None:
-            mask = torch.ones(features.shape[:-1], dtype=torch.bool, device=features.device)
-        elif mask.shape != features.shape[:-1]:
+            every = torch.ones(features.shape[:-1], dtype=torch.bool, device=features.device)
+            return self.transform(features, every)
+        padding = ~mask.unsqueeze(-1)
+        clean = features.masked_fill(padding, 0)
+        return self.transform(clean, mask).masked_fill(padding, 0)
+
+    def check_shapes(self, features: Tensor, mask: Tensor | None, lengths: Tensor | None) -> None:
+        """Raise `ValueError` unless features, mask and lengths fit together and have d features."""
+        self._check_width(features.shape[-1])
+        if mask is not None and mask.shape != features.shape[:-1]:
             raise ValueError(
                 f"mask must have shape {tuple(features.shape[:-1])}, got {tuple(mask.shape)}"
             )
-        real = mask.unsqueeze(-1)
-        clean = features.masked_fill(~real, 0)
-        return self.transform(clean, mask).masked_fill(~real, 0)
+        if lengths is None:
+            return
+        if mask is not None:
+            raise ValueError("mask must be None where lengths are given")
+        if lengths.dim() != 1 or features.dim() != 2:
+            raise ValueError(
+                "lengths must be (lists,), with features (documents, d), got "
+                f"{tuple(lengths.shape)} with {tuple(features.shape)}"
+            )
+
+    def not_fitted(self) -> ValueError:
+        """Return the error of a transform that is used before it is fitted."""
+        return ValueError(
+            f"{type(self).__name__} must be fitted, or loaded from a checkpoint, first"
+        )
 
     def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, state_dict: dict[str, Any], prefix: str, *args: Any
@@ -183,9 +216,7 @@ class Standardize(FeatureTransform):
     def transform(self, features: Tensor, mask: Tensor) -> Tensor:
         """Return the standardized features."""
         if not self._fitted:
-            raise ValueError(
-                f"{type(self).__name__} must be fitted, or loaded from a checkpoint, first"
-            )
+            raise self.not_fitted()
         return (self._warp(features) - self.mean) * self.scale
 
     def _warp(self, features: Tensor) -> Tensor:
