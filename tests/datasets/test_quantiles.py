@@ -6,8 +6,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
+from scipy.stats import norm, rankdata
+from sklearn.preprocessing import QuantileTransformer
 
-from ltr.datasets import PiecewiseLinearBins
+from ltr.datasets import PiecewiseLinearBins, Quantile
 
 
 @pytest.fixture
@@ -90,17 +92,48 @@ def test_bins_take_their_number():
             PiecewiseLinearBins(bins)
 
 
-def test_bins_are_exported_with_any_number_of_documents(rows):
-    fitted = PiecewiseLinearBins().fit(rows)
-    documents = torch.export.Dim("documents", min=2)
-    features = torch.from_numpy(rows[:, :5])
-    features = torch.cat([features, torch.zeros(len(rows), 1)], dim=1)
-    exported = torch.export.export(fitted, (features,), dynamic_shapes=({0: documents},))
-    torch.testing.assert_close(exported.module()(features[:7]), fitted(features[:7]))
+def test_quantiles_of_few_documents_are_mean_ranks(rows):
+    rows = np.nan_to_num(rows)
+    shares = (rankdata(rows, axis=0) - 0.5) / len(rows)
+    got = Quantile("uniform").fit(rows)(torch.from_numpy(rows))
+    np.testing.assert_allclose(got, shares, atol=1e-5)
+    np.testing.assert_allclose(
+        Quantile().fit(rows)(torch.from_numpy(rows)), norm.ppf(shares), atol=1e-4
+    )
 
 
-def test_bins_compile(rows):
-    fitted = PiecewiseLinearBins().fit(rows)
-    features = torch.from_numpy(np.nan_to_num(rows)).reshape(4, 50, 6)
-    compiled = torch.compile(fitted, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(compiled(features), fitted(features))
+@pytest.mark.parametrize("quantiles", [2, 10, 1000])
+def test_quantiles_are_interpolated(rows, quantiles: int):
+    fitted = Quantile("uniform", quantiles).fit(rows)
+    new = np.concatenate([rows[:50], 1.5 * rows[50:90]])
+    new[np.isnan(new)] = 0.25
+    got = fitted(torch.from_numpy(new)).numpy()
+    for j in range(6):
+        there = rows[:, j][~np.isnan(rows[:, j])].astype(np.float64)
+        shares = (np.arange(min(quantiles, len(there))) + 0.5) / min(quantiles, len(there))
+        found = np.quantile(there, shares, method="hazen").astype(np.float32)
+        points = np.unique(found)
+        means = [shares[found == one].mean() for one in points]
+        np.testing.assert_allclose(got[:, j], np.interp(new[:, j], points, means), atol=1e-4)
+
+
+def test_quantiles_are_near_sklearns():
+    rows = np.exp(np.random.default_rng(0).normal(size=(5000, 2))).astype(np.float32)
+    want = QuantileTransformer(n_quantiles=1000, output_distribution="normal").fit_transform(rows)
+    got = Quantile().fit(rows)(torch.from_numpy(rows)).numpy()
+    middle = np.abs(want) < 2
+    np.testing.assert_allclose(got[middle], want[middle], atol=0.02)
+
+
+def test_quantiles_of_constant_and_missing_columns():
+    rows = np.array([[3, np.nan], [3, np.nan]], np.float32)
+    odd = torch.tensor([[3.0, 0.0], [-torch.inf, torch.inf]])
+    assert not Quantile().fit(rows)(odd).any()
+    assert (Quantile("uniform").fit(rows)(odd) == 0.5).all()
+
+
+def test_quantiles_check_their_arguments():
+    with pytest.raises(ValueError, match='output must be "normal" or "uniform", got \'log\''):
+        Quantile("log")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="quantiles must be >= 2, got 1"):
+        Quantile(quantiles=1)
