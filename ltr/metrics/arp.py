@@ -29,10 +29,9 @@ def arp(
         labels: (..., n), >= 0; above 0 is relevant.
         mask: (..., n) bool, True = a real item. Default: all are real.
         weights: (..., n), >= 0, factors of the labels. Default: 1.
-        empty: the value of a list without a relevant item: a number, "skip" or "error".
         lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
             other: scores (N,), and all others likewise; the result has (R,) in place of (...).
-        empty: what a list without a relevant item counts: a number, "skip" or "error".
+        empty: the value of a list without a relevant item: a number, "skip" or "error".
         ties: "stable" (list order), "worst" (largest) or "expected": the mean over all orders of
             tied items, in closed form: the mean value of their places.
         reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).

@@ -41,16 +41,12 @@ def average_precision(
         scores: (..., n), not NaN.
         labels: (..., n), >= 0; above 0 is relevant.
         mask: (..., n) bool, True = a real item. Default: all are real.
+        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
+            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         top_k: k; only the relevant items among the first k count. Default: the whole list.
         divisor: "attainable" divides by min(k, number of relevant items), so that a perfect top k
             gets 1; "relevant" divides by the number of relevant items, as trec_eval's map_cut does.
         empty: the value of a list without a relevant item: a number, "skip" or "error".
-        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
-            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
-        top_k: count the relevant items of the first k alone. Default: the whole list.
-        divisor: "attainable", min(k, number of relevant items), so that a perfect top k is 1; or
-            "relevant", the number of all relevant items, as trec_eval's map_cut has it.
-        empty: what a list without a relevant item counts: a number, "skip" or "error".
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
             in closed form (McSherry and Najork 2008).
         reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).

@@ -35,12 +35,10 @@ def bpref(
         mask: (..., n) bool, True = a real item. Default: all are real.
         judged: (..., n) bool, True = a judged item. The others only take up places. Default: all
             are judged.
-        top_k: k; relevant items below rank k count 0. Default: the whole list.
-        empty: the value of a list without a relevant item: a number, "skip" or "error".
         lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
             other: scores (N,), and all others likewise; the result has (R,) in place of (...).
-        top_k: relevant items behind rank k count 0. Default: the whole list.
-        empty: what a list without a relevant item counts: a number, "skip" or "error".
+        top_k: k; relevant items below rank k count 0. Default: the whole list.
+        empty: the value of a list without a relevant item: a number, "skip" or "error".
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
             in closed form: within a tie, the count N is uniform.
         reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).

@@ -28,11 +28,9 @@ def f1(
         scores: (..., n), not NaN.
         labels: (..., n), >= 0; above 0 is relevant.
         mask: (..., n) bool, True = a real item. Default: all are real.
-        top_k: k. Precision divides by it, even for a list with fewer items.
         lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
             other: scores (N,), and all others likewise; the result has (R,) in place of (...).
-        top_k: k, which precision divides by for a list with fewer items too.
-            Default: the length of each list.
+        top_k: k. Precision divides by it, even for a list with fewer items.
         empty: the value of a list without a relevant item: a number, "skip" or "error".
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
             in closed form: the mean value of their places.

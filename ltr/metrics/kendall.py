@@ -34,6 +34,8 @@ def kendall_tau(
         scores: (..., n), not NaN.
         labels: (..., n), >= 0.
         mask: (..., n) bool, True = a real item. Default: all are real.
+        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
+            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         variant: "a" divides by the number of all pairs. "b" divides by sqrt(pairs not tied in the
             scores * pairs not tied in the labels), so that equal labels may be in either order.
             "weighted" is "b" in which a pair counts the sum of 1 / rank of its two items. It is
@@ -41,14 +43,6 @@ def kendall_tau(
             (then scores), as in `scipy.stats.weightedtau`.
         empty: the value of a list that has none (one item; all labels or all scores equal, except
             with "a"): a number, "skip" or "error".
-        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
-            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
-        variant: "a" divides by the number of pairs, "b" by sqrt(pairs not tied in the scores *
-            pairs not tied in the labels), so that equal labels may stand either way round;
-            "weighted" is "b" with pairs that count 1 / rank + 1 / rank of their items, the mean of
-            ranks by scores (then labels) and by labels (then scores), as `scipy.stats.weightedtau`.
-        empty: what a list without a value counts (one item; all labels or all
-            scores equal, but for "a"): a number, "skip" or "error".
         reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:

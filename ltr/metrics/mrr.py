@@ -28,12 +28,10 @@ def mrr(
         scores: (..., n), not NaN.
         labels: (..., n), >= 0; above 0 is relevant.
         mask: (..., n) bool, True = a real item. Default: all are real.
-        top_k: k; a first relevant item below rank k counts 0. Default: the whole list.
-        empty: the value of a list without a relevant item: a number, "skip" or "error".
         lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
             other: scores (N,), and all others likewise; the result has (R,) in place of (...).
-        top_k: a first relevant item behind rank k counts 0. Default: the whole list.
-        empty: what a list without a relevant item counts: a number, "skip" or "error".
+        top_k: k; a first relevant item below rank k counts 0. Default: the whole list.
+        empty: the value of a list without a relevant item: a number, "skip" or "error".
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
             in closed form, from the distribution of the first of r relevant among g tied items.
         reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).

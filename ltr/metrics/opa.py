@@ -32,10 +32,9 @@ def opa(
         mask: (..., n) bool, True = a real item. Default: all are real.
         weights: (..., n), >= 0; a pair has the weight of the item with the higher label. Default:
             1.
-        empty: the value of a list without two different labels: a number, "skip" or "error".
         lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
             other: scores (N,), and all others likewise; the result has (R,) in place of (...).
-        empty: what a list without two different labels counts: a number, "skip" or "error".
+        empty: the value of a list without two different labels: a number, "skip" or "error".
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
             in closed form: a tied pair counts 1/2.
         reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).

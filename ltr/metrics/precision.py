@@ -30,11 +30,9 @@ def precision(
         labels: (..., n), >= 0; above 0 is relevant.
         mask: (..., n) bool, True = a real item. Default: all are real.
         weights: (..., n), >= 0, weights of the relevant items. Default: 1.
-        top_k: k. It is the divisor even for a list with fewer items, as in trec_eval.
         lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
             other: scores (N,), and all others likewise; the result has (R,) in place of (...).
-        top_k: k, which is the divisor for a list with fewer items too, as trec_eval has it.
-            Default: the length of each list.
+        top_k: k. It is the divisor even for a list with fewer items, as in trec_eval.
         empty: the value of a list without a relevant item: a number, "skip" or "error".
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
             in closed form: the mean value of their places.

@@ -28,12 +28,10 @@ def r_precision(
         scores: (..., n), not NaN.
         labels: (..., n), >= 0; above 0 is relevant.
         mask: (..., n) bool, True = a real item. Default: all are real.
-        top_k: k; items below rank k count as not relevant, but R stays. Default: the whole list.
-        empty: the value of a list without a relevant item: a number, "skip" or "error".
         lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
             other: scores (N,), and all others likewise; the result has (R,) in place of (...).
-        top_k: items behind rank k count as not relevant, R stays. Default: the whole list.
-        empty: what a list without a relevant item counts: a number, "skip" or "error".
+        top_k: k; items below rank k count as not relevant, but R stays. Default: the whole list.
+        empty: the value of a list without a relevant item: a number, "skip" or "error".
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
             in closed form: the mean value of their places.
         reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).

@@ -38,10 +38,9 @@ def rbo(
         scores: (..., n), not NaN.
         labels: (..., n), >= 0: the other ranking, the highest label first.
         mask: (..., n) bool, True = a real item. Default: all are real.
-        top_k: k, the depth of the comparison; the length, for a shorter list. Default: the length.
         lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
             other: scores (N,), and all others likewise; the result has (R,) in place of (...).
-        top_k: the depth that is looked at; min(k, length) for a shorter list. Default: all.
+        top_k: k, the depth of the comparison; the length, for a shorter list. Default: the length.
         p: the probability that a reader continues to the next depth, in (0, 1).
         empty: the value of a list without a relevant item: a number, "skip" or "error".
         ties: "stable" (list order, in both rankings) or "expected": the mean over all orders of

@@ -28,12 +28,10 @@ def spearman(
         scores: (..., n), not NaN.
         labels: (..., n), >= 0.
         mask: (..., n) bool, True = a real item. Default: all are real.
-        empty: the value of a list that has none (one item; all labels or all scores equal): a
-            number, "skip" or "error".
         lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
             other: scores (N,), and all others likewise; the result has (R,) in place of (...).
-        empty: what a list without a value counts (one item; all labels or all
-            scores equal): a number, "skip" or "error".
+        empty: the value of a list that has none (one item; all labels or all scores equal): a
+            number, "skip" or "error".
         reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
