@@ -118,9 +118,9 @@ def naive_neuralsort(scores: Tensor) -> Tensor:
 
 def recursion(scores: Tensor) -> Tensor:
     """Return SoftRank's expected discounts by the O(n^3) recursion of its authors."""
-    law = rank_distribution(scores, temperature=TEMPERATURE)
+    chances = rank_distribution(scores, temperature=TEMPERATURE)
     ranks = torch.arange(1, scores.shape[-1] + 1, dtype=scores.dtype)
-    return (law * log2_discount(ranks)).sum(-1)
+    return (chances * log2_discount(ranks)).sum(-1)
 
 
 def contestants() -> list[Contestant]:

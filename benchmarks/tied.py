@@ -93,7 +93,7 @@ def operators() -> Iterator[Case]:
     yield Case("IsotonicSort", LONG, IsotonicSort(0.1))
     yield Case("SoftRank, discounts", LONG, lambda x: SoftRank(0.1).discounts(_dcg, x))
     # n x n, or n log(n)^2, by definition
-    exact = SoftRank(0.1, law="exact")
+    exact = SoftRank(0.1, distribution="exact")
     yield Case("SoftRank, exact discounts", 5000, lambda x: exact.discounts(_dcg, x))
     yield Case("SoftRank, top 10", 500, lambda x: SoftRank(0.1).top_k(10, x))
     yield Case("SoftSort, power 1.5", 5000, SoftSort(0.1, power=1.5))

@@ -1,4 +1,4 @@
-"""What pytest leaves out: the site's own extension, where the site's tools are not installed."""
+"""Tell pytest to leave out the site's own extension where the site's tools are not installed."""
 
 from importlib.util import find_spec
 

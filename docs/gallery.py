@@ -1,6 +1,7 @@
-"""Draw the gallery of the operators: `python docs/gallery.py [folder]`, docs/operators/img if none.
+"""Draw the gallery of the operators: `python docs/gallery.py [folder]`.
 
-Each function draws one figure and can be read as an example of what it shows.
+The default folder is docs/operators/img. Each function draws one figure, and is an example of what
+the figure shows.
 """
 
 import math
@@ -30,11 +31,11 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-GREY = "0.6"
+GRAY = "0.6"
 
 
 def ranks_and_values() -> Figure:
-    """Entries of x against their soft ranks, and sorted values S against soft S, as all grows."""
+    """Draw the entries of x against their soft ranks, and sorted values against soft ones."""
     x = torch.randn(20, generator=torch.Generator().manual_seed(3))
     hard = x.sort(descending=True).values
     kinds: dict[str, tuple[str, list[float], Callable[[float], RankOperator], Callable]] = {
@@ -53,21 +54,21 @@ def ranks_and_values() -> Figure:
         kinds.items(), axes.T, strict=True
     ):
         for i, level in enumerate(levels):
-            colour, label = plt.get_cmap("viridis")(0.3 * i), f"{what} {level:g}"
+            color, label = plt.get_cmap("viridis")(0.3 * i), f"{what} {level:g}"
             order = x.argsort()
-            style = {"color": colour, "marker": "o", "markersize": 3, "linewidth": 1}
+            style = {"color": color, "marker": "o", "markersize": 3, "linewidth": 1}
             top.plot(x[order], ranker(level)(x)[order], label=label, **style)
             bottom.plot(hard, soft_sort(x, sorter(level)), **style)
         top.set(title=name, xlabel="entries of x", ylabel="soft rank")
         top.invert_yaxis()
         top.legend(fontsize=7, frameon=False)
-        bottom.plot(hard, hard, color=GREY, linewidth=0.8, zorder=0)
+        bottom.plot(hard, hard, color=GRAY, linewidth=0.8, zorder=0)
         bottom.set(xlabel="S, sorted values", ylabel="soft S")
     return figure
 
 
 def sorted_vectors() -> Figure:
-    """A sequence of vectors soft-sorted by scores, as Figure 1 of the SoftSort paper."""
+    """Draw vectors that are soft-sorted by scores, as in Figure 1 of the SoftSort paper."""
     scores = torch.tensor([2.0, 5.0, 4.0, 1.0, 3.0])
     wave = torch.linspace(0, 2 * math.pi, 60)
     V = torch.stack([torch.sin(s * wave / 2) for s in scores])
@@ -89,7 +90,7 @@ def sorted_vectors() -> Figure:
 
 
 def rows_and_densities() -> Figure:
-    """Rows for evenly spaced scores: SoftSort is a Laplace density, NeuralSort a Gaussian one."""
+    """Draw rows for evenly spaced scores, which are Laplace (SoftSort) or Gaussian densities."""
     n, gap, temperature = 41, 0.5, 2.0
     scores = -gap * torch.arange(n, dtype=torch.float64)
     near = torch.linspace(0, n - 1, 801, dtype=torch.float64)
@@ -107,17 +108,17 @@ def rows_and_densities() -> Figure:
         [
             ("SoftSort, power 1: Laplace", SoftSort(temperature), laplace),
             ("NeuralSort: Gaussian", NeuralSort(temperature), gauss),
-            # for scores `gap` apart the two are one matrix
+            # for scores that are `gap` apart the two matrices are equal
             ("SoftSort, power 2: the same", SoftSort(temperature * gap, power=2), gauss),
         ],
         strict=True,
     ):
         P = operator.permutation(scores).dense()
-        for row, colour in zip([0, 10, 20, 33], ["C0", "C1", "C2", "C3"], strict=True):
-            axis.plot(P[row], "o", color=colour, markersize=3, label=f"row {row + 1}")
-            # a row near an end is the density cut off there
+        for row, color in zip([0, 10, 20, 33], ["C0", "C1", "C2", "C3"], strict=True):
+            axis.plot(P[row], "o", color=color, markersize=3, label=f"row {row + 1}")
+            # a row near an end of the list is the density, cut off there
             curve = density(near - row) / density(torch.arange(n) - row).sum()
-            axis.plot(near, curve, color=colour, linewidth=1)
+            axis.plot(near, curve, color=color, linewidth=1)
         axis.set(title=name, xlabel="item, in falling order")
         axis.legend(fontsize=7, frameon=False)
     axes[0].set_ylabel("weight")
@@ -125,7 +126,7 @@ def rows_and_densities() -> Figure:
 
 
 def matrices() -> Figure:
-    """The soft permutation of the same scores by each sort operator, hot above and cold below."""
+    """Draw the soft permutation of the same scores by each operator, hot above, cold below."""
     scores = torch.randn(12, generator=torch.Generator().manual_seed(0))
     kinds = {
         "SoftSort": (SoftSort, [1.0, 0.1]),
@@ -139,7 +140,7 @@ def matrices() -> Figure:
     for (name, (make, levels)), column in zip(kinds.items(), axes.T, strict=True):
         for level, axis in zip(levels, column, strict=True):
             P = make(level).permutation(scores).dense().numpy()
-            # hot matrices have small entries only: they get a colour scale of their own
+            # all entries of a hot matrix are small, so it gets its own color scale
             axis.imshow(P, cmap="viridis", vmin=0, vmax=P.max() if axis is column[0] else 1)
             axis.set(title=f"{name}, {level:g}", xticks=[], yticks=[])
     return figure

@@ -10,7 +10,7 @@ import griffe
 
 
 def fenced(text: str) -> str:
-    r"""The text with each doctest, to the next blank line, in a fence.
+    r"""Return the text with a fence around each doctest, which ends at a blank line.
 
     >>> fenced(">>> 1 + 1\n2\n\nEnd.")
     '```pycon\n>>> 1 + 1\n2\n```\n\nEnd.'
@@ -24,9 +24,9 @@ def fenced(text: str) -> str:
 
 
 class Doctests(griffe.Extension):
-    """Fences the doctests of everything that has a docstring."""
+    """Puts a fence around each doctest of every object."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
-        """Called for each object once it is read."""
+        """Change the docstring of an object; griffe calls this once it has read the object."""
         if obj.docstring is not None:
             obj.docstring.value = fenced(obj.docstring.value)

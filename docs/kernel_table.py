@@ -1,7 +1,7 @@
 """Write the numbers into docs/kernels/table.md: `python docs/kernel_table.py`.
 
-What stands between `<!-- table NAME -->` and `<!-- end -->` there comes from
-ltr/kernels/table.json; a test holds the page to it.
+The text between `<!-- table NAME -->` and `<!-- end -->` comes from ltr/kernels/table.json. A test
+checks that the page and the file agree.
 """
 
 import json
@@ -23,7 +23,7 @@ DISCOUNTS = {"log2": "1/log2(2 + r)", "log2 gap": "1/log2(1 + r) - 1/log2(2 + r)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table: the first two columns to the left, numbers to the right.
+    """Return a Markdown table: the first two columns aligned left, numbers aligned right.
 
     >>> print(table(["a", "b", "c"], [["x", "y", "1"]]))
     | a | b | c |
@@ -35,7 +35,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def kernels(stored: Mapping[str, Any]) -> str:
-    """The half-line profiles: nodes, errors and weights by order."""
+    """Return the table of the kernels' profiles: nodes, errors and weights by order."""
     rows = []
     for name, profile in PROFILES.items():
         for level, entry in stored["sums"][name].items():
@@ -50,7 +50,7 @@ def kernels(stored: Mapping[str, Any]) -> str:
 
 
 def discounts(stored: Mapping[str, Any]) -> str:
-    """The powers: how many, how good, and between which z."""
+    """Return the table of the powers: their number, their error and the range of z."""
     rows = []
     for name, formula in DISCOUNTS.items():
         for entry in stored["discounts"][name]:
@@ -61,7 +61,7 @@ def discounts(stored: Mapping[str, Any]) -> str:
 
 
 def softrank(stored: Mapping[str, Any]) -> str:
-    """Errors of SoftRank's profiles over z."""
+    """Return the table of the errors of SoftRank's profiles by z."""
     levels = stored["softrank"]
     head, rows = [], []
     for level, entry in levels.items():
@@ -80,7 +80,7 @@ KINDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
 
 
 def filled(page: str) -> str:
-    """The page with its tables written anew from table.json."""
+    """Return the page with its tables replaced by those of table.json."""
     stored = json.loads(TABLE.read_text())
     return re.sub(
         r"(<!-- table (.+?) -->).*?(<!-- end -->)",

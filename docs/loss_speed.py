@@ -1,7 +1,7 @@
 """Write docs/losses/speed.md's tables and draw its plot: `python docs/loss_speed.py`.
 
-What stands between `<!-- table NAME -->` and `<!-- end -->` there comes from
-benchmarks/results/losses.json and losses_kept.json; a test holds the page to it. The plot goes to
+The text between `<!-- table NAME -->` and `<!-- end -->` comes from benchmarks/results/losses.json
+and losses_kept.json. A test checks that the page and the files agree. The plot is
 docs/losses/img/speed.svg.
 """
 
@@ -30,13 +30,13 @@ ASKED = [
     *(("LambdaLoss(", FLOOR, batch, "at most", 2.0) for batch in ((64, 40), (64, 120), (16, 500))),
     ("NeuralNDCG", FLOOR, (64, 120), "at most", 6.5),
 ]
-"""A loss, or the slowest of those whose names begin so; over what; the batch; what is asked."""
+"""The start of a loss's name (the slowest of those counts); over what; the batch; the goal."""
 
 Result = Mapping[str, Any]
 
 
 def seconds(result: Result) -> dict[tuple[int, int], dict[str, float]]:
-    """Batch (lists, n) -> loss -> seconds."""
+    """Return the seconds by batch (lists, n) and by loss."""
     return {
         (batch["lists"], batch["n"]): {row["loss"]: row["seconds"] for row in batch["losses"]}
         for batch in result["batches"]
@@ -44,7 +44,7 @@ def seconds(result: Result) -> dict[tuple[int, int], dict[str, float]]:
 
 
 def goals(result: Result, kept: Result) -> str:
-    """What was asked, and what was measured, also with memory kept."""
+    """Return the table of what was asked and what was measured, also with memory kept."""
     rows = []
     for goal in ASKED:
         (what, found, met), (_, again, met_again) = outcome(result, *goal), outcome(kept, *goal)
@@ -56,7 +56,7 @@ def goals(result: Result, kept: Result) -> str:
 def outcome(
     result: Result, loss: str, over: str, batch: tuple[int, int], how: str, limit: float
 ) -> tuple[str, float, str]:
-    """What was measured for one of `ASKED`: in words, the ratio, and whether it is met."""
+    """Return what was measured for one of `ASKED`: in words, the ratio, and whether it is met."""
     found = seconds(result)[batch]
     what = loss
     if loss.endswith("("):
@@ -68,7 +68,7 @@ def outcome(
 
 
 def size(batch: Sequence[int]) -> str:
-    """A batch, for a header.
+    """Return a batch as text for a header.
 
     >>> size((64, 40))
     '64 × 40'
@@ -77,7 +77,7 @@ def size(batch: Sequence[int]) -> str:
 
 
 def times(result: Result) -> str:
-    """Milliseconds of CPU, and how many times the floor's."""
+    """Return the table of CPU milliseconds, with their ratio to the floor's in brackets."""
     measured = seconds(result)
     names = dict.fromkeys(name for found in measured.values() for name in found)
     rows = [
@@ -94,7 +94,7 @@ def times(result: Result) -> str:
 
 
 def memory(result: Result) -> str:
-    """The most bytes of tensors that one call holds, in MB."""
+    """Return the table of the most bytes of tensors that one call holds, in MB."""
     batches = result["batches"]
     held = [{row["loss"]: row["bytes"] for row in batch["losses"]} for batch in batches]
     names = dict.fromkeys(name for found in held for name in found)
@@ -106,19 +106,19 @@ def memory(result: Result) -> str:
 
 
 def setting(result: Result) -> str:
-    """Versions, processor and turns."""
+    """Return the versions, the processor and the number of rounds as text."""
     return f"{versions(result).removesuffix('.')}, {result['rounds']} rounds."
 
 
 def scaled(kept: Result) -> str:
-    """What Sinkhorn scaling costs, in a sentence."""
+    """Return a sentence that says what Sinkhorn scaling costs."""
     name, found = "NeuralNDCG(scaling=50)", seconds(kept)
     parts = [f"{number(of[name] / of[FLOOR])} at {size(batch)}" for batch, of in found.items()]
     return f"With memory kept, `{name}` takes this many times the floor's time: {', '.join(parts)}."
 
 
 def tables(result: Result, kept: Result) -> dict[str, str]:
-    """Every table by its name."""
+    """Return every table by its name."""
     return {
         "goals": goals(result, kept),
         "scaled": scaled(kept),
@@ -129,7 +129,7 @@ def tables(result: Result, kept: Result) -> dict[str, str]:
 
 
 def draw(result: Result, path: Path) -> None:
-    """A row for each loss, its time over the floor's on a logarithmic axis, to an SVG file."""
+    """Draw a row for each loss: the ratio of its time to the floor's, on a logarithmic axis."""
     import matplotlib
 
     matplotlib.use("Agg")

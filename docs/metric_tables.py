@@ -20,12 +20,12 @@ NAMES = {
 
 
 def result() -> dict[str, Any]:
-    """The benchmark's numbers."""
+    """Return the numbers of the benchmark."""
     return json.loads((RESULTS / "metrics.json").read_text())
 
 
 def tables() -> dict[str, str]:
-    """Every table by its name."""
+    """Return every table by its name."""
     found = result()
     ragged, flat = found["ragged"], found["flat"]
     rows = [
@@ -60,7 +60,7 @@ def tables() -> dict[str, str]:
 
 
 def draw(found: dict[str, Any], path: Path) -> None:
-    """The time a list by the number of lists, on logarithmic axes, to an SVG file."""
+    """Draw the time per list by the number of lists, on logarithmic axes, to an SVG file."""
     import matplotlib
     from matplotlib.figure import Figure
 

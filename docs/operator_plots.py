@@ -1,6 +1,6 @@
 """Draw one plot for each operator's page: `python docs/operator_plots.py [folder]`.
 
-Most show the same experiment: one item moves past six others, and its rank falls from 7 to 1.
+Most plots show the same experiment: one item moves past six others, and its rank falls from 7 to 1.
 """
 
 import sys
@@ -51,20 +51,20 @@ Make = Callable[[float], RankOperator]
 
 
 def panels(number: int) -> tuple[Figure, list[Axes]]:
-    """A row of panels."""
+    """Return a figure with a row of panels."""
     figure, axes = plt.subplots(
         1, number, figsize=(3.6 * number, 3.1), layout="constrained", squeeze=False
     )
     return figure, list(axes[0])
 
 
-def colour(i: int) -> tuple[float, ...]:
-    """From dark (cold) to light (hot)."""
+def color_of(i: int) -> tuple[float, ...]:
+    """Return a color between dark (cold) and light (hot)."""
     return plt.get_cmap("viridis")(0.36 * i)
 
 
 def moving(position: int = 3) -> Tensor:
-    """Lists (601, 7) in which one item, in the middle of the list, goes from -2.5 to 2.5."""
+    """Return lists (601, 7) in which the score of one item goes from -2.5 to 2.5."""
     x = torch.linspace(-2.5, 2.5, 601).unsqueeze(-1)
     others = OTHERS.expand(601, -1)
     lists = torch.cat([others[:, :position], x, others[:, position:]], -1)
@@ -72,16 +72,16 @@ def moving(position: int = 3) -> Tensor:
 
 
 def rank_and_slope(axis: Axes, slope: Axes | None, make: Make, levels: Sequence[float]) -> None:
-    """The moving item's soft rank, and how fast it rises in the list."""
+    """Draw the moving item's soft rank, and how fast it rises in the list."""
     lists = moving()
     x = lists.detach()[:, 3]
     axis.plot(x, hard_ranks(lists.detach())[:, 3], **HARD)
     for i, level in enumerate(levels):
         ranks = make(level)(lists)[:, 3]
-        axis.plot(x, ranks.detach(), color=colour(i), linewidth=1.3, label=f"{level:g}")
+        axis.plot(x, ranks.detach(), color=color_of(i), linewidth=1.3, label=f"{level:g}")
         if slope is not None:
             gradient = torch.autograd.grad(ranks.sum(), lists)[0][:, 3]
-            slope.plot(x, -gradient, color=colour(i), linewidth=1.3)
+            slope.plot(x, -gradient, color=color_of(i), linewidth=1.3)
     axis.set(xlabel="its score", ylabel="soft rank of one item", yticks=range(1, 8))
     axis.invert_yaxis()
     if slope is not None:
@@ -92,12 +92,12 @@ def rank_and_slope(axis: Axes, slope: Axes | None, make: Make, levels: Sequence[
 
 
 def legend(axis: Axes, title: str) -> None:
-    """A legend in small print."""
+    """Add a legend in small print."""
     axis.legend(title=title, fontsize=7, title_fontsize=7, frameon=False)
 
 
 def matrix(axis: Axes, P: Tensor, title: str) -> None:
-    """A matrix with entries in [0, 1]."""
+    """Draw a matrix with entries in [0, 1]."""
     axis.imshow(P.detach().numpy(), cmap="viridis", vmin=0, vmax=1)
     axis.set(title=title, xlabel="item, in falling order", ylabel="position")
     axis.set(xticks=range(P.shape[-1]), yticks=range(P.shape[-2]))
@@ -106,12 +106,12 @@ def matrix(axis: Axes, P: Tensor, title: str) -> None:
 
 
 def one_list() -> Tensor:
-    """The others and an item at 0, falling: a matrix on it should look like the diagonal."""
+    """Return the other scores and a 0, in falling order, so that the hard matrix is diagonal."""
     return torch.cat([OTHERS, torch.zeros(1)]).sort(descending=True).values
 
 
 def with_matrix(make: Make, levels: Sequence[float], what: str = "temperature") -> Figure:
-    """Rank, slope and one matrix."""
+    """Draw rank, slope and one matrix."""
     figure, (left, middle, right) = panels(3)
     rank_and_slope(left, middle, make, levels)
     legend(left, what)
@@ -121,7 +121,7 @@ def with_matrix(make: Make, levels: Sequence[float], what: str = "temperature") 
 
 
 def softsort() -> Figure:
-    """SoftSort's ranks and SoftSortRank's, the matrix, and the trap under tied items."""
+    """Draw the ranks of SoftSort and SoftSortRank, the matrix, and the trap below tied items."""
     figure, (left, middle, right, trap) = panels(4)
     rank_and_slope(left, None, SoftSort, [0.05, 0.3, 1.0])
     left.set(title="SoftSort")
@@ -134,7 +134,7 @@ def softsort() -> Figure:
 
 
 def draw_trap(axes: Axes) -> None:
-    """The rank of one item by its score, the nine others tied at 0: where it falls, it stays."""
+    """Draw the rank of one item by its score, with nine others tied at 0."""
     lead = torch.linspace(-4, 3, 281)
     lists = torch.cat([lead.unsqueeze(-1), torch.zeros(len(lead), 9)], -1)
     for operator in (SoftSort(1.0), NeuralSort(1.0), SoftSortRank(1.0), SigmoidRank(1.0)):
@@ -151,7 +151,7 @@ def draw_trap(axes: Axes) -> None:
 
 
 def pairwise() -> Figure:
-    """The three laws of noise at equal blur."""
+    """Draw the three distributions of the noise at equal blur."""
     figure, (left, middle, right) = panels(3)
     x = torch.linspace(-1.5, 1.5, 301)
     pair = torch.stack([torch.zeros_like(x), x], -1)
@@ -176,7 +176,7 @@ def pairwise() -> Figure:
 
 
 def softrank() -> Figure:
-    """The two laws of a rank beside drawn ones, and expected discounts."""
+    """Draw the two distributions of a rank beside sampled ranks, and expected discounts."""
     figure, (left, right) = panels(2)
     scores, sigma = one_list(), 0.7
     noise = torch.randn(200_000, 7, generator=_generator())
@@ -184,9 +184,9 @@ def softrank() -> Figure:
     ranks = torch.arange(1, 8)
     share = torch.stack([(drawn == r).float().mean() for r in ranks])
     left.bar(ranks.tolist(), share.tolist(), color="0.85", label="drawn")
-    for law, style in (("paper", "o-"), ("exact", "s-")):
-        found = rank_distribution(scores, temperature=sigma, law=law)[3]
-        left.plot(ranks, found, style, markersize=4, linewidth=1, label=f'law "{law}"')
+    for distribution, style in (("paper", "o-"), ("exact", "s-")):
+        found = rank_distribution(scores, temperature=sigma, distribution=distribution)[3]
+        left.plot(ranks, found, style, markersize=4, linewidth=1, label=f'"{distribution}"')
     left.set(xlabel="rank", ylabel="chance, middle item", xticks=ranks)
     left.legend(fontsize=7, frameon=False)
 
@@ -199,7 +199,7 @@ def softrank() -> Figure:
     for name, operator in {
         "GaussianRank: D(mean rank)": GaussianRank(sigma),
         'SoftRank, "paper": mean D(rank)': SoftRank(sigma),
-        'SoftRank, "exact": mean D(rank)': SoftRank(sigma, law="exact"),
+        'SoftRank, "exact": mean D(rank)': SoftRank(sigma, distribution="exact"),
     }.items():
         right.plot(x, operator.discounts(gain, lists)[:, 3], linewidth=1.3, label=name)
     right.set(xlabel="its score", ylabel="its discount 1 / log2(1 + r)")
@@ -208,7 +208,7 @@ def softrank() -> Figure:
 
 
 def lapsum() -> Figure:
-    """Rank, slope, top-k membership and the matrix."""
+    """Draw rank, slope, top-k membership and the matrix."""
     figure, (left, middle, members, right) = panels(4)
     rank_and_slope(left, middle, LapSum, [0.05, 0.3, 1.0])
     legend(left, "temperature")
@@ -224,7 +224,7 @@ def lapsum() -> Figure:
 
 
 def isotonic() -> Figure:
-    """Both regularisations of the ranks, and the sorted values."""
+    """Draw the ranks with both regularizations, and the sorted values."""
     figure, (left, middle, right) = panels(3)
     rank_and_slope(left, None, IsotonicRank, [0.1, 0.5, 2.0])
     left.set(title="IsotonicRank, l2")
@@ -236,7 +236,7 @@ def isotonic() -> Figure:
     hard = x.sort(descending=True).values
     right.plot(hard, hard, **HARD)
     for i, t in enumerate([1.0, 5.0, 20.0]):
-        style = {"color": colour(i), "markersize": 3, "linewidth": 1.2, "label": f"{t:g}"}
+        style = {"color": color_of(i), "markersize": 3, "linewidth": 1.2, "label": f"{t:g}"}
         right.plot(hard, soft_sort(x, IsotonicSort(t)), "o-", **style)
     right.set(title="IsotonicSort, l2", xlabel="sorted values", ylabel="soft sorted values")
     legend(right, "temperature")
@@ -244,7 +244,7 @@ def isotonic() -> Figure:
 
 
 def network() -> Figure:
-    """Rank and slope in both networks, and what the heavy tails do."""
+    """Draw rank and slope in both networks, and the effect of heavy tails."""
     figure, (left, middle, slope, right) = panels(4)
     rank_and_slope(left, None, SortingNetwork, [0.05, 0.2, 0.5])
     left.set(title="odd-even")
@@ -268,7 +268,7 @@ def network() -> Figure:
 
 
 def gumbel_sinkhorn() -> Figure:
-    """A score matrix, its soft matchings, one sample and the hard one."""
+    """Draw a score matrix, its soft matchings, one sample and the hard matching."""
     figure, axes = panels(5)
     X = torch.randn(7, 7, generator=_generator())
     axes[0].imshow(X.numpy(), cmap="magma")
@@ -292,7 +292,7 @@ def gumbel_sinkhorn() -> Figure:
 
 
 def stochastic() -> Figure:
-    """Plackett-Luce: who comes first, and the mean rank of the moving item."""
+    """Draw which item comes first under Plackett-Luce, and the mean rank of the moving item."""
     figure, (left, right) = panels(2)
     scores = torch.tensor([1.5, 1.0, 0.5, 0.0, -0.5])
     order = (scores + gumbel_noise(scores, 50_000, generator=_generator())).argmax(-1)
@@ -316,7 +316,7 @@ def stochastic() -> Figure:
 
 
 def straight_through() -> Figure:
-    """Hard values, soft slopes."""
+    """Draw hard values and soft slopes."""
     figure, (left, right) = panels(2)
     rank_and_slope(left, right, lambda t: StraightThrough(SigmoidRank(t)), [0.05, 0.2, 0.5])
     legend(left, "temperature inside")
@@ -325,7 +325,7 @@ def straight_through() -> Figure:
 
 
 def hard() -> Figure:
-    """The staircase that all others relax."""
+    """Draw the staircase that all other operators relax."""
     figure, (left, right) = panels(2)
     lists = moving().detach()
     left.plot(lists[:, 3], HardRank()(lists)[:, 3], color="C0", linewidth=1.3)
@@ -341,13 +341,13 @@ def hard() -> Figure:
 
 
 def functions() -> Figure:
-    """Membership in the top 5, and soft quantiles."""
+    """Draw the membership in the top 5, and soft quantiles."""
     figure, (left, right) = panels(2)
     x = torch.randn(20, generator=_generator())
     q = torch.linspace(0, 1, 101)
     for i, t in enumerate([0.02, 0.2, 1.0]):
         order = x.argsort()
-        style = {"color": colour(i), "label": f"{t:g}", "linewidth": 1.2, "markersize": 3}
+        style = {"color": color_of(i), "label": f"{t:g}", "linewidth": 1.2, "markersize": 3}
         left.plot(x[order], soft_topk(x, 5, SoftSort(t)).membership[order], "o-", **style)
         right.plot(q, soft_quantile(x, q, SoftSort(t)), **style)
     right.plot(q, torch.quantile(x, q), **HARD)
@@ -360,14 +360,14 @@ def functions() -> Figure:
 
 
 def temperature() -> Figure:
-    """What a sharpness does to ranks, whatever the length and the scale."""
+    """Draw what a sharpness does to ranks: the same for every length and scale."""
     figure, (left, right) = panels(2)
     scores = torch.randn(300, generator=_generator())
     order = scores.argsort()
     for i, sharpness in enumerate([100, 10, 2]):
         t = temperature_for(scores, sharpness=sharpness)
         left.plot(
-            scores[order], SigmoidRank(t)(scores)[order], color=colour(i), label=f"{sharpness}"
+            scores[order], SigmoidRank(t)(scores)[order], color=color_of(i), label=f"{sharpness}"
         )
     left.set(xlabel="score", ylabel="soft rank of 300")
     left.invert_yaxis()

@@ -1,10 +1,11 @@
 """Write the recipes' tables from their results, and their pages: `python docs/recipe_pages.py`.
 
-For each folder of ltr/recipes that has a results.json: `table.md` is made of it anew, and what
-stands between `<!-- results -->` and `<!-- end -->` in README.md is that table and the picture, if
-`ltr bench` drew one. Likewise the results of an overlay, `results-search.json`, make
-`table-search.md` and come between `<!-- results search -->` and `<!-- end -->`. A page of
-docs/recipes is a recipe's README; the pictures are beside it. A test holds the files to this.
+This script goes through the folders of ltr/recipes that have a results.json. It makes `table.md`
+from that file, and puts the table into README.md, between `<!-- results -->` and `<!-- end -->`,
+with the picture if `ltr bench` drew one. In the same way it makes `table-search.md` from
+`results-search.json`, the results of an overlay, and puts it between `<!-- results search -->` and
+`<!-- end -->`. A page of docs/recipes is a recipe's README, with the pictures beside it. A test
+checks that the files agree.
 """
 
 import json
@@ -21,7 +22,7 @@ _RESULTS = re.compile(r"<!-- results( \w+)? -->.*?<!-- end -->", re.DOTALL)
 
 
 def table_of(recipe: Recipe, overlay: str = "") -> str:
-    """The content of a recipe's `table.md`, of its results; or that of one of its overlays."""
+    """Return the content of a recipe's `table.md`, or that of one of its overlays."""
     content = json.loads((recipe.folder / _file("results.json", overlay)).read_text("utf-8"))
     finished = {run["name"]: run for run in content["runs"] if "metrics" in run}
     if not overlay:
@@ -33,15 +34,15 @@ def table_of(recipe: Recipe, overlay: str = "") -> str:
 
 
 def tables_of(recipe: Recipe) -> dict[str, str]:
-    """The content of `table.md` and of each overlay's, by the overlay, of what has results."""
+    """Return the content of `table.md` ("") and of each overlay that has results, by overlay."""
     names = [path.stem.partition("-")[2] for path in recipe.folder.glob("results*.json")]
     return {name: table_of(recipe, name) for name in sorted(names)}
 
 
 def readme_of(recipe: Recipe) -> str:
-    """The content of a recipe's README, with its tables and its picture.
+    """Return the content of a recipe's README, with its tables and its picture.
 
-    Where the place for the table is missing it is at the end.
+    A README without a place for the table gets one at its end.
     """
     text = (recipe.folder / "README.md").read_text(encoding="utf-8")
     tables = tables_of(recipe)
@@ -66,7 +67,7 @@ def _file(name: str, overlay: str) -> str:
 
 
 def main() -> None:
-    """Write them all, those that have changed."""
+    """Write all tables and pages that have changed."""
     PAGES.mkdir(exist_ok=True)
     for recipe in find_recipes().values():
         page = f'--8<-- "ltr/recipes/{recipe.name}/README.md"\n'

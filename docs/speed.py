@@ -1,7 +1,7 @@
 """Write docs/operators/speed.md's tables and draw its plot: `python docs/speed.py`.
 
-What stands between `<!-- table NAME -->` and `<!-- end -->` there comes from
-benchmarks/results/operators.json; a test holds the page to it. The plot goes to
+The text between `<!-- table NAME -->` and `<!-- end -->` comes from
+benchmarks/results/operators.json. A test checks that the page and the file agree. The plot is
 docs/operators/img/speed.svg.
 """
 
@@ -22,7 +22,7 @@ Result = Mapping[str, Any]
 
 
 def size(lists: int, n: int) -> str:
-    """A batch, for a header.
+    """Return a batch as text for a header.
 
     >>> size(1, 100), size(20, 4000)
     ('100', '20 × 4,000')
@@ -31,7 +31,7 @@ def size(lists: int, n: int) -> str:
 
 
 def chosen(result: Result, **where: Any) -> list[Mapping[str, Any]]:
-    """The points that are as asked."""
+    """Return the points that have these values."""
     return [
         point
         for point in result["points"]
@@ -44,7 +44,7 @@ def by_point(
     heads: Sequence[str],
     cell: Callable[[Mapping[str, Any]], str],
 ) -> str:
-    """A row for each contestant, a column for each point."""
+    """Return a table with a row for each contestant and a column for each point."""
     names = dict.fromkeys(_key(row) for point in points for row in point["rows"])
     columns = [{_key(row): cell(row) for row in point["rows"]} for point in points]
     rows = [
@@ -55,7 +55,7 @@ def by_point(
 
 
 def times(result: Result, lists: Sequence[int]) -> str:
-    """Milliseconds of CPU, and how many times torch.sort's, in one thread on random scores."""
+    """Return CPU milliseconds, with their ratio to torch.sort's, in one thread on random scores."""
     points = chosen(result, lists=lists, threads=[1], scores=["random"])
     heads = [size(point["lists"], point["n"]) for point in points]
     return by_point(
@@ -64,7 +64,7 @@ def times(result: Result, lists: Sequence[int]) -> str:
 
 
 def threads(result: Result) -> str:
-    """Wall-clock milliseconds with all threads, and in one, at the larger points."""
+    """Return wall-clock milliseconds with all threads and with one, at the larger points."""
     points = [
         point
         for point in chosen(result, scores=["random"])
@@ -78,7 +78,7 @@ def threads(result: Result) -> str:
 
 
 def orders(result: Result, n: int) -> str:
-    """CPU milliseconds of one list of n by the order of its scores, in one thread."""
+    """Return CPU milliseconds of one list of n by the order of its scores, in one thread."""
     points = chosen(result, lists=[1], n=[n], threads=[1], scores=ORDERS)
     some = {_key(row) for point in points if point["scores"] != "random" for row in point["rows"]}
     kept = [
@@ -89,7 +89,7 @@ def orders(result: Result, n: int) -> str:
 
 
 def memory(result: Result) -> str:
-    """Peaks."""
+    """Return the table of the memory peaks."""
     rows = [
         [
             row["name"],
@@ -104,7 +104,7 @@ def memory(result: Result) -> str:
 
 
 def accuracy(result: Result) -> str:
-    """Float32 against float64."""
+    """Return the table of the errors of float32 against float64."""
     rows = [
         [row["name"], row["group"], f"{row['n']:,}"]
         + [number(row[key]) for key in ("values", "relative", "gradient")]
@@ -114,7 +114,7 @@ def accuracy(result: Result) -> str:
 
 
 def recursion(result: Result) -> str:
-    """SoftRank's recursion in a sentence."""
+    """Return a sentence on the cost of SoftRank's recursion."""
     found = result["recursion"]
     ours = "-"
     for point in chosen(result, lists=[1], n=[found["n"]], threads=[1], scores=["random"]):
@@ -129,7 +129,7 @@ def recursion(result: Result) -> str:
 
 
 def goals(result: Result) -> str:
-    """What was asked, and what was measured."""
+    """Return the table of what was asked and what was measured."""
     words = {True: "yes", False: "no", None: "not measured"}
     rows = [
         [row["goal"], row["asked"], number(row["measured"]), words[row["met"]]]
@@ -139,7 +139,7 @@ def goals(result: Result) -> str:
 
 
 def setting(result: Result) -> str:
-    """Versions and processor."""
+    """Return the versions and the processor as text."""
     where = result["environment"]
     versions = [f"{name} {where[name]}" for name in ("torch", "numpy", "numba")]
     peers = [f"{name} {message}" for name, message in result["peers"].items()]
@@ -148,7 +148,7 @@ def setting(result: Result) -> str:
 
 
 def tables(result: Result) -> dict[str, str]:
-    """Every table by its name."""
+    """Return every table by its name."""
     return {
         "goals": goals(result),
         "times 1": times(result, [1]),
@@ -176,7 +176,7 @@ DRAWN = [
 
 
 def draw(result: Result, path: Path) -> None:
-    """The times by n on logarithmic axes, for one list and for twenty, to an SVG file."""
+    """Draw the times by n on logarithmic axes, for one list and for twenty, to an SVG file."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -191,12 +191,12 @@ def draw(result: Result, path: Path) -> None:
                 if row["name"] in DRAWN:
                     lines.setdefault(_key(row), []).append((point["n"], 1e3 * row["cpu"]))
         for (name, group), line in lines.items():
-            colour = "black" if group in ("sort", "peer") else f"C{DRAWN.index(name) - 2}"
+            color = "black" if group in ("sort", "peer") else f"C{DRAWN.index(name) - 2}"
             label = name if group in ("sort", "peer") else f"{name}, {group}"
             axis.plot(
                 *zip(*line, strict=True),
                 STYLES[group],
-                color=colour,
+                color=color,
                 marker=".",
                 linewidth=1.2,
                 label=label,

@@ -1,7 +1,7 @@
 """Write the benchmarks' tables into comparison.md and recipes.md: `python docs/tables.py`.
 
-What stands between `<!-- table NAME -->` and `<!-- end -->` on these pages comes from the JSON
-files in benchmarks/results; a test holds the pages to them.
+The text between `<!-- table NAME -->` and `<!-- end -->` on these pages comes from the JSON files
+in benchmarks/results. A test checks that the pages and the files agree.
 """
 
 import json
@@ -16,7 +16,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table: the first column to the left, numbers to the right.
+    """Return a Markdown table: the first column aligned left, numbers aligned right.
 
     >>> print(table(["a", "b"], [["x", "1"]]))
     | a | b |
@@ -28,7 +28,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def number(x: float | None, digits: int = 3) -> str:
-    """A number for a reader: `digits` significant ones, no exponent where it can be avoided.
+    """Return a number with `digits` significant digits, without an exponent if it can be avoided.
 
     >>> number(0.012345), number(1234.5), number(0.0), number(2.5e-7), number(None)
     ('0.0123', '1230', '0', '2.5e-07', '-')
@@ -117,14 +117,14 @@ def _steps(result: Mapping[str, Any]) -> str:
 
 
 def setting(result: Mapping[str, Any]) -> str:
-    """Versions, processor and threads, as a sentence."""
+    """Return the versions, the processor and the threads as a sentence."""
     where = result["environment"]
     threads = "one thread" if where["threads"] == 1 else f"{where['threads']} threads"
     return f"torch {where['torch']}, Python {where['python']}, {where['processor']}, {threads}."
 
 
 def tables() -> dict[str, str]:
-    """Every table by its name."""
+    """Return every table by its name."""
     compared, cubed, step = (
         json.loads((RESULTS / f"{name}.json").read_text())
         for name in ("compare_operators", "neuralsort_cubed", "training_step")
@@ -141,7 +141,7 @@ def tables() -> dict[str, str]:
 
 
 def filled(page: str, found: Mapping[str, str]) -> str:
-    """The page with its tables written anew.
+    """Return the page with new tables.
 
     >>> filled("<!-- table a -->old<!-- end -->", {"a": "new"}).split()
     ['<!--', 'table', 'a', '-->', 'new', '<!--', 'end', '-->']

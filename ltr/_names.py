@@ -1,10 +1,10 @@
-"""Wrong names, and the right ones that they are like."""
+"""Suggestions of right names for wrong ones."""
 
 from collections.abc import Iterable
 
-_LIKE = 0.6  # of difflib's ratio: from here on a name is like another
-_AS_CLOSE = 0.1  # names less like it than the most alike by more than this are not offered
-_FEW = 20  # names that a line has room for
+_LIKE = 0.6  # names are alike if difflib's ratio is at least this
+_AS_CLOSE = 0.1  # a name is not offered if the best one's ratio is larger by more than this
+_FEW = 20  # a line has room for this many names
 
 
 def renamed(module: str, name: str, now: str) -> AttributeError:
@@ -18,29 +18,29 @@ def renamed(module: str, name: str, now: str) -> AttributeError:
 
 
 def no_attribute(module: str, name: str, names: Iterable[str]) -> AttributeError:
-    """Return the error for a name that a module does not have, with the nearest that it has.
+    """Return the error for a name that a module does not have, with the nearest one that it has.
 
-    Upper and lower case count as alike.
+    Upper and lower case are treated alike.
 
     >>> str(no_attribute("ltr.losses", "ListNET", ["ListMLE", "ListNet"]))
     "module 'ltr.losses' has no attribute 'ListNET': did you mean 'ListNet'?"
     """
     text = f"module {module!r} has no attribute {name!r}"
-    if not name.startswith("_"):  # those that Python and other libraries look for
-        from difflib import SequenceMatcher  # where it is needed: most imports are of right names
+    if not name.startswith("_"):  # Python and other libraries look for names such as __path__
+        from difflib import SequenceMatcher  # imported here, since most names are right
 
         def likeness(one: str) -> tuple[float, bool]:
             ratio = SequenceMatcher(None, name.lower(), one.lower()).ratio()
-            return ratio, one[:1] == name[:1]  # a class for a class, a function for a function
+            return ratio, one[:1] == name[:1]  # prefer a class to a function for a class
 
         near = max(names, key=likeness)
         text += f": did you mean {near!r}?" if likeness(near)[0] >= _LIKE else ""
-    # with name and obj set, Python does not add a suggestion of its own behind ours
+    # with name and obj set, Python does not add its own suggestion to this one
     return AttributeError(text, name=name, obj=None)
 
 
 def one_line(text: object) -> str:
-    r"""The text without line breaks.
+    r"""Return the text without line breaks.
 
     >>> one_line("temperature must be\n  >= 0")
     'temperature must be >= 0'
@@ -49,14 +49,14 @@ def one_line(text: object) -> str:
 
 
 def close_matches(word: str, choices: Iterable[str], at_least: float = _LIKE) -> list[str]:
-    """The choices most like `word`, best first, three at most; upper and lower case are alike.
+    """Return the choices most like `word`, the best first, at most three; case does not count.
 
     >>> close_matches("softsrt", ["SigmoidRank", "SoftSort"])
     ['SoftSort']
     >>> close_matches("Letor", ["DigitsDataModule", "LetorDataModule"])
     ['LetorDataModule']
     """
-    from difflib import SequenceMatcher  # where it is needed: most names are right
+    from difflib import SequenceMatcher  # imported here, since most names are right
 
     def likeness(choice: str) -> float:
         a, b = word.lower(), choice.lower()
@@ -69,7 +69,7 @@ def close_matches(word: str, choices: Iterable[str], at_least: float = _LIKE) ->
 
 
 def nearest(word: str, choices: Iterable[str], prefix: str = "") -> str:
-    """The end of a message: the nearest right names, or all of them where none is near.
+    """Return the end of a message: the nearest right names, or all of them if none is near.
 
     >>> nearest("digts", ["digits", "letor"])
     'did you mean digits?'

@@ -3,12 +3,12 @@
 A sealed file is its content, then one checksum for each block of 64 KiB, then a trailer that says
 how long the content is and has a checksum of its own. Every byte of the file is covered.
 
-The checksum of a block is the sum of its 8-byte words, each times an odd constant of its place, in
-whole numbers modulo 2^64. Damage within one word always changes it, since an odd factor has an
-inverse; other damage goes unseen once in about 2^60 blocks. numpy computes it 3 to 4 times as fast
-as `zlib.crc32`, which alone would take a quarter of the time in which a loader makes the batches of
-an epoch (`benchmarks/cache.py`). It protects from accidents; whoever can write the file can also
-write its checksums.
+The checksum of a block is the sum of its 8-byte words, modulo 2^64. Each word is multiplied by an
+odd constant that depends on its place. Damage within one word always changes the sum, since an odd
+factor has an inverse. Other damage goes unseen once in about 2^60 blocks. numpy computes the sum 3
+to 4 times as fast as `zlib.crc32`, which would take a quarter of the time in which a loader makes
+the batches of an epoch (`benchmarks/cache.py`). Checksums protect from accidents: whoever can write
+the file can also write its checksums.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-BLOCK = 1 << 16  # bytes: this much of the constants stays in a core's own cache
+BLOCK = 1 << 16  # bytes: so many constants stay in a core's own cache
 _TRAILER = struct.Struct("<QI8s")  # length of the content, CRC-32 of the above, magic
 _LENGTH = struct.Struct("<Q")
 _MAGIC = b"LTRSUMS1"
@@ -28,11 +28,11 @@ _WORD = np.dtype("<u8")
 
 
 class DamagedError(ValueError):
-    """A file is not as it was written."""
+    """Says that a file is not as it was written."""
 
 
 def block_sums(content: Any) -> np.ndarray:
-    """Return the checksum of each block, uint64 (blocks,); the last is filled up with zeros.
+    """Return the checksum of each block, uint64 (blocks,); the last block is padded with zeros.
 
     Args:
         content: an object with the buffer protocol, such as bytes, a map of a file or an array.
@@ -54,7 +54,7 @@ def seal(path: Path) -> None:
     """Append the checksums of a file's content to the file, once.
 
     Raises:
-        OSError: if the file cannot be read or written.
+        OSError: the file cannot be read or written.
     """
     size = path.stat().st_size
     content = np.memmap(path, np.uint8, "r") if size else b""
@@ -71,7 +71,7 @@ def check_sealed(data: Any) -> int:
         data: the whole file: an object with the buffer protocol and a length.
 
     Raises:
-        DamagedError: if a byte is not as it was written, or the file has no checksums.
+        DamagedError: a byte is not as it was written, or the file has no checksums.
 
     >>> check_sealed(b"no checksums in here")
     Traceback (most recent call last):

@@ -1,8 +1,8 @@
-"""The `k:v` part of svmlight lines: one strict parser, and a quick one that agrees with it.
+"""Parsers of the `k:v` part of svmlight lines: a strict one, and a fast one that agrees with it.
 
-The quick one hands a whole block of lines to Arrow's CSV parser (`1:0.5 2:3` becomes the rows
-`1,0.5` and `2,3`). It gives up on anything out of the ordinary, right or wrong: then the strict one
-reads the block, and either returns the numbers or says what is the matter.
+The fast one hands a whole block of lines to Arrow's CSV parser (`1:0.5 2:3` becomes the rows
+`1,0.5` and `2,3`). It gives up on anything unusual, whether right or wrong. Then the strict one
+reads the block, and either returns the numbers or says what is wrong.
 """
 
 import math
@@ -16,16 +16,16 @@ from pyarrow import csv
 
 NUMBER = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 INDEX = re.compile(rb"-?[0-9]{1,18}")
-FLOAT32_OVERFLOW = 3.4028235677973366e38  # from here on a number rounds to infinity in float32
+FLOAT32_OVERFLOW = 3.4028235677973366e38  # float32 rounds a number to infinity from here on
 MISSING = (b"NULL", b"NaN", b"nan")
-MAX_INDEX = 2**20  # a larger index is taken for a slip of the pen, unless `num_features` allows it
+MAX_INDEX = 2**20  # a larger index is treated as a typing error, unless `num_features` allows it
 
 _PLAIN = b"0123456789eE+-.: \t\r\n"
 _TO_CSV = bytes.maketrans(b": \t\r", b",\n\n\n")
 
 
 class MalformedError(Exception):
-    """What is wrong with a piece of text; the reader adds the file and the line."""
+    """Says what is wrong with a piece of text; the reader adds the file and the line."""
 
     def __init__(self, problem: str, text: bytes) -> None:
         super().__init__(problem)
@@ -38,8 +38,11 @@ class MalformedError(Exception):
 class Pairs:
     """The features of a block of lines, flat.
 
-    `counts` (lines,) int64: how many pairs each line has; `indices` (pairs,) int32, from 1 up, or
-    None where every line has the features 1 to counts[0] in this order; `values` (pairs,) float32.
+    Attributes:
+        counts: (lines,) int64, how many pairs each line has.
+        indices: (pairs,) int32, from 1; None if every line has the features 1 to counts[0] in this
+            order.
+        values: (pairs,) float32.
     """
 
     counts: np.ndarray
@@ -65,7 +68,7 @@ class Pairs:
 
 
 def parse_number(text: bytes) -> float | None:
-    """`text` as a number that is finite in float32, or None if it is none."""
+    """Return `text` as a number that is finite in float32, or None if it is not one."""
     if NUMBER.fullmatch(text) is None:
         return None
     value = float(text)
@@ -75,7 +78,7 @@ def parse_number(text: bytes) -> float | None:
 def parse_pairs(
     text: bytes, num_features: int | None, keep_missing: bool
 ) -> tuple[list[int], list[float]]:
-    """Return the indices and values of one line's `k:v` text, strictly."""
+    """Return the indices and values of the `k:v` text of one line; refuse anything else."""
     limit = MAX_INDEX if num_features is None else num_features
     seen: dict[int, float] = {}
     for token in text.split():
@@ -102,7 +105,7 @@ def parse_pairs(
 def quick_pairs(
     texts: Sequence[bytes], num_features: int | None, keep_missing: bool = False
 ) -> Pairs | None:
-    """Return the pairs of a block of lines, or None where the strict parser has to look."""
+    """Return the pairs of a block of lines, or None if the strict parser has to read it."""
     text = b"\n".join(texts)
     if keep_missing:
         text = text.replace(b":NULL", b":nan").replace(b":NaN", b":nan")
@@ -131,12 +134,12 @@ def quick_pairs(
     limit = MAX_INDEX if num_features is None else num_features
     if len(indices) != counts.sum() or indices.min() < 1 or indices.max() > limit:
         return None
-    if np.isinf(values).any():  # the text has no other nan than those that are kept
+    if np.isinf(values).any():  # every nan in the text is one that is kept
         return None
     width = int(counts[0])
     if (counts == width).all() and (indices.reshape(-1, width) == np.arange(1, width + 1)).all():
         return Pairs(counts, None, values)
-    rising = np.ones(len(indices), dtype=bool)  # in each line; else there may be a double
+    rising = np.ones(len(indices), dtype=bool)  # within a line; if not, an index may come twice
     rising[1:] = np.diff(indices) > 0
     starts = np.cumsum(counts) - counts
     rising[starts[counts > 0]] = True
@@ -146,7 +149,7 @@ def quick_pairs(
 def strict_pairs(
     texts: Sequence[bytes], num_features: int | None, keep_missing: bool = False
 ) -> Pairs:
-    """Return the same, line by line; an error has the line's place in `texts` as its `row`."""
+    """Return the pairs, parsed line by line; an error has the line's place in `texts` as `row`."""
     counts: list[int] = []
     indices: list[int] = []
     values: list[float] = []

@@ -1,4 +1,4 @@
-"""Lists of handwritten digits, to be ranked by their digit: a data set that needs no download."""
+"""Lists of handwritten digits to be ranked by their digit: a data set that needs no download."""
 
 import warnings
 
@@ -14,24 +14,25 @@ _SHARES = {"train": 0.6, "val": 0.2, "test": 0.2}
 class DigitsDataModule(ListDataModule):
     """Lists of images from scikit-learn's bundled digits, 1,797 of 8x8 pixels.
 
-    The images are divided 60 : 20 : 20 into train, validation and test, so that none is in two
-    splits; then the lists of a split are drawn from its images, an image at most once in a list.
-    All of it depends on `seed` alone. Features are the 64 pixels, from 0 to 1; the label is the
-    digit, so a list ranked well has its nines first; `doc_ids` are the images' numbers in
-    scikit-learn's data; qids are like "digits-test-17".
+    The images are split 60 : 20 : 20 into train, validation and test, so that none is in two
+    splits. The lists of a split are then drawn from its images; an image comes at most once in a
+    list. Splits and lists depend on `seed` alone. Features are the 64 pixels, from 0 to 1. The
+    label is the digit, so a well-ranked list has its nines first. `doc_ids` are the images' numbers
+    in scikit-learn's data, and qids are like "digits-test-17".
 
     Args:
         list_size: images in a list.
         train_lists: how many lists to train on.
-        val_lists: how many to validate on.
-        test_lists: how many to test on.
+        val_lists: how many lists to validate on.
+        test_lists: how many lists to test on.
         batch_size: lists in a batch, in each process.
-        transform: of the features, fitted on the training lists; None for `NoTransform()`.
+        transform: transform of the features, fitted on the training lists. Default:
+            `NoTransform()`.
         num_workers: processes that make batches.
-        seed: of the split, the lists and the shuffling, >= 0.
+        seed: seed of the split, the lists and the shuffling, >= 0.
 
     Raises:
-        ValueError: for an argument out of range.
+        ValueError: an argument is out of range.
 
     >>> digits = DigitsDataModule(list_size=3, train_lists=2, val_lists=1, test_lists=1)
     >>> digits.setup("fit")
@@ -57,7 +58,7 @@ class DigitsDataModule(ListDataModule):
             num_workers=num_workers,
             seed=seed,
         )
-        with warnings.catch_warnings():  # Lightning warns of modules among the arguments
+        with warnings.catch_warnings():  # Lightning warns about modules among the arguments
             warnings.filterwarnings("ignore", ".*already saved during checkpointing.*")
             self.save_hyperparameters(logger=False)  # names may be the model's too
         self.counts = {"train": train_lists, "val": val_lists, "test": test_lists}
@@ -69,7 +70,7 @@ class DigitsDataModule(ListDataModule):
         self.list_size = list_size
 
     def load_splits(self) -> dict[str, ListDataset]:
-        """Divide the images, and draw each split's lists."""
+        """Split the images, and draw the lists of each split."""
         from sklearn.datasets import load_digits
 
         pixels, grades = load_digits(return_X_y=True)

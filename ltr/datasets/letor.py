@@ -1,4 +1,4 @@
-"""LETOR / svmlight text, as its publishers ship it, read into lists."""
+"""Read lists from LETOR / svmlight text, in the form in which data sets are published."""
 
 import re
 from collections.abc import Iterator
@@ -37,33 +37,34 @@ def read_letor(
 ) -> ListDataset:
     r"""Read learning-to-rank text: `label qid:Q 1:v 2:v ... # comment`, one document a line.
 
-    Plain, gzip, bzip2, xz, zstd or a zip of one file, as its first bytes say; LF or CRLF, with
-    blanks at the ends of lines, blank lines and lines that are comments alone. A feature that a
-    line leaves out is 0. Where any line has a comment, the comments become document ids:
-    `#docid = GX004-93-7097963 inc = 1` gives `GX004-93-7097963`, another comment its text, a line
-    without one the empty string. LightGBM's files have no qid but a file of group sizes beside them
-    (`rank.train.query` or `rank.train.group` for `rank.train`); their lists are named "1", "2", ...
+    The file may be plain, gzip, bzip2, xz, zstd or a zip of one file; its first bytes decide. Lines
+    end in LF or CRLF. Blank lines, lines with only a comment, and blanks at the end of a line are
+    allowed. A feature that a line leaves out is 0. If any line has a comment, the comments become
+    document ids: `#docid = GX004-93-7097963 inc = 1` gives `GX004-93-7097963`, any other comment
+    gives its text, and a line without a comment gives the empty string. LightGBM's files have no
+    qid. They have a file of group sizes beside them (`rank.train.query` or `rank.train.group` for
+    `rank.train`), and their lists are named "1", "2", ...
 
     Args:
         path: the file.
-        num_features: how many features there are; a larger index is an error. None takes the
-            largest index in the file (at most 1,048,576).
-        sort_by_qid: gather the lines of a qid that comes back after another one, lists and
-            documents in the order of their first appearance; otherwise that is an error.
-        group_file: the file of group sizes, where it is not found beside `path`.
-        missing: "keep" makes NaN of the values `NULL`, `NaN` and `nan`; "error" refuses them.
+        num_features: the number of features; a larger index is an error. Default: the largest
+            index in the file (at most 1,048,576).
+        sort_by_qid: gather the lines of a qid that comes back after another qid. Lists and
+            documents are in the order of their first appearance. By default such a qid is an error.
+        group_file: the file of group sizes. Default: the one beside `path`, if there is one.
+        missing: "keep" reads the values `NULL`, `NaN` and `nan` as NaN; "error" refuses them.
 
     Returns:
         The lists: features float32 (documents, num_features), NaN where missing. Where lines were
         gathered, `rows` says where each document stood, from 0.
 
     Raises:
-        ValueError: for a file that is missing, empty, damaged or in another format, a label that is
-            missing, negative or not a finite number, a missing qid, a qid with a feature at its end
-            (a blank is missing), a qid that comes back or is written in two ways (`qid:5` and
-            `qid:05`), a malformed `index:value`, an index that is 0, negative, too large or double,
-            a value that is no finite number, or group sizes that do not fit; the message names
-            the file, the line and the text.
+        ValueError: the file is missing, empty, damaged or in another format; a label is missing,
+            negative or not a finite number; a qid is missing, comes back, is written in two ways
+            (`qid:5` and `qid:05`), or runs into a feature because a blank is missing; an
+            `index:value` is malformed; an index is 0, negative, too large or comes twice in a line;
+            a value is not a finite number; or the group sizes do not fit. The message names the
+            file, the line and the text.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
@@ -93,10 +94,10 @@ def read_letor(
 def find_group_file(
     path: str | PathLike[str], group_file: str | PathLike[str] | None = None
 ) -> Path | None:
-    """The file of group sizes of `path`: `group_file`, or one beside it, or None.
+    """Return the file of group sizes of `path`: `group_file`, or one beside it, or None.
 
     Raises:
-        ValueError: if `group_file` is not there.
+        ValueError: there is no such `group_file`.
 
     >>> find_group_file("no/such/rank.train") is None
     True
@@ -116,7 +117,7 @@ def find_group_file(
 
 
 class _Reader:
-    """Takes a file block by block: labels, qids and comments here, features in `_svmlight`."""
+    """Reads a file block by block: labels, qids and comments here, features in `_svmlight`."""
 
     def __init__(
         self, path: Path, num_features: int | None, group_file: Path | None, keep_missing: bool
@@ -127,14 +128,14 @@ class _Reader:
         self.group_file = group_file
         self.has_qid: bool | None = None
         self.labels: list[float] = []
-        self.label_of: dict[bytes, float] = {}  # labels are few, so each text is parsed once
+        self.label_of: dict[bytes, float] = {}  # there are few labels, so each is parsed once
         self.doc_ids: list[str] = []
-        self.runs: list[list[int]] = []  # of one qid: first line, last line, documents
+        self.runs: list[list[int]] = []  # for a run of one qid: first line, last line, documents
         self.run_qids: list[bytes] = []
         self.pairs: list[Pairs] = []
 
     def take(self, number: int, lines: list[bytes]) -> None:
-        """Take `lines`; the first is line `number` of the file."""
+        """Read `lines`; the first of them is line `number` of the file."""
         texts: list[bytes] = []
         numbers: list[int] = []
         for line_number, line in enumerate(lines, start=number):
@@ -158,7 +159,7 @@ class _Reader:
         self.pairs.append(pairs)
 
     def _head(self, tokens: list[bytes], number: int) -> bytes:
-        """Take the label and the qid; give back the text of the features."""
+        """Read the label and the qid, and return the text of the features."""
         label = tokens[0]
         if label not in self.label_of:
             if b":" in label:
@@ -208,13 +209,13 @@ class _Reader:
         return _error(self.path, number, error.problem, error.text)
 
     def finish(self, sort_by_qid: bool) -> ListDataset:
-        """Put the lists together when the whole file is taken."""
+        """Return the lists, once the whole file is read."""
         documents = len(self.labels)
         if not documents:
-            raise ValueError(f"{self.path}: the file must have a document at least, got none")
+            raise ValueError(f"{self.path}: the file must have at least one document, got none")
         width = self.num_features or max(pairs.width for pairs in self.pairs)
         if not width:
-            raise ValueError(f"{self.path}: a line must have a feature at least, got none anywhere")
+            raise ValueError(f"{self.path}: at least one line must have a feature, got none")
         if self.has_qid:
             self._check_spelling()
             qids = [_decode(qid) for qid in self.run_qids]
@@ -235,7 +236,7 @@ class _Reader:
         return self._gathered(width, sizes, qids)
 
     def _check_spelling(self) -> None:
-        """Refuse a number that is written in two ways (a cache would hide a warning)."""
+        """Refuse a number that is written in two ways, since a cache would hide a warning."""
         first: dict[bytes, int] = {}
         for place, qid in enumerate(self.run_qids):
             number = _WHOLE.fullmatch(qid)
@@ -255,7 +256,7 @@ class _Reader:
         features = np.zeros((documents, width), dtype=np.float32)
         start = 0
         self.pairs.reverse()
-        while self.pairs:  # each block is let go of when it is written
+        while self.pairs:  # each block is freed once it is written
             pairs = self.pairs.pop()
             end = start + len(pairs.counts)
             pairs.write_to(features[start:end])
@@ -272,7 +273,7 @@ class _Reader:
 
 
 def _blocks(path: Path) -> Iterator[tuple[int, list[bytes]]]:
-    """The lines of a file, many at a time, with the first one's number."""
+    """Yield the lines of a file in blocks, with the number of the first line of each block."""
     if not path.is_file():
         raise ValueError(f"path must be a file, got {path}")
     number, rest = 1, b""

@@ -1,4 +1,4 @@
-"""Splits by query: a query stays on its side, whatever else is in the data."""
+"""Splits by query: a query stays on its side, whatever other queries the data has."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -13,8 +13,8 @@ from ltr.datasets._arrays import as_names, is_missing
 def query_shares(qids: Sequence[Any], seed: int = 0) -> np.ndarray:
     """Return a number in [0, 1) for each qid, float64 (len(qids),): its hash with the seed.
 
-    It depends on the qid's text and the seed alone, so it is the same in every process, in every
-    data set and for ever.
+    It depends on the qid's text and the seed alone, so it is always the same, in every process and
+    every data set.
 
     >>> query_shares(["a", "b"])
     array([0.74171942, 0.38296227])
@@ -25,11 +25,11 @@ def query_shares(qids: Sequence[Any], seed: int = 0) -> np.ndarray:
 
 
 class QueryFolds:
-    """Folds of whole queries, as scikit-learn's `cv=` takes them; made by `query_folds`.
+    """Folds of whole queries, for scikit-learn's `cv=`; `query_folds` makes them.
 
     Attributes:
-        folds: (rows,), the fold that each row is tested in, from 0.
-        n_splits: how many folds there are.
+        folds: (rows,), the fold in which each row is tested, from 0.
+        n_splits: the number of folds.
     """
 
     def __init__(self, folds: np.ndarray, n_splits: int) -> None:
@@ -37,12 +37,12 @@ class QueryFolds:
         self.n_splits = n_splits
 
     def split(self, X: Any = None, y: Any = None, groups: Any = None) -> Iterator[Any]:
-        """Yield the rows to train on and those to test on, (train, test), fold by fold.
+        """Yield the rows to train on and the rows to test on, (train, test), fold by fold.
 
         Args:
-            X: the rows, as many as there are qids; None does not check that.
-            y: for scikit-learn's sake.
-            groups: for scikit-learn's sake.
+            X: the rows, to check their number against that of the qids. Default: no check.
+            y: not used; scikit-learn passes it.
+            groups: not used; scikit-learn passes it.
 
         Raises:
             ValueError: X has another number of rows.
@@ -57,20 +57,20 @@ class QueryFolds:
             yield np.flatnonzero(~tested), np.flatnonzero(tested)
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """Return how many folds there are."""
+        """Return the number of folds."""
         return self.n_splits
 
 
 def query_folds(qid: Any, n_splits: int = 5, *, seed: int = 0) -> QueryFolds:
     """Return folds of whole queries for cross-validation.
 
-    A query's fold is decided by a hash of its qid and the seed, so it stays in its fold when
-    queries are added or left out. The folds are therefore not exactly of one size.
+    A hash of the qid and the seed decides on the fold of a query. So a query stays in its fold when
+    queries are added or left out, and the folds differ a little in size.
 
     Args:
         qid: (rows,), the query of each row; any type.
-        n_splits: how many folds, >= 2.
-        seed: of the hash, >= 0: another one gives other folds.
+        n_splits: the number of folds, >= 2.
+        seed: seed of the hash, >= 0; another seed gives other folds.
 
     Raises:
         ValueError: an argument is out of range, a qid is missing, or a fold has no query.

@@ -1,4 +1,4 @@
-"""Which lists each process sees, and in which order."""
+"""The sampler, which decides which lists each process sees, and in which order."""
 
 from collections.abc import Iterator, Sized
 from typing import Any, cast
@@ -11,26 +11,26 @@ from ltr._shapes import check_at_least
 
 
 class ListSampler(DistributedSampler[int]):
-    """Indices of lists: shuffled by (seed, epoch) alone, dealt out to the processes.
+    """Indices of lists: shuffled by (seed, epoch) alone, divided among the processes.
 
-    Where the lists do not divide evenly, the last ones get the index -1, `ListDataset`'s filler,
-    instead of a list that another process has too: so that no metric counts a list twice. It is a
-    `DistributedSampler`, so Lightning leaves it in place and calls `set_epoch`.
+    If the lists do not divide evenly, some processes get the index -1, the filler of `ListDataset`,
+    instead of a list that another process has too. So no metric counts a list twice. The class is a
+    `DistributedSampler`, so Lightning keeps it and calls `set_epoch`.
 
     Args:
         dataset: anything with a length.
-        shuffle: a new order in each epoch, or the data's own.
-        seed: of the order, >= 0; the same in every process.
-        num_replicas: how many processes share the lists; None asks `torch.distributed`, 1 without
-            it.
-        rank: which of them this one is, from 0.
+        shuffle: whether to use a new order in each epoch, instead of the data's own.
+        seed: seed of the order, >= 0, the same in every process.
+        num_replicas: how many processes share the lists. Default: as `torch.distributed` says, or
+            1 without it.
+        rank: the number of this process, from 0.
 
     Attributes:
-        skip: how many of this process's indices to leave out at the start of the next pass, once:
-            to go on in the middle of an epoch. `len()` stays that of a whole epoch.
+        skip: how many of this process's indices the next pass leaves out at its start, to continue
+            within an epoch. `len()` is still that of a whole epoch.
 
     Raises:
-        ValueError: if the seed is negative or the rank is not one of the replicas.
+        ValueError: the seed is negative, or the rank is not that of a process.
 
     >>> sampler = ListSampler(range(5), shuffle=False, num_replicas=2, rank=1)
     >>> list(sampler)
@@ -63,7 +63,7 @@ class ListSampler(DistributedSampler[int]):
         self.skip = 0
 
     def __iter__(self) -> Iterator[int]:
-        # a generator: it looks at the epoch and at `skip` when the first index is asked for
+        # a generator, so that epoch and `skip` are read when the first index is asked for
         skip, self.skip = self.skip, 0
         lists = len(cast(Sized, self.dataset))
         order = np.full(self.total_size, -1)

@@ -1,4 +1,4 @@
-"""The schema of a table: what each of its columns is to a ranker."""
+"""The schema of a table: how a ranker uses each of its columns."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,12 +23,12 @@ _ARE = {
 
 @dataclass(frozen=True)
 class Category:
-    """A column of categories: what its values are, and which of them have a code.
+    """A column of categories: the kind of its values, and which of them have a code.
 
     Attributes:
         kind: "string", "number" or "boolean".
-        levels: the values, as text; the code of `levels[i]` is i + 1. Code 0 is a missing value or
-            any other.
+        levels: the values, as text; the code of `levels[i]` is i + 1. A missing value, or any value
+            that is not here, has code 0.
     """
 
     kind: CategoryKind
@@ -81,7 +81,7 @@ class Schema:
         features: Sequence[str] | None = None,
         categories: Sequence[str] | None = None,
     ) -> "Schema":
-        """Make the schema of a table, without the levels of its categories.
+        """Return the schema of a table, without the levels of its categories.
 
         Args:
             table: the table.
@@ -90,8 +90,8 @@ class Schema:
             weight: see `Schema`.
             position: see `Schema`.
             doc_id: see `Schema`.
-            features: the columns of numbers or embeddings. Default: all other columns of numbers
-                (one that is missing throughout is among them) and of fixed-size lists of numbers.
+            features: the columns of numbers or embeddings. Default: all other columns of numbers,
+                of missing values only, and of fixed-size lists of numbers.
             categories: the columns of categories. Default: all other columns that are categorical
                 (Arrow's dictionaries), text or boolean.
 
@@ -122,7 +122,7 @@ class Schema:
             features = [one for one in kinds if kinds[one] in wanted and one not in given]
         if categories is None:
             wanted = ("string", "boolean")
-            # a categorical column is one whatever its values are
+            # a categorical column is a category, even if its values are numbers
             categories = [
                 one
                 for one in kinds
@@ -163,8 +163,8 @@ class Schema:
 
         Args:
             table: the rows of the training lists.
-            max_levels: how many levels of a category have a code of their own, the most frequent
-                ones; the others share the code of missing values.
+            max_levels: how many levels of a category get a code of their own, the most frequent
+                first. The others share the code of missing values.
 
         >>> table = pa.table({"q": [1, 1, 1], "shop": ["b", "a", "b"]})
         >>> schema = Schema.infer(table, qid="q").fit_levels(table, max_levels=1)
@@ -183,7 +183,7 @@ class Schema:
 
     @property
     def num_features(self) -> int:
-        """How many features a document has; an embedding counts as its size."""
+        """The number of features of a document; an embedding counts as its size."""
         return sum(self.features.values())
 
     @property
@@ -198,7 +198,7 @@ class Schema:
 
         Args:
             table: the table.
-            optional: columns that need not be there.
+            optional: columns that may be missing.
 
         Returns:
             The table's columns that the schema does not have.
@@ -231,7 +231,7 @@ class Schema:
         return [name for name in table.column_names if name not in self.columns]
 
     def difference(self, other: "Schema") -> str | None:
-        """Return the first column in which two schemas differ, with what is said in each, or None.
+        """Return the first column in which two schemas differ, with what each says, or None.
 
         >>> Schema("q", features={"x": 1}).difference(Schema("q", features={"x": 3}))
         "column 'x': 1 feature, and 3 features"
@@ -270,7 +270,7 @@ class Schema:
         """Return the schema of plain data.
 
         Raises:
-            ValueError: the data is no schema.
+            ValueError: the data is not that of a schema.
 
         >>> schema = Schema("q", features={"x": 1}, categories={"c": Category("string", ("a",))})
         >>> Schema.from_dict(schema.to_dict()) == schema
@@ -294,7 +294,7 @@ class Schema:
 
 
 def kind_of(dtype: pa.DataType) -> str:
-    """Return what the values of a column are to a ranker, or "other".
+    """Return the kind of a column's values for a ranker, or "other".
 
     >>> kind_of(pa.int8()), kind_of(pa.list_(pa.float32(), 3)), kind_of(pa.date32())
     ('number', 'embedding', 'other')

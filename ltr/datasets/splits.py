@@ -1,4 +1,4 @@
-"""Where a data set's files are: splits and folds under their publishers' names."""
+"""Find the files of a data set: splits and folds under their publishers' names."""
 
 import re
 from pathlib import Path
@@ -10,24 +10,24 @@ _SPLITS = {
     "val": ("vali", "val", "valid", "validation", "validationset"),
     "test": ("test", "testset"),
 }
-# the split's name, with or without an ending, or else one with a prefix: rank.train, set1.train.txt
+# a split's name, with or without an ending, or one with a prefix: rank.train, set1.train.txt
 _NAME = r"(?:{})(?:\.(?:txt|dat|svm|svmlight|libsvm|letor))?"
 _PREFIX = r".*[._-]"
 _FOLD = re.compile(r"fold[ _-]?([0-9]+)", re.IGNORECASE)
 
 
 def find_splits(root: Path, fold: int) -> dict[str, Path]:
-    """The files of the splits "train", "val" and "test" in a folder, those that are there.
+    """Return the files of the splits "train", "val" and "test" that a folder has.
 
     Args:
         root: a folder with the files, or with the folders Fold1, Fold2, ...
-        fold: which of these; 1 where there are none.
+        fold: the number of the fold; 1 if there are no folds.
 
     Returns:
-        A path for each split that is there. Of a file and a compressed copy the plain one is taken.
+        A path for each split that is there. A plain file is preferred to its compressed copy.
 
     Raises:
-        ValueError: if the folder or the fold is missing, or two files could be the same split.
+        ValueError: the folder or the fold is missing, or two files could be the same split.
 
     >>> find_splits(Path("no/such/folder"), 1)
     Traceback (most recent call last):
@@ -58,7 +58,7 @@ def find_splits(root: Path, fold: int) -> dict[str, Path]:
 
 
 def list_folder(folder: Path) -> str:
-    """The names in a folder, the first 12 of them, for error messages.
+    """Return the first 12 names in a folder, for error messages.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:

@@ -2,11 +2,11 @@
 
 A shard is one record batch with one row per list: `qid` string, `labels` list<float32>, `features`
 list<fixed_size_list<float32, d>>, and `doc_ids` list<string> where the data has them. Its buffers
-are the flat arrays of `ListDataset`, so that reading copies nothing. The schema's metadata says
-which version of this format it is, and, for a cache, what it was made from. After the Arrow file
-come the checksums of its blocks (`ltr.datasets._checksums`), which are compared before anything of
-it is read. A shard holds numbers and strings only, and reading one runs no code from it: another
-schema, Arrow's extension types among them, is an error.
+are the flat arrays of `ListDataset`, so that reading copies nothing. The schema's metadata holds
+the version of this format, and, for a cache, what the lists were made from. The checksums of the
+file's blocks follow after the Arrow file (`ltr.datasets._checksums`); they are compared before
+anything else is read. A shard holds only numbers and strings, and reading it runs no code from it:
+any other schema, also with Arrow's extension types, is an error.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from ltr.datasets.letor import find_group_file, read_letor
 from ltr.datasets.lists import ListDataset
 
 FORMAT_VERSION = "2"
-_READER_VERSION = 2  # raise it where `read_letor` gives other lists for the same text
+_READER_VERSION = 2  # raise it when `read_letor` returns other lists for the same text
 _SUFFIX = ".ltr-cache.arrow"
 _log = logging.getLogger(__name__)
 
@@ -43,12 +43,12 @@ def write_shard(
     Args:
         data: the lists.
         path: the file; what is there is replaced.
-        source: what the lists were made from, kept as JSON; `read_shard` can ask for it.
+        source: what the lists were made from, kept as JSON; `read_shard` can check it.
 
     Raises:
         ValueError: the lists have no labels, or have categories, weights, positions or rows, for
             which a shard has no place.
-        OSError: if the file cannot be written.
+        OSError: the file cannot be written.
 
     >>> from tempfile import TemporaryDirectory
     >>> data = ListDataset.from_arrays([[1.0], [2.0], [3.0]], labels=[0, 2, 1], qid=[7, 7, 8])
@@ -90,10 +90,10 @@ def read_shard(path: str | PathLike[str], *, source: dict[str, Any] | None = Non
 
     Args:
         path: the file.
-        source: if given, the shard must have been made from just this.
+        source: what the shard must have been made from. Default: anything.
 
     Raises:
-        ValueError: if the file is missing, no shard, damaged, of another version of the format, or
+        ValueError: the file is missing, damaged, not a shard, of another version of the format, or
             made from another source.
 
     >>> read_shard("no/such.arrow")
@@ -125,7 +125,7 @@ def _read(path: str | PathLike[str], source: dict[str, Any] | None) -> ListDatas
             if reader.num_record_batches != 1:
                 raise DamagedError(f"1 record batch wanted, {reader.num_record_batches} found")
             batch = reader.get_batch(0)
-        batch.validate(full=True)  # offsets and strings; of the features their number alone
+        batch.validate(full=True)  # checks offsets and strings, and the number of the features
         return _from_batch(batch)
     except (_StaleError, DamagedError):
         raise
@@ -147,7 +147,7 @@ def _check_schema(schema: pa.Schema) -> None:
     if not width.isdigit() or not 1 <= int(width[:10]) < 2**31:
         raise DamagedError(f"the number of features must be >= 1, got {width[:20]!r}")
     wanted = _schema(int(width[:10]), "doc_ids" in schema.names)
-    # metadata of a field would make it one of Arrow's extension types
+    # a field with metadata could be one of Arrow's extension types
     if not schema.equals(wanted) or any(field.metadata for field in schema):
         fields = ", ".join(f"{field.name}: {field.type}" for field in wanted)
         raise DamagedError(f"the columns must be {fields}")
@@ -189,16 +189,20 @@ def load_letor(
     missing: Literal["keep", "error"] = "keep",
     cache_dir: str | PathLike[str] | None = None,
 ) -> ListDataset:
-    """`read_letor`, but read once: the lists are kept as a shard, and later calls map that.
+    """Read a file as `read_letor` does, but only once: later calls map a shard of its lists.
 
+<<<<<<< HEAD
+    The shard is a file in the user's cache folder, or in `cache_dir`, named after the source and
+=======
     They have no `rows`.
 
     The cache is a file in the user's cache folder, or in `cache_dir`, named after the source and
+>>>>>>> transforms
     its path; nothing is written into the source's folder. Its checksums are compared before it is
-    used. It is made again when the source, its file of group sizes or an argument has changed, and,
-    with a warning, when it is damaged. A source has changed when its size, modification time,
-    change time or inode has. Where the cache cannot be written, the lists are returned all the
-    same, with a warning. Any file of the cache may be deleted at any time.
+    used. It is made again if the source, its file of group sizes or an argument has changed, and,
+    with a warning, if it is damaged. A source has changed if its size, modification time, change
+    time or inode has. If the cache cannot be written, the lists are returned with a warning. Any
+    file of the cache may be deleted at any time.
 
     Args:
         path: see `read_letor`.
@@ -206,11 +210,11 @@ def load_letor(
         sort_by_qid: see `read_letor`.
         group_file: see `read_letor`.
         missing: see `read_letor`.
-        cache_dir: the folder for the cache, made if it is missing, such as the source's own; None
-            takes the user's cache folder (`~/.cache/ltr` on Linux).
+        cache_dir: the folder for the cache, made if it is missing. Default: the user's cache folder
+            (`~/.cache/ltr` on Linux).
 
     Raises:
-        ValueError: whatever `read_letor` raises.
+        ValueError: as `read_letor`.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -224,7 +228,7 @@ def load_letor(
     if not path.is_file():
         raise ValueError(f"path must be a file, got {path}")
     sizes = find_group_file(path, group_file)
-    # taken before reading: if the source changes meanwhile, the cache is made again the next time
+    # stamp before reading: if the source changes meanwhile, the next call makes the cache again
     source = {
         "reader": _READER_VERSION,
         "num_features": num_features,
@@ -265,11 +269,11 @@ def load_letor(
 
 
 def cache_path(path: str | PathLike[str], cache_dir: str | PathLike[str] | None = None) -> Path:
-    """Return where `load_letor` keeps the lists of a file: one place for each path.
+    """Return the path of the shard in which `load_letor` keeps the lists of a file.
 
     Args:
         path: the source.
-        cache_dir: the folder for the cache; None takes the user's cache folder.
+        cache_dir: the folder for the cache. Default: the user's cache folder.
 
     Raises:
         RuntimeError: the user has no home folder.
@@ -282,7 +286,7 @@ def cache_path(path: str | PathLike[str], cache_dir: str | PathLike[str] | None 
         folder = Path(cache_dir).absolute()
     else:
         folder = platformdirs.user_cache_path("ltr")
-        if not folder.is_absolute():  # older platformdirs: a folder "~" would be made right here
+        if not folder.is_absolute():  # with an older platformdirs it begins with a literal "~"
             raise RuntimeError("there is no home folder for a cache: give cache_dir")
     digest = hashlib.sha256(str(path).encode(errors="surrogateescape")).hexdigest()[:10]
     return folder / f"{path.name}-{digest}{_SUFFIX}"

@@ -25,12 +25,12 @@ _NUMBER = r"^[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:inf|in
 
 
 def load_table(source: Any, text: Collection[str] = ()) -> pa.Table:
-    """Load a table: from CSV or Parquet files, or from pandas, polars or Arrow.
+    """Load a table from CSV or Parquet files, or from pandas, polars or Arrow.
 
-    The values of a CSV file have no types. A column is booleans if all of its values are true or
-    false, numbers if all are numbers, and else text; text of which more than half of the values are
-    numbers is an error, unless `text` names its column. The empty value, NULL, NaN, NA, N/A, #N/A,
-    None and <NA> are missing.
+    The values of a CSV file have no types. A column holds booleans if all of its values are true or
+    false, numbers if all are numbers, and otherwise text. If more than half of the values of a text
+    column are numbers, it is an error, unless `text` names the column. The empty value, NULL, NaN,
+    NA, N/A, #N/A, None and <NA> are missing.
 
     Args:
         source: a file, a folder of files or a pattern such as "data/2024-*.parquet" (files in the
@@ -40,9 +40,9 @@ def load_table(source: Any, text: Collection[str] = ()) -> pa.Table:
         text: columns of a CSV file that are text whatever their values are.
 
     Raises:
-        ValueError: there is no such file, a file is damaged or of another kind, several files do
-            not have the same columns, a column is there twice or has values of mixed types, or
-            there is no row.
+        ValueError: there is no such file, a file is damaged or of another kind, several files have
+            different columns, a name occurs twice, a column has values of mixed types, or there is
+            no row.
 
     >>> load_table(pa.table({"q": [1, 2]})).num_rows
     2
@@ -95,7 +95,7 @@ def _without_views(table: pa.Table) -> pa.Table:
 
 
 def _from_pandas(frame: Any) -> pa.Table:
-    """A data frame, column by column, so that an error can name column and row."""
+    """Return a data frame as a table, column by column, so that an error can name the row."""
     columns = []
     for name in frame.columns:
         values = frame[name]
@@ -171,12 +171,17 @@ def find_files(path: Path) -> list[Path]:
     return found
 
 
+<<<<<<< HEAD
+def _kind(path: Path) -> str:
+    """Return a file's kind by its name: "parquet", the delimiter of its text, or "" otherwise."""
+=======
 def kind_of_file(path: Path) -> str:
     """Return a file's kind by its name: "parquet", "letor", its text's delimiter, or "".
 
     >>> kind_of_file(Path("a.csv.gz")), kind_of_file(Path("a.xlsx"))
     (',', '')
     """
+>>>>>>> transforms
     if path.name.startswith((".", "_")):
         return ""
     plain = Path(path.stem) if path.suffix in SUFFIXES else path
@@ -196,10 +201,10 @@ def _load_file(file: Path, text: frozenset[str]) -> pa.Table:
         )
     try:
         if kind == "parquet":
-            # one file at a time, since a data set of several fills up columns in silence
+            # one file at a time, since Arrow would fill columns that a file lacks with nulls
             return pq.ParquetFile(file).read()
         with open_text(file) as content:
-            # one thread, so that an error tells the row
+            # in one thread, so that an error names the row
             options = csv.ReadOptions(block_size=1 << 24, use_threads=False)
             parse = csv.ParseOptions(delimiter=kind, newlines_in_values=True)
             with csv.open_csv(content, options, parse) as reader:
@@ -235,7 +240,7 @@ def _compare(first: pa.Table, other: pa.Table, file: Path) -> None:
 
 
 def _typed(table: pa.Table, text: frozenset[str]) -> pa.Table:
-    """The columns of a CSV file with the types that their values show."""
+    """Return the columns of a CSV file with the types that their values show."""
     columns = []
     for name in table.column_names:
         column = table.column(name)
@@ -273,14 +278,14 @@ def first_text(column: pa.ChunkedArray) -> int | None:
 
 
 def _are_numbers(values: pa.ChunkedArray) -> np.ndarray:
-    """Whether each text is a number; a missing one counts as such."""
+    """Return whether each text is a number; a missing one counts as a number."""
     found = pc.match_substring_regex(values, _NUMBER)
     return pc.fill_null(found, True).to_numpy()
 
 
 @contextmanager
 def naming(source: Any) -> Iterator[None]:
-    """Put the file's name before an error of a table that comes from one."""
+    """Put the file's name before an error, if the table comes from a file."""
     try:
         yield
     except ValueError as error:
@@ -290,5 +295,5 @@ def naming(source: Any) -> Iterator[None]:
 
 
 def of_file(source: Any) -> str:
-    """Return " in " and the file's name where a table comes from one."""
+    """Return " in " and the file's name, if the table comes from a file; otherwise ""."""
     return f" in {source}" if isinstance(source, str | PathLike) else ""

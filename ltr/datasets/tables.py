@@ -1,4 +1,4 @@
-"""Read tables into lists, by a schema that says what their columns are."""
+"""Read tables into lists, by a schema that says how their columns are used."""
 
 from typing import Any, Literal
 
@@ -20,23 +20,23 @@ def read_table(
 ) -> ListDataset:
     """Read a table into lists by its schema.
 
-    The rows of a query need not be together: they are gathered, lists and documents in the order of
-    their first appearance. `rows` of the result says where each document stood in the table. A
-    value that is missing is NaN among the features; among the categories it has code 0, as has any
-    value that is not a level of the schema. Rows are counted from 0 in errors, without a header,
-    and through all files of a folder or pattern.
+    The rows of a query need not be together: they are gathered. Lists and documents are in the
+    order of their first appearance; `rows` of the result is the row of each document in the table.
+    A missing feature is NaN. A missing category has code 0, as has any value that is not a level of
+    the schema. Errors count rows from 0, without a header, through all files of a folder or
+    pattern.
 
     Args:
         source: see `load_table`.
-        schema: what the columns are; see `Schema.infer`.
-        missing: "keep", or "error" to refuse a feature that is missing.
-        needs_label: whether the column of the labels must be there; without it, the lists have no
-            labels.
+        schema: how the columns are used; see `Schema.infer`.
+        missing: "keep", or "error" to refuse a missing feature.
+        needs_label: whether the column of the labels must be there. If it may be missing and is,
+            the lists have no labels.
 
     Raises:
         ValueError: a column is missing or has another type; a qid or document id is missing; a
-            label is missing, no number, negative or infinite; a weight is missing, negative or
-            infinite; a position is no whole number >= 1; or a feature is infinite, also in float32.
+            label is missing, negative, infinite or not a number; a weight is missing, negative or
+            infinite; a position is not a whole number >= 1; or a feature is infinite in float32.
             The message names row and column.
 
     >>> table = pa.table({"q": ["a", "b", "a"], "y": [0, 1, 2], "x": [0.5, None, 1.5]})
@@ -53,7 +53,7 @@ def read_table(
         raise ValueError(f"label must name the column of the labels, got None{of_file(source)}")
     with naming(source):
         _check_numbers(table, schema)
-        # what only training needs, and what the caller may do without
+        # columns that only training needs, and those that the caller can do without
         optional = {schema.weight, schema.position} if not needs_label else set()
         optional |= set() if needs_label else {schema.label}
         schema.check(table, optional={name for name in optional if name is not None})
@@ -104,7 +104,7 @@ def _to_lists(table: pa.Table, schema: Schema, missing: str) -> ListDataset:
 
 
 def group_rows(column: pa.ChunkedArray) -> tuple[np.ndarray, pa.Array]:
-    """Return the group of each row, int64 (rows,), and the groups' values, as they first appear.
+    """Return the group of each row, int64 (rows,), and the groups' values by first appearance.
 
     >>> groups, values = group_rows(pa.chunked_array([["b", "a"], ["b"]]))
     >>> groups.tolist(), values.to_pylist()
@@ -130,7 +130,7 @@ def _groups(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, list[str]]:
 
 
 def _feature(column: pa.ChunkedArray, name: str, width: int) -> np.ndarray:
-    """The values (rows,) or (rows, 1) to (rows, width), NaN where missing."""
+    """Return the values of a feature, (rows, width), NaN where missing."""
     if kind_of(column.type) == "missing":
         return np.full((len(column), width), np.nan, dtype=np.float32)
     if not pa.types.is_fixed_size_list(column.type):
@@ -143,19 +143,19 @@ def _feature(column: pa.ChunkedArray, name: str, width: int) -> np.ndarray:
 
 
 def _numbers(column: pa.ChunkedArray) -> np.ndarray:
-    """A column of numbers or booleans as float32, NaN where missing."""
+    """Return a column of numbers or booleans as float32, NaN where missing."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())
     if not pa.types.is_floating(column.type):
         column = column.cast(pa.float64(), safe=False)
-    with np.errstate(over="ignore"):  # to infinity, which is refused with the others
+    with np.errstate(over="ignore"):  # overflow gives infinity, which is refused like any other
         return column.to_numpy().astype(np.float32)
 
 
 def _amounts(table: pa.Table, name: str, what: str) -> np.ndarray:
-    """The labels or weights."""
+    """Return the labels or weights."""
     values = _feature(table.column(name), name, 1)[:, 0]
     for row in np.flatnonzero(~(np.isfinite(values) & (values >= 0)))[:1]:
         shown = _shown(table, name, int(row))
@@ -179,7 +179,7 @@ def _positions(table: pa.Table, name: str) -> np.ndarray:
 
 
 def _check_numbers(table: pa.Table, schema: Schema) -> None:
-    """Refuse text where numbers are wanted, by the first row that is none."""
+    """Refuse text where numbers are wanted; the error names the first row without a number."""
     uses = {schema.label: "a label", schema.weight: "a weight", schema.position: "a position"}
     uses |= dict.fromkeys(schema.features, "a feature")
     for name, what in uses.items():
@@ -203,7 +203,7 @@ def _refuse(bad: pa.ChunkedArray, name: str, problem: str) -> None:
 
 
 def _column_at(schema: Schema, place: int) -> str:
-    """The column of a feature's place."""
+    """Return the column that holds the feature at a place."""
     bounds = np.cumsum(list(schema.features.values()))
     return list(schema.features)[int(np.searchsorted(bounds, place, side="right"))]
 

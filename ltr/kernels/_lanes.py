@@ -57,7 +57,7 @@ def exp(x, out, exponents):  # out = exp(x) for x in [-745, 0], to the last digi
 
 
 @jit
-def _turn(size, angle, real, imaginary):  # size * exp(-i angle), angle >= 0 not too large
+def _turn(size, angle, real, imaginary):  # size * exp(-i angle), for an angle >= 0, not too large
     for lane in range(len(size)):
         y = angle[lane]
         k = math.floor(y * 0.15915494309189535 + 0.5)
@@ -92,7 +92,7 @@ def item_at(order, row, place):
 
 @jit
 def _tile(columns, size, outputs, width, is_complex):
-    # rows are padded beyond the lanes: rows a power of two apart would share a cache set
+    # rows are longer than the lanes: rows a power of two apart would share a cache set
     row = width + WIDTH
     values = np.empty((columns, size + 2, row))
     gaps = np.empty((size + 2, row))
@@ -102,7 +102,7 @@ def _tile(columns, size, outputs, width, is_complex):
 
 
 @jit
-def _width(chunks):  # how many lanes
+def _width(chunks):  # the number of lanes
     return min(LANES, (len(chunks) + WIDTH - 1) // WIDTH * WIDTH)
 
 
@@ -130,7 +130,7 @@ def _load(tile, x, order, columns, slots, fills, chunks, group, halo, scale, nod
         for c in range(len(slots)):
             slot, fill = slots[c], fills[c]
             if not finite:
-                slot, fill = -1, math.nan  # which spoils its list
+                slot, fill = -1, math.nan  # this spoils the whole list
             if slot < 0:
                 for p in range(length):
                     values[c, p + 1, lane] = fill
@@ -140,7 +140,7 @@ def _load(tile, x, order, columns, slots, fills, chunks, group, halo, scale, nod
                     values[c, p + 1, lane] = columns[slot, row, item]
     size = (longest + 1) * gaps.shape[1]
     far, exponents = np.empty(size), np.empty(size, np.int64)
-    for k in range(0, len(decays), 2):  # of the first node, of the steps
+    for k in range(0, len(decays), 2):  # the decay of the first node, then that of a step
         rate, turn = (nodes[0], nodes[1]) if k == 0 else (nodes[2], nodes[3])
         flat = gaps[1 : longest + 2].reshape(-1)
         for i in range(size):

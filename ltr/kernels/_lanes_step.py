@@ -11,7 +11,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 WIDTH = 8
-"""The number of lanes is a multiple of this: one vector, or two on processors with short ones."""
+"""The number of lanes is a multiple of this: one vector, or two where vectors are shorter."""
 
 VECTOR = ir.VectorType(ir.DoubleType(), WIDTH)
 
@@ -132,8 +132,8 @@ def _step(is_complex: bool, with_result: bool) -> Any:
     return intrinsic(typed)
 
 
-# state[c, 3:] becomes (the state + values[c, came]) times the powers of the decays at `between`;
-# result[p, o] += weights[side, o, 4:] times that. In the first `width` lanes.
+# In the first `width` lanes: state[c, 3:] becomes (the state + values[c, came]) times the powers of
+# the decays at `between`; then result[p, o] += weights[side, o, 4:] times the new state.
 real_step, real_step_alone = _step(False, True), _step(False, False)
 complex_step, complex_step_alone = _step(True, True), _step(True, False)
 
@@ -170,5 +170,5 @@ def _add_states(
     return types.void(state, result, weights, *[types.int64] * 6), generate
 
 
-# result[p, o] += weights[side, o, 4:] times state[c, 3:], the first `count`: further outputs
+# For further outputs: result[p, o] += weights[side, o, 4:] times the first `count` of state[c, 3:].
 add_states: Any = intrinsic(_add_states)

@@ -269,7 +269,7 @@ def _scaled_gaps(t: Tensor, lengths: Tensor, temperature: float) -> Tensor:
 def _by_blocks(
     t: Tensor, lengths: Tensor, temperature: float, rows: int, size: int
 ) -> Iterator[tuple[int, int, _Tile | RowBlock]]:
-    # one list: blocks of rows where points are near each other, else tiles of the matrix
+    # For one list: use blocks of rows where points are near each other, and tiles elsewhere.
     real = int(lengths[0])
     rows = min(rows, real)
     gaps = _scaled_gaps(t, lengths, temperature)
@@ -294,7 +294,7 @@ def _by_gaps(
     bands: tuple[Tensor, Tensor] | None,
     size: int,
 ) -> Iterator[tuple[int, int, _Tile]]:
-    # the rows from span[0] to span[1] - 1
+    # compute the rows from span[0] to span[1] - 1
     start, stop = span
     if stop <= start:
         return
@@ -309,7 +309,7 @@ def _by_gaps(
     reaches = _maxima(torch.stack([place - begin, end - 1 - place]))
     gaps = torch.nn.functional.pad(gaps, (n, n), value=torch.inf)  # rows end at the edges too
     for first, last, _, _ in blocks:
-        # counted from `start`, where the reaches begin
+        # columns are counted from `start`, where the reaches begin
         steps = slice(first // STEP, (last - 1) // STEP + 1)
         first, last = start + first, start + last
         # The logits are running sums from the diagonal outwards, where nothing cancels: step k
@@ -359,12 +359,12 @@ def _bands(gaps: Tensor, cut: float) -> tuple[Tensor, Tensor]:
         middle = (fewest + close) // 2
         good = inside(middle)
         fewest, close = torch.where(good, fewest, middle + 1), torch.where(good, middle, close)
-    # NaN is inside of nothing
+    # a NaN is inside no band
     return torch.minimum(close, row).amin(0), torch.maximum(near, row).amax(0) + 1
 
 
 def _maxima(x: Tensor) -> list[list[int]]:
-    # of each STEP neighbors
+    # return the maximum of each STEP neighbors
     short = -x.shape[-1] % STEP
     return torch.nn.functional.pad(x, (0, short)).unflatten(-1, (-1, STEP)).amax(-1).tolist()
 

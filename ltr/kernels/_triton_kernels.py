@@ -29,7 +29,7 @@ def _decay(x):
 
 @triton.jit
 def _complex_decay(x, angle):
-    # the same for exp(-x - i angle); where exp(-x) is 0 the angle does not count
+    # the same for exp(-x - i angle); where exp(-x) is 0 the angle does not matter
     e, d = _decay(x)
     half = 0.5 * tl.where(d > 0.0, angle, 0.0)
     sine, cosine = tl.sin(half), tl.cos(half)
@@ -39,7 +39,7 @@ def _complex_decay(x, angle):
 
 @triton.jit
 def _step(e, d, x):
-    # d x, from whichever of e = 1 - d and d has more digits
+    # d x, computed from e = 1 - d or from d, whichever has more digits
     return tl.where(e < 0.5, x - e * x, d * x)
 
 
@@ -56,7 +56,7 @@ def _times(ar, ai, br, bi):
 
 @triton.jit
 def _power(er, ei, dr, di, fr, fi, gr, gi):
-    # e and d of the product of two complex decays d and g, with e = 1 - d, f = 1 - g
+    # e and d of the product of two complex decays d and g, where e = 1 - d and f = 1 - g
     efr, efi = _times(er, ei, fr, fi)
     er, ei = er + fr - efr, ei + fi - efi
     dr, di = _times(dr, di, gr, gi)
@@ -93,15 +93,15 @@ def _pick(slots, values, slot):
 @triton.jit(do_not_specialize=["n", "batch", "pieces", "count"])
 def sweep(
     x,  # (batch, n)
-    order,  # (batch, n) int64; with IN_ORDER not in use
+    order,  # (batch, n) int64; unused with IN_ORDER
     values,  # (columns, batch, n)
     out,  # (outputs, batch, n)
-    begins,  # (batch, pieces) int64: where the lists begin; with BLOCKS not in use
-    sizes,  # (batch, pieces) int64: their lengths; with BLOCKS not in use
+    begins,  # (batch, pieces) int64: where the lists begin; unused with BLOCKS
+    sizes,  # (batch, pieces) int64: their lengths; unused with BLOCKS
     labels,  # with BLOCKS (columns, batch, n) int32: each place's list, 0 for none, < 0 if spoiled
     table,  # first, step, then (columns, WIDTH, OUTPUTS): the profiles' numbers
     targets,  # (columns, OUTPUTS) int32: which outputs, -1 for none
-    ends,  # (6, 2, batch * columns, SLOTS, pieces): what ENDS writes
+    ends,  # (6, 2, batch * columns, SLOTS, pieces): the output with ENDS
     seeds,  # (2, 2, batch * columns, SLOTS, pieces): the states to begin with
     scale: tl.float64,
     n,
@@ -110,10 +110,10 @@ def sweep(
     count,
     BLOCK: tl.constexpr,
     SLOTS: tl.constexpr,  # a power of two, at least 3 + count
-    OUTPUTS: tl.constexpr,  # of one column, at most: a power of two
-    IN_ORDER: tl.constexpr,  # the scores fall already
+    OUTPUTS: tl.constexpr,  # a power of two, at least the number of outputs of one column
+    IN_ORDER: tl.constexpr,  # the scores are in falling order already
     BLOCKS: tl.constexpr,  # a piece is a block of its row, not a list
-    ENDS: tl.constexpr,  # write what each block adds, no sums
+    ENDS: tl.constexpr,  # write what each block adds instead of sums
     SINGLE: tl.constexpr,  # a piece is one block
     COMPLEX: tl.constexpr,
     TIES: tl.constexpr,
@@ -153,7 +153,7 @@ def sweep(
 
     for side in tl.static_range(2):  # from the top down, then from the bottom up
         plane = ((side * batch + row) * columns + column) * SLOTS * pieces + piece % pieces
-        area = 2 * batch.to(tl.int64) * columns * SLOTS * pieces  # of one number of a state
+        area = 2 * batch.to(tl.int64) * columns * SLOTS * pieces  # for one number of a state
         if BLOCKS and not ENDS:
             kept_re = tl.load(seeds + plane + slots * pieces, slots < 3 + count, 0.0)
             kept_im = tl.load(seeds + area + plane + slots * pieces, slots < 3 + count, 0.0)
@@ -296,7 +296,7 @@ def sweep(
 @triton.jit(do_not_specialize=["rows", "pieces"])
 def chain(
     ends,  # (6, 2, rows, SLOTS, pieces): what each block adds, by `sweep` with ENDS
-    seeds,  # (2, 2, rows, SLOTS, pieces): the states before each block, to be found
+    seeds,  # (2, 2, rows, SLOTS, pieces): the output, the states before each block
     rows,
     pieces,
     BLOCK: tl.constexpr,

@@ -27,15 +27,15 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class ModelResult:
-    """One model of a `Comparison`; the fields that compare it are None for the baseline.
+    """One model of a `Comparison`. For the baseline, all fields after `mean` are None.
 
     Attributes:
-        name: of the model.
-        mean: over the lists, with its interval.
-        difference: mean of model - baseline, with its interval.
-        p: of the paired test.
+        name: the model's name.
+        mean: the mean over the lists, with its interval.
+        difference: the mean of model - baseline, with its interval.
+        p: the p-value of the paired test.
         p_holm: p, corrected for the number of models.
-        exact: whether all flips of signs were gone through, none drawn.
+        exact: whether the test went through all flips of signs, instead of drawing some.
         better: lists on which the model has the higher value.
         equal: lists on which the values are equal.
         worse: lists on which the model has the lower value.
@@ -56,16 +56,16 @@ class ModelResult:
 class Comparison:
     """The result of `compare`: `print` it, or call `markdown()`, `plot()` or `to_dict()`.
 
-    `rich.print` prints a table in colour.
+    `rich.print` prints a table in color.
 
     Attributes:
         models: the baseline first, then the others in the order given.
-        lists: how many count.
-        left_out: lists without a value (NaN) in one of the models, left out of all of them.
+        lists: how many lists count.
+        left_out: how many lists are left out, since one of the models has no value (NaN) for them.
         test: "randomization" or "bootstrap".
-        confidence: of the intervals.
-        resamples: of the bootstrap, and of the signs' flips where not exact.
-        seed: of the draws.
+        confidence: level of the intervals.
+        resamples: how many bootstrap samples were drawn, and how many flips of signs if not all.
+        seed: seed of the draws.
     """
 
     models: tuple[ModelResult, ...]
@@ -110,7 +110,7 @@ class Comparison:
         return table
 
     def markdown(self) -> str:
-        """Return the table in Markdown, the caption below it."""
+        """Return the table in Markdown, with the caption below it."""
         head, rows = self._cells()
         lines = [[cell.replace("|", "\\|") for cell in row] for row in (head, *rows)]
         text = [f"| {' | '.join(line)} |" for line in lines]

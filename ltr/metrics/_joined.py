@@ -30,7 +30,7 @@ class JoinedRun:
         labels: (lists, n) float64; 0 for a document that is not judged.
         mask: (lists, n); all False for a query that is skipped.
         judged: (lists, n), whether the document is judged.
-        depth: places before the documents that the run lacks.
+        depth: how many places come before the documents that the run lacks.
         missing: the number of judged queries that the run lacks.
         unjudged: the number of queries of the run without judgements, which have no list here.
     """
@@ -51,8 +51,8 @@ class JoinedRun:
 
         Args:
             metric: a function of `ltr.metrics.functional`, or one like it that takes `top_k`.
-            top_k: k, up to `depth`. Default: the metric's, mostly all retrieved documents;
-                precision needs a k.
+            top_k: k, up to `depth`. Default: the metric's default, which is mostly all retrieved
+                documents; precision needs a k.
             options: the metric's other arguments.
 
         Raises:
@@ -88,12 +88,12 @@ def join(
 ) -> JoinedRun:
     """Return the lists of a run with the labels of its documents, for the metrics.
 
-    Documents are in trec_eval's order: by falling score, read as float32, equal ones by falling
-    name. Unjudged documents have label 0.
+    Documents are in trec_eval's order: by falling score, read as float32, and by falling name where
+    scores are equal. Unjudged documents have label 0.
 
     Args:
         run: scores by document by query.
-        qrels: judgements by document by query; those below 0 count as not judged.
+        qrels: judgements by document by query; one below 0 counts as no judgement.
         depth: the largest `top_k` of the metrics; it grows to the longest retrieved list and to
             the largest number of relevant documents.
         skip_missing: leave out judged queries that the run lacks, as trec_eval does. By default

@@ -6,7 +6,7 @@ from torch import Tensor
 from ltr.metrics._ties import places_of, run_sums, runs
 
 SHORT = 32
-"""Lists up to this length are counted pair by pair, which is faster for them."""
+"""Up to this length the pairs of a list are counted one by one, which is faster."""
 
 
 def dense_ranks(values: Tensor) -> Tensor:
@@ -30,10 +30,10 @@ def rising_pairs(ranks: Tensor, early: Tensor | None, late: Tensor) -> Tensor:
         late: (..., n).
 
     Returns:
-        (...) float64. Short lists pair by pair; longer ones bit by bit from the highest: places
-        with equal higher bits stand together in their old order, and a place whose bit is 1 makes
-        a pair with each one before it whose bit is 0; then the places are parted by the bit.
-        Cost: O(n log n) time, O(n) memory.
+        (...) float64. Cost: O(n log n) time, O(n) memory. Short lists are counted pair by pair.
+        Longer ones are counted bit by bit, from the highest bit down. Places with equal higher
+        bits are next to each other, in their old order. A place whose bit is 1 makes a pair with
+        each place before it whose bit is 0. Then the places are divided by that bit.
 
     >>> rising_pairs(torch.tensor([1, 0, 2]), None, torch.ones(3))
     tensor(2., dtype=torch.float64)
@@ -66,6 +66,6 @@ def rising_pairs(ranks: Tensor, early: Tensor | None, late: Tensor) -> Tensor:
 
 
 def _earlier(values: Tensor, starts: Tensor) -> Tensor:
-    """Return the sum over the places before each in its run, float64."""
+    """Return the sum of the values before each place in its run, float64."""
     sums = values.double().cumsum(-1) - values
     return sums - sums.gather(-1, starts)

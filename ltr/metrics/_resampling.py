@@ -4,8 +4,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-_CHUNK = 1 << 20  # numbers drawn at a time: what bounds the memory
-_SLACK = 1e-12  # relative: sums in another order round differently, and ties must stay ties
+_CHUNK = 1 << 20  # numbers drawn at a time; this bounds the memory
+_SLACK = 1e-12  # relative: sums in another order are rounded differently, and ties must stay ties
 
 
 def bootstrap_means(values: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:
@@ -42,12 +42,12 @@ def bca_interval(
 
     Args:
         values: (lists,).
-        means: (resamples,) its bootstrap means.
-        confidence: such as 0.95.
-        adjust: correct for bias and skewness (BCa); else the percentiles as they are.
+        means: (resamples,), its bootstrap means.
+        confidence: level of the interval, such as 0.95.
+        adjust: whether to correct the percentiles for bias and skewness (BCa).
 
     Returns:
-        The ends. Values that are all equal have the interval of length 0.
+        The ends. The interval of equal values has length 0.
 
     Reference: Efron, "Better bootstrap confidence intervals", JASA 1987.
 
@@ -56,17 +56,17 @@ def bca_interval(
     """
     tails = np.array([(1 - confidence) / 2, (1 + confidence) / 2])
     mean = values.mean()
-    centred = values - mean
+    centered = values - mean
     slack = _SLACK * np.abs(values).max()
     below = ((means < mean - slack).mean() + (means <= mean + slack).mean()) / 2
-    if adjust and 0 < below < 1 and centred.any():
+    if adjust and 0 < below < 1 and centered.any():
         normal = NormalDist()
         bias = normal.inv_cdf(float(below))
-        # the jackknife's means differ from theirs by -centred / (lists - 1)
-        skew = float((centred**3).sum() / (6 * (centred**2).sum() ** 1.5))
+        # the means of the jackknife differ from the mean by -centered / (lists - 1)
+        skew = float((centered**3).sum() / (6 * (centered**2).sum() ** 1.5))
         for i, tail in enumerate(tails):
             z = bias + normal.inv_cdf(float(tail))
-            # past the pole of the correction there is no quantile but the last
+            # past the pole of the correction the last quantile is the only one
             tails[i] = normal.cdf(bias + z / (1 - skew * z)) if skew * z < 1 else float(z > 0)
     low, high = np.quantile(means, tails)
     return float(low), float(high)
@@ -80,13 +80,14 @@ def sign_flip_p(
     It is the share of flips of the signs whose mean is at least as far from 0.
 
     Args:
-        differences: (lists,). Those that are 0 have no sign.
-        resamples: how many flips to draw; where there are no more than that, all are gone through.
+        differences: (lists,). A difference of 0 has no sign to flip.
+        resamples: how many flips to draw. If there are not more, all of them are tried.
         rng: the source of the draws.
 
     Returns:
-        The two-sided p-value and whether it is exact. Drawn: (extreme + 1) / (resamples + 1), which
-        is never 0. Cost: O(resamples * lists) time, memory for one chunk.
+        The two-sided p-value and whether it is exact. If flips are drawn, it is
+        (extreme + 1) / (resamples + 1), which is never 0. Cost: O(resamples * lists) time, memory
+        for one chunk.
 
     Reference: Fisher, "The design of experiments", 1935; Phipson and Smyth, "Permutation p-values
     should never be zero", 2010.
@@ -121,7 +122,7 @@ def bootstrap_p(difference: float, means: np.ndarray) -> float:
 
     Args:
         difference: the observed mean difference.
-        means: (resamples,) its bootstrap means.
+        means: (resamples,), its bootstrap means.
 
     Returns:
         The two-sided p-value (extreme + 1) / (resamples + 1); 1 for a difference of 0.

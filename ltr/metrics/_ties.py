@@ -55,7 +55,7 @@ def tied_runs(scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def before(values: Tensor) -> Tensor:
-    """Return the sums of the places before each, and of all: (..., n) -> (..., n + 1) float64."""
+    """Return the sum of the values before each place, and of all: (..., n + 1) float64."""
     total = torch.zeros(*values.shape[:-1], values.shape[-1] + 1, dtype=torch.float64)
     total = total.to(values.device)
     total[..., 1:] = values.double().cumsum(-1)
@@ -80,10 +80,10 @@ def tied_means(values: Tensor, scores: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def placed_sum(values: Tensor, gains: Tensor, ranked: Ranked, ties: Ties) -> Tensor:
-    """Return the sum over the items of gain (..., n) * the value of the place, (n,) or (..., n).
+    """Return the sum over the items of gain (..., n) * the value of its place, (n,) or (..., n).
 
-    Linear in both, so the mean over all orders of tied items has the mean value of their places.
-    "worst" puts tied items by rising gain, which is the least sum for falling values.
+    The sum is linear in both. So the mean over all orders of tied items uses the mean value of
+    their places. "worst" puts tied items in order of rising gain: the least sum if values fall.
     """
     if ties == "worst":
         gains = gains.gather(-1, ranked.tied_by(gains)[1])
@@ -93,10 +93,10 @@ def placed_sum(values: Tensor, gains: Tensor, ranked: Ranked, ties: Ties) -> Ten
 
 
 def first_place(hits: Tensor, ranked: Ranked, ties: Ties) -> Tensor:
-    """Return how likely the first hit stands at each place, (..., n); 0 for a list without one.
+    """Return the probability that the first hit is at each place, (..., n); 0 without any hit.
 
-    Of g tied items with r hits none is among the first j with probability C(g - j, r) / C(g, r),
-    a product over the places.
+    Of g tied items with r hits, none is among the first j with probability C(g - j, r) / C(g, r).
+    This is a product over the places.
     """
     if ties == "worst":
         hits = hits.gather(-1, ranked.tied_by(hits.to(ranked.scores.dtype))[1])
@@ -113,7 +113,7 @@ def first_place(hits: Tensor, ranked: Ranked, ties: Ties) -> Tensor:
 
 
 def within(scores: Tensor, top_k: int | None) -> Tensor:
-    """Return 1 at the first k places, 0 behind them: (n,)."""
+    """Return 1 at the first k places and 0 after them, (n,)."""
     place = positions(scores)
     return torch.ones_like(place) if top_k is None else (place <= top_k).to(scores.dtype)
 

@@ -5,10 +5,12 @@ from torch import Tensor
 
 from ltr._shapes import check_top_k, positions
 from ltr.gains import Discount, discount_function
+from ltr.kernels import Lengths
+from ltr.metrics._batches import measure
 from ltr.metrics._ties import within
 from ltr.metrics.base import RankingMetric
-from ltr.metrics.ranked import Ranked, rank
-from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
+from ltr.metrics.ranked import Ranked
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values
 
 
 def alpha_ndcg(
@@ -16,6 +18,7 @@ def alpha_ndcg(
     labels: Tensor,
     mask: Tensor | None = None,
     *,
+    lengths: Lengths | None = None,
     top_k: int | None = None,
     alpha: float = 0.5,
     discount: Discount = "log2",
@@ -24,21 +27,23 @@ def alpha_ndcg(
 ) -> Tensor:
     """Alpha-NDCG@k: an item gains (1 - alpha)^(times seen before) for each of its topics.
 
-    Divided by that of the greedy order, as the reference has it: the best one is NP-hard to find.
-    Tied scores are ranked in list order: there is no `ties` here.
+    The discounted sum is divided by that of the greedy order, as in the reference, since the best
+    order is NP-hard to find. Tied scores are ranked in list order; there is no option `ties`.
 
     Args:
         scores: (..., n), not NaN.
-        labels: (..., n, topics), >= 0; above 0: the item has the topic. Or (..., n): one topic.
+        labels: (..., n, topics), >= 0; above 0, the item has the topic. (..., n) means one topic.
         mask: (..., n) bool, True = a real item. Default: all are real.
+        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
+            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         top_k: k. Default: the whole list.
-        alpha: how much a topic that was seen loses, in [0, 1].
+        alpha: the share of its gain that a topic loses each time it was seen, in [0, 1].
         discount: "log2", "letor4", or a function of the ranks.
-        empty: what a list without any topic counts: a number, "skip" or "error".
+        empty: the value of a list without any topic: a number, "skip" or "error".
         reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
-        A scalar, or (...) with reduction="none". All masked: no list, left out. Cost: a sort, and
+        A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: a sort, and
         O(k n topics) for the greedy order.
 
     Raises:
@@ -51,8 +56,15 @@ def alpha_ndcg(
     >>> alpha_ndcg(scores, topics)
     tensor(0.9652)
     """
-    lists = rank(scores, labels, mask, topics=True)
-    return reduce_lists(_alpha_ndcg(lists, top_k, alpha, discount, empty), reduction)
+    return measure(
+        lambda lists: _alpha_ndcg(lists, top_k, alpha, discount, empty),
+        scores,
+        labels,
+        mask,
+        topics=True,
+        lengths=lengths,
+        reduction=reduction,
+    )
 
 
 def _alpha_ndcg(
@@ -65,7 +77,7 @@ def _alpha_ndcg(
     has = (topics > 0).to(lists.scores.dtype)
     discounts = discount_function(discount)(positions(lists.scores)) * within(lists.scores, top_k)
     gains = (has * torch.pow(1.0 - alpha, has.cumsum(-2) - has)).sum(-1)
-    # equal gains are taken in the order of the list as it was given, whatever the scores are
+    # equal gains are taken in the order of the list as it was given: the scores must not matter
     ideal = (_greedy(lists.in_list_order(has), alpha, top_k) * discounts).sum(-1)
     values = (gains * discounts).sum(-1) / ideal.where(ideal > 0, 1.0)
     return list_values(values, ideal > 0, lists, empty)
@@ -85,7 +97,7 @@ class AlphaNDCG(RankingMetric):
 
 
 def _greedy(has: Tensor, alpha: float, top_k: int | None) -> Tensor:
-    """Return the gains (..., n) if each place takes the item that gains most; 0 after place k."""
+    """Return the gains (..., n) of the order that takes the largest gain next; 0 after place k."""
     n = has.shape[-2]
     worth = has.new_ones(*has.shape[:-2], has.shape[-1])
     free = has.new_ones(has.shape[:-1], dtype=torch.bool)

@@ -5,6 +5,8 @@ from typing import Literal
 from torch import Tensor
 
 from ltr._shapes import check_top_k, positions
+from ltr.kernels import Lengths
+from ltr.metrics._batches import measure
 from ltr.metrics._ties import (
     Ties,
     before,
@@ -15,8 +17,8 @@ from ltr.metrics._ties import (
     within,
 )
 from ltr.metrics.base import RankingMetric
-from ltr.metrics.ranked import Ranked, rank
-from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
+from ltr.metrics.ranked import Ranked
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values
 
 Divisor = Literal["attainable", "relevant"]
 
@@ -26,6 +28,7 @@ def average_precision(
     labels: Tensor,
     mask: Tensor | None = None,
     *,
+    lengths: Lengths | None = None,
     top_k: int | None = None,
     divisor: Divisor = "attainable",
     empty: Empty = 0,
@@ -38,16 +41,18 @@ def average_precision(
         scores: (..., n), not NaN.
         labels: (..., n), >= 0; above 0 is relevant.
         mask: (..., n) bool, True = a real item. Default: all are real.
-        top_k: count the relevant items of the first k alone. Default: the whole list.
-        divisor: "attainable", min(k, number of relevant items), so that a perfect top k is 1; or
-            "relevant", the number of all relevant items, as trec_eval's map_cut has it.
-        empty: what a list without a relevant item counts: a number, "skip" or "error".
+        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
+            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
+        top_k: k; only the relevant items among the first k count. Default: the whole list.
+        divisor: "attainable" divides by min(k, number of relevant items), so that a perfect top k
+            gets 1; "relevant" divides by the number of relevant items, as trec_eval's map_cut does.
+        empty: the value of a list without a relevant item: a number, "skip" or "error".
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
             in closed form (McSherry and Najork 2008).
         reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
-        A scalar, or (...) with reduction="none". All masked: no list, left out. Cost: one sort.
+        A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
 
     Raises:
         ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
@@ -60,8 +65,14 @@ def average_precision(
     >>> average_precision(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 2.0]))
     tensor(0.8333)
     """
-    lists = rank(scores, labels, mask)
-    return reduce_lists(_average_precision(lists, top_k, divisor, empty, ties), reduction)
+    return measure(
+        lambda lists: _average_precision(lists, top_k, divisor, empty, ties),
+        scores,
+        labels,
+        mask,
+        lengths=lengths,
+        reduction=reduction,
+    )
 
 
 def _average_precision(
@@ -97,8 +108,8 @@ class MAP(RankingMetric):
 def _expected(hits: Tensor, lists: Ranked) -> Tensor:
     """Return the mean at each place of hit * hits up to it, over the orders of tied items.
 
-    A place of g tied items with r hits has one with probability r / g; each of the t places of the
-    run before it then has one with probability (r - 1) / (g - 1).
+    A place in a run of g tied items with r hits holds a hit with probability r / g. Each of the t
+    places of the run before it then holds one with probability (r - 1) / (g - 1).
     """
     starts, ends = tied_runs(lists.scores, lists.mask)
     size, found = ends - starts, run_sums(hits, starts, ends)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from ltr.kernels import Lengths
 from ltr.metrics._batches import BatchValues, measure_lists
 from ltr.metrics.ranked import rank
 from ltr.metrics.values import ListValues
@@ -31,6 +32,9 @@ _TORCHMETRICS = {
 }
 """The arguments of `torchmetrics.Metric` that a configuration can have, and their defaults."""
 
+_COMMON = ("lengths", "reduction")
+"""The keyword-only parameters of the functions that are no argument of the class."""
+
 _RENAMED = {"keep": "keep_values", "once": "deduplicate", "short": "short_list_value"}
 
 
@@ -39,15 +43,15 @@ class RankingMetric(Metric):
 
     A new metric is one subclass with two attributes:
 
-    - `function`, the public function. Its keyword-only parameters, except `reduction`, are the
-      arguments of the class, with their defaults and their documentation. The object keeps each
-      argument under its name.
+    - `function`, the public function. Its keyword-only parameters, except `lengths` and
+      `reduction`, are the arguments of the class, with their defaults and their documentation. The
+      object keeps each argument under its name.
     - `core`, which takes a `Ranked` and these arguments by name, and returns `ListValues`.
 
-    `update` takes padded batches (..., n) with a mask, or flat values (items,) with `indexes`,
-    one list id an item, in any order. One `update` must hold all of a list. A list without a real
-    item does not count, so padding a shard with all-masked lists changes nothing. A
-    `RankingMetrics` sorts the lists once for several metrics.
+    `update` takes padded batches (..., n) with a mask, ragged lists (N,) with their `lengths`, or
+    flat values (items,) with `indexes`, one list id an item, in any order. One `update` must hold
+    all of a list. A list without a real item does not count, so padding a shard with such lists
+    changes nothing. A `RankingMetrics` sorts the lists once for several metrics.
 
     Two metrics share a compute group of torchmetrics' `MetricCollection` only if they are of one
     class and have equal arguments, since the name of the state contains both.
@@ -56,9 +60,9 @@ class RankingMetric(Metric):
         args: arguments of the metric, in the order of its function.
         kwargs: arguments of the metric; those of `torchmetrics.Metric`; and these two.
             keep_values: keep the per-list values, for `per_list_values`. Memory then grows with
-            the number of lists. deduplicate: count a list id once, whichever update or process it
-            comes in, for samplers that repeat lists; needs `indexes`, and keeps values and ids.
-            By default an id in another update or process is another list.
+            the number of lists. deduplicate: count a list id once, even if it comes in several
+            updates or processes, for samplers that repeat lists; needs `indexes`, and keeps values
+            and ids. By default an id in another update or process is another list.
 
     Raises:
         ValueError: the function refuses the value of an argument.
@@ -133,6 +137,7 @@ class RankingMetric(Metric):
         mask: Tensor | None = None,
         weights: Tensor | None = None,
         judged: Tensor | None = None,
+        lengths: Lengths | None = None,
     ) -> None:
         """Add lists.
 
@@ -141,14 +146,17 @@ class RankingMetric(Metric):
                 lists, passes the metric's values instead, and nothing else.
             target: labels of the same shape.
             indexes: a list id an item, of the shape of `preds`, in any order; or a list id a list,
-                (...), for `preds` (..., n). Default: the last axis is the list.
+                (...), for `preds` (..., n), or (R,) with `lengths`. Default: the last axis is the
+                list.
             mask: bool, of the shape of `preds`, True = a real item; with `indexes` too.
             weights: item weights of the shape of `preds`, for a metric that has them.
             judged: bool, of the shape of `preds`, True = a judged item, for `BPref`; other metrics
                 ignore it.
+            lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after
+                the other: `preds` (N,), and all else but `indexes` likewise.
         """
         if not isinstance(preds, BatchValues):
-            [preds] = measure_lists([self], preds, target, indexes, mask, weights, judged)
+            [preds] = measure_lists([self], preds, target, indexes, mask, weights, judged, lengths)
         self._add(preds)
 
     def _add(self, found: BatchValues) -> None:
@@ -183,7 +191,7 @@ class RankingMetric(Metric):
 
     @property
     def empty_lists(self) -> Tensor:
-        """How many lists have no relevant item, or no value, whatever value they get."""
+        """How many lists have no relevant item, or no value of their own."""
         return self.sums[3]
 
     def compute(self) -> Tensor:
@@ -194,11 +202,11 @@ class RankingMetric(Metric):
 
     @property
     def per_list_values(self) -> Tensor:
-        """One number a list, float64, NaN for a list that is left out.
+        """Return one number a list, float64, NaN for a list that is left out.
 
         Needs `keep_values` or `deduplicate`. The values are in the order of the updates, and those
         of flat values by rising id within each update. With `deduplicate` all are by rising id.
-        With several processes they are this process's, and within `sync_context` those of all.
+        With several processes they are those of this process, and within `sync_context` of all.
 
         Raises:
             ValueError: the metric does not keep them.
@@ -219,7 +227,7 @@ class RankingMetric(Metric):
         self._start_lists()
 
     def _start_lists(self) -> None:
-        # so that a process without an update can take part in gathering the values
+        # a process without an update must be able to take part when the values are gathered
         if self.keep_values or self.deduplicate:
             self.values.append(self.sums.new_zeros(0))
         if self.deduplicate:
@@ -233,7 +241,7 @@ class RankingMetric(Metric):
 def _take_arguments(cls: type[RankingMetric], function: Callable[..., Tensor]) -> None:
     """Give the class the documented arguments of its function, for IDEs, help and YAML."""
     known = signature(function, eval_str=True).parameters.values()
-    own = [p for p in known if p.kind is Parameter.KEYWORD_ONLY and p.name != "reduction"]
+    own = [p for p in known if p.kind is Parameter.KEYWORD_ONLY and p.name not in _COMMON]
     core = list(signature(cls.core).parameters)[1:]
     if [p.name for p in own] != core:
         raise TypeError(f"core of {cls.__name__} must take {[p.name for p in own]}, takes {core}")

@@ -34,10 +34,10 @@ def compare(
     a value (NaN) in one model is left out of all models, and counted as left out.
 
     Args:
-        a: the baseline's values, one a list, of any shape; or several models' values by name.
-        b: the other model's values, list by list as in `a`. None with a mapping.
-        baseline: with a mapping, the name that the others are compared with. Default: the first.
-        names: of `a` and `b` in the table.
+        a: the baseline's values, one a list, of any shape; or the values of several models by name.
+        b: the other model's values, for the same lists as `a`. None if `a` is a mapping.
+        baseline: if `a` is a mapping, the name of the model to compare with. Default: the first.
+        names: the names of `a` and `b` in the table.
         test: "randomization" flips the signs of the differences (Fisher): exact where there are no
             more flips than `resamples`, which is up to 13 differences that are not 0 by default;
             "bootstrap" shifts the bootstrap means to 0. Both are two-sided.
@@ -51,7 +51,7 @@ def compare(
         A `Comparison`. Cost: O(models * resamples * lists) time, memory for one chunk of draws.
 
     Raises:
-        ValueError: shapes differ, a value is infinite, less than two lists count, there are less
+        ValueError: shapes differ, a value is infinite, fewer than two lists count, there are fewer
             than two models, or a name or option is unknown.
 
     Reference: Smucker, Allan and Carterette, "A comparison of statistical significance tests for
@@ -122,7 +122,7 @@ def mean_interval(
     """Return the mean of per-list values with its bootstrap interval, as in `compare`.
 
     Args:
-        values: one a list, of any shape; NaN for a list that is left out.
+        values: one value a list, of any shape; NaN for a list that is left out.
         interval: "bca" or "percentile".
         confidence: level of the interval, in (0, 1).
         resamples: the number of draws.
@@ -150,7 +150,7 @@ def mean_interval(
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """Return p-values corrected for their number by Holm's step-down procedure, in order.
+    """Return p-values in their order, corrected for their number by Holm's step-down procedure.
 
     All hypotheses with a corrected p below alpha may be rejected at a family-wise error of alpha.
 
@@ -173,16 +173,16 @@ def _models(
 ) -> tuple[dict[str, Values], str]:
     if not isinstance(a, Mapping):
         if b is None:
-            raise ValueError("b must be the other model's values where a is no mapping, got None")
+            raise ValueError("b must be the other model's values if a is not a mapping, got None")
         if baseline is not None:
-            raise ValueError(f"baseline must be None where a is no mapping, got {baseline!r}")
+            raise ValueError(f"baseline must be None if a is not a mapping, got {baseline!r}")
         if len(names) != 2 or names[0] == names[1]:
             raise ValueError(f"names must be two different names, got {names!r}")
         return {names[0]: a, names[1]: b}, names[0]
     if b is not None:
-        raise ValueError("b must be None where a is a mapping of all models")
+        raise ValueError("b must be None if a is a mapping of all models")
     if len(a) < 2:
-        raise ValueError(f"a must have two models at least, got {list(a)}")
+        raise ValueError(f"a must have at least two models, got {list(a)}")
     first = next(iter(a)) if baseline is None else baseline
     if first not in a:
         raise ValueError(f"baseline must be one of {list(a)}, got {baseline!r}")
@@ -196,7 +196,7 @@ def _check_draws(confidence: float, resamples: int) -> None:
 
 
 def _table(models: Mapping[str, Values], least: int = 2) -> tuple[np.ndarray, int]:
-    """Return values (lists, models) of the lists with a value in all models; how many have none."""
+    """Return the values (lists, models) of lists that all models have, and how many lack one."""
     columns: list[np.ndarray] = []
     shape: tuple[int, ...] | None = None
     for name, values in models.items():
@@ -205,7 +205,7 @@ def _table(models: Mapping[str, Values], least: int = 2) -> tuple[np.ndarray, in
         x = np.asarray(values, dtype=np.float64)
         if shape is not None and x.shape != shape:
             raise ValueError(
-                f"values must be of one shape, list by list, got {shape} for "
+                f"values must have one shape, a value for each list, got {shape} for "
                 f"{next(iter(models))!r} and {x.shape} for {name!r}"
             )
         if np.isinf(x).any():
@@ -216,7 +216,7 @@ def _table(models: Mapping[str, Values], least: int = 2) -> tuple[np.ndarray, in
     known = np.asarray(~np.isnan(table).any(axis=1))
     if known.sum() < least:
         raise ValueError(
-            f"values must have {least} lists at least that count in every model, "
+            f"values must have at least {least} lists that count in every model, "
             f"got {known.sum()} of {len(known)}"
         )
     return table[known], int((~known).sum())

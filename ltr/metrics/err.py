@@ -5,10 +5,12 @@ from torch import Tensor
 
 from ltr._shapes import check_top_k, positions
 from ltr.gains import check_max_label, stop_probabilities
+from ltr.kernels import Lengths
+from ltr.metrics._batches import measure
 from ltr.metrics._ties import Ties, check_ties, tied_runs, within
 from ltr.metrics.base import RankingMetric
-from ltr.metrics.ranked import Ranked, rank
-from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
+from ltr.metrics.ranked import Ranked
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values
 
 
 def err(
@@ -16,6 +18,7 @@ def err(
     labels: Tensor,
     mask: Tensor | None = None,
     *,
+    lengths: Lengths | None = None,
     top_k: int | None = None,
     max_label: float | None = None,
     empty: Empty = 0,
@@ -24,22 +27,24 @@ def err(
 ) -> Tensor:
     """ERR@k: sum over i of R_i / rank_i * product over j before i of (1 - R_j).
 
-    R = (2^label - 1) / 2^max_label is how likely a reader stops at an item.
+    R = (2^label - 1) / 2^max_label is the probability that a reader stops at an item.
 
     Args:
         scores: (..., n), not NaN.
         labels: (..., n), >= 0, graded relevance.
         mask: (..., n) bool, True = a real item. Default: all are real.
+        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
+            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         top_k: k. Default: the whole list.
         max_label: the highest grade of the scale, such as 4; labels above it are refused.
             Default: the largest label of each list.
-        empty: what a list without a relevant item counts: a number, "skip" or "error".
+        empty: the value of a list without a relevant item: a number, "skip" or "error".
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
-            in closed form, O(n^2) a list: means of products over subsets.
+            in closed form (means of products over subsets), in O(n^2) a list.
         reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
-        A scalar, or (...) with reduction="none". All masked: no list, left out. Cost: one sort.
+        A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
 
     Raises:
         ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
@@ -50,8 +55,14 @@ def err(
     >>> err(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0.0, 1.0, 1.0]), max_label=1)  # 1/4 + 1/12
     tensor(0.3333)
     """
-    lists = rank(scores, labels, mask)
-    return reduce_lists(_err(lists, top_k, max_label, empty, ties), reduction)
+    return measure(
+        lambda lists: _err(lists, top_k, max_label, empty, ties),
+        scores,
+        labels,
+        mask,
+        lengths=lengths,
+        reduction=reduction,
+    )
 
 
 def _err(
@@ -88,14 +99,15 @@ class ERR(RankingMetric):
 def _expected(stops: Tensor, each: Tensor, lists: Ranked) -> Tensor:
     """Return the mean over the orders of tied items.
 
-    Let M_j be the mean over all subsets of j of g tied items of the product of their 1 - R. A
-    reader who comes to the run stops at its place j with probability M_(j-1) - M_j. Item by item,
-    M_j of t items is ((t - j) M_j + j (1 - R_t) M_(j-1)) / t with those of the t - 1 before it.
+    Of g tied items take all subsets of j items, and the product of 1 - R over each. M_j is the mean
+    of these products. A reader who comes to the run stops at its place j with probability
+    M_(j-1) - M_j. M_j is updated item by item: with item t it becomes
+    ((t - j) M_j + j (1 - R_t) M_(j-1)) / t, from the values of the t - 1 items before it.
     """
     n = stops.shape[-1]
     starts, ends = (x.reshape(-1, n) for x in tied_runs(lists.scores, lists.mask))
     go_on = 1 - stops.reshape(-1, n)
-    # the distribution of a run's j-th place, j = 1..n, is read against the places from its start on
+    # entry j belongs to the j-th place of a run, so it is shifted to the place where the run starts
     padded = torch.cat([each.expand(n), each.new_zeros(n)])
     j = positions(go_on)
     means = go_on.new_zeros(len(go_on), n + 1)
@@ -117,7 +129,7 @@ def _expected(stops: Tensor, each: Tensor, lists: Ranked) -> Tensor:
 
 
 def _one(means: Tensor) -> Tensor:
-    """Return M of no item: 1 for j = 0, else 0."""
+    """Return M before the first item: 1 for j = 0, else 0."""
     row = torch.zeros_like(means[:1, :-1])
     row[:, :1] = 1
     return row

@@ -1,6 +1,6 @@
 """Flat values with list ids, in chunks of lists of nearly equal length."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -9,10 +9,10 @@ from torch import Tensor
 from ltr.metrics.values import Reduction, reduce_values
 
 PLACES = 1 << 20
-"""Places of a chunk. This bounds the memory beside the order of the items."""
+"""Places in a chunk. Apart from the order of the items, this bounds the memory."""
 
 SAME = 1 << 15
-"""If lengths have this many items on average, each length is a chunk without padding."""
+"""If a length has this many items on average, each length is a chunk without padding."""
 
 SPARE = 1 << 14
 """This many places of padding cost less than one more chunk."""
@@ -31,24 +31,24 @@ def flat(
 ) -> Tensor:
     """Return a metric of flat values, with a list id for each item, in any order.
 
-    Lists are taken by length, so nothing is padded to the longest.
+    Lists of similar length are taken together, so nothing is padded to the longest list.
 
     Args:
-        metric: of `ltr.metrics.functional`, or one like it.
+        metric: a function of `ltr.metrics.functional`, or one like it.
         scores: (items,).
         labels: (items,), or with further axes.
-        indexes: (items,) whole numbers, the list that each item is of.
-        mask: (items,) bool; items to leave out are False.
+        indexes: (items,) whole numbers, the list that each item belongs to.
+        mask: (items,) bool, False for items to leave out.
         weights: (items,), for a metric that takes them.
         reduction: "mean" over the lists that count, "sum", or "none": one a list by rising id.
-        options: the metric's own.
+        options: other arguments of the metric.
 
     Returns:
-        A scalar, or (lists,) with reduction="none". Cost: a sort of the ids, if they are not in
-        order, and the metric's; memory for that order and a chunk of lists.
+        A scalar, or (lists,) with reduction="none". Cost: that of the metric, and a sort of the ids
+        if they are not in order; memory for that order and for a chunk of lists.
 
     Raises:
-        ValueError: shapes differ, ids are not whole numbers; the metric's own.
+        ValueError: shapes differ, ids are not whole numbers, or the metric raises it.
 
     >>> from ltr.metrics.functional import mrr
     >>> ids, labels = torch.tensor([7, 3, 7]), torch.tensor([1, 1, 0])
@@ -91,35 +91,59 @@ def chunks(
 ) -> Iterator[tuple[Tensor, int, Tensor | None, list[Tensor]]]:
     """Yield chunks of lists of nearly equal length.
 
-    Each is the lists' numbers, how many lists there are in all, a mask (None where no place is
-    padding), and the columns (lists, longest, ...), 0 in the padding.
-
-    Lists are numbered by rising id; their items keep their order.
+    A chunk is: the numbers of its lists; the number of all lists; a mask, or None if no place is
+    padding; and the columns (lists, longest, ...), which are 0 in the padding. Lists are numbered
+    by rising id. Their items keep their order.
 
     >>> for lists, _, mask, [values] in chunks(torch.tensor([7, 3, 7]), torch.tensor([1, 2, 3])):
     ...     print(lists.tolist(), mask.tolist(), values.tolist())
     [0, 1] [[True, False], [True, True]] [[2, 0], [1, 3]]
     """
     check_flat(indexes, *columns)
-    if not len(indexes):
-        return
+    order, lengths = group(indexes)
+    for lists, mask, padded in ragged_chunks(lengths, columns, order):
+        yield lists, len(lengths), mask, padded
+
+
+def group(indexes: Tensor) -> tuple[Tensor | None, Tensor]:
+    """Return the items (items,) by rising id, None if they are so, and how many each id has.
+
+    >>> group(torch.tensor([7, 3, 7]))
+    (tensor([1, 0, 2]), tensor([1, 2]))
+    """
     order, lengths = None, None
-    if _rises(indexes[:1024]):  # it may all be in order
+    if _rises(indexes[:1024]):  # all of them may be in order
         ids, lengths = indexes.unique_consecutive(return_counts=True)
         lengths = lengths if _rises(ids) else None
     if lengths is None:
         small = int(indexes.min()) >= -(2**31) and int(indexes.max()) < 2**31
-        ids, order = (indexes.int() if small else indexes).sort(stable=True)  # quicker in 32 bits
+        ids, order = (indexes.int() if small else indexes).sort(stable=True)  # faster in 32 bits
         lengths = ids.unique_consecutive(return_counts=True)[1]
-        del ids
+    return order, lengths
+
+
+def ragged_chunks(
+    lengths: Tensor, columns: Sequence[Tensor], order: Tensor | None = None
+) -> Iterator[tuple[Tensor, Tensor | None, list[Tensor]]]:
+    """Yield chunks of ragged lists: their numbers, the mask and the columns, as `chunks` does.
+
+    Lists of length 0 are in no chunk.
+
+    Args:
+        lengths: (R,) int64, the items of each list.
+        columns: (N, ...) each, one list after the other.
+        order: (N,) int64, the places of the items in the columns. Default: as they stand.
+    """
     starts = lengths.cumsum(0) - lengths
     by_length, numbers = lengths.sort(stable=True)
+    filled = by_length > 0
+    by_length, numbers = by_length[filled], numbers[filled]
     for first, last in _cuts(by_length):
         lists = numbers[first:last]
         longest = int(by_length[last - 1])
         mask = None
         if int(by_length[first]) < longest:
-            place = torch.arange(longest, device=indexes.device)
+            place = torch.arange(longest, device=lengths.device)
             mask = place < lengths[lists].unsqueeze(-1)
         if order is None:
             padded = [_rows(column, starts[lists], longest) for column in columns]
@@ -129,7 +153,7 @@ def chunks(
         if mask is not None:
             for column in padded:
                 column[~mask] = 0
-        yield lists, len(lengths), mask, padded
+        yield lists, mask, padded
 
 
 def _rises(ids: Tensor) -> bool:
@@ -137,7 +161,7 @@ def _rises(ids: Tensor) -> bool:
 
 
 def _rows(column: Tensor, starts: Tensor, longest: int) -> Tensor:
-    """Return (lists, longest, ...) items from each start on, also those behind the list's last."""
+    """Return (lists, longest, ...) items from each start on, even past the end of a list."""
     windows = len(column) - longest
     if not len(starts) or int(starts.max()) <= windows:
         shape, step = (max(windows, 0) + 1, longest, *column.shape[1:]), column.stride(0)
@@ -150,8 +174,8 @@ def _rows(column: Tensor, starts: Tensor, longest: int) -> Tensor:
 def _cuts(by_length: Tensor) -> list[tuple[int, int]]:
     """Return where to cut lists, sorted by rising length, into chunks.
 
-    Of one length where there are many of each, else of lengths within a quarter, or with little
-    padding.
+    A chunk has lists of one length where there are many of each length. Otherwise its lengths
+    differ by at most a quarter, or need little padding.
     """
     sizes, counts = by_length.unique_consecutive(return_counts=True)
     exact = int(by_length.sum()) >= SAME * len(sizes)
@@ -175,10 +199,10 @@ def _cuts(by_length: Tensor) -> list[tuple[int, int]]:
 
 
 def group_lists(indexes: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
-    """Return flat values (items,) with a list id each as mask and padded values (lists, longest).
+    """Return a mask and padded values (lists, longest) of flat values (items,) with list ids.
 
-    Rows may come in any order; within a list they keep theirs. Lists stand by rising id. Pads all
-    lists to the longest: for many ragged lists see `flat`, which does not.
+    Items may come in any order, and keep it within their list. Lists are in order of rising id. All
+    of them are padded to the longest; `flat` avoids this where lengths differ much.
 
     Raises:
         ValueError: shapes differ or are not one-dimensional.

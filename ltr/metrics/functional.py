@@ -1,6 +1,6 @@
 """Metrics as functions of padded batches: `metric(scores, labels, mask=None, ...)`.
 
-`flat` gives the same for flat values with a list id each.
+`flat` applies them to flat values with a list id each.
 """
 
 from ltr.metrics.alpha_ndcg import alpha_ndcg

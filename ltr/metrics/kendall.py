@@ -6,11 +6,13 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import count, masked_fill, positions
+from ltr.kernels import Lengths
+from ltr.metrics._batches import measure
 from ltr.metrics._pairs import dense_ranks, rising_pairs
 from ltr.metrics._ties import runs, tied_runs
 from ltr.metrics.base import RankingMetric
-from ltr.metrics.ranked import Ranked, rank
-from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
+from ltr.metrics.ranked import Ranked
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values
 from ltr.operators import descending_order
 
 Variant = Literal["a", "b", "weighted"]
@@ -21,28 +23,32 @@ def kendall_tau(
     labels: Tensor,
     mask: Tensor | None = None,
     *,
+    lengths: Lengths | None = None,
     variant: Variant = "b",
     empty: Empty = 0,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Kendall's tau: concordant minus discordant pairs, over all pairs or those without ties.
+    """Kendall's tau: concordant minus discordant pairs, divided by the number of pairs.
 
     Args:
         scores: (..., n), not NaN.
         labels: (..., n), >= 0.
         mask: (..., n) bool, True = a real item. Default: all are real.
-        variant: "a" divides by the number of pairs, "b" by sqrt(pairs not tied in the scores *
-            pairs not tied in the labels), so that equal labels may stand either way round;
-            "weighted" is "b" with pairs that count 1 / rank + 1 / rank of their items, the mean of
-            ranks by scores (then labels) and by labels (then scores), as `scipy.stats.weightedtau`.
-        empty: what a list without a value counts (one item; all labels or all
-            scores equal, but for "a"): a number, "skip" or "error".
+        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
+            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
+        variant: "a" divides by the number of all pairs. "b" divides by sqrt(pairs not tied in the
+            scores * pairs not tied in the labels), so that equal labels may be in either order.
+            "weighted" is "b" in which a pair counts the sum of 1 / rank of its two items. It is
+            the mean of the values with ranks by scores (then labels) and with ranks by labels
+            (then scores), as in `scipy.stats.weightedtau`.
+        empty: the value of a list that has none (one item; all labels or all scores equal, except
+            with "a"): a number, "skip" or "error".
         reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
-        A scalar in [-1, 1], or (...) with reduction="none". All masked: no list, left out.
-        Ties need no option here: the definition counts them. Cost: O(n log n)
-        time, O(n) memory.
+        A scalar in [-1, 1], or (...) with reduction="none". A fully masked list is left out.
+        The definition counts ties, so there is no option for them. Cost: O(n log n) time, O(n)
+        memory.
 
     Raises:
         ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
@@ -54,8 +60,14 @@ def kendall_tau(
     >>> kendall_tau(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([2.0, 0.0, 0.0]))
     tensor(0.8165)
     """
-    lists = rank(scores, labels, mask)
-    return reduce_lists(_kendall_tau(lists, variant, empty), reduction)
+    return measure(
+        lambda lists: _kendall_tau(lists, variant, empty),
+        scores,
+        labels,
+        mask,
+        lengths=lengths,
+        reduction=reduction,
+    )
 
 
 def _kendall_tau(lists: Ranked, variant: Variant, empty: Empty) -> ListValues:
@@ -66,7 +78,7 @@ def _kendall_tau(lists: Ranked, variant: Variant, empty: Empty) -> ListValues:
         ranked.scores, ranked.labels, lists.mask, hyperbolic
     )
     if variant == "weighted":
-        order = descending_order(lists.labels, lists.mask)  # tied labels stay by falling score
+        order = descending_order(lists.labels, lists.mask)  # tied labels stay in order of score
         by_rank = lists.reorder(order)
         other = _counts(by_rank.labels, by_rank.scores, lists.mask, hyperbolic)
         values = _ratio(excess, by_score, by_label) / 2 + _ratio(*other[:3]) / 2
@@ -98,11 +110,11 @@ def _ratio(excess: Tensor, by_score: Tensor, by_label: Tensor) -> Tensor:
 def _counts(
     scores: Tensor, labels: Tensor, mask: Tensor | None, hyperbolic: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return concordant less discordant pairs, pairs untied by score, by label, and all pairs.
+    """Return concordant minus discordant pairs, pairs untied by score, by label, and all pairs.
 
-    Items (..., n) are in order of falling score, tied ones of falling label; the counts (...) are
-    float64. A pair counts the sum of its items' weights: 1/2 each, or 1 / rank. An item of a run
-    of g ties then loses (g - 1) times its weight.
+    Items (..., n) are in order of falling score, and tied ones in order of falling label. The
+    counts (...) are float64. A pair counts the sum of its items' weights, which are 1/2 each, or
+    1 / rank. So an item in a run of g ties loses (g - 1) times its weight.
     """
     place = positions(scores.double())
     weight = 1 / place if hyperbolic else torch.full_like(place, 0.5)
@@ -114,14 +126,14 @@ def _counts(
     m = count(weight, mask).squeeze(-1)
     everything = (m - 1).clamp(min=0) * weight.sum(-1)
     columns = [scores, labels] + ([] if mask is None else [mask])
-    # the labels' own order; under the padding nothing weighs, but it must not join a run of zeros
+    # the order by labels; the padding has weight 0, but it must not join a run of labels 0
     order = descending_order(labels, mask)
     by_score = tied(*tied_runs(scores, mask))
     by_label = tied(*tied_runs(labels.gather(-1, order), mask), weight.gather(-1, order))
     ranks = dense_ranks(masked_fill(labels, mask, -torch.inf))
     discordant = rising_pairs(ranks, weight, weight)
     excess = everything - by_score - by_label + tied(*runs(*columns)) - 2 * discordant
-    # sums of 1 / rank round: what is less than that is no pair
+    # sums of 1 / rank are rounded: a smaller value means that there is no pair
     least = 1e-12 * everything
     by_score, by_label = everything - by_score, everything - by_label
     by_score = by_score.where(by_score > least, 0.0)

@@ -3,10 +3,12 @@
 from torch import Tensor
 
 from ltr._shapes import check_top_k, positions
+from ltr.kernels import Lengths
+from ltr.metrics._batches import measure
 from ltr.metrics._ties import Ties, check_ties, first_place, within
 from ltr.metrics.base import RankingMetric
-from ltr.metrics.ranked import Ranked, rank
-from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
+from ltr.metrics.ranked import Ranked
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values
 
 
 def mrr(
@@ -14,6 +16,7 @@ def mrr(
     labels: Tensor,
     mask: Tensor | None = None,
     *,
+    lengths: Lengths | None = None,
     top_k: int | None = None,
     empty: Empty = 0,
     ties: Ties = "stable",
@@ -25,14 +28,16 @@ def mrr(
         scores: (..., n), not NaN.
         labels: (..., n), >= 0; above 0 is relevant.
         mask: (..., n) bool, True = a real item. Default: all are real.
-        top_k: a first relevant item behind rank k counts 0. Default: the whole list.
-        empty: what a list without a relevant item counts: a number, "skip" or "error".
+        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
+            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
+        top_k: k; a first relevant item below rank k counts 0. Default: the whole list.
+        empty: the value of a list without a relevant item: a number, "skip" or "error".
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
-            in closed form: the distribution of the first of r among g tied items.
+            in closed form, from the distribution of the first of r relevant among g tied items.
         reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
-        A scalar, or (...) with reduction="none". All masked: no list, left out. Cost: one sort.
+        A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
 
     Raises:
         ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
@@ -45,15 +50,21 @@ def mrr(
     >>> mrr(torch.zeros(2), torch.tensor([0, 1]), ties="expected")
     tensor(0.7500)
     """
-    lists = rank(scores, labels, mask)
-    return reduce_lists(_mrr(lists, top_k, empty, ties), reduction)
+    return measure(
+        lambda lists: _mrr(lists, top_k, empty, ties),
+        scores,
+        labels,
+        mask,
+        lengths=lengths,
+        reduction=reduction,
+    )
 
 
 def _mrr(lists: Ranked, top_k: int | None, empty: Empty, ties: Ties) -> ListValues:
     check_ties(ties)
     check_top_k(top_k)
     hits = lists.labels > 0
-    if ties == "stable" and hits.shape[-1]:  # the largest of hit / rank, quicker than the first
+    if ties == "stable" and hits.shape[-1]:  # the largest hit / rank: faster than finding the first
         values = (hits * (within(lists.scores, top_k) / positions(lists.scores))).amax(-1)
     else:
         first = first_place(hits, lists, ties)

@@ -1,4 +1,4 @@
-"""Discounted cumulative gain, and normalized, exact."""
+"""Exact discounted cumulative gain, plain (DCG) and normalized (NDCG)."""
 
 from collections.abc import Callable
 
@@ -6,10 +6,12 @@ from torch import Tensor
 
 from ltr._shapes import check_top_k, positions
 from ltr.gains import Discount, Gain, discount_function, gain_function, ideal_dcg, item_gains
+from ltr.kernels import Lengths
+from ltr.metrics._batches import measure
 from ltr.metrics._ties import Ties, check_ties, placed_sum, within
 from ltr.metrics.base import RankingMetric
-from ltr.metrics.ranked import Ranked, rank
-from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
+from ltr.metrics.ranked import Ranked
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values
 
 
 def ndcg(
@@ -18,6 +20,7 @@ def ndcg(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Lengths | None = None,
     top_k: int | None = None,
     gain: Gain = "exp2",
     discount: Discount = "log2",
@@ -26,31 +29,33 @@ def ndcg(
     ties: Ties = "stable",
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """NDCG@k: sum of gain * discount over the first k, over its largest value for these labels.
+    """NDCG@k: DCG@k, divided by its largest value for these labels.
 
     Args:
         scores: (..., n), not NaN.
         labels: (..., n), >= 0, graded relevance.
         mask: (..., n) bool, True = a real item. Default: all are real.
-        weights: (..., n), >= 0, multiply the gains, in the ideal too. Default: 1.
+        weights: (..., n), >= 0, factors of the gains, also in the ideal. Default: 1.
+        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
+            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         top_k: k. Default: the whole list.
         gain: "exp2" (2^label - 1), "linear", or a function of the labels.
         discount: "log2" (1 / log2(1 + rank)), "letor4" (LETOR 4's script: 1 at ranks 1 and 2,
             then 1 / log2(rank)), or a function of the ranks.
-        empty: what a list without a relevant item counts: a number, "skip" or "error".
-        short_list_value: what a list with fewer than `top_k` items counts (LETOR 4's script: 0).
+        empty: the value of a list without a relevant item: a number, "skip" or "error".
+        short_list_value: the value of a list with fewer than `top_k` items (LETOR 4's script: 0).
             Default: its NDCG over the items that it has.
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
             in closed form: the mean value of their places.
         reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
-        A scalar, or (...) with reduction="none". All masked: no list, left out. Cost: two sorts.
+        A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: two sorts.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option; a
-            gain function gives what is negative, or gains overflow (2^label from label 128 on in
-            float32).
+        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option, a
+            gain function that returns a negative number, or gains that overflow (2^label from label
+            128 on in float32).
 
     Reference: Järvelin and Kekäläinen, "Cumulated gain-based evaluation of IR techniques", 2002;
     Burges et al., "Learning to rank using gradient descent", 2005, for this gain and discount.
@@ -59,9 +64,14 @@ def ndcg(
     >>> ndcg(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.0, 0.0, 1.0]))
     tensor(0.6309)
     """
-    lists = rank(scores, labels, mask, weights)
-    return reduce_lists(
-        _ndcg(lists, top_k, gain, discount, empty, short_list_value, ties), reduction
+    return measure(
+        lambda lists: _ndcg(lists, top_k, gain, discount, empty, short_list_value, ties),
+        scores,
+        labels,
+        mask,
+        weights,
+        lengths=lengths,
+        reduction=reduction,
     )
 
 
@@ -105,6 +115,7 @@ def dcg(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Lengths | None = None,
     top_k: int | None = None,
     gain: Gain = "exp2",
     discount: Discount = "log2",
@@ -118,23 +129,25 @@ def dcg(
         scores: (..., n), not NaN.
         labels: (..., n), >= 0, graded relevance.
         mask: (..., n) bool, True = a real item. Default: all are real.
-        weights: (..., n), >= 0, multiply the gains. Default: 1.
+        weights: (..., n), >= 0, factors of the gains. Default: 1.
+        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
+            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         top_k: k. Default: the whole list.
         gain: "exp2" (2^label - 1), "linear", or a function of the labels.
         discount: "log2" (1 / log2(1 + rank)), "letor4" (LETOR 4's script: 1 at ranks 1 and 2,
             then 1 / log2(rank)), or a function of the ranks.
-        empty: what a list without a relevant item counts: a number, "skip" or "error".
+        empty: the value of a list without a relevant item: a number, "skip" or "error".
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
             in closed form: the mean value of their places.
         reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
-        A scalar, or (...) with reduction="none". All masked: no list, left out. Cost: one sort.
+        A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
 
     Raises:
-        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option; a
-            gain function gives what is negative, or gains overflow (2^label from label 128 on in
-            float32).
+        ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option, a
+            gain function that returns a negative number, or gains that overflow (2^label from label
+            128 on in float32).
 
     Reference: Järvelin and Kekäläinen, "Cumulated gain-based evaluation of IR techniques", 2002.
 
@@ -142,8 +155,15 @@ def dcg(
     >>> dcg(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.0, 0.0, 1.0]))
     tensor(0.6309)
     """
-    lists = rank(scores, labels, mask, weights)
-    return reduce_lists(_dcg(lists, top_k, gain, discount, empty, ties), reduction)
+    return measure(
+        lambda lists: _dcg(lists, top_k, gain, discount, empty, ties),
+        scores,
+        labels,
+        mask,
+        weights,
+        lengths=lengths,
+        reduction=reduction,
+    )
 
 
 def _dcg(
@@ -169,7 +189,7 @@ class DCG(RankingMetric):
 
 
 def _gains(lists: Ranked, gain: Gain) -> Tensor:
-    """Return the gains times the weights; those of a user's function are checked."""
+    """Return the gains times the weights; check the gains of a user's function."""
     gains = item_gains(lists.labels, lists.mask, lists.weights, gain_function(gain))
     if not isinstance(gain, str) and (gains < 0).any():
         raise ValueError(f"gain must be >= 0 for every label, got {gains.min():g}")

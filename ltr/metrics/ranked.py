@@ -14,13 +14,13 @@ class Ranked(NamedTuple):
 
     Attributes:
         scores: falling; 0 in the padding.
-        labels: of the items in this order, in the dtype of the scores; 0 in the padding.
+        labels: in this order, in the dtype of the scores; 0 in the padding.
         mask: the places that hold an item; None if all do.
         weights: in this order, 0 in the padding; None if there are none.
         order: int64, the place that each item had in the list as it was given.
         judged: bool, in this order; None if all items are judged.
-        topics: (..., n, topics) labels by topic, 0 in the padding, of which `labels` are the sums;
-            None if there are none.
+        topics: (..., n, topics) labels by topic, 0 in the padding; `labels` are their sums. None if
+            there are none.
     """
 
     scores: Tensor
@@ -37,7 +37,7 @@ class Ranked(NamedTuple):
         return count(self.scores, self.mask).squeeze(-1)
 
     def reorder(self, places: Tensor) -> "Ranked":
-        """Return the items at `places` (..., n); the mask stays, so padding must stay last."""
+        """Return the items at `places` (..., n). The mask is kept, so padding must stay last."""
         return Ranked(
             scores=self.scores.gather(-1, places),
             labels=self.labels.gather(-1, places),
@@ -49,7 +49,7 @@ class Ranked(NamedTuple):
         )
 
     def tied_by(self, values: Tensor, descending: bool = False) -> tuple["Ranked", Tensor]:
-        """Return the lists with tied items by rising (falling) value, and their places. Two sorts.
+        """Return the lists with tied items in order of value, and their places. Cost: two sorts.
 
         >>> lists = rank(torch.tensor([1.0, 1.0, 2.0]), torch.tensor([4.0, 3.0, 5.0]))
         >>> lists.tied_by(lists.labels)[0].labels
@@ -82,7 +82,7 @@ def rank(
     judged: Tensor | None = None,
     topics: bool = False,
 ) -> Ranked:
-    """Check lists and put them in order of falling score, tied items in list order. One sort.
+    """Check lists and put them in order of falling score, ties in list order. Cost: one sort.
 
     Args:
         scores: (..., n), not NaN.
@@ -131,7 +131,7 @@ def _check_values(scores: Tensor, labels: Tensor, mask: Tensor | None) -> tuple[
     if bool(scores.amax().isnan()):
         raise ValueError(f"scores must not be NaN, got {int(scores.isnan().sum())} NaN")
     least, most = labels.aminmax()
-    if not bool((least >= 0) & (most < torch.inf)):  # one pass; NaN is both
+    if not bool((least >= 0) & (most < torch.inf)):  # in one pass; with a NaN both are NaN
         bad = ~(labels.isfinite() & (labels >= 0))
         raise ValueError(f"labels must be finite and >= 0, got {labels[bad][0].item():g}")
     return scores, labels

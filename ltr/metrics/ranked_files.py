@@ -59,7 +59,7 @@ class Measure:
 
         Args:
             given: options by name.
-            depth: where a metric is cut that is not cut otherwise. Default: nowhere.
+            depth: the cut of a metric that has no cut of its own. Default: none.
         """
         known = signature(self.metric).parameters
         options = {name: value for name, value in given.items() if name in known}
@@ -85,11 +85,11 @@ class Evaluated:
     """One model's per-list values.
 
     Attributes:
-        name: of the model.
-        qids: of the lists.
-        values: (lists,) float64 by the measure's title; NaN for a list left out.
-        empty: lists without a relevant document.
-        notes: what was left out or is missing, a line each.
+        name: the model's name.
+        qids: the query ids of the lists.
+        values: (lists,) float64 by the measure's title; NaN for a list that is left out.
+        empty: how many lists have no relevant document.
+        notes: what was left out or is missing, one line each.
     """
 
     name: str
@@ -104,10 +104,10 @@ class Scored:
     """A table's columns.
 
     Attributes:
-        qids: of the lists.
+        qids: the query ids of the lists.
         lists: (rows,) the number of each row's list.
         labels: (rows,) float64, >= 0.
-        scores: (rows,) float64 for each column of scores.
+        scores: (rows,) float64, by the name of the column.
     """
 
     qids: list[str]
@@ -150,7 +150,7 @@ def evaluate_run(
     skip_missing: bool,
     columns: Columns,
 ) -> Evaluated:
-    """Return per-list values of a TREC run, or of a table with a column of document ids."""
+    """Return the per-list values of a TREC run, or of a table with a column of document ids."""
     run = _table_run(path, columns) if is_table(path) else read_run(path)
     if not run.keys() & qrels.keys():
         raise ValueError(f"{path}: has no query of the qrels")
@@ -198,7 +198,7 @@ def evaluate_table(
     options: dict[str, Any],
     largest: float,
 ) -> list[Evaluated]:
-    """Return per-list values of a table with a row a document, one model a column of scores."""
+    """Return the per-list values of a table: a row is a document, a column of scores a model."""
     relevant = np.bincount(table.lists, weights=table.labels > 0, minlength=len(table.qids))
     options = _with_scale(options, largest)
     ids, grades = torch.from_numpy(table.lists), torch.from_numpy(table.labels)
@@ -220,7 +220,7 @@ def _with_scale(options: dict[str, Any], largest: float) -> dict[str, Any]:
 
 
 def _parts(qrels: Qrels, run: Run, depth: int) -> Iterator[Qrels]:
-    """Yield the judgements of some queries at a time, so that the padded lists stay small."""
+    """Yield the judgements of a few queries at a time, so that the padded lists stay small."""
     part: Qrels = {}
     width = 0
     for qid, labels in qrels.items():

@@ -4,10 +4,12 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import masked_fill, positions
+from ltr.kernels import Lengths
+from ltr.metrics._batches import measure
 from ltr.metrics._ties import tied_means
 from ltr.metrics.base import RankingMetric
-from ltr.metrics.ranked import Ranked, rank
-from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
+from ltr.metrics.ranked import Ranked
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values
 from ltr.operators import descending_order
 
 
@@ -16,22 +18,25 @@ def spearman(
     labels: Tensor,
     mask: Tensor | None = None,
     *,
+    lengths: Lengths | None = None,
     empty: Empty = 0,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Spearman's rho: the correlation of the ranks by score and by label, equal ones averaged.
+    """Spearman's rho: the correlation of the ranks by score and by label, averaged over ties.
 
     Args:
         scores: (..., n), not NaN.
         labels: (..., n), >= 0.
         mask: (..., n) bool, True = a real item. Default: all are real.
-        empty: what a list without a value counts (one item; all labels or all
-            scores equal): a number, "skip" or "error".
+        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
+            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
+        empty: the value of a list that has none (one item; all labels or all scores equal): a
+            number, "skip" or "error".
         reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
-        A scalar in [-1, 1], or (...) with reduction="none". All masked: no list, left out.
-        Ties need no option here: the definition counts them. Cost: two sorts.
+        A scalar in [-1, 1], or (...) with reduction="none". A fully masked list is left out.
+        The definition counts ties, so there is no option for them. Cost: two sorts.
 
     Raises:
         ValueError: NaN scores, negative or NaN labels, shapes that differ, an unknown option.
@@ -41,14 +46,20 @@ def spearman(
     >>> spearman(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([2.0, 0.0, 1.0]))
     tensor(1.)
     """
-    lists = rank(scores, labels, mask)
-    return reduce_lists(_spearman(lists, empty), reduction)
+    return measure(
+        lambda lists: _spearman(lists, empty),
+        scores,
+        labels,
+        mask,
+        lengths=lengths,
+        reduction=reduction,
+    )
 
 
 def _spearman(lists: Ranked, empty: Empty) -> ListValues:
     order = descending_order(lists.labels, lists.mask)
-    x = _centred(lists.scores, lists.mask)
-    y = _centred(lists.labels.gather(-1, order), lists.mask)
+    x = _centered(lists.scores, lists.mask)
+    y = _centered(lists.labels.gather(-1, order), lists.mask)
     y = torch.empty_like(y).scatter(-1, order, y)
     size = x.square().sum(-1).sqrt() * y.square().sum(-1).sqrt()
     values = ((x * y).sum(-1) / size.where(size > 0, 1.0)).clamp(-1, 1)
@@ -67,10 +78,10 @@ class Spearman(RankingMetric):
     core = staticmethod(_spearman)
 
 
-def _centred(values: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the ranks of sorted values less their mean, float64, 0 in the padding.
+def _centered(values: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the ranks of sorted values minus their mean, float64, 0 in the padding.
 
-    Equal values have the mean of their ranks, which is a whole number of halves and so exact.
+    Equal values have the mean of their ranks. It is a multiple of 1/2, so it is exact.
     """
     ranks = tied_means(positions(values.double()), values.double(), mask)
     n = ranks.shape[-1] if mask is None else mask.sum(-1, keepdim=True)

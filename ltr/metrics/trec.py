@@ -38,10 +38,10 @@ _QRELS = "qid 0 docno rel"
 def read_run(path: str | PathLike[str]) -> Run:
     r"""Read a run: `qid Q0 docno rank score tag`, one retrieved document a line.
 
-    Plain, gzip, bzip2, xz, zstd or a zip of one file; blanks or tabs between the fields, blank
-    lines are skipped. Query and document names are kept as they are (bytes that are not UTF-8 too,
-    as surrogates). As with trec_eval the score alone orders the documents, whatever the rank and
-    the order of the lines say.
+    The file may be plain, gzip, bzip2, xz, zstd or a zip of one file. Blanks or tabs separate the
+    fields, and blank lines are skipped. Query and document names are kept as they are; bytes that
+    are not UTF-8 become surrogates. Only the score orders the documents, as in trec_eval: neither
+    the rank nor the order of the lines counts.
 
     Args:
         path: the file.
@@ -50,9 +50,9 @@ def read_run(path: str | PathLike[str]) -> Run:
         Scores by document by query, in the order of the file.
 
     Raises:
-        ValueError: a line without six fields, a score that is no finite number, a document that a
-            query has twice, an empty or damaged file; the message names the file, the line and
-            the text.
+        ValueError: a line does not have six fields, a score is not a finite number, a query has a
+            document twice, or the file is empty or damaged. The message names the file, the line
+            and the text.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -74,7 +74,7 @@ def read_run(path: str | PathLike[str]) -> Run:
 
 
 def read_qrels(path: str | PathLike[str]) -> Qrels:
-    r"""Read judgements: `qid 0 docno rel`, one document a line; else as `read_run`.
+    r"""Read judgements: `qid 0 docno rel`, one document a line; otherwise as `read_run`.
 
     Args:
         path: the file.
@@ -83,7 +83,7 @@ def read_qrels(path: str | PathLike[str]) -> Qrels:
         Judgements by document by query, in the order of the file.
 
     Raises:
-        ValueError: as `read_run`; a judgement that is no whole number.
+        ValueError: as `read_run`, or a judgement is not a whole number.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -104,18 +104,18 @@ def read_qrels(path: str | PathLike[str]) -> Qrels:
 def write_run(
     path: str | PathLike[str], run: Mapping[str, Mapping[str, float]], tag: str = "ltr"
 ) -> None:
-    """Write a run, each query's documents by falling score as trec_eval orders them.
+    """Write a run, with the documents of each query in trec_eval's order of falling score.
 
-    Equal scores stay equal; trec_eval takes them in falling order of the document's name. What
-    `read_run` reads back is `run`, to the last digit.
+    Equal scores stay equal; trec_eval orders them by falling name of the document. `read_run` reads
+    back the same numbers, to the last digit.
 
     Args:
-        path: the file; gzip if it ends in `.gz`.
+        path: the file; compressed by gzip if the name ends in `.gz`.
         run: scores by document by query.
         tag: the run's name, one word.
 
     Raises:
-        ValueError: a name that is empty or has a blank in it, a score that is not finite.
+        ValueError: a name is empty or has a blank in it, or a score is not finite.
     """
     _check_word("tag", tag)
 
@@ -133,10 +133,10 @@ def write_run(
 
 
 def write_qrels(path: str | PathLike[str], qrels: Mapping[str, Mapping[str, int]]) -> None:
-    """Write judgements, in their order; gzip if the file's name ends in `.gz`.
+    """Write judgements in their order, compressed by gzip if the file's name ends in `.gz`.
 
     Raises:
-        ValueError: a name that is empty or has a blank in it, a judgement that is no whole number.
+        ValueError: a name is empty or has a blank in it, or a judgement is not a whole number.
     """
 
     def lines() -> Iterator[str]:

@@ -18,7 +18,7 @@ class ListValues(NamedTuple):
 
     Attributes:
         values: (...); NaN for a list that is left out.
-        empty: (...) bool, the lists that have no value of their own, whatever they count as.
+        empty: (...) bool, True for a list that has no value of its own.
     """
 
     values: Tensor
@@ -26,12 +26,12 @@ class ListValues(NamedTuple):
 
 
 def list_values(values: Tensor, defined: Tensor, lists: Ranked, empty: Empty) -> ListValues:
-    """Return `values` (...), but what `empty` says where a list is not `defined`.
+    """Return `values` (...), replaced by what `empty` says where a list is not `defined`.
 
-    A list with no real item is no list and always left out.
+    A list without a real item is always left out.
 
     Raises:
-        ValueError: empty is no such option; it is "error" and a list is not defined.
+        ValueError: empty is not an option, or it is "error" and a list is not defined.
 
     >>> from ltr.metrics.ranked import rank
     >>> lists = rank(torch.zeros(2, 3), torch.ones(2, 3))

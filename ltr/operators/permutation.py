@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
+
+# torch has no public name for this: `torch.export.register_dataclass` makes leaves of plain numbers
 from torch.utils._pytree import register_pytree_node
 
 from ltr._shapes import check_whole, count, masked_fill, positions
+
+
+class _Fields(NamedTuple):
+    """The arguments of the constructor of a registered class: tensors and plain values."""
+
+    owner: type[SoftPermutation]
+    tensors: tuple[str, ...]
+    static: tuple[str, ...]
 
 
 class SoftPermutation:
@@ -34,6 +44,7 @@ class SoftPermutation:
 
     scores: Tensor
     mask: Tensor | None
+    _fields: ClassVar[_Fields | None] = None
 
     def log_dense(self) -> Tensor:
         """Return the logarithm of the matrix, (..., rows, n); -inf where the mask makes it 0."""
@@ -42,6 +53,25 @@ class SoftPermutation:
     def top(self, k: int) -> SoftPermutation:
         """Return the first k rows, or all rows if there are fewer."""
         raise NotImplementedError(f"{type(self).__name__} must define top")
+
+    @property
+    def is_registered(self) -> bool:
+        """Return whether `register_permutation` knows the class; a subclass must be registered."""
+        return self._fields is not None and self._fields.owner is type(self)
+
+    def detach(self) -> Self:
+        """Return the permutation without gradients.
+
+        Raises:
+            ValueError: the class is not registered, so its tensors are not known.
+        """
+        fields = self._fields
+        if fields is None or fields.owner is not type(self):
+            raise ValueError(
+                f"{type(self).__name__} must be registered to be detached (register_permutation)"
+            )
+        values = {name: _detached(getattr(self, name)) for name in fields.tensors}
+        return type(self)(**values, **{name: getattr(self, name) for name in fields.static})
 
     @property
     def rows(self) -> int:
@@ -288,13 +318,13 @@ def register_permutation(
 ) -> None:
     """Register a `SoftPermutation` class as a pytree node.
 
-    Then `vmap`, `torch.compile` and `torch.export` can return it.
+    Then `vmap`, `torch.compile` and `torch.export` can return it, and it can be detached.
 
     Args:
-        cls: The class. Its constructor takes all of `tensors` and `static` by name, and only
+        cls: the class. Its constructor takes all of `tensors` and `static` by name, and only
             stores them.
-        tensors: Names of attributes that hold a tensor, None or a tuple of tensors.
-        static: Names of attributes that hold plain numbers, strings or None.
+        tensors: names of attributes that hold a tensor, a permutation, None or a tuple of tensors.
+        static: names of attributes that hold plain numbers, strings or None.
 
     >>> from ltr.operators import DensePermutation
     >>> class Reported(DensePermutation):
@@ -330,5 +360,12 @@ def register_permutation(
                 arguments[name] = tuple(next(left) for _ in range(kind))
         return cls(**arguments)
 
+    cls._fields = _Fields(cls, tuple(tensors), tuple(static))
     name = f"ltr.operators.{cls.__name__}"
     register_pytree_node(cls, flatten, unflatten, serialized_type_name=name)
+
+
+def _detached(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_detached(one) for one in value)
+    return None if value is None else value.detach()

@@ -11,10 +11,10 @@ from ltr._shapes import check_lists, check_temperature, check_top_k, masked_fill
 from ltr.operators.gaussian import normal_cdf
 from ltr.operators.hard import hard_ranks
 
-Law = Literal["paper", "exact"]
+RankDistribution = Literal["paper", "exact"]
 
 STEP = 0.25
-"""The step of the exact distribution's trapezoid rule over an item's noise, in deviations."""
+"""The step of the trapezoid rule over an item's noise, in deviations, for "exact"."""
 
 
 def noise_nodes(dtype: torch.dtype) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -41,7 +41,7 @@ def rank_distribution(
     mask: Tensor | None = None,
     *,
     temperature: float = 0.1,
-    law: Law = "paper",
+    distribution: RankDistribution = "paper",
     top_k: int | None = None,
 ) -> Tensor:
     """Return P(rank of item i = r) when scores have Gaussian noise of deviation `temperature`.
@@ -54,13 +54,13 @@ def rank_distribution(
         mask: (..., n) bool, True = a real item. Default: all are real.
         temperature: sigma, the deviation of one score, in units of the scores; >= 0, and 0 gives
             `hard_ranks` with probability 1.
-        law: "paper" adds the items above up as if they were independent. "exact" is the true
-            law: all comparisons of an item share its own noise, so that it conditions on that
-            noise and integrates (trapezoid rule; the sum over ranks is 1 and errors are below
-            1e-6, with 43 nodes, or 1e-11 for float64 scores, with 57). Both have the same mean,
-            `gaussian_ranks`; where the temperature is near the gaps of the scores or above, the
+        distribution: "paper" counts the items above as if they were independent. "exact" takes
+            into account that all comparisons of an item share its own noise: it conditions on that
+            noise and integrates over it (trapezoid rule with 43 nodes, or 57 for float64 scores;
+            the sum over ranks is 1 and errors are below 1e-6, or 1e-11). Both have the same mean,
+            `gaussian_ranks`. Where the temperature is near the gaps of the scores or above, the
             paper's distribution is much too narrow.
-        top_k: Compute only this many first ranks, in less time. Default: all.
+        top_k: compute only this many first ranks, in less time. Default: all.
 
     Returns:
         (..., n, n), rows are items and columns are ranks 1..n; (..., n, min(n, top_k)) with a
@@ -70,8 +70,8 @@ def rank_distribution(
         (57 in float64).
 
     Raises:
-        ValueError: temperature < 0 or in (0, 1e-30), an unknown law, top_k < 1, or a mask of the
-            wrong shape.
+        ValueError: temperature < 0 or in (0, 1e-30), an unknown distribution, top_k < 1, or a mask
+            of the wrong shape.
 
     Reference: Taylor, Guiver, Robertson and Minka, "SoftRank: optimizing non-smooth rank
     metrics", WSDM 2008, section 3.2.
@@ -79,17 +79,17 @@ def rank_distribution(
     >>> rank_distribution(torch.tensor([0.0, 0.1]), temperature=0.1).round(decimals=2)
     tensor([[0.2400, 0.7600],
             [0.7600, 0.2400]])
-    >>> rank_distribution(torch.zeros(3), law="exact").round(decimals=2)
+    >>> rank_distribution(torch.zeros(3), distribution="exact").round(decimals=2)
     tensor([[0.3300, 0.3300, 0.3300],
             [0.3300, 0.3300, 0.3300],
             [0.3300, 0.3300, 0.3300]])
-    >>> rank_distribution(torch.zeros(3), law="paper")
+    >>> rank_distribution(torch.zeros(3), distribution="paper")
     tensor([[0.2500, 0.5000, 0.2500],
             [0.2500, 0.5000, 0.2500],
             [0.2500, 0.5000, 0.2500]])
     """
     temperature = check_temperature(temperature)
-    check_law(law)
+    check_distribution(distribution)
     check_top_k(top_k)
     check_lists(scores, mask=mask)
     width = scores.shape[-1] if top_k is None else min(top_k, scores.shape[-1])
@@ -98,27 +98,27 @@ def rank_distribution(
         found = (ranks == positions(ranks, width)).to(ranks.dtype) + 0 * ranks
     else:
         scores = upcast(masked_fill(scores, mask))
-        found = _rank_rows(scores, mask, slice(None), (width, temperature, law))
+        found = _rank_rows(scores, mask, slice(None), (width, temperature, distribution))
     return found if mask is None else masked_fill(found, mask.unsqueeze(-1))
 
 
 def _rank_rows(
-    scores: Tensor, mask: Tensor | None, rows: slice, settings: tuple[int, float, Law]
+    scores: Tensor, mask: Tensor | None, rows: slice, settings: tuple[int, float, RankDistribution]
 ) -> Tensor:
     # the rank distributions (..., r, width) of some items; masked scores are 0 already
-    width, temperature, law = settings
+    width, temperature, distribution = settings
     gaps = (scores.unsqueeze(-2) - scores[..., rows].unsqueeze(-1)) / temperature  # j above i
     others = ~torch.eye(scores.shape[-1], dtype=torch.bool, device=scores.device)[rows]
     if mask is not None:
         others = others & mask.unsqueeze(-2)
-    if law == "paper":
+    if distribution == "paper":
         found = _count_distribution(masked_fill(normal_cdf(gaps / 2**0.5), others), width)
     else:
         nodes, _ = noise_nodes(scores.dtype)
         noise = torch.tensor(nodes, dtype=scores.dtype, device=scores.device)
         noise = noise[(..., *[None] * gaps.dim())]
-        laws = _count_distribution(masked_fill(normal_cdf(gaps - noise), others), width)
-        found = (torch.softmax(-noise.square() / 2, 0) * laws).sum(0)
+        given_noise = _count_distribution(masked_fill(normal_cdf(gaps - noise), others), width)
+        found = (torch.softmax(-noise.square() / 2, 0) * given_noise).sum(0)
     return found + 0 * scores[..., rows].unsqueeze(-1)  # a single NaN item is never compared
 
 
@@ -126,31 +126,41 @@ def _count_distribution(chances: Tensor, width: int) -> Tensor:
     # From the probabilities (..., n) of independent events, return the distribution of how many
     # happen, (..., width) from 0. Events are added one by one, and all terms are positive. Counts
     # from `width` on are dropped.
-    law = chances.new_ones((*chances.shape[:-1], min(width, 1)))
+    counts = chances.new_ones((*chances.shape[:-1], min(width, 1)))
     for chance in chances.unsqueeze(-1).unbind(-2):
-        stay, move = law * (1 - chance), law * chance
-        law = (pad(stay, (0, 1)) + pad(move, (1, 0)))[..., :width]
-    return pad(law, (0, width - law.shape[-1]))
+        stay, move = counts * (1 - chance), counts * chance
+        counts = (pad(stay, (0, 1)) + pad(move, (1, 0)))[..., :width]
+    return pad(counts, (0, width - counts.shape[-1]))
 
 
 def mean_by_recursion(
-    values: Tensor, scores: Tensor, mask: Tensor | None, *, temperature: float, law: Law
+    values: Tensor,
+    scores: Tensor,
+    mask: Tensor | None,
+    *,
+    temperature: float,
+    distribution: RankDistribution,
 ) -> Tensor:
     """Return `rank_distribution(..., top_k=k) @ values`, (..., n), for values (k,).
 
     It holds only some rows in memory at a time. Exceptions are a gradient of the values, second
     derivatives and `torch.compile`, which need all rows.
 
-    >>> mean_by_recursion(torch.ones(1), torch.zeros(3), None, temperature=0.1, law="paper")
+    >>> mean_by_recursion(torch.ones(1), torch.zeros(3), None, temperature=1, distribution="paper")
     tensor([0.2500, 0.2500, 0.2500])
     """
     n, k = scores.shape[-1], len(values)
     x = upcast(masked_fill(scores, mask))
-    row = n * k * x[..., :1].numel() * (len(noise_nodes(x.dtype)[0]) if law == "exact" else 1)
+    row = (
+        n
+        * k
+        * x[..., :1].numel()
+        * (len(noise_nodes(x.dtype)[0]) if distribution == "exact" else 1)
+    )
     if n * row > LARGE and not (values.requires_grad or torch.compiler.is_compiling()):
-        found = _Tiles.apply(x, mask, values, (k, temperature, law), max(1, LARGE // row))
+        found = _Tiles.apply(x, mask, values, (k, temperature, distribution), max(1, LARGE // row))
     else:
-        found = _rank_rows(x, mask, slice(None), (k, temperature, law)) @ values
+        found = _rank_rows(x, mask, slice(None), (k, temperature, distribution)) @ values
     return masked_fill(found, mask)
 
 
@@ -164,7 +174,7 @@ class _Tiles(torch.autograd.Function):
         scores: Tensor,
         mask: Tensor | None,
         values: Tensor,
-        settings: tuple[int, float, Law],
+        settings: tuple[int, float, RankDistribution],
         size: int,
     ) -> Tensor:
         tiles = [
@@ -203,12 +213,12 @@ class _Tiles(torch.autograd.Function):
         return torch.func.jvp(all_rows, (scores,), (tangents[0],))[1]
 
 
-def check_law(law: str) -> None:
-    """Raise a ValueError unless `law` is "paper" or "exact".
+def check_distribution(distribution: str) -> None:
+    """Raise a ValueError unless `distribution` is "paper" or "exact".
 
-    >>> check_law("true")
+    >>> check_distribution("true")
     Traceback (most recent call last):
-    ValueError: law must be 'paper' or 'exact', got 'true'
+    ValueError: distribution must be 'paper' or 'exact', got 'true'
     """
-    if law not in ("paper", "exact"):
-        raise ValueError(f"law must be 'paper' or 'exact', got {law!r}")
+    if distribution not in ("paper", "exact"):
+        raise ValueError(f"distribution must be 'paper' or 'exact', got {distribution!r}")

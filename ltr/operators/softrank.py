@@ -11,8 +11,8 @@ from ltr.operators.expected_discounts import expected_discounts
 from ltr.operators.gaussian import gaussian_ranks
 from ltr.operators.hard import hard_ranks
 from ltr.operators.rank_distribution import (
-    Law,
-    check_law,
+    RankDistribution,
+    check_distribution,
     mean_by_recursion,
     noise_nodes,
     rank_distribution,
@@ -25,18 +25,18 @@ SHORT = 16
 class SoftRank(TemperatureRank):
     """The rank distribution under Gaussian noise; `SoftNDCG(SoftRank())` is the paper's loss.
 
-    `forward` gives the expected ranks, those of `GaussianRank`. `discounts` gives the expected
-    discount E[D(rank)], where other operators give D(expected rank), and `top_k` the chance to
-    be among the first k: averages over whole ranks, in which a cut at k is exact. As the
-    temperature falls to 0 they tend to the hard ones; as it grows, with the exact distribution, to
-    the same for all items. With the exact distribution the sum of expected discounts is the sum of
-    D(1..m).
+    `forward` returns the expected ranks, which are those of `GaussianRank`. `discounts` returns the
+    expected discount E[D(rank)], where other operators return D(expected rank). `top_k` returns the
+    probability to be among the first k. Both are averages over whole ranks, in which a cut at k is
+    exact. As the temperature falls to 0, all three tend to the hard values. As it grows, with the
+    exact distribution, they tend to the same value for all items. With the exact distribution the
+    sum of expected discounts is the sum of D(1..m).
 
     Args:
         temperature: sigma, the deviation of one score, in units of the scores; >= 0, and 0 is
             hard (ties in list order, no gradient). Default 0.1, for scores of unit scale.
-        law: "paper" (default), which takes the comparisons of an item as independent, or "exact":
-            see `rank_distribution`.
+        distribution: "paper" (default), which treats the comparisons of an item as independent, or
+            "exact"; see `rank_distribution`.
 
     Cost: ranks and smooth discounts take a sort, O(n) time and O(n) memory, the backward pass
     too. A cut at k < n takes O(n^2 k) time, a discount with a step O(n^3), both in memory for
@@ -47,7 +47,7 @@ class SoftRank(TemperatureRank):
 
     >>> import torch
     >>> from ltr.operators import truncated
-    >>> operator = SoftRank(temperature=0.5, law="exact")
+    >>> operator = SoftRank(temperature=0.5, distribution="exact")
     >>> scores = torch.tensor([0.3, 0.7, 0.5])
     >>> operator(scores)
     tensor([2.3255, 1.6745, 2.0000])
@@ -55,10 +55,10 @@ class SoftRank(TemperatureRank):
     tensor(1.)
     """
 
-    def __init__(self, temperature: float = 0.1, law: Law = "paper"):
+    def __init__(self, temperature: float = 0.1, distribution: RankDistribution = "paper"):
         super().__init__(temperature)
-        check_law(law)
-        self.law: Law = law
+        check_distribution(distribution)
+        self.distribution: RankDistribution = distribution
 
     @property
     def whole_ranks(self) -> bool:
@@ -77,7 +77,7 @@ class SoftRank(TemperatureRank):
     ) -> Tensor:
         """Return P(rank of item i = r), (..., n, n): see the function of this name."""
         return rank_distribution(
-            scores, mask, temperature=self.temperature, law=self.law, top_k=top_k
+            scores, mask, temperature=self.temperature, distribution=self.distribution, top_k=top_k
         )
 
     def discounts(
@@ -97,7 +97,7 @@ class SoftRank(TemperatureRank):
         if isinstance(discount, _Cut) and discount.is_exact:
             k, smooth = discount.k, discount.discount
         if n > SHORT and (k is None or k >= n):
-            exact = self.law == "exact"
+            exact = self.distribution == "exact"
             noise, chances = noise_nodes(upcast(scores).dtype) if exact else ((), ())
             found = expected_discounts(
                 smooth, scores, mask, temperature=self.temperature, noise=noise, chances=chances
@@ -106,8 +106,10 @@ class SoftRank(TemperatureRank):
                 return found
         ranks = positions(upcast(scores), n if k is None else min(n, k))
         values = discount(ranks).to(ranks.dtype).expand(ranks.shape)
-        return mean_by_recursion(values, scores, mask, temperature=self.temperature, law=self.law)
+        return mean_by_recursion(
+            values, scores, mask, temperature=self.temperature, distribution=self.distribution
+        )
 
     def extra_repr(self) -> str:
         """Return the hyper-parameters, for `print`."""
-        return f"temperature={self.temperature:g}, law={self.law!r}"
+        return f"temperature={self.temperature:g}, distribution={self.distribution!r}"

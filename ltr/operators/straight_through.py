@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ltr._shapes import check_whole, masked_fill, refuse_weights, upcast
 from ltr.operators.base import RankOperator, SortOperator, check_operator
@@ -99,7 +98,7 @@ class StraightThroughPermutation(SoftPermutation):
 
     def _frozen(self) -> SoftPermutation:
         # S without its gradient; the gradient of a vector then comes from H alone
-        return tree_map_only(Tensor, Tensor.detach, self.soft_part)
+        return self.soft_part.detach()
 
 
 register_permutation(StraightThroughPermutation, ("hard_part", "soft_part"))
@@ -160,7 +159,7 @@ class StraightThrough(SortOperator):
     def permutation(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> SoftPermutation:
-        """The hard permutation (..., n, n), with soft gradients; weights are refused.
+        """Return the hard permutation (..., n, n), with soft gradients; weights are refused.
 
         Raises:
             ValueError: the operator has no permutation, or one with other than n rows.
@@ -169,8 +168,7 @@ class StraightThrough(SortOperator):
         operator = needs_matrix(self.operator, "StraightThrough.permutation")
         soft = operator.permutation(scores, mask)
         n = scores.shape[-1]
-        if any(leaf is soft for leaf in tree_leaves(soft)):
-            # a class that is not a pytree node cannot be frozen, and its gradient would cancel
+        if not soft.is_registered:  # it could not be detached
             name = type(soft).__name__
             raise ValueError(
                 f"operator must give a registered permutation (register_permutation), got {name}"

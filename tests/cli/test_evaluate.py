@@ -238,7 +238,7 @@ def test_lists_of_very_different_lengths(ltr):
         (["t.csv", "--out", "."], "--out must be a file, got the folder ."),
         (["t.csv", "--plot", "."], "--plot must be a file, got the folder ."),
         (["t.csv", "--plot", "p.txt"], "--plot must end in .png, .svg, .pdf, got p.txt"),
-        (["one.csv", "other.csv"], "2 lists at least that count in every model, got 1"),
+        (["one.csv", "other.csv"], "at least 2 lists that count in every model, got 1"),
         (["word.csv"], "word.csv: In CSV column #2: "),
         (["hole.csv"], "hole.csv, row 2: column 'score' must have a value in every row"),
         (["minus.csv"], "minus.csv, row 1: column 'label' must be >= 0, got -1"),

@@ -284,9 +284,9 @@ def test_zeros_in_front_are_kept_where_they_name_one_list(write: Write):
 def test_empty_missing_and_damaged_files(write: Write, tmp_path: Path):
     for text in ("", "\n \n", "# nothing\n"):
         path = write(text)
-        with pytest.raises(ValueError, match=f"{path}: the file must have a document"):
+        with pytest.raises(ValueError, match=f"{path}: the file must have at least one document"):
             read_letor(path)
-    with pytest.raises(ValueError, match="a line must have a feature at least"):
+    with pytest.raises(ValueError, match="at least one line must have a feature"):
         read_letor(write("1 qid:1\n"))
     assert read_letor(write("1 qid:1\n"), num_features=2).features.tolist() == [[0, 0]]
     with pytest.raises(ValueError, match=rf"path must be a file, got {tmp_path}/none\.txt"):

@@ -535,14 +535,14 @@ def exact_laplace_sum(scores: torch.Tensor, tau: float) -> torch.Tensor:
     return torch.from_numpy((up + down - 1).astype(np.float64))
 
 
-LAWS = {"laplace": LaplaceRank, "logistic": SigmoidRank, "normal": GaussianRank}
+NOISES = {"laplace": LaplaceRank, "logistic": SigmoidRank, "normal": GaussianRank}
 
 
 def rounding(n: int, tau: float) -> dict[str, tuple[float, float]]:
     """The error of float32 ranks over n, and of their gradients over the largest one."""
     found = {}
     scores = torch.randn(n, generator=torch.Generator().manual_seed(0))
-    for name, make in {**LAWS, "softsort": SoftSortRank}.items():
+    for name, make in {**NOISES, "softsort": SoftSortRank}.items():
         ranks = [make(tau)(scores.to(dtype)) for dtype in (torch.float32, torch.float64)]
         slopes = [slope(make(tau), scores.to(dtype)) for dtype in (torch.float32, torch.float64)]
         error = (ranks[0].double() - ranks[1]).abs().max() / n
@@ -553,7 +553,7 @@ def rounding(n: int, tau: float) -> dict[str, tuple[float, float]]:
 
 # docs/kernels/index.md states these. A rank near n is rounded by 3e-8 n alone. SoftSortRank is a
 # quotient of sums, and its gradient the difference of two that are n / (a row's width) as large.
-ROUNDING = dict.fromkeys(LAWS, (6e-08, 1e-06)) | {"softsort": (2e-7, 1e-3)}
+ROUNDING = dict.fromkeys(NOISES, (6e-08, 1e-06)) | {"softsort": (2e-7, 1e-3)}
 
 
 def check_rounding(n, tau):

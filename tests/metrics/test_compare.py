@@ -237,10 +237,10 @@ def test_models_that_are_equal():
     ("args", "options", "message"),
     [
         (([1.0, 2.0],), {}, "b must be the other model's values"),
-        (([1.0, 2.0], [1.0]), {}, r"of one shape, .* got \(2,\) for 'a' and \(1,\) for 'b'"),
+        (([1.0, 2.0], [1.0]), {}, r"have one shape, .* got \(2,\) for 'a' and \(1,\) for 'b'"),
         (([1.0, 2.0], [1.0, np.inf]), {}, "finite or NaN, got an infinite one for 'b'"),
-        (([1.0, np.nan], [np.nan, 1.0]), {}, "2 lists at least .* got 0 of 2"),
-        (({"x": [1.0, 2.0]},), {}, r"two models at least, got \['x'\]"),
+        (([1.0, np.nan], [np.nan, 1.0]), {}, "at least 2 lists .* got 0 of 2"),
+        (({"x": [1.0, 2.0]},), {}, r"at least two models, got \['x'\]"),
         (({"x": [1.0], "y": [1.0]}, [1.0]), {}, "b must be None"),
         (({"x": [1.0], "y": [1.0]},), {"baseline": "z"}, "baseline must be one of .* got 'z'"),
         (([1.0], [1.0]), {"baseline": "a"}, "baseline must be None"),

@@ -48,7 +48,7 @@ SOFT: dict[str, Callable[[float], RankOperator]] = {
     "LaplaceRank": lambda temperature: LaplaceRank(temperature),
     "LapSum": lambda temperature: LapSum(temperature),
     "SoftRank": lambda temperature: SoftRank(temperature),
-    "SoftRank-exact": lambda temperature: SoftRank(temperature, law="exact"),
+    "SoftRank-exact": lambda temperature: SoftRank(temperature, distribution="exact"),
     "OddEven": lambda temperature: SortingNetwork(temperature),
     "OddEven-cauchy": lambda temperature: SortingNetwork(temperature, distribution="cauchy"),
     "Bitonic": lambda temperature: SortingNetwork(temperature, "bitonic"),

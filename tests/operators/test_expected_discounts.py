@@ -13,7 +13,7 @@ from ltr.operators import SoftRank, rank_distribution, truncated
 from ltr.operators.rank_powers import powers_of
 from ltr.operators.softrank import SHORT
 
-laws = pytest.mark.parametrize("law", ["paper", "exact"])
+distributions = pytest.mark.parametrize("distribution", ["paper", "exact"])
 DISCOUNTS = {
     "log2": log2_discount,
     "natural": lambda r: 3 / torch.log(1 + r),
@@ -35,8 +35,8 @@ LISTS = {
 }
 
 
-def by_recursion(discount, scores, mask=None, *, temperature, law="paper"):
-    found = rank_distribution(scores, mask, temperature=temperature, law=law)
+def by_recursion(discount, scores, mask=None, *, temperature, distribution="paper"):
+    found = rank_distribution(scores, mask, temperature=temperature, distribution=distribution)
     return (found * discount(torch.arange(1.0, scores.shape[-1] + 1).double())).sum(-1)
 
 
@@ -50,13 +50,17 @@ def with_derivatives(function, scores):
 
 @pytest.mark.parametrize("scores", LISTS.values(), ids=LISTS)
 @pytest.mark.parametrize(
-    ("law", "temperature"), [("paper", 0.05), ("paper", 0.7), ("paper", 20.0), ("exact", 0.7)]
+    ("distribution", "temperature"),
+    [("paper", 0.05), ("paper", 0.7), ("paper", 20.0), ("exact", 0.7)],
 )
-def test_the_recursion(law, scores, temperature):
-    operator = SoftRank(temperature, law)
+def test_the_recursion(distribution, scores, temperature):
+    operator = SoftRank(temperature, distribution)
     found = with_derivatives(lambda x: operator.discounts(log2_discount, x), scores)
     expected = with_derivatives(
-        lambda x: by_recursion(log2_discount, x, temperature=temperature, law=law), scores
+        lambda x: by_recursion(
+            log2_discount, x, temperature=temperature, distribution=distribution
+        ),
+        scores,
     )
     unit = 1.0
     for y, z in zip(found, expected, strict=True):  # each derivative is by score / temperature
@@ -76,15 +80,15 @@ def test_smooth_discounts_are_powers(discount):
         assert (found - expected).abs().max() <= bound * largest
 
 
-@laws
-def test_discounts_without_a_power_sum_use_the_recursion(law):
-    scores, operator = draw(2, 18), SoftRank(0.3, law)
+@distributions
+def test_discounts_without_a_power_sum_use_the_recursion(distribution):
+    scores, operator = draw(2, 18), SoftRank(0.3, distribution)
     assert powers_of(STEP, 18, False) is None
     smooth = truncated(log2_discount, 3, exact=False)
     for discount in (STEP, smooth, truncated(log2_discount, 3, exact=True)):
         torch.testing.assert_close(
             operator.discounts(discount, scores),
-            by_recursion(discount, scores, temperature=0.3, law=law),
+            by_recursion(discount, scores, temperature=0.3, distribution=distribution),
             rtol=0,
             atol=1e-12,
         )
@@ -98,8 +102,8 @@ def test_discounts_without_a_power_sum_use_the_recursion(law):
 def test_a_discount_that_learns_keeps_its_gradient():
     scores, power = draw(20), torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
     SoftRank(0.3).discounts(lambda r: r**-power, scores).sum().backward()
-    law, ranks = rank_distribution(scores, temperature=0.3), torch.arange(1.0, 21).double()
-    torch.testing.assert_close(power.grad, -(law * ranks**-0.5 * ranks.log()).sum())
+    distribution, ranks = rank_distribution(scores, temperature=0.3), torch.arange(1.0, 21).double()
+    torch.testing.assert_close(power.grad, -(distribution * ranks**-0.5 * ranks.log()).sum())
 
 
 def test_exact_discounts_sum_to_those_of_all_ranks():
@@ -118,9 +122,9 @@ def test_the_constant_and_the_mean_rank():
     torch.testing.assert_close(ranks, operator(scores), rtol=0, atol=1e-8 * 3000)
 
 
-@laws
-def test_masks_delete_and_nan_stays_in_its_list(law):
-    operator, mask = SoftRank(0.4, law), draw(4, 25, seed=2) < 0.6
+@distributions
+def test_masks_delete_and_nan_stays_in_its_list(distribution):
+    operator, mask = SoftRank(0.4, distribution), draw(4, 25, seed=2) < 0.6
     mask[3] = False
     scores = draw(4, 25).where(mask, torch.nan).requires_grad_()
     found = operator.discounts(log2_discount, scores, mask)
@@ -129,7 +133,7 @@ def test_masks_delete_and_nan_stays_in_its_list(law):
     assert (scores.grad[~mask] == 0).all()
     for row in range(3):
         real = scores.detach()[row][mask[row]].requires_grad_()
-        expected = by_recursion(log2_discount, real, temperature=0.4, law=law)
+        expected = by_recursion(log2_discount, real, temperature=0.4, distribution=distribution)
         (expected * draw(4, 25, seed=3)[row][mask[row]]).sum().backward()
         torch.testing.assert_close(found[row][mask[row]], expected, rtol=0, atol=3e-9)
         torch.testing.assert_close(scores.grad[row][mask[row]], real.grad, rtol=0, atol=3e-8)
@@ -140,10 +144,10 @@ def test_masks_delete_and_nan_stays_in_its_list(law):
     assert torch.equal(again[[0, 2, 3]], found.detach()[[0, 2, 3]])
 
 
-@laws
+@distributions
 @pytest.mark.parametrize("masked", [False, True])
-def test_transforms(law, masked):
-    operator, mask = SoftRank(0.4, law), draw(3, 20, seed=4) < 0.7 if masked else None
+def test_transforms(distribution, masked):
+    operator, mask = SoftRank(0.4, distribution), draw(3, 20, seed=4) < 0.7 if masked else None
     scores, tangent, g = draw(3, 20), draw(3, 20, seed=5), draw(20, seed=6)
 
     def discounts(x, mask=mask):
@@ -184,10 +188,14 @@ def test_compiled_powers_are_those_of_the_length():
 
 def test_groups_of_powers_and_of_noise_change_nothing(monkeypatch):
     scores = draw(2, 60)
-    expected = [with_gradient(SoftRank(0.3, law), scores) for law in ("paper", "exact")]
+    expected = [
+        with_gradient(SoftRank(0.3, distribution), scores) for distribution in ("paper", "exact")
+    ]
     monkeypatch.setattr("ltr.operators.expected_discounts.NUMBERS", 300)
     monkeypatch.setattr("ltr.operators.expected_discounts.POINTS", 500)
-    found = [with_gradient(SoftRank(0.3, law), scores) for law in ("paper", "exact")]
+    found = [
+        with_gradient(SoftRank(0.3, distribution), scores) for distribution in ("paper", "exact")
+    ]
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-13)
 
 
@@ -250,9 +258,9 @@ def test_the_change_of_method_is_within_the_error():
         torch.testing.assert_close(found, expected, rtol=0, atol=2e-9)
 
 
-@laws
-def test_the_recursion_in_tiles(law, monkeypatch):
-    operator, mask = SoftRank(0.3, law), draw(2, 19, seed=1) < 0.6
+@distributions
+def test_the_recursion_in_tiles(distribution, monkeypatch):
+    operator, mask = SoftRank(0.3, distribution), draw(2, 19, seed=1) < 0.6
     scores, tangent, g = draw(2, 19), draw(2, 19, seed=2), draw(19, seed=3)
     cut = truncated(log2_discount, 4, exact=True)
 
@@ -270,8 +278,8 @@ def test_the_recursion_in_tiles(law, monkeypatch):
         return [y.detach(), first.detach(), second, each, forward, step]
 
     expected = everything()
-    law_of_all = rank_distribution(scores, mask, temperature=0.3, law=law, top_k=4)
-    kept = (law_of_all * log2_discount(torch.arange(1.0, 5).double())).sum(-1)
+    of_all = rank_distribution(scores, mask, temperature=0.3, distribution=distribution, top_k=4)
+    kept = (of_all * log2_discount(torch.arange(1.0, 5).double())).sum(-1)
     torch.testing.assert_close(expected[0], kept)
     module = import_module("ltr.operators.rank_distribution")  # the package has a function so named
     monkeypatch.setattr(module, "LARGE", 500)

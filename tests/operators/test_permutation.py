@@ -141,3 +141,20 @@ def test_empty_lists(operator):
     P = operator.permutation(draw(2, 0))
     assert P.dense().shape == (2, 0, 0)
     assert P.hard().shape == P.sort().shape == P.mT.mv(P.sort()).shape == (2, 0)
+
+
+@over(SORT_OPERATORS)
+def test_detach_stops_the_gradients_alone(operator):
+    P = operator.permutation(draw(2, 5).requires_grad_(), MASK)
+    detached = P.detach()
+    assert type(detached) is type(P)
+    assert not detached.dense().requires_grad
+    assert torch.equal(detached.dense(), P.dense())
+
+
+def test_a_class_that_is_not_registered_is_not_detached():
+    class Mine(HardPermutation):
+        pass
+
+    with pytest.raises(ValueError, match="Mine must be registered to be detached"):
+        Mine(torch.tensor([1, 0]), torch.tensor([0.0, 1.0])).detach()

@@ -13,19 +13,19 @@ from ltr.gains import log2_discount
 from ltr.losses import SoftNDCG
 from ltr.operators import GaussianRank, HardRank, SoftRank, rank_distribution, truncated
 
-LAWS = ["paper", "exact"]
+DISTRIBUTIONS = ["paper", "exact"]
 averages = over({name: OPERATORS[name] for name in sorted(AVERAGES_OVER_RANKS)})
 
 
 def enumerated(chances: list[float]) -> np.ndarray:
-    """The law of the number of independent events that happen, over all their subsets."""
-    law = np.zeros(len(chances) + 1)
+    """The distribution of the number of independent events that happen, over all their subsets."""
+    counts = np.zeros(len(chances) + 1)
     for happens in itertools.product([0, 1], repeat=len(chances)):
-        law[sum(happens)] += np.where(happens, chances, 1 - np.array(chances)).prod()
-    return law
+        counts[sum(happens)] += np.where(happens, chances, 1 - np.array(chances)).prod()
+    return counts
 
 
-def paper_law(scores: list[float], sigma: float) -> np.ndarray:
+def by_enumeration(scores: list[float], sigma: float) -> np.ndarray:
     """Independent comparisons."""
     return np.array(
         [
@@ -35,7 +35,7 @@ def paper_law(scores: list[float], sigma: float) -> np.ndarray:
     )
 
 
-def exact_law(scores: list[float], sigma: float) -> np.ndarray:
+def by_integration(scores: list[float], sigma: float) -> np.ndarray:
     """Comparisons that share the item's own noise x, integrated over it."""
 
     def given(x: float, i: int, r: int) -> float:
@@ -51,26 +51,26 @@ def exact_law(scores: list[float], sigma: float) -> np.ndarray:
 def test_distributions_by_enumeration(scores, sigma):
     x = torch.tensor(scores, dtype=torch.float64)
     paper = rank_distribution(x, temperature=sigma)
-    np.testing.assert_allclose(paper, paper_law(scores, sigma), atol=1e-14)
+    np.testing.assert_allclose(paper, by_enumeration(scores, sigma), atol=1e-14)
     if len(scores) < 4 or sigma == 0.6:
-        exact = rank_distribution(x, temperature=sigma, law="exact")
-        np.testing.assert_allclose(exact, exact_law(scores, sigma), atol=1e-6)
+        exact = rank_distribution(x, temperature=sigma, distribution="exact")
+        np.testing.assert_allclose(exact, by_integration(scores, sigma), atol=1e-6)
 
 
-@pytest.mark.parametrize("law_of", [rank_distribution, None], ids=["law", "sort time"])
-def test_the_exact_distribution_has_the_nodes_that_float64_needs(law_of):
+@pytest.mark.parametrize("function", [rank_distribution, None], ids=["distribution", "sort time"])
+def test_the_exact_distribution_has_the_nodes_that_float64_needs(function):
     # two items: P(rank 1) = Phi(gap / (sqrt(2) sigma)); its mean square by the normal distribution
     gap, sigma = 0.3, 0.2
     chance = norm.cdf(gap / (2**0.5 * sigma))
-    if law_of is not None:
+    if function is not None:
         x = torch.tensor([gap, 0.0], dtype=torch.float64)
-        found = law_of(x, temperature=sigma, law="exact")[0, 0].item()
+        found = function(x, temperature=sigma, distribution="exact")[0, 0].item()
         assert found == pytest.approx(chance, abs=1e-11)
         return
     # of n tied items the sum of the expected discounts is the discounts' sum, and all are equal
     x = torch.zeros(40, dtype=torch.float64)
     power = 0.9 ** torch.arange(40, dtype=torch.float64)
-    found = SoftRank(sigma, law="exact").discounts(lambda ranks: 0.9 ** (ranks - 1), x)
+    found = SoftRank(sigma, distribution="exact").discounts(lambda ranks: 0.9 ** (ranks - 1), x)
     torch.testing.assert_close(found, power.mean().expand(40), rtol=1e-10, atol=0)
 
 
@@ -84,17 +84,17 @@ def test_distributions_by_draws():
     noise = torch.randn(draws, 8, 8, generator=generator)  # of each comparison, and each side
     above = ((noise < gaps) & ~torch.eye(8, dtype=torch.bool)).sum(-1)
     paper = torch.nn.functional.one_hot(above, 8).double().mean(0)
-    for law, drawn in [("exact", exact), ("paper", paper)]:
-        found = rank_distribution(scores, temperature=sigma, law=law)
+    for distribution, drawn in [("exact", exact), ("paper", paper)]:
+        found = rank_distribution(scores, temperature=sigma, distribution=distribution)
         error = (found * (1 - found) / draws).sqrt() + 1e-6
         assert ((found - drawn).abs() < 5 * error).all()
     assert (exact - paper).abs().max() > 0.1  # the two are far apart
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_distributions_are_valid_and_have_the_same_mean(law):
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_distributions_are_valid_and_have_the_same_mean(distribution):
     scores, mask = draw(3, 6), torch.tensor([[True] * 6, [True, False] * 3, [False] * 6])
-    found = SoftRank(0.5, law).rank_distribution(scores, mask)
+    found = SoftRank(0.5, distribution).rank_distribution(scores, mask)
     assert (found >= 0).all()
     assert (found[~mask] == 0).all()
     assert (found[1, :, 3:] == 0).all()
@@ -102,12 +102,12 @@ def test_distributions_are_valid_and_have_the_same_mean(law):
     mean = (found * torch.arange(1.0, 7)).sum(-1)
     expected = GaussianRank(0.5)(scores, mask)
     torch.testing.assert_close(mean[mask], expected[mask], rtol=0, atol=1e-6)
-    assert torch.equal(SoftRank(0.5, law)(scores, mask), expected)
+    assert torch.equal(SoftRank(0.5, distribution)(scores, mask), expected)
 
 
 def test_only_exact_columns_sum_to_one():
     scores = draw(2, 12)
-    exact = rank_distribution(scores, temperature=0.6, law="exact")
+    exact = rank_distribution(scores, temperature=0.6, distribution="exact")
     torch.testing.assert_close(exact.sum(-2), torch.ones_like(scores), rtol=0, atol=2e-6)
     total = SoftRank(0.6, "exact").discounts(log2_discount, scores).sum(-1)
     all_ranks = log2_discount(torch.arange(1.0, 13).double()).sum()
@@ -119,28 +119,32 @@ def test_only_exact_columns_sum_to_one():
 def test_a_crowd_far_below_is_integrated_well():
     for gap in [0.0, 1.0, 3.0, 6.0]:
         scores = torch.cat([torch.tensor([gap]), torch.zeros(150)]).double()
-        law = rank_distribution(scores, temperature=1.0, law="exact", top_k=3)
+        distribution = rank_distribution(scores, temperature=1.0, distribution="exact", top_k=3)
         first = quad(lambda x, gap=gap: norm.pdf(x) * norm.cdf(x + gap) ** 150, -9, 9)[0]
-        assert law[0, 0].item() == pytest.approx(first, abs=3e-6)
-        assert law[:, 0].sum().item() == pytest.approx(1, abs=1e-5)  # 151 errors of one sign
+        assert distribution[0, 0].item() == pytest.approx(first, abs=3e-6)
+        assert distribution[:, 0].sum().item() == pytest.approx(
+            1, abs=1e-5
+        )  # 151 errors of one sign
 
 
 @averages
 def test_discounts_are_means_and_cuts_are_truncated_recursions(operator):
     scores, mask = draw(2, 6), torch.tensor([[True] * 6, [True, False] * 3])
-    law = operator.rank_distribution(scores, mask)
+    distribution = operator.rank_distribution(scores, mask)
     places = torch.arange(1.0, 7).double()
-    expected = (law * log2_discount(places)).sum(-1)
+    expected = (distribution * log2_discount(places)).sum(-1)
     torch.testing.assert_close(operator.discounts(log2_discount, scores, mask), expected)
     for k in [1, 3, 9]:
-        torch.testing.assert_close(operator.rank_distribution(scores, mask, k), law[..., :k])
+        torch.testing.assert_close(
+            operator.rank_distribution(scores, mask, k), distribution[..., :k]
+        )
         cut = operator.discounts(truncated(log2_discount, k, exact=True), scores, mask)
-        torch.testing.assert_close(cut, (law * log2_discount(places))[..., :k].sum(-1))
+        torch.testing.assert_close(cut, (distribution * log2_discount(places))[..., :k].sum(-1))
         members = operator.top_k(k, scores, mask)
-        torch.testing.assert_close(members, law[..., :k].sum(-1))
+        torch.testing.assert_close(members, distribution[..., :k].sum(-1))
         smooth = truncated(log2_discount, k, exact=False)
         torch.testing.assert_close(
-            operator.discounts(smooth, scores, mask), (law * smooth(places)).sum(-1)
+            operator.discounts(smooth, scores, mask), (distribution * smooth(places)).sum(-1)
         )
 
 
@@ -177,11 +181,11 @@ def test_a_mask_deletes_from_the_distribution(operator):
     assert (scores.grad[~mask] == 0).all()
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_temperature_0_is_hard(law):
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_temperature_0_is_hard(distribution):
     scores = torch.tensor([1.0, 2.0, 1.0, torch.nan])
     mask = torch.tensor([True, True, True, False])
-    operator = SoftRank(0, law)
+    operator = SoftRank(0, distribution)
     assert operator.rank_distribution(scores, mask).tolist() == [
         [0, 1, 0, 0],
         [1, 0, 0, 0],
@@ -212,30 +216,30 @@ def test_nan_stays_in_its_list(operator):
     assert operator.discounts(log2_discount, scores[:1, 1:]).isnan().all()
 
 
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("n", [0, 1])
-def test_short_lists(law, n):
-    found = rank_distribution(torch.zeros(3, n), law=law)
+def test_short_lists(distribution, n):
+    found = rank_distribution(torch.zeros(3, n), distribution=distribution)
     assert found.shape == (3, n, n)
     torch.testing.assert_close(found, torch.ones(3, n, n))
 
 
 def test_soft_ndcg_on_it_is_softrank():
     scores, labels = draw(1, 5), torch.tensor([[2.0, 0.0, 1.0, 0.0, 1.0]]).double()
-    law = rank_distribution(scores, temperature=0.3)
+    distribution = rank_distribution(scores, temperature=0.3)
     gains, places = 2**labels - 1, torch.arange(1.0, 6).double()
     best = gains.sort(descending=True).values
     for k in [None, 2]:
         discount = log2_discount(places) * (places <= (k or 5))
-        expected = 1 - (gains * (law @ discount)).sum() / (best * discount).sum()
+        expected = 1 - (gains * (distribution @ discount)).sum() / (best * discount).sum()
         loss = SoftNDCG(SoftRank(0.3), top_k=k)(scores, labels)
         torch.testing.assert_close(loss, expected)
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="law must be 'paper' or 'exact', got 'true'"):
-        SoftRank(0.1, law="true")
-    with pytest.raises(ValueError, match="law must be 'paper' or 'exact', got 'true'"):
-        rank_distribution(draw(3), law="true")
+    with pytest.raises(ValueError, match="distribution must be 'paper' or 'exact', got 'true'"):
+        SoftRank(0.1, distribution="true")
+    with pytest.raises(ValueError, match="distribution must be 'paper' or 'exact', got 'true'"):
+        rank_distribution(draw(3), distribution="true")
     with pytest.raises(ValueError, match="top_k must be None or a whole number >= 1, got 0"):
         rank_distribution(draw(3), top_k=0)

@@ -24,7 +24,7 @@ def test_test_labels_are_as_they_were():
     assert torch.equal(clean.splits["test"][1], dirty.splits["test"][1])
     found = torch.cat([clean.splits["train"][1], clean.splits["test"][1]])
     assert sorted(found.tolist()) == sorted(labels.tolist())
-    # features are standardised by the training sample, whose order says which patient is which
+    # features are standardized by the training sample, whose order says which patient is which
     train = clean.splits["train"][0].double()
     assert train.mean(0).abs().max() < 1e-6
     assert (train.std(0, correction=0) - 1).abs().max() < 1e-6
