@@ -171,17 +171,12 @@ def find_files(path: Path) -> list[Path]:
     return found
 
 
-<<<<<<< HEAD
-def _kind(path: Path) -> str:
-    """Return a file's kind by its name: "parquet", the delimiter of its text, or "" otherwise."""
-=======
 def kind_of_file(path: Path) -> str:
     """Return a file's kind by its name: "parquet", "letor", its text's delimiter, or "".
 
     >>> kind_of_file(Path("a.csv.gz")), kind_of_file(Path("a.xlsx"))
     (',', '')
     """
->>>>>>> transforms
     if path.name.startswith((".", "_")):
         return ""
     plain = Path(path.stem) if path.suffix in SUFFIXES else path
