@@ -191,9 +191,9 @@ def load_letor(
 ) -> ListDataset:
     """Read a file as `read_letor` does, but only once: later calls map a shard of its lists.
 
-    They have no `rows`.
+    The lists have no `rows`.
 
-    The cache is a file in the user's cache folder, or in `cache_dir`, named after the source and
+    The shard is a file in the user's cache folder, or in `cache_dir`, named after the source and
     its path; nothing is written into the source's folder. Its checksums are compared before it is
     used. It is made again if the source, its file of group sizes or an argument has changed, and,
     with a warning, if it is damaged. A source has changed if its size, modification time, change

@@ -193,7 +193,10 @@ class TableDataModule(ListDataModule):
             ValueError: the lists were made by another schema, or an argument names other columns.
         """
         if self.schema is not None and (found := schema.difference(self.schema)):
-            raise ValueError(f"the data's schema must be the model's, got a difference: {found}")
+            raise ValueError(
+                f"the data's schema must be the model's, got a difference: {found} (train a new "
+                "model on a table with other columns or levels)"
+            )
         for key in ("qid", "label", "weight", "position"):
             given, known = self.uses[key], getattr(schema, key)
             if given is not None and known is not None and given != known:

@@ -79,6 +79,26 @@ def test_a_checkpoint_alone_is_enough(fitted):
     assert answer.err.count("\n") == 1
 
 
+def test_a_resumed_fit_needs_the_same_levels(fitted):
+    train = pd.read_parquet("train.parquet")
+    train.assign(shop=train["shop"].replace("a", "z")).to_parquet("other.parquet")
+    for path, code in (("other.parquet", 2), ("train.parquet", 0)):
+        answer = fitted(
+            *("fit", "--config", "table/smoke", "--data.path", path, "--ckpt_path", "last"),
+            *("--data.qid", "query", "--data.label", "grade", "--data.validation", 0.2),
+            *("--data.features", "[price, stock]", "--data.categories", "[shop]"),
+            *("--trainer.max_epochs", 3),
+        )
+        assert answer.code == code, answer.err
+        if code:
+            assert answer.err.count("\n") == 1
+            assert (
+                "the data's schema must be the model's, got a difference: column 'shop'"
+                in answer.err
+            )
+            assert "train a new model" in answer.err
+
+
 def test_best_without_any_run(ltr):
     answer = ltr("predict", "--ckpt_path", "best", "--data.path", "new.csv", "--output", "x.csv")
     assert answer.code == 2
