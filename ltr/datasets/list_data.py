@@ -3,9 +3,9 @@
 from typing import Any
 
 import numpy as np
+import torch
 from lightning.pytorch.utilities import rank_zero_info
 
-from ltr.datasets.collate import collate_lists
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.loaders import SplitDataModule
 from ltr.datasets.transforms import FeatureTransform
@@ -22,9 +22,9 @@ _NEEDED = {
 class ListDataModule(SplitDataModule):
     """Base class of the data modules: a subclass writes `load_splits`.
 
-    The loaders deliver raw features; the transform, fitted on the training lists in `setup`, is
-    for the model to take over, so that it is saved with it. Training lists are shuffled by (seed,
-    epoch) alone.
+    The loaders give ragged batches (see `collate_ragged`; `pad_batch` pads one) of raw features.
+    The transform, fitted on the training lists in `setup`, is for the model to take over, so that
+    it is saved with it. Training lists are shuffled by (seed, epoch) alone.
 
     Args:
         batch_size: lists in a batch, in each process.
@@ -116,6 +116,9 @@ class ListDataModule(SplitDataModule):
             raise self.missing_split(split)
         return self.splits[split]
 
-    def collate(self, batch: Any) -> dict[str, Any]:
-        """Lists of different lengths, padded."""
-        return collate_lists(batch)
+    def transfer_batch_to_device(
+        self, batch: dict[str, Any], device: torch.device, dataloader_idx: int
+    ) -> dict[str, Any]:
+        """Move the tensors; Lightning's own hook would also look at each document's name."""
+        tensors = {key: value for key, value in batch.items() if isinstance(value, torch.Tensor)}
+        return {**batch, **super().transfer_batch_to_device(tensors, device, dataloader_idx)}

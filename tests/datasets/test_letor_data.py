@@ -56,9 +56,9 @@ def test_every_split_gets_the_largest_width(tmp_path: Path):
     assert data.num_features == 3
     assert {split.num_features for split in data.splits.values()} == {3}
     (batch,) = data.train_dataloader()
-    assert batch["features"].shape == (3, 2, 3)
+    assert batch["features"].shape == (5, 3)
     assert batch["features"].max() == 8  # raw
-    assert batch["mask"].sum() == 5
+    assert sorted(batch["lengths"].tolist()) == [1, 2, 2]
     declared = LetorDataModule(tmp_path, num_features=7)
     declared.setup("test")
     assert declared.num_features == 7
@@ -185,7 +185,7 @@ def test_test_alone_needs_no_training_file(tmp_path: Path):
     (batch,) = data.test_dataloader()
     assert batch["qid"] == ["5"]
     data.feature_transform.load_state_dict(TableTransform().fit(np.eye(3)).state_dict())
-    assert data.feature_transform(batch["features"]).shape == (1, 1, 3)
+    assert data.feature_transform(batch["features"]).shape == (1, 3)
 
 
 def test_predict(tmp_path: Path):
@@ -197,7 +197,7 @@ def test_predict(tmp_path: Path):
     data = LetorDataModule(tmp_path, predict_path=other)
     data.setup("predict")
     (batch,) = data.predict_dataloader()
-    assert (batch["qid"], batch["doc_ids"]) == (["9"], [["x"]])
+    assert (batch["qid"], batch["doc_ids"]) == (["9"], ["x"])
     with pytest.raises(ValueError, match=r"predict_path must be a file, got .*none\.txt"):
         LetorDataModule(tmp_path, predict_path=tmp_path / "none.txt").setup("predict")
 
@@ -262,7 +262,7 @@ def test_real_folders(data_root: Path, tmp_path: Path, folder: str, counts, feat
     assert tuple(len(data.splits[split]) for split in ("train", "val", "test")) == counts
     assert data.num_features == features
     batch = next(iter(data.val_dataloader()))
-    shown = data.feature_transform(batch["features"], batch["mask"])
+    shown = data.feature_transform(batch["features"])
     assert shown.isfinite().all()
     train = torch.from_numpy(data.splits["train"].features.copy())
     torch.testing.assert_close(
