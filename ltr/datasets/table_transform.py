@@ -68,11 +68,6 @@ class TableTransform(FeatureTransform):
         self._fitted = False
 
     @property
-    def within_list(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether the transform of the numbers looks at the list."""
-        return self.numbers.within_list
-
-    @property
     def out_features(self) -> int | None:
         """d', the width of what comes out, or None before it is known."""
         if not self._fitted:
