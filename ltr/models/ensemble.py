@@ -1,0 +1,116 @@
+"""Several scorers of one shape, and the average of their scaled scores."""
+
+import copy
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from ltr.models.mlp import MLPScorer
+from ltr.models.scorer import Scorer
+
+
+class Ensemble(Scorer):
+    """The average of the scores of several members, each times its own constant.
+
+    The members are copies of one scorer with weights of their own. They score the same features in
+    one pass, and learn nothing from each other: `member_scores` is what a loss is for. Averages over
+    members rank better than each of them.
+
+    Scores of different members need not have one scale. `scales`, set by `fit_scales` on training
+    lists, gives each member the same mean standard deviation within a list, and so the same say. It
+    is a constant, so a score depends on no other document.
+
+    Args:
+        scorer: what the members are copies of, without weights yet: `build` gives each copy its
+            own. Default: `MLPScorer()`.
+        members: how many there are, >= 1.
+
+    Attributes:
+        copies: the members; empty until the number of features is known.
+        scales: (members,), the factors of their scores; 1 at first.
+
+    Raises:
+        ValueError: members < 1, or the scorer has weights already.
+
+    >>> ensemble = Ensemble(MLPScorer(hidden=(32,)), members=3)
+    >>> ensemble.build(46)
+    >>> features = torch.randn(8, 20, 46)
+    >>> ensemble.member_scores(features).shape, ensemble(features).shape
+    (torch.Size([3, 8, 20]), torch.Size([8, 20]))
+    """
+
+    scales: Tensor
+
+    def __init__(self, scorer: Scorer | None = None, members: int = 5):
+        super().__init__()
+        if isinstance(members, bool) or not isinstance(members, int) or members < 1:
+            raise ValueError(f"members must be a whole number >= 1, got {members!r}")
+        self.scorer = MLPScorer() if scorer is None else scorer
+        if any(True for _ in self.scorer.parameters()):
+            raise ValueError(
+                "scorer must have no weights yet, so that members start with different ones: make "
+                f"{type(self.scorer).__name__} without num_features"
+            )
+        self.members = members
+        self.item_dims = self.scorer.item_dims
+        self.copies = nn.ModuleList()
+        self.num_features: int | tuple[int, ...] | None = None
+        self.register_buffer("scales", torch.ones(members))
+
+    def build(self, num_features: int | tuple[int, ...]) -> None:
+        """Make the members, with new weights, unless they have this width already."""
+        if self.num_features == num_features:
+            return
+        self.copies = nn.ModuleList()
+        for _ in range(self.members):
+            member = copy.deepcopy(self.scorer)
+            member.build(num_features)
+            self.copies.append(member.to(self.scales.device))
+        self.num_features = num_features
+
+    def member_scores(
+        self, features: Tensor, mask: Tensor | None = None, which: Iterable[int] | None = None
+    ) -> Tensor:
+        """Return the scores (members, ..., n) of features (..., n, *item), not scaled.
+
+        Args:
+            features: (..., n, *item).
+            mask: (..., n) bool, True = a real item. Default: all items are real.
+            which: the members to ask. Default: all.
+        """
+        if not self.copies:
+            raise ValueError("Ensemble must know num_features before it scores: call `build`")
+        chosen = range(self.members) if which is None else which
+        return torch.stack([self.copies[i](features, mask) for i in chosen])
+
+    def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return the average (..., n) of the members' scaled scores; 0 under the mask."""
+        each = self.member_scores(features, mask)
+        return torch.tensordot(self.scales.to(each.dtype), each, dims=1) / self.members
+
+    @torch.no_grad()
+    def fit_scales(self, scores: Tensor, lengths: Tensor) -> None:
+        """Set each member's factor to 1 / the mean standard deviation of its scores within a list.
+
+        The factor of a member that scores all documents of each list alike is 1. Lists of one
+        document do not count.
+
+        Args:
+            scores: (members, N), the members' scores for lists that stand one after the other.
+            lengths: (B,), the lengths of these lists.
+
+        >>> ensemble = Ensemble(members=2)
+        >>> ensemble.fit_scales(torch.tensor([[0.0, 2.0], [4.0, 0.0]]), torch.tensor([2]))
+        >>> ensemble.scales
+        tensor([1.0000, 0.5000])
+        """
+        lists = torch.arange(len(lengths), device=scores.device).repeat_interleave(lengths)
+        empty = torch.zeros(len(scores), len(lengths), dtype=torch.float64, device=scores.device)
+        size = lengths.clamp(min=1)
+        centered = scores.double()
+        centered = centered - (empty.index_add(1, lists, centered) / size)[:, lists]
+        variance = empty.index_add(1, lists, centered.square()) / size
+        mean = variance[:, lengths > 1].sqrt().mean(1)
+        usable = mean.isfinite() & (mean > 0)
+        self.scales = torch.where(usable, 1 / mean, 1).to(self.scales)
