@@ -1,7 +1,6 @@
 """Several scorers of one shape, and the average of their scaled scores."""
 
 import copy
-from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +12,8 @@ from ltr.models.scorer import Scorer
 class Ensemble(Scorer):
     """The average of the scores of several members, each times its own constant.
 
-    The members are copies of one scorer with weights of their own. They score the same features in
-    one pass, and learn nothing from each other: `member_scores` is what a loss is for. Averages over
-    members rank better than each of them.
+    The members are copies of one scorer with weights of their own. Each learns by itself, from a
+    loss of its own scores. Their average ranks better than a member does.
 
     Scores of different members need not have one scale. `scales`, set by `fit_scales` on training
     lists, gives each member the same mean standard deviation within a list, and so the same say. It
@@ -23,7 +21,7 @@ class Ensemble(Scorer):
 
     Args:
         scorer: what the members are copies of, without weights yet: `build` gives each copy its
-            own. Default: `MLPScorer()`.
+            own. One member alone may have them. Default: `MLPScorer()`.
         members: how many there are, >= 1.
 
     Attributes:
@@ -31,13 +29,13 @@ class Ensemble(Scorer):
         scales: (members,), the factors of their scores; 1 at first.
 
     Raises:
-        ValueError: members < 1, or the scorer has weights already.
+        ValueError: members < 1, or the scorer of several members has weights already.
 
     >>> ensemble = Ensemble(MLPScorer(hidden=(32,)), members=3)
     >>> ensemble.build(46)
     >>> features = torch.randn(8, 20, 46)
-    >>> ensemble.member_scores(features).shape, ensemble(features).shape
-    (torch.Size([3, 8, 20]), torch.Size([8, 20]))
+    >>> ensemble(features).shape, ensemble.copies[0](features).shape
+    (torch.Size([8, 20]), torch.Size([8, 20]))
     """
 
     scales: Tensor
@@ -46,14 +44,16 @@ class Ensemble(Scorer):
         super().__init__()
         if isinstance(members, bool) or not isinstance(members, int) or members < 1:
             raise ValueError(f"members must be a whole number >= 1, got {members!r}")
-        self.scorer = MLPScorer() if scorer is None else scorer
-        if any(True for _ in self.scorer.parameters()):
+        scorer = MLPScorer() if scorer is None else scorer
+        if members > 1 and any(True for _ in scorer.parameters()):
             raise ValueError(
                 "scorer must have no weights yet, so that members start with different ones: make "
-                f"{type(self.scorer).__name__} without num_features"
+                f"{type(scorer).__name__} without num_features, or take members=1"
             )
+        self.__dict__["scorer"] = scorer  # an argument, not a part: no weights of it are used
         self.members = members
-        self.item_dims = self.scorer.item_dims
+        self.item_dims = scorer.item_dims
+        self.per_document = scorer.per_document
         self.copies = nn.ModuleList()
         self.num_features: int | tuple[int, ...] | None = None
         self.register_buffer("scales", torch.ones(members))
@@ -69,25 +69,17 @@ class Ensemble(Scorer):
             self.copies.append(member.to(self.scales.device))
         self.num_features = num_features
 
-    def member_scores(
-        self, features: Tensor, mask: Tensor | None = None, which: Iterable[int] | None = None
-    ) -> Tensor:
-        """Return the scores (members, ..., n) of features (..., n, *item), not scaled.
+    def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return the average (..., n) of the members' scaled scores; 0 under the mask.
 
         Args:
             features: (..., n, *item).
             mask: (..., n) bool, True = a real item. Default: all items are real.
-            which: the members to ask. Default: all.
         """
         if not self.copies:
-            raise ValueError("Ensemble must know num_features before it scores: call `build`")
-        chosen = range(self.members) if which is None else which
-        return torch.stack([self.copies[i](features, mask) for i in chosen])
-
-    def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the average (..., n) of the members' scaled scores; 0 under the mask."""
-        each = self.member_scores(features, mask)
-        return torch.tensordot(self.scales.to(each.dtype), each, dims=1) / self.members
+            raise ValueError("num_features must be given to the Ensemble's `build` first, got None")
+        scaled = [c(features, mask) * x for c, x in zip(self.copies, self.scales, strict=True)]
+        return torch.stack(scaled).mean(0)
 
     @torch.no_grad()
     def fit_scales(self, scores: Tensor, lengths: Tensor) -> None:

@@ -1,0 +1,501 @@
+"""A neural ranker that is used like LightGBM's and XGBoost's."""
+
+import copy
+import numbers
+import warnings
+from dataclasses import replace
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pyarrow as pa
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from ltr.datasets import (
+    FeatureTransform,
+    ListDataset,
+    PiecewiseLinearBins,
+    Schema,
+    TableTransform,
+    read_table,
+)
+from ltr.datasets.query_splits import query_shares
+from ltr.estimators import _tables as tables
+from ltr.losses import XENDCG, RankingLoss
+from ltr.models import Ensemble, MLPScorer, Scorer
+from ltr.models.ragged import score_ragged
+
+if TYPE_CHECKING:
+    from ltr.estimators._training import Trained
+
+_ROWS = 1 << 14  # that are scored at a time
+
+
+class NeuralRanker(BaseEstimator):
+    """Ranks the rows of a table: an average of neural networks, trained on a ranking loss.
+
+    It takes data as `lightgbm.LGBMRanker` and `xgboost.XGBRanker` do, and follows scikit-learn's
+    rules. Columns of numbers may have missing values, and text, booleans and categorical columns
+    are encoded; nothing has to be prepared.
+
+    Args:
+        scorer: the network that each member is a copy of, made without the number of features.
+            Default: `MLPScorer((128, 64), dropout=0.1)`.
+        loss: what training minimizes. Default: `XENDCG(gamma="random")`.
+        transform: of the columns to the numbers that the scorer gets. Default:
+            `TableTransform(PiecewiseLinearBins(8))`.
+        members: how many networks are trained and averaged, >= 1. They differ in their first
+            weights and in their dropout. The cost of training and of prediction rises with them.
+        learning_rate: of AdamW.
+        weight_decay: of AdamW.
+        batch_size: lists in a step of training.
+        max_epochs: the most passes over the training lists.
+        patience: a member stops when its NDCG@10 on the validation lists has not risen for this
+            many epochs, and keeps the weights of its best epoch.
+        validation: the share of the queries that is held out for that where `fit` gets no
+            `eval_set`, in (0, 1). A hash of the qid decides, so that a query stays on its side. 0
+            holds none out, and all of `max_epochs` are trained; so it is with too few queries.
+        max_levels: how many values of a category have a code, the most frequent ones; the others
+            count as missing.
+        warm_start: whether another `fit` goes on from the weights that there are, with the columns
+            and the transform as they are.
+        device: "auto" (a CUDA device if there is one), "cpu", "cuda", "cuda:1" or "mps".
+        random_state: a number, a `numpy.random.RandomState` or None, as in scikit-learn. With the
+            same number, `fit` gives the same result twice, on a CPU bit for bit.
+        verbose: 0 prints nothing, 1 one line on stderr, 2 a line after each epoch.
+
+    Attributes:
+        n_features_in_: how many columns X had.
+        feature_names_in_: their names, if all of them are strings.
+        schema_: what each column is, with the levels of the categories.
+        transform_: fitted on the training lists.
+        scorer_: an `Ensemble`.
+        n_iter_: the epochs of the last training.
+        best_iterations_: the best epoch of each member, from 1.
+        history_: NDCG@10 of each member on the validation lists after each epoch; NaN once it has
+            stopped.
+        validation_queries_: how many queries were validated on.
+
+    A list without a relevant row trains nothing and counts 0 in `score`. A list of one row trains
+    nothing either. Ties of scores count in the order of the rows.
+
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_digits
+    >>> pixels, digits = load_digits(return_X_y=True)
+    >>> qid = np.arange(len(digits)) // 12  # lists of twelve digits, the highest first
+    >>> train = qid < 120
+    >>> ranker = NeuralRanker(members=2, max_epochs=10, random_state=0, verbose=0)
+    >>> ranker = ranker.fit(pixels[train], digits[train], qid=qid[train])
+    >>> ranker.predict(pixels[~train]).shape
+    (357,)
+    >>> ranker.score(pixels[~train], digits[~train], qid=qid[~train]) > 0.9
+    True
+    """
+
+    __metadata_request__fit = {"qid": True}
+    __metadata_request__partial_fit = {"qid": True}
+    __metadata_request__predict = {"qid": True}
+    __metadata_request__score = {"qid": True}
+
+    columns_: list[str]
+    schema_: Schema
+    transform_: FeatureTransform
+    scorer_: Ensemble
+
+    def __init__(
+        self,
+        *,
+        scorer: Scorer | None = None,
+        loss: RankingLoss | None = None,
+        transform: FeatureTransform | None = None,
+        members: int = 5,
+        learning_rate: float = 1e-3,
+        weight_decay: float = 0.01,
+        batch_size: int = 64,
+        max_epochs: int = 100,
+        patience: int = 10,
+        validation: float = 0.2,
+        max_levels: int = 256,
+        warm_start: bool = False,
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: int = 1,
+    ) -> None:
+        self.scorer = scorer
+        self.loss = loss
+        self.transform = transform
+        self.members = members
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.batch_size = batch_size
+        self.max_epochs = max_epochs
+        self.patience = patience
+        self.validation = validation
+        self.max_levels = max_levels
+        self.warm_start = warm_start
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        qid: Any = None,
+        group: Any = None,
+        sample_weight: Any = None,
+        eval_set: Any = None,
+        eval_qid: Any = None,
+        eval_group: Any = None,
+    ) -> Self:
+        """Train on the rows of queries.
+
+        Args:
+            X: (rows, columns): a pandas or polars data frame, an Arrow table, or an array of
+                numbers. NaN and null are missing values.
+            y: (rows,), graded relevance >= 0.
+            qid: (rows,), the query of each row, numbers or names; the rows of a query need not be
+                together.
+            group: in place of `qid`, the sizes of the lists, whose rows stand one list after the
+                other.
+            sample_weight: (rows,), weights of the rows, as the loss uses them; or (queries,),
+                weights of the lists, in the order of their first rows. Default: 1.
+            eval_set: `[(X_val, y_val)]`, the lists to validate on.
+            eval_qid: `[qid_val]`.
+            eval_group: `[group_val]`, in place of `eval_qid`.
+
+        Returns:
+            Itself.
+
+        Raises:
+            ValueError: a parameter or an argument is out of range; the arguments do not fit
+                together; a column has another type than in the training of before (`warm_start`);
+                a number is infinite; or no list has two different labels, so that there is nothing
+                to learn.
+        """
+        again = self.warm_start and hasattr(self, "scorer_")
+        evaluation = _one_evaluation(eval_set, eval_qid, eval_group)
+        return self._train(X, y, qid, group, sample_weight, evaluation, again, self.max_epochs)
+
+    def partial_fit(
+        self, X: Any, y: Any, *, qid: Any = None, group: Any = None, sample_weight: Any = None
+    ) -> Self:
+        """Train for one pass over more queries, without validation.
+
+        The first call makes the columns' schema and fits the transform; later ones keep both. Each
+        call starts the optimizer afresh. For the arguments see `fit`.
+        """
+        again = hasattr(self, "scorer_")
+        return self._train(X, y, qid, group, sample_weight, None, again, 1, hold_out=False)
+
+    def predict(self, X: Any, *, qid: Any = None, group: Any = None) -> np.ndarray:
+        """Return a score for each row, float32 (rows,); within a query, higher ranks first.
+
+        Args:
+            X: the columns of training, by name where they have names.
+            qid: (rows,), see `fit`. It is needed only if the transform or the scorer looks at the
+                whole list; otherwise a score depends on its row alone.
+            group: in place of `qid`.
+
+        Raises:
+            ValueError: a column is missing or has another type than in training, or the lists are
+                needed and not given.
+        """
+        check_is_fitted(self)
+        table = tables.as_table(self, X)
+        lists = self._needs_lists()
+        if lists and qid is None and group is None:
+            raise ValueError(
+                "qid or group must be given to predict: the transform or the scorer of this "
+                "NeuralRanker looks at the whole list"
+            )
+        if qid is not None or group is not None:
+            names = tables.query_names(table.num_rows, qid, group)
+        if not lists:
+            names = pa.nulls(table.num_rows, pa.string()).fill_null("0")
+        data = read_table(
+            tables.join(table, {self.schema_.qid: names}), self.schema_, needs_label=False
+        )
+        scores = np.empty(table.num_rows, dtype=np.float32)
+        scores[data.rows] = self._scores(data, lists)
+        return scores
+
+    def score(self, X: Any, y: Any, *, qid: Any = None, group: Any = None) -> float:
+        """Return the mean NDCG@10 of the lists; one without a relevant row counts 0.
+
+        For the arguments see `fit`.
+        """
+        from ltr.metrics.functional import ndcg  # torchmetrics takes a while to import
+
+        check_is_fitted(self)
+        labels = tables.as_labels(y, _rows(X))
+        groups, _ = tables.list_groups(tables.query_names(len(labels), qid, group))
+        scores = self.predict(X, qid=qid, group=group)
+        columns = (torch.from_numpy(x) for x in (scores, labels, groups))
+        predicted, target, indexes = columns
+        return float(ndcg(predicted, target, indexes=indexes, top_k=10))
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the model into a folder, which is made: `config.json` and `model.safetensors`.
+
+        Parameters that have no configuration (see `ltr.config.to_config`), such as a loss with a
+        lambda, are left out with a warning; `load` then needs them.
+        """
+        from ltr.estimators._saving import save
+
+        check_is_fitted(self)
+        save(self, path)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], *, trust: Any = (), **given: Any) -> Self:
+        """Return the model that `save` wrote. No code of the files runs.
+
+        Args:
+            path: the folder.
+            trust: packages whose classes the configuration may name, beside `ltr` and `torch.nn`.
+            given: parameters that replace the saved ones, or could not be saved.
+
+        Raises:
+            ValueError: the folder holds no such model, a file is damaged or names a class that is
+                not trusted, or a parameter must be given.
+        """
+        from ltr.estimators._saving import load
+
+        return load(cls, path, trust, given)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "scorer_")
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        tags.target_tags.required = True
+        tags.target_tags.positive_only = True
+        return tags
+
+    def _train(
+        self,
+        X: Any,
+        y: Any,
+        qid: Any,
+        group: Any,
+        sample_weight: Any,
+        evaluation: tuple[Any, Any, Any, Any] | None,
+        again: bool,
+        epochs: int,
+        hold_out: bool = True,
+    ) -> Self:
+        self._check_parameters()
+        table = tables.as_table(self, X, y, reset=not again)
+        labels = tables.as_labels(y, table.num_rows)
+        names = tables.query_names(table.num_rows, qid, group)
+        groups, queries = tables.list_groups(names)
+        weights, of_lists = None, False
+        if sample_weight is not None:
+            weights, of_lists = tables.row_weights(sample_weight, groups, len(queries))
+        uses = tables.names_of_uses(table)
+        columns = {uses["qid"]: names, uses["label"]: labels, uses["weight"]: weights}
+        table = tables.join(table, columns)
+        schema = self.schema_ if again else Schema.infer(table, qid=uses["qid"])
+        schema = replace(
+            schema, label=uses["label"], weight=None if weights is None else uses["weight"]
+        )
+        features = {name: width for name, width in schema.features.items() if name not in columns}
+        schema = replace(schema, features=features)
+        held = None
+        if evaluation is None and hold_out and self.validation:
+            held = self._held_out(groups, queries, labels)
+        train_rows = table if held is None else table.filter(pa.array(~held[groups]))
+        if not again:
+            schema = schema.fit_levels(train_rows, self.max_levels)
+        lists = read_table(train_rows, schema)
+        if not _varies(lists.labels, lists.offsets).any():
+            raise ValueError(
+                "y must have two different labels in some list that is trained on, got lists of "
+                "equal labels only: there is nothing to learn"
+            )
+        plain = replace(schema, weight=None)
+        validation = None
+        if held is not None:
+            validation = read_table(table.filter(pa.array(held[groups])), plain)
+        elif evaluation is not None:
+            validation = self._evaluation(plain, *evaluation)
+        trained = self._run(lists, validation, of_lists, again, epochs)
+        self._tell_unused(schema, again)
+        self.schema_ = schema
+        self.scorer_ = trained.scorer
+        self.transform_ = trained.transform
+        self.n_iter_ = trained.epochs
+        self.best_iterations_ = trained.best_epochs
+        self.history_ = trained.history
+        self.validation_queries_ = 0 if validation is None else len(validation)
+        return self
+
+    def _run(
+        self,
+        lists: ListDataset,
+        validation: ListDataset | None,
+        of_lists: bool,
+        again: bool,
+        epochs: int,
+    ) -> "Trained":
+        from ltr.estimators import _training  # it imports Lightning
+
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        if again:
+            scorer, transform = copy.deepcopy(self.scorer_), copy.deepcopy(self.transform_)
+        else:
+            template = MLPScorer(hidden=(128, 64)) if self.scorer is None else self.scorer
+            scorer = Ensemble(copy.deepcopy(template), self.members)
+            transform = copy.deepcopy(self.transform)
+            if transform is None:
+                transform = TableTransform(PiecewiseLinearBins(8))
+        loss = XENDCG(gamma="random") if self.loss is None else copy.deepcopy(self.loss)
+        if of_lists:
+            loss.reduction = "none"
+        options = _training.Options(
+            learning_rate=self.learning_rate,
+            weight_decay=self.weight_decay,
+            batch_size=self.batch_size,
+            max_epochs=epochs,
+            patience=self.patience,
+            seed=seed,
+            device=self._device(),
+            verbose=self.verbose,
+            list_weights=of_lists,
+        )
+        return _training.train(
+            scorer, loss, transform, lists, validation, options, fit_transform=not again
+        )
+
+    def _evaluation(
+        self, schema: Schema, X: Any, y: Any, qid: Any, group: Any
+    ) -> ListDataset:
+        table = tables.as_table(self, X)
+        labels = tables.as_labels(y, table.num_rows)
+        names = tables.query_names(table.num_rows, qid, group, "eval_")
+        assert schema.label is not None
+        return read_table(tables.join(table, {schema.qid: names, schema.label: labels}), schema)
+
+    def _held_out(
+        self, groups: np.ndarray, queries: list[str], labels: np.ndarray
+    ) -> np.ndarray | None:
+        """Return which queries are held out, (queries,) bool, or None where there are too few."""
+        order = np.argsort(groups, kind="stable")
+        offsets = np.r_[0, np.cumsum(np.bincount(groups))]
+        varies = _varies(labels[order], offsets)
+        held = query_shares(queries) < self.validation
+        return held if varies[held].any() and varies[~held].any() else None
+
+    def _scores(self, data: ListDataset, lists: bool) -> np.ndarray:
+        """Return the scores of the documents, in the order of the lists."""
+        device = torch.device(self._device())
+        transform, scorer = self.transform_, self.scorer_
+        if device.type != "cpu":
+            transform, scorer = (copy.deepcopy(x).to(device) for x in (transform, scorer))
+        bounds = _chunks(data.offsets) if lists else [*range(0, len(data.features), _ROWS)]
+        found = []
+        with torch.inference_mode():
+            for start, end in zip(bounds, [*bounds[1:], len(data.features)], strict=True):
+                batch = {"features": torch.from_numpy(data.features[start:end]).to(device)}
+                if data.categories is not None:
+                    codes = torch.from_numpy(data.categories[start:end])
+                    batch["categories"] = codes.to(device)
+                inside = data.offsets[(data.offsets >= start) & (data.offsets <= end)]
+                lengths = torch.from_numpy(np.diff(inside)).to(device) if lists else None
+                if lengths is not None and transform.within_list:
+                    batch["lengths"] = lengths
+                x = transform(**batch)
+                scores = scorer(x) if lengths is None else score_ragged(scorer, x, lengths)
+                found.append(scores.cpu().numpy())
+        return np.concatenate(found)
+
+    def _needs_lists(self) -> bool:
+        return self.transform_.within_list or not self.scorer_.per_document
+
+    def _device(self) -> str:
+        if self.device == "auto":
+            return "cuda" if torch.cuda.is_available() else "cpu"
+        return self.device
+
+    def _tell_unused(self, schema: Schema, again: bool) -> None:
+        known = {*schema.features, *schema.categories}
+        unused = [name for name in self.columns_ if name not in known]
+        if unused and not again:
+            warnings.warn(
+                "X has columns that are neither numbers, text nor booleans, and are not used: "
+                f"{', '.join(unused)}",
+                stacklevel=4,
+            )
+
+    def _check_parameters(self) -> None:
+        kinds = {"scorer": Scorer, "loss": RankingLoss, "transform": FeatureTransform}
+        for name, kind in kinds.items():
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, kind):
+                raise ValueError(f"{name} must be a {kind.__name__} or None, got {value!r}")
+        for name in ("members", "batch_size", "max_epochs", "patience", "max_levels"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+                raise ValueError(f"{name} must be a whole number >= 1, got {value!r}")
+        if not self.learning_rate > 0:
+            raise ValueError(f"learning_rate must be > 0, got {self.learning_rate!r}")
+        if not self.weight_decay >= 0:
+            raise ValueError(f"weight_decay must be >= 0, got {self.weight_decay!r}")
+        if not 0 <= self.validation < 1:
+            raise ValueError(f"validation must be in [0, 1), got {self.validation!r}")
+        known = ("auto", "cpu", "cuda", "mps")
+        kind, _, number = str(self.device).partition(":")
+        if kind not in known or (number and not (kind == "cuda" and number.isdecimal())):
+            raise ValueError(f'device must be "auto", "cpu", "cuda" or "mps", got {self.device!r}')
+
+
+def _one_evaluation(
+    eval_set: Any, eval_qid: Any, eval_group: Any
+) -> tuple[Any, Any, Any, Any] | None:
+    """Return (X, y, qid, group) of the validation lists, or None.
+
+    Raises:
+        ValueError: they are not given as lists of one entry each.
+    """
+    given = {"eval_set": eval_set, "eval_qid": eval_qid, "eval_group": eval_group}
+    if eval_set is None:
+        for name, value in given.items():
+            if value is not None:
+                raise ValueError(f"eval_set must be given where {name} is")
+        return None
+    if isinstance(eval_set, tuple) and len(eval_set) == 2:  # LightGBM takes it without a list
+        eval_set = [eval_set]
+    for name, value in {**given, "eval_set": eval_set}.items():
+        if value is not None and (not isinstance(value, list | tuple) or len(value) != 1):
+            size = f"{len(value)} entries" if isinstance(value, list | tuple) else repr(value)
+            raise ValueError(f"{name} must be a list of one entry, got {size}")
+    if not isinstance(eval_set[0], list | tuple) or len(eval_set[0]) != 2:
+        raise ValueError(f"eval_set must hold one pair (X, y), got {eval_set[0]!r}")
+    X, y = eval_set[0]
+    qid = None if eval_qid is None else eval_qid[0]
+    return X, y, qid, None if eval_group is None else eval_group[0]
+
+
+def _varies(labels: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Return whether each list, (lists,), has two different labels."""
+    starts = offsets[:-1]
+    return np.maximum.reduceat(labels, starts) > np.minimum.reduceat(labels, starts)
+
+
+def _chunks(offsets: np.ndarray) -> list[int]:
+    """Return where chunks of whole lists start, each of `_ROWS` documents if its lists allow it."""
+    starts = [0]
+    for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+        if end - starts[-1] > _ROWS and start > starts[-1]:
+            starts.append(start)
+    return starts
+
+
+def _rows(X: Any) -> int:
+    return X.shape[0] if hasattr(X, "shape") else len(X)
