@@ -64,7 +64,7 @@ def _from_memory(source: Any) -> pa.Table:
         if type(source).__module__.partition(".")[0] == "pandas":
             return _from_pandas(source)
         if hasattr(source, "__arrow_c_stream__") or isinstance(source, pa.RecordBatch):
-            return pa.table(source)
+            return _without_views(pa.table(source))
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise ValueError(f"the table cannot be read: {error}") from None
     raise ValueError(
@@ -90,6 +90,20 @@ def _from_pandas(frame: Any) -> pa.Table:
                 f"({str(error).splitlines()[0]})"
             ) from None
     return pa.Table.from_arrays(columns, names=[str(name) for name in frame.columns])
+
+
+def _without_views(table: pa.Table) -> pa.Table:
+    """A table whose categories are plain text: Arrow's functions refuse polars' string views."""
+    for place, field in enumerate(table.schema):
+        if not pa.types.is_dictionary(field.type) or field.type.value_type != pa.string_view():
+            continue
+        chunks = [
+            pa.DictionaryArray.from_arrays(one.indices, one.dictionary.cast(pa.string()))
+            for one in table.column(place).chunks
+        ]
+        plain = pa.dictionary(field.type.index_type, pa.string())
+        table = table.set_column(place, field.name, pa.chunked_array(chunks, plain))
+    return table
 
 
 def _refuse_doubles(names: list[str]) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from sklearn.utils.validation import check_array, column_or_1d, validate_data
 
-from ltr.datasets import Schema, load_table
+from ltr.datasets import load_table
 from ltr.datasets._arrays import as_names, is_missing
 
 
@@ -71,13 +71,15 @@ def query_names(rows: int, qid: Any, group: Any, suffix: str = "") -> pa.Array:
     name = f"{suffix}{'qid' if group is None else 'group'}"
     if (qid is None) == (group is None):
         raise ValueError(
-            f"{suffix}qid (the query of each row) or {suffix}group (the sizes of the lists) must be "
-            f"given, got {'both' if qid is not None else 'neither'}"
+            f"{suffix}qid (the query of each row) or {suffix}group (the sizes of the lists) must "
+            f"be given, got {'both' if qid is not None else 'neither'}"
         )
     if group is not None:
         sizes = np.asarray(group)
         if sizes.ndim != 1 or sizes.dtype.kind not in "iu" or (sizes < 1).any():
-            raise ValueError(f"{name} must be whole numbers >= 1, the sizes of lists, got {group!r}")
+            raise ValueError(
+                f"{name} must be whole numbers >= 1, the sizes of lists, got {group!r}"
+            )
         if sizes.sum() != rows:
             raise ValueError(f"{name} must add up to the {rows} rows of X, got {sizes.sum()}")
         return pa.array(np.repeat(np.arange(len(sizes)), sizes))
@@ -145,3 +147,36 @@ def join(table: pa.Table, columns: dict[str, Any]) -> pa.Table:
         if values is not None:
             table = table.append_column(name, pa.array(values))
     return table
+
+
+def one_evaluation(
+    eval_set: Any, eval_qid: Any, eval_group: Any
+) -> tuple[Any, Any, Any, Any] | None:
+    """Return (X, y, qid, group) of the validation lists, or None.
+
+    Raises:
+        ValueError: they are not given as lists of one entry each.
+    """
+    given = {"eval_set": eval_set, "eval_qid": eval_qid, "eval_group": eval_group}
+    if eval_set is None:
+        for name, value in given.items():
+            if value is not None:
+                raise ValueError(f"eval_set must be given where {name} is")
+        return None
+    if isinstance(eval_set, tuple) and len(eval_set) == 2:  # LightGBM takes it without a list
+        eval_set = [eval_set]
+    for name, value in {**given, "eval_set": eval_set}.items():
+        if value is not None and (not isinstance(value, list | tuple) or len(value) != 1):
+            size = f"{len(value)} entries" if isinstance(value, list | tuple) else repr(value)
+            raise ValueError(f"{name} must be a list of one entry, got {size}")
+    if not isinstance(eval_set[0], list | tuple) or len(eval_set[0]) != 2:
+        raise ValueError(f"eval_set must hold one pair (X, y), got {eval_set[0]!r}")
+    X, y = eval_set[0]
+    qid = None if eval_qid is None else eval_qid[0]
+    return X, y, qid, None if eval_group is None else eval_group[0]
+
+
+def varies(labels: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Return whether each list, (lists,), has two different labels."""
+    starts = offsets[:-1]
+    return np.maximum.reduceat(labels, starts) > np.minimum.reduceat(labels, starts)

@@ -1,6 +1,5 @@
 """Train the members of an ensemble with Lightning, each up to its own best epoch."""
 
-import copy
 import logging
 import signal
 import tempfile
@@ -95,7 +94,7 @@ def train(
     with _guest(options.verbose), isolate_rng():
         torch.manual_seed(options.seed)
         data = _Lists(lists, validation, transform, options, fit_transform)
-        data.setup("fit")
+        data.setup()
         module = MemberTraining(scorer, loss, options)
         module.transform = transform
         trainer = Trainer(
@@ -156,7 +155,8 @@ class MemberTraining(Ranker):
 
     def __init__(self, scorer: Ensemble, loss: RankingLoss, options: Options) -> None:
         rate, decay = options.learning_rate, options.weight_decay
-        optimizer = partial(torch.optim.AdamW, lr=rate, weight_decay=decay)
+        fused = options.device.startswith(("cpu", "cuda"))  # one call for all members
+        optimizer = partial(torch.optim.AdamW, lr=rate, weight_decay=decay, fused=fused)
         super().__init__(scorer, loss, {}, optimizer)
         self.members = scorer
         self.options = options
@@ -218,11 +218,10 @@ class MemberTraining(Ranker):
         scores, lengths = self.member_scores(batch), batch["lengths"]
         for one in scores:
             check_scores(one, batch)
-        lists = torch.arange(len(scores) * len(lengths), device=scores.device)
         values = ndcg(
             scores.flatten(),
             batch["labels"].repeat(len(scores)),
-            indexes=lists.repeat_interleave(lengths.repeat(len(scores))),
+            lengths=lengths.repeat(len(scores)),
             top_k=10,
             reduction="none",
         )
@@ -323,11 +322,3 @@ def _guest(verbose: int) -> Iterator[None]:
             one.setLevel(level)
         if main and handler is not None:
             signal.signal(signal.SIGINT, handler)
-
-
-def prepared(loss: RankingLoss, list_weights: bool) -> RankingLoss:
-    """Return a copy of the loss; with weights of lists, one that gives a number for each list."""
-    own = copy.deepcopy(loss)
-    if list_weights:
-        own.reduction = "none"
-    return own

@@ -1,11 +1,10 @@
 """A neural ranker that is used like LightGBM's and XGBoost's."""
 
 import copy
-import numbers
 import warnings
 from dataclasses import replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -14,24 +13,16 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from ltr.datasets import (
-    FeatureTransform,
-    ListDataset,
-    PiecewiseLinearBins,
-    Schema,
-    TableTransform,
-    read_table,
-)
+from ltr.datasets import FeatureTransform, ListDataset, Schema, read_table
 from ltr.datasets.query_splits import query_shares
 from ltr.estimators import _tables as tables
-from ltr.losses import XENDCG, RankingLoss
-from ltr.models import Ensemble, MLPScorer, Scorer
-from ltr.models.ragged import score_ragged
+from ltr.estimators._parameters import check_parameters, new_loss, new_scorer, new_transform
+from ltr.estimators._scoring import needs_lists, score_lists
+from ltr.losses import RankingLoss
+from ltr.models import Ensemble, Scorer
 
 if TYPE_CHECKING:
     from ltr.estimators._training import Trained
-
-_ROWS = 1 << 14  # that are scored at a time
 
 
 class NeuralRanker(BaseEstimator):
@@ -95,10 +86,11 @@ class NeuralRanker(BaseEstimator):
     True
     """
 
-    __metadata_request__fit = {"qid": True}
-    __metadata_request__partial_fit = {"qid": True}
-    __metadata_request__predict = {"qid": True}
-    __metadata_request__score = {"qid": True}
+    # what scikit-learn's tools pass on without being told (`set_fit_request` changes it)
+    __metadata_request__fit: ClassVar = {"qid": True}
+    __metadata_request__partial_fit: ClassVar = {"qid": True}
+    __metadata_request__predict: ClassVar = {"qid": True}
+    __metadata_request__score: ClassVar = {"qid": True}
 
     columns_: list[str]
     schema_: Schema
@@ -178,7 +170,7 @@ class NeuralRanker(BaseEstimator):
                 to learn.
         """
         again = self.warm_start and hasattr(self, "scorer_")
-        evaluation = _one_evaluation(eval_set, eval_qid, eval_group)
+        evaluation = tables.one_evaluation(eval_set, eval_qid, eval_group)
         return self._train(X, y, qid, group, sample_weight, evaluation, again, self.max_epochs)
 
     def partial_fit(
@@ -207,7 +199,7 @@ class NeuralRanker(BaseEstimator):
         """
         check_is_fitted(self)
         table = tables.as_table(self, X)
-        lists = self._needs_lists()
+        lists = needs_lists(self.transform_, self.scorer_)
         if lists and qid is None and group is None:
             raise ValueError(
                 "qid or group must be given to predict: the transform or the scorer of this "
@@ -221,7 +213,7 @@ class NeuralRanker(BaseEstimator):
             tables.join(table, {self.schema_.qid: names}), self.schema_, needs_label=False
         )
         scores = np.empty(table.num_rows, dtype=np.float32)
-        scores[data.rows] = self._scores(data, lists)
+        scores[data.rows] = score_lists(self.transform_, self.scorer_, data, self._device())
         return scores
 
     def score(self, X: Any, y: Any, *, qid: Any = None, group: Any = None) -> float:
@@ -235,9 +227,9 @@ class NeuralRanker(BaseEstimator):
         labels = tables.as_labels(y, _rows(X))
         groups, _ = tables.list_groups(tables.query_names(len(labels), qid, group))
         scores = self.predict(X, qid=qid, group=group)
-        columns = (torch.from_numpy(x) for x in (scores, labels, groups))
-        predicted, target, indexes = columns
-        return float(ndcg(predicted, target, indexes=indexes, top_k=10))
+        order = np.argsort(groups, kind="stable")
+        predicted, target = (torch.from_numpy(x[order]) for x in (scores, labels))
+        return float(ndcg(predicted, target, lengths=np.bincount(groups), top_k=10))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model into a folder, which is made: `config.json` and `model.safetensors`.
@@ -290,7 +282,7 @@ class NeuralRanker(BaseEstimator):
         epochs: int,
         hold_out: bool = True,
     ) -> Self:
-        self._check_parameters()
+        check_parameters(self)
         table = tables.as_table(self, X, y, reset=not again)
         labels = tables.as_labels(y, table.num_rows)
         names = tables.query_names(table.num_rows, qid, group)
@@ -314,7 +306,7 @@ class NeuralRanker(BaseEstimator):
         if not again:
             schema = schema.fit_levels(train_rows, self.max_levels)
         lists = read_table(train_rows, schema)
-        if not _varies(lists.labels, lists.offsets).any():
+        if not tables.varies(lists.labels, lists.offsets).any():
             raise ValueError(
                 "y must have two different labels in some list that is trained on, got lists of "
                 "equal labels only: there is nothing to learn"
@@ -350,14 +342,8 @@ class NeuralRanker(BaseEstimator):
         if again:
             scorer, transform = copy.deepcopy(self.scorer_), copy.deepcopy(self.transform_)
         else:
-            template = MLPScorer(hidden=(128, 64)) if self.scorer is None else self.scorer
-            scorer = Ensemble(copy.deepcopy(template), self.members)
-            transform = copy.deepcopy(self.transform)
-            if transform is None:
-                transform = TableTransform(PiecewiseLinearBins(8))
-        loss = XENDCG(gamma="random") if self.loss is None else copy.deepcopy(self.loss)
-        if of_lists:
-            loss.reduction = "none"
+            scorer, transform = new_scorer(self), new_transform(self)
+        loss = new_loss(self, of_lists)
         options = _training.Options(
             learning_rate=self.learning_rate,
             weight_decay=self.weight_decay,
@@ -373,9 +359,7 @@ class NeuralRanker(BaseEstimator):
             scorer, loss, transform, lists, validation, options, fit_transform=not again
         )
 
-    def _evaluation(
-        self, schema: Schema, X: Any, y: Any, qid: Any, group: Any
-    ) -> ListDataset:
+    def _evaluation(self, schema: Schema, X: Any, y: Any, qid: Any, group: Any) -> ListDataset:
         table = tables.as_table(self, X)
         labels = tables.as_labels(y, table.num_rows)
         names = tables.query_names(table.num_rows, qid, group, "eval_")
@@ -388,35 +372,9 @@ class NeuralRanker(BaseEstimator):
         """Return which queries are held out, (queries,) bool, or None where there are too few."""
         order = np.argsort(groups, kind="stable")
         offsets = np.r_[0, np.cumsum(np.bincount(groups))]
-        varies = _varies(labels[order], offsets)
+        informative = tables.varies(labels[order], offsets)
         held = query_shares(queries) < self.validation
-        return held if varies[held].any() and varies[~held].any() else None
-
-    def _scores(self, data: ListDataset, lists: bool) -> np.ndarray:
-        """Return the scores of the documents, in the order of the lists."""
-        device = torch.device(self._device())
-        transform, scorer = self.transform_, self.scorer_
-        if device.type != "cpu":
-            transform, scorer = (copy.deepcopy(x).to(device) for x in (transform, scorer))
-        bounds = _chunks(data.offsets) if lists else [*range(0, len(data.features), _ROWS)]
-        found = []
-        with torch.inference_mode():
-            for start, end in zip(bounds, [*bounds[1:], len(data.features)], strict=True):
-                batch = {"features": torch.from_numpy(data.features[start:end]).to(device)}
-                if data.categories is not None:
-                    codes = torch.from_numpy(data.categories[start:end])
-                    batch["categories"] = codes.to(device)
-                inside = data.offsets[(data.offsets >= start) & (data.offsets <= end)]
-                lengths = torch.from_numpy(np.diff(inside)).to(device) if lists else None
-                if lengths is not None and transform.within_list:
-                    batch["lengths"] = lengths
-                x = transform(**batch)
-                scores = scorer(x) if lengths is None else score_ragged(scorer, x, lengths)
-                found.append(scores.cpu().numpy())
-        return np.concatenate(found)
-
-    def _needs_lists(self) -> bool:
-        return self.transform_.within_list or not self.scorer_.per_document
+        return held if informative[held].any() and informative[~held].any() else None
 
     def _device(self) -> str:
         if self.device == "auto":
@@ -432,69 +390,6 @@ class NeuralRanker(BaseEstimator):
                 f"{', '.join(unused)}",
                 stacklevel=4,
             )
-
-    def _check_parameters(self) -> None:
-        kinds = {"scorer": Scorer, "loss": RankingLoss, "transform": FeatureTransform}
-        for name, kind in kinds.items():
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, kind):
-                raise ValueError(f"{name} must be a {kind.__name__} or None, got {value!r}")
-        for name in ("members", "batch_size", "max_epochs", "patience", "max_levels"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
-                raise ValueError(f"{name} must be a whole number >= 1, got {value!r}")
-        if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate must be > 0, got {self.learning_rate!r}")
-        if not self.weight_decay >= 0:
-            raise ValueError(f"weight_decay must be >= 0, got {self.weight_decay!r}")
-        if not 0 <= self.validation < 1:
-            raise ValueError(f"validation must be in [0, 1), got {self.validation!r}")
-        known = ("auto", "cpu", "cuda", "mps")
-        kind, _, number = str(self.device).partition(":")
-        if kind not in known or (number and not (kind == "cuda" and number.isdecimal())):
-            raise ValueError(f'device must be "auto", "cpu", "cuda" or "mps", got {self.device!r}')
-
-
-def _one_evaluation(
-    eval_set: Any, eval_qid: Any, eval_group: Any
-) -> tuple[Any, Any, Any, Any] | None:
-    """Return (X, y, qid, group) of the validation lists, or None.
-
-    Raises:
-        ValueError: they are not given as lists of one entry each.
-    """
-    given = {"eval_set": eval_set, "eval_qid": eval_qid, "eval_group": eval_group}
-    if eval_set is None:
-        for name, value in given.items():
-            if value is not None:
-                raise ValueError(f"eval_set must be given where {name} is")
-        return None
-    if isinstance(eval_set, tuple) and len(eval_set) == 2:  # LightGBM takes it without a list
-        eval_set = [eval_set]
-    for name, value in {**given, "eval_set": eval_set}.items():
-        if value is not None and (not isinstance(value, list | tuple) or len(value) != 1):
-            size = f"{len(value)} entries" if isinstance(value, list | tuple) else repr(value)
-            raise ValueError(f"{name} must be a list of one entry, got {size}")
-    if not isinstance(eval_set[0], list | tuple) or len(eval_set[0]) != 2:
-        raise ValueError(f"eval_set must hold one pair (X, y), got {eval_set[0]!r}")
-    X, y = eval_set[0]
-    qid = None if eval_qid is None else eval_qid[0]
-    return X, y, qid, None if eval_group is None else eval_group[0]
-
-
-def _varies(labels: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Return whether each list, (lists,), has two different labels."""
-    starts = offsets[:-1]
-    return np.maximum.reduceat(labels, starts) > np.minimum.reduceat(labels, starts)
-
-
-def _chunks(offsets: np.ndarray) -> list[int]:
-    """Return where chunks of whole lists start, each of `_ROWS` documents if its lists allow it."""
-    starts = [0]
-    for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-        if end - starts[-1] > _ROWS and start > starts[-1]:
-            starts.append(start)
-    return starts
 
 
 def _rows(X: Any) -> int:
