@@ -13,7 +13,7 @@ def check_parameters(estimator: Any) -> None:
     """Raise `ValueError` if a parameter of a `NeuralRanker` is out of range."""
     kinds = {"scorer": Scorer, "loss": RankingLoss, "transform": FeatureTransform}
     for name, kind in kinds.items():
-        value = getattr(estimator, name)
+        value = estimator.get_params(deep=False).get(name)
         if value is not None and not isinstance(value, kind):
             raise ValueError(f"{name} must be a {kind.__name__} or None, got {value!r}")
     for name in ("members", "batch_size", "max_epochs", "patience", "max_levels"):
@@ -40,9 +40,8 @@ def new_scorer(estimator: Any) -> Ensemble:
 
 def new_transform(estimator: Any) -> FeatureTransform:
     """Return the transform of an estimator, not fitted."""
-    if estimator.transform is None:
-        return TableTransform(PiecewiseLinearBins(8))
-    return copy.deepcopy(estimator.transform)
+    given = estimator.get_params(deep=False).get("transform")
+    return TableTransform(PiecewiseLinearBins(8)) if given is None else copy.deepcopy(given)
 
 
 def new_loss(estimator: Any, of_lists: bool) -> RankingLoss:

@@ -309,7 +309,7 @@ class NeuralRanker(BaseEstimator):
         if not tables.varies(lists.labels, lists.offsets).any():
             raise ValueError(
                 "y must have two different labels in some list that is trained on, got lists of "
-                "equal labels only: there is nothing to learn"
+                f"equal labels only (n_samples={len(lists.labels)}): there is nothing to learn"
             )
         plain = replace(schema, weight=None)
         validation = None
