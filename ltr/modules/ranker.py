@@ -14,7 +14,7 @@ from ltr.datasets.transforms import FeatureTransform
 from ltr.losses import RankingLoss, SoftNDCG
 from ltr.metrics import MRR, NDCG, RankingMetric
 from ltr.models import MLPScorer, Scorer
-from ltr.modules.ragged import score_ragged
+from ltr.models.ragged import score_ragged
 from ltr.modules.scores import check_scores
 from ltr.modules.scoring import ScoredLists, ScoringModule
 from ltr.modules.trainable import check_part
