@@ -16,11 +16,13 @@ class Progress(Callback):
     Args:
         verbose: 0: nothing; 1: one line; 2: a line after each epoch.
         max_epochs: the most epochs that there will be.
+        note: what stands at the end of the line.
     """
 
-    def __init__(self, verbose: int, max_epochs: int) -> None:
+    def __init__(self, verbose: int, max_epochs: int, note: str = "") -> None:
         self.verbose = verbose
         self.max_epochs = max_epochs
+        self.note = note
         self._start = 0.0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -46,7 +48,7 @@ class Progress(Callback):
         if not last:
             left = spent / done * (self.max_epochs - done)
             parts.append(f"at most {math.ceil(left)} s left")
-        return ", ".join(parts)
+        return ", ".join(parts) + (f"; {self.note}" if self.note else "")
 
 
 def _write(stream: TextIO, text: str, renewed: bool, last: bool) -> None:

@@ -53,7 +53,7 @@ def as_labels(y: Any, rows: int) -> np.ndarray:
         raise ValueError(f"y must have a label for each of the {rows} rows of X, got {len(labels)}")
     if (bad := np.flatnonzero(labels < 0)).size:
         raise ValueError(f"y must be >= 0, got {labels[bad[0]]:g} in row {bad[0]}")
-    return labels
+    return labels.astype(np.float64)
 
 
 def query_names(rows: int, qid: Any, group: Any, suffix: str = "") -> pa.Array:
@@ -167,10 +167,11 @@ def one_evaluation(
         eval_set = [eval_set]
     for name, value in {**given, "eval_set": eval_set}.items():
         if value is not None and (not isinstance(value, list | tuple) or len(value) != 1):
-            size = f"{len(value)} entries" if isinstance(value, list | tuple) else repr(value)
+            several = isinstance(value, list | tuple)
+            size = f"{len(value)} entries" if several else f"a {type(value).__name__}"
             raise ValueError(f"{name} must be a list of one entry, got {size}")
     if not isinstance(eval_set[0], list | tuple) or len(eval_set[0]) != 2:
-        raise ValueError(f"eval_set must hold one pair (X, y), got {eval_set[0]!r}")
+        raise ValueError(f"eval_set must hold one pair (X, y), got a {type(eval_set[0]).__name__}")
     X, y = eval_set[0]
     qid = None if eval_qid is None else eval_qid[0]
     return X, y, qid, None if eval_group is None else eval_group[0]

@@ -1,12 +1,13 @@
 """Train the members of an ensemble with Lightning, each up to its own best epoch."""
 
 import logging
+import os
 import signal
 import tempfile
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -43,6 +44,7 @@ class Options:
     device: str
     verbose: int
     list_weights: bool = False
+    note: str = ""
 
 
 @dataclass
@@ -91,7 +93,9 @@ def train(
     Raises:
         ValueError: the loss is not finite, or has no gradient.
     """
-    with _guest(options.verbose), isolate_rng():
+    scorer.train()
+    transform.train()
+    with _guest(), _folder() as folder, isolate_rng():
         torch.manual_seed(options.seed)
         data = _Lists(lists, validation, transform, options, fit_transform)
         data.setup()
@@ -106,8 +110,11 @@ def train(
             enable_model_summary=False,
             num_sanity_val_steps=0,
             limit_val_batches=0 if validation is None else 1.0,
-            default_root_dir=tempfile.gettempdir(),
-            callbacks=[SeedSteps(options.seed), Progress(options.verbose, options.max_epochs)],
+            default_root_dir=folder,
+            callbacks=[
+                SeedSteps(options.seed),
+                Progress(options.verbose, options.max_epochs, options.note),
+            ],
         )
         try:
             trainer.fit(module, datamodule=data)
@@ -262,6 +269,8 @@ class MemberTraining(Ranker):
                 )
                 scores.append(self.member_scores(batch))
                 lengths.append(batch["lengths"])
+                for one in scores[-1]:  # the last step may have made weights that are not finite
+                    check_scores(one, batch, finite=True)
         self.members.fit_scales(torch.cat(scores, 1).clone(), torch.cat(lengths))
 
 
@@ -303,7 +312,18 @@ def _devices(device: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _guest(verbose: int) -> Iterator[None]:
+def _folder() -> Iterator[str]:
+    """A folder for the batch that `CheckFinite` saves when it stops a training."""
+    folder = tempfile.mkdtemp(prefix="ltr-")
+    try:
+        yield folder
+    finally:
+        with suppress(OSError):  # there is a batch
+            os.rmdir(folder)
+
+
+@contextmanager
+def _guest() -> Iterator[None]:
     """Keep Lightning quiet, and undo what it does to this process."""
     loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
     levels = [one.level for one in loggers]

@@ -293,12 +293,11 @@ class NeuralRanker(BaseEstimator):
         uses = tables.names_of_uses(table)
         columns = {uses["qid"]: names, uses["label"]: labels, uses["weight"]: weights}
         table = tables.join(table, columns)
-        schema = self.schema_ if again else Schema.infer(table, qid=uses["qid"])
-        schema = replace(
-            schema, label=uses["label"], weight=None if weights is None else uses["weight"]
-        )
-        features = {name: width for name, width in schema.features.items() if name not in columns}
-        schema = replace(schema, features=features)
+        weight = None if weights is None else uses["weight"]
+        if again:
+            schema = replace(self.schema_, weight=weight)
+        else:
+            schema = Schema.infer(table, qid=uses["qid"], label=uses["label"], weight=weight)
         held = None
         if evaluation is None and hold_out and self.validation:
             held = self._held_out(groups, queries, labels)
@@ -317,7 +316,12 @@ class NeuralRanker(BaseEstimator):
             validation = read_table(table.filter(pa.array(held[groups])), plain)
         elif evaluation is not None:
             validation = self._evaluation(plain, *evaluation)
-        trained = self._run(lists, validation, of_lists, again, epochs)
+        note = ""
+        if held is not None:
+            note = f"{held.sum()} of {len(held)} queries held out for it, by a hash of the qid"
+        elif evaluation is None and hold_out:
+            note = "no query held out"
+        trained = self._run(lists, validation, of_lists, again, epochs, note)
         self._tell_unused(schema, again)
         self.schema_ = schema
         self.scorer_ = trained.scorer
@@ -335,6 +339,7 @@ class NeuralRanker(BaseEstimator):
         of_lists: bool,
         again: bool,
         epochs: int,
+        note: str,
     ) -> "Trained":
         from ltr.estimators import _training  # it imports Lightning
 
@@ -354,6 +359,7 @@ class NeuralRanker(BaseEstimator):
             device=self._device(),
             verbose=self.verbose,
             list_weights=of_lists,
+            note=note,
         )
         return _training.train(
             scorer, loss, transform, lists, validation, options, fit_transform=not again

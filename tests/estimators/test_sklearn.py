@@ -4,7 +4,6 @@ import pickle
 from typing import Any
 
 import numpy as np
-import pytest
 import sklearn
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -65,3 +64,62 @@ class Listed(NeuralRanker):
 )
 def test_scikit_learns_checks(estimator, check):
     check(estimator)
+
+
+def lists(rows: int = 120, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(rows, 4))
+    return X, (X[:, 0] + X[:, 1] > 0.5).astype(int), rng.integers(0, rows // 8, rows)
+
+
+def quick(**parameters: Any) -> NeuralRanker:
+    small: dict[str, Any] = {"members": 2, "max_epochs": 3, "verbose": 0, "random_state": 0}
+    return NeuralRanker(**{**small, "batch_size": 4, **parameters})
+
+
+def test_a_clone_has_the_parameters_and_no_fit():
+    X, y, qid = lists()
+    loss = ListNet(temperature=0.5)
+    ranker = quick(loss=loss).fit(X, y, qid=qid)
+    other = clone(ranker)
+    assert isinstance(other.loss, ListNet)
+    assert other.loss is not loss
+    assert other.loss.temperature == 0.5
+    assert not hasattr(other, "scorer_")
+    assert other.get_params()["members"] == 2
+
+
+def test_pickled():
+    X, y, qid = lists()
+    ranker = quick().fit(X, y, qid=qid)
+    again = pickle.loads(pickle.dumps(ranker))
+    assert np.array_equal(again.predict(X), ranker.predict(X))
+
+
+def test_the_parameters_given_stay_as_they_were():
+    X, y, qid = lists()
+    scorer = LinearScorer()
+    quick(scorer=scorer).fit(X, y, qid=qid)
+    assert not list(scorer.parameters())
+
+
+def test_in_a_pipeline():
+    X, y, qid = lists()
+    pipe = make_pipeline(StandardScaler(), quick())
+    pipe.fit(X, y, neuralranker__qid=qid)
+    assert pipe.predict(X).shape == (120,)
+
+
+def test_a_grid_search_passes_the_queries_on():
+    X, y, qid = lists()
+    with sklearn.config_context(enable_metadata_routing=True):
+        search = GridSearchCV(quick(), {"members": [1, 2]}, cv=query_folds(qid, 3))
+        search.fit(X, y, qid=qid)
+        assert search.best_params_["members"] in (1, 2)
+        assert (search.cv_results_["mean_test_score"] > 0.3).all()
+        scores = cross_val_score(quick(), X, y, cv=query_folds(qid, 2), params={"qid": qid})
+    assert scores.shape == (2,)
+    # a fold tests whole queries: the score is that of a model trained on the others
+    train, test = next(query_folds(qid, 2).split(X))
+    alone = quick().fit(X[train], y[train], qid=qid[train])
+    assert scores[0] == alone.score(X[test], y[test], qid=qid[test])
