@@ -54,7 +54,8 @@ def read_letor(
         missing: "keep" makes NaN of the values `NULL`, `NaN` and `nan`; "error" refuses them.
 
     Returns:
-        The lists: features float32 (documents, num_features), NaN where missing.
+        The lists: features float32 (documents, num_features), NaN where missing. Where lines were
+        gathered, `rows` says where each document stood, from 0.
 
     Raises:
         ValueError: for a file that is missing, empty, damaged or in another format, a label that is
@@ -265,6 +266,7 @@ class _Reader:
             np.cumsum([0, *sizes], dtype=np.int64),
             qids,
             pa.array(self.doc_ids, pa.string()) if any(self.doc_ids) else None,
+            rows=np.arange(documents) if len({*qids}) < len(qids) else None,
         )
         return gather_runs(data)
 

@@ -18,6 +18,7 @@ from ltr.datasets.schema import kind_of
 
 _PARQUET = (".parquet", ".pq")
 _TEXT = {".csv": ",", ".tsv": "\t"}
+_LETOR = (".txt", ".dat", ".svm", ".svmlight", ".libsvm", ".letor", ".train", ".test", ".valid")
 _MISSING = ["", "NULL", "null", "NaN", "nan", "NAN", "NA", "N/A", "n/a", "#N/A", "None", "<NA>"]
 _TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 _NUMBER = r"^[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:inf|infinity))$"
@@ -113,7 +114,7 @@ def _refuse_doubles(names: list[str]) -> None:
 
 
 def _load_files(path: Path, text: frozenset[str]) -> pa.Table:
-    files = _find_files(path)
+    files = find_files(path)
     tables = []
     for file in files:
         with naming(file):
@@ -134,13 +135,23 @@ def _load_files(path: Path, text: frozenset[str]) -> pa.Table:
         return _typed(joined, text)
 
 
-def _find_files(path: Path) -> list[Path]:
+def find_files(path: Path) -> list[Path]:
+    """Return the files of a table, in the order of their names: all of one kind.
+
+    LETOR text is passed over where there are files of other kinds.
+
+    Raises:
+        ValueError: there is no such file, or there are several kinds.
+    """
     if path.is_file():
         return [path]
     if path.is_dir():
-        found = [one for one in sorted(path.rglob("*")) if one.is_file() and _kind(one)]
+        found = [one for one in sorted(path.rglob("*")) if one.is_file() and kind_of_file(one)]
+        found = [one for one in found if kind_of_file(one) != "letor"] or found
         if not found:
-            raise ValueError(f"a folder of a table must hold CSV or Parquet files, got {path}")
+            raise ValueError(
+                f"a folder of a table must hold CSV, Parquet or LETOR files, got {path}"
+            )
     elif has_magic(str(path)):
         found = [Path(one) for one in sorted(glob(str(path), recursive=True))]
         found = [one for one in found if one.is_file()]
@@ -148,24 +159,35 @@ def _find_files(path: Path) -> list[Path]:
             raise ValueError(f"a pattern must be of files that are there, got {path}")
     else:
         raise ValueError(f"path must be a file, a folder or a pattern, got {path} (no such file)")
-    kinds = {_kind(one) for one in found}
+    kinds = {kind_of_file(one) for one in found}
     if len(kinds) > 1:
         raise ValueError(f"the files of a table must be of one kind, got several in {path}")
     return found
 
 
-def _kind(path: Path) -> str:
-    """Of a file by its name: "parquet", the delimiter of its text, or "" for any other."""
+def kind_of_file(path: Path) -> str:
+    """Return a file's kind by its name: "parquet", "letor", its text's delimiter, or "".
+
+    >>> kind_of_file(Path("a.csv.gz")), kind_of_file(Path("a.xlsx"))
+    (',', '')
+    """
     if path.name.startswith((".", "_")):
         return ""
     plain = Path(path.stem) if path.suffix in SUFFIXES else path
+    if plain.suffix.lower() in _LETOR:
+        return "letor"
     return "parquet" if path.suffix in _PARQUET else _TEXT.get(plain.suffix.lower(), "")
 
 
 def _load_file(file: Path, text: frozenset[str]) -> pa.Table:
-    kind = _kind(file)
+    kind = kind_of_file(file)
+    if kind == "letor":
+        raise ValueError("LETOR text has no columns: take TableDataModule or read_letor")
     if not kind:
-        raise ValueError("a table must end in .csv, .tsv, .parquet or .pq (text may be compressed)")
+        raise ValueError(
+            "a table must end in .csv, .tsv, .parquet or .pq, or in .txt or another ending of "
+            "LETOR text (text may be compressed)"
+        )
     try:
         if kind == "parquet":
             # one file at a time, since a data set of several fills up columns in silence

@@ -107,3 +107,25 @@ def test_what_fit_needs(ltr, tmp_path, write_table):
         assert answer.code == 2
         assert answer.err.count("\n") == 1
         assert message in answer.err
+
+
+def test_letor_text_needs_no_names(ltr, tmp_path):
+    rows = [f"{i % 3} qid:{i // 6} 1:{i % 3}.5 3:{i % 7} # docid = D{i}" for i in range(120)]
+    (tmp_path / "train.txt").write_text("\n".join(rows))
+    answer = ltr(
+        *("fit", "--config", "table/smoke", "--data.path", "train.txt"),
+        *("--data.validation", 0.2),
+    )
+    assert answer.code == 0, answer.err
+    (tmp_path / "new.txt").write_text("\n".join(rows[:12]))
+    answer = predict(ltr, "new.txt", "scores.csv")
+    assert answer.code == 0, answer.err
+    scores = pd.read_csv("scores.csv")
+    assert list(scores.columns) == ["qid", "doc_id", "score"]
+    assert scores["doc_id"].tolist() == [f"D{i}" for i in range(12)]
+    assert predict(ltr, "new.txt", "scores.run").code == 0
+    (tmp_path / "new.txt").write_text("\n".join([*rows[:12], "1 qid:x 2:one"]))
+    answer = predict(ltr, "new.txt", "scores.csv")
+    assert answer.code == 2
+    assert answer.err.count("\n") == 1
+    assert "new.txt, line 13" in answer.err
