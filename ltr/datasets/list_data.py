@@ -1,5 +1,6 @@
 """The base of the data modules of ranking lists: splits, the number of features, the transform."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from lightning.pytorch.utilities import rank_zero_info
 
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.loaders import SplitDataModule
+from ltr.datasets.query_splits import query_shares
 from ltr.datasets.transforms import FeatureTransform
 
 _CHUNK = 1 << 16  # documents at a time
@@ -105,6 +107,26 @@ class ListDataModule(SplitDataModule):
                         f'give TableTransform({name}()), or missing="error" to find them'
                     )
         transform.fit(train.features)
+
+    def hold_out(self, qids: Sequence[Any], validation: float) -> np.ndarray:
+        """Return which of the queries are held out for validation, bool (queries,), and say so.
+
+        A hash of the qid and the seed decides, so that a query stays on its side for ever.
+
+        Raises:
+            ValueError: no query would be held out, or none would be left.
+        """
+        held = query_shares(qids, self.seed) < validation
+        if held.all() or not held.any():
+            raise ValueError(
+                f"validation must leave queries on both sides, got {validation}: "
+                f"{int(held.sum())} of {len(held)} held out (seed {self.seed})"
+            )
+        rank_zero_info(
+            f"val: {int(held.sum())} of the {len(held)} queries are held out for validation, by a "
+            f"hash of the qid (validation {validation}, seed {self.seed})"
+        )
+        return held
 
     def dataset(self, split: str) -> ListDataset:
         """The lists of a split.

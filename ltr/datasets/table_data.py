@@ -18,7 +18,6 @@ from ltr.datasets.letor_tables import (
 )
 from ltr.datasets.list_data import ListDataModule
 from ltr.datasets.lists import ListDataset
-from ltr.datasets.query_splits import query_shares
 from ltr.datasets.schema import Schema
 from ltr.datasets.table_files import load_table, naming
 from ltr.datasets.table_transform import TableTransform
@@ -274,7 +273,8 @@ class TableDataModule(ListDataModule):
             train, held = table, None
             if self.validation is not None:
                 groups, qids = group_rows(table.column(schema.qid))
-                out = self._hold_out(qids.cast(pa.string()).to_pylist())[groups]
+                names = qids.cast(pa.string()).to_pylist()
+                out = self.hold_out(names, self.validation)[groups]
                 train, held = table.filter(pa.array(~out)), table.filter(pa.array(out))
             if given is None:
                 schema = schema.fit_levels(train, self.max_levels)
@@ -295,22 +295,8 @@ class TableDataModule(ListDataModule):
         data = by_schema(data, schema)
         if self.validation is None:
             return schema, data, None
-        out = self._hold_out(data.qids)
+        out = self.hold_out(data.qids, self.validation)
         return schema, data.select(np.flatnonzero(~out)), data.select(np.flatnonzero(out))
-
-    def _hold_out(self, qids: list[Any]) -> np.ndarray:
-        """Return which of the queries are held out for validation, bool (queries,)."""
-        held = query_shares(qids, self.seed) < self.validation
-        if held.all() or not held.any():
-            raise ValueError(
-                f"validation must leave queries on both sides, got {self.validation}: "
-                f"{int(held.sum())} of {len(held)} held out (seed {self.seed})"
-            )
-        rank_zero_info(
-            f"val: {int(held.sum())} of the {len(held)} queries are held out for validation, by a "
-            f"hash of the qid (validation {self.validation}, seed {self.seed})"
-        )
-        return held
 
     def _load(self, split: str) -> None:
         source = self._source(split)

@@ -57,6 +57,8 @@ def load_table(source: Any, text: Collection[str] = ()) -> pa.Table:
 
 
 def _from_memory(source: Any) -> pa.Table:
+    if type(source).__name__ == "LazyFrame":
+        raise ValueError("a table must be a polars DataFrame, got a LazyFrame: call collect()")
     names = [str(name) for name in getattr(source, "columns", getattr(source, "column_names", ()))]
     if isinstance(source, pa.Table | pa.RecordBatch):
         names = source.schema.names
@@ -72,6 +74,24 @@ def _from_memory(source: Any) -> pa.Table:
         "a table must be a path, or a pandas, polars or Arrow table, got "
         f"{type(source).__module__}.{type(source).__qualname__}"
     )
+
+
+def _without_views(table: pa.Table) -> pa.Table:
+    """The table with its string views, which polars gives, as strings: Arrow computes with few."""
+    for place, field in enumerate(table.schema):
+        column = table.column(place)
+        if pa.types.is_string_view(field.type):
+            column = column.cast(pa.string())
+        elif pa.types.is_dictionary(field.type) and pa.types.is_string_view(field.type.value_type):
+            chunks = [
+                pa.DictionaryArray.from_arrays(one.indices, one.dictionary.cast(pa.string()))
+                for one in column.chunks
+            ]
+            column = pa.chunked_array(chunks, pa.dictionary(field.type.index_type, pa.string()))
+        else:
+            continue
+        table = table.set_column(place, field.name, column)
+    return table
 
 
 def _from_pandas(frame: Any) -> pa.Table:

@@ -1,5 +1,9 @@
 """The recipe `table`, from a table to scores of another one."""
 
+import os
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -56,12 +60,30 @@ def test_a_checkpoint_alone_is_enough(fitted):
     )
     assert answer.code == 0, answer.err
     assert pd.read_csv("two.csv").equals(pd.read_csv("one.csv"))
+    # or the best of the newest run, whatever its name
+    older = Path("runs/other/7/checkpoints")
+    older.mkdir(parents=True)
+    shutil.copy(file, older / "best.ckpt")
+    os.utime(older / "best.ckpt", (0, 0))
+    answer = fitted(
+        *("predict", "--ckpt_path", "best", "--data.path", "new.csv", "--output", "three.csv")
+    )
+    assert answer.code == 0, answer.err
+    assert f"best: {file}" in answer.out
+    assert pd.read_csv("three.csv").equals(pd.read_csv("one.csv"))
     answer = fitted("test", "--ckpt_path", file, "--data.path", "new.csv")
     assert answer.code == 0, answer.err
     assert "test_ndcg_10" in answer.out
     answer = fitted("predict", "--ckpt_path", "new.csv", "--output", "two.csv")
     assert answer.code == 2
     assert answer.err.count("\n") == 1
+
+
+def test_best_without_any_run(ltr):
+    answer = ltr("predict", "--ckpt_path", "best", "--data.path", "new.csv", "--output", "x.csv")
+    assert answer.code == 2
+    assert answer.err.count("\n") == 1
+    assert "no checkpoint 'best'" in answer.err
 
 
 def test_test_needs_no_names(fitted):
