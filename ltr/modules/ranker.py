@@ -8,13 +8,12 @@ from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor
 
 from ltr.config import from_config, packages, to_config
-from ltr.datasets.collate import pad_documents, real_places
 from ltr.datasets.schema import Schema
 from ltr.datasets.transforms import FeatureTransform
 from ltr.losses import RankingLoss, SoftNDCG
 from ltr.metrics import MRR, NDCG, RankingMetric
 from ltr.models import MLPScorer, Scorer
-from ltr.modules.ragged import score_ragged
+from ltr.models.ragged import score_ragged
 from ltr.modules.scores import check_scores
 from ltr.modules.scoring import ScoredLists, ScoringModule
 from ltr.modules.trainable import check_part
@@ -116,26 +115,14 @@ class Ranker(ScoringModule):
         if self.transform is None and categories is not None:
             raise ValueError("categories must be None: the Ranker has no transform that takes them")
         if self.transform is not None:
-            features = self._transformed(self.transform, features, mask, categories, lengths)
+            # a transform of the user's own may not know of categories, or of lists
+            known = {} if categories is None else {"categories": categories}
+            if self.transform.within_list and lengths is not None:
+                known["lengths"] = lengths
+            features = self.transform(features, mask, **known)
         if lengths is None:
             return self.scorer(features, mask)
         return score_ragged(self.scorer, features, lengths)
-
-    @staticmethod
-    def _transformed(
-        transform: FeatureTransform,
-        features: Tensor,
-        mask: Tensor | None,
-        categories: Tensor | None,
-        lengths: Tensor | None,
-    ) -> Tensor:
-        # a transform of the user's own may not know of categories
-        known = () if categories is None else (categories,)
-        if lengths is None or not transform.within_list:
-            return transform(features, mask, *known)
-        mask = real_places(lengths)
-        padded = [pad_documents(x, mask) for x in (features, *known)]
-        return transform(padded[0], mask, *padded[1:])[mask]
 
     def setup(self, stage: str) -> None:
         """Take over what the data module knows: number of features, transform and schema.
