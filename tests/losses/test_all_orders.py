@@ -264,18 +264,21 @@ def test_every_loss_has_a_case():
 
 @cases
 def test_no_order_is_below_0(name):
-    for scores, y, w in lists([*WEIGHTS, WITH_0]):
-        assert (each(CASES[name].loss, scores, y, w) >= -1e-12).all()
-        assert (each(CASES[name].loss, scores / 1000, y, w) >= -1e-12).all()
+    scores, y, w = map(torch.cat, zip(*lists([*WEIGHTS, WITH_0]), strict=True))
+    assert (each(CASES[name].loss, scores, y, w) >= -1e-12).all()
+    assert (each(CASES[name].loss, scores / 1000, y, w) >= -1e-12).all()
 
 
 @cases
 def test_the_order_of_the_items_does_not_matter(name):
     scores = torch.tensor([0.3, -0.2, 0.9, 0.1], dtype=torch.float64)
-    for y, w in itertools.product(LABELS, [*WEIGHTS, WITH_0]):
-        columns = scores, torch.tensor(y).double(), torch.tensor(w).double()
-        found = each(CASES[name].loss, *(x[ORDERS] for x in columns))
-        torch.testing.assert_close(found, found[:1].expand(24), rtol=1e-9, atol=1e-12)
+    y, w = (
+        torch.tensor(x, dtype=torch.float64)
+        for x in zip(*itertools.product(LABELS, [*WEIGHTS, WITH_0]), strict=True)
+    )
+    columns = (x[:, ORDERS].flatten(0, 1) for x in (scores.expand_as(y), y, w))
+    found = each(CASES[name].loss, *columns).unflatten(0, (len(y), 24))
+    torch.testing.assert_close(found, found[:, :1].expand_as(found), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", [n for n, case in CASES.items() if case.ideal or case.least])

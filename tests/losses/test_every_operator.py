@@ -61,17 +61,24 @@ def operators_of(loss):
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_every_loss_builds_from_yaml_and_takes_a_step(name):
-    layer = {"class_path": f"ltr.losses.{name}"}
-    grad = step(build(layer))
+def test_every_loss_builds_from_yaml_and_takes_a_step_with_every_operator(name):
+    grad = step(build({"class_path": f"ltr.losses.{name}"}))
     assert (grad != 0).any() or name in ("SoftPrecision", "SoftRecall")
+    for operator in operators_of(LOSSES[name]):
+        step(LOSSES[name](operator=operator()))
+
+
+# how YAML is read depends on the annotation alone: one loss for each
+@pytest.mark.parametrize("name", ["SoftNDCG", "NeuralNDCG"])
+def test_every_operator_of_a_loss_builds_from_yaml(name):
+    annotation = inspect.signature(LOSSES[name]).parameters["operator"].annotation
+    assert ("RankOperator" in str(annotation)) == (name == "SoftNDCG")
     for operator in operators_of(LOSSES[name]):
         inner = INNER.get(operator.__name__)
         arguments = {} if inner is None else {"operator": inner}
         chosen = {"class_path": f"ltr.operators.{operator.__name__}", "init_args": arguments}
-        loss = build({**layer, "init_args": {"operator": chosen}})
+        loss = build({"class_path": f"ltr.losses.{name}", "init_args": {"operator": chosen}})
         assert type(loss.operator) is operator
-        step(loss)
 
 
 @pytest.mark.parametrize("name", [n for n, c in LOSSES.items() if operators_of(c)])

@@ -180,7 +180,8 @@ def test_derivatives(operator, masked):
     scores = draw(2, 4, seed=5).requires_grad_()
     mask = torch.tensor([[True, True, False, True], [True] * 4]) if masked else None
     assert torch.autograd.gradcheck(lambda x: operator(x, mask), scores)
-    assert torch.autograd.gradgradcheck(lambda x: operator(x, mask), scores)
+    # the second list of the mask is full, so all entries are compared there, and a projection here
+    assert torch.autograd.gradgradcheck(lambda x: operator(x, mask), scores, fast_mode=not masked)
 
 
 @soft

@@ -1,5 +1,6 @@
 """Every operator under every transform: it works, or docs/operators/transforms.md has its error."""
 
+import itertools
 import re
 from pathlib import Path
 
@@ -164,8 +165,17 @@ CHECKS = {
 }
 
 
-@pytest.mark.parametrize("transform", CHECKS)
-@pytest.mark.parametrize("name", TABLE)
+# torch takes most of a minute to trace a bitonic network of any n; once is enough, for "Bitonic"
+SLOW = {(name, "compile, several n") for name in ("Bitonic-optimal", "StraightThrough-network")}
+
+
+@pytest.mark.parametrize(
+    ("name", "transform"),
+    [
+        pytest.param(*case, marks=[pytest.mark.slow] if case in SLOW else [])
+        for case in itertools.product(TABLE, CHECKS)
+    ],
+)
 def test_works_or_is_in_the_table(name, transform):
     error = known_error(name, transform)
     if error is None:
