@@ -23,8 +23,8 @@ from ltr.datasets import (
 )
 from ltr.losses import ListNet, SoftNDCG
 from ltr.models import LinearScorer, MLPScorer, Scorer
-from ltr.modules import Ranker
 from ltr.models.ragged import score_ragged
+from ltr.modules import Ranker
 from ltr.modules.scores import check_scores
 from ltr.papers.networks import ImageCNN
 from ltr.papers.regression import Regressor
