@@ -109,7 +109,7 @@ def series(
             expected = forecast.seconds(contestant, n)
             if not contestant.fits(lists, n):
                 left_out[contestant.key] = "its matrix takes more than 2 GiB"
-            elif expected > effort.limit:
+            elif expected > effort.limit and contestant.name != "torch.sort":  # all others' measure
                 left_out[contestant.key] = f"about {expected:.0f} s a call"
             else:
                 chosen[contestant.key] = contestant

@@ -22,7 +22,14 @@ from torch import Tensor, nn
 
 import ltr
 from ltr.config import from_config, import_path, packages, parameters, read_arguments, to_config
-from ltr.datasets import FeatureTransform, Standardize
+from ltr.datasets import (
+    FeatureTransform,
+    Join,
+    ListTransform,
+    PiecewiseLinearBins,
+    RankPerList,
+    Standardize,
+)
 from ltr.gains import linear_gain
 from ltr.losses import (
     DeltaNDCG,
@@ -91,13 +98,14 @@ def candidates(default: Any, hint: Any) -> list[Any]:
         return [not default]
     if isinstance(default, int | float):
         found += [default + 1, default / 2, default * 2 + 0.5]
-    objects: list[tuple[type, Any]] = [
+    objects: list[tuple[Any, Any]] = [
         (SortOperator, SoftSort(temperature=0.3, power=2.0)),
         (RankOperator, SigmoidRank(temperature=0.7)),
         (RankingLoss, SoftMRR(top_k=2)),
         (PairWeights, DeltaNDCG(gain="linear", discount="letor4")),
         (PairCost, HingeCost(margin=2.0)),
         (Scorer, LinearScorer(num_features=4)),
+        (list[FeatureTransform], [RankPerList(), PiecewiseLinearBins()]),
     ]
     found += [value for base, value in objects if base in members]
     if type[nn.Module] in members:
@@ -169,7 +177,10 @@ def outcome(obj: nn.Module, state: dict[str, Tensor] | None) -> tuple[Any, dict[
 
 CLASSES = public_classes()
 ABSTRACT = (FeatureScorer, ImageAutoencoder)
-NEEDED = {RankingMetrics: {"metrics": {"ndcg": NDCG(top_k=3, gain="linear"), "map": MAP()}}}
+NEEDED = {
+    RankingMetrics: {"metrics": {"ndcg": NDCG(top_k=3, gain="linear"), "map": MAP()}},
+    Join: {"transforms": [Standardize(), Standardize()]},
+}
 BEHAVED = (RankOperator, RankingLoss, RankingMetric, PairWeights, PairCost, FeatureTransform)
 
 
@@ -197,11 +208,13 @@ def test_every_public_class_comes_back(cls: type[nn.Module]):
 
 def test_the_walk_finds_them_and_compares_what_they_do():
     assert {SoftNDCG, SoftSort, MLPScorer, Standardize, Ranker} <= {*CLASSES}
-    abstract = {RankOperator, SortOperator, RankingLoss, RankingMetric, PairCost, FeatureTransform}
+    abstract = {RankOperator, SortOperator, RankingLoss, RankingMetric, PairCost}
+    abstract |= {FeatureTransform, ListTransform}
     silent = {
         cls
         for cls in CLASSES
-        if issubclass(cls, BEHAVED) and not isinstance(outcome(cls(), None)[0], Tensor)
+        if issubclass(cls, BEHAVED)
+        and not isinstance(outcome(cls(**NEEDED.get(cls, {})), None)[0], Tensor)
     }
     assert silent <= abstract
 

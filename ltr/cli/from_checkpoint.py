@@ -4,7 +4,30 @@ from pathlib import Path
 
 import torch
 
+from ltr.cli.errors import CommandError
+from ltr.cli.runs import find_checkpoint
 from ltr.modules import Ranker
+
+_ROOT = "--trainer.default_root_dir"
+
+
+def in_newest_run(args: list[str]) -> list[str]:
+    """Return the arguments with the folder of the newest run, if nothing else says whose it is.
+
+    That is where they give `best` or `last`, and neither a configuration nor a folder.
+
+    Raises:
+        CommandError: there is no run.
+    """
+    value = _value(args, "--ckpt_path")
+    if not _says_no_model(args) or value not in ("best", "last") or _value(args, _ROOT):
+        return args
+    roots = [folder for folder in Path("runs").glob("*") if folder.is_dir()]
+    found = [(root, find_checkpoint(root, value)) for root in roots]
+    times = {root: file.stat().st_mtime_ns for root, file in found if file is not None}
+    if not times:
+        raise CommandError(f"no checkpoint {value!r} in the folder runs: give a file, or --config")
+    return [*args, _ROOT, str(max(times, key=times.__getitem__))]
 
 
 def is_alone(args: list[str]) -> bool:
@@ -13,24 +36,22 @@ def is_alone(args: list[str]) -> bool:
     >>> is_alone(["--config", "table", "--ckpt_path", "best"])
     False
     """
-    options = [arg.partition("=")[0] for arg in args]
-    given = {"--config", "-c"} & {*options} or any(one.startswith("--model") for one in options)
-    return not given and checkpoint_of(args) is not None
+    return _says_no_model(args) and checkpoint_of(args) is not None
 
 
 def checkpoint_of(args: list[str]) -> Path | None:
-    """Return the file after `--ckpt_path`, or None where there is none."""
-    for arg, after in zip(args, [*args[1:], ""], strict=True):
-        option, _, value = arg.partition("=")
-        if option == "--ckpt_path":
-            path = Path(value or after).expanduser()
-            return path if path.is_file() else None
-    return None
+    """Return the file that `--ckpt_path` names, or None where there is none."""
+    value = _value(args, "--ckpt_path")
+    if value in ("best", "last"):
+        root = _value(args, _ROOT)
+        return None if root is None else find_checkpoint(Path(root), value)
+    path = Path(value or "").expanduser()
+    return path if path.is_file() else None
 
 
 def with_data(args: list[str]) -> list[str]:
     """Return the arguments with the class of the data module, if the checkpoint is of a table."""
-    if any(arg.partition("=")[0] == "--data" for arg in args):
+    if _value(args, "--data") is not None:
         return args
     try:
         content = torch.load(checkpoint_of(args) or "", map_location="cpu", weights_only=True)
@@ -45,3 +66,19 @@ def with_data(args: list[str]) -> list[str]:
 def load(path: str, trust: list[str]) -> Ranker:
     """Return the Ranker of a checkpoint."""
     return Ranker.load_from_checkpoint(path, map_location="cpu", trust=trust)
+
+
+def _says_no_model(args: list[str]) -> bool:
+    options = [arg.partition("=")[0] for arg in args]
+    return not {"--config", "-c"} & {*options} and not any(
+        one.startswith("--model") for one in options
+    )
+
+
+def _value(args: list[str], option: str) -> str | None:
+    """What stands after an option, or None where it is not given."""
+    for arg, after in zip(args, [*args[1:], ""], strict=True):
+        name, _, value = arg.partition("=")
+        if name == option:
+            return value or after
+    return None

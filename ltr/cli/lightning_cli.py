@@ -32,7 +32,7 @@ from ltr._names import one_line
 from ltr.cli.epoch_lines import EpochLines
 from ltr.cli.errors import CommandError
 from ltr.cli.explain import explain
-from ltr.cli.from_checkpoint import is_alone, load, with_data
+from ltr.cli.from_checkpoint import in_newest_run, is_alone, load, with_data
 from ltr.cli.options import load_options
 from ltr.cli.quiet import quiet
 from ltr.cli.recipes import expand_configs
@@ -312,6 +312,8 @@ def make_cli(
     for option, file in pairwise(expanded):
         if option == "--config":
             load_options(file)
+    if command != "fit":
+        expanded = in_newest_run(expanded)
     alone = command != "fit" and is_alone(expanded)
     cli = RankingCLI(
         command, with_data(expanded) if alone else expanded, name or found or "ltr", numbered

@@ -8,19 +8,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ltr._names import no_attribute, renamed
-from ltr.datasets.collate import collate_lists
+from ltr.datasets.collate import collate_lists, collate_ragged, pad_batch
 from ltr.datasets.letor import read_letor
-from ltr.datasets.lists import ListDataset, ListSummary
+from ltr.datasets.list_transforms import (
+    ListTransform,
+    MinMaxPerList,
+    RankPerList,
+    StandardizePerList,
+)
+from ltr.datasets.lists import ListDataset
+from ltr.datasets.quantiles import PiecewiseLinearBins, Quantile
 from ltr.datasets.query_splits import QueryFolds, query_folds
 from ltr.datasets.samplers import ListSampler
 from ltr.datasets.schema import Category, Schema
 from ltr.datasets.store import load_letor, read_shard, write_shard
+from ltr.datasets.summary import ListSummary
 from ltr.datasets.table_files import load_table
 from ltr.datasets.table_transform import TableTransform
 from ltr.datasets.tables import read_table
 from ltr.datasets.transforms import (
     FeatureTransform,
-    MinMaxPerList,
+    Join,
     NoTransform,
     SignedLog1pStandardize,
     Standardize,
@@ -48,22 +56,30 @@ __all__ = [
     "Category",
     "DigitsDataModule",
     "FeatureTransform",
+    "Join",
     "LetorDataModule",
     "ListDataModule",
     "ListDataset",
     "ListSampler",
     "ListSummary",
+    "ListTransform",
     "MinMaxPerList",
     "NoTransform",
+    "PiecewiseLinearBins",
+    "Quantile",
     "QueryFolds",
+    "RankPerList",
     "Schema",
     "SignedLog1pStandardize",
     "Standardize",
+    "StandardizePerList",
     "TableDataModule",
     "TableTransform",
     "collate_lists",
+    "collate_ragged",
     "load_letor",
     "load_table",
+    "pad_batch",
     "query_folds",
     "read_letor",
     "read_shard",

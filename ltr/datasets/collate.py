@@ -1,16 +1,62 @@
-"""Batches of lists, padded."""
+"""Batches of lists: ragged, padded, and from one form to the other."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
+
+from ltr.kernels import pad_lists
 
 
-def collate_lists(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Make a batch of lists, padded to the longest.
+def collate_ragged(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Make a ragged batch: the documents of one list after the other, without padding.
+
+    This is the `collate_fn` of a `DataLoader` whose batches are ragged. The batch of a
+    `ListDataset` is ragged already and is returned as it is.
 
     Args:
-        items: what `ListDataset` gives; all with the same keys.
+        given: a ragged batch, or items of a `ListDataset`, all with the same keys.
+
+    Returns:
+        `features` float32 (N, d), `lengths` int64 (B,), `qid`, B strings, and, where the items have
+        them, `labels` float32 (N,), `doc_ids`, N strings, and every other tensor (n, ...) of the
+        items as (N, ...). A filler is a list of length 0.
+
+    Raises:
+        ValueError: the items' tensors differ in more than their length.
+
+    >>> from ltr.datasets import ListDataset
+    >>> data = ListDataset.from_arrays([[1.0], [2.0], [3.0]], labels=[0, 2, 1], qid=[7, 7, 8])
+    >>> batch = collate_ragged([data[1], data[0]])
+    >>> batch["labels"], batch["lengths"], batch["qid"]
+    (tensor([1., 0., 2.]), tensor([1, 2]), ['8', '7'])
+    """
+    if isinstance(given, Mapping):
+        return dict(given)
+    masks = [item["mask"] for item in given]
+    batch: dict[str, Any] = {}
+    for key, value in given[0].items():
+        several = [item[key] for item in given]
+        if key == "mask":
+            batch["lengths"] = torch.stack([mask.sum() for mask in masks])
+        elif isinstance(value, Tensor):
+            _check_widths(key, several)
+            batch[key] = torch.cat([x[mask] for x, mask in zip(several, masks, strict=True)])
+        elif key == "doc_ids":
+            batch[key] = [name for names in several for name in names]
+        else:
+            batch[key] = several
+    return batch
+
+
+def collate_lists(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Make a padded batch: every list as long as the longest.
+
+    This is the `collate_fn` of a `DataLoader` whose batches are padded.
+
+    Args:
+        given: a ragged batch, or items of a `ListDataset`, all with the same keys.
 
     Returns:
         `features` float32 (B, n, d), `mask` bool (B, n), `qid`, B strings, and, where the items
@@ -31,17 +77,65 @@ def collate_lists(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
     tensor([[ True,  True],
             [ True, False]])
     """
-    longest = max(len(item["mask"]) for item in items)
-    batch: dict[str, Any] = {}
-    for key, value in items[0].items():
-        if isinstance(value, torch.Tensor):
-            padded = value.new_zeros((len(items), longest, *value.shape[1:]))
-            if any(item[key].shape[1:] != value.shape[1:] for item in items):
-                shapes = sorted({tuple(item[key].shape[1:]) for item in items})
-                raise ValueError(f"items must have {key} of one width, got {shapes}")
-            for row, item in zip(padded, items, strict=True):
-                row[: len(item[key])] = item[key]
-            batch[key] = padded
+    return pad_batch(collate_ragged(given))
+
+
+def pad_batch(batch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a ragged batch in its padded form; a batch without `lengths` as it is.
+
+    Args:
+        batch: ragged, as the data modules give it; see `collate_ragged`.
+
+    Returns:
+        The padded batch; see `collate_lists`. All of its lists may be empty: n is at least 1.
+
+    >>> batch = {"features": torch.tensor([[1.0], [2.0], [3.0]]), "lengths": torch.tensor([1, 2])}
+    >>> pad_batch(batch)["features"].shape
+    torch.Size([2, 2, 1])
+    """
+    if "lengths" not in batch:
+        return dict(batch)
+    lengths = batch["lengths"]
+    mask = real_places(lengths)
+    padded: dict[str, Any] = {}
+    for key, value in batch.items():
+        if key == "lengths":
+            padded["mask"] = mask
+        elif key == "doc_ids":
+            ends = lengths.cumsum(0).tolist()
+            padded[key] = [value[start:end] for start, end in zip([0, *ends], ends, strict=False)]
         else:
-            batch[key] = [item[key] for item in items]
-    return batch
+            padded[key] = pad_documents(value, mask) if isinstance(value, Tensor) else value
+    return padded
+
+
+def real_places(lengths: Tensor) -> Tensor:
+    """Return the mask (B, n) of lists of these lengths (B,), padded to the longest; n >= 1.
+
+    >>> real_places(torch.tensor([1, 2]))
+    tensor([[ True, False],
+            [ True,  True]])
+    """
+    [mask] = pad_lists(lengths)
+    return mask if mask.shape[1] else mask.new_zeros(len(lengths), 1)
+
+
+def pad_documents(values: Tensor, mask: Tensor) -> Tensor:
+    """Return values (N, ...) of ragged lists as (B, n, ...), 0 in the padding; `padded[mask]` back.
+
+    Args:
+        values: (N, ...), the documents of one list after the other.
+        mask: (B, n) bool with N real places; see `real_places`.
+
+    >>> pad_documents(torch.tensor([3, 4, 5]), real_places(torch.tensor([1, 2])))
+    tensor([[3, 0],
+            [4, 5]])
+    """
+    padded = values.new_zeros((*mask.shape, *values.shape[1:]))
+    return padded.index_put((mask,), values)
+
+
+def _check_widths(key: str, several: Sequence[Tensor]) -> None:
+    shapes = sorted({tuple(x.shape[1:]) for x in several})
+    if len(shapes) > 1:
+        raise ValueError(f"items must have {key} of one width, got {shapes}")

@@ -55,7 +55,8 @@ def read_letor(
         missing: "keep" reads the values `NULL`, `NaN` and `nan` as NaN; "error" refuses them.
 
     Returns:
-        The lists: features float32 (documents, num_features), NaN where missing.
+        The lists: features float32 (documents, num_features), NaN where missing. Where lines were
+        gathered, `rows` says where each document stood, from 0.
 
     Raises:
         ValueError: the file is missing, empty, damaged or in another format; a label is missing,
@@ -266,6 +267,7 @@ class _Reader:
             np.cumsum([0, *sizes], dtype=np.int64),
             qids,
             pa.array(self.doc_ids, pa.string()) if any(self.doc_ids) else None,
+            rows=np.arange(documents) if len({*qids}) < len(qids) else None,
         )
         return gather_runs(data)
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from lightning.pytorch.utilities import rank_zero_info
 
 from ltr.datasets.list_data import ListDataModule
 from ltr.datasets.lists import ListDataset
@@ -29,11 +28,12 @@ class LetorDataModule(ListDataModule):
         num_features: how many features there are; None takes the largest index in any split.
         sort_by_qid: gather the lines of a list that stands in several places; otherwise that is an
             error.
-        val_fraction: where there is no validation file, the share of the training lists held out
-            for it, chosen by `seed`.
+        validation: where there is no validation file, the share of the training lists to hold out
+            for it, in (0, 1). A hash of the qid and `seed` decides, so that a query stays on its
+            side for ever. None holds out none.
         predict_path: the file to score with `predict`; None takes the test file.
         num_workers: processes that make batches.
-        seed: of the shuffling and of the held-out lists, >= 0.
+        seed: of the shuffling and of `validation`, >= 0.
         cache_dir: the folder in which the lists are kept once read, such as `root`; None: the
             user's cache folder.
         missing: "keep" keeps the values `NULL` and NaN as missing; "error" refuses them.
@@ -54,7 +54,7 @@ class LetorDataModule(ListDataModule):
         transform: FeatureTransform | None = None,
         num_features: int | None = None,
         sort_by_qid: bool = False,
-        val_fraction: float = 0.2,
+        validation: float | None = None,
         predict_path: str | Path | None = None,
         num_workers: int = 0,
         seed: int = 0,
@@ -72,13 +72,13 @@ class LetorDataModule(ListDataModule):
             self.save_hyperparameters(logger=False)  # names may be the model's too
         if num_features is not None and num_features < 1:
             raise ValueError(f"num_features must be >= 1, got {num_features}")
-        if not 0 < val_fraction < 1:
-            raise ValueError(f"val_fraction must be in (0, 1), got {val_fraction}")
+        if validation is not None and not 0 < validation < 1:
+            raise ValueError(f"validation must be in (0, 1), got {validation}")
         self.root = Path(root)
         self.fold = fold
         self.declared_features = num_features
         self.sort_by_qid = sort_by_qid
-        self.val_fraction = val_fraction
+        self.validation = validation
         self.predict_path = None if predict_path is None else Path(predict_path)
         self.cache_dir = cache_dir
         self.missing: Literal["keep", "error"] = missing
@@ -91,14 +91,22 @@ class LetorDataModule(ListDataModule):
                 self._prepared[path] = self._load(path)
 
     def load_splits(self) -> dict[str, ListDataset]:
-        """Load the files that are there; hold out lists for validation where it has none."""
+        """Load the files that are there; hold out lists for validation where that is asked for."""
         files = self._files()
         splits = {
             split: self._prepared.pop(path, None) or self._load(path)
             for split, path in files.items()
         }
-        if "train" in splits and "val" not in splits:
-            splits["train"], splits["val"] = self._hold_out(splits["train"])
+        if "train" in splits and self.validation is not None:
+            if "val" in splits:
+                raise ValueError(
+                    "validation must be None where root has a validation file, got "
+                    f"{self.validation} (root {self.root} holds {files['val'].name})"
+                )
+            train = splits["train"]
+            held = self.hold_out(train.qids, self.validation)
+            splits["train"] = train.select(np.flatnonzero(~held))
+            splits["val"] = train.select(np.flatnonzero(held))
         if "test" in splits:
             splits.setdefault("predict", splits["test"])
         return splits
@@ -111,8 +119,11 @@ class LetorDataModule(ListDataModule):
                 f"(root {self.root} holds {list_folder(self.root)})"
             )
         name = {"val": "vali"}.get(split, split)
+        share = ""
+        if split == "val":
+            share = ", or validation must be the share of the training lists to hold out, as 0.2"
         return ValueError(
-            f"root must hold a {split} file (such as {name}.txt or {name}.txt.gz), got "
+            f"root must hold a {split} file (such as {name}.txt or {name}.txt.gz){share}, got "
             f"{self.root}, fold {self.fold}, which holds {list_folder(self.root)}"
         )
 
@@ -132,17 +143,3 @@ class LetorDataModule(ListDataModule):
             cache_dir=self.cache_dir,
             missing=self.missing,
         )
-
-    def _hold_out(self, train: ListDataset) -> tuple[ListDataset, ListDataset]:
-        if len(train) < 2:
-            raise ValueError(
-                "root must hold a vali file, or 2 training lists to hold one out, got "
-                f"{len(train)} in {self.root}"
-            )
-        held = min(max(1, round(self.val_fraction * len(train))), len(train) - 1)
-        rank_zero_info(
-            f"val: {held} of the {len(train)} training lists are held out for validation, as "
-            f"{self.root} has no file of them (val_fraction {self.val_fraction}, seed {self.seed})"
-        )
-        order = np.random.default_rng(self.seed).permutation(len(train))
-        return train.select(np.sort(order[held:])), train.select(np.sort(order[:held]))

@@ -1,13 +1,15 @@
 """The base of the data modules of ranking lists: splits, the number of features, the transform."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from lightning.pytorch.utilities import rank_zero_info
 
-from ltr.datasets.collate import collate_lists
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.loaders import SplitDataModule
+from ltr.datasets.query_splits import query_shares
 from ltr.datasets.transforms import FeatureTransform
 
 _CHUNK = 1 << 16  # documents at a time
@@ -22,9 +24,9 @@ _NEEDED = {
 class ListDataModule(SplitDataModule):
     """Base class of the data modules: a subclass writes `load_splits`.
 
-    The loaders deliver raw features; the transform, fitted on the training lists in `setup`, is
-    for the model to take over, so that it is saved with it. Training lists are shuffled by (seed,
-    epoch) alone.
+    The loaders give ragged batches (see `collate_ragged`; `pad_batch` pads one) of raw features.
+    The transform, fitted on the training lists in `setup`, is for the model to take over, so that
+    it is saved with it. Training lists are shuffled by (seed, epoch) alone.
 
     Args:
         batch_size: lists in a batch, in each process.
@@ -106,6 +108,26 @@ class ListDataModule(SplitDataModule):
                     )
         transform.fit(train.features)
 
+    def hold_out(self, qids: Sequence[Any], validation: float) -> np.ndarray:
+        """Return which of the queries are held out for validation, bool (queries,), and say so.
+
+        A hash of the qid and the seed decides, so that a query stays on its side for ever.
+
+        Raises:
+            ValueError: no query would be held out, or none would be left.
+        """
+        held = query_shares(qids, self.seed) < validation
+        if held.all() or not held.any():
+            raise ValueError(
+                f"validation must leave queries on both sides, got {validation}: "
+                f"{int(held.sum())} of {len(held)} held out (seed {self.seed})"
+            )
+        rank_zero_info(
+            f"val: {int(held.sum())} of the {len(held)} queries are held out for validation, by a "
+            f"hash of the qid (validation {validation}, seed {self.seed})"
+        )
+        return held
+
     def dataset(self, split: str) -> ListDataset:
         """The lists of a split.
 
@@ -116,6 +138,9 @@ class ListDataModule(SplitDataModule):
             raise self.missing_split(split)
         return self.splits[split]
 
-    def collate(self, batch: Any) -> dict[str, Any]:
-        """Lists of different lengths, padded."""
-        return collate_lists(batch)
+    def transfer_batch_to_device(
+        self, batch: dict[str, Any], device: torch.device, dataloader_idx: int
+    ) -> dict[str, Any]:
+        """Move the tensors; Lightning's own hook would also look at each document's name."""
+        tensors = {key: value for key, value in batch.items() if isinstance(value, torch.Tensor)}
+        return {**batch, **super().transfer_batch_to_device(tensors, device, dataloader_idx)}

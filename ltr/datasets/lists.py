@@ -1,7 +1,6 @@
-"""Lists of documents in flat arrays, and how they become batches."""
+"""Lists of documents in flat arrays, and the batches that are cut from them."""
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
@@ -11,38 +10,7 @@ import torch
 from torch.utils.data import Dataset
 
 from ltr.datasets._arrays import as_names, as_numbers, is_absent, is_missing
-
-
-@dataclass(frozen=True)
-class ListSummary:
-    """What a data set holds; `str()` of it is the line that the data modules log.
-
-    Attributes:
-        lists: how many lists there are.
-        documents: how many documents they hold together.
-        features: how many features a document has.
-        longest: the length of the longest list.
-        without_relevant: lists without a document of label > 0; they are kept. None where there
-            are no labels.
-        of_one: lists of one document; they are kept.
-    """
-
-    lists: int
-    documents: int
-    features: int
-    longest: int
-    without_relevant: int | None
-    of_one: int
-
-    def __str__(self) -> str:
-        relevant = "there are no labels"
-        if self.without_relevant is not None:
-            relevant = f"{self.without_relevant} have no relevant document"
-        return (
-            f"{self.lists} lists, {self.documents} documents, {self.features} features; "
-            f"the longest list has {self.longest} documents, {relevant}, "
-            f"{self.of_one} have one document (all are kept)"
-        )
+from ltr.datasets.summary import ListSummary
 
 
 class ListDataset(Dataset[dict[str, Any]]):
@@ -52,6 +20,10 @@ class ListDataset(Dataset[dict[str, Any]]):
     the data has them, `labels` float32 (n,), `doc_ids` (n strings), `categories` int64 (n, c),
     `weights` float32 (n,), `positions` int64 (n,) and `rows` int64 (n,). `dataset[-1]` is a filler:
     a list of one masked document with the qid "", for `ListSampler`.
+
+    A `DataLoader` asks for a whole batch at once (`__getitems__`), which is ragged: (N, ...) in
+    place of (n, ...), with `lengths` int64 (B,) in place of the mask; a filler has length 0. Its
+    `collate_fn` is `collate_ragged`, which keeps that form, or `collate_lists`, which pads.
 
     Most users come here by `read_letor`, `load_letor`, `read_table` or `ListDataset.from_arrays`,
     which check the data; this constructor checks shapes alone, and keeps the arrays without copying
@@ -76,6 +48,8 @@ class ListDataset(Dataset[dict[str, Any]]):
     2
     >>> data[0]["labels"], data[0]["qid"]
     (tensor([0., 2.]), '7')
+    >>> data.__getitems__([1, 0])["lengths"]
+    tensor([1, 2])
     """
 
     def __init__(
@@ -243,6 +217,39 @@ class ListDataset(Dataset[dict[str, Any]]):
             item["doc_ids"] = self.doc_ids[start:end].to_pylist()
         return item
 
+    def __getitems__(self, indices: Sequence[int]) -> dict[str, Any]:
+        """Return a ragged batch of lists, cut from the arrays by whole slices.
+
+        Args:
+            indices: the lists in the order wanted; -1 is a filler.
+
+        Raises:
+            IndexError: there is no such list.
+        """
+        chosen = np.asarray(indices, dtype=np.int64)
+        if len(chosen) and not (chosen.min() >= -1 and chosen.max() < len(self)):
+            raise IndexError(f"indices must be in [-1, {len(self)}), got {list(indices)}")
+        starts = self.offsets[chosen]
+        lengths = np.where(chosen < 0, 0, self.offsets[chosen + 1] - starts)
+        rows = self._rows(starts, lengths)
+        batch: dict[str, Any] = {
+            "features": torch.from_numpy(self.features.take(rows, axis=0)),
+            "lengths": torch.from_numpy(lengths),
+            "qid": [self.qids[i] if i >= 0 else "" for i in chosen.tolist()],
+        }
+        for name, array in self._columns().items():
+            batch[name] = torch.from_numpy(array.take(rows, axis=0))
+        if self.doc_ids is not None:
+            batch["doc_ids"] = self.doc_ids.take(pa.array(rows)).to_pylist()
+        return batch
+
+    @staticmethod
+    def _rows(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """The documents of lists that start at `starts`, one list after the other."""
+        ends = np.cumsum(lengths)
+        documents = int(ends[-1]) if len(ends) else 0
+        return np.arange(documents) + np.repeat(starts - (ends - lengths), lengths)
+
     def _filler(self) -> dict[str, Any]:
         item: dict[str, Any] = {
             "features": torch.zeros(1, self.num_features),
@@ -318,7 +325,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         chosen = np.asarray(lists, dtype=np.int64)
         lengths = self.lengths[chosen]
         offsets = np.r_[0, np.cumsum(lengths)]
-        rows = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], lengths)
+        rows = self._rows(self.offsets[chosen], lengths)
         doc_ids = None if self.doc_ids is None else self.doc_ids.take(pa.array(rows))
         qids = [self.qids[i] for i in chosen.tolist()]
         columns = {name: array[rows] for name, array in self._columns().items()}

@@ -191,6 +191,8 @@ def load_letor(
 ) -> ListDataset:
     """Read a file as `read_letor` does, but only once: later calls map a shard of its lists.
 
+    The lists have no `rows`.
+
     The shard is a file in the user's cache folder, or in `cache_dir`, named after the source and
     its path; nothing is written into the source's folder. Its checksums are compared before it is
     used. It is made again if the source, its file of group sizes or an argument has changed, and,
@@ -242,7 +244,9 @@ def load_letor(
         cache = cache_path(path, cache_dir)
     except RuntimeError as error:
         _log.warning("%s is read each time: %s", path, error)
-        return read_letor(path, **options)
+        data = read_letor(path, **options)
+        data.rows = None
+        return data
     remove_leftovers(cache.parent)
     try:
         return read_shard(cache, source=source)
@@ -251,6 +255,7 @@ def load_letor(
     except ValueError as error:
         _log.debug("reading %s: %s", path, error)
     data = read_letor(path, **options)
+    data.rows = None  # for which a shard has no place
     try:
         cache.parent.mkdir(parents=True, exist_ok=True)
         write_shard(data, cache, source=source)

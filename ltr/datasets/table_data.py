@@ -1,4 +1,4 @@
-"""The data module for tables: CSV, Parquet, pandas, polars and Arrow."""
+"""The data module for tables: CSV, Parquet, LETOR text, pandas, polars and Arrow."""
 
 import warnings
 from dataclasses import replace
@@ -9,9 +9,15 @@ import numpy as np
 import pyarrow as pa
 from lightning.pytorch.utilities import rank_zero_info
 
+from ltr.datasets.letor_tables import (
+    by_schema,
+    is_letor,
+    keys_of,
+    letor_schema,
+    load_letor_table,
+)
 from ltr.datasets.list_data import ListDataModule
 from ltr.datasets.lists import ListDataset
-from ltr.datasets.query_splits import query_shares
 from ltr.datasets.schema import Schema
 from ltr.datasets.table_files import load_table, naming
 from ltr.datasets.table_transform import TableTransform
@@ -27,6 +33,11 @@ class TableDataModule(ListDataModule):
     `fit` makes the schema of the table to train on. It travels in the model, so that `test` and
     `predict` match the columns of theirs by name: no argument has to name them again. A column that
     is missing or has another type is an error; one notice names the columns that are not used.
+
+    LETOR text (`.txt`, `.svm` and the like, plain or compressed; see `read_letor`) is a table whose
+    columns are `qid`, `label` and the features, called by their numbers. It needs no names, and a
+    feature that no line has is 0. Comments are document ids. A query that comes back is an error
+    unless `sort_by_qid` is given.
 
     Args:
         path: the table to train on; where there is no `test_path` or `predict_path`, `test` and
@@ -52,6 +63,8 @@ class TableDataModule(ListDataModule):
             in training.
         num_workers: processes that make batches.
         seed: of the shuffling and of `validation`, >= 0.
+        sort_by_qid: gather the lines of a query that comes back in LETOR text. The rows of other
+            tables are always gathered.
 
     Attributes:
         schema: what the columns are: of the table that `fit` read, or of the model; None before.
@@ -87,6 +100,7 @@ class TableDataModule(ListDataModule):
         max_levels: int = 256,
         num_workers: int = 0,
         seed: int = 0,
+        sort_by_qid: bool = False,
     ) -> None:
         super().__init__(
             batch_size=batch_size,
@@ -128,6 +142,7 @@ class TableDataModule(ListDataModule):
         self.validation = validation
         self.missing: Literal["keep", "error"] = missing
         self.max_levels = max_levels
+        self.sort_by_qid = sort_by_qid
         self.schema: Schema | None = None
         self._keys: pa.Table | None = None
 
@@ -178,7 +193,10 @@ class TableDataModule(ListDataModule):
             ValueError: the lists were made by another schema, or an argument names other columns.
         """
         if self.schema is not None and (found := schema.difference(self.schema)):
-            raise ValueError(f"the data's schema must be the model's, got a difference: {found}")
+            raise ValueError(
+                f"the data's schema must be the model's, got a difference: {found} (train a new "
+                "model on a table with other columns or levels)"
+            )
         for key in ("qid", "label", "weight", "position"):
             given, known = self.uses[key], getattr(schema, key)
             if given is not None and known is not None and given != known:
@@ -226,6 +244,21 @@ class TableDataModule(ListDataModule):
             raise self.missing_split("train")
         if self.validation is None and self.sources["val"] is None:
             raise self.missing_split("val")
+        read = self._read_letor if is_letor(source) else self._read_table
+        schema, train, held = read(source)
+        self.splits["train"] = train
+        if held is not None:
+            self.splits["val"] = held
+        self.schema = schema
+        self.num_features = schema.num_features
+        if held is None:
+            self._load("val")
+        self.fit_transform(train)
+        for split in ("train", "val"):
+            rank_zero_info(f"{split}: {self.splits[split].summary()}")
+
+    def _read_table(self, source: Any) -> tuple[Schema, ListDataset, ListDataset | None]:
+        """Read the table to train on, and hold out lists where that is asked for."""
         given = self.schema
         for key in ("qid", "label"):
             if given is None and self.uses[key] is None:
@@ -242,36 +275,31 @@ class TableDataModule(ListDataModule):
             )
             train, held = table, None
             if self.validation is not None:
-                train, held = self._hold_out(table, schema)
+                groups, qids = group_rows(table.column(schema.qid))
+                names = qids.cast(pa.string()).to_pylist()
+                out = self.hold_out(names, self.validation)[groups]
+                train, held = table.filter(pa.array(~out)), table.filter(pa.array(out))
             if given is None:
                 schema = schema.fit_levels(train, self.max_levels)
-            self.splits["train"] = read_table(train, schema, missing=self.missing)
+            lists = read_table(train, schema, missing=self.missing)
             if held is not None:
-                self.splits["val"] = read_table(held, schema, missing=self.missing)
-        self.schema = schema
-        self.num_features = schema.num_features
+                held = read_table(held, schema, missing=self.missing)
         self._tell(table, schema, train)
-        if held is None:
-            self._load("val")
-        self.fit_transform(self.splits["train"])
-        for split in ("train", "val"):
-            rank_zero_info(f"{split}: {self.splits[split].summary()}")
+        return schema, lists, held
 
-    def _hold_out(self, table: pa.Table, schema: Schema) -> tuple[pa.Table, pa.Table]:
-        groups, qids = group_rows(table.column(schema.qid))
-        shares = query_shares(qids.cast(pa.string()).to_pylist(), self.seed)
-        held = shares < self.validation
-        if held.all() or not held.any():
-            raise ValueError(
-                f"validation must leave queries on both sides, got {self.validation}: "
-                f"{int(held.sum())} of {len(held)} held out (seed {self.seed})"
-            )
-        rank_zero_info(
-            f"val: {int(held.sum())} of the {len(held)} queries are held out for validation, by a "
-            f"hash of the qid (validation {self.validation}, seed {self.seed})"
-        )
-        rows = held[groups]
-        return table.filter(pa.array(~rows)), table.filter(pa.array(rows))
+    def _read_letor(self, source: Any) -> tuple[Schema, ListDataset, ListDataset | None]:
+        """The same of LETOR text."""
+        names = {"qid": "qid", "label": "label", "doc_id": "doc_id"}
+        for key, name in {**self.uses, "categories": self.categories}.items():
+            if name and name != names.get(key):
+                raise ValueError(f"{key} must be None for LETOR text, got {name!r}")
+        data = load_letor_table(source, sort_by_qid=self.sort_by_qid, missing=self.missing)
+        schema = self.schema or letor_schema(data, self.features)
+        data = by_schema(data, schema)
+        if self.validation is None:
+            return schema, data, None
+        out = self.hold_out(data.qids, self.validation)
+        return schema, data.select(np.flatnonzero(~out)), data.select(np.flatnonzero(out))
 
     def _load(self, split: str) -> None:
         source = self._source(split)
@@ -279,6 +307,20 @@ class TableDataModule(ListDataModule):
             raise self.missing_split(split)
         needs_label = split != "predict"
         schema = self._schema_of(split)
+        if is_letor(source):
+            with naming(source):
+                data = load_letor_table(
+                    source,
+                    sort_by_qid=self.sort_by_qid,
+                    missing=self.missing,
+                    keep_order=split == "predict",
+                )
+                self.splits[split] = data = by_schema(data, schema)
+            if split == "predict":
+                self._keys = keys_of(data, schema.qid)
+            if split != "val":
+                rank_zero_info(f"{split}: {data.summary()}")
+            return
         table = load_table(source, _text_columns(schema))
         with naming(source):
             data = read_table(table, schema, missing=self.missing, needs_label=needs_label)

@@ -18,6 +18,7 @@ from ltr.datasets.schema import kind_of
 
 _PARQUET = (".parquet", ".pq")
 _TEXT = {".csv": ",", ".tsv": "\t"}
+_LETOR = (".txt", ".dat", ".svm", ".svmlight", ".libsvm", ".letor", ".train", ".test", ".valid")
 _MISSING = ["", "NULL", "null", "NaN", "nan", "NAN", "NA", "N/A", "n/a", "#N/A", "None", "<NA>"]
 _TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 _NUMBER = r"^[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:inf|infinity))$"
@@ -56,6 +57,8 @@ def load_table(source: Any, text: Collection[str] = ()) -> pa.Table:
 
 
 def _from_memory(source: Any) -> pa.Table:
+    if type(source).__name__ == "LazyFrame":
+        raise ValueError("a table must be a polars DataFrame, got a LazyFrame: call collect()")
     names = [str(name) for name in getattr(source, "columns", getattr(source, "column_names", ()))]
     if isinstance(source, pa.Table | pa.RecordBatch):
         names = source.schema.names
@@ -64,13 +67,31 @@ def _from_memory(source: Any) -> pa.Table:
         if type(source).__module__.partition(".")[0] == "pandas":
             return _from_pandas(source)
         if hasattr(source, "__arrow_c_stream__") or isinstance(source, pa.RecordBatch):
-            return pa.table(source)
+            return _without_views(pa.table(source))
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise ValueError(f"the table cannot be read: {error}") from None
     raise ValueError(
         "a table must be a path, or a pandas, polars or Arrow table, got "
         f"{type(source).__module__}.{type(source).__qualname__}"
     )
+
+
+def _without_views(table: pa.Table) -> pa.Table:
+    """The table with its string views, which polars gives, as strings: Arrow computes with few."""
+    for place, field in enumerate(table.schema):
+        column = table.column(place)
+        if pa.types.is_string_view(field.type):
+            column = column.cast(pa.string())
+        elif pa.types.is_dictionary(field.type) and pa.types.is_string_view(field.type.value_type):
+            chunks = [
+                pa.DictionaryArray.from_arrays(one.indices, one.dictionary.cast(pa.string()))
+                for one in column.chunks
+            ]
+            column = pa.chunked_array(chunks, pa.dictionary(field.type.index_type, pa.string()))
+        else:
+            continue
+        table = table.set_column(place, field.name, column)
+    return table
 
 
 def _from_pandas(frame: Any) -> pa.Table:
@@ -92,6 +113,20 @@ def _from_pandas(frame: Any) -> pa.Table:
     return pa.Table.from_arrays(columns, names=[str(name) for name in frame.columns])
 
 
+def _without_views(table: pa.Table) -> pa.Table:
+    """A table whose categories are plain text: Arrow's functions refuse polars' string views."""
+    for place, field in enumerate(table.schema):
+        if not pa.types.is_dictionary(field.type) or field.type.value_type != pa.string_view():
+            continue
+        chunks = [
+            pa.DictionaryArray.from_arrays(one.indices, one.dictionary.cast(pa.string()))
+            for one in table.column(place).chunks
+        ]
+        plain = pa.dictionary(field.type.index_type, pa.string())
+        table = table.set_column(place, field.name, pa.chunked_array(chunks, plain))
+    return table
+
+
 def _refuse_doubles(names: list[str]) -> None:
     for place, name in enumerate(names):
         if name in names[:place]:
@@ -99,7 +134,7 @@ def _refuse_doubles(names: list[str]) -> None:
 
 
 def _load_files(path: Path, text: frozenset[str]) -> pa.Table:
-    files = _find_files(path)
+    files = find_files(path)
     tables = []
     for file in files:
         with naming(file):
@@ -120,13 +155,23 @@ def _load_files(path: Path, text: frozenset[str]) -> pa.Table:
         return _typed(joined, text)
 
 
-def _find_files(path: Path) -> list[Path]:
+def find_files(path: Path) -> list[Path]:
+    """Return the files of a table, in the order of their names: all of one kind.
+
+    LETOR text is passed over where there are files of other kinds.
+
+    Raises:
+        ValueError: there is no such file, or there are several kinds.
+    """
     if path.is_file():
         return [path]
     if path.is_dir():
-        found = [one for one in sorted(path.rglob("*")) if one.is_file() and _kind(one)]
+        found = [one for one in sorted(path.rglob("*")) if one.is_file() and kind_of_file(one)]
+        found = [one for one in found if kind_of_file(one) != "letor"] or found
         if not found:
-            raise ValueError(f"a folder of a table must hold CSV or Parquet files, got {path}")
+            raise ValueError(
+                f"a folder of a table must hold CSV, Parquet or LETOR files, got {path}"
+            )
     elif has_magic(str(path)):
         found = [Path(one) for one in sorted(glob(str(path), recursive=True))]
         found = [one for one in found if one.is_file()]
@@ -134,24 +179,35 @@ def _find_files(path: Path) -> list[Path]:
             raise ValueError(f"a pattern must be of files that are there, got {path}")
     else:
         raise ValueError(f"path must be a file, a folder or a pattern, got {path} (no such file)")
-    kinds = {_kind(one) for one in found}
+    kinds = {kind_of_file(one) for one in found}
     if len(kinds) > 1:
         raise ValueError(f"the files of a table must be of one kind, got several in {path}")
     return found
 
 
-def _kind(path: Path) -> str:
-    """Return a file's kind by its name: "parquet", the delimiter of its text, or "" otherwise."""
+def kind_of_file(path: Path) -> str:
+    """Return a file's kind by its name: "parquet", "letor", its text's delimiter, or "".
+
+    >>> kind_of_file(Path("a.csv.gz")), kind_of_file(Path("a.xlsx"))
+    (',', '')
+    """
     if path.name.startswith((".", "_")):
         return ""
     plain = Path(path.stem) if path.suffix in SUFFIXES else path
+    if plain.suffix.lower() in _LETOR:
+        return "letor"
     return "parquet" if path.suffix in _PARQUET else _TEXT.get(plain.suffix.lower(), "")
 
 
 def _load_file(file: Path, text: frozenset[str]) -> pa.Table:
-    kind = _kind(file)
+    kind = kind_of_file(file)
+    if kind == "letor":
+        raise ValueError("LETOR text has no columns: take TableDataModule or read_letor")
     if not kind:
-        raise ValueError("a table must end in .csv, .tsv, .parquet or .pq (text may be compressed)")
+        raise ValueError(
+            "a table must end in .csv, .tsv, .parquet or .pq, or in .txt or another ending of "
+            "LETOR text (text may be compressed)"
+        )
     try:
         if kind == "parquet":
             # one file at a time, since Arrow would fill columns that a file lacks with nulls

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from ltr.datasets.transforms import FeatureTransform, Standardize
 
@@ -26,8 +25,9 @@ class TableTransform(FeatureTransform):
     median.
 
     Args:
-        numbers: of the features without missing values; fitted on the training lists. Default:
-            `Standardize()`.
+        numbers: of the features without missing values; fitted on the values of the training lists
+            that are there, or, if it has no `fits_missing`, after the missing ones are replaced.
+            Several stand side by side in `Join`. Default: `Standardize()`.
         num_features: d, if it is known already.
 
     Attributes:
@@ -43,6 +43,7 @@ class TableTransform(FeatureTransform):
     """
 
     takes_missing = True
+    fits_missing = True
     median: Tensor
     indicators: Tensor
     levels: Tensor
@@ -59,6 +60,11 @@ class TableTransform(FeatureTransform):
         self.register_buffer("indicators", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("levels", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("has_zero", torch.zeros(0, dtype=torch.bool))
+        # of each place of the one-hot codes: the category and its code, or -1 for a place that
+        # stays 0; made from the levels
+        self.register_buffer("places", torch.zeros(0, dtype=torch.int64), persistent=False)
+        self.register_buffer("codes", torch.zeros(0, dtype=torch.int64), persistent=False)
+        self.within_list = self.numbers.within_list
         self._fitted = False
 
     @property
@@ -67,7 +73,7 @@ class TableTransform(FeatureTransform):
         if not self._fitted:
             return None
         numbers = self.numbers.out_features if len(self.median) else 0
-        return (numbers or 0) + len(self.indicators) + int(self.levels.sum()) + len(self.levels)
+        return (numbers or 0) + len(self.indicators) + len(self.codes)
 
     def fit(
         self, features: np.ndarray | Tensor, categories: np.ndarray | Tensor | None = None
@@ -104,50 +110,64 @@ class TableTransform(FeatureTransform):
         self.median = torch.from_numpy(median).to(self.median)
         self.indicators = torch.from_numpy(np.flatnonzero(missing)).to(self.indicators)
         if features.shape[1]:
-            filled = np.where(np.isnan(features), median, features) if missing.any() else features
-            self.numbers.fit(filled)
+            fill = missing.any() and not self.numbers.fits_missing
+            self.numbers.fit(np.where(np.isnan(features), median, features) if fill else features)
         if codes is not None:
             self.levels = torch.from_numpy(codes.max(axis=0)).to(self.levels)
             self.has_zero = torch.from_numpy((codes == 0).any(axis=0)).to(self.has_zero)
+        self._lay_out()
         self._fitted = True
         return self
 
     def forward(
-        self, features: Tensor, mask: Tensor | None = None, categories: Tensor | None = None
+        self,
+        features: Tensor,
+        mask: Tensor | None = None,
+        categories: Tensor | None = None,
+        lengths: Tensor | None = None,
     ) -> Tensor:
         """Return (..., n, d') numbers, none missing; 0 under the mask.
 
         Args:
-            features: (..., n, d), NaN where missing; what stands under the mask is never looked at.
+            features: (..., n, d), or (N, d) with `lengths`, NaN where missing; what stands under
+                the mask is never looked at.
             mask: (..., n), True for a real document; None for all.
             categories: (..., n, c) codes; a code above the largest in training counts as 0. None
                 where the transform was fitted without.
+            lengths: (B,), the documents of each list; see `FeatureTransform.forward`.
 
         Raises:
-            ValueError: if d, c or the mask's shape is wrong, or the transform is not fitted.
+            ValueError: if d, c or another shape is wrong, mask and lengths are both given, or the
+                transform is not fitted.
         """
-        self._check_width(features.shape[-1])
+        self.check_shapes(features, mask, lengths)
         if not self._fitted:
-            raise ValueError("TableTransform must be fitted, or loaded from a checkpoint, first")
+            raise self.not_fitted()
         width = 0 if categories is None else categories.shape[-1]
         if width != len(self.levels):
             raise ValueError(f"categories must have {len(self.levels)} columns, got {width}")
-        if mask is None:
-            mask = torch.ones(features.shape[:-1], dtype=torch.bool, device=features.device)
+        parts = []
         missing = features.isnan()
-        filled = torch.where(missing, self.median, features)
-        parts = [self.numbers(filled, mask)] if len(self.median) else []
+        if len(self.median):
+            filled = torch.where(missing, self.median.to(features.dtype), features)
+            known = () if lengths is None else (None, lengths)  # a user's own may not know them
+            parts.append(self.numbers(filled, mask, *known))
         if len(self.indicators):
-            parts.append(missing[..., self.indicators].to(features.dtype))
-        for place, (levels, has_zero) in enumerate(
-            zip(self.levels.tolist(), self.has_zero.tolist(), strict=True)
-        ):
-            assert categories is not None  # else the widths would differ
-            codes = categories[..., place]
-            codes = torch.where((codes < 0) | (codes > levels), 0, codes)
-            hot = F.one_hot(codes, levels + 1).to(features.dtype)
-            parts.append(hot if has_zero else hot * (codes != 0).unsqueeze(-1))
-        return torch.cat(parts, dim=-1).masked_fill(~mask.unsqueeze(-1), 0)
+            parts.append(missing.index_select(-1, self.indicators).to(features.dtype))
+        if categories is not None:
+            found = torch.where((categories < 0) | (categories > self.levels), 0, categories)
+            hot = found.index_select(-1, self.places) == self.codes
+            parts.append(hot.to(features.dtype))
+        joined = torch.cat(parts, dim=-1)
+        return joined if mask is None else joined.masked_fill(~mask.unsqueeze(-1), 0)
+
+    def _lay_out(self) -> None:
+        """Give each level a place."""
+        counts = self.levels + 1
+        self.places = torch.arange(len(counts), device=counts.device).repeat_interleave(counts)
+        codes = torch.arange(len(self.places), device=counts.device)
+        codes = codes - (counts.cumsum(0) - counts)[self.places]
+        self.codes = torch.where((codes == 0) & ~self.has_zero[self.places], -1, codes)
 
     def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, state_dict: dict[str, Any], prefix: str, *args: Any
@@ -160,6 +180,7 @@ class TableTransform(FeatureTransform):
         if len(self.median) or len(self.levels):  # else it was saved before it was fitted
             self.num_features = len(self.median)
             self._fitted = True
+        self._lay_out()
 
 
 def _array(values: np.ndarray | Tensor) -> np.ndarray:

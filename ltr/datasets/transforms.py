@@ -11,18 +11,22 @@ _CHUNK = 1 << 16  # documents at a time, so that fitting copies little of a mapp
 
 
 class FeatureTransform(nn.Module):
-    """Base class: features (..., n, d), mask (..., n) -> features (..., n, d), 0 under the mask.
+    """Base class: features (..., n, d), mask (..., n) -> (..., n, out_features), 0 under the mask.
 
     A subclass writes `transform`, and `fit` with buffers if it learns from the data. A buffer may
     be empty until it is fitted: loading a state takes its shape over. A checkpoint has the state,
     and the constructor's arguments, which are kept as attributes of their names. Missing values and
-    categories are for `TableTransform`, which hands the numbers on to any other.
+    categories are for `TableTransform`, which hands the numbers on to any other. A transform that
+    looks at the other documents of a list is a `ListTransform`.
 
     Args:
         num_features: d, if it is known already; fitting or loading a state sets it.
 
     Attributes:
         takes_missing: whether features may be NaN and categories may be given.
+        fits_missing: whether `fit` may be given NaN, which it leaves out.
+        within_list: whether a document's numbers depend on the other documents of its list, so that
+            `forward` must know the lists.
 
     >>> class Halve(FeatureTransform):
     ...     def transform(self, features, mask):
@@ -33,6 +37,8 @@ class FeatureTransform(nn.Module):
     """
 
     takes_missing = False
+    fits_missing = False
+    within_list = False
 
     def __init__(self, num_features: int | None = None) -> None:
         super().__init__()
@@ -51,7 +57,7 @@ class FeatureTransform(nn.Module):
         """Learn from the documents of the training lists.
 
         Args:
-            features: (documents, d), all of them real.
+            features: (documents, d), all of them real; NaN where missing if `fits_missing`.
             categories: (documents, c), codes; None unless the transform takes them.
 
         Returns:
@@ -72,30 +78,57 @@ class FeatureTransform(nn.Module):
         raise NotImplementedError
 
     def forward(
-        self, features: Tensor, mask: Tensor | None = None, categories: Tensor | None = None
+        self,
+        features: Tensor,
+        mask: Tensor | None = None,
+        categories: Tensor | None = None,
+        lengths: Tensor | None = None,
     ) -> Tensor:
         """Transform the features of real documents, and set those of masked ones to 0.
 
         Args:
-            features: (..., n, d); what stands under the mask is never looked at.
+            features: (..., n, d), or (N, d) with `lengths`; what stands under the mask is never
+                looked at.
             mask: (..., n), True for a real document; None for all.
             categories: (..., n, c), codes; None unless the transform takes them.
+            lengths: (B,), the documents of each list, where the lists stand one after another;
+                their sum must be N.
 
         Raises:
-            ValueError: if d or the mask's shape is wrong, there are categories, or the transform is
-                not fitted.
+            ValueError: if a shape is wrong, mask and lengths are both given, there are categories,
+                or the transform is not fitted.
         """
         self._refuse_categories(categories)
-        self._check_width(features.shape[-1])
+        self.check_shapes(features, mask, lengths)
         if mask is None:
-            mask = torch.ones(features.shape[:-1], dtype=torch.bool, device=features.device)
-        elif mask.shape != features.shape[:-1]:
+            every = torch.ones(features.shape[:-1], dtype=torch.bool, device=features.device)
+            return self.transform(features, every)
+        padding = ~mask.unsqueeze(-1)
+        clean = features.masked_fill(padding, 0)
+        return self.transform(clean, mask).masked_fill(padding, 0)
+
+    def check_shapes(self, features: Tensor, mask: Tensor | None, lengths: Tensor | None) -> None:
+        """Raise `ValueError` unless features, mask and lengths fit together and have d features."""
+        self._check_width(features.shape[-1])
+        if mask is not None and mask.shape != features.shape[:-1]:
             raise ValueError(
                 f"mask must have shape {tuple(features.shape[:-1])}, got {tuple(mask.shape)}"
             )
-        real = mask.unsqueeze(-1)
-        clean = features.masked_fill(~real, 0)
-        return self.transform(clean, mask).masked_fill(~real, 0)
+        if lengths is None:
+            return
+        if mask is not None:
+            raise ValueError("mask must be None where lengths are given")
+        if lengths.dim() != 1 or features.dim() != 2:
+            raise ValueError(
+                "lengths must be (lists,), with features (documents, d), got "
+                f"{tuple(lengths.shape)} with {tuple(features.shape)}"
+            )
+
+    def not_fitted(self) -> ValueError:
+        """Return the error of a transform that is used before it is fitted."""
+        return ValueError(
+            f"{type(self).__name__} must be fitted, or loaded from a checkpoint, first"
+        )
 
     def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, state_dict: dict[str, Any], prefix: str, *args: Any
@@ -128,6 +161,8 @@ class NoTransform(FeatureTransform):
     tensor([[ 3., -1.]])
     """
 
+    fits_missing = True
+
     def transform(self, features: Tensor, mask: Tensor) -> Tensor:
         """Return the features."""
         return features
@@ -136,8 +171,8 @@ class NoTransform(FeatureTransform):
 class Standardize(FeatureTransform):
     """(x - mean) / standard deviation, feature by feature; 0 for one constant in training.
 
-    Mean and deviation (over the documents, not their number less one) are taken in float64, two
-    passes.
+    Mean and deviation (over the documents that have the feature, not their number less one) are
+    taken in float64, two passes. A feature that is missing throughout gives 0.
 
     Args:
         num_features: d, if it is known already.
@@ -148,6 +183,7 @@ class Standardize(FeatureTransform):
             [ 2.,  0.]])
     """
 
+    fits_missing = True
     mean: Tensor
     scale: Tensor
 
@@ -165,14 +201,17 @@ class Standardize(FeatureTransform):
         width = features.shape[1]
         low, high = np.full(width, np.inf), np.full(width, -np.inf)
         total, squares = np.zeros(width), np.zeros(width)
+        count = np.zeros(width, dtype=np.int64)
         for chunk in self._chunks(features):
-            low = np.minimum(low, chunk.min(axis=0))
-            high = np.maximum(high, chunk.max(axis=0))
-            total += chunk.sum(axis=0)
-        mean = total / len(features)
+            low = np.fmin(low, np.fmin.reduce(chunk, axis=0))  # NaN only where both are
+            high = np.fmax(high, np.fmax.reduce(chunk, axis=0))
+            total += np.nansum(chunk, axis=0)
+            count += (~np.isnan(chunk)).sum(axis=0)
+        count = count.clip(1)
+        mean = total / count
         for chunk in self._chunks(features):
-            squares += np.square(chunk - mean).sum(axis=0)
-        deviation = np.sqrt(squares / len(features))
+            squares += np.nansum(np.square(chunk - mean), axis=0)
+        deviation = np.sqrt(squares / count)
         varies = (low < high) & (deviation > 0)
         scale = np.divide(1, deviation, out=np.zeros_like(mean), where=varies)
         self.mean = torch.as_tensor(mean).to(self.mean)
@@ -183,9 +222,7 @@ class Standardize(FeatureTransform):
     def transform(self, features: Tensor, mask: Tensor) -> Tensor:
         """Return the standardized features."""
         if not self._fitted:
-            raise ValueError(
-                f"{type(self).__name__} must be fitted, or loaded from a checkpoint, first"
-            )
+            raise self.not_fitted()
         return (self._warp(features) - self.mean) * self.scale
 
     def _warp(self, features: Tensor) -> Tensor:
@@ -223,27 +260,66 @@ class SignedLog1pStandardize(Standardize):
         return features.sign() * features.abs().log1p()
 
 
-class MinMaxPerList(FeatureTransform):
-    """(x - min) / (max - min) over the list's real documents; 0 for a constant feature.
+class Join(FeatureTransform):
+    """Several transforms of the same features, side by side.
 
-    LETOR's "query level normalization". There is nothing to fit.
+    For missing values and categories, give it to `TableTransform` as a whole.
 
     Args:
-        num_features: d, if it is known already.
+        transforms: one or more; each is fitted on the training lists.
 
-    >>> MinMaxPerList()(torch.tensor([[1.0, 7.0], [3.0, 7.0], [2.0, 7.0]]))
-    tensor([[0.0000, 0.0000],
-            [1.0000, 0.0000],
-            [0.5000, 0.0000]])
+    Attributes:
+        out_features: the sum of those of the parts; after `fit`, or after a state is loaded.
+
+    Raises:
+        ValueError: there is none, or one that takes missing values itself.
+
+    >>> fitted = Join([NoTransform(), Standardize()]).fit(torch.tensor([[1.0], [3.0]]))
+    >>> fitted(torch.tensor([[1.0], [4.0]])), fitted.out_features
+    (tensor([[ 1., -1.],
+            [ 4.,  2.]]), 2)
     """
 
-    def transform(self, features: Tensor, mask: Tensor) -> Tensor:
-        """Return the features, from 0 to 1."""
-        if features.shape[-2] == 0:
-            return features
-        padding = ~mask.unsqueeze(-1)
-        low = features.masked_fill(padding, torch.inf).amin(dim=-2, keepdim=True)
-        high = features.masked_fill(padding, -torch.inf).amax(dim=-2, keepdim=True)
-        varies = high > low  # False too where a list has no real document
-        width = torch.where(varies, high - low, 1)
-        return torch.where(varies, (features - low) / width, 0)
+    def __init__(self, transforms: list[FeatureTransform]) -> None:
+        super().__init__()
+        for one in transforms:
+            if not isinstance(one, FeatureTransform) or one.takes_missing:
+                raise ValueError(
+                    "transforms must be FeatureTransforms of numbers that are there (TableTransform"
+                    f" takes a Join, not the other way round), got {one!r}"
+                )
+        if not transforms:
+            raise ValueError("transforms must be one or more, got none")
+        self.transforms = nn.ModuleList(transforms)
+        self.within_list = any(one.within_list for one in transforms)
+        self.fits_missing = all(one.fits_missing for one in transforms)
+
+    @property
+    def out_features(self) -> int | None:
+        """How many numbers a document has after all transforms, or None before that is known."""
+        widths = [one.out_features for one in self._parts()]
+        return None if None in widths else sum(width or 0 for width in widths)
+
+    def fit(
+        self, features: np.ndarray | Tensor, categories: np.ndarray | Tensor | None = None
+    ) -> "Join":
+        """Fit each transform; see `FeatureTransform.fit`."""
+        super().fit(features, categories)
+        for one in self._parts():
+            one.fit(features)
+        return self
+
+    def forward(
+        self,
+        features: Tensor,
+        mask: Tensor | None = None,
+        categories: Tensor | None = None,
+        lengths: Tensor | None = None,
+    ) -> Tensor:
+        """Return what the transforms give, side by side; see `FeatureTransform.forward`."""
+        self._refuse_categories(categories)
+        self.check_shapes(features, mask, lengths)
+        return torch.cat([one(features, mask, None, lengths) for one in self._parts()], dim=-1)
+
+    def _parts(self) -> list[FeatureTransform]:
+        return [one for one in self.transforms if isinstance(one, FeatureTransform)]

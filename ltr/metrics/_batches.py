@@ -1,13 +1,17 @@
 """The values of several metrics for one batch of lists, which are ranked once."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ltr.metrics.flat import check_flat, chunks
+from ltr._shapes import check_lists
+from ltr.kernels import Lengths, check_lengths
+from ltr.metrics.flat import check_flat, group, ragged_chunks
 from ltr.metrics.ranked import Ranked, rank
+from ltr.metrics.values import ListValues, Reduction, reduce_lists
 
 if TYPE_CHECKING:
     from ltr.metrics.base import RankingMetric
@@ -37,6 +41,7 @@ def measure_lists(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     judged: Tensor | None = None,
+    lengths: Lengths | None = None,
 ) -> list[BatchValues]:
     """Return each metric's values for the lists; the arguments are those of `RankingMetric.update`.
 
@@ -66,6 +71,14 @@ def measure_lists(
         if indexes is None and metric.deduplicate:
             raise ValueError(f"indexes must be given: {name} has deduplicate=True, got None")
     topics = all(metric.takes_topics for metric in metrics)
+    if lengths is not None:
+        lengths, items = _check_ragged(preds, target, lengths, mask, weights, judged, topics)
+        if indexes is not None and indexes.shape != lengths.shape:
+            raise ValueError(
+                f"indexes must have one id for each of the {len(lengths)} lengths, "
+                f"got shape {tuple(indexes.shape)}"
+            )
+        return _of_ragged(metrics, lengths, items, topics, indexes)
     if indexes is None or (preds.dim() > 1 and indexes.shape == preds.shape[:-1]):
         ranked = rank(preds, target, mask, weights, judged=judged, topics=topics)
         return _of_padded(metrics, ranked, mask, indexes)
@@ -82,6 +95,32 @@ def measure_lists(
         check_flat(ids, real, *items.values())
         ids, items = ids[real], {name: x[real] for name, x in items.items()}
     return _of_flat(metrics, ids, items, topics)
+
+
+def measure(
+    core: Callable[[Ranked], ListValues],
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None = None,
+    weights: Tensor | None = None,
+    *,
+    judged: Tensor | None = None,
+    lengths: Lengths | None = None,
+    topics: bool = False,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Return a metric of padded lists, or of ragged ones with `lengths`: the public functions.
+
+    >>> from ltr.metrics.mrr import mrr
+    >>> mrr(torch.tensor([0.1, 0.2, 0.3]), torch.tensor([1, 1, 0]), lengths=[1, 2])
+    tensor(0.7500)
+    """
+    if lengths is None:
+        ranked = rank(scores, labels, mask, weights, judged=judged, topics=topics)
+        return reduce_lists(core(ranked), reduction)
+    lengths, items = _check_ragged(scores, labels, lengths, mask, weights, judged, topics)
+    [found] = _ragged_values([core], lengths, items, topics)
+    return reduce_lists(found, reduction)
 
 
 def _of_padded(
@@ -106,21 +145,79 @@ def _of_flat(
     metrics: Sequence["RankingMetric"], ids: Tensor, items: dict[str, Tensor], topics: bool
 ) -> list[BatchValues]:
     numbers = ids.unique().long() if any(metric.deduplicate for metric in metrics) else None
-    total, places, found = 0, [], []
-    for lists, total, mask, columns in chunks(ids, *items.values()):  # noqa: B007
+    check_flat(ids, *items.values())
+    order, lengths = group(ids)
+    return _of_ragged(metrics, lengths, items, topics, numbers, order)
+
+
+def _of_ragged(
+    metrics: Sequence["RankingMetric"],
+    lengths: Tensor,
+    items: dict[str, Tensor],
+    topics: bool,
+    ids: Tensor | None = None,
+    order: Tensor | None = None,
+) -> list[BatchValues]:
+    cores = [partial(metric.core, **metric.arguments) for metric in metrics]
+    real = lengths > 0
+    measured = []
+    for metric, found in zip(
+        metrics, _ragged_values(cores, lengths, items, topics, order), strict=True
+    ):
+        values = found.values.double()
+        if metric.deduplicate and ids is not None:  # a list without items may have any id
+            values, own = values[real], ids[real]
+        else:
+            own = ids
+        measured.append(BatchValues(values, found.empty.sum(), real.sum(), own))
+    return measured
+
+
+def _ragged_values(
+    cores: Sequence[Callable[[Ranked], ListValues]],
+    lengths: Tensor,
+    items: dict[str, Tensor],
+    topics: bool,
+    order: Tensor | None = None,
+) -> list[ListValues]:
+    """Return the values (R,) of ragged lists, NaN for one of length 0; a chunk is ranked once."""
+    places, found = [], []
+    for lists, mask, columns in ragged_chunks(lengths, list(items.values()), order):
         ranked = rank(**dict(zip(items, columns, strict=True)), mask=mask, topics=topics)
         places.append(lists)
-        found.append([metric.core(ranked, **metric.arguments) for metric in metrics])
-    lists = torch.tensor(total, device=ids.device)
+        found.append([core(ranked) for core in cores])
     if not found:  # no items, no chunk
-        none = torch.zeros(0, dtype=torch.float64, device=ids.device)
-        return [BatchValues(none, none.sum(), lists, numbers) for _ in metrics]
-    order = torch.cat(places)
-    measured = []
+        none = items["scores"].new_zeros(0, 1)
+        places = [lengths.new_zeros(0)]
+        found = [[core(rank(none, none)) for core in cores]]
+    numbers, gathered = torch.cat(places), []
     for of_chunks in zip(*found, strict=True):
-        values = torch.cat([x.values for x in of_chunks]).double()
-        empty = torch.cat([x.empty for x in of_chunks]).sum()
-        measured.append(
-            BatchValues(torch.empty_like(values).scatter(0, order, values), empty, lists, numbers)
+        values = torch.cat([x.values for x in of_chunks])
+        empty = torch.cat([x.empty for x in of_chunks])
+        gathered.append(
+            ListValues(
+                values.new_full(lengths.shape, torch.nan).scatter(0, numbers, values),
+                empty.new_zeros(lengths.shape).scatter(0, numbers, empty),
+            )
         )
-    return measured
+    return gathered
+
+
+def _check_ragged(
+    scores: Tensor,
+    labels: Tensor,
+    lengths: Lengths,
+    mask: Tensor | None,
+    weights: Tensor | None,
+    judged: Tensor | None,
+    topics: bool,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return lengths (R,) int64 and the columns by their names in `rank`."""
+    if mask is not None:
+        raise ValueError("mask must be None if lengths are given: ragged lists have no mask")
+    lengths = check_lengths(scores, lengths)
+    given = {"labels": labels, "weights": weights, "judged": judged}
+    given = {name: x for name, x in given.items() if x is not None}
+    by_topic = topics and isinstance(labels, Tensor) and labels.dim() == 2
+    check_lists(scores, **{**given, "labels": labels[:, 0]} if by_topic else given)
+    return lengths, {"scores": scores.detach(), **given}

@@ -5,10 +5,12 @@ from torch import Tensor
 
 from ltr._shapes import check_top_k, positions
 from ltr.gains import Discount, discount_function
+from ltr.kernels import Lengths
+from ltr.metrics._batches import measure
 from ltr.metrics._ties import within
 from ltr.metrics.base import RankingMetric
-from ltr.metrics.ranked import Ranked, rank
-from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
+from ltr.metrics.ranked import Ranked
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values
 
 
 def alpha_ndcg(
@@ -16,6 +18,7 @@ def alpha_ndcg(
     labels: Tensor,
     mask: Tensor | None = None,
     *,
+    lengths: Lengths | None = None,
     top_k: int | None = None,
     alpha: float = 0.5,
     discount: Discount = "log2",
@@ -31,6 +34,8 @@ def alpha_ndcg(
         scores: (..., n), not NaN.
         labels: (..., n, topics), >= 0; above 0, the item has the topic. (..., n) means one topic.
         mask: (..., n) bool, True = a real item. Default: all are real.
+        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
+            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         top_k: k. Default: the whole list.
         alpha: the share of its gain that a topic loses each time it was seen, in [0, 1].
         discount: "log2", "letor4", or a function of the ranks.
@@ -51,8 +56,15 @@ def alpha_ndcg(
     >>> alpha_ndcg(scores, topics)
     tensor(0.9652)
     """
-    lists = rank(scores, labels, mask, topics=True)
-    return reduce_lists(_alpha_ndcg(lists, top_k, alpha, discount, empty), reduction)
+    return measure(
+        lambda lists: _alpha_ndcg(lists, top_k, alpha, discount, empty),
+        scores,
+        labels,
+        mask,
+        topics=True,
+        lengths=lengths,
+        reduction=reduction,
+    )
 
 
 def _alpha_ndcg(

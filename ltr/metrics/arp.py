@@ -3,10 +3,12 @@
 from torch import Tensor
 
 from ltr._shapes import positions
+from ltr.kernels import Lengths
+from ltr.metrics._batches import measure
 from ltr.metrics._ties import Ties, check_ties, placed_sum
 from ltr.metrics.base import RankingMetric
-from ltr.metrics.ranked import Ranked, rank
-from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
+from ltr.metrics.ranked import Ranked
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values
 
 
 def arp(
@@ -15,6 +17,7 @@ def arp(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Lengths | None = None,
     empty: Empty = 0,
     ties: Ties = "stable",
     reduction: Reduction = "mean",
@@ -26,6 +29,8 @@ def arp(
         labels: (..., n), >= 0; above 0 is relevant.
         mask: (..., n) bool, True = a real item. Default: all are real.
         weights: (..., n), >= 0, factors of the labels. Default: 1.
+        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
+            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         empty: the value of a list without a relevant item: a number, "skip" or "error".
         ties: "stable" (list order), "worst" (largest) or "expected": the mean over all orders of
             tied items, in closed form: the mean value of their places.
@@ -43,8 +48,15 @@ def arp(
     >>> arp(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 1.0]))
     tensor(2.)
     """
-    lists = rank(scores, labels, mask, weights)
-    return reduce_lists(_arp(lists, empty, ties), reduction)
+    return measure(
+        lambda lists: _arp(lists, empty, ties),
+        scores,
+        labels,
+        mask,
+        weights,
+        lengths=lengths,
+        reduction=reduction,
+    )
 
 
 def _arp(lists: Ranked, empty: Empty, ties: Ties) -> ListValues:

@@ -5,6 +5,8 @@ from typing import Literal
 from torch import Tensor
 
 from ltr._shapes import check_top_k, positions
+from ltr.kernels import Lengths
+from ltr.metrics._batches import measure
 from ltr.metrics._ties import (
     Ties,
     before,
@@ -15,8 +17,8 @@ from ltr.metrics._ties import (
     within,
 )
 from ltr.metrics.base import RankingMetric
-from ltr.metrics.ranked import Ranked, rank
-from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
+from ltr.metrics.ranked import Ranked
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values
 
 Divisor = Literal["attainable", "relevant"]
 
@@ -26,6 +28,7 @@ def average_precision(
     labels: Tensor,
     mask: Tensor | None = None,
     *,
+    lengths: Lengths | None = None,
     top_k: int | None = None,
     divisor: Divisor = "attainable",
     empty: Empty = 0,
@@ -38,6 +41,8 @@ def average_precision(
         scores: (..., n), not NaN.
         labels: (..., n), >= 0; above 0 is relevant.
         mask: (..., n) bool, True = a real item. Default: all are real.
+        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
+            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         top_k: k; only the relevant items among the first k count. Default: the whole list.
         divisor: "attainable" divides by min(k, number of relevant items), so that a perfect top k
             gets 1; "relevant" divides by the number of relevant items, as trec_eval's map_cut does.
@@ -60,8 +65,14 @@ def average_precision(
     >>> average_precision(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 2.0]))
     tensor(0.8333)
     """
-    lists = rank(scores, labels, mask)
-    return reduce_lists(_average_precision(lists, top_k, divisor, empty, ties), reduction)
+    return measure(
+        lambda lists: _average_precision(lists, top_k, divisor, empty, ties),
+        scores,
+        labels,
+        mask,
+        lengths=lengths,
+        reduction=reduction,
+    )
 
 
 def _average_precision(

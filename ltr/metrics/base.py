@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from ltr.kernels import Lengths
 from ltr.metrics._batches import BatchValues, measure_lists
 from ltr.metrics.ranked import rank
 from ltr.metrics.values import ListValues
@@ -31,6 +32,9 @@ _TORCHMETRICS = {
 }
 """The arguments of `torchmetrics.Metric` that a configuration can have, and their defaults."""
 
+_COMMON = ("lengths", "reduction")
+"""The keyword-only parameters of the functions that are no argument of the class."""
+
 _RENAMED = {"keep": "keep_values", "once": "deduplicate", "short": "short_list_value"}
 
 
@@ -39,15 +43,15 @@ class RankingMetric(Metric):
 
     A new metric is one subclass with two attributes:
 
-    - `function`, the public function. Its keyword-only parameters, except `reduction`, are the
-      arguments of the class, with their defaults and their documentation. The object keeps each
-      argument under its name.
+    - `function`, the public function. Its keyword-only parameters, except `lengths` and
+      `reduction`, are the arguments of the class, with their defaults and their documentation. The
+      object keeps each argument under its name.
     - `core`, which takes a `Ranked` and these arguments by name, and returns `ListValues`.
 
-    `update` takes padded batches (..., n) with a mask, or flat values (items,) with `indexes`,
-    one list id an item, in any order. All items of a list must come in one `update`. A list
-    without a real item does not count, so padding a shard with fully masked lists changes nothing.
-    A `RankingMetrics` sorts the lists once for several metrics.
+    `update` takes padded batches (..., n) with a mask, ragged lists (N,) with their `lengths`, or
+    flat values (items,) with `indexes`, one list id an item, in any order. One `update` must hold
+    all of a list. A list without a real item does not count, so padding a shard with such lists
+    changes nothing. A `RankingMetrics` sorts the lists once for several metrics.
 
     Two metrics share a compute group of torchmetrics' `MetricCollection` only if they are of one
     class and have equal arguments, since the name of the state contains both.
@@ -133,6 +137,7 @@ class RankingMetric(Metric):
         mask: Tensor | None = None,
         weights: Tensor | None = None,
         judged: Tensor | None = None,
+        lengths: Lengths | None = None,
     ) -> None:
         """Add lists.
 
@@ -141,14 +146,17 @@ class RankingMetric(Metric):
                 lists, passes the metric's values instead, and nothing else.
             target: labels of the same shape.
             indexes: a list id an item, of the shape of `preds`, in any order; or a list id a list,
-                (...), for `preds` (..., n). Default: the last axis is the list.
+                (...), for `preds` (..., n), or (R,) with `lengths`. Default: the last axis is the
+                list.
             mask: bool, of the shape of `preds`, True = a real item; with `indexes` too.
             weights: item weights of the shape of `preds`, for a metric that has them.
             judged: bool, of the shape of `preds`, True = a judged item, for `BPref`; other metrics
                 ignore it.
+            lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after
+                the other: `preds` (N,), and all else but `indexes` likewise.
         """
         if not isinstance(preds, BatchValues):
-            [preds] = measure_lists([self], preds, target, indexes, mask, weights, judged)
+            [preds] = measure_lists([self], preds, target, indexes, mask, weights, judged, lengths)
         self._add(preds)
 
     def _add(self, found: BatchValues) -> None:
@@ -233,7 +241,7 @@ class RankingMetric(Metric):
 def _take_arguments(cls: type[RankingMetric], function: Callable[..., Tensor]) -> None:
     """Give the class the documented arguments of its function, for IDEs, help and YAML."""
     known = signature(function, eval_str=True).parameters.values()
-    own = [p for p in known if p.kind is Parameter.KEYWORD_ONLY and p.name != "reduction"]
+    own = [p for p in known if p.kind is Parameter.KEYWORD_ONLY and p.name not in _COMMON]
     core = list(signature(cls.core).parameters)[1:]
     if [p.name for p in own] != core:
         raise TypeError(f"core of {cls.__name__} must take {[p.name for p in own]}, takes {core}")

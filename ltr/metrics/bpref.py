@@ -4,10 +4,12 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_top_k, masked_fill
+from ltr.kernels import Lengths
+from ltr.metrics._batches import measure
 from ltr.metrics._ties import Ties, before, check_ties, run_sums, tied_runs, within
 from ltr.metrics.base import RankingMetric
-from ltr.metrics.ranked import Ranked, rank
-from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
+from ltr.metrics.ranked import Ranked
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values
 
 
 def bpref(
@@ -16,6 +18,7 @@ def bpref(
     mask: Tensor | None = None,
     judged: Tensor | None = None,
     *,
+    lengths: Lengths | None = None,
     top_k: int | None = None,
     empty: Empty = 0,
     ties: Ties = "stable",
@@ -32,6 +35,8 @@ def bpref(
         mask: (..., n) bool, True = a real item. Default: all are real.
         judged: (..., n) bool, True = a judged item. The others only take up places. Default: all
             are judged.
+        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
+            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         top_k: k; relevant items below rank k count 0. Default: the whole list.
         empty: the value of a list without a relevant item: a number, "skip" or "error".
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
@@ -50,8 +55,15 @@ def bpref(
     >>> bpref(torch.tensor([4.0, 3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 1.0, 0.0]))
     tensor(0.7500)
     """
-    lists = rank(scores, labels, mask, judged=judged)
-    return reduce_lists(_bpref(lists, top_k, empty, ties), reduction)
+    return measure(
+        lambda lists: _bpref(lists, top_k, empty, ties),
+        scores,
+        labels,
+        mask,
+        judged=judged,
+        lengths=lengths,
+        reduction=reduction,
+    )
 
 
 def _bpref(lists: Ranked, top_k: int | None, empty: Empty, ties: Ties) -> ListValues:

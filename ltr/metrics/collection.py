@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor
 from torchmetrics import MetricCollection
 
+from ltr.kernels import Lengths
 from ltr.metrics._batches import measure_lists
 from ltr.metrics.base import RankingMetric
 
@@ -61,6 +62,7 @@ class RankingMetrics(MetricCollection):
         mask: Tensor | None = None,
         weights: Tensor | None = None,
         judged: Tensor | None = None,
+        lengths: Lengths | None = None,
     ) -> None:
         """Add lists to every metric, or to none if one raises an error.
 
@@ -70,7 +72,9 @@ class RankingMetrics(MetricCollection):
             ValueError: as `RankingMetric.update`, or weights are given and a metric has none.
         """
         metrics = self.metrics
-        found = measure_lists(list(metrics.values()), preds, target, indexes, mask, weights, judged)
+        found = measure_lists(
+            list(metrics.values()), preds, target, indexes, mask, weights, judged, lengths
+        )
         for metric, values in zip(metrics.values(), found, strict=True):
             metric.update(values)
 
@@ -91,10 +95,13 @@ class RankingMetrics(MetricCollection):
         mask: Tensor | None = None,
         weights: Tensor | None = None,
         judged: Tensor | None = None,
+        lengths: Lengths | None = None,
     ) -> dict[str, Any]:
         """Add lists as `update` does, and return the values of these lists alone."""
         metrics = self.metrics
-        found = measure_lists(list(metrics.values()), preds, target, indexes, mask, weights, judged)
+        found = measure_lists(
+            list(metrics.values()), preds, target, indexes, mask, weights, judged, lengths
+        )
         return {
             f"{self.prefix or ''}{name}{self.postfix or ''}": metric(values)
             for (name, metric), values in zip(metrics.items(), found, strict=True)

@@ -3,14 +3,21 @@
 import torch
 from torch import Tensor
 
+from ltr.kernels import Lengths
+from ltr.metrics._batches import measure
 from ltr.metrics._ties import places_of, run_sums, tied_runs
 from ltr.metrics.base import RankingMetric
-from ltr.metrics.ranked import Ranked, rank
-from ltr.metrics.values import ListValues, Reduction, list_values, reduce_lists
+from ltr.metrics.ranked import Ranked
+from ltr.metrics.values import ListValues, Reduction, list_values
 
 
 def elementwise_accuracy(
-    scores: Tensor, labels: Tensor, mask: Tensor | None = None, *, reduction: Reduction = "mean"
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None = None,
+    *,
+    lengths: Lengths | None = None,
+    reduction: Reduction = "mean",
 ) -> Tensor:
     """Element-wise accuracy: the share of places whose item has the label that belongs there.
 
@@ -22,6 +29,8 @@ def elementwise_accuracy(
         scores: (..., n), not NaN.
         labels: (..., n), >= 0.
         mask: (..., n) bool, True = a real item. Default: all are real.
+        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
+            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         reduction: "mean" (over the lists), "sum", or "none" (NaN for one left out).
 
     Returns:
@@ -37,8 +46,14 @@ def elementwise_accuracy(
     >>> elementwise_accuracy(torch.tensor([[3.0, 1.0, 2.0]]), torch.tensor([[2.0, 1.0, 0.0]]))
     tensor(0.3333)
     """
-    lists = rank(scores, labels, mask)
-    return reduce_lists(_elementwise_accuracy(lists), reduction)
+    return measure(
+        _elementwise_accuracy,
+        scores,
+        labels,
+        mask,
+        lengths=lengths,
+        reduction=reduction,
+    )
 
 
 def _elementwise_accuracy(lists: Ranked) -> ListValues:

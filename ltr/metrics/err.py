@@ -5,10 +5,12 @@ from torch import Tensor
 
 from ltr._shapes import check_top_k, positions
 from ltr.gains import check_max_label, stop_probabilities
+from ltr.kernels import Lengths
+from ltr.metrics._batches import measure
 from ltr.metrics._ties import Ties, check_ties, tied_runs, within
 from ltr.metrics.base import RankingMetric
-from ltr.metrics.ranked import Ranked, rank
-from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
+from ltr.metrics.ranked import Ranked
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values
 
 
 def err(
@@ -16,6 +18,7 @@ def err(
     labels: Tensor,
     mask: Tensor | None = None,
     *,
+    lengths: Lengths | None = None,
     top_k: int | None = None,
     max_label: float | None = None,
     empty: Empty = 0,
@@ -30,6 +33,8 @@ def err(
         scores: (..., n), not NaN.
         labels: (..., n), >= 0, graded relevance.
         mask: (..., n) bool, True = a real item. Default: all are real.
+        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
+            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         top_k: k. Default: the whole list.
         max_label: the highest grade of the scale, such as 4; labels above it are refused.
             Default: the largest label of each list.
@@ -50,8 +55,14 @@ def err(
     >>> err(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0.0, 1.0, 1.0]), max_label=1)  # 1/4 + 1/12
     tensor(0.3333)
     """
-    lists = rank(scores, labels, mask)
-    return reduce_lists(_err(lists, top_k, max_label, empty, ties), reduction)
+    return measure(
+        lambda lists: _err(lists, top_k, max_label, empty, ties),
+        scores,
+        labels,
+        mask,
+        lengths=lengths,
+        reduction=reduction,
+    )
 
 
 def _err(

@@ -2,13 +2,20 @@
 
 from torch import Tensor
 
+from ltr.kernels import Lengths
+from ltr.metrics._batches import measure
 from ltr.metrics.base import RankingMetric
-from ltr.metrics.ranked import Ranked, rank
-from ltr.metrics.values import ListValues, Reduction, list_values, reduce_lists
+from ltr.metrics.ranked import Ranked
+from ltr.metrics.values import ListValues, Reduction, list_values
 
 
 def exact_match(
-    scores: Tensor, labels: Tensor, mask: Tensor | None = None, *, reduction: Reduction = "mean"
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None = None,
+    *,
+    lengths: Lengths | None = None,
+    reduction: Reduction = "mean",
 ) -> Tensor:
     """Exact match: whether every item stands above all items with a lower label.
 
@@ -18,6 +25,8 @@ def exact_match(
         scores: (..., n), not NaN. A tie between different labels is not a match.
         labels: (..., n), >= 0.
         mask: (..., n) bool, True = a real item. Default: all are real.
+        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
+            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         reduction: "mean" (the share of lists), "sum", or "none" (NaN for one left out).
 
     Returns:
@@ -32,8 +41,14 @@ def exact_match(
     ...             torch.tensor([[2.0, 0.0, 0.0], [0.0, 1.0, 2.0]]))
     tensor(0.5000)
     """
-    lists = rank(scores, labels, mask)
-    return reduce_lists(_exact_match(lists), reduction)
+    return measure(
+        _exact_match,
+        scores,
+        labels,
+        mask,
+        lengths=lengths,
+        reduction=reduction,
+    )
 
 
 def _exact_match(lists: Ranked) -> ListValues:

@@ -3,10 +3,12 @@
 from torch import Tensor
 
 from ltr._shapes import check_top_k
+from ltr.kernels import Lengths
+from ltr.metrics._batches import measure
 from ltr.metrics._ties import Ties, check_ties, hits_of, placed_sum, within
 from ltr.metrics.base import RankingMetric
-from ltr.metrics.ranked import Ranked, rank
-from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
+from ltr.metrics.ranked import Ranked
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values
 
 
 def f1(
@@ -14,6 +16,7 @@ def f1(
     labels: Tensor,
     mask: Tensor | None = None,
     *,
+    lengths: Lengths | None = None,
     top_k: int | None = None,
     empty: Empty = 0,
     ties: Ties = "stable",
@@ -25,8 +28,9 @@ def f1(
         scores: (..., n), not NaN.
         labels: (..., n), >= 0; above 0 is relevant.
         mask: (..., n) bool, True = a real item. Default: all are real.
+        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
+            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         top_k: k. Precision divides by it, even for a list with fewer items.
-            Default: the length of each list.
         empty: the value of a list without a relevant item: a number, "skip" or "error".
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
             in closed form: the mean value of their places.
@@ -44,8 +48,14 @@ def f1(
     >>> f1(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 2.0]), top_k=2)
     tensor(0.5000)
     """
-    lists = rank(scores, labels, mask)
-    return reduce_lists(_f1(lists, top_k, empty, ties), reduction)
+    return measure(
+        lambda lists: _f1(lists, top_k, empty, ties),
+        scores,
+        labels,
+        mask,
+        lengths=lengths,
+        reduction=reduction,
+    )
 
 
 def _f1(lists: Ranked, top_k: int | None, empty: Empty, ties: Ties) -> ListValues:

@@ -1,6 +1,6 @@
 """Flat values with list ids, in chunks of lists of nearly equal length."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -100,8 +100,17 @@ def chunks(
     [0, 1] [[True, False], [True, True]] [[2, 0], [1, 3]]
     """
     check_flat(indexes, *columns)
-    if not len(indexes):
-        return
+    order, lengths = group(indexes)
+    for lists, mask, padded in ragged_chunks(lengths, columns, order):
+        yield lists, len(lengths), mask, padded
+
+
+def group(indexes: Tensor) -> tuple[Tensor | None, Tensor]:
+    """Return the items (items,) by rising id, None if they are so, and how many each id has.
+
+    >>> group(torch.tensor([7, 3, 7]))
+    (tensor([1, 0, 2]), tensor([1, 2]))
+    """
     order, lengths = None, None
     if _rises(indexes[:1024]):  # all of them may be in order
         ids, lengths = indexes.unique_consecutive(return_counts=True)
@@ -110,15 +119,31 @@ def chunks(
         small = int(indexes.min()) >= -(2**31) and int(indexes.max()) < 2**31
         ids, order = (indexes.int() if small else indexes).sort(stable=True)  # faster in 32 bits
         lengths = ids.unique_consecutive(return_counts=True)[1]
-        del ids
+    return order, lengths
+
+
+def ragged_chunks(
+    lengths: Tensor, columns: Sequence[Tensor], order: Tensor | None = None
+) -> Iterator[tuple[Tensor, Tensor | None, list[Tensor]]]:
+    """Yield chunks of ragged lists: their numbers, the mask and the columns, as `chunks` does.
+
+    Lists of length 0 are in no chunk.
+
+    Args:
+        lengths: (R,) int64, the items of each list.
+        columns: (N, ...) each, one list after the other.
+        order: (N,) int64, the places of the items in the columns. Default: as they stand.
+    """
     starts = lengths.cumsum(0) - lengths
     by_length, numbers = lengths.sort(stable=True)
+    filled = by_length > 0
+    by_length, numbers = by_length[filled], numbers[filled]
     for first, last in _cuts(by_length):
         lists = numbers[first:last]
         longest = int(by_length[last - 1])
         mask = None
         if int(by_length[first]) < longest:
-            place = torch.arange(longest, device=indexes.device)
+            place = torch.arange(longest, device=lengths.device)
             mask = place < lengths[lists].unsqueeze(-1)
         if order is None:
             padded = [_rows(column, starts[lists], longest) for column in columns]
@@ -128,7 +153,7 @@ def chunks(
         if mask is not None:
             for column in padded:
                 column[~mask] = 0
-        yield lists, len(lengths), mask, padded
+        yield lists, mask, padded
 
 
 def _rises(ids: Tensor) -> bool:

@@ -6,11 +6,13 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import count, masked_fill, positions
+from ltr.kernels import Lengths
+from ltr.metrics._batches import measure
 from ltr.metrics._pairs import dense_ranks, rising_pairs
 from ltr.metrics._ties import runs, tied_runs
 from ltr.metrics.base import RankingMetric
-from ltr.metrics.ranked import Ranked, rank
-from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
+from ltr.metrics.ranked import Ranked
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values
 from ltr.operators import descending_order
 
 Variant = Literal["a", "b", "weighted"]
@@ -21,6 +23,7 @@ def kendall_tau(
     labels: Tensor,
     mask: Tensor | None = None,
     *,
+    lengths: Lengths | None = None,
     variant: Variant = "b",
     empty: Empty = 0,
     reduction: Reduction = "mean",
@@ -31,6 +34,8 @@ def kendall_tau(
         scores: (..., n), not NaN.
         labels: (..., n), >= 0.
         mask: (..., n) bool, True = a real item. Default: all are real.
+        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
+            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         variant: "a" divides by the number of all pairs. "b" divides by sqrt(pairs not tied in the
             scores * pairs not tied in the labels), so that equal labels may be in either order.
             "weighted" is "b" in which a pair counts the sum of 1 / rank of its two items. It is
@@ -55,8 +60,14 @@ def kendall_tau(
     >>> kendall_tau(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([2.0, 0.0, 0.0]))
     tensor(0.8165)
     """
-    lists = rank(scores, labels, mask)
-    return reduce_lists(_kendall_tau(lists, variant, empty), reduction)
+    return measure(
+        lambda lists: _kendall_tau(lists, variant, empty),
+        scores,
+        labels,
+        mask,
+        lengths=lengths,
+        reduction=reduction,
+    )
 
 
 def _kendall_tau(lists: Ranked, variant: Variant, empty: Empty) -> ListValues:

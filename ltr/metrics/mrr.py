@@ -3,10 +3,12 @@
 from torch import Tensor
 
 from ltr._shapes import check_top_k, positions
+from ltr.kernels import Lengths
+from ltr.metrics._batches import measure
 from ltr.metrics._ties import Ties, check_ties, first_place, within
 from ltr.metrics.base import RankingMetric
-from ltr.metrics.ranked import Ranked, rank
-from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
+from ltr.metrics.ranked import Ranked
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values
 
 
 def mrr(
@@ -14,6 +16,7 @@ def mrr(
     labels: Tensor,
     mask: Tensor | None = None,
     *,
+    lengths: Lengths | None = None,
     top_k: int | None = None,
     empty: Empty = 0,
     ties: Ties = "stable",
@@ -25,6 +28,8 @@ def mrr(
         scores: (..., n), not NaN.
         labels: (..., n), >= 0; above 0 is relevant.
         mask: (..., n) bool, True = a real item. Default: all are real.
+        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
+            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         top_k: k; a first relevant item below rank k counts 0. Default: the whole list.
         empty: the value of a list without a relevant item: a number, "skip" or "error".
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
@@ -45,8 +50,14 @@ def mrr(
     >>> mrr(torch.zeros(2), torch.tensor([0, 1]), ties="expected")
     tensor(0.7500)
     """
-    lists = rank(scores, labels, mask)
-    return reduce_lists(_mrr(lists, top_k, empty, ties), reduction)
+    return measure(
+        lambda lists: _mrr(lists, top_k, empty, ties),
+        scores,
+        labels,
+        mask,
+        lengths=lengths,
+        reduction=reduction,
+    )
 
 
 def _mrr(lists: Ranked, top_k: int | None, empty: Empty, ties: Ties) -> ListValues:

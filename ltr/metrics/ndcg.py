@@ -6,10 +6,12 @@ from torch import Tensor
 
 from ltr._shapes import check_top_k, positions
 from ltr.gains import Discount, Gain, discount_function, gain_function, ideal_dcg, item_gains
+from ltr.kernels import Lengths
+from ltr.metrics._batches import measure
 from ltr.metrics._ties import Ties, check_ties, placed_sum, within
 from ltr.metrics.base import RankingMetric
-from ltr.metrics.ranked import Ranked, rank
-from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
+from ltr.metrics.ranked import Ranked
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values
 
 
 def ndcg(
@@ -18,6 +20,7 @@ def ndcg(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Lengths | None = None,
     top_k: int | None = None,
     gain: Gain = "exp2",
     discount: Discount = "log2",
@@ -33,6 +36,8 @@ def ndcg(
         labels: (..., n), >= 0, graded relevance.
         mask: (..., n) bool, True = a real item. Default: all are real.
         weights: (..., n), >= 0, factors of the gains, also in the ideal. Default: 1.
+        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
+            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         top_k: k. Default: the whole list.
         gain: "exp2" (2^label - 1), "linear", or a function of the labels.
         discount: "log2" (1 / log2(1 + rank)), "letor4" (LETOR 4's script: 1 at ranks 1 and 2,
@@ -59,9 +64,14 @@ def ndcg(
     >>> ndcg(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.0, 0.0, 1.0]))
     tensor(0.6309)
     """
-    lists = rank(scores, labels, mask, weights)
-    return reduce_lists(
-        _ndcg(lists, top_k, gain, discount, empty, short_list_value, ties), reduction
+    return measure(
+        lambda lists: _ndcg(lists, top_k, gain, discount, empty, short_list_value, ties),
+        scores,
+        labels,
+        mask,
+        weights,
+        lengths=lengths,
+        reduction=reduction,
     )
 
 
@@ -105,6 +115,7 @@ def dcg(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Lengths | None = None,
     top_k: int | None = None,
     gain: Gain = "exp2",
     discount: Discount = "log2",
@@ -119,6 +130,8 @@ def dcg(
         labels: (..., n), >= 0, graded relevance.
         mask: (..., n) bool, True = a real item. Default: all are real.
         weights: (..., n), >= 0, factors of the gains. Default: 1.
+        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
+            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         top_k: k. Default: the whole list.
         gain: "exp2" (2^label - 1), "linear", or a function of the labels.
         discount: "log2" (1 / log2(1 + rank)), "letor4" (LETOR 4's script: 1 at ranks 1 and 2,
@@ -142,8 +155,15 @@ def dcg(
     >>> dcg(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.0, 0.0, 1.0]))
     tensor(0.6309)
     """
-    lists = rank(scores, labels, mask, weights)
-    return reduce_lists(_dcg(lists, top_k, gain, discount, empty, ties), reduction)
+    return measure(
+        lambda lists: _dcg(lists, top_k, gain, discount, empty, ties),
+        scores,
+        labels,
+        mask,
+        weights,
+        lengths=lengths,
+        reduction=reduction,
+    )
 
 
 def _dcg(

@@ -4,11 +4,13 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import masked_fill
+from ltr.kernels import Lengths
+from ltr.metrics._batches import measure
 from ltr.metrics._pairs import dense_ranks, rising_pairs
 from ltr.metrics._ties import Ties, check_ties, runs
 from ltr.metrics.base import RankingMetric
-from ltr.metrics.ranked import Ranked, rank
-from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
+from ltr.metrics.ranked import Ranked
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values
 
 
 def opa(
@@ -17,6 +19,7 @@ def opa(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Lengths | None = None,
     empty: Empty = 0,
     ties: Ties = "stable",
     reduction: Reduction = "mean",
@@ -29,6 +32,8 @@ def opa(
         mask: (..., n) bool, True = a real item. Default: all are real.
         weights: (..., n), >= 0; a pair has the weight of the item with the higher label. Default:
             1.
+        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
+            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         empty: the value of a list without two different labels: a number, "skip" or "error".
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
             in closed form: a tied pair counts 1/2.
@@ -46,8 +51,15 @@ def opa(
     >>> opa(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 2.0, 0.0]))
     tensor(0.6667)
     """
-    lists = rank(scores, labels, mask, weights)
-    return reduce_lists(_opa(lists, empty, ties), reduction)
+    return measure(
+        lambda lists: _opa(lists, empty, ties),
+        scores,
+        labels,
+        mask,
+        weights,
+        lengths=lengths,
+        reduction=reduction,
+    )
 
 
 def _opa(lists: Ranked, empty: Empty, ties: Ties) -> ListValues:

@@ -3,10 +3,12 @@
 from torch import Tensor
 
 from ltr._shapes import check_top_k
+from ltr.kernels import Lengths
+from ltr.metrics._batches import measure
 from ltr.metrics._ties import Ties, check_ties, hits_of, placed_sum, within
 from ltr.metrics.base import RankingMetric
-from ltr.metrics.ranked import Ranked, rank
-from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
+from ltr.metrics.ranked import Ranked
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values
 
 
 def precision(
@@ -15,6 +17,7 @@ def precision(
     mask: Tensor | None = None,
     weights: Tensor | None = None,
     *,
+    lengths: Lengths | None = None,
     top_k: int | None = None,
     empty: Empty = 0,
     ties: Ties = "stable",
@@ -27,8 +30,9 @@ def precision(
         labels: (..., n), >= 0; above 0 is relevant.
         mask: (..., n) bool, True = a real item. Default: all are real.
         weights: (..., n), >= 0, weights of the relevant items. Default: 1.
+        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
+            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         top_k: k. It is the divisor even for a list with fewer items, as in trec_eval.
-            Default: the length of each list.
         empty: the value of a list without a relevant item: a number, "skip" or "error".
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
             in closed form: the mean value of their places.
@@ -46,8 +50,15 @@ def precision(
     >>> precision(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 2.0]), top_k=2)
     tensor(0.5000)
     """
-    lists = rank(scores, labels, mask, weights)
-    return reduce_lists(_precision(lists, top_k, empty, ties), reduction)
+    return measure(
+        lambda lists: _precision(lists, top_k, empty, ties),
+        scores,
+        labels,
+        mask,
+        weights,
+        lengths=lengths,
+        reduction=reduction,
+    )
 
 
 def _precision(lists: Ranked, top_k: int | None, empty: Empty, ties: Ties) -> ListValues:

@@ -6,10 +6,12 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_persistence, check_top_k, masked_fill, positions
+from ltr.kernels import Lengths
+from ltr.metrics._batches import measure
 from ltr.metrics._ties import places_of, tied_runs
 from ltr.metrics.base import RankingMetric
-from ltr.metrics.ranked import Ranked, rank
-from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
+from ltr.metrics.ranked import Ranked
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values
 from ltr.operators import descending_order
 
 RBOTies = Literal["stable", "expected"]
@@ -20,6 +22,7 @@ def rbo(
     labels: Tensor,
     mask: Tensor | None = None,
     *,
+    lengths: Lengths | None = None,
     top_k: int | None = None,
     p: float = 0.9,
     empty: Empty = 0,
@@ -35,6 +38,8 @@ def rbo(
         scores: (..., n), not NaN.
         labels: (..., n), >= 0: the other ranking, the highest label first.
         mask: (..., n) bool, True = a real item. Default: all are real.
+        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
+            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         top_k: k, the depth of the comparison; the length, for a shorter list. Default: the length.
         p: the probability that a reader continues to the next depth, in (0, 1).
         empty: the value of a list without a relevant item: a number, "skip" or "error".
@@ -54,8 +59,14 @@ def rbo(
     >>> rbo(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([2.0, 1.0, 0.0]))
     tensor(1.)
     """
-    lists = rank(scores, labels, mask)
-    return reduce_lists(_rbo(lists, top_k, p, empty, ties), reduction)
+    return measure(
+        lambda lists: _rbo(lists, top_k, p, empty, ties),
+        scores,
+        labels,
+        mask,
+        lengths=lengths,
+        reduction=reduction,
+    )
 
 
 def _rbo(lists: Ranked, top_k: int | None, p: float, empty: Empty, ties: RBOTies) -> ListValues:

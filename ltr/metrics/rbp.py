@@ -7,10 +7,12 @@ from torch import Tensor
 
 from ltr._shapes import check_persistence, check_top_k, largest, positions
 from ltr.gains import check_max_label, stop_probabilities
+from ltr.kernels import Lengths
+from ltr.metrics._batches import measure
 from ltr.metrics._ties import Ties, check_ties, placed_sum, within
 from ltr.metrics.base import RankingMetric
-from ltr.metrics.ranked import Ranked, rank
-from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
+from ltr.metrics.ranked import Ranked
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values
 
 RBPGain = Literal["binary", "linear", "exp2"]
 
@@ -20,6 +22,7 @@ def rbp(
     labels: Tensor,
     mask: Tensor | None = None,
     *,
+    lengths: Lengths | None = None,
     top_k: int | None = None,
     p: float = 0.8,
     gain: RBPGain = "binary",
@@ -34,6 +37,8 @@ def rbp(
         scores: (..., n), not NaN.
         labels: (..., n), >= 0; above 0 is relevant.
         mask: (..., n) bool, True = a real item. Default: all are real.
+        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
+            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         top_k: k. Default: the whole list.
         p: the probability that a reader continues to the next item, in (0, 1).
         gain: "binary", 1 for a relevant item; or graded, in [0, 1]: "linear", label / max_label,
@@ -58,8 +63,14 @@ def rbp(
     >>> rbp(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 1.0]), p=0.5)
     tensor(0.6250)
     """
-    lists = rank(scores, labels, mask)
-    return reduce_lists(_rbp(lists, top_k, p, gain, max_label, empty, ties), reduction)
+    return measure(
+        lambda lists: _rbp(lists, top_k, p, gain, max_label, empty, ties),
+        scores,
+        labels,
+        mask,
+        lengths=lengths,
+        reduction=reduction,
+    )
 
 
 def _rbp(

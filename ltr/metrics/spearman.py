@@ -4,10 +4,12 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import masked_fill, positions
+from ltr.kernels import Lengths
+from ltr.metrics._batches import measure
 from ltr.metrics._ties import tied_means
 from ltr.metrics.base import RankingMetric
-from ltr.metrics.ranked import Ranked, rank
-from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
+from ltr.metrics.ranked import Ranked
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values
 from ltr.operators import descending_order
 
 
@@ -16,6 +18,7 @@ def spearman(
     labels: Tensor,
     mask: Tensor | None = None,
     *,
+    lengths: Lengths | None = None,
     empty: Empty = 0,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -25,6 +28,8 @@ def spearman(
         scores: (..., n), not NaN.
         labels: (..., n), >= 0.
         mask: (..., n) bool, True = a real item. Default: all are real.
+        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
+            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         empty: the value of a list that has none (one item; all labels or all scores equal): a
             number, "skip" or "error".
         reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
@@ -41,8 +46,14 @@ def spearman(
     >>> spearman(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([2.0, 0.0, 1.0]))
     tensor(1.)
     """
-    lists = rank(scores, labels, mask)
-    return reduce_lists(_spearman(lists, empty), reduction)
+    return measure(
+        lambda lists: _spearman(lists, empty),
+        scores,
+        labels,
+        mask,
+        lengths=lengths,
+        reduction=reduction,
+    )
 
 
 def _spearman(lists: Ranked, empty: Empty) -> ListValues:

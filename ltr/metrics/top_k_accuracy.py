@@ -3,10 +3,12 @@
 from torch import Tensor
 
 from ltr._shapes import check_whole, largest
+from ltr.kernels import Lengths
+from ltr.metrics._batches import measure
 from ltr.metrics._ties import Ties, check_ties, first_place, within
 from ltr.metrics.base import RankingMetric
-from ltr.metrics.ranked import Ranked, rank
-from ltr.metrics.values import Empty, ListValues, Reduction, list_values, reduce_lists
+from ltr.metrics.ranked import Ranked
+from ltr.metrics.values import Empty, ListValues, Reduction, list_values
 
 
 def top_k_accuracy(
@@ -14,6 +16,7 @@ def top_k_accuracy(
     labels: Tensor,
     mask: Tensor | None = None,
     *,
+    lengths: Lengths | None = None,
     top_k: int = 1,
     empty: Empty = 0,
     ties: Ties = "stable",
@@ -27,6 +30,8 @@ def top_k_accuracy(
         scores: (..., n), not NaN.
         labels: (..., n), >= 0. An item with the largest label counts if that label is above 0.
         mask: (..., n) bool, True = a real item. Default: all are real.
+        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
+            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         top_k: k.
         empty: the value of a list without a relevant item: a number, "skip" or "error".
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
@@ -45,8 +50,14 @@ def top_k_accuracy(
     >>> top_k_accuracy(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 2.0, 0.0]), top_k=2)
     tensor(1.)
     """
-    lists = rank(scores, labels, mask)
-    return reduce_lists(_top_k_accuracy(lists, top_k, empty, ties), reduction)
+    return measure(
+        lambda lists: _top_k_accuracy(lists, top_k, empty, ties),
+        scores,
+        labels,
+        mask,
+        lengths=lengths,
+        reduction=reduction,
+    )
 
 
 def _top_k_accuracy(lists: Ranked, top_k: int, empty: Empty, ties: Ties) -> ListValues:

@@ -8,17 +8,18 @@ from ltr.models.scorer import FeatureScorer
 
 
 class MLPScorer(FeatureScorer):
-    """Blocks of linear, layer norm, activation and dropout, then a linear layer to one score.
+    """Blocks of linear, activation and dropout, then a linear layer to one score.
 
-    Layer norm uses one item alone. Batch norm is not offered, since it would let padding and other
-    lists change an item's score.
+    Layer norm, if it is asked for, stands behind each hidden linear layer. It looks at one item
+    alone. On tables of features it made rankings worse in every measurement, so it is off. Batch
+    norm is not offered, since it would let padding and other lists change an item's score.
 
     Args:
         num_features: d. Default: taken from the data (`Scorer.build`).
         hidden: widths of the hidden layers; () for none.
         dropout: probability of dropping a hidden unit in training, in [0, 1).
         activation: class of the activation, made without arguments.
-        norm: whether the hidden layers have a layer norm.
+        norm: whether the hidden layers have a layer norm. Default: no.
 
     Raises:
         ValueError: num_features or a width < 1; dropout is not in [0, 1).
@@ -35,7 +36,7 @@ class MLPScorer(FeatureScorer):
         hidden: Sequence[int] = (256, 128, 64),
         dropout: float = 0.1,
         activation: type[nn.Module] = nn.ReLU,
-        norm: bool = True,
+        norm: bool = False,
     ):
         if any(width < 1 for width in hidden):
             raise ValueError(f"hidden must be widths >= 1, got {hidden!r}")

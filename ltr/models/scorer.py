@@ -17,6 +17,8 @@ class Scorer(nn.Module):
 
     Attributes:
         item_dims: axes of one item: 1 for a feature vector (default), 2 or 3 for an image.
+        per_document: whether an item's score depends on that item alone. Such a scorer is given
+            the items of ragged lists as they are, (N, *item); any other gets padded lists.
 
     >>> class Total(Scorer):
     ...     def score(self, features, mask):
@@ -27,6 +29,7 @@ class Scorer(nn.Module):
     """
 
     item_dims: int = 1
+    per_document: bool = False
 
     def build(self, num_features: int | tuple[int, ...]) -> None:
         """Take the number of features from the data; called before training and loading.
@@ -71,6 +74,8 @@ class Scorer(nn.Module):
 class FeatureScorer(Scorer):
     """Base of scorers that score each feature vector by itself: a subclass has `make_layers`.
 
+    A subclass whose layers look at other items of the list sets `per_document = False`.
+
     Args:
         num_features: d. Default: None, which leaves the layers to `build`.
 
@@ -85,6 +90,8 @@ class FeatureScorer(Scorer):
     >>> scorer(torch.randn(2, 5, 3)).shape
     torch.Size([2, 5])
     """
+
+    per_document = True
 
     def __init__(self, num_features: int | None = None):
         super().__init__()

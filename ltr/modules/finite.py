@@ -11,6 +11,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 from torchmetrics import Metric
 
+from ltr.kernels import sum_lists
 from ltr.modules.callbacks import SeedSteps
 
 _NAMED = 5  # lists that the message names
@@ -156,10 +157,7 @@ class CheckFinite(Callback):
         def look(name: str, layer: nn.Module, inputs: Any, output: Any) -> None:
             if not found and (wrong := _not_finite(output)) is not None:
                 fresh = _not_finite(inputs) is None
-                size = _size(self._batch)
-                rows = None
-                if wrong.dim() and len(wrong) == size:
-                    rows = (~wrong.isfinite()).flatten(1).any(1) if wrong.dim() > 1 else None
+                rows = wrong_lists(self._batch, wrong)
                 found.append(_Layer(name, type(layer).__name__, fresh, rows))
 
         for name, layer in module.named_modules():
@@ -232,8 +230,21 @@ def _not_finite(value: Any) -> Tensor | None:
     return None
 
 
+def wrong_lists(batch: Any, output: Tensor) -> Tensor | None:
+    """Return the lists (B,) bool of which a layer's output is not finite; None if unknown."""
+    lengths = batch.get("lengths") if isinstance(batch, dict) else None
+    if lengths is not None and output.dim() and len(output) == int(lengths.sum()):
+        documents = ~output.isfinite().reshape(len(output), -1).all(1)
+        return sum_lists(documents.float(), lengths) > 0
+    if output.dim() > 1 and len(output) == _size(batch):
+        return ~output.isfinite().flatten(1).all(1)
+    return None
+
+
 def _size(batch: Any) -> int:
     """Return the number of lists of a batch, including empty ones that fill it up."""
+    if isinstance(batch, dict) and "lengths" in batch:
+        return len(batch["lengths"])
     return next((len(tensor) for tensor in _tensors(batch) if tensor.dim()), 0)
 
 
@@ -243,7 +254,9 @@ def _lists(batch: Any, rows: Tensor | None) -> tuple[str, list[Any]]:
     batch = batch if isinstance(batch, dict) else {}
     mask = batch.get("mask")
     real = torch.ones(size, dtype=torch.bool)
-    if isinstance(mask, Tensor) and len(mask) == size:
+    if "lengths" in batch:
+        real = batch["lengths"].cpu() > 0
+    elif isinstance(mask, Tensor) and len(mask) == size:
         real = mask.flatten(1).any(1).cpu()
     chosen = real if rows is None else rows.cpu() & real
     places = (chosen if chosen.any() else real).nonzero().flatten().tolist()

@@ -47,18 +47,19 @@ class BatchInMemory(Callback):
             raise ValueError(f"out of memory{told} ({_first_sentence(error)})") from error
 
     def _describe(self, batch_size: int | None) -> str:
-        mask = self.batch.get("mask") if isinstance(self.batch, dict) else None
-        if mask is None:
+        batch = self.batch if isinstance(self.batch, dict) else {}
+        mask, lengths = batch.get("mask"), batch.get("lengths")
+        if mask is not None:
+            lengths = mask.flatten(1).sum(1)
+        if lengths is None:
             if batch_size is None or batch_size == 1:
                 return ""
             return f": try --data.batch_size {batch_size // 2}"
-        lengths = mask.cpu().flatten(1).sum(1)
-        longest, qids = int(lengths.argmax()), self.batch.get("qid")
+        longest, qids = int(lengths.argmax()), batch.get("qid")
         name = "" if qids is None else f" (qid {qids[longest]})"
-        told = (
-            f" at a batch of {len(mask)} lists, the longest of {int(lengths[longest])} items{name}"
-        )
-        size = len(mask) if batch_size is None else batch_size
+        length = int(lengths[longest])
+        told = f" at a batch of {len(lengths)} lists, the longest of {length} items{name}"
+        size = len(lengths) if batch_size is None else batch_size
         if size > 1:
             return f"{told}: try --data.batch_size {size // 2}"
         return f"{told}: batch_size is 1 already, so shorten the lists"

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from ltr._files import atomic_write, remove_leftovers
+from ltr.datasets.collate import pad_batch
 from ltr.datasets.table_data import TableDataModule
 from ltr.modules.scores import check_scores
 
@@ -138,19 +139,30 @@ scores.xlsx; or say --format csv, parquet or trec
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """Write a batch; `outputs` is its scores (B, n), or a dict with `scores`."""
+        """Write a batch; `outputs` is its scores, (N,) or (B, n), or a dict with `scores`."""
         scores = outputs["scores"] if isinstance(outputs, dict) else outputs
+        if scores.dim() > 1:
+            batch = pad_batch(batch)  # the module pads ragged lists itself
         check_scores(scores, batch, finite=True)
-        table = scores.detach().double().cpu().numpy()
-        masks = batch["mask"].cpu().numpy()
+        scores, rows, ids = scores.detach().double(), batch.get("rows"), batch.get("doc_ids")
+        if (mask := batch.get("mask")) is not None:  # a padded batch
+            lengths, scores = mask.sum(-1), scores[mask]
+            rows = None if rows is None else rows[mask]
+            ids = None if ids is None else [name for names in ids for name in names]
+        else:
+            lengths = batch["lengths"]
+        values = scores.cpu().numpy()
         if self._table is not None:
-            self._scored.append((batch["rows"].cpu().numpy()[masks], table[masks]))
+            assert rows is not None  # every batch of a table has them
+            self._scored.append((rows.cpu().numpy(), values))
             return
-        ids = batch.get("doc_ids")
-        for i, (row, mask) in enumerate(zip(table, masks, strict=True)):
-            if mask.any():
-                known = ids[i] if ids is not None else [str(p) for p in range(int(mask.sum()))]
-                self._write_list(batch["qid"][i], known, row[mask])
+        start = 0
+        for qid, length in zip(batch["qid"], lengths.tolist(), strict=True):
+            if length:
+                own = slice(start, start + length)
+                known = [str(p) for p in range(length)] if ids is None else ids[own]
+                self._write_list(qid, known, values[own])
+            start += length
 
     def _write_list(self, qid: str, ids: list[str], scores: np.ndarray) -> None:
         ranks = hard_ranks(scores)

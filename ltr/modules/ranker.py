@@ -13,6 +13,7 @@ from ltr.datasets.transforms import FeatureTransform
 from ltr.losses import RankingLoss, SoftNDCG
 from ltr.metrics import MRR, NDCG, RankingMetric
 from ltr.models import MLPScorer, Scorer
+from ltr.models.ragged import score_ragged
 from ltr.modules.scores import check_scores
 from ltr.modules.scoring import ScoredLists, ScoringModule
 from ltr.modules.trainable import check_part
@@ -89,25 +90,39 @@ class Ranker(ScoringModule):
         self._compile = compile
 
     def forward(
-        self, features: Tensor, mask: Tensor | None = None, categories: Tensor | None = None
+        self,
+        features: Tensor,
+        mask: Tensor | None = None,
+        categories: Tensor | None = None,
+        lengths: Tensor | None = None,
     ) -> Tensor:
         """Return the scores (..., n) of raw features (..., n, *item); 0 under mask (..., n).
+
+        With `lengths` the lists are ragged: features (N, *item), categories (N, c), scores (N,).
 
         Args:
             features: (..., n, *item), NaN where missing, if the transform takes that.
             mask: (..., n), True for a real document; None for all.
             categories: (..., n, c), codes, if the transform takes them.
+            lengths: (B,) int64, in place of a mask; the documents of each list.
 
         Raises:
-            ValueError: there are categories and no transform that takes them.
+            ValueError: there are categories and no transform that takes them; mask and lengths are
+                both given.
         """
+        if mask is not None and lengths is not None:
+            raise ValueError("mask must be None if lengths are given: ragged lists have no mask")
         if self.transform is None and categories is not None:
             raise ValueError("categories must be None: the Ranker has no transform that takes them")
         if self.transform is not None:
-            # a transform of the user's own may not know of categories
-            known = () if categories is None else (categories,)
-            features = self.transform(features, mask, *known)
-        return self.scorer(features, mask)
+            # a transform of the user's own may not know of categories, or of lists
+            known = {} if categories is None else {"categories": categories}
+            if self.transform.within_list and lengths is not None:
+                known["lengths"] = lengths
+            features = self.transform(features, mask, **known)
+        if lengths is None:
+            return self.scorer(features, mask)
+        return score_ragged(self.scorer, features, lengths)
 
     def setup(self, stage: str) -> None:
         """Take over what the data module knows: number of features, transform and schema.
@@ -135,13 +150,18 @@ class Ranker(ScoringModule):
 
     def score_batch(self, batch: dict[str, Any]) -> ScoredLists:
         """The lists of a batch with their scores."""
-        scores = self(*_inputs(batch))
-        return ScoredLists(scores, batch["labels"], batch["mask"], batch.get("weights"))
+        scores = self(**_inputs(batch))
+        others = {name: batch.get(name) for name in ("mask", "weights", "lengths")}
+        return ScoredLists(scores, batch["labels"], **others)
 
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
-        """Return `scores` (B, n) with `mask`; `qid`, `doc_ids` and `rows` where there are any."""
-        known = {key: batch[key] for key in ("qid", "doc_ids", "rows", "mask") if key in batch}
-        scores = self(*_inputs(batch))
+        """Return `scores` (N,) with `lengths` and, where there are any, `qid`, `doc_ids`, `rows`.
+
+        Of a padded batch, `scores` (B, n) with `mask`.
+        """
+        keys = ("qid", "doc_ids", "rows", "mask", "lengths")
+        known = {key: batch[key] for key in keys if key in batch}
+        scores = self(**_inputs(batch))
         check_scores(scores, batch)
         return {**known, "scores": scores}
 
@@ -209,10 +229,10 @@ class Ranker(ScoringModule):
         return found.to(self.device).train(self.training)
 
 
-def _inputs(batch: dict[str, Any]) -> tuple[Any, ...]:
+def _inputs(batch: dict[str, Any]) -> dict[str, Any]:
     """What the Ranker scores of a batch."""
-    inputs = (batch["features"], batch["mask"])
-    return (*inputs, batch["categories"]) if "categories" in batch else inputs
+    keys = ("features", "mask", "categories", "lengths")
+    return {key: batch[key] for key in keys if key in batch}
 
 
 def _config_of(transform: FeatureTransform) -> dict[str, Any]:

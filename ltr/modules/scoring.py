@@ -20,19 +20,23 @@ class ScoredLists(NamedTuple):
     """A batch of lists with their scores.
 
     Attributes:
-        scores: (B, n).
-        labels: (B, n).
+        scores: (B, n), or (N,) with `lengths`.
+        labels: in the shape of the scores.
         mask: (B, n) bool, True = a real item; None: all items are real.
         weights: weights of the lists or items, in the loss's form; None: all are equal.
+        lengths: (B,) int64, the items of each list, if the lists are ragged.
     """
 
     scores: Tensor
     labels: Tensor
     mask: Tensor | None
     weights: Tensor | None = None
+    lengths: Tensor | None = None
 
     def real(self) -> Tensor:
         """Return how many lists have a real item; empty lists may fill up an epoch."""
+        if self.lengths is not None:
+            return (self.lengths > 0).sum()
         if self.mask is None:
             return torch.tensor(len(self.scores), device=self.scores.device)
         return self.mask.any(-1).sum()
@@ -114,7 +118,8 @@ class ScoringModule(TrainableModule):
 
     def mean_loss(self, lists: ScoredLists, mean: ListMean) -> Tensor:
         """Return the loss of a batch, a scalar, and add it to a mean over lists."""
-        loss = self.loss(*lists)
+        ragged = {} if lists.lengths is None else {"lengths": lists.lengths}
+        loss = self.loss(lists.scores, lists.labels, lists.mask, lists.weights, **ragged)
         if loss.dim():
             raise ValueError(
                 f"loss must give one number a batch, got shape {tuple(loss.shape)}: "
@@ -126,7 +131,7 @@ class ScoringModule(TrainableModule):
     def measure(self, split: str, lists: ScoredLists) -> None:
         """Log the metrics of a batch of "val" or "test"."""
         metrics = self.val_metrics if split == "val" else self.test_metrics
-        metrics.update(lists.scores, lists.labels, mask=lists.mask)
+        metrics.update(lists.scores, lists.labels, mask=lists.mask, lengths=lists.lengths)
         for name, metric in metrics.metrics.items():
             self.log(f"{split}_{name}", metric, prog_bar=name == "accuracy")
 

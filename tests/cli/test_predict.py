@@ -174,3 +174,19 @@ def test_a_prediction_that_fails_leaves_nothing(trained, monkeypatch):
     assert answer.code == 2
     assert answer.err.endswith("out of order\n")
     assert not list(Path().glob("*p.csv*"))
+
+
+def test_ragged_batches_are_written_as_padded_ones(tmp_path):
+    ragged = {
+        "qid": ["a", "", "b"],
+        "lengths": torch.tensor([3, 0, 1]),
+        "doc_ids": ["x", "y", "z", "w"],
+    }
+    scores = torch.tensor([1.0, 2.0, 2.0, -1.0])
+    lines = ["qid,doc_id,score,rank", "a,x,1,3", "a,y,2,1", "a,z,2,2", "b,w,-1,1"]
+    assert write(tmp_path / "p.csv", {"scores": scores}, ragged) == lines
+    # a module that pads the lists itself
+    padded = torch.tensor([[1.0, 2.0, 2.0], [9.0, 9.0, 9.0], [-1.0, 0.0, 0.0]])
+    assert write(tmp_path / "p.csv", {"scores": padded}, ragged) == lines
+    with pytest.raises(ValueError, match="scores must be finite, got 1 of 3 in list 'a'"):
+        write(tmp_path / "p.csv", torch.tensor([0.0, float("inf"), 0.0, 0.0]), ragged)

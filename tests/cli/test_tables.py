@@ -1,5 +1,9 @@
 """The recipe `table`, from a table to scores of another one."""
 
+import os
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -56,12 +60,50 @@ def test_a_checkpoint_alone_is_enough(fitted):
     )
     assert answer.code == 0, answer.err
     assert pd.read_csv("two.csv").equals(pd.read_csv("one.csv"))
+    # or the best of the newest run, whatever its name
+    older = Path("runs/other/7/checkpoints")
+    older.mkdir(parents=True)
+    shutil.copy(file, older / "best.ckpt")
+    os.utime(older / "best.ckpt", (0, 0))
+    answer = fitted(
+        *("predict", "--ckpt_path", "best", "--data.path", "new.csv", "--output", "three.csv")
+    )
+    assert answer.code == 0, answer.err
+    assert f"best: {file}" in answer.out
+    assert pd.read_csv("three.csv").equals(pd.read_csv("one.csv"))
     answer = fitted("test", "--ckpt_path", file, "--data.path", "new.csv")
     assert answer.code == 0, answer.err
     assert "test_ndcg_10" in answer.out
     answer = fitted("predict", "--ckpt_path", "new.csv", "--output", "two.csv")
     assert answer.code == 2
     assert answer.err.count("\n") == 1
+
+
+def test_a_resumed_fit_needs_the_same_levels(fitted):
+    train = pd.read_parquet("train.parquet")
+    train.assign(shop=train["shop"].replace("a", "z")).to_parquet("other.parquet")
+    for path, code in (("other.parquet", 2), ("train.parquet", 0)):
+        answer = fitted(
+            *("fit", "--config", "table/smoke", "--data.path", path, "--ckpt_path", "last"),
+            *("--data.qid", "query", "--data.label", "grade", "--data.validation", 0.2),
+            *("--data.features", "[price, stock]", "--data.categories", "[shop]"),
+            *("--trainer.max_epochs", 3),
+        )
+        assert answer.code == code, answer.err
+        if code:
+            assert answer.err.count("\n") == 1
+            assert (
+                "the data's schema must be the model's, got a difference: column 'shop'"
+                in answer.err
+            )
+            assert "train a new model" in answer.err
+
+
+def test_best_without_any_run(ltr):
+    answer = ltr("predict", "--ckpt_path", "best", "--data.path", "new.csv", "--output", "x.csv")
+    assert answer.code == 2
+    assert answer.err.count("\n") == 1
+    assert "no checkpoint 'best'" in answer.err
 
 
 def test_test_needs_no_names(fitted):
@@ -107,3 +149,25 @@ def test_what_fit_needs(ltr, tmp_path, write_table):
         assert answer.code == 2
         assert answer.err.count("\n") == 1
         assert message in answer.err
+
+
+def test_letor_text_needs_no_names(ltr, tmp_path):
+    rows = [f"{i % 3} qid:{i // 6} 1:{i % 3}.5 3:{i % 7} # docid = D{i}" for i in range(120)]
+    (tmp_path / "train.txt").write_text("\n".join(rows))
+    answer = ltr(
+        *("fit", "--config", "table/smoke", "--data.path", "train.txt"),
+        *("--data.validation", 0.2),
+    )
+    assert answer.code == 0, answer.err
+    (tmp_path / "new.txt").write_text("\n".join(rows[:12]))
+    answer = predict(ltr, "new.txt", "scores.csv")
+    assert answer.code == 0, answer.err
+    scores = pd.read_csv("scores.csv")
+    assert list(scores.columns) == ["qid", "doc_id", "score"]
+    assert scores["doc_id"].tolist() == [f"D{i}" for i in range(12)]
+    assert predict(ltr, "new.txt", "scores.run").code == 0
+    (tmp_path / "new.txt").write_text("\n".join([*rows[:12], "1 qid:x 2:one"]))
+    answer = predict(ltr, "new.txt", "scores.csv")
+    assert answer.code == 2
+    assert answer.err.count("\n") == 1
+    assert "new.txt, line 13" in answer.err

@@ -15,6 +15,7 @@ from ltr.datasets import (
     TableTransform,
     load_letor,
 )
+from ltr.datasets.query_splits import query_shares
 
 TRAIN = "2 qid:1 1:1 2:4\n0 qid:1 1:3\n0 qid:2 1:5 2:4\n0 qid:3 1:7 2:8\n1 qid:3 2:8\n"
 VALI = "1 qid:4 1:1\n0 qid:4 1:2\n"
@@ -56,9 +57,9 @@ def test_every_split_gets_the_largest_width(tmp_path: Path):
     assert data.num_features == 3
     assert {split.num_features for split in data.splits.values()} == {3}
     (batch,) = data.train_dataloader()
-    assert batch["features"].shape == (3, 2, 3)
+    assert batch["features"].shape == (5, 3)
     assert batch["features"].max() == 8  # raw
-    assert batch["mask"].sum() == 5
+    assert sorted(batch["lengths"].tolist()) == [1, 2, 2]
     declared = LetorDataModule(tmp_path, num_features=7)
     declared.setup("test")
     assert declared.num_features == 7
@@ -119,8 +120,8 @@ def test_folds(tmp_path: Path):
         LetorDataModule(tmp_path / "Fold1", fold=2).setup("fit")
 
 
-def test_without_a_validation_file_lists_are_held_out(tmp_path: Path, caplog):
-    text = "".join(f"1 qid:{i} 1:{i}\n" for i in range(20))
+def test_lists_are_held_out_where_that_is_asked_for(tmp_path: Path, caplog):
+    text = "".join(f"1 qid:{i} 1:{i}\n" for i in range(40))
     (tmp_path / "rank.train").write_text(text)
 
     def split(**options) -> tuple[list[str], list[str]]:
@@ -128,23 +129,36 @@ def test_without_a_validation_file_lists_are_held_out(tmp_path: Path, caplog):
         data.setup("fit")
         return data.splits["train"].qids, data.splits["val"].qids
 
-    train, val = split()
-    assert (len(train), len(val)) == (16, 4)
-    assert sorted(train + val, key=int) == [str(i) for i in range(20)]
-    assert split() == (train, val)
-    assert split(seed=1)[1] != val
-    assert len(split(val_fraction=0.5)[1]) == 10
-    with caplog.at_level("INFO"):
-        split(val_fraction=0.25, seed=3)
-    assert (
-        f"val: 5 of the 20 training lists are held out for validation, as {tmp_path} has no file "
-        "of them (val_fraction 0.25, seed 3)"
-    ) in caplog.messages
-    (tmp_path / "rank.train").write_text("1 qid:1 1:1\n")
-    with pytest.raises(
-        ValueError, match=r"root must hold a vali file, or 2 training lists .* got 1"
-    ):
+    with pytest.raises(ValueError, match=r"root must hold a val file .*, or validation must be"):
         split()
+    with caplog.at_level("INFO"):
+        train, val = split(validation=0.2, seed=3)
+    assert (
+        f"val: {len(val)} of the 40 queries are held out for validation, by a hash of the qid "
+        "(validation 0.2, seed 3)"
+    ) in caplog.messages
+    assert sorted(train + val, key=int) == [str(i) for i in range(40)]
+    assert [*val] == [str(i) for i, x in enumerate(query_shares(range(40), 3)) if x < 0.2]
+    assert split(validation=0.2, seed=1)[1] != val
+    # a query stays on its side when there are more of them, and with a larger share
+    (tmp_path / "rank.train").write_text("".join(f"1 qid:{i} 1:{i}\n" for i in range(60, 0, -1)))
+    assert (
+        {*val} - {"0"} <= {*split(validation=0.2, seed=3)[1]} <= {*split(validation=0.5, seed=3)[1]}
+    )
+    (tmp_path / "rank.train").write_text("1 qid:1 1:1\n")
+    with pytest.raises(ValueError, match="validation must leave queries on both sides"):
+        split(validation=0.2)
+    (tmp_path / "vali.txt").write_text("1 qid:1 1:1\n")
+    with pytest.raises(ValueError, match="validation must be None where root has a validation"):
+        split(validation=0.2)
+
+
+def test_nothing_is_held_out_to_test(tmp_path: Path):
+    for name in ("train", "test"):
+        (tmp_path / f"{name}.txt").write_text("1 qid:1 1:1\n")
+    data = LetorDataModule(tmp_path)
+    data.setup("test")
+    assert data.splits["train"].qids == data.splits["test"].qids == ["1"]
 
 
 def test_what_is_missing_is_named(tmp_path: Path):
@@ -185,7 +199,7 @@ def test_test_alone_needs_no_training_file(tmp_path: Path):
     (batch,) = data.test_dataloader()
     assert batch["qid"] == ["5"]
     data.feature_transform.load_state_dict(TableTransform().fit(np.eye(3)).state_dict())
-    assert data.feature_transform(batch["features"]).shape == (1, 1, 3)
+    assert data.feature_transform(batch["features"]).shape == (1, 3)
 
 
 def test_predict(tmp_path: Path):
@@ -197,7 +211,7 @@ def test_predict(tmp_path: Path):
     data = LetorDataModule(tmp_path, predict_path=other)
     data.setup("predict")
     (batch,) = data.predict_dataloader()
-    assert (batch["qid"], batch["doc_ids"]) == (["9"], [["x"]])
+    assert (batch["qid"], batch["doc_ids"]) == (["9"], ["x"])
     with pytest.raises(ValueError, match=r"predict_path must be a file, got .*none\.txt"):
         LetorDataModule(tmp_path, predict_path=tmp_path / "none.txt").setup("predict")
 
@@ -219,7 +233,7 @@ def test_a_split_list_and_sort_by_qid(tmp_path: Path):
         ({"num_workers": -1}, "num_workers must be >= 0, got -1"),
         ({"seed": -1}, "seed must be >= 0, got -1"),
         ({"num_features": 0}, "num_features must be >= 1, got 0"),
-        ({"val_fraction": 1.0}, r"val_fraction must be in \(0, 1\), got 1.0"),
+        ({"validation": 1.0}, r"validation must be in \(0, 1\), got 1.0"),
     ],
 )
 def test_bad_arguments(options, message):
@@ -262,7 +276,7 @@ def test_real_folders(data_root: Path, tmp_path: Path, folder: str, counts, feat
     assert tuple(len(data.splits[split]) for split in ("train", "val", "test")) == counts
     assert data.num_features == features
     batch = next(iter(data.val_dataloader()))
-    shown = data.feature_transform(batch["features"], batch["mask"])
+    shown = data.feature_transform(batch["features"])
     assert shown.isfinite().all()
     train = torch.from_numpy(data.splits["train"].features.copy())
     torch.testing.assert_close(
@@ -271,9 +285,11 @@ def test_real_folders(data_root: Path, tmp_path: Path, folder: str, counts, feat
 
 
 def test_real_lightgbm_folder(data_root: Path, tmp_path: Path):
-    data = LetorDataModule(data_root / "lightgbm-lambdarank", cache_dir=tmp_path)
+    folder = data_root / "lightgbm-lambdarank"
+    data = LetorDataModule(folder, cache_dir=tmp_path, validation=0.2)
     data.setup("fit")
-    assert (len(data.splits["train"]), len(data.splits["val"])) == (161, 40)
+    held = int((query_shares(range(1, 202)) < 0.2).sum())
+    assert (len(data.splits["train"]), len(data.splits["val"])) == (201 - held, held)
     assert data.num_features == 300
     assert len(load_letor(data_root / "lightgbm-lambdarank/rank.test", cache_dir=tmp_path)) == 50
 

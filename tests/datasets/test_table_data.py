@@ -94,21 +94,18 @@ def test_batches_have_what_the_table_has():
     data = TableDataModule(frame, **USES, weight="weight", position="shown", validation=0.3)
     data.setup("fit")
     batch = next(iter(data.train_dataloader()))
-    shape = batch["mask"].shape
-    assert batch["features"].shape == (*shape, 2)
-    assert batch["categories"].shape == (*shape, 1)
+    documents = int(batch["lengths"].sum())
+    assert len(batch["lengths"]) == len(batch["qid"])
+    assert batch["features"].shape == (documents, 2)
+    assert batch["categories"].shape == (documents, 1)
     for name in ("labels", "weights", "positions", "rows"):
-        assert batch[name].shape == shape
-    assert (batch["weights"][batch["mask"]] == 2).all()
+        assert batch[name].shape == (documents,)
+    assert (batch["weights"] == 2).all()
 
 
 def scores_of(ranker: Ranker, data: TableDataModule, folder: Path, **options) -> pd.DataFrame:
     batches = trainer(folder).predict(ranker, datamodule=data, weights_only=True, **options)
-    masks = [batch["mask"] for batch in batches]
-    rows, scores = (
-        np.concatenate([b[name][m].numpy() for b, m in zip(batches, masks, strict=True)])
-        for name in ("rows", "scores")
-    )
+    rows, scores = (np.concatenate([b[name] for b in batches]) for name in ("rows", "scores"))
     return data.scored(rows, scores).to_pandas()
 
 

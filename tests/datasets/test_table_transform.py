@@ -7,7 +7,16 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from ltr.config import from_config, to_config
-from ltr.datasets import MinMaxPerList, NoTransform, Standardize, TableTransform
+from ltr.datasets import (
+    FeatureTransform,
+    Join,
+    MinMaxPerList,
+    NoTransform,
+    PiecewiseLinearBins,
+    RankPerList,
+    Standardize,
+    TableTransform,
+)
 
 
 @pytest.fixture
@@ -27,7 +36,9 @@ def test_it_is_sklearns(rows):
     imputer = SimpleImputer(strategy="median", add_indicator=True)
     filled = imputer.fit_transform(rows)
     hot = OneHotEncoder(categories=[range(4)] * 2, sparse_output=False).fit_transform(codes)
-    expected = np.hstack([StandardScaler().fit_transform(filled[:, :4]), filled[:, 4:], hot])
+    # sklearn's scaler, like ours, is fitted on the values that are there
+    scaled = StandardScaler().fit(rows).transform(filled[:, :4])
+    expected = np.hstack([scaled, filled[:, 4:], hot])
     np.testing.assert_allclose(got.numpy(), expected, atol=1e-5)
     assert filled.shape[1] == 7
 
@@ -40,6 +51,86 @@ def test_without_missing_values_it_is_the_transform_of_the_numbers():
         torch.testing.assert_close(
             fitted(torch.from_numpy(full)), numbers.fit(full)(torch.from_numpy(full))
         )
+
+
+def test_bins_are_of_the_values_that_are_there(rows):
+    fitted = TableTransform(PiecewiseLinearBins()).fit(rows)
+    for place in range(4):
+        column = rows[:, place][~np.isnan(rows[:, place])]
+        alone = PiecewiseLinearBins().fit(column[:, None])
+        assert torch.equal(fitted.numbers.low[fitted.numbers.columns == place], alone.low)
+    got = fitted(torch.full((1, 4), torch.nan))[0]
+    medians = torch.from_numpy(np.nanmedian(rows, axis=0))
+    width = fitted.numbers.out_features
+    torch.testing.assert_close(got[:width], fitted.numbers(medians))
+    assert got[width:].tolist() == [1] * 3  # no document lacks the column of one value
+
+
+class Largest(FeatureTransform):
+    """A user's own, which knows neither missing values nor lengths."""
+
+    def fit(self, features, categories=None):
+        super().fit(features, categories)
+        self.register_buffer("largest", torch.as_tensor(features.max(axis=0)))
+        return self
+
+    def transform(self, features, mask):
+        return features / self.largest
+
+
+def test_a_transform_of_ones_own_is_fitted_on_what_is_filled_in():
+    rows = np.array([[1, np.nan], [4, 8]], np.float32)
+    got = TableTransform(Largest()).fit(rows)(torch.from_numpy(rows))
+    assert got.tolist() == [[0.25, 1, 1], [1, 1, 0]]
+
+
+def test_lists_by_lengths_and_by_mask(rows):
+    transform = TableTransform(Join([RankPerList(), PiecewiseLinearBins(2), MinMaxPerList()]))
+    codes = np.random.default_rng(1).integers(0, 3, size=(50, 2))
+    features, categories = torch.from_numpy(rows), torch.from_numpy(codes)
+    transform.fit(rows, codes)
+    assert transform.within_list
+    lengths = torch.tensor([20, 0, 30])
+    packed = transform(features, None, categories, lengths)
+    assert packed.shape == (50, transform.out_features)
+    parts = [transform(features[:20], None, categories[:20])]
+    parts.append(transform(features[20:], None, categories[20:]))
+    torch.testing.assert_close(packed, torch.cat(parts))
+    mask = torch.arange(30) < lengths[:, None]
+    padded = torch.full((3, 30, 4), torch.nan)
+    padded[mask] = features
+    padded_codes = torch.zeros(3, 30, 2, dtype=torch.int64)
+    padded_codes[mask] = categories
+    torch.testing.assert_close(transform(padded, mask, padded_codes)[mask], packed)
+
+
+def test_it_compiles_and_is_exported(rows):
+    codes = torch.from_numpy(np.random.default_rng(1).integers(0, 3, size=(50, 2)))
+    fitted = TableTransform(PiecewiseLinearBins()).fit(rows, codes)
+    features = torch.from_numpy(rows)
+    expected = fitted(features, None, codes)
+    compiled = torch.compile(fitted, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(features, None, codes), expected)
+    documents = torch.export.Dim("documents", min=2)
+    shapes = ({0: documents}, None, {0: documents})
+    exported = torch.export.export(fitted, (features, None, codes), dynamic_shapes=shapes)
+    torch.testing.assert_close(
+        exported.module()(features[:9], None, codes[:9]), fitted(features[:9], None, codes[:9])
+    )
+
+
+def test_half_precision(rows):
+    codes = torch.from_numpy(np.random.default_rng(1).integers(0, 3, size=(50, 2)))
+    features = torch.from_numpy(rows)
+    for dtype in (torch.float16, torch.bfloat16):
+        fitted = TableTransform(PiecewiseLinearBins()).fit(rows, codes)
+        expected = fitted(features, None, codes)
+        for half in (
+            fitted(features.to(dtype), None, codes),
+            fitted.to(dtype)(features.to(dtype), None, codes),
+        ):
+            assert half.dtype == dtype
+            torch.testing.assert_close(half.float(), expected, rtol=0, atol=0.1)
 
 
 def test_all_missing_and_missing_later():

@@ -323,7 +323,7 @@ def test_files_of_several_schemas(tmp_path: Path):
     [
         ("no/such.csv", "got no/such.csv .no such file"),
         ("none-*.parquet", "a pattern must be of files that are there"),
-        ("empty", "a folder of a table must hold CSV or Parquet files"),
+        ("empty", "a folder of a table must hold CSV, Parquet or LETOR files"),
         ("t.xlsx", "must end in .csv, .tsv, .parquet or .pq"),
         ("bad.parquet", "bad.parquet: not a table"),
         ([1, 2], "a table must be a path, or a pandas, polars or Arrow table, got builtins.list"),

@@ -1,20 +1,27 @@
 import numpy as np
 import pytest
 import torch
+from scipy.stats import rankdata
 from sklearn.preprocessing import StandardScaler, minmax_scale
 from torch import nn
 
 from ltr.datasets import (
     FeatureTransform,
+    Join,
     MinMaxPerList,
     NoTransform,
+    PiecewiseLinearBins,
+    Quantile,
+    RankPerList,
     SignedLog1pStandardize,
     Standardize,
+    StandardizePerList,
+    TableTransform,
     transforms,
 )
 
-ALL = [NoTransform, Standardize, SignedLog1pStandardize, MinMaxPerList]
-FITTED = [Standardize, SignedLog1pStandardize]
+FITTED = [Standardize, SignedLog1pStandardize, PiecewiseLinearBins, Quantile]
+ALL = [NoTransform, *FITTED, MinMaxPerList, StandardizePerList, RankPerList]
 
 
 @pytest.fixture
@@ -70,7 +77,7 @@ def test_fit_takes_a_tensor_or_a_read_only_array(rows):
 
 @pytest.mark.parametrize("kind", ALL)
 def test_what_is_under_the_mask_never_gets_out(kind: type[FeatureTransform], rows):
-    transform = kind(6).fit(rows)
+    transform = kind(num_features=6).fit(rows)
     lists = torch.from_numpy(rows[:40]).reshape(2, 4, 5, 6)
     mask = torch.rand(2, 4, 5, generator=torch.Generator().manual_seed(0)) < 0.6
     mask[0, 0] = False  # no document at all
@@ -79,6 +86,9 @@ def test_what_is_under_the_mask_never_gets_out(kind: type[FeatureTransform], row
         dirty = lists.masked_fill(~mask.unsqueeze(-1), junk).requires_grad_()
         got = transform(dirty, mask)
         assert torch.equal(got, want)
+        if kind is RankPerList:
+            assert not got.requires_grad
+            continue
         (gradient,) = torch.autograd.grad(got.sum(), dirty)
         assert gradient.isfinite().all()
         assert (gradient[~mask] == 0).all()
@@ -93,7 +103,7 @@ def test_what_is_under_the_mask_never_gets_out(kind: type[FeatureTransform], row
 def test_saved_with_the_model_and_loaded_before_fitting(kind, known: bool, rows):
     fitted = kind().fit(rows)
     features = torch.from_numpy(rows[:9])
-    holder = nn.ModuleDict({"transform": kind(6 if known else None)})
+    holder = nn.ModuleDict({"transform": kind(num_features=6 if known else None)})
     with pytest.raises(ValueError, match=f"{kind.__name__} must be fitted, or loaded"):
         holder["transform"](features)
     holder.load_state_dict({f"transform.{k}": v for k, v in fitted.state_dict().items()})
@@ -108,15 +118,17 @@ def test_loaded_after_fitting(kind, rows):
     other.load_state_dict(fitted.state_dict())
     features = torch.from_numpy(rows[:9])
     assert torch.equal(other(features), fitted(features))
-    with pytest.raises(RuntimeError, match="size mismatch for mean"):
+    with pytest.raises(RuntimeError, match=r"size mismatch for (mean|columns|values)"):
         kind().fit(rows[:, :3]).load_state_dict(fitted.state_dict())
 
 
 @pytest.mark.parametrize("kind", ALL)
 def test_any_batch_shape_and_dtype(kind, rows):
     transform = kind().fit(rows)
-    assert transform(torch.zeros(6, 0, 6)).shape == (6, 0, 6)
-    assert transform(torch.zeros(2, 3, 4, 6)).shape == (2, 3, 4, 6)
+    width = transform.out_features
+    assert width is not None
+    assert transform(torch.zeros(6, 0, 6)).shape == (6, 0, width)
+    assert transform(torch.zeros(2, 3, 4, 6)).shape == (2, 3, 4, width)
     assert transform.double()(torch.zeros(4, 6, dtype=torch.float64)).dtype == torch.float64
 
 
@@ -128,8 +140,134 @@ def test_bad_shapes(kind, rows):
     with pytest.raises(ValueError, match=r"mask must have shape \(2, 3\), got \(3,\)"):
         transform(torch.zeros(2, 3, 6), torch.ones(3, dtype=torch.bool))
     with pytest.raises(ValueError, match="features must have num_features=4, got 6"):
-        kind(4).fit(rows)
+        kind(num_features=4).fit(rows)
     with pytest.raises(ValueError, match=r"features must be \(documents, d\), not empty"):
         kind().fit(rows[:0])
     with pytest.raises(ValueError, match="num_features must be >= 1, got 0"):
-        kind(0)
+        kind(num_features=0)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_lists_one_after_another(kind, rows):
+    transform = kind().fit(rows)
+    assert transform.within_list == kind.__name__.endswith("PerList")
+    lengths = torch.tensor([3, 0, 1, 16])
+    features = torch.from_numpy(rows[:20])
+    lists = [transform(one) for one in features.split(lengths.tolist()) if len(one)]
+    torch.testing.assert_close(transform(features, lengths=lengths), torch.cat(lists))
+    none = transform(features[:0], lengths=torch.zeros(2, dtype=torch.int64))
+    assert none.shape == (0, transform.out_features)
+    with pytest.raises(ValueError, match="mask must be None where lengths are given"):
+        transform(features, torch.ones(20, dtype=torch.bool), lengths=lengths)
+    with pytest.raises(
+        ValueError, match=r"lengths must be \(lists,\), with features \(documents, d"
+    ):
+        transform(features.unsqueeze(0), lengths=lengths)
+
+
+@pytest.mark.parametrize(
+    "kind", [PiecewiseLinearBins, Quantile, MinMaxPerList, StandardizePerList, RankPerList]
+)
+def test_a_constant_in_training_and_values_never_seen(kind, rows):
+    transform = kind().fit(rows)
+    odd = torch.tensor([[torch.inf] * 6, [-torch.inf] * 6, [3e38] * 6, [-3e38] * 6, [1e-45] * 6])
+    assert transform(odd).isfinite().all()
+    constant = transform(torch.full((4, 6), 0.1))
+    assert (constant[..., -1].abs() < 1e-6).all()
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_half_precision(kind, rows):
+    rows = rows[:64, [0, 3, 4]]
+    features = torch.from_numpy(rows)
+    for dtype in (torch.float16, torch.bfloat16):
+        transform = kind().fit(rows)
+        near = features.to(dtype)  # what is left to transform
+        expected = transform(near.float())
+        assert transform(near).dtype in (dtype, torch.float32)
+        got = transform.to(dtype)(near)
+        assert got.dtype == dtype
+        torch.testing.assert_close(got.float(), expected, rtol=0.05, atol=0.1)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_compiled_and_exported(kind, rows):
+    transform = kind().fit(rows)
+    features, lengths = torch.from_numpy(rows[:20]), torch.tensor([3, 1, 16])
+    torch.compiler.reset()  # the classes share a `forward`, which is compiled a few times at most
+    compiled = torch.compile(transform, fullgraph=True, backend="aot_eager")
+    expected = transform(features, lengths=lengths)
+    torch.testing.assert_close(compiled(features, lengths=lengths), expected)
+    mask = torch.rand(4, 5, generator=torch.Generator().manual_seed(0)) < 0.6
+    padded = features.reshape(4, 5, 6)
+    torch.testing.assert_close(compiled(padded, mask), transform(padded, mask))
+    sizes = {0: torch.export.Dim("lists", min=2), 1: torch.export.Dim("documents", min=2)}
+    exported = torch.export.export(transform, (padded, mask), dynamic_shapes=(sizes, sizes))
+    fewer = (padded[:2, :3], mask[:2, :3])
+    torch.testing.assert_close(exported.module()(*fewer), transform(*fewer))
+
+
+def test_standardize_list_by_list_is_sklearns(rows):
+    lists = torch.from_numpy(rows).reshape(20, 25, 6)
+    for scaled, raw in zip(StandardizePerList()(lists), lists.double(), strict=True):
+        want = StandardScaler().fit_transform(raw[:, :5])
+        np.testing.assert_allclose(scaled[:, :5], want, rtol=1e-3, atol=1e-3)
+        assert not scaled[:, 5].any()
+
+
+def test_rank_list_by_list_is_scipys():
+    rng = np.random.default_rng(0)
+    lengths = np.array([1, 7, 0, 40, 2])
+    rows = rng.integers(0, 9, size=(50, 3)).astype(np.float32)  # many ties
+    got = RankPerList()(torch.from_numpy(rows), lengths=torch.from_numpy(lengths)).numpy()
+    for part, raw in zip(
+        np.split(got, lengths.cumsum()[:-1]), np.split(rows, lengths.cumsum()[:-1]), strict=True
+    ):
+        if len(raw):
+            ranks = rankdata(raw, axis=0)
+            want = (2 * ranks - len(raw) - 1) / max(len(raw) - 1, 1)
+            np.testing.assert_allclose(part, want, atol=1e-6)
+    assert (got[0] == 0).all()
+
+
+@pytest.mark.parametrize("kind", [MinMaxPerList, StandardizePerList, RankPerList])
+def test_a_list_of_one_gives_0(kind):
+    assert not kind()(torch.tensor([[5.0, -2.0]])).any()
+    assert not kind()(torch.randn(3, 2), lengths=torch.tensor([1, 1, 1])).any()
+
+
+def test_lengths_that_do_not_sum_to_the_documents():
+    with pytest.raises(ValueError, match="lengths must sum to the 3 documents, got 4"):
+        RankPerList()(torch.zeros(3, 1), lengths=torch.tensor([1, 3]))
+
+
+def test_join_is_its_parts_side_by_side(rows):
+    rows[::3, 1] = np.nan
+    filled = torch.from_numpy(np.nan_to_num(rows)).reshape(20, 25, 6)
+    parts = [RankPerList, PiecewiseLinearBins, Standardize]
+    joined = Join([kind() for kind in parts]).fit(rows)
+    apart = [kind().fit(rows) for kind in parts]
+    mask = torch.rand(20, 25, generator=torch.Generator().manual_seed(0)) < 0.6
+    torch.testing.assert_close(
+        joined(filled, mask), torch.cat([one(filled, mask) for one in apart], dim=-1)
+    )
+    assert joined.out_features == sum(one.out_features or 0 for one in apart)
+    assert joined.within_list
+    assert not Join([Standardize()]).within_list
+    assert Join([Standardize()]).out_features is None
+    again = Join([kind() for kind in parts])
+    again.load_state_dict(joined.state_dict())
+    torch.testing.assert_close(again(filled, mask), joined(filled, mask))
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ([], "transforms must be one or more, got none"),
+        ([TableTransform()], "TableTransform takes a Join, not the other way round"),
+        ([nn.ReLU()], r"transforms must be FeatureTransforms .*got ReLU\(\)"),
+    ],
+)
+def test_what_cannot_be_joined(parts, message):
+    with pytest.raises(ValueError, match=message):
+        Join(parts)

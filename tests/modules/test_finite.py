@@ -11,10 +11,11 @@ from lightning.pytorch import Callback, LightningModule, Trainer, seed_everythin
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import nn
 
-from ltr.datasets import DigitsDataModule, ListDataset, collate_lists
+from ltr.datasets import DigitsDataModule, ListDataset, collate_lists, collate_ragged
 from ltr.losses import PointwiseMSE, RankingLoss, SoftNDCG
 from ltr.models import MLPScorer, Scorer
 from ltr.modules import CheckFinite, Ranker
+from ltr.modules.finite import wrong_lists
 from ltr.papers.speed import RandomScoresDataModule, SpeedTask
 
 pytestmark = pytest.mark.filterwarnings(
@@ -45,7 +46,7 @@ def fit(folder: Path, ranker: LightningModule, *callbacks: Callback, **options: 
     return trainer
 
 
-def lists(qids: bool = True):
+def lists(qids: bool = True, collate_fn: Any = collate_lists):
     """Three batches of two lists; list 4, in the last batch, has a feature of 1e30."""
     features = torch.ones(12, 3)
     features[8, 1] = 1e30
@@ -53,7 +54,7 @@ def lists(qids: bool = True):
     data = ListDataset.from_arrays(features, labels, [q for q in "abcdef" for _ in range(2)])
 
     def collate(items):
-        batch = collate_lists(items)
+        batch = collate_fn(items)
         return batch if qids else {k: v for k, v in batch.items() if k != "qid"}
 
     return torch.utils.data.DataLoader(data, batch_size=2, collate_fn=collate)
@@ -87,7 +88,7 @@ class BadGradient(RankingLoss):
 
 
 def first_batch_last(folder: Path, ranker: Ranker, **options: Any) -> str:
-    qids = options.pop("qids", True)
+    loader = lists(options.pop("qids", True), options.pop("collate_fn", collate_lists))
     trainer = Trainer(
         accelerator="cpu",
         max_epochs=3,
@@ -100,7 +101,7 @@ def first_batch_last(folder: Path, ranker: Ranker, **options: Any) -> str:
         **options,
     )
     with pytest.raises(ValueError, match="must be finite") as caught:
-        trainer.fit(ranker, lists(qids))
+        trainer.fit(ranker, loader)
     assert trainer.global_step == 2  # the optimizer did not step
     return str(caught.value)
 
@@ -120,6 +121,36 @@ def test_the_message_names_epoch_step_lists_layer_and_file(tmp_path: Path):
     assert saved["batch"]["features"][0, 0, 1] == 1e30
     assert saved["batch"]["mask"].dtype == torch.bool
     assert saved["loss"].isinf()
+
+
+class ListwiseSquares(Squares):
+    """Gets a padded view of ragged lists."""
+
+
+class DocumentSquares(Squares):
+    per_document = True
+
+
+@pytest.mark.parametrize("scorer", [ListwiseSquares, DocumentSquares])
+def test_ragged_lists_are_named_too(tmp_path: Path, scorer):
+    ranker = Ranker(scorer(), PointwiseMSE())
+    said = first_batch_last(tmp_path, ranker, collate_fn=collate_ragged)
+    assert said.startswith(
+        "loss must be finite, got inf in epoch 1, step 3, 1 of 2 lists (qid e); "
+        "the first layer that is not finite is scorer.second (Square); the batch is saved in "
+    )
+    saved = torch.load(said.rpartition(" ")[2], weights_only=True)
+    assert saved["lists"] == ["e"]
+    assert saved["batch"]["lengths"].tolist() == [2, 2]
+
+
+def test_a_list_whose_length_is_the_number_of_lists():
+    """An output of as many rows as there are documents has documents, else lists."""
+    ragged = {"features": torch.zeros(4, 1), "lengths": torch.tensor([3, 0, 1])}
+    output = torch.tensor([0.0, 0.0, torch.inf, 0.0])
+    assert wrong_lists(ragged, output).tolist() == [True, False, False]
+    assert wrong_lists(ragged, output[:3].unsqueeze(1)).tolist() == [False, False, True]
+    assert wrong_lists(ragged, output[2]) is None
 
 
 def test_lists_without_names(tmp_path: Path):

@@ -89,7 +89,7 @@ class Foreign(LightningModule):
         self.inner = Ranker(MLPScorer(num_features=64, hidden=(4,)))
 
     def training_step(self, batch, batch_idx):
-        loss = self.inner(batch["features"], batch["mask"]).square().mean()
+        loss = self.inner(batch["features"], lengths=batch["lengths"]).square().mean()
         self.log("mine", loss, batch_size=1)
         return loss
 

@@ -7,6 +7,7 @@ from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
 from torchmetrics import Metric
 
+from ltr.datasets import pad_batch
 from ltr.losses import LeastTrimmedSquares, RankingLoss
 from ltr.losses.huber import PointwiseHuber  # noqa: F401  (so that the command line finds it)
 from ltr.models import LinearScorer, Scorer
@@ -81,6 +82,7 @@ class Regressor(TrainableModule):
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """Return the loss of a batch of samples."""
+        batch = pad_batch(batch)
         mask, labels = batch.get("mask"), batch["labels"]
         scores = self.scorer(batch["features"], mask)
         targets = (labels - self.label_center) / self.label_scale
@@ -96,6 +98,7 @@ class Regressor(TrainableModule):
 
     def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Log the metrics."""
+        batch = pad_batch(batch)
         mask, labels = batch.get("mask"), batch["labels"]
         predictions = self(batch["features"], mask)
         real = torch.ones_like(labels, dtype=torch.bool) if mask is None else mask
@@ -108,6 +111,7 @@ class Regressor(TrainableModule):
 
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
         """Return `scores` (B, n): the predictions."""
+        batch = pad_batch(batch)
         known = {key: batch[key] for key in ("qid", "doc_ids", "mask") if key in batch}
         return {**known, "scores": self(batch["features"], batch.get("mask"))}
 

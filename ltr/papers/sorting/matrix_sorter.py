@@ -7,10 +7,12 @@ from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor
 
 from ltr._shapes import count, masked_fill
+from ltr.datasets import pad_batch
 from ltr.losses.permutation import true_order
 from ltr.metrics import RankingMetric
 from ltr.modules.list_mean import ListMean
 from ltr.modules.ranker import Ranker
+from ltr.modules.scoring import ScoredLists
 from ltr.operators import GumbelSinkhorn, Matching
 from ltr.papers.networks import ImageCNN
 
@@ -69,9 +71,19 @@ class MatrixSorter(Ranker):
         return self.operator(self._matrix(features, mask), mask)
 
     def forward(
-        self, features: Tensor, mask: Tensor | None = None, categories: Tensor | None = None
+        self,
+        features: Tensor,
+        mask: Tensor | None = None,
+        categories: Tensor | None = None,
+        lengths: Tensor | None = None,
     ) -> Tensor:
-        """Return scores (..., n): the places of the hard matching, n - 1 for the first."""
+        """Return scores (..., n): the places of the hard matching, n - 1 for the first.
+
+        Raises:
+            ValueError: there are lengths, as a matching is of padded lists.
+        """
+        if lengths is not None:
+            raise ValueError("lengths must be None: MatrixSorter scores padded lists")
         was_training = self.operator.training
         order = self.operator.eval()(self._matrix(features, mask), mask).hard()
         self.operator.train(was_training)
@@ -80,15 +92,25 @@ class MatrixSorter(Ranker):
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """Return the cross-entropy of a batch."""
+        batch = pad_batch(batch)
         loss = self._cross_entropy(batch, self.train_loss)
         self.log("train_loss", self.train_loss, on_step=False, on_epoch=True, prog_bar=True)
         return self.weigh_processes(loss, batch["mask"].any(-1).sum())
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Log the loss and the metrics."""
+        batch = pad_batch(batch)
         self._cross_entropy(batch, self.val_loss)
         self.log("val_loss", self.val_loss, prog_bar=True)
         self.measure("val", self.score_batch(batch))
+
+    def score_batch(self, batch: dict[str, Any]) -> ScoredLists:
+        """Return the lists of a batch, padded, with their scores."""
+        return super().score_batch(pad_batch(batch))
+
+    def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
+        """Return `scores` (B, n) with `mask`; `qid`, `doc_ids` and `rows` where there are any."""
+        return super().predict_step(pad_batch(batch), batch_idx)
 
     def _matrix(self, features: Tensor, mask: Tensor | None) -> Tensor:
         """Return how well place i suits item j, (..., n, n)."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torchmetrics import MeanSquaredError, Metric, R2Score, SpearmanCorrCoef
 
 from ltr._shapes import check_number, count, masked_fill, upcast
+from ltr.datasets import pad_batch
 from ltr.kernels import descending_order
 from ltr.losses import QuantileLoss
 from ltr.models import Scorer
@@ -109,6 +110,7 @@ class QuantileRegressor(TrainableModule):
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """Return the loss of a batch."""
+        batch = pad_batch(batch)
         scores, values = self._both(batch)
         loss = self._loss(batch, scores, values, self.train_loss)
         if not loss.requires_grad:
@@ -122,6 +124,7 @@ class QuantileRegressor(TrainableModule):
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Log the loss and the metrics."""
+        batch = pad_batch(batch)
         scores, values = self._both(batch)
         self._loss(batch, scores, values, self.val_loss)
         self.log("val_loss", self.val_loss)
@@ -133,10 +136,12 @@ class QuantileRegressor(TrainableModule):
 
     def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Log the metrics."""
+        batch = pad_batch(batch)
         self._update("test", self.test_metrics, batch, *self._both(batch))
 
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
         """Return `scores` and `values` (B, n), `estimate` (B,), `mask`, and `qid` if present."""
+        batch = pad_batch(batch)
         known = {key: batch[key] for key in ("qid", "doc_ids", "mask") if key in batch}
         scores, values = self._both(batch)
         estimate = at_quantile(values, scores, self.loss.q, batch["mask"])

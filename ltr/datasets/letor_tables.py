@@ -1,0 +1,148 @@
+"""LETOR text as a table: columns `qid`, `label`, and the features by their numbers."""
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from lightning.pytorch.utilities import rank_zero_info
+
+from ltr.datasets.letor import read_letor
+from ltr.datasets.lists import ListDataset, find_return, gather_runs
+from ltr.datasets.schema import Schema
+from ltr.datasets.splits import find_splits
+from ltr.datasets.store import load_letor
+from ltr.datasets.table_files import find_files, kind_of_file
+
+
+def is_letor(source: Any) -> bool:
+    """Whether a table is files of LETOR text, by their names.
+
+    Raises:
+        ValueError: there is no such file.
+    """
+    if not isinstance(source, str | PathLike):
+        return False
+    return kind_of_file(find_files(Path(source).expanduser())[0]) == "letor"
+
+
+def load_letor_table(
+    source: Any,
+    *,
+    sort_by_qid: bool = False,
+    missing: Literal["keep", "error"] = "keep",
+    keep_order: bool = False,
+) -> ListDataset:
+    """Load the lists of a file, a folder or a pattern of LETOR text, in the order of their names.
+
+    Args:
+        source: the path or pattern.
+        sort_by_qid: gather the lines of a qid that comes back, in any of the files.
+        missing: see `read_letor`.
+        keep_order: give each document its row, counted from 0 through all files.
+
+    Raises:
+        ValueError: what `read_letor` raises; a folder holds several splits; or a qid comes back in
+            another file.
+    """
+    path = Path(source).expanduser()
+    if path.is_dir() and len(splits := find_splits(path, 1)) > 1:
+        names = ", ".join(one.name for one in splits.values())
+        raise ValueError(f"a folder of a table must hold one split, got {names} in {path}")
+    files = find_files(path)
+    # a cache does not know the rows of lines that were gathered
+    read = read_letor if keep_order and sort_by_qid else load_letor
+    parts = [read(file, sort_by_qid=sort_by_qid, missing=missing) for file in files]
+    width = max(part.num_features for part in parts)
+    parts = [part.widen(width) for part in parts]
+    if keep_order:
+        start = 0
+        for part in parts:
+            rows = np.arange(len(part.features)) if part.rows is None else part.rows
+            part.rows = rows + start
+            start += len(rows)
+    return parts[0] if len(parts) == 1 else _joined(parts, files, sort_by_qid)
+
+
+def letor_schema(data: ListDataset, features: Sequence[str] | None = None) -> Schema:
+    """Return the schema of LETOR text: all features, or those that are named.
+
+    >>> data = ListDataset.from_arrays([[1.0, 2.0]], labels=[0], qid=[7])
+    >>> letor_schema(data).features
+    {'1': 1, '2': 1}
+    """
+    numbers = [str(i) for i in range(1, data.num_features + 1)]
+    for name in features or ():
+        if name not in numbers:
+            raise ValueError(
+                f"features must be numbers from 1 to {data.num_features} for LETOR text, got "
+                f"{name!r}"
+            )
+    names = numbers if features is None else features
+    return Schema("qid", "label", features=dict.fromkeys(names, 1))
+
+
+def by_schema(data: ListDataset, schema: Schema) -> ListDataset:
+    """Return the lists with the features of a schema; one that no line has is 0.
+
+    Raises:
+        ValueError: the schema has a column that LETOR text cannot have.
+    """
+    for name in (*schema.features, *schema.categories):
+        if not name.isdecimal() or name[0] == "0" or schema.features.get(name) != 1:
+            raise ValueError(
+                f"the table must have the column {name!r}, as in training, got LETOR text with the "
+                f"features 1 to {data.num_features}"
+            )
+    places = np.array([int(name) - 1 for name in schema.features])
+    unused = sorted({*range(data.num_features)} - {*places.tolist()})
+    if unused:
+        shown = ", ".join(str(place + 1) for place in unused[:12])
+        more = f" and {len(unused) - 12} more" if len(unused) > 12 else ""
+        rank_zero_info(f"features that the model does not use: {shown}{more}")
+    data = data.widen(max(data.num_features, int(places.max()) + 1))
+    if not np.array_equal(places, np.arange(data.num_features)):
+        data.features = data.features[:, places]
+    return data
+
+
+def keys_of(data: ListDataset, qid: str) -> pa.Table:
+    """Return the columns of qids and, where there are any, of document ids, by `data.rows`."""
+    back = np.argsort(data.rows) if data.rows is not None else np.arange(len(data.features))
+    qids = np.repeat(np.array(data.qids, dtype=object), data.lengths)
+    columns: dict[str, Any] = {qid: pa.array(qids[back], pa.string())}
+    if data.doc_ids is not None:
+        columns["doc_id"] = data.doc_ids.take(pa.array(back))
+    return pa.table(columns)
+
+
+def _joined(parts: list[ListDataset], files: list[Path], sort_by_qid: bool) -> ListDataset:
+    qids = [qid for part in parts for qid in part.qids]
+    if not sort_by_qid and (back := find_return(qids)) is not None:
+        ends = np.cumsum([len(part) for part in parts])
+        first, again = (files[int(np.searchsorted(ends, run, side="right"))] for run in back)
+        raise ValueError(
+            f"{again}: a qid must not come back, got {qids[back[1]]!r}, which stood in {first} "
+            "(sort_by_qid=True gathers it)"
+        )
+    offsets = np.r_[0, np.cumsum(np.concatenate([part.lengths for part in parts]))]
+    doc_ids = None
+    if any(part.doc_ids is not None for part in parts):
+        empty = [pa.array([""] * len(part.features), pa.string()) for part in parts]
+        ids = [
+            one if part.doc_ids is None else part.doc_ids
+            for one, part in zip(empty, parts, strict=True)
+        ]
+        doc_ids = pa.concat_arrays(ids)
+    rows = [part.rows for part in parts if part.rows is not None]
+    data = ListDataset(
+        np.concatenate([part.features for part in parts]),
+        np.concatenate([part.labels for part in parts]),
+        offsets,
+        qids,
+        doc_ids,
+        rows=np.concatenate(rows) if rows else None,
+    )
+    return gather_runs(data)

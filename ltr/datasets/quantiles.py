@@ -1,0 +1,210 @@
+"""Transforms that are fitted by quantiles: piecewise-linear bins, and the distribution itself."""
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from scipy.special import ndtri
+from torch import Tensor
+
+from ltr._shapes import check_at_least, check_whole
+from ltr.datasets.transforms import FeatureTransform
+
+_VALUES = 1 << 24  # values at a time, so that fitting copies little of a mapped file
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+class PiecewiseLinearBins(FeatureTransform):
+    """Piecewise-linear encoding: how much of each bin of a feature lies below the value.
+
+    The edges b_0 <= ... <= b_bins of a feature's bins are its quantiles at equal steps, from the
+    smallest value in training to the largest. The bin from b_(t-1) to b_t gives one number,
+    (x - b_(t-1)) / (b_t - b_(t-1)), clipped to [0, 1]: 1 for each bin below x, 0 for each bin above
+    it, and a share for the bin that x lies in. A linear layer on these numbers is a
+    piecewise-linear function of the feature, so a network bends where the data are. "On Embeddings
+    for Numerical Features in Tabular Deep Learning" (Gorishniy et al., 2022) lets the first and the
+    last bin go on beyond the training data. Here they are clipped too: beyond them a score stays as
+    it is, as it does in boosted trees, and an extreme or infinite value does no harm.
+
+    Equal quantiles, of a value that many documents have, leave out the bins between them. A feature
+    that is constant or missing throughout in training gives one number, always 0. Quantiles are of
+    the values that are there; `TableTransform(PiecewiseLinearBins())` puts a missing value at the
+    median and adds an indicator. In front of a linear layer that is as general as any other place,
+    since the indicator has a weight of its own; and a feature that is missing for the first time
+    after training then looks average.
+
+    Cost: one pass over the numbers that come out; fitting sorts each feature once.
+
+    Args:
+        bins: how many bins a feature has at most, >= 1.
+        num_features: d, if it is known already.
+
+    Attributes:
+        out_features: the bins of all features together, at most bins * d; after `fit`, or after a
+            state is loaded.
+
+    >>> fitted = PiecewiseLinearBins(bins=2).fit(torch.tensor([[0.0], [4.0], [8.0]]))
+    >>> fitted(torch.tensor([[1.0], [4.0], [5.0], [99.0]]))
+    tensor([[0.2500, 0.0000],
+            [1.0000, 0.0000],
+            [1.0000, 0.2500],
+            [1.0000, 1.0000]])
+    """
+
+    fits_missing = True
+    columns: Tensor
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, bins: int = 8, num_features: int | None = None) -> None:
+        super().__init__(num_features)
+        self.bins = check_at_least("bins", check_whole("bins", bins), 1)
+        self.register_buffer("columns", torch.zeros(0, dtype=torch.int64))
+        self.register_buffer("low", torch.zeros(0))
+        self.register_buffer("high", torch.zeros(0))
+
+    @property
+    def out_features(self) -> int | None:
+        """How many bins there are, or None before that is known."""
+        return len(self.columns) or None
+
+    def fit(
+        self, features: np.ndarray | Tensor, categories: np.ndarray | Tensor | None = None
+    ) -> "PiecewiseLinearBins":
+        """Take the edges of the bins of each feature; see `FeatureTransform.fit`."""
+        super().fit(features, categories)
+        steps = np.linspace(0, 1, self.bins + 1)
+        found = [np.quantile(values, steps) for values in _columns(features)]
+        # compared in the type in which they are kept
+        edges = torch.from_numpy(np.stack(found)).to(self.low)
+        low, high = edges[:, :-1], edges[:, 1:]
+        kept = high > low
+        kept[:, 0] |= ~kept.any(dim=1)
+        self.columns = kept.nonzero()[:, 0].to(self.columns)
+        self.low, self.high = low[kept], high[kept]
+        return self
+
+    def transform(self, features: Tensor, mask: Tensor) -> Tensor:
+        """Return the share of each bin that lies below the value, (..., n, out_features)."""
+        if not len(self.columns):
+            raise self.not_fitted()
+        # no difference may overflow, nor an edge that has been converted to half precision
+        limit = torch.finfo(features.dtype).max / 4
+        low = self.low.to(features.dtype).clamp(-limit, limit)
+        high = self.high.to(features.dtype).clamp(-limit, limit)
+        width = torch.where(high > low, high - low, 1)
+        # in place: half the time
+        values = features.index_select(-1, self.columns)
+        return values.clamp_(low, high).sub_(low).div_(width)
+
+    def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, state_dict: dict[str, Any], prefix: str, *args: Any
+    ) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        if len(self.columns):
+            self.num_features = int(self.columns[-1]) + 1
+
+
+class Quantile(FeatureTransform):
+    """Each feature's place in its distribution in training, as a normal score or a share.
+
+    The share of a value that a training document has is (mean rank - 1/2) / documents, ranks from
+    1, ties with the mean of theirs. Between two such values it is interpolated; below the smallest
+    and above the largest it stays. The normal score is the normal distribution's quantile of the
+    share (Bliss's rankit): training documents then have nearly normal features, whatever the
+    feature's distribution. A feature that is constant or missing throughout in training gives 0, or
+    a share of 1/2. Where there are more training documents than `quantiles`, that many quantiles at
+    equal steps stand for them.
+
+    Cost: a binary search and an interpolation for each number; fitting sorts each feature once.
+
+    Args:
+        output: "normal" for the normal score, "uniform" for the share itself.
+        quantiles: how many quantiles are kept of a feature at most, >= 2.
+        num_features: d, if it is known already.
+
+    >>> fitted = Quantile("uniform").fit(torch.tensor([[0.0], [0.0], [5.0], [9.0]]))
+    >>> fitted(torch.tensor([[-1.0], [0.0], [5.0], [7.0], [99.0]])).flatten()
+    tensor([0.2500, 0.2500, 0.6250, 0.7500, 0.8750])
+    """
+
+    fits_missing = True
+    values: Tensor
+    scores: Tensor
+
+    def __init__(
+        self,
+        output: Literal["normal", "uniform"] = "normal",
+        quantiles: int = 1000,
+        num_features: int | None = None,
+    ) -> None:
+        super().__init__(num_features)
+        if output not in ("normal", "uniform"):
+            raise ValueError(f'output must be "normal" or "uniform", got {output!r}')
+        self.output: Literal["normal", "uniform"] = output
+        self.quantiles = check_at_least("quantiles", quantiles, 2)
+        self.register_buffer("values", torch.zeros(0, 0))
+        self.register_buffer("scores", torch.zeros(0, 0))
+
+    def fit(
+        self, features: np.ndarray | Tensor, categories: np.ndarray | Tensor | None = None
+    ) -> "Quantile":
+        """Take the quantiles of each feature; see `FeatureTransform.fit`."""
+        super().fit(features, categories)
+        found = [self._fit_column(values) for values in _columns(features)]
+        longest = max(len(values) for values, _ in found)
+        # the last point again and again: nothing lies beyond it
+        padded = [
+            [np.pad(one, (0, longest - len(one)), mode="edge") for one in pair] for pair in found
+        ]
+        self.values = torch.from_numpy(np.stack([values for values, _ in padded])).to(self.values)
+        self.scores = torch.from_numpy(np.stack([scores for _, scores in padded])).to(self.scores)
+        return self
+
+    def transform(self, features: Tensor, mask: Tensor) -> Tensor:
+        """Return the scores or shares of the features."""
+        if not len(self.values):
+            raise self.not_fitted()
+        dtype = features.dtype if features.dtype == torch.float64 else torch.float32
+        limit = torch.finfo(dtype).max / 4  # no difference may overflow
+        values = self.values.to(dtype).clamp(-limit, limit)
+        scores = self.scores.to(dtype)
+        x = features.to(dtype).reshape(-1, len(values)).t().contiguous()
+        x = x.clamp(values[:, :1], values[:, -1:])
+        right = torch.searchsorted(values, x.detach())
+        left = (right - 1).clamp(min=0)
+        low, width = values.gather(1, left), values.gather(1, right) - values.gather(1, left)
+        share = (x - low) / torch.where(width > 0, width, 1)
+        found = torch.lerp(scores.gather(1, left), scores.gather(1, right), share)
+        return found.t().reshape(features.shape).to(features.dtype)
+
+    def _fit_column(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The distinct quantiles of a feature, and their scores."""
+        count = min(self.quantiles, len(values))
+        shares = (np.arange(count) + 0.5) / count
+        # Hazen's quantile at (k - 1/2) / n is the k-th of n values
+        kept = np.quantile(values, shares, method="hazen").astype(np.float32)
+        kept, inverse, times = np.unique(kept, return_inverse=True, return_counts=True)
+        shares = np.bincount(inverse, shares) / times
+        return kept, ndtri(shares) if self.output == "normal" else shares
+
+    def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, state_dict: dict[str, Any], prefix: str, *args: Any
+    ) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        if len(self.values):
+            self.num_features = len(self.values)
+
+
+def _columns(features: np.ndarray | Tensor) -> Iterator[np.ndarray]:
+    """The values of each feature that are there, finite and in float64; a 0 where none is."""
+    if isinstance(features, Tensor):
+        features = features.detach().cpu().numpy()
+    block = max(1, _VALUES // len(features))
+    for start in range(0, features.shape[1], block):
+        part = np.asarray(features[:, start : start + block])
+        for place in range(part.shape[1]):
+            values = part[:, place].astype(np.float64)
+            values = values[~np.isnan(values)].clip(-_LARGEST, _LARGEST)
+            yield values if len(values) else np.zeros(1)

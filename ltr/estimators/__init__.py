@@ -1,0 +1,17 @@
+"""scikit-learn's interface: `NeuralRanker().fit(X, y, qid=qid)`.
+
+Lightning, which takes seconds to import, is loaded at the first `fit`.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from ltr._names import no_attribute
+from ltr.estimators.neural_ranker import NeuralRanker
+
+__all__ = ["NeuralRanker"]
+
+
+if not TYPE_CHECKING:  # a type checker would accept any name otherwise
+
+    def __getattr__(name: str) -> Any:
+        raise no_attribute(__name__, name, __all__)

@@ -1,0 +1,52 @@
+"""The parameters of a `NeuralRanker`: their checks, and the parts that they stand for."""
+
+import copy
+import numbers
+from typing import Any
+
+from ltr.datasets import FeatureTransform, PiecewiseLinearBins, TableTransform
+from ltr.losses import XENDCG, RankingLoss
+from ltr.models import Ensemble, MLPScorer, Scorer
+
+
+def check_parameters(estimator: Any) -> None:
+    """Raise `ValueError` if a parameter of a `NeuralRanker` is out of range."""
+    kinds = {"scorer": Scorer, "loss": RankingLoss, "transform": FeatureTransform}
+    for name, kind in kinds.items():
+        value = estimator.get_params(deep=False).get(name)
+        if value is not None and not isinstance(value, kind):
+            raise ValueError(f"{name} must be a {kind.__name__} or None, got {value!r}")
+    for name in ("members", "batch_size", "max_epochs", "patience", "max_levels"):
+        value = getattr(estimator, name)
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+            raise ValueError(f"{name} must be a whole number >= 1, got {value!r}")
+    if not estimator.learning_rate > 0:
+        raise ValueError(f"learning_rate must be > 0, got {estimator.learning_rate!r}")
+    if not estimator.weight_decay >= 0:
+        raise ValueError(f"weight_decay must be >= 0, got {estimator.weight_decay!r}")
+    if not 0 <= estimator.validation < 1:
+        raise ValueError(f"validation must be in [0, 1), got {estimator.validation!r}")
+    known = ("auto", "cpu", "cuda", "mps")
+    kind, _, number = str(estimator.device).partition(":")
+    if kind not in known or (number and not (kind == "cuda" and number.isdecimal())):
+        raise ValueError(f'device must be "auto", "cpu", "cuda" or "mps", got {estimator.device!r}')
+
+
+def new_scorer(estimator: Any) -> Ensemble:
+    """Return the ensemble that an estimator trains, without weights."""
+    scorer = MLPScorer(hidden=(128, 64)) if estimator.scorer is None else estimator.scorer
+    return Ensemble(copy.deepcopy(scorer), estimator.members)
+
+
+def new_transform(estimator: Any) -> FeatureTransform:
+    """Return the transform of an estimator, not fitted."""
+    given = estimator.get_params(deep=False).get("transform")
+    return TableTransform(PiecewiseLinearBins(8)) if given is None else copy.deepcopy(given)
+
+
+def new_loss(estimator: Any, of_lists: bool) -> RankingLoss:
+    """Return the loss of an estimator; with weights of lists, one with a number for each list."""
+    loss = XENDCG(gamma="random") if estimator.loss is None else copy.deepcopy(estimator.loss)
+    if of_lists:
+        loss.reduction = "none"
+    return loss

@@ -1,0 +1,58 @@
+"""Score lists with a fitted transform and scorer; Lightning is not needed."""
+
+import copy
+
+import numpy as np
+import torch
+
+from ltr.datasets import FeatureTransform, ListDataset
+from ltr.models import Scorer
+from ltr.models.ragged import score_ragged
+
+_ROWS = 1 << 14  # that are scored at a time
+
+
+def needs_lists(transform: FeatureTransform, scorer: Scorer) -> bool:
+    """Return whether a document's score depends on the other documents of its list."""
+    return transform.within_list or not scorer.per_document
+
+
+def score_lists(
+    transform: FeatureTransform, scorer: Scorer, data: ListDataset, device: str
+) -> np.ndarray:
+    """Return the scores (documents,) of lists, in their order.
+
+    Args:
+        transform: fitted, on the CPU.
+        scorer: on the CPU.
+        data: the lists; only `needs_lists` looks at where they begin and end.
+        device: where to compute.
+    """
+    lists = needs_lists(transform, scorer)
+    if device != "cpu":
+        transform, scorer = (copy.deepcopy(x).to(device) for x in (transform, scorer))
+    bounds = _whole_lists(data.offsets) if lists else [*range(0, len(data.features), _ROWS)]
+    found = []
+    with torch.inference_mode():
+        for start, end in zip(bounds, [*bounds[1:], len(data.features)], strict=True):
+            batch = {"features": torch.from_numpy(data.features[start:end]).to(device)}
+            if data.categories is not None:
+                batch["categories"] = torch.from_numpy(data.categories[start:end]).to(device)
+            if not lists:
+                found.append(scorer(transform(**batch)).cpu().numpy())
+                continue
+            inside = data.offsets[(data.offsets >= start) & (data.offsets <= end)]
+            lengths = torch.from_numpy(np.diff(inside)).to(device)
+            if transform.within_list:
+                batch["lengths"] = lengths
+            found.append(score_ragged(scorer, transform(**batch), lengths).cpu().numpy())
+    return np.concatenate(found)
+
+
+def _whole_lists(offsets: np.ndarray) -> list[int]:
+    """Return where chunks of whole lists start, each of `_ROWS` documents if its lists allow it."""
+    starts = [0]
+    for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+        if end - starts[-1] > _ROWS and start > starts[-1]:
+            starts.append(start)
+    return starts

@@ -1,0 +1,402 @@
+"""A neural ranker that is used like LightGBM's and XGBoost's."""
+
+import copy
+import warnings
+from dataclasses import replace
+from os import PathLike
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from ltr.datasets import FeatureTransform, ListDataset, Schema, read_table
+from ltr.datasets.query_splits import query_shares
+from ltr.estimators import _tables as tables
+from ltr.estimators._parameters import check_parameters, new_loss, new_scorer, new_transform
+from ltr.estimators._scoring import needs_lists, score_lists
+from ltr.losses import RankingLoss
+from ltr.models import Ensemble, Scorer
+
+if TYPE_CHECKING:
+    from ltr.estimators._training import Trained
+
+
+class NeuralRanker(BaseEstimator):
+    """Ranks the rows of a table: an average of neural networks, trained on a ranking loss.
+
+    It takes data as `lightgbm.LGBMRanker` and `xgboost.XGBRanker` do, and follows scikit-learn's
+    rules. Columns of numbers may have missing values, and text, booleans and categorical columns
+    are encoded; nothing has to be prepared.
+
+    Args:
+        scorer: the network that each member is a copy of, made without the number of features.
+            Default: `MLPScorer((128, 64), dropout=0.1)`.
+        loss: what training minimizes. Default: `XENDCG(gamma="random")`.
+        transform: of the columns to the numbers that the scorer gets. Default:
+            `TableTransform(PiecewiseLinearBins(8))`.
+        members: how many networks are trained and averaged, >= 1. They differ in their first
+            weights and in their dropout. The cost of training and of prediction rises with them.
+        learning_rate: of AdamW.
+        weight_decay: of AdamW.
+        batch_size: lists in a step of training.
+        max_epochs: the most passes over the training lists.
+        patience: a member stops when its NDCG@10 on the validation lists has not risen for this
+            many epochs, and keeps the weights of its best epoch.
+        validation: the share of the queries that is held out for that where `fit` gets no
+            `eval_set`, in (0, 1). A hash of the qid decides, so that a query stays on its side. 0
+            holds none out, and all of `max_epochs` are trained; so it is with too few queries.
+        max_levels: how many values of a category have a code, the most frequent ones; the others
+            count as missing.
+        warm_start: whether another `fit` goes on from the weights that there are, with the columns
+            and the transform as they are.
+        device: "auto" (a CUDA device if there is one), "cpu", "cuda", "cuda:1" or "mps".
+        random_state: a number, a `numpy.random.RandomState` or None, as in scikit-learn. With the
+            same number, `fit` gives the same result twice, on a CPU bit for bit.
+        verbose: 0 prints nothing, 1 one line on stderr, 2 a line after each epoch.
+
+    Attributes:
+        n_features_in_: how many columns X had.
+        feature_names_in_: their names, if all of them are strings.
+        schema_: what each column is, with the levels of the categories.
+        transform_: fitted on the training lists.
+        scorer_: an `Ensemble`.
+        n_iter_: the epochs of the last training.
+        best_iterations_: the best epoch of each member, from 1.
+        history_: NDCG@10 of each member on the validation lists after each epoch; NaN once it has
+            stopped.
+        validation_queries_: how many queries were validated on.
+
+    A list without a relevant row trains nothing and counts 0 in `score`. A list of one row trains
+    nothing either. Ties of scores count in the order of the rows.
+
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_digits
+    >>> pixels, digits = load_digits(return_X_y=True)
+    >>> qid = np.arange(len(digits)) // 12  # lists of twelve digits, the highest first
+    >>> train = qid < 120
+    >>> ranker = NeuralRanker(members=2, max_epochs=10, random_state=0, verbose=0)
+    >>> ranker = ranker.fit(pixels[train], digits[train], qid=qid[train])
+    >>> ranker.predict(pixels[~train]).shape
+    (357,)
+    >>> ranker.score(pixels[~train], digits[~train], qid=qid[~train]) > 0.8
+    True
+    """
+
+    # what scikit-learn's tools pass on without being told (`set_fit_request` changes it)
+    __metadata_request__fit: ClassVar = {"qid": True}
+    __metadata_request__partial_fit: ClassVar = {"qid": True}
+    __metadata_request__predict: ClassVar = {"qid": True}
+    __metadata_request__score: ClassVar = {"qid": True}
+
+    columns_: list[str]
+    schema_: Schema
+    transform_: FeatureTransform
+    scorer_: Ensemble
+
+    def __init__(
+        self,
+        *,
+        scorer: Scorer | None = None,
+        loss: RankingLoss | None = None,
+        transform: FeatureTransform | None = None,
+        members: int = 5,
+        learning_rate: float = 1e-3,
+        weight_decay: float = 0.01,
+        batch_size: int = 64,
+        max_epochs: int = 100,
+        patience: int = 10,
+        validation: float = 0.2,
+        max_levels: int = 256,
+        warm_start: bool = False,
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: int = 1,
+    ) -> None:
+        self.scorer = scorer
+        self.loss = loss
+        self.transform = transform
+        self.members = members
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.batch_size = batch_size
+        self.max_epochs = max_epochs
+        self.patience = patience
+        self.validation = validation
+        self.max_levels = max_levels
+        self.warm_start = warm_start
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        qid: Any = None,
+        group: Any = None,
+        sample_weight: Any = None,
+        eval_set: Any = None,
+        eval_qid: Any = None,
+        eval_group: Any = None,
+    ) -> Self:
+        """Train on the rows of queries.
+
+        Args:
+            X: (rows, columns): a pandas or polars data frame, an Arrow table, or an array of
+                numbers. NaN and null are missing values.
+            y: (rows,), graded relevance >= 0.
+            qid: (rows,), the query of each row, numbers or names; the rows of a query need not be
+                together.
+            group: in place of `qid`, the sizes of the lists, whose rows stand one list after the
+                other.
+            sample_weight: (rows,), weights of the rows, as the loss uses them; or (queries,),
+                weights of the lists, in the order of their first rows. Default: 1.
+            eval_set: `[(X_val, y_val)]`, the lists to validate on.
+            eval_qid: `[qid_val]`.
+            eval_group: `[group_val]`, in place of `eval_qid`.
+
+        Returns:
+            Itself.
+
+        Raises:
+            ValueError: a parameter or an argument is out of range; the arguments do not fit
+                together; a column has another type than in the training of before (`warm_start`);
+                a number is infinite; or no list has two different labels, so that there is nothing
+                to learn.
+        """
+        again = self.warm_start and hasattr(self, "scorer_")
+        evaluation = tables.one_evaluation(eval_set, eval_qid, eval_group)
+        return self._train(X, y, qid, group, sample_weight, evaluation, again, self.max_epochs)
+
+    def partial_fit(
+        self, X: Any, y: Any, *, qid: Any = None, group: Any = None, sample_weight: Any = None
+    ) -> Self:
+        """Train for one pass over more queries, without validation.
+
+        The first call makes the columns' schema and fits the transform; later ones keep both. Each
+        call starts the optimizer afresh. For the arguments see `fit`.
+        """
+        again = hasattr(self, "scorer_")
+        return self._train(X, y, qid, group, sample_weight, None, again, 1, hold_out=False)
+
+    def predict(self, X: Any, *, qid: Any = None, group: Any = None) -> np.ndarray:
+        """Return a score for each row, float32 (rows,); within a query, higher ranks first.
+
+        Args:
+            X: the columns of training, by name where they have names.
+            qid: (rows,), see `fit`. It is needed only if the transform or the scorer looks at the
+                whole list; otherwise a score depends on its row alone.
+            group: in place of `qid`.
+
+        Raises:
+            ValueError: a column is missing or has another type than in training, or the lists are
+                needed and not given.
+        """
+        check_is_fitted(self)
+        table = tables.as_table(self, X)
+        lists = needs_lists(self.transform_, self.scorer_)
+        if lists and qid is None and group is None:
+            raise ValueError(
+                "qid or group must be given to predict: the transform or the scorer of this "
+                "NeuralRanker looks at the whole list"
+            )
+        if qid is not None or group is not None:
+            names = tables.query_names(table.num_rows, qid, group)
+        if not lists:
+            names = pa.nulls(table.num_rows, pa.string()).fill_null("0")
+        data = read_table(
+            tables.join(table, {self.schema_.qid: names}), self.schema_, needs_label=False
+        )
+        scores = np.empty(table.num_rows, dtype=np.float32)
+        scores[data.rows] = score_lists(self.transform_, self.scorer_, data, self._device())
+        return scores
+
+    def score(self, X: Any, y: Any, *, qid: Any = None, group: Any = None) -> float:
+        """Return the mean NDCG@10 of the lists; one without a relevant row counts 0.
+
+        For the arguments see `fit`.
+        """
+        from ltr.metrics.functional import ndcg  # torchmetrics takes a while to import
+
+        check_is_fitted(self)
+        labels = tables.as_labels(y, _rows(X))
+        groups, _ = tables.list_groups(tables.query_names(len(labels), qid, group))
+        scores = self.predict(X, qid=qid, group=group)
+        order = np.argsort(groups, kind="stable")
+        predicted, target = (torch.from_numpy(x[order]) for x in (scores, labels))
+        return float(ndcg(predicted, target, lengths=np.bincount(groups), top_k=10))
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the model into a folder, which is made: `config.json` and `model.safetensors`.
+
+        Parameters that have no configuration (see `ltr.config.to_config`), such as a loss with a
+        lambda, are left out with a warning; `load` then needs them.
+        """
+        from ltr.estimators._saving import save
+
+        check_is_fitted(self)
+        save(self, path)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], *, trust: Any = (), **given: Any) -> Self:
+        """Return the model that `save` wrote. No code of the files runs.
+
+        Args:
+            path: the folder.
+            trust: packages whose classes the configuration may name, beside `ltr` and `torch.nn`.
+            given: parameters that replace the saved ones, or could not be saved.
+
+        Raises:
+            ValueError: the folder holds no such model, a file is damaged or names a class that is
+                not trusted, or a parameter must be given.
+        """
+        from ltr.estimators._saving import load
+
+        return load(cls, path, trust, given)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "scorer_")
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        tags.target_tags.required = True
+        tags.target_tags.positive_only = True
+        return tags
+
+    def _train(
+        self,
+        X: Any,
+        y: Any,
+        qid: Any,
+        group: Any,
+        sample_weight: Any,
+        evaluation: tuple[Any, Any, Any, Any] | None,
+        again: bool,
+        epochs: int,
+        hold_out: bool = True,
+    ) -> Self:
+        check_parameters(self)
+        table = tables.as_table(self, X, y, reset=not again)
+        labels = tables.as_labels(y, table.num_rows)
+        names = tables.query_names(table.num_rows, qid, group)
+        groups, queries = tables.list_groups(names)
+        weights, of_lists = None, False
+        if sample_weight is not None:
+            weights, of_lists = tables.row_weights(sample_weight, groups, len(queries))
+        uses = tables.names_of_uses(table)
+        columns = {uses["qid"]: names, uses["label"]: labels, uses["weight"]: weights}
+        table = tables.join(table, columns)
+        weight = None if weights is None else uses["weight"]
+        if again:
+            schema = replace(self.schema_, weight=weight)
+        else:
+            schema = Schema.infer(table, qid=uses["qid"], label=uses["label"], weight=weight)
+        held = None
+        if evaluation is None and hold_out and self.validation:
+            held = self._held_out(groups, queries, labels)
+        train_rows = table if held is None else table.filter(pa.array(~held[groups]))
+        if not again:
+            schema = schema.fit_levels(train_rows, self.max_levels)
+        lists = read_table(train_rows, schema)
+        if not tables.varies(lists.labels, lists.offsets).any():
+            raise ValueError(
+                "y must have two different labels in some list that is trained on, got lists of "
+                f"equal labels only (n_samples={len(lists.labels)}): there is nothing to learn"
+            )
+        plain = replace(schema, weight=None)
+        validation = None
+        if held is not None:
+            validation = read_table(table.filter(pa.array(held[groups])), plain)
+        elif evaluation is not None:
+            validation = self._evaluation(plain, *evaluation)
+        note = ""
+        if held is not None:
+            note = f"{held.sum()} of {len(held)} queries held out for it, by a hash of the qid"
+        elif evaluation is None and hold_out:
+            note = "no query held out"
+        trained = self._run(lists, validation, of_lists, again, epochs, note)
+        self._tell_unused(schema, again)
+        self.schema_ = schema
+        self.scorer_ = trained.scorer
+        self.transform_ = trained.transform
+        self.n_iter_ = trained.epochs
+        self.best_iterations_ = trained.best_epochs
+        self.history_ = trained.history
+        self.validation_queries_ = 0 if validation is None else len(validation)
+        return self
+
+    def _run(
+        self,
+        lists: ListDataset,
+        validation: ListDataset | None,
+        of_lists: bool,
+        again: bool,
+        epochs: int,
+        note: str,
+    ) -> "Trained":
+        from ltr.estimators import _training  # it imports Lightning
+
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        if again:
+            scorer, transform = copy.deepcopy(self.scorer_), copy.deepcopy(self.transform_)
+        else:
+            scorer, transform = new_scorer(self), new_transform(self)
+        loss = new_loss(self, of_lists)
+        options = _training.Options(
+            learning_rate=self.learning_rate,
+            weight_decay=self.weight_decay,
+            batch_size=self.batch_size,
+            max_epochs=epochs,
+            patience=self.patience,
+            seed=seed,
+            device=self._device(),
+            verbose=self.verbose,
+            list_weights=of_lists,
+            note=note,
+        )
+        return _training.train(
+            scorer, loss, transform, lists, validation, options, fit_transform=not again
+        )
+
+    def _evaluation(self, schema: Schema, X: Any, y: Any, qid: Any, group: Any) -> ListDataset:
+        table = tables.as_table(self, X)
+        labels = tables.as_labels(y, table.num_rows)
+        names = tables.query_names(table.num_rows, qid, group, "eval_")
+        assert schema.label is not None
+        return read_table(tables.join(table, {schema.qid: names, schema.label: labels}), schema)
+
+    def _held_out(
+        self, groups: np.ndarray, queries: list[str], labels: np.ndarray
+    ) -> np.ndarray | None:
+        """Return which queries are held out, (queries,) bool, or None where there are too few."""
+        order = np.argsort(groups, kind="stable")
+        offsets = np.r_[0, np.cumsum(np.bincount(groups))]
+        informative = tables.varies(labels[order], offsets)
+        held = query_shares(queries) < self.validation
+        return held if informative[held].any() and informative[~held].any() else None
+
+    def _device(self) -> str:
+        if self.device == "auto":
+            return "cuda" if torch.cuda.is_available() else "cpu"
+        return self.device
+
+    def _tell_unused(self, schema: Schema, again: bool) -> None:
+        known = {*schema.features, *schema.categories}
+        unused = [name for name in self.columns_ if name not in known]
+        if unused and not again:
+            warnings.warn(
+                "X has columns that are neither numbers, text nor booleans, and are not used: "
+                f"{', '.join(unused)}",
+                stacklevel=4,
+            )
+
+
+def _rows(X: Any) -> int:
+    return X.shape[0] if hasattr(X, "shape") else len(X)

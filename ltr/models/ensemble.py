@@ -1,0 +1,108 @@
+"""Several scorers of one shape, and the average of their scaled scores."""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from ltr.models.mlp import MLPScorer
+from ltr.models.scorer import Scorer
+
+
+class Ensemble(Scorer):
+    """The average of the scores of several members, each times its own constant.
+
+    The members are copies of one scorer with weights of their own. Each learns by itself, from a
+    loss of its own scores. Their average ranks better than a member does.
+
+    Scores of different members need not have one scale. `scales`, set by `fit_scales` on training
+    lists, gives each member the same mean standard deviation within a list, and so the same say. It
+    is a constant, so a score depends on no other document.
+
+    Args:
+        scorer: what the members are copies of, without weights yet: `build` gives each copy its
+            own. One member alone may have them. Default: `MLPScorer()`.
+        members: how many there are, >= 1.
+
+    Attributes:
+        copies: the members; empty until the number of features is known.
+        scales: (members,), the factors of their scores; 1 at first.
+
+    Raises:
+        ValueError: members < 1, or the scorer of several members has weights already.
+
+    >>> ensemble = Ensemble(MLPScorer(hidden=(32,)), members=3)
+    >>> ensemble.build(46)
+    >>> features = torch.randn(8, 20, 46)
+    >>> ensemble(features).shape, ensemble.copies[0](features).shape
+    (torch.Size([8, 20]), torch.Size([8, 20]))
+    """
+
+    scales: Tensor
+
+    def __init__(self, scorer: Scorer | None = None, members: int = 5):
+        super().__init__()
+        if isinstance(members, bool) or not isinstance(members, int) or members < 1:
+            raise ValueError(f"members must be a whole number >= 1, got {members!r}")
+        scorer = MLPScorer() if scorer is None else scorer
+        if members > 1 and any(True for _ in scorer.parameters()):
+            raise ValueError(
+                "scorer must have no weights yet, so that members start with different ones: make "
+                f"{type(scorer).__name__} without num_features, or take members=1"
+            )
+        self.__dict__["scorer"] = scorer  # an argument, not a part: no weights of it are used
+        self.members = members
+        self.item_dims = scorer.item_dims
+        self.per_document = scorer.per_document
+        self.copies = nn.ModuleList()
+        self.num_features: int | tuple[int, ...] | None = None
+        self.register_buffer("scales", torch.ones(members))
+
+    def build(self, num_features: int | tuple[int, ...]) -> None:
+        """Make the members, with new weights, unless they have this width already."""
+        if self.num_features == num_features:
+            return
+        self.copies = nn.ModuleList()
+        for _ in range(self.members):
+            member = copy.deepcopy(self.scorer)
+            member.build(num_features)
+            self.copies.append(member.to(self.scales.device))
+        self.num_features = num_features
+
+    def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return the average (..., n) of the members' scaled scores; 0 under the mask.
+
+        Args:
+            features: (..., n, *item).
+            mask: (..., n) bool, True = a real item. Default: all items are real.
+        """
+        if not self.copies:
+            raise ValueError("num_features must be given to the Ensemble's `build` first, got None")
+        scaled = [c(features, mask) * x for c, x in zip(self.copies, self.scales, strict=True)]
+        return torch.stack(scaled).mean(0)
+
+    @torch.no_grad()
+    def fit_scales(self, scores: Tensor, lengths: Tensor) -> None:
+        """Set each member's factor to 1 / the mean standard deviation of its scores within a list.
+
+        The factor of a member that scores all documents of each list alike is 1. Lists of one
+        document do not count.
+
+        Args:
+            scores: (members, N), the members' scores for lists that stand one after the other.
+            lengths: (B,), the lengths of these lists.
+
+        >>> ensemble = Ensemble(members=2)
+        >>> ensemble.fit_scales(torch.tensor([[0.0, 2.0], [4.0, 0.0]]), torch.tensor([2]))
+        >>> ensemble.scales
+        tensor([1.0000, 0.5000])
+        """
+        lists = torch.arange(len(lengths), device=scores.device).repeat_interleave(lengths)
+        empty = torch.zeros(len(scores), len(lengths), dtype=torch.float64, device=scores.device)
+        size = lengths.clamp(min=1)
+        centered = scores.double()
+        centered = centered - (empty.index_add(1, lists, centered) / size)[:, lists]
+        variance = empty.index_add(1, lists, centered.square()) / size
+        mean = variance[:, lengths > 1].sqrt().mean(1)
+        usable = mean.isfinite() & (mean > 0)
+        self.scales = torch.where(usable, 1 / mean, 1).to(self.scales)

@@ -1,0 +1,28 @@
+"""Scores of ragged lists, by any scorer."""
+
+from torch import Tensor, nn
+
+from ltr.datasets.collate import pad_documents, real_places
+
+
+def score_ragged(scorer: nn.Module, features: Tensor, lengths: Tensor) -> Tensor:
+    """Return the scores (N,) of ragged lists.
+
+    A scorer with `per_document` scores the documents as they are, and nothing is padded. Any other
+    gets the lists that have documents, padded to the longest, with their mask.
+
+    Args:
+        scorer: a `Scorer`, or a module that is called like one.
+        features: (N, *item), the documents of one list after the other.
+        lengths: (B,) int64, which sum to N.
+
+    >>> import torch
+    >>> from ltr.models import LinearScorer
+    >>> score_ragged(LinearScorer(3), torch.zeros(5, 3), torch.tensor([2, 3])).shape
+    torch.Size([5])
+    """
+    if getattr(scorer, "per_document", False):
+        return scorer(features)
+    filled = lengths[lengths > 0]
+    mask = real_places(filled if len(filled) else lengths)
+    return scorer(pad_documents(features, mask), mask)[mask]

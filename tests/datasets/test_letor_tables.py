@@ -1,0 +1,182 @@
+"""LETOR text where a table is wanted."""
+
+import gzip
+import logging
+import zipfile
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from lightning.pytorch import Trainer
+
+from ltr.datasets import TableDataModule, load_table
+from ltr.losses import SoftmaxLoss
+from ltr.models import LinearScorer
+from ltr.modules import Ranker
+
+
+def lines(queries: range, width: int = 4, null: bool = False) -> str:
+    rng = np.random.default_rng(queries.start)
+    text = []
+    for qid in queries:
+        for i in range(5):
+            values = [f"{j}:{x:.3f}" for j, x in enumerate(rng.normal(size=width), start=1)]
+            if null and i == 0:
+                values[1] = "2:NULL"
+            text.append(f"{int(rng.integers(3))} qid:{qid} {' '.join(values)} # docid = D{qid}-{i}")
+    return "\n".join(text) + "\n"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    Path("train.txt").write_text(lines(range(1, 31), null=True))
+    Path("new.txt").write_text(lines(range(50, 60), width=3))
+    return tmp_path
+
+
+def trainer() -> Trainer:
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    return Trainer(max_epochs=1, accelerator="cpu", enable_model_summary=False, **quiet)
+
+
+def test_a_file_needs_no_names(caplog: pytest.LogCaptureFixture):
+    data = TableDataModule("train.txt", validation=0.3)
+    with caplog.at_level(logging.INFO):
+        data.setup("fit")
+    assert data.schema is not None
+    assert data.schema.features == {"1": 1, "2": 1, "3": 1, "4": 1}
+    train, val = data.splits["train"], data.splits["val"]
+    assert sorted([*train.qids, *val.qids], key=int) == [str(i) for i in range(1, 31)]
+    assert np.isnan(train.features[:, 1]).sum() == len(train)  # NULL stays missing
+    # the same queries as of a table: the hash is of the qid
+    table = TableDataModule(
+        pd.DataFrame({"q": range(1, 31), "y": 0, "x": 1.0}), qid="q", label="y", validation=0.3
+    )
+    table.setup("fit")
+    assert {*table.splits["val"].qids} == {*val.qids}
+    said = f"val: {len(val)} of the 30 queries are held out"
+    assert any(message.startswith(said) for message in caplog.messages)
+
+
+def test_missing_values_can_be_refused():
+    with pytest.raises(ValueError, match=r"train.txt, line 1: .*NULL"):
+        TableDataModule("train.txt", validation=0.3, missing="error").setup("fit")
+
+
+@pytest.mark.parametrize("name", ["train.txt.gz", "train.svm.zst", "parts", "parts/*.txt", "a.zip"])
+def test_compressed_files_folders_and_patterns(name: str):
+    content = Path("train.txt").read_bytes()
+    if name.startswith("parts"):
+        Path("parts").mkdir()
+        Path("parts/a.txt").write_text(lines(range(1, 21), null=True))
+        Path("parts/b.txt").write_text(lines(range(21, 31), width=6))
+    elif name == "a.zip":
+        with zipfile.ZipFile("a.txt.zip", "w") as archive:
+            archive.writestr("train.txt", content)
+        name = "a.txt.zip"
+    else:
+        zstd = partial(pa.compress, codec="zstd", asbytes=True)
+        compress = gzip.compress if name.endswith("gz") else zstd
+        Path(name).write_bytes(compress(content))
+    data = TableDataModule(name, val_path="train.txt")
+    data.setup("fit")
+    lists = data.splits["train"]
+    assert lists.qids == [str(i) for i in range(1, 31)]
+    assert lists.doc_ids.to_pylist()[:6] == [*(f"D1-{i}" for i in range(5)), "D2-0"]
+    assert lists.num_features == data.splits["val"].num_features == (6 if "parts" in name else 4)
+
+
+def test_scores_are_in_the_files_order():
+    ranker, data = (
+        Ranker(LinearScorer(), SoftmaxLoss()),
+        TableDataModule("train.txt", validation=0.3),
+    )
+    run = trainer()
+    run.fit(ranker, datamodule=data)
+    torn = Path("new.txt").read_text().splitlines()
+    order = np.random.default_rng(0).permutation(len(torn))
+    Path("torn.txt").write_text("\n".join(torn[i] for i in order))
+    found = {}
+    for name in ("new.txt", "torn.txt"):  # with 3 features: the fourth is 0
+        fresh = TableDataModule(name, sort_by_qid=name == "torn.txt")
+        batches = trainer().predict(ranker, datamodule=fresh)
+        rows, scores = (
+            np.concatenate([batch[key][batch["mask"]] for batch in batches])
+            if "mask" in batches[0]
+            else np.concatenate([batch[key] for batch in batches])
+            for key in ("rows", "scores")
+        )
+        found[name] = fresh.scored(rows, scores).to_pandas()
+    assert list(found["new.txt"].columns) == ["qid", "doc_id", "score"]
+    expected = found["new.txt"].iloc[order].reset_index(drop=True)
+    pd.testing.assert_frame_equal(found["torn.txt"], expected, rtol=1e-4)
+    assert found["new.txt"]["doc_id"][0] == "D50-0"
+    # a table with columns of those names has the same scores
+    columns = {"qid": np.repeat(range(50, 60), 5), "4": 0.0}
+    features = [[float(x.split(":")[1]) for x in line.split()[2:5]] for line in torn]
+    columns |= dict(zip("123", np.array(features).T, strict=True))
+    fresh = TableDataModule(pd.DataFrame(columns))
+    batches = trainer().predict(ranker, datamodule=fresh)
+    scores = np.concatenate([batch["scores"].flatten() for batch in batches])
+    np.testing.assert_allclose(scores, found["new.txt"]["score"], rtol=1e-4, atol=1e-6)
+    (result,) = trainer().test(ranker, datamodule=TableDataModule("new.txt"), verbose=False)
+    assert 0 < result["test_ndcg_10"] <= 1
+
+
+def test_features_that_are_not_wanted(caplog: pytest.LogCaptureFixture):
+    data = TableDataModule("train.txt", validation=0.3, features=["3", "1"])
+    with caplog.at_level(logging.INFO):
+        data.setup("fit")
+    whole = TableDataModule("train.txt", validation=0.3)
+    whole.setup("fit")
+    np.testing.assert_array_equal(
+        data.splits["train"].features, whole.splits["train"].features[:, [2, 0]]
+    )
+    assert caplog.messages.count("features that the model does not use: 2, 4") == 1
+
+
+def test_what_cannot_be():
+    Path("twice").mkdir()
+    Path("twice/a.txt").write_text(lines(range(1, 4)))
+    Path("twice/b.txt").write_text(lines(range(3, 5)))
+    Path("splits").mkdir()
+    for name in ("train", "vali"):
+        Path(f"splits/{name}.txt").write_text(lines(range(1, 4)))
+    Path("torn.txt").write_text("1 qid:1 1:1\n1 qid:2 1:1\n1 qid:1 1:1\n")
+    frame = pd.DataFrame({"q": [1, 1, 2, 2, 3], "y": 1, "price": 1.0})
+    other = {"validation": 0.3, "qid": "q", "label": "y"}
+    for path, options, message in (
+        (
+            "twice",
+            {},
+            r"twice.b.txt: a qid must not come back, got '3', which stood in twice.a.txt",
+        ),
+        (
+            "splits",
+            {},
+            "a folder of a table must hold one split, got train.txt, vali.txt in splits",
+        ),
+        ("torn.txt", {}, "torn.txt, line 3: a qid must not come back"),
+        ("train.txt", {"qid": "query"}, "qid must be None for LETOR text, got 'query'"),
+        ("train.txt", {"weight": "w"}, "weight must be None for LETOR text, got 'w'"),
+        ("train.txt", {"categories": ["c"]}, "categories must be None for LETOR text"),
+        ("train.txt", {"features": ["5"]}, "features must be numbers from 1 to 4 .*got '5'"),
+        ("gone.txt", {}, "path must be a file, a folder or a pattern, got gone.txt"),
+        (
+            frame,
+            {**other, "validation": None, "val_path": "train.txt"},
+            "the column 'price', as in",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            TableDataModule(path, **{"validation": 0.3, **options}).setup("fit")
+    with pytest.raises(ValueError, match="LETOR text has no columns: take TableDataModule or"):
+        load_table("train.txt")
+    gathered = TableDataModule("torn.txt", val_path="torn.txt", sort_by_qid=True)
+    gathered.setup("fit")
+    assert gathered.splits["train"].qids == gathered.splits["val"].qids == ["1", "2"]

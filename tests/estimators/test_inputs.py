@@ -1,0 +1,208 @@
+"""Bad input: each works, or is one clear `ValueError`."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from ltr.datasets import NoTransform
+from ltr.estimators import NeuralRanker
+from ltr.losses import SoftNDCG
+from ltr.models import LinearScorer
+
+ROWS = 60
+QID = np.arange(ROWS) // 5
+
+
+def table(**columns: Any) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame({"a": rng.normal(size=ROWS), "b": rng.normal(size=ROWS)}).assign(**columns)
+
+
+LABELS = (table()["a"] > 0.3).astype(int).to_numpy()
+
+
+def quick(**parameters: Any) -> NeuralRanker:
+    small: dict[str, Any] = {"scorer": LinearScorer(), "members": 1, "max_epochs": 2, "verbose": 0}
+    return NeuralRanker(**{**small, "random_state": 0, **parameters})
+
+
+@pytest.mark.parametrize(
+    ("X", "y"),
+    [
+        (table(c=7.0), LABELS),
+        (table(c=np.nan), LABELS),
+        (table(c=None), LABELS),
+        (table(c="same"), LABELS),
+        (table(c=np.where(np.arange(ROWS) % 2, "x", None)), LABELS),
+        (table(c=pd.array([1, None] * 30, dtype="Int64")), LABELS),
+        (table(), np.where(QID == 0, 1, LABELS)),
+        (table(), LABELS.astype(bool)),
+        (table(), LABELS * 0.5),
+        (table(), LABELS * 100),
+        (table(), pd.Series(LABELS, index=np.arange(ROWS)[::-1])),
+        (table(c=1e30), LABELS),
+    ],
+    ids=[
+        *("constant", "all missing", "all null", "one level", "text and null", "nullable"),
+        *("a list of equal labels", "labels are booleans", "labels are fractions"),
+        *("high labels", "labels with another index", "huge"),
+    ],
+)
+def test_works(X, y):
+    ranker = quick().fit(X, y, qid=QID)
+    assert np.isfinite(ranker.predict(X)).all()
+    assert 0 <= ranker.score(X, y, qid=QID) <= 1
+
+
+def test_lists_of_one_row():
+    qid = np.where(QID < 6, np.arange(ROWS) + 100, QID)  # half of the rows alone
+    assert np.isfinite(quick().fit(table(), LABELS, qid=qid).predict(table())).all()
+    with pytest.raises(ValueError, match="there is nothing to learn"):
+        quick().fit(table(), LABELS, qid=np.arange(ROWS))
+
+
+def test_ten_rows():
+    X, y = table().iloc[:10], np.array([0, 1] * 5)
+    ranker = quick().fit(X, y, qid=QID[:10])
+    assert ranker.predict(X).shape == (10,)
+    assert ranker.predict(X.iloc[:1]).shape == (1,)
+
+
+def test_an_unseen_category_is_as_a_missing_one():
+    X = table(c=np.array(["x", "y", "z"] * 20))
+    ranker = quick().fit(X, LABELS, qid=QID)
+    unseen, missing = X.assign(c="new"), X.assign(c=pd.Series([None] * ROWS, dtype=str))
+    assert np.array_equal(ranker.predict(unseen), ranker.predict(missing))
+    assert not np.array_equal(ranker.predict(unseen), ranker.predict(X))
+
+
+def test_a_value_that_is_missing_for_the_first_time():
+    ranker = quick().fit(table(), LABELS, qid=QID)
+    assert np.isfinite(ranker.predict(table(a=np.nan))).all()
+
+
+INFINITE = table()
+INFINITE.loc[3, "b"] = np.inf
+NULL = pd.Series(QID, dtype="Int64").mask(np.arange(ROWS) == 7)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"y": np.ones(ROWS)}, "y must have two different labels in some list .* nothing to learn"),
+        ({"y": QID}, "y must have two different labels in some list"),
+        ({"y": LABELS - 1}, r"y must be >= 0, got -1 in row"),
+        (
+            {"y": LABELS[1:]},
+            "inconsistent numbers of samples|y must have a label for each of the 60",
+        ),
+        ({"y": np.where(LABELS, np.nan, 0.0)}, "Input y contains NaN"),
+        ({"y": ["good"] * ROWS}, "could not convert string to float|numeric"),
+        ({"y": None}, "requires y to be passed"),
+        ({"X": INFINITE}, "row 3, column 'b': must be finite in float32, got inf"),
+        ({"X": INFINITE.to_numpy()}, "contains infinity|row 3, column 'x1'"),
+        ({"X": table(c=1e39)}, "row 0, column 'c': must be finite in float32, got 1e\\+39"),
+        ({"X": table(c=[1, "a"] * 30)}, "row 1, column 'c': values of mixed types"),
+        ({"X": table().iloc[:0], "y": [], "qid": []}, "a row at least|minimum of 1 is required"),
+        (
+            {"X": table(c=pd.Timestamp("2026-01-01"))[["c"]]},
+            "must have a feature or a category beside the columns",
+        ),
+        (
+            {"X": pd.concat([table(), table()], axis=1)},
+            "Expected unique column names|a column must be there once",
+        ),
+        (
+            {"qid": QID[1:]},
+            r"qid must have an entry for each of the 60 rows of X, got shape \(59,\)",
+        ),
+        ({"qid": NULL}, "qid must name a query in each row, got (<NA>|nan) in row 7"),
+        ({"qid": [None, *QID[1:]]}, "qid must name a query in each row, got None in row 0"),
+        ({"qid": np.where(QID == 2, np.nan, QID)}, "qid must name a query in each row, got nan in"),
+        ({"qid": None}, r"qid \(the query of each row\) or group .* must be given, got neither"),
+        ({"group": [5] * 12}, "qid .* or group .* must be given, got both"),
+        ({"qid": None, "group": [5] * 11}, "group must add up to the 60 rows of X, got 55"),
+        ({"qid": None, "group": [70, -10]}, "group must be whole numbers >= 1"),
+        ({"qid": None, "group": [30.0, 30.0]}, "group must be whole numbers >= 1"),
+        ({"qid": None, "group": 60}, "group must be whole numbers >= 1"),
+        ({"sample_weight": [1, 2]}, r"shape \(60,\), a weight for each row, or \(12,\)"),
+        ({"sample_weight": -np.ones(ROWS)}, "sample_weight must be finite and >= 0, and not all"),
+        ({"sample_weight": np.zeros(12)}, "sample_weight must be finite and >= 0, and not all"),
+        ({"eval_qid": [QID]}, "eval_set must be given where eval_qid is"),
+        ({"eval_set": [(table(), LABELS)]}, "eval_qid .* must be given, got neither"),
+        (
+            {"eval_set": [(table(), LABELS)] * 2, "eval_qid": [QID] * 2},
+            "a list of one entry, got 2",
+        ),
+        (
+            {"eval_set": [(table(), LABELS)], "eval_qid": QID},
+            "eval_qid must be a list of one entry",
+        ),
+        ({"eval_set": [table()], "eval_qid": [QID]}, r"eval_set must hold one pair \(X, y\)"),
+        (
+            {"eval_set": [(table(b="text"), LABELS)], "eval_qid": [QID]},
+            "row 0, column 'b': a feature must be a number, got 'text'|column 'b' must be numbers",
+        ),
+    ],
+)
+def test_one_clear_error(change, message):
+    arguments = {"X": table(), "y": LABELS, "qid": QID, **change}
+    with pytest.raises(ValueError, match=message) as caught:
+        quick().fit(arguments.pop("X"), arguments.pop("y"), **arguments)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"loss": "ndcg"}, "loss must be a RankingLoss or None, got 'ndcg'"),
+        ({"loss": SoftNDCG}, "loss must be a RankingLoss or None, got <class"),
+        ({"scorer": "mlp"}, "scorer must be a Scorer or None"),
+        ({"transform": 3}, "transform must be a FeatureTransform or None"),
+        ({"members": 0}, "members must be a whole number >= 1, got 0"),
+        ({"members": True}, "members must be a whole number >= 1, got True"),
+        ({"batch_size": 1.5}, "batch_size must be a whole number >= 1, got 1.5"),
+        ({"max_epochs": 0}, "max_epochs must be a whole number >= 1, got 0"),
+        ({"patience": -1}, "patience must be a whole number >= 1"),
+        ({"learning_rate": 0.0}, "learning_rate must be > 0, got 0.0"),
+        ({"learning_rate": float("nan")}, "learning_rate must be > 0, got nan"),
+        ({"weight_decay": -1.0}, "weight_decay must be >= 0"),
+        ({"validation": 1.0}, r"validation must be in \[0, 1\), got 1.0"),
+        ({"device": "gpu"}, 'device must be "auto", "cpu", "cuda" or "mps", got \'gpu\''),
+        ({"scorer": LinearScorer(2), "members": 2}, "scorer must have no weights yet"),
+        ({"transform": NoTransform()}, "features must not be missing for NoTransform"),
+    ],
+)
+def test_parameters(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        quick(**parameters).fit(table(b=np.nan), LABELS, qid=QID)
+
+
+def test_a_loss_that_is_not_finite_names_the_epoch():
+    with pytest.raises(ValueError, match=r"must be finite, got .* in epoch"):
+        quick(learning_rate=1e30, validation=0, batch_size=4).fit(table(), LABELS, qid=QID)
+
+
+def test_columns_are_those_of_training():
+    ranker = quick().fit(table(c=["x", "y"] * 30), LABELS, qid=QID)
+    good = table(c=["x", "y"] * 30)
+    with pytest.raises(ValueError, match="feature names should match"):
+        ranker.predict(good.rename(columns={"a": "other"}))
+    with pytest.raises(ValueError, match=r"Feature names .*missing:?|feature names should match"):
+        ranker.predict(good.drop(columns="a"))
+    with pytest.raises(
+        ValueError, match="column 'c' must be text, as in training, got type double"
+    ):
+        ranker.predict(good.assign(c=1.5))
+    with pytest.raises(ValueError, match=r"'a'.* must be a number"):
+        ranker.predict(good.assign(a="text"))
+    with (
+        pytest.raises(ValueError, match="2 features, but NeuralRanker is expecting 3"),
+        pytest.warns(UserWarning, match="does not have valid feature names"),
+    ):
+        ranker.predict(np.zeros((3, 2)))
+    table_of_arrow = pa.table({"a": [1.0], "b": [2.0], "c": ["x"]})
+    assert ranker.predict(table_of_arrow).shape == (1,)

@@ -1,0 +1,365 @@
+"""What `NeuralRanker` takes, what it gives, and what stays the same."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import torch
+from sklearn.exceptions import NotFittedError
+
+from ltr.datasets import (
+    ListDataset,
+    PiecewiseLinearBins,
+    RankPerList,
+    Standardize,
+    TableTransform,
+)
+from ltr.datasets.query_splits import query_shares
+from ltr.estimators import NeuralRanker
+from ltr.losses import SoftmaxLoss, SoftNDCG
+from ltr.metrics.functional import ndcg
+from ltr.models import LinearScorer, MLPScorer, Scorer
+
+
+def frame(rows: int = 160, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+    """A table with missing values and categories, its labels, and queries that are not sorted."""
+    rng = np.random.default_rng(seed)
+    table = pd.DataFrame(
+        {
+            "price": rng.normal(size=rows),
+            "stock": np.where(rng.random(rows) < 0.2, np.nan, rng.poisson(3, rows)),
+            "shop": pd.Categorical(rng.choice(["a", "b", "c"], rows)),
+            "new": rng.random(rows) < 0.5,
+        }
+    )
+    y = (table["price"] + (table["shop"] == "b") > 0.5).to_numpy().astype(int)
+    return table, y, rng.integers(0, rows // 8, rows)
+
+
+def quick(**parameters: Any) -> NeuralRanker:
+    small: dict[str, Any] = {"members": 2, "max_epochs": 4, "verbose": 0, "random_state": 0}
+    return NeuralRanker(**{**small, "batch_size": 4, **parameters})
+
+
+@pytest.fixture(scope="module")
+def fitted() -> NeuralRanker:
+    X, y, qid = frame()
+    return quick(max_epochs=10).fit(X, y, qid=qid)
+
+
+def test_it_learns(fitted: NeuralRanker):
+    X, y, qid = frame(seed=1)
+    assert fitted.score(X, y, qid=qid) > 0.85
+    assert fitted.score(X, y, qid=qid) > NeuralRanker.score(
+        quick(max_epochs=1, learning_rate=1e-9).fit(X, y, qid=qid), X, y, qid=qid
+    )
+
+
+def test_the_score_is_ndcg_at_10(fitted: NeuralRanker):
+    X, y, qid = frame(seed=1)
+    y = np.where(qid == qid[0], 0, y)  # a list without a relevant row counts 0
+    scores = torch.from_numpy(fitted.predict(X))
+    each = [
+        ndcg(scores[torch.from_numpy(qid == q)], torch.from_numpy(y[qid == q]), top_k=10)
+        for q in np.unique(qid)
+    ]
+    assert fitted.score(X, y, qid=qid) == pytest.approx(float(torch.stack(each).mean()), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "convert", [pl.from_pandas, lambda x: pa.Table.from_pandas(x, preserve_index=False)]
+)
+def test_any_table(fitted: NeuralRanker, convert):
+    X, y, qid = frame()
+    table = convert(X)
+    expected = fitted.predict(X)
+    assert np.array_equal(fitted.predict(table), expected)
+    again = quick(max_epochs=10).fit(table, y, qid=qid)
+    assert np.array_equal(again.predict(X), expected)
+    assert again.feature_names_in_.tolist() == ["price", "stock", "shop", "new"]
+
+
+def test_arrays():
+    X, y, qid = frame()
+    values = X[["price", "stock"]].to_numpy()
+    ranker = quick().fit(values, y, qid=qid)
+    assert ranker.n_features_in_ == 2
+    assert not hasattr(ranker, "feature_names_in_")
+    assert np.array_equal(ranker.predict(values), ranker.predict(values.tolist()))
+    named = quick().fit(X[["price", "stock"]], y, qid=qid)
+    assert np.array_equal(ranker.predict(values), named.predict(X[["price", "stock"]]))
+
+
+def test_groups_are_sorted_queries():
+    X, y, qid = frame()
+    order = np.argsort(qid, kind="stable")
+    sizes = np.bincount(qid)
+    X, y, qid = X.iloc[order], y[order], qid[order]
+    both = [
+        quick(validation=0).fit(X, y, qid=qid),
+        quick(validation=0).fit(X, y, group=sizes),
+    ]
+    assert np.array_equal(both[0].predict(X), both[1].predict(X))
+    assert both[0].score(X, y, qid=qid) == both[1].score(X, y, group=sizes)
+
+
+def test_the_order_of_the_rows_does_not_matter_to_prediction(fitted: NeuralRanker):
+    X, _, _ = frame(seed=2)
+    order = np.random.default_rng(0).permutation(len(X))
+    np.testing.assert_allclose(
+        fitted.predict(X.iloc[order]), fitted.predict(X)[order], rtol=0, atol=1e-5
+    )
+
+
+def test_queries_of_any_type():
+    X, y, qid = frame()
+    expected = quick(validation=0).fit(X, y, qid=qid).predict(X)
+    for names in (qid.astype(str), pd.Series(qid), pd.Categorical(qid), [f"q{i}" for i in qid]):
+        ranker = quick(validation=0).fit(X, y, qid=names)
+        assert np.array_equal(ranker.predict(X), expected)
+
+
+def test_the_same_twice_and_nothing_else_changes():
+    X, y, qid = frame()
+    torch.manual_seed(5)
+    np.random.seed(5)  # noqa: NPY002
+    before = torch.get_rng_state(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    level = logging.getLogger("lightning.pytorch").level
+    handler = signal.getsignal(signal.SIGINT)
+    one, two = (quick().fit(X, y, qid=qid) for _ in range(2))
+    assert np.array_equal(one.predict(X), two.predict(X))
+    assert one.history_ == two.history_
+    other = quick(random_state=1).fit(X, y, qid=qid)
+    assert not np.array_equal(one.predict(X), other.predict(X))
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert np.random.get_state()[1].tolist() == before[1]  # noqa: NPY002
+    assert logging.getLogger("lightning.pytorch").level == level
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_a_member_of_several_is_as_it_would_be_alone_up_to_the_seed():
+    X, y, qid = frame()
+    ranker = quick(members=3, max_epochs=12, patience=2, learning_rate=0.02)
+    ranker.fit(X, y, qid=qid, eval_set=[frame(seed=3)[:2]], eval_qid=[frame(seed=3)[2]])
+    history = np.array(ranker.history_)
+    assert history.shape == (ranker.n_iter_, 3)
+    best = np.nanargmax(history, axis=0) + 1
+    assert ranker.best_iterations_ == best.tolist()
+    # each stops for itself, and has stopped for good
+    for member, epoch in enumerate(best):
+        trained = int((~np.isnan(history[:, member])).sum())
+        assert trained == min(epoch + 2, 12)
+        assert not np.isnan(history[:trained, member]).any()
+    # and has the weights of its best epoch: the history is found again
+    Xv, yv, qv = frame(seed=3)
+    for member, epoch in enumerate(best):
+        alone = quick(members=3).fit(X, y, qid=qid)
+        alone.transform_, alone.scorer_ = ranker.transform_, ranker.scorer_.copies[member]
+        assert alone.score(Xv, yv, qid=qv) == pytest.approx(history[epoch - 1, member], abs=1e-6)
+
+
+def test_the_scales_give_each_member_the_same_spread():
+    X, y, qid = frame()
+    ranker = quick(members=3, validation=0).fit(X, y, qid=qid)
+    spreads = []
+    for scale, member in zip(ranker.scorer_.scales, ranker.scorer_.copies, strict=True):
+        alone = quick().fit(X, y, qid=qid)
+        alone.transform_, alone.scorer_ = ranker.transform_, member
+        scores = pd.Series(alone.predict(X) * float(scale))
+        spreads.append(scores.groupby(qid).std(ddof=0).mean())
+    np.testing.assert_allclose(spreads, 1, rtol=1e-4)
+
+
+def test_a_share_of_the_queries_is_held_out_by_their_hash(capsys):
+    X, y, qid = frame()
+    ranker = quick(verbose=1).fit(X, y, qid=qid)
+    queries = np.unique(qid)
+    assert ranker.validation_queries_ == (query_shares([str(q) for q in queries]) < 0.2).sum()
+    [line] = capsys.readouterr().err.splitlines()
+    assert (
+        f"{ranker.validation_queries_} of {len(queries)} queries held out for it, by a hash" in line
+    )
+    assert "validation NDCG@10 0." in line
+    assert "epoch 4 of at most 4" in line
+
+
+def test_without_a_validation_list_all_epochs_are_trained(capsys):
+    X, y, qid = frame(40)
+    ranker = quick(max_epochs=3, verbose=1).fit(X, y, qid=qid % 2)
+    assert (ranker.n_iter_, ranker.validation_queries_, ranker.history_) == (3, 0, [])
+    assert ranker.best_iterations_ == [3, 3]
+    assert "no query held out" in capsys.readouterr().err
+
+
+def test_weights_of_rows_and_of_lists():
+    X, y, qid = frame()
+    queries = pd.unique(qid)
+    plain = quick(validation=0).fit(X, y, qid=qid).predict(X)
+    same = [np.ones(len(X)), np.full(len(X), 3.0), np.ones(len(queries)), 2.0]
+    for weights in same:
+        ranker = quick(validation=0).fit(X, y, qid=qid, sample_weight=weights)
+        np.testing.assert_allclose(ranker.predict(X), plain, rtol=0, atol=1e-4)
+    # lists of weight 0 are as if they were not there: here as lists without a relevant row
+    chosen = queries[: len(queries) // 2]
+    weights = np.isin(queries, chosen).astype(float)
+    batches = {"batch_size": 1000, "loss": SoftmaxLoss(), "scorer": LinearScorer()}
+    one = quick(validation=0, transform=TableTransform(), **batches)
+    one.fit(X, y, qid=qid, sample_weight=weights)
+    two = quick(validation=0, transform=TableTransform(), **batches)
+    two.fit(X, np.where(np.isin(qid, chosen), y, 0), qid=qid)
+    difference = one.predict(X) - two.predict(X)  # the constant of a linear scorer is free
+    np.testing.assert_allclose(difference, difference.mean(), rtol=0, atol=1e-3)
+    # and of rows, as the loss has them
+    half = np.where(X["price"] > 0, 0.1, 1.0)
+    other = quick(validation=0).fit(X, y, qid=qid, sample_weight=half)
+    assert not np.allclose(other.predict(X), plain, atol=1e-3)
+
+
+def test_parts_of_ones_own():
+    X, y, qid = frame()
+    ranker = quick(
+        scorer=MLPScorer(hidden=(8,), norm=True),
+        loss=SoftNDCG(top_k=3),
+        transform=TableTransform(Standardize()),
+    ).fit(X, y, qid=qid)
+    assert ranker.scorer_.copies[0].hidden == (8,)  # pyright: ignore
+    assert ranker.predict(X).shape == (160,)
+
+
+class MeanOfList(Scorer):
+    """A score that depends on the list."""
+
+    def build(self, num_features):
+        self.layer = torch.nn.Linear(num_features, 1)
+
+    def score(self, features, mask):
+        real = torch.ones(features.shape[:-1], dtype=torch.bool) if mask is None else mask
+        mean = (features * real.unsqueeze(-1)).sum(-2, keepdim=True) / real.sum(-1)[..., None, None]
+        return self.layer(features - mean.nan_to_num()).squeeze(-1)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [{"scorer": MeanOfList()}, {"transform": TableTransform(RankPerList())}],
+    ids=["scorer", "transform"],
+)
+def test_what_looks_at_the_list_needs_it(parts):
+    X, y, qid = frame()
+    ranker = quick(**parts).fit(X, y, qid=qid)
+    scores = ranker.predict(X, qid=qid)
+    with pytest.raises(ValueError, match="qid or group must be given to predict: the transform or"):
+        ranker.predict(X)
+    for query in np.unique(qid)[:3]:  # a list gets the scores that it gets alone
+        here = qid == query
+        np.testing.assert_allclose(
+            ranker.predict(X[here], group=[here.sum()]), scores[here], rtol=0, atol=1e-5
+        )
+
+
+def test_warm_start_and_partial_fit():
+    X, y, qid = frame()
+    Xn, yn, qn = frame(seed=4)
+    ranker = quick(max_epochs=2, warm_start=True).fit(X, y, qid=qid)
+    median = ranker.transform_.state_dict()["median"]
+    first = ranker.predict(X)
+    ranker.fit(Xn, yn, qid=qn)
+    assert torch.equal(ranker.transform_.state_dict()["median"], median)
+    longer = quick(max_epochs=2).fit(Xn, yn, qid=qn)
+    assert not torch.equal(longer.transform_.state_dict()["median"], median)
+    assert not np.array_equal(ranker.predict(X), first)
+    with pytest.raises(ValueError, match="feature names should match"):
+        ranker.fit(X.rename(columns={"price": "cost"}), y, qid=qid)
+
+    slow = quick()
+    for seed in range(12):
+        Xs, ys, qs = frame(seed=seed)
+        slow.partial_fit(Xs, ys, qid=qs)
+        assert slow.n_iter_ == 1
+    assert slow.score(Xn, yn, qid=qn) > quick().partial_fit(X, y, qid=qid).score(Xn, yn, qid=qn)
+
+
+def test_unused_columns_are_named():
+    X, y, qid = frame()
+    dated = X.assign(day=pd.Timestamp("2026-01-01"))
+    with pytest.warns(UserWarning, match="not used: day"):
+        ranker = quick().fit(dated, y, qid=qid)
+    assert np.array_equal(ranker.predict(dated), quick().fit(X, y, qid=qid).predict(X))
+
+
+def test_a_column_may_be_called_as_an_argument():
+    X, y, qid = frame()
+    X = X.rename(columns={"price": "qid", "stock": "y", "new": "sample_weight"})
+    ranker = quick().fit(X, y, qid=qid, sample_weight=np.ones(len(X)))
+    assert [*ranker.schema_.features, *ranker.schema_.categories] == [
+        "qid",
+        "y",
+        "shop",
+        "sample_weight",
+    ]
+    assert ranker.predict(X).shape == (160,)
+
+
+def test_not_fitted():
+    X, y, qid = frame()
+    for call in (lambda: quick().predict(X), lambda: quick().score(X, y, qid=qid)):
+        with pytest.raises(NotFittedError):
+            call()
+
+
+def test_predictions_in_threads(fitted: NeuralRanker):
+    X, _, _ = frame(2000, seed=5)
+    expected, found = fitted.predict(X), []
+    threads = [threading.Thread(target=lambda: found.append(fitted.predict(X))) for _ in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert len(found) == 4
+    assert all(np.array_equal(one, expected) for one in found)
+
+
+def test_control_c_stops_the_training_and_nothing_else():
+    X, y, qid = frame()
+
+    class Interrupt(LinearScorer):
+        def score(self, features, mask):
+            raise KeyboardInterrupt
+
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        quick(scorer=Interrupt()).fit(X, y, qid=qid)
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_nothing_is_written(tmp_path, monkeypatch):
+    X, y, qid = frame()
+    monkeypatch.chdir(tmp_path)
+    quick().fit(X, y, qid=qid)
+    assert os.listdir(tmp_path) == []
+
+
+def test_lightning_is_imported_at_the_first_fit():
+    code = (
+        "import sys, ltr.estimators\n"
+        "print(*sorted({'lightning', 'pytorch_lightning', 'torchmetrics', 'numba'}"
+        " & {m.partition('.')[0] for m in sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_a_list_dataset_and_the_estimator_agree_on_the_lists():
+    X, y, qid = frame()
+    data = ListDataset.from_arrays(X[["price"]], y, qid, sort_by_qid=True)
+    ranker = quick(transform=TableTransform(PiecewiseLinearBins(4))).fit(X[["price"]], y, qid=qid)
+    held = (query_shares(data.qids) < 0.2).sum()
+    assert ranker.validation_queries_ == held
