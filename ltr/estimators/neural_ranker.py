@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 class NeuralRanker(BaseEstimator):
     """Ranks the rows of a table: an average of neural networks, trained on a ranking loss.
 
-    It takes data as `lightgbm.LGBMRanker` and `xgboost.XGBRanker` do, and follows scikit-learn's
-    rules. Columns of numbers may have missing values, and text, booleans and categorical columns
-    are encoded; nothing has to be prepared.
+    It takes data as `lightgbm.LGBMRanker` and `xgboost.XGBRanker` do, by scikit-learn's rules.
+    Numbers may be missing, and text, booleans and categorical columns are encoded.
 
     Args:
         scorer: the network that each member is a copy of, made without the number of features.
@@ -38,8 +37,7 @@ class NeuralRanker(BaseEstimator):
         loss: what training minimizes. Default: `XENDCG(gamma="random")`.
         transform: of the columns to the numbers that the scorer gets. Default:
             `TableTransform(PiecewiseLinearBins(8))`.
-        members: how many networks are trained and averaged, >= 1. They differ in their first
-            weights and in their dropout. The cost of training and of prediction rises with them.
+        members: how many networks are trained and averaged, >= 1. Only their random draws differ.
         learning_rate: of AdamW.
         weight_decay: of AdamW.
         batch_size: lists in a step of training.
