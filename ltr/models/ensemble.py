@@ -81,7 +81,8 @@ class Ensemble(Scorer):
         if not self.copies:
             raise ValueError("num_features must be given to the Ensemble's `build` first, got None")
         scaled = [c(features, mask) * x for c, x in zip(self.copies, self.scales, strict=True)]
-        return torch.stack(scaled).mean(0)
+        # a sum, which ONNX writes alike in every opset
+        return torch.stack(scaled).sum(0) / len(scaled)
 
     @torch.no_grad()
     def fit_scales(self, scores: Tensor, lengths: Tensor) -> None:

@@ -78,7 +78,8 @@ def test_each_list_may_have_its_own_scale():
     assert np.array_equal(plain.features, scaled.features)
     factors = labels.max(axis=1) / np.maximum(digits.max(axis=1), 1)
     assert np.allclose(labels, digits * factors[:, None], rtol=1e-6)
-    assert 0.01 <= factors.min() < 0.02 and 50 < factors.max() <= 100  # over many lists
+    assert 0.01 <= factors.min() < 0.02  # over many lists
+    assert 50 < factors.max() <= 100
     assert abs(np.log10(factors).mean()) < 0.1
 
 
