@@ -19,7 +19,7 @@ from ltr.datasets.list_transforms import (
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.quantiles import PiecewiseLinearBins, Quantile
 from ltr.datasets.query_splits import QueryFolds, query_folds
-from ltr.datasets.samplers import ListSampler
+from ltr.datasets.samplers import BucketSampler, ListSampler
 from ltr.datasets.schema import Category, Schema
 from ltr.datasets.store import load_letor, read_shard, write_shard
 from ltr.datasets.summary import ListSummary
@@ -53,6 +53,7 @@ _RENAMED = {
 }
 
 __all__ = [
+    "BucketSampler",
     "Category",
     "DigitsDataModule",
     "FeatureTransform",

@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 import torch
 from lightning.pytorch.utilities import rank_zero_info
+from torch.utils.data import Dataset
 
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.loaders import SplitDataModule
 from ltr.datasets.query_splits import query_shares
+from ltr.datasets.samplers import BucketSampler, ListSampler
 from ltr.datasets.transforms import FeatureTransform
 
 _CHUNK = 1 << 16  # documents at a time
@@ -35,6 +37,9 @@ class ListDataModule(SplitDataModule):
         seed: of the shuffling, >= 0.
 
     Attributes:
+        bucket: whether the lists of a batch have similar lengths (see `BucketSampler`), except in
+            prediction. None, which it is at first: if the model's scorer looks at whole lists, and
+            so gets padded ones.
         num_features: features of a document; after `setup`.
         feature_transform: the transform; fitted after `setup` where there is a training split.
         splits: the lists by split ("train", "val", "test", "predict"), those that there are; after
@@ -54,6 +59,7 @@ class ListDataModule(SplitDataModule):
         super().__init__(batch_size, num_workers, seed)
         self.feature_transform = transform
         self.splits: dict[str, ListDataset] = {}
+        self.bucket: bool | None = None
 
     def load_splits(self) -> dict[str, ListDataset]:
         """Load what there is of "train", "val", "test" and "predict"."""
@@ -137,6 +143,25 @@ class ListDataModule(SplitDataModule):
         if split not in self.splits:
             raise self.missing_split(split)
         return self.splits[split]
+
+    def sampler(self, split: str, dataset: Dataset[Any]) -> ListSampler:
+        """The order of a split's lists; this process's share of them."""
+        assert isinstance(dataset, ListDataset)
+        if split == "predict" or not self._in_buckets():
+            return super().sampler(split, dataset)
+        return BucketSampler(
+            dataset.lengths,
+            self.batch_size,
+            shuffle=split == "train",
+            seed=self.seed,
+            **self.replicas(),
+        )
+
+    def _in_buckets(self) -> bool:
+        if self.bucket is not None:
+            return self.bucket
+        scorer = getattr(self.trainer and self.trainer.lightning_module, "scorer", None)
+        return scorer is not None and not getattr(scorer, "per_document", False)
 
     def transfer_batch_to_device(
         self, batch: dict[str, Any], device: torch.device, dataloader_idx: int

@@ -9,7 +9,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch.utils.data import DataLoader, Dataset
 
 from ltr._shapes import check_at_least, check_whole
-from ltr.datasets.samplers import ListSampler
+from ltr.datasets.samplers import BucketSampler, ListSampler
 
 
 class ListLoader(DataLoader[dict[str, Any]]):
@@ -30,7 +30,9 @@ class ListLoader(DataLoader[dict[str, Any]]):
     def state_dict(self) -> dict[str, int]:
         """What must be the same for the rest of an epoch to be the same."""
         sampler = cast(ListSampler, self.sampler)
+        bucket = {"bucket": 1} if isinstance(sampler, BucketSampler) else {}
         return {
+            **bucket,
             "lists": len(cast(Sized, self.dataset)),
             "batch_size": cast(int, self.batch_size),
             "seed": sampler.seed,

@@ -1,13 +1,16 @@
 """The sampler, which decides which lists each process sees, and in which order."""
 
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator, Sequence, Sized
 from typing import Any, cast
 
 import numpy as np
 import torch.distributed as dist
 from torch.utils.data import DistributedSampler
 
-from ltr._shapes import check_at_least
+from ltr._shapes import check_at_least, check_whole
+
+MOST_PADDING = 0.1
+"""The largest share of padded cells in the batches of a `BucketSampler`."""
 
 
 class ListSampler(DistributedSampler[int]):
@@ -65,9 +68,93 @@ class ListSampler(DistributedSampler[int]):
     def __iter__(self) -> Iterator[int]:
         # a generator, so that epoch and `skip` are read when the first index is asked for
         skip, self.skip = self.skip, 0
+        draws = np.random.default_rng([self.seed, self.epoch]) if self.shuffle else None
+        yield from self.order(draws)[self.rank :: self.num_replicas][skip:].tolist()
+
+    def order(self, draws: np.random.Generator | None) -> np.ndarray:
+        """Return the lists of all processes, the next one of each in turn; -1 for a filler.
+
+        Args:
+            draws: decides the order; None for the data's own.
+        """
         lists = len(cast(Sized, self.dataset))
         order = np.full(self.total_size, -1)
-        order[:lists] = np.arange(lists)
-        if self.shuffle:
-            order[:lists] = np.random.default_rng([self.seed, self.epoch]).permutation(lists)
-        yield from order[self.rank :: self.num_replicas][skip:].tolist()
+        order[:lists] = np.arange(lists) if draws is None else draws.permutation(lists)
+        return order
+
+
+class BucketSampler(ListSampler):
+    """Indices of lists, so that those of a batch have similar lengths.
+
+    If every batch is padded to its longest list, at most `MOST_PADDING` of all cells are padding.
+    The lists are parted into buckets of neighboring lengths, and a batch is of one bucket. Both the
+    lists within a bucket and the batches are shuffled by (seed, epoch). A batch may have fewer than
+    `batch_size` lists; the index -1, `ListDataset`'s filler, takes the other places. So each epoch
+    and each process has the same number of batches.
+
+    Args:
+        lengths: (lists,), how many documents each list has.
+        batch_size: lists in a batch, in each process.
+        shuffle: whether there is another order in each epoch. Otherwise lists come by length.
+        seed: see `ListSampler`.
+        num_replicas: see `ListSampler`.
+        rank: see `ListSampler`.
+
+    >>> list(BucketSampler([9, 2, 10, 2], batch_size=3, shuffle=False))
+    [1, 3, -1, 0, 2, -1]
+    """
+
+    def __init__(
+        self,
+        lengths: Sequence[int] | np.ndarray,
+        batch_size: int,
+        *,
+        shuffle: bool = True,
+        seed: int = 0,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+    ) -> None:
+        super().__init__(lengths, shuffle=shuffle, seed=seed, num_replicas=num_replicas, rank=rank)
+        lengths = np.asarray(lengths)
+        together = check_whole("batch_size", batch_size) * self.num_replicas
+        self._by_length = np.argsort(lengths, kind="stable")
+        self._buckets = _buckets(lengths[self._by_length])
+        # of each batch of all processes: its places among the sorted lists
+        self._batches = [
+            (start + part[0], start + part[-1] + 1)
+            for start, end in self._buckets
+            for part in np.array_split(np.arange(end - start), -(-(end - start) // together))
+        ]
+        self._together = together
+        self.total_size = len(self._batches) * together
+        self.num_samples = self.total_size // self.num_replicas
+
+    def order(self, draws: np.random.Generator | None) -> np.ndarray:
+        """Return the lists of all processes, batch by batch; see `ListSampler.order`."""
+        lists = self._by_length.copy()
+        if draws is not None:
+            for start, end in self._buckets:
+                draws.shuffle(lists[start:end])
+        batches = np.full((len(self._batches), self._together), -1)
+        for batch, (start, end) in zip(batches, self._batches, strict=True):
+            batch[: end - start] = lists[start:end]
+        return (batches if draws is None else draws.permutation(batches)).reshape(-1)
+
+
+def _buckets(lengths: np.ndarray) -> list[tuple[int, int]]:
+    """Return the first and the last place + 1 of each bucket of rising lengths (lists,).
+
+    A bucket takes the next length as long as, padded to it, its lists have little padding.
+    """
+    found: list[tuple[int, int]] = []
+    sizes, starts = np.unique(lengths, return_index=True)
+    ends = np.r_[starts[1:], len(lengths)]
+    documents = 0
+    for size, start, end in zip(sizes.tolist(), starts.tolist(), ends.tolist(), strict=True):
+        documents += size * (end - start)
+        if found and documents >= (1 - MOST_PADDING) * size * (end - found[-1][0]):
+            found[-1] = (found[-1][0], end)
+        else:
+            found.append((start, end))
+            documents = size * (end - start)
+    return found

@@ -58,7 +58,9 @@ class BatchInMemory(Callback):
         longest, qids = int(lengths.argmax()), batch.get("qid")
         name = "" if qids is None else f" (qid {qids[longest]})"
         length = int(lengths[longest])
-        told = f" at a batch of {len(lengths)} lists, the longest of {length} items{name}"
+        told = (
+            f" at a batch of {int((lengths > 0).sum())} lists, the longest of {length} items{name}"
+        )
         size = len(lengths) if batch_size is None else batch_size
         if size > 1:
             return f"{told}: try --data.batch_size {size // 2}"

@@ -19,7 +19,7 @@ RAGGED = {
 def test_the_longest_list_is_named(batch):
     kept = BatchInMemory()
     kept.batch = batch
-    said = r"at a batch of 3 lists, the longest of 4 items \(qid c\): try --data.batch_size 1 "
+    said = r"at a batch of 2 lists, the longest of 4 items \(qid c\): try --data.batch_size 1 "
     with pytest.raises(ValueError, match=said), kept.explained(SimpleNamespace(batch_size=3)):
         raise MemoryError("out of memory")
 

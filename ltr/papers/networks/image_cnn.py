@@ -44,6 +44,7 @@ class ImageCNN(Scorer):
     """
 
     item_dims = 3
+    per_document = True
 
     def __init__(
         self,
