@@ -57,6 +57,8 @@ class OnnxRanker:
         """
         if self.about["features"] is None:
             raise ValueError("the model has no names of columns: use score_arrays")
+        if not len(documents):
+            return np.zeros(0, dtype=np.float32)
         columns = _columns(documents)
         parts = []
         for name, width in self.about["features"].items():

@@ -1,5 +1,6 @@
 """Write an exported model, and compare it with the model on the spot."""
 
+import copy
 import json
 import logging
 import warnings
@@ -117,6 +118,12 @@ def _shapes(module: ExportedRanker) -> tuple[dict[int, Any], ...]:
 
 
 def _write_program(module: ExportedRanker, path: Path) -> None:
+    module = copy.deepcopy(module)
+    for part in module.modules():
+        for name, buffer in [*part.named_buffers(recurse=False)]:
+            if not buffer.numel():  # torch.export.save takes all empty buffers for one
+                delattr(part, name)
+                setattr(part, name, buffer)  # no buffer now, and no graph uses it
     with _quiet():
         program = torch.export.export(
             _Positional(module), module.example(3, 4), dynamic_shapes=(_shapes(module),)

@@ -148,7 +148,7 @@ values = st.one_of(st.none(), st.floats(-1e6, 1e6, width=32))
     )
 )
 def test_serving_scores_as_the_model(ranker, folder, rows):
-    X = pd.DataFrame(rows)
+    X = pd.DataFrame(rows, columns=["price", "stock", "shop", "new"])
     X = X.astype({"price": float, "stock": float, "shop": "str", "new": "boolean"})
     X["shop"] = X["shop"].where([row["shop"] is not None for row in rows])
     expected = ranker.predict(X)
@@ -202,9 +202,8 @@ class Centered(Scorer):
 
 @pytest.mark.parametrize("to", ["onnx", "torch"])
 def test_a_scorer_of_lists_says_so(to, tmp_path):
-    module = ExportedRanker(
-        Standardize().fit(np.random.default_rng(0).normal(size=(50, 3))), Centered(), None
-    )
+    fitted = Standardize().fit(np.random.default_rng(0).normal(size=(50, 3)))
+    module = ExportedRanker(fitted, Centered(), None)
     assert module.inputs == ("features", "mask")
     written = export_model(module, tmp_path, to=to)
     assert written.difference < 1e-5
@@ -217,7 +216,7 @@ def test_a_scorer_of_lists_says_so(to, tmp_path):
             served.score([{"a": 1}])
     assert "depends on the whole list" in written.card.read_text()
     with pytest.raises(ValueError, match="per_document must be False"):
-        ExportedRanker(None, Centered(), None, per_document=True)
+        ExportedRanker(fitted, Centered(), None, per_document=True)
 
 
 @pytest.mark.parametrize(
