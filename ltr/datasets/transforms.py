@@ -223,7 +223,7 @@ class Standardize(FeatureTransform):
         """Return the standardized features."""
         if not self._fitted:
             raise self.not_fitted()
-        return (self._warp(features) - self.mean) * self.scale
+        return self._warp(features).sub(self.mean).mul_(self.scale)
 
     def _warp(self, features: Tensor) -> Tensor:
         return features
