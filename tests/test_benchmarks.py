@@ -221,3 +221,12 @@ def test_the_checksums_of_a_cache(tmp_path):
     assert shape(result) == shape(committed("cache.json"))
     for seconds in (x["seconds"] for x in committed("cache.json")["shapes"].values()):
         assert seconds["checksums"] <= 0.1 * seconds["training"]
+
+
+def test_estimators(tmp_path):
+    result = run("estimators.py", tmp_path / "result.json", "--rows", "400", "--turns", "1")
+    [size] = result["sizes"]
+    assert size["columns"] == 30
+    for name in ("LGBMRanker", "NeuralRanker"):
+        assert 0.3 < size[name]["ndcg_10"] < 1
+        assert size[name]["fit_seconds"] > 0

@@ -41,7 +41,7 @@ from ltr.losses import (
     SoftNDCG,
 )
 from ltr.metrics import MAP, NDCG, RankingMetric, RankingMetrics
-from ltr.models import FeatureScorer, LinearScorer, MLPScorer, Scorer
+from ltr.models import Ensemble, FeatureScorer, LinearScorer, MLPScorer, Scorer
 from ltr.modules import Ranker
 from ltr.operators import RankOperator, SigmoidRank, SoftSort, SortOperator
 from ltr.papers.networks import ImageAutoencoder
@@ -179,6 +179,7 @@ CLASSES = public_classes()
 ABSTRACT = (FeatureScorer, ImageAutoencoder)
 NEEDED = {
     RankingMetrics: {"metrics": {"ndcg": NDCG(top_k=3, gain="linear"), "map": MAP()}},
+    Ensemble: {"scorer": MLPScorer(hidden=(8,)), "members": 3},
     Join: {"transforms": [Standardize(), Standardize()]},
 }
 BEHAVED = (RankOperator, RankingLoss, RankingMetric, PairWeights, PairCost, FeatureTransform)

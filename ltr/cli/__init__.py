@@ -6,6 +6,7 @@
     ltr copy digits mine.yaml                  take a recipe's file, to change it
     ltr bench digits --out runs/digits         run a recipe's whole table
     ltr evaluate my.run --qrels qrels.txt      metrics of scores in a file, without any model
+    ltr export best.ckpt --out model.onnx      write a model that onnxruntime runs
 
 `fit`, `validate`, `test` and `predict` take `--config` any number of times. Its value is a recipe
 (`digits`), an overlay of a recipe (`digits/smoke`, laid over `digits`) or a file; each is laid over
@@ -42,6 +43,7 @@ _COMMANDS = {
     "predict": ("ltr.cli.lightning_cli", "write scores and ranks: CSV, Parquet or a TREC run"),
     "bench": ("ltr.cli.bench", "run a recipe's whole table: folds, seeds, variants"),
     "evaluate": ("ltr.cli.evaluate", "metrics of a TREC run or a table of scores"),
+    "export": ("ltr.export.command", "write a model for other programs: ONNX, torch.export"),
     "recipes": ("ltr.cli.recipes", "list the recipes"),
     "copy": ("ltr.cli.recipes", "copy a recipe's file, to change it"),
 }

@@ -20,8 +20,14 @@ class DigitsDataModule(ListDataModule):
     label is the digit, so a well-ranked list has its nines first. `doc_ids` are the images' numbers
     in scikit-learn's data, and qids are like "digits-test-17".
 
+    With `scale` s > 1 each list has its own scale of grades, as lists have that were judged by
+    different people: its labels are the digits times a factor that is drawn for the list, uniform
+    in its logarithm from 1 / s to s. Then a label says nothing of the digit by itself, and only the
+    order inside a list does.
+
     Args:
         list_size: images in a list.
+        scale: the largest factor of a list's labels, >= 1. Default: 1, where labels are digits.
         train_lists: how many lists to train on.
         val_lists: how many lists to validate on.
         test_lists: how many lists to test on.
@@ -44,6 +50,7 @@ class DigitsDataModule(ListDataModule):
     def __init__(
         self,
         list_size: int = 12,
+        scale: float = 1.0,
         train_lists: int = 2000,
         val_lists: int = 500,
         test_lists: int = 1000,
@@ -67,7 +74,10 @@ class DigitsDataModule(ListDataModule):
                 raise ValueError(f"{split}_lists must be >= 1, got {count}")
         if list_size < 1:
             raise ValueError(f"list_size must be >= 1, got {list_size}")
+        if not 1 <= scale < np.inf:
+            raise ValueError(f"scale must be finite and >= 1, got {scale}")
         self.list_size = list_size
+        self.scale = scale
 
     def load_splits(self) -> dict[str, ListDataset]:
         """Split the images, and draw the lists of each split."""
@@ -89,9 +99,10 @@ class DigitsDataModule(ListDataModule):
             rows = np.concatenate(
                 [draws.choice(images, self.list_size, replace=False) for _ in range(count)]
             )
+            factors = self.scale ** draws.uniform(-1, 1, count)
             splits[split] = ListDataset(
                 features[rows],
-                digits[rows],
+                digits[rows] * np.repeat(factors, self.list_size).astype(np.float32),
                 np.arange(count + 1, dtype=np.int64) * self.list_size,
                 [f"digits-{split}-{i}" for i in range(count)],
                 [str(row) for row in rows],

@@ -98,6 +98,13 @@ class PiecewiseLinearBins(FeatureTransform):
         values = features.index_select(-1, self.columns)
         return values.clamp_(low, high).sub_(low).div_(width)
 
+    def training_range(self) -> tuple[Tensor, Tensor]:
+        """Return the smallest and the largest values in training."""
+        width = self.num_features or 0
+        low, high = self.low.new_full((width,), torch.inf), self.low.new_full((width,), -torch.inf)
+        low = low.scatter_reduce(0, self.columns, self.low, "amin")
+        return low, high.scatter_reduce(0, self.columns, self.high, "amax")
+
     def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, state_dict: dict[str, Any], prefix: str, *args: Any
     ) -> None:
@@ -178,6 +185,10 @@ class Quantile(FeatureTransform):
         share = (x - low) / torch.where(width > 0, width, 1)
         found = torch.lerp(scores.gather(1, left), scores.gather(1, right), share)
         return found.t().reshape(features.shape).to(features.dtype)
+
+    def training_range(self) -> tuple[Tensor, Tensor]:
+        """Return the smallest and the largest quantiles."""
+        return self.values[:, 0], self.values[:, -1]
 
     def _fit_column(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The distinct quantiles of a feature, and their scores."""

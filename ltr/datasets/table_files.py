@@ -113,20 +113,6 @@ def _from_pandas(frame: Any) -> pa.Table:
     return pa.Table.from_arrays(columns, names=[str(name) for name in frame.columns])
 
 
-def _without_views(table: pa.Table) -> pa.Table:
-    """A table whose categories are plain text: Arrow's functions refuse polars' string views."""
-    for place, field in enumerate(table.schema):
-        if not pa.types.is_dictionary(field.type) or field.type.value_type != pa.string_view():
-            continue
-        chunks = [
-            pa.DictionaryArray.from_arrays(one.indices, one.dictionary.cast(pa.string()))
-            for one in table.column(place).chunks
-        ]
-        plain = pa.dictionary(field.type.index_type, pa.string())
-        table = table.set_column(place, field.name, pa.chunked_array(chunks, plain))
-    return table
-
-
 def _refuse_doubles(names: list[str]) -> None:
     for place, name in enumerate(names):
         if name in names[:place]:

@@ -163,6 +163,12 @@ class TableTransform(FeatureTransform):
         joined = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
         return joined if mask is None else joined.masked_fill(~mask.unsqueeze(-1), 0)
 
+    def training_range(self) -> tuple[Tensor, Tensor]:
+        """Return the range of the numbers."""
+        if not len(self.median):
+            return self.median, self.median
+        return self.numbers.training_range()
+
     def _lay_out(self) -> None:
         """Give each level a place."""
         counts = self.levels + 1

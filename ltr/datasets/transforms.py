@@ -77,6 +77,15 @@ class FeatureTransform(nn.Module):
         """Return the features transformed: features (..., n, d), 0 under mask (..., n)."""
         raise NotImplementedError
 
+    def training_range(self) -> tuple[Tensor, Tensor]:
+        """Return about where the features lay in training: the low and the high ends, (d,) each.
+
+        It is what the transform knows, such as three standard deviations around the mean. A
+        transform that learns nothing gives -1 and 1.
+        """
+        width = self.num_features or 0
+        return torch.full((width,), -1.0), torch.ones(width)
+
     def forward(
         self,
         features: Tensor,
@@ -225,7 +234,15 @@ class Standardize(FeatureTransform):
             raise self.not_fitted()
         return self._warp(features).sub(self.mean).mul_(self.scale)
 
+    def training_range(self) -> tuple[Tensor, Tensor]:
+        """Return three standard deviations below and above the mean."""
+        spread = torch.where(self.scale > 0, 3 / self.scale, 0)
+        return self._unwarp(self.mean - spread), self._unwarp(self.mean + spread)
+
     def _warp(self, features: Tensor) -> Tensor:
+        return features
+
+    def _unwarp(self, features: Tensor) -> Tensor:
         return features
 
     def _chunks(self, features: np.ndarray | Tensor) -> Iterator[np.ndarray]:
@@ -258,6 +275,9 @@ class SignedLog1pStandardize(Standardize):
 
     def _warp(self, features: Tensor) -> Tensor:
         return features.sign() * features.abs().log1p()
+
+    def _unwarp(self, features: Tensor) -> Tensor:
+        return features.sign() * features.abs().expm1()
 
 
 class Join(FeatureTransform):
@@ -320,6 +340,11 @@ class Join(FeatureTransform):
         self._refuse_categories(categories)
         self.check_shapes(features, mask, lengths)
         return torch.cat([one(features, mask, None, lengths) for one in self._parts()], dim=-1)
+
+    def training_range(self) -> tuple[Tensor, Tensor]:
+        """Return the widest range of the parts."""
+        lows, highs = zip(*(one.training_range() for one in self._parts()), strict=True)
+        return torch.stack(lows).amin(0), torch.stack(highs).amax(0)
 
     def _parts(self) -> list[FeatureTransform]:
         return [one for one in self.transforms if isinstance(one, FeatureTransform)]

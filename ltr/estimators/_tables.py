@@ -1,13 +1,15 @@
 """Turn what LGBMRanker and XGBRanker take into tables and lists."""
 
+import warnings
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from sklearn.utils.validation import check_array, column_or_1d, validate_data
 
-from ltr.datasets import load_table
+from ltr.datasets import Schema, load_table
 from ltr.datasets._arrays import as_names, is_missing
+from ltr.datasets.query_splits import query_shares
 
 
 def as_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool = False) -> pa.Table:
@@ -181,3 +183,33 @@ def varies(labels: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Return whether each list, (lists,), has two different labels."""
     starts = offsets[:-1]
     return np.maximum.reduceat(labels, starts) > np.minimum.reduceat(labels, starts)
+
+
+def held_out(
+    groups: np.ndarray, queries: list[str], labels: np.ndarray, share: float
+) -> np.ndarray | None:
+    """Return which queries are held out, (queries,) bool, or None if there are too few of them.
+
+    Args:
+        groups: (rows,), the number of each row's query.
+        queries: their names.
+        labels: (rows,).
+        share: of the queries, in (0, 1).
+    """
+    order = np.argsort(groups, kind="stable")
+    offsets = np.r_[0, np.cumsum(np.bincount(groups))]
+    informative = varies(labels[order], offsets)
+    held = query_shares(queries) < share
+    return held if informative[held].any() and informative[~held].any() else None
+
+
+def tell_unused(columns: list[str], schema: Schema) -> None:
+    """Warn of the columns that the schema does not use."""
+    known = {*schema.features, *schema.categories}
+    unused = [name for name in columns if name not in known]
+    if unused:
+        warnings.warn(
+            "X has columns that are neither numbers, text nor booleans, and are not used: "
+            f"{', '.join(unused)}",
+            stacklevel=5,
+        )

@@ -157,7 +157,7 @@ class MemberTraining(Ranker):
     keeps the weights of its best epoch: it ends as if it had been trained alone. If the transform
     learns too, which the members share, all stop together.
 
-    Logged after each epoch: `train_loss` and `val_ndcg_10`, means over the members.
+    Logged after each epoch: `val_ndcg_10`, the mean over the members of their best so far.
     """
 
     def __init__(self, scorer: Ensemble, loss: RankingLoss, options: Options) -> None:
@@ -203,8 +203,6 @@ class MemberTraining(Ranker):
         )
         if not loss.requires_grad:
             raise ValueError(f"loss must have a gradient to train by, got one without ({loss})")
-        self.train_loss.update(loss.detach(), (lengths > 0).sum())
-        self.log("train_loss", self.train_loss, on_step=False, on_epoch=True)
         return loss * times
 
     def _loss(

@@ -1,10 +1,9 @@
 """A neural ranker that is used like LightGBM's and XGBoost's."""
 
 import copy
-import warnings
 from dataclasses import replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +13,6 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from ltr.datasets import FeatureTransform, ListDataset, Schema, read_table
-from ltr.datasets.query_splits import query_shares
 from ltr.estimators import _tables as tables
 from ltr.estimators._parameters import check_parameters, new_loss, new_scorer, new_transform
 from ltr.estimators._scoring import needs_lists, score_lists
@@ -23,14 +21,14 @@ from ltr.models import Ensemble, Scorer
 
 if TYPE_CHECKING:
     from ltr.estimators._training import Trained
+    from ltr.export import Exported
 
 
 class NeuralRanker(BaseEstimator):
     """Ranks the rows of a table: an average of neural networks, trained on a ranking loss.
 
-    It takes data as `lightgbm.LGBMRanker` and `xgboost.XGBRanker` do, and follows scikit-learn's
-    rules. Columns of numbers may have missing values, and text, booleans and categorical columns
-    are encoded; nothing has to be prepared.
+    It takes data as `lightgbm.LGBMRanker` and `xgboost.XGBRanker` do, by scikit-learn's rules.
+    Numbers may be missing, and text, booleans and categorical columns are encoded.
 
     Args:
         scorer: the network that each member is a copy of, made without the number of features.
@@ -38,8 +36,7 @@ class NeuralRanker(BaseEstimator):
         loss: what training minimizes. Default: `XENDCG(gamma="random")`.
         transform: of the columns to the numbers that the scorer gets. Default:
             `TableTransform(PiecewiseLinearBins(8))`.
-        members: how many networks are trained and averaged, >= 1. They differ in their first
-            weights and in their dropout. The cost of training and of prediction rises with them.
+        members: how many networks are trained and averaged, >= 1. Only their random draws differ.
         learning_rate: of AdamW.
         weight_decay: of AdamW.
         batch_size: lists in a step of training.
@@ -231,6 +228,28 @@ class NeuralRanker(BaseEstimator):
         predicted, target = (torch.from_numpy(x[order]) for x in (scores, labels))
         return float(ndcg(predicted, target, lengths=np.bincount(groups), top_k=10))
 
+    def export(
+        self,
+        path: str | PathLike[str],
+        *,
+        to: Literal["onnx", "torch"] | None = None,
+        opset: int = 17,
+        per_document: bool = False,
+        test: tuple[Any, Any, Any] | None = None,
+    ) -> "Exported":
+        """Write the model for other programs; see `ltr.export.export_model`.
+
+        Args:
+            path: a file that ends in .onnx or .pt2, or a folder.
+            to: "onnx" or "torch". Default: by the ending of `path`, or "onnx".
+            opset: of ONNX.
+            per_document: see `ExportedRanker`.
+            test: (X, y, qid) of test lists, for the metrics of the model card.
+        """
+        from ltr.estimators._exporting import export
+
+        return export(self, path, to, opset, per_document, test)
+
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model into a folder, which is made: `config.json` and `model.safetensors`.
 
@@ -300,7 +319,7 @@ class NeuralRanker(BaseEstimator):
             schema = Schema.infer(table, qid=uses["qid"], label=uses["label"], weight=weight)
         held = None
         if evaluation is None and hold_out and self.validation:
-            held = self._held_out(groups, queries, labels)
+            held = tables.held_out(groups, queries, labels, self.validation)
         train_rows = table if held is None else table.filter(pa.array(~held[groups]))
         if not again:
             schema = schema.fit_levels(train_rows, self.max_levels)
@@ -322,7 +341,8 @@ class NeuralRanker(BaseEstimator):
         elif evaluation is None and hold_out:
             note = "no query held out"
         trained = self._run(lists, validation, of_lists, again, epochs, note)
-        self._tell_unused(schema, again)
+        if not again:
+            tables.tell_unused(self.columns_, schema)
         self.schema_ = schema
         self.scorer_ = trained.scorer
         self.transform_ = trained.transform
@@ -372,30 +392,10 @@ class NeuralRanker(BaseEstimator):
         assert schema.label is not None
         return read_table(tables.join(table, {schema.qid: names, schema.label: labels}), schema)
 
-    def _held_out(
-        self, groups: np.ndarray, queries: list[str], labels: np.ndarray
-    ) -> np.ndarray | None:
-        """Return which queries are held out, (queries,) bool, or None where there are too few."""
-        order = np.argsort(groups, kind="stable")
-        offsets = np.r_[0, np.cumsum(np.bincount(groups))]
-        informative = tables.varies(labels[order], offsets)
-        held = query_shares(queries) < self.validation
-        return held if informative[held].any() and informative[~held].any() else None
-
     def _device(self) -> str:
         if self.device == "auto":
             return "cuda" if torch.cuda.is_available() else "cpu"
         return self.device
-
-    def _tell_unused(self, schema: Schema, again: bool) -> None:
-        known = {*schema.features, *schema.categories}
-        unused = [name for name in self.columns_ if name not in known]
-        if unused and not again:
-            warnings.warn(
-                "X has columns that are neither numbers, text nor booleans, and are not used: "
-                f"{', '.join(unused)}",
-                stacklevel=4,
-            )
 
 
 def _rows(X: Any) -> int:

@@ -29,7 +29,7 @@ class Ensemble(Scorer):
         scales: (members,), the factors of their scores; 1 at first.
 
     Raises:
-        ValueError: members < 1, or the scorer of several members has weights already.
+        ValueError: members < 1; the scorer is none, or has weights already and members > 1.
 
     >>> ensemble = Ensemble(MLPScorer(hidden=(32,)), members=3)
     >>> ensemble.build(46)
@@ -45,6 +45,8 @@ class Ensemble(Scorer):
         if isinstance(members, bool) or not isinstance(members, int) or members < 1:
             raise ValueError(f"members must be a whole number >= 1, got {members!r}")
         scorer = MLPScorer() if scorer is None else scorer
+        if not isinstance(scorer, Scorer):
+            raise ValueError(f"scorer must be a Scorer, got {scorer!r}")
         if members > 1 and any(True for _ in scorer.parameters()):
             raise ValueError(
                 "scorer must have no weights yet, so that members start with different ones: make "
@@ -79,7 +81,8 @@ class Ensemble(Scorer):
         if not self.copies:
             raise ValueError("num_features must be given to the Ensemble's `build` first, got None")
         scaled = [c(features, mask) * x for c, x in zip(self.copies, self.scales, strict=True)]
-        return torch.stack(scaled).mean(0)
+        # a sum, which ONNX writes alike in every opset
+        return torch.stack(scaled).sum(0) / len(scaled)
 
     @torch.no_grad()
     def fit_scales(self, scores: Tensor, lengths: Tensor) -> None:

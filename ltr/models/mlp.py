@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from ltr.models.dropout import Dropout
 from ltr.models.scorer import FeatureScorer
 
 
@@ -59,7 +60,7 @@ class MLPScorer(FeatureScorer):
                 layers.append(nn.LayerNorm(out))
             layers.append(self.activation())
             if self.dropout:
-                layers.append(nn.Dropout(self.dropout))
+                layers.append(Dropout(self.dropout))
             width = out
         layers.append(nn.Linear(width, 1))
         return nn.Sequential(*layers)

@@ -59,7 +59,8 @@ def test_a_checkpoint_alone_is_enough(fitted):
         *("predict", "--ckpt_path", file, "--data.path", "new.csv", "--output", "two.csv")
     )
     assert answer.code == 0, answer.err
-    assert pd.read_csv("two.csv").equals(pd.read_csv("one.csv"))
+    # in batches of another size, so the last digits may differ
+    pd.testing.assert_frame_equal(pd.read_csv("two.csv"), pd.read_csv("one.csv"), rtol=1e-4)
     # or the best of the newest run, whatever its name
     older = Path("runs/other/7/checkpoints")
     older.mkdir(parents=True)
@@ -70,7 +71,7 @@ def test_a_checkpoint_alone_is_enough(fitted):
     )
     assert answer.code == 0, answer.err
     assert f"best: {file}" in answer.out
-    assert pd.read_csv("three.csv").equals(pd.read_csv("one.csv"))
+    assert pd.read_csv("three.csv").equals(pd.read_csv("two.csv"))
     answer = fitted("test", "--ckpt_path", file, "--data.path", "new.csv")
     assert answer.code == 0, answer.err
     assert "test_ndcg_10" in answer.out

@@ -55,7 +55,8 @@ def test_batches():
     data = digits(batch_size=16)
     batches = list(data.train_dataloader())
     assert [len(batch["qid"]) for batch in batches] == [16, 16, 8]
-    assert batches[0]["features"].shape == (16, 10, 64)
+    assert batches[0]["features"].shape == (160, 64)
+    assert batches[0]["lengths"].tolist() == [10] * 16
     assert len(list(data.val_dataloader())) == 1
     assert next(iter(data.test_dataloader()))["qid"][0] == "digits-test-0"
 
@@ -66,3 +67,23 @@ def test_bad_arguments():
             DigitsDataModule(**{name: 0})
     with pytest.raises(ValueError, match="list_size must be <= 359, got 500"):
         digits(list_size=500)
+
+
+def test_each_list_may_have_its_own_scale():
+    one, other = (DigitsDataModule(list_size=5, scale=x) for x in (1.0, 100.0))
+    for data in (one, other):
+        data.setup("fit")
+    plain, scaled = (data.splits["train"] for data in (one, other))
+    digits, labels = plain.labels.reshape(-1, 5), scaled.labels.reshape(-1, 5)
+    assert np.array_equal(plain.features, scaled.features)
+    factors = labels.max(axis=1) / np.maximum(digits.max(axis=1), 1)
+    assert np.allclose(labels, digits * factors[:, None], rtol=1e-6)
+    assert 0.01 <= factors.min() < 0.02  # over many lists
+    assert 50 < factors.max() <= 100
+    assert abs(np.log10(factors).mean()) < 0.1
+
+
+@pytest.mark.parametrize("scale", [0.5, float("inf"), float("nan")])
+def test_a_scale_out_of_range(scale):
+    with pytest.raises(ValueError, match="scale must be finite and >= 1, got"):
+        DigitsDataModule(scale=scale)

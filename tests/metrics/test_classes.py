@@ -29,6 +29,7 @@ from ltr.metrics import (
     KendallTau,
     Precision,
     RankingMetric,
+    RankingMetrics,
     Recall,
     RPrecision,
     Spearman,
@@ -492,11 +493,14 @@ def two_processes(process: int, port: int, folder: str) -> None:
     ]
     with kept.sync_context():
         values["kept"] = kept.per_list_values
+    collection = RankingMetrics({name: make() for name, (make, _) in METRICS.items()})
+    collection.update(scores[mine], labels[mine], mask=mask[mine])
+    values["collection"] = collection.compute()
     torch.save(values, f"{folder}/{process}.pt")
     torch.distributed.destroy_process_group()
 
 
-def test_two_processes_equal_one(tmp_path, free_port):
+def test_two_processes_equal_one_and_so_do_those_of_a_collection(tmp_path, free_port):
     mp.spawn(two_processes, args=(free_port, str(tmp_path)), nprocs=2)
     scores, labels, mask = draw()
     for process in range(2):
@@ -505,6 +509,7 @@ def test_two_processes_equal_one(tmp_path, free_port):
             torch.testing.assert_close(
                 values[name], function(scores, labels, mask), rtol=0, atol=1e-6
             )
+            torch.testing.assert_close(values["collection"][name], values[name])
         whole = F.mrr(scores, labels, mask)
         each = F.mrr(scores, labels, mask, reduction="none")
         torch.testing.assert_close(values["once"], whole, rtol=0, atol=1e-6)

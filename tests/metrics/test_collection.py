@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 from torchmetrics import MeanSquaredError, MetricCollection
 
 import ltr
@@ -232,25 +231,3 @@ def test_metrics_stand_on_gains_and_not_on_losses():
 def test_no_metric_has_hidden_state():
     for path in (Path(ltr.__file__).parent / "metrics").glob("*.py"):
         assert not re.search(r"threading|weakref|randbits|\b_sync_dist\b", path.read_text()), path
-
-
-def two_processes(process: int, port: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    address = f"tcp://127.0.0.1:{port}"
-    torch.distributed.init_process_group("gloo", init_method=address, rank=process, world_size=2)
-    scores, labels, _ = (x.view(20, 25) for x in batch())
-    mine = slice(0, 13) if process == 0 else slice(13, 20)  # unequal shards
-    collection = RankingMetrics({**members(), "kept": MRR(keep_values=True)})
-    collection.update(scores[mine], labels[mine])
-    torch.save(collection.compute(), f"{folder}/{process}.pt")
-    torch.distributed.destroy_process_group()
-
-
-def test_two_processes_equal_one(tmp_path, free_port):
-    mp.spawn(two_processes, args=(free_port, str(tmp_path)), nprocs=2)
-    scores, labels, _ = (x.view(20, 25) for x in batch())
-    whole = RankingMetrics({**members(), "kept": MRR(keep_values=True)})
-    whole.update(scores, labels)
-    for process in range(2):
-        values = torch.load(tmp_path / f"{process}.pt")
-        torch.testing.assert_close(values, whole.compute(), rtol=0, atol=1e-6)

@@ -1,0 +1,37 @@
+"""Export a fitted estimator."""
+
+from dataclasses import replace
+from os import PathLike
+from typing import Any
+
+from sklearn.utils.validation import check_is_fitted
+
+from ltr.datasets import read_table
+from ltr.estimators import _tables as tables
+from ltr.export import Exported, ExportedRanker, evaluate, export_model
+from ltr.export.program import Target
+
+
+def export(
+    estimator: Any,
+    path: str | PathLike[str],
+    to: Target | None,
+    opset: int,
+    per_document: bool,
+    test: tuple[Any, Any, Any] | None,
+) -> Exported:
+    """Write the files of `NeuralRanker.export`."""
+    check_is_fitted(estimator)
+    schema = estimator.schema_
+    module = ExportedRanker(estimator.transform_, estimator.scorer_, schema, per_document)
+    evaluation = None
+    if test is not None:
+        X, y, qid = test
+        table = tables.as_table(estimator, X)
+        names = tables.query_names(table.num_rows, qid, None)
+        labels = tables.as_labels(y, table.num_rows)
+        columns = {schema.qid: names, schema.label: labels}
+        plain = replace(schema, weight=None)
+        evaluation = evaluate(module, read_table(tables.join(table, columns), plain))
+    to = to or ("torch" if str(path).endswith(".pt2") else "onnx")
+    return export_model(module, path, to=to, opset=opset, evaluation=evaluation)

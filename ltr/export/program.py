@@ -1,0 +1,145 @@
+"""What is exported of a ranker: its transform and its scorer, as one module of tensors."""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+import ltr
+from ltr.datasets import FeatureTransform, Schema, TableTransform
+from ltr.models import Scorer
+
+Target = Literal["onnx", "torch"]
+
+
+class ExportedRanker(nn.Module):
+    """Transform and scorer as one module: raw features in, scores out.
+
+    Args:
+        transform: fitted, in evaluation mode; None for none.
+        scorer: with its weights, in evaluation mode.
+        schema: the columns, if the model was trained on a table.
+        per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
+
+    Attributes:
+        inputs: the names of the inputs, in order: "features", then "categories" if there are any,
+            then "mask" if a score depends on the other documents of the list.
+
+    Raises:
+        ValueError: the number of features is not known; or documents are asked for one by one, and
+            their scores depend on the list.
+
+    >>> from ltr.models import LinearScorer
+    >>> module = ExportedRanker(None, LinearScorer(3), None)
+    >>> module(torch.zeros(2, 5, 3)).shape, module.inputs
+    (torch.Size([2, 5]), ('features',))
+    """
+
+    def __init__(
+        self,
+        transform: FeatureTransform | None,
+        scorer: Scorer,
+        schema: Schema | None,
+        per_document: bool = False,
+    ) -> None:
+        super().__init__()
+        if transform is None:
+            width = getattr(scorer, "num_features", None)
+        else:
+            width = transform.num_features
+        if not isinstance(width, int):
+            raise ValueError(f"num_features must be known: train the model first, got {width}")
+        self.transform = transform
+        self.scorer = scorer
+        self.schema = schema
+        self.per_document = per_document
+        self.num_features = width
+        self.looks_at_list = not scorer.per_document or (
+            transform is not None and transform.within_list
+        )
+        self.num_categories = len(transform.levels) if isinstance(transform, TableTransform) else 0
+        if per_document and self.looks_at_list:
+            raise ValueError(
+                "per_document must be False: the model's scores depend on the whole list"
+            )
+        self.inputs = ("features",)
+        self.inputs += ("categories",) * (self.num_categories > 0)
+        self.inputs += ("mask",) * self.looks_at_list
+        self.eval()
+
+    def forward(self, features: Tensor, *others: Tensor) -> Tensor:
+        """Return the scores (B, n), or (N,) with `per_document`.
+
+        Args:
+            features: (B, n, d) float32, or (N, d); NaN is a missing value.
+            others: `categories` (B, n, c) or (N, c) int64, codes from the levels, 0 for a missing
+                or unseen value; `mask` (B, n) bool, True for a real document; those that `inputs`
+                names.
+        """
+        given = dict(zip(self.inputs[1:], others, strict=True))
+        mask = given.pop("mask", None)
+        if self.transform is not None:
+            features = self.transform(features, mask, **given)
+        return self.scorer(features, mask)
+
+    def example(self, lists: int, length: int, seed: int = 0) -> tuple[Tensor, ...]:
+        """Return inputs drawn from what the transform knows of the training data.
+
+        A third of the lists has rows inside the training data's range. In the next third features
+        are missing here and there, or throughout, if the transform takes that; categories are
+        unseen. The last third lies far outside the range.
+        """
+        draws = torch.Generator().manual_seed(seed)
+        shape = (lists, length, self.num_features)
+        low, high = torch.full((self.num_features,), -1.0), torch.ones(self.num_features)
+        if self.transform is not None:
+            low, high = (x.float().cpu() for x in self.transform.training_range())
+        features = low + torch.rand(shape, generator=draws) * (high - low)
+        part = torch.arange(lists) % 3
+        features[part == 2] += (
+            100 * (high - low) * torch.randn(features[part == 2].shape, generator=draws)
+        )
+        if self.transform is not None and self.transform.takes_missing:
+            gone = torch.rand(shape, generator=draws) < 0.3
+            gone[..., ::2, :] |= torch.rand((lists, 1, 1), generator=draws) < 0.5  # whole rows
+            features[gone & (part == 1)[:, None, None]] = torch.nan
+        found: list[Tensor] = [features]
+        if self.num_categories:
+            assert isinstance(self.transform, TableTransform)
+            top = self.transform.levels.cpu() + 3  # two codes beyond the last level
+            codes = torch.rand((*shape[:-1], self.num_categories), generator=draws) * top
+            found.append(codes.long())
+        if self.looks_at_list:
+            mask = torch.rand(shape[:-1], generator=draws) < 0.8
+            mask[:, 0] = True
+            found.append(mask)
+        if self.per_document:
+            found = [x.flatten(0, 1) for x in found]
+        return tuple(found)
+
+
+def describe(module: ExportedRanker) -> dict[str, Any]:
+    """Return what a reader of the exported file must know, as plain values.
+
+    Returns:
+        `ltr`: the version; `inputs`: their names; `num_features`; `per_document`; `looks_at_list`:
+        whether a score depends on the whole list, so that a list must come as a whole; `features`:
+        the columns, each with the number of features that it holds, None where the model was not
+        trained on a table; `categories`: for each column its kind and its levels, whose codes count
+        from 1.
+    """
+    schema = module.schema
+    return {
+        "ltr": ltr.__version__,
+        "inputs": list(module.inputs),
+        "num_features": module.num_features,
+        "per_document": module.per_document,
+        "looks_at_list": module.looks_at_list,
+        "features": None if schema is None else dict(schema.features),
+        "categories": None
+        if schema is None
+        else {
+            name: {"kind": one.kind, "levels": list(one.levels)}
+            for name, one in schema.categories.items()
+        },
+    }
