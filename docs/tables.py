@@ -116,6 +116,19 @@ def _steps(result: Mapping[str, Any]) -> str:
     return table(["recipe", "precision", f"{first}, ms", *(f"{s}, ratio" for s in others)], rows)
 
 
+def _training(result: Mapping[str, Any]) -> str:
+    rows = [
+        [
+            f"{row['hidden']}, {row['layers']}",
+            number(row["documents_per_second"]["bare"]),
+            number(row["documents_per_second"]["fit"]),
+            number(row["ratio"], 2),
+        ]
+        for row in result["rows"]
+    ]
+    return table(["layers", "bare loop, documents/s", "ltr fit, documents/s", "ratio"], rows)
+
+
 def setting(result: Mapping[str, Any]) -> str:
     """Return the versions, the processor and the threads as a sentence."""
     where = result["environment"]
@@ -125,12 +138,13 @@ def setting(result: Mapping[str, Any]) -> str:
 
 def tables() -> dict[str, str]:
     """Return every table by its name."""
-    compared, cubed, step = (
+    compared, cubed, step, training = (
         json.loads((RESULTS / f"{name}.json").read_text())
-        for name in ("compare_operators", "neuralsort_cubed", "training_step")
+        for name in ("compare_operators", "neuralsort_cubed", "training_step", "training")
     )
     found = {"setting": setting(compared), "setting cubed": setting(cubed)}
     found |= {"setting step": setting(step), "step": _steps(step)}
+    found |= {"setting training": setting(training), "training": _training(training)}
     kinds: dict[str, Callable[[Mapping[str, Any]], str]] = {"ranks": _ranks, "values": _values}
     for size in compared["sizes"]:
         for kind, make in kinds.items():

@@ -85,6 +85,17 @@ def test_a_training_step(tmp_path):
     assert all(seconds > 0 for row in result["rows"] for seconds in row["seconds"].values())
 
 
+def test_training_beside_a_bare_loop(tmp_path):
+    sizes = ["--lists", "6", "--epochs", "2", "--hidden", "8"]
+    result = run("training.py", tmp_path / "result.json", *sizes)
+    assert shape(result) == shape(committed("training.json"))
+    assert [row["layers"] for row in result["rows"]] == ["default", "plain"]
+    for row in result["rows"]:
+        speed = row["documents_per_second"]
+        assert row["ratio"] > 0
+        assert speed["fit"] > 0 < speed["bare"]
+
+
 def test_the_pages_show_the_results():
     tables = load(ROOT / "docs" / "tables.py")
     found = tables.tables()

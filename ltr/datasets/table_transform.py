@@ -147,18 +147,20 @@ class TableTransform(FeatureTransform):
         if width != len(self.levels):
             raise ValueError(f"categories must have {len(self.levels)} columns, got {width}")
         parts = []
-        missing = features.isnan()
         if len(self.median):
-            filled = torch.where(missing, self.median.to(features.dtype), features)
+            filled = features
+            if _may_be_missing(features):
+                filled = torch.where(features.isnan(), self.median.to(features.dtype), features)
             known = () if lengths is None else (None, lengths)  # a user's own may not know them
             parts.append(self.numbers(filled, mask, *known))
         if len(self.indicators):
-            parts.append(missing.index_select(-1, self.indicators).to(features.dtype))
+            missing = features.index_select(-1, self.indicators).isnan()
+            parts.append(missing.to(features.dtype))
         if categories is not None:
             found = torch.where((categories < 0) | (categories > self.levels), 0, categories)
             hot = found.index_select(-1, self.places) == self.codes
             parts.append(hot.to(features.dtype))
-        joined = torch.cat(parts, dim=-1)
+        joined = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
         return joined if mask is None else joined.masked_fill(~mask.unsqueeze(-1), 0)
 
     def training_range(self) -> tuple[Tensor, Tensor]:
@@ -187,6 +189,16 @@ class TableTransform(FeatureTransform):
             self.num_features = len(self.median)
             self._fitted = True
         self._lay_out()
+
+
+def _may_be_missing(features: Tensor) -> bool:
+    """Return False if one quick pass tells that no value is missing.
+
+    It is made on the CPU alone: elsewhere it would wait for the device.
+    """
+    if features.device.type != "cpu" or torch.compiler.is_compiling():
+        return True
+    return bool(features.sum().isnan())
 
 
 def _array(values: np.ndarray | Tensor) -> np.ndarray:

@@ -232,7 +232,7 @@ class Standardize(FeatureTransform):
         """Return the standardized features."""
         if not self._fitted:
             raise self.not_fitted()
-        return (self._warp(features) - self.mean) * self.scale
+        return self._warp(features).sub(self.mean).mul_(self.scale)
 
     def training_range(self) -> tuple[Tensor, Tensor]:
         """Return three standard deviations below and above the mean."""
