@@ -120,7 +120,7 @@ def test_private_names_are_found():
 def test_extras_are_what_code_uses_and_the_groups_are_the_extras():
     content = project()
     extras = content["project"]["optional-dependencies"]
-    assert set(extras) == {"baselines", "plots", "docs", "dev"}
+    assert set(extras) == {"baselines", "export", "plots", "docs", "dev"}
     assert "lightgbm" in (ROOT / "benchmarks" / "estimators.py").read_text(encoding="utf-8")
     for group, requirements in content["dependency-groups"].items():
         assert requirements == [f"{content['project']['name']}[plots,{group}]"]

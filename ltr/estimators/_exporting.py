@@ -4,6 +4,8 @@ from dataclasses import replace
 from os import PathLike
 from typing import Any
 
+from sklearn.utils.validation import check_is_fitted
+
 from ltr.datasets import read_table
 from ltr.estimators import _tables as tables
 from ltr.export import Exported, ExportedRanker, evaluate, export_model
@@ -19,6 +21,7 @@ def export(
     test: tuple[Any, Any, Any] | None,
 ) -> Exported:
     """Write the files of `NeuralRanker.export`."""
+    check_is_fitted(estimator)
     schema = estimator.schema_
     module = ExportedRanker(estimator.transform_, estimator.scorer_, schema, per_document)
     evaluation = None

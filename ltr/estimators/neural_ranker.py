@@ -3,7 +3,7 @@
 import copy
 from dataclasses import replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,6 @@ from ltr.models import Ensemble, Scorer
 if TYPE_CHECKING:
     from ltr.estimators._training import Trained
     from ltr.export import Exported
-    from ltr.export.program import Target
 
 
 class NeuralRanker(BaseEstimator):
@@ -233,29 +232,22 @@ class NeuralRanker(BaseEstimator):
         self,
         path: str | PathLike[str],
         *,
-        to: Target | None = None,
+        to: Literal["onnx", "torch"] | None = None,
         opset: int = 17,
         per_document: bool = False,
         test: tuple[Any, Any, Any] | None = None,
     ) -> "Exported":
-        """Write the model for other programs, which need no ltr: ONNX or `torch.export`.
+        """Write the model for other programs; see `ltr.export.export_model`.
 
         Args:
-            path: a file that ends in .onnx or .pt2, or a folder; see `ltr.export.export_model`.
+            path: a file that ends in .onnx or .pt2, or a folder.
             to: "onnx" or "torch". Default: by the ending of `path`, or "onnx".
             opset: of ONNX.
-            per_document: whether the inputs are documents (N, d), not lists (B, n, d).
+            per_document: see `ExportedRanker`.
             test: (X, y, qid) of test lists, for the metrics of the model card.
-
-        Returns:
-            The files, and the largest difference from the model's scores.
-
-        Raises:
-            ValueError: as `ltr.export.export_model`.
         """
         from ltr.estimators._exporting import export
 
-        check_is_fitted(self)
         return export(self, path, to, opset, per_document, test)
 
     def save(self, path: str | PathLike[str]) -> None:
