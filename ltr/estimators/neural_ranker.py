@@ -196,15 +196,15 @@ class NeuralRanker(BaseEstimator):
         """
         check_is_fitted(self)
         table = tables.as_table(self, X)
-        lists = needs_lists(self.transform_, self.scorer_)
-        if lists and qid is None and group is None:
+        given = qid is not None or group is not None
+        if not given and needs_lists(self.transform_, self.scorer_):
             raise ValueError(
                 "qid or group must be given to predict: the transform or the scorer of this "
                 "NeuralRanker looks at the whole list"
             )
-        if qid is not None or group is not None:
+        if given:
             names = tables.query_names(table.num_rows, qid, group)
-        if not lists:
+        else:  # one list, whatever it is
             names = pa.nulls(table.num_rows, pa.string()).fill_null("0")
         data = read_table(
             tables.join(table, {self.schema_.qid: names}), self.schema_, needs_label=False
@@ -226,7 +226,7 @@ class NeuralRanker(BaseEstimator):
         scores = self.predict(X, qid=qid, group=group)
         order = np.argsort(groups, kind="stable")
         predicted, target = (torch.from_numpy(x[order]) for x in (scores, labels))
-        return float(ndcg(predicted, target, lengths=np.bincount(groups), top_k=10))
+        return float(ndcg(predicted, target, lengths=np.bincount(groups).tolist(), top_k=10))
 
     def export(
         self,
