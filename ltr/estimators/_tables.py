@@ -43,6 +43,11 @@ def as_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool = 
     return table.rename_columns(estimator.columns_)
 
 
+def row_count(X: Any) -> int:
+    """Return how many rows X has."""
+    return X.shape[0] if hasattr(X, "shape") else len(X)
+
+
 def as_labels(y: Any, rows: int) -> np.ndarray:
     """Return the labels as numbers (rows,).
 
