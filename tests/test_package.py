@@ -76,7 +76,8 @@ def test_every_import_is_declared():
     imported -= {"mpmath"}  # for who fits the table of exponential sums again
     known = {"sklearn": "scikit-learn", "yaml": "pyyaml"}
     declared = project()["project"]
-    required = names(declared["dependencies"] + declared["optional-dependencies"]["plots"])
+    extras = declared["optional-dependencies"]
+    required = names(declared["dependencies"] + extras["plots"] + extras["export"])
     assert {known.get(name, name) for name in imported} <= required
 
 

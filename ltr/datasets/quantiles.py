@@ -5,7 +5,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from scipy.special import ndtri
 from torch import Tensor
 
 from ltr._shapes import check_at_least, check_whole
@@ -198,7 +197,9 @@ class Quantile(FeatureTransform):
         kept = np.quantile(values, shares, method="hazen").astype(np.float32)
         kept, inverse, times = np.unique(kept, return_inverse=True, return_counts=True)
         shares = np.bincount(inverse, shares) / times
-        return kept, ndtri(shares) if self.output == "normal" else shares
+        if self.output == "normal":  # torch's function, since scipy would load for this alone
+            shares = torch.special.ndtri(torch.from_numpy(shares)).numpy()
+        return kept, shares
 
     def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, state_dict: dict[str, Any], prefix: str, *args: Any

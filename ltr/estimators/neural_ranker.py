@@ -337,15 +337,13 @@ class NeuralRanker(BaseEstimator):
                 f"equal labels only (n_samples={len(lists.labels)}): there is nothing to learn"
             )
         plain = replace(schema, weight=None)
-        validation = None
+        validation, note = None, ""
         if held is not None:
             validation = read_table(table.filter(pa.array(held[groups])), plain)
+            note = f"{held.sum()} of {len(held)} queries held out for it, by a hash of the qid"
         elif evaluation is not None:
             validation = self._evaluation(plain, *evaluation)
-        note = ""
-        if held is not None:
-            note = f"{held.sum()} of {len(held)} queries held out for it, by a hash of the qid"
-        elif evaluation is None and hold_out:
+        elif hold_out:
             note = "no query held out"
         trained = self._run(lists, validation, of_lists, again, epochs, note)
         if not again:
