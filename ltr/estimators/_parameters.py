@@ -1,12 +1,17 @@
 """The parameters of a `NeuralRanker`: their checks, and the parts that they stand for."""
 
 import copy
+import math
 import numbers
 from typing import Any
+
+import torch
 
 from ltr.datasets import FeatureTransform, PiecewiseLinearBins, TableTransform
 from ltr.losses import XENDCG, RankingLoss
 from ltr.models import Ensemble, MLPScorer, Scorer
+
+_EPOCHS, _STEPS = 5, 40  # the default of patience is this many epochs, and steps
 
 
 def check_parameters(estimator: Any) -> None:
@@ -18,6 +23,8 @@ def check_parameters(estimator: Any) -> None:
             raise ValueError(f"{name} must be a {kind.__name__} or None, got {value!r}")
     for name in ("members", "batch_size", "max_epochs", "patience", "max_levels"):
         value = getattr(estimator, name)
+        if name == "patience" and value is None:
+            continue
         if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
             raise ValueError(f"{name} must be a whole number >= 1, got {value!r}")
     if not estimator.learning_rate > 0:
@@ -30,6 +37,20 @@ def check_parameters(estimator: Any) -> None:
     kind, _, number = str(estimator.device).partition(":")
     if kind not in known or (number and not (kind == "cuda" and number.isdecimal())):
         raise ValueError(f'device must be "auto", "cpu", "cuda" or "mps", got {estimator.device!r}')
+
+
+def patience(estimator: Any, lists: int) -> int:
+    """Return how many epochs without a rise end the training on this many lists."""
+    if estimator.patience is not None:
+        return estimator.patience
+    return max(_EPOCHS, math.ceil(_STEPS / math.ceil(lists / estimator.batch_size)))
+
+
+def device(estimator: Any) -> str:
+    """Return the name of the device that an estimator computes on."""
+    if estimator.device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return estimator.device
 
 
 def new_scorer(estimator: Any) -> Ensemble:

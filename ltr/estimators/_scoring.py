@@ -30,7 +30,8 @@ def score_lists(
     """
     lists = needs_lists(transform, scorer)
     if device != "cpu":
-        transform, scorer = (copy.deepcopy(x).to(device) for x in (transform, scorer))
+        transform = copy.deepcopy(transform).to(device)
+        scorer = copy.deepcopy(scorer).to(device)
     bounds = _whole_lists(data.offsets) if lists else [*range(0, len(data.features), _ROWS)]
     found = []
     with torch.inference_mode():

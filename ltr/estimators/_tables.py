@@ -33,7 +33,7 @@ def as_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool = 
     else:
         if not isinstance(y, str):
             validate_data(estimator, X, y, reset=reset, skip_check_array=True)
-        values = validate_data(
+        values: Any = validate_data(
             estimator, X, reset=reset, dtype="numeric", ensure_all_finite="allow-nan"
         )
         columns = [f"x{i}" for i in range(values.shape[1])]
@@ -41,6 +41,11 @@ def as_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool = 
     if reset:
         estimator.columns_ = columns
     return table.rename_columns(estimator.columns_)
+
+
+def row_count(X: Any) -> int:
+    """Return how many rows X has."""
+    return X.shape[0] if hasattr(X, "shape") else len(X)
 
 
 def as_labels(y: Any, rows: int) -> np.ndarray:

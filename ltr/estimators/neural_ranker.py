@@ -14,7 +14,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from ltr.datasets import FeatureTransform, ListDataset, Schema, read_table
 from ltr.estimators import _tables as tables
-from ltr.estimators._parameters import check_parameters, new_loss, new_scorer, new_transform
+from ltr.estimators._parameters import (
+    check_parameters,
+    device,
+    new_loss,
+    new_scorer,
+    new_transform,
+    patience,
+)
 from ltr.estimators._scoring import needs_lists, score_lists
 from ltr.losses import RankingLoss
 from ltr.models import Ensemble, Scorer
@@ -42,7 +49,8 @@ class NeuralRanker(BaseEstimator):
         batch_size: lists in a step of training.
         max_epochs: the most passes over the training lists.
         patience: a member stops when its NDCG@10 on the validation lists has not risen for this
-            many epochs, and keeps the weights of its best epoch.
+            many epochs, and keeps the weights of its best epoch. Default: 5, or more where an epoch
+            has less than 8 steps: as many as make 40 steps.
         validation: the share of the queries that is held out for that where `fit` gets no
             `eval_set`, in (0, 1). A hash of the qid decides, so that a query stays on its side. 0
             holds none out, and all of `max_epochs` are trained; so it is with too few queries.
@@ -67,8 +75,7 @@ class NeuralRanker(BaseEstimator):
             stopped.
         validation_queries_: how many queries were validated on.
 
-    A list without a relevant row trains nothing and counts 0 in `score`. A list of one row trains
-    nothing either. Ties of scores count in the order of the rows.
+    A list without a relevant row, or of one row, trains nothing. Tied scores keep the rows' order.
 
     >>> import numpy as np
     >>> from sklearn.datasets import load_digits
@@ -105,7 +112,7 @@ class NeuralRanker(BaseEstimator):
         weight_decay: float = 0.01,
         batch_size: int = 64,
         max_epochs: int = 100,
-        patience: int = 10,
+        patience: int | None = None,
         validation: float = 0.2,
         max_levels: int = 256,
         warm_start: bool = False,
@@ -196,21 +203,21 @@ class NeuralRanker(BaseEstimator):
         """
         check_is_fitted(self)
         table = tables.as_table(self, X)
-        lists = needs_lists(self.transform_, self.scorer_)
-        if lists and qid is None and group is None:
+        given = qid is not None or group is not None
+        if not given and needs_lists(self.transform_, self.scorer_):
             raise ValueError(
                 "qid or group must be given to predict: the transform or the scorer of this "
                 "NeuralRanker looks at the whole list"
             )
-        if qid is not None or group is not None:
+        if given:
             names = tables.query_names(table.num_rows, qid, group)
-        if not lists:
+        else:  # one list, whatever it is
             names = pa.nulls(table.num_rows, pa.string()).fill_null("0")
         data = read_table(
             tables.join(table, {self.schema_.qid: names}), self.schema_, needs_label=False
         )
         scores = np.empty(table.num_rows, dtype=np.float32)
-        scores[data.rows] = score_lists(self.transform_, self.scorer_, data, self._device())
+        scores[data.rows] = score_lists(self.transform_, self.scorer_, data, device(self))
         return scores
 
     def score(self, X: Any, y: Any, *, qid: Any = None, group: Any = None) -> float:
@@ -221,12 +228,12 @@ class NeuralRanker(BaseEstimator):
         from ltr.metrics.functional import ndcg  # torchmetrics takes a while to import
 
         check_is_fitted(self)
-        labels = tables.as_labels(y, _rows(X))
+        labels = tables.as_labels(y, tables.row_count(X))
         groups, _ = tables.list_groups(tables.query_names(len(labels), qid, group))
         scores = self.predict(X, qid=qid, group=group)
         order = np.argsort(groups, kind="stable")
         predicted, target = (torch.from_numpy(x[order]) for x in (scores, labels))
-        return float(ndcg(predicted, target, lengths=np.bincount(groups), top_k=10))
+        return float(ndcg(predicted, target, lengths=np.bincount(groups).tolist(), top_k=10))
 
     def export(
         self,
@@ -372,9 +379,9 @@ class NeuralRanker(BaseEstimator):
             weight_decay=self.weight_decay,
             batch_size=self.batch_size,
             max_epochs=epochs,
-            patience=self.patience,
+            patience=patience(self, len(lists)),
             seed=seed,
-            device=self._device(),
+            device=device(self),
             verbose=self.verbose,
             list_weights=of_lists,
             note=note,
@@ -389,12 +396,3 @@ class NeuralRanker(BaseEstimator):
         names = tables.query_names(table.num_rows, qid, group, "eval_")
         assert schema.label is not None
         return read_table(tables.join(table, {schema.qid: names, schema.label: labels}), schema)
-
-    def _device(self) -> str:
-        if self.device == "auto":
-            return "cuda" if torch.cuda.is_available() else "cpu"
-        return self.device
-
-
-def _rows(X: Any) -> int:
-    return X.shape[0] if hasattr(X, "shape") else len(X)

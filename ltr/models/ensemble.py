@@ -38,6 +38,7 @@ class Ensemble(Scorer):
     (torch.Size([8, 20]), torch.Size([8, 20]))
     """
 
+    scorer: Scorer
     scales: Tensor
 
     def __init__(self, scorer: Scorer | None = None, members: int = 5):

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -133,6 +134,7 @@ def test_the_same_twice_and_nothing_else_changes():
     torch.manual_seed(5)
     np.random.seed(5)  # noqa: NPY002
     before = torch.get_rng_state(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    import_module("lightning.pytorch")  # which sets the level
     level = logging.getLogger("lightning.pytorch").level
     handler = signal.getsignal(signal.SIGINT)
     one, two = (quick().fit(X, y, qid=qid) for _ in range(2))
