@@ -13,7 +13,7 @@ from ltr.operators import HardRank, RankOperator, SortOperator
 ARGUMENTS = {
     "IsotonicRank": {"temperature": 0.5, "regularization": "kl"},
     "SinkhornSort": {"epsilon": 0.05, "milestones": [0.9, 0.5, 0.1], "cost": 1.5},
-    "SoftRank": {"temperature": 0.5, "law": "exact"},
+    "SoftRank": {"temperature": 0.5, "distribution": "exact"},
     "SoftSort": {"temperature": 0.5, "power": 2.0},
     "SortingNetwork": {"network": "bitonic", "distribution": "cauchy"},
     "Stochastic": {"operator": {"class_path": "ltr.operators.LapSum"}, "samples": 2},
