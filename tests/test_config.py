@@ -31,6 +31,7 @@ from ltr.datasets import (
     Standardize,
 )
 from ltr.gains import linear_gain
+from ltr.export import ExportedRanker
 from ltr.losses import (
     DeltaNDCG,
     HingeCost,
@@ -170,6 +171,8 @@ def outcome(obj: nn.Module, state: dict[str, Tensor] | None) -> tuple[Any, dict[
             return PairwiseLoss(None, obj)(SCORES, LABELS), {}
         if isinstance(obj, PairCost):
             return obj(SCORES, LABELS), {}
+        if state is not None:
+            obj.load_state_dict(state)
         return obj(SCORES), obj.state_dict()
     except (NotImplementedError, ValueError, TypeError, RuntimeError) as error:
         return f"{type(error).__name__}: {error}", obj.state_dict()
@@ -181,6 +184,7 @@ NEEDED = {
     RankingMetrics: {"metrics": {"ndcg": NDCG(top_k=3, gain="linear"), "map": MAP()}},
     Ensemble: {"scorer": MLPScorer(hidden=(8,)), "members": 3},
     Join: {"transforms": [Standardize(), Standardize()]},
+    ExportedRanker: {"transform": None, "scorer": LinearScorer(num_features=5), "schema": None},
 }
 BEHAVED = (RankOperator, RankingLoss, RankingMetric, PairWeights, PairCost, FeatureTransform)
 
