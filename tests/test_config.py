@@ -30,8 +30,8 @@ from ltr.datasets import (
     RankPerList,
     Standardize,
 )
-from ltr.gains import linear_gain
 from ltr.export import ExportedRanker
+from ltr.gains import linear_gain
 from ltr.losses import (
     DeltaNDCG,
     HingeCost,
