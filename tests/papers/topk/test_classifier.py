@@ -142,12 +142,11 @@ def test_filling_images_count_nowhere():
     batch = {"images": images, "targets": torch.tensor([2, -1, 0])}
     lists = model.eval().score_batch(batch)
     found = model.mean_loss(lists, model.val_loss)
-    scores, labels, mask, _ = lists
-    expected = nn.functional.cross_entropy(scores[[0, 2]], torch.tensor([2, 0]))
+    expected = nn.functional.cross_entropy(lists.scores[[0, 2]], torch.tensor([2, 0]))
     torch.testing.assert_close(found, expected)
     assert model.val_loss.lists == 2
     metric = TopKAccuracy(top_k=1)
-    metric.update(scores, labels, mask=mask)
+    metric.update(lists.scores, lists.labels, mask=lists.mask)
     assert metric.lists == 2
 
 
