@@ -65,6 +65,7 @@ def run(tmp_path: Path) -> Run:
         kept["PYTHONPATH"] = os.pathsep.join([str(tmp_path / "code"), str(ROOT)])
         return subprocess.Popen(
             [sys.executable, "-c", code],
+            cwd=tmp_path,  # which Python would search for modules first
             env=kept,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
