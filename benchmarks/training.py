@@ -9,7 +9,7 @@ the documents packed one after the other in memory, in batches of as many docume
 and an epoch of the other take turns. Time is CPU time, and does not include validation and
 checkpoints. The ratio is the median over the epochs after the first.
 
-"default" layers are `MLPScorer`'s, with layer norm and dropout; "plain" ones have neither.
+"default" layers have layer norm and dropout; "plain" ones have neither.
 """
 
 import argparse
@@ -96,6 +96,8 @@ def fit(folder: Path, hidden: list[int], norm: bool, dropout: float, epochs: int
         "data.val_path": folder / "val.parquet",
         "data.qid": "query",
         "data.label": "label",
+        "data.transform": "TableTransform",
+        "data.transform.numbers": "Standardize",  # as many numbers as features, for both loops
         "model.scorer.hidden": hidden,
         "model.scorer.norm": str(norm).lower(),
         "model.scorer.dropout": dropout,

@@ -42,6 +42,7 @@ def committed(name):
     return json.loads((ROOT / "benchmarks" / "results" / name).read_text())
 
 
+@pytest.mark.slow
 def test_compare_operators_at_equal_sharpness(tmp_path):
     sizes = ["--sizes", "12", "--lists", "2", "--rounds", "1"]
     result = run("compare_operators.py", tmp_path / "result.json", *sizes)
@@ -56,6 +57,7 @@ def test_compare_operators_at_equal_sharpness(tmp_path):
         assert all(row["bytes"] > 0 for row in size[kind])
 
 
+@pytest.mark.slow
 def test_neuralsort_as_published_is_ours(tmp_path):
     sizes = ["--sizes", "7", "30", "--lists", "2", "--rounds", "1"]
     result = run("neuralsort_cubed.py", tmp_path / "result.json", *sizes)
@@ -65,6 +67,7 @@ def test_neuralsort_as_published_is_ours(tmp_path):
         assert math.isfinite(size["ratio"])
 
 
+@pytest.mark.slow
 def test_tied_scores(tmp_path):
     arguments = ["--shrink", "500", "--rounds", "1"]
     result = run("tied.py", tmp_path / "result.json", *arguments)
@@ -77,6 +80,7 @@ def test_tied_scores(tmp_path):
             assert max(row[kind].values()) <= saved["limit"], row["name"]
 
 
+@pytest.mark.slow
 def test_a_training_step(tmp_path):
     result = run("training_step.py", tmp_path / "result.json", "--turns", "1", "--rounds", "1")
     assert shape(result) == shape(committed("training_step.json"))

@@ -165,8 +165,11 @@ CHECKS = {
 }
 
 
-# torch takes most of a minute to trace a bitonic network of any n; once is enough, for "Bitonic"
-SLOW = {(name, "compile, several n") for name in ("Bitonic-optimal", "StraightThrough-network")}
+# torch takes most of a minute to trace a bitonic network of any n
+SLOW = {
+    (name, "compile, several n")
+    for name in ("Bitonic", "Bitonic-optimal", "StraightThrough-network")
+}
 
 
 @pytest.mark.parametrize(
