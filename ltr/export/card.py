@@ -41,6 +41,14 @@ def evaluate(module: ExportedRanker, data: ListDataset) -> Evaluation:
 
     Raises:
         ValueError: there are no labels, or fewer than two lists.
+
+    >>> from ltr.models import LinearScorer
+    >>> rows, labels = [[1.0], [2.0], [3.0], [4.0]], [0, 1, 0, 1]
+    >>> data = ListDataset.from_arrays(rows, labels, qid=[7, 7, 8, 8])
+    >>> module = ExportedRanker(None, LinearScorer(1), None)
+    >>> _ = torch.nn.init.ones_(next(module.parameters()))
+    >>> evaluate(module, data).metrics["NDCG@10"].mean
+    1.0
     """
     lengths = torch.from_numpy(data.lengths)
     features = torch.from_numpy(data.features)

@@ -127,6 +127,10 @@ def describe(module: ExportedRanker) -> dict[str, Any]:
         the columns, each with the number of features that it holds, None where the model was not
         trained on a table; `categories`: for each column its kind and its levels, whose codes count
         from 1.
+
+    >>> from ltr.models import LinearScorer
+    >>> describe(ExportedRanker(None, LinearScorer(3), None))["inputs"]
+    ['features']
     """
     schema = module.schema
     return {

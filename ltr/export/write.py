@@ -73,6 +73,12 @@ def export_model(
         ValueError: an argument is wrong, a package is missing, the model cannot be exported, or
             the exported one differs by more than 1e-5 of the largest absolute score. Then no file
             is left.
+
+    >>> from tempfile import mkdtemp
+    >>> from ltr.models import LinearScorer
+    >>> module = ExportedRanker(None, LinearScorer(3), None)
+    >>> export_model(module, Path(mkdtemp(), "model.pt2"), to="torch").difference
+    0.0
     """
     if to not in _SUFFIX:
         raise ValueError(f'to must be "onnx" or "torch", got {to!r}')
