@@ -22,7 +22,7 @@ import ltr.kernels.thresholds
 from ltr.kernels import _torch, use
 from ltr.kernels.choice import MOST, Form
 from ltr.kernels.implementations import use as use_implementation
-from ltr.kernels.thresholds import Operator, Threshold
+from ltr.kernels.thresholds import THRESHOLDS, Operator, Threshold
 from ltr.operators import (
     GaussianRank,
     LaplaceRank,
@@ -112,21 +112,30 @@ def main() -> None:
     """Measure, print each threshold with its loss, and write the file."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--only", nargs="+", choices=list(OPERATORS), help="keep the others' numbers"
+    )
     parser.add_argument("--output", type=Path, default=Path(ltr.kernels.thresholds.__file__))
     options = parser.parse_args()
     torch.set_num_threads(1)
-    lines = []
+    found = {}
     for (name, operator), compiled, double in itertools.product(
         OPERATORS.items(), (True, False), (False, True)
     ):
         if name == "softsort 1 ranks" and not compiled:
-            continue  # without compiled code these are the sums of "softsort 1"
-        (length, entries), loss = best_threshold(
-            measured(operator, compiled, double, options.rounds)
-        )
-        print(f"{name}, {compiled=}, {double=}: {length}, {entries}, loss {loss:.2f}", flush=True)
-        key = f'"{name}", {compiled}, {double}'
-        lines.append(f"    ({key}): Threshold({length}, {entries:_}),\n")
+            continue
+        key = name, compiled, double
+        if options.only and name not in options.only:
+            found[key] = THRESHOLDS[key]
+            continue
+        if name == "softsort 1" and not compiled:  # the ranks take two sums, and no fused code
+            operator = OPERATORS["softsort 1 ranks"]
+        found[key], loss = best_threshold(measured(operator, compiled, double, options.rounds))
+        print(f"{name}, {compiled=}, {double=}: {found[key]}, loss {loss:.2f}", flush=True)
+    lines = [
+        f'    ("{name}", {compiled}, {double}): Threshold({length}, {entries:_}),\n'
+        for (name, compiled, double), (length, entries) in found.items()
+    ]
     source = options.output.read_text()
     head, opening, _ = source.partition(
         "THRESHOLDS: dict[tuple[Operator, bool, bool], Threshold] = {\n"
