@@ -8,8 +8,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from ltr.datasets import read_table
 from ltr.estimators import _tables as tables
+from ltr.estimators._saving import content
 from ltr.export import Exported, ExportedRanker, evaluate, export_model
 from ltr.export.program import Target
+from ltr.export.write import is_file
 
 
 def export(
@@ -34,4 +36,5 @@ def export(
         plain = replace(schema, weight=None)
         evaluation = evaluate(module, read_table(tables.join(table, columns), plain))
     to = to or ("torch" if str(path).endswith(".pt2") else "onnx")
-    return export_model(module, path, to=to, opset=opset, evaluation=evaluation)
+    config = None if is_file(path) else content(estimator)  # a folder that `load` can read
+    return export_model(module, path, to=to, opset=opset, evaluation=evaluation, config=config)

@@ -130,6 +130,10 @@ def test_errors():
         scorer(features[..., :4])
     with pytest.raises(ValueError, match="features must have 2 axes"):
         scorer(features[0, 0])
+    with pytest.raises(ValueError, match=r"features must be floating point, got torch\.int64"):
+        scorer(features.long())
+    with pytest.raises(ValueError, match="features must be a tensor, got ndarray"):
+        scorer(features.numpy())
     with pytest.raises(
         ValueError, match="num_features must be 5, which the scorer was made with, got 4"
     ):
