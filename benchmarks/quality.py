@@ -28,7 +28,7 @@ import torch
 from lightgbm import LGBMRanker
 from measure import RESULTS, environment, write
 from quality_sets import SETS, Fold, load
-from quality_summary import TREES, cell_path, spread, summarize, values
+from quality_summary import TREES, cell_path, summarize, validation
 
 from ltr._files import atomic_write
 from ltr.datasets import PiecewiseLinearBins, SignedLog1pStandardize, TableTransform
@@ -94,7 +94,9 @@ def network(
 def old_letor(seed: int, rate: float) -> Any:
     """Return the network of the recipe `letor` as it was: layer norm and Gumbel noise."""
     loss = SoftNDCG(Stochastic(SigmoidRank(1.0), samples=4), top_k=10)
-    return network(seed, rate, loss, MLPScorer((128, 64), dropout=0.3, norm=True), logarithm=True)
+    return network(
+        seed, rate, loss, MLPScorer(hidden=(128, 64), dropout=0.3, norm=True), logarithm=True
+    )
 
 
 def flagship(seed: int) -> Any:
@@ -134,14 +136,15 @@ METHODS = {
 }
 
 
-def blend(out: Path, data: str, fold: int, seed: int) -> Any:
-    """Return our ranker beside the trees of this seed that are best on the validation lists."""
-    cells = {name: np.load(cell_path(out, data, name, seed)) for name in METHODS if TREES in name}
-    best = {name: cell["validation"][:, fold] for name, cell in cells.items()}
-    name = max(best, key=lambda name: best[name].max())
-    return Blend(
-        [flagship(seed), METHODS[name].make(leaves=LEAVES[best[name].argmax()], seed=seed)]
-    )
+def blend(out: Path, data: str, folds: list[Fold], number: int, seed: int) -> Any:
+    """Return our ranker and the trees of this seed that are best on a fold's validation lists."""
+    best: list[tuple[float, str, int]] = []
+    for name in METHODS:
+        if name.startswith(TREES):
+            found = validation(folds, np.load(cell_path(out, data, name, seed)))[:, number]
+            best.append((found.max(), name, LEAVES[found.argmax()]))
+    _, name, leaves = max(best, key=lambda one: one[0])
+    return Blend([flagship(seed), METHODS[name].make(leaves=leaves, seed=seed)])
 
 
 def fitted(ranker: Any, fold: Fold) -> Any:
@@ -157,33 +160,31 @@ def run(out: Path, data: str, folds: list[Fold], name: str, seed: int) -> None:
     """Train one method on all folds of a set with one seed, and keep the scores."""
     method = METHODS[name]
     options = [{method.option: choice} for choice in method.choices] or [{}]
-    scores: list[list[np.ndarray]] = [[] for _ in options]
-    found = {
-        key: np.zeros((len(options), len(folds))) for key in ("validation", "spread", "seconds")
+    scores: dict[str, list[list[np.ndarray]]] = {
+        side: [[] for _ in options] for side in ("val", "test")
     }
+    seconds = np.zeros(len(options))
     for number, fold in enumerate(folds):
         for place, option in enumerate(options):
-            ranker = (
-                blend(out, data, number, seed)
-                if name == BLEND
-                else method.make(seed=seed, **option)
-            )
+            if name == BLEND:
+                ranker = blend(out, data, folds, number, seed)
+            else:
+                ranker = method.make(seed=seed, **option)
             start = time.process_time()
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "X does not have valid feature names")
                 warnings.filterwarnings("ignore", module="lightgbm")  # of its names of arguments
                 fitted(ranker, fold)
-                found["seconds"][place, number] = time.process_time() - start
-                chosen = ranker.predict(fold.val.X)
-                scores[place].append(ranker.predict(fold.test.X).astype(np.float32))
-            found["validation"][place, number] = values(chosen, fold.val.y, fold.val.lengths).mean()
-            found["spread"][place, number] = spread(chosen, fold.val.lengths)
+                seconds[place] += time.process_time() - start
+                for side, lists in (("val", fold.val), ("test", fold.test)):
+                    scores[side][place].append(ranker.predict(lists.X).astype(np.float32))
+    val, test = (np.stack([np.concatenate(x) for x in found]) for found in scores.values())
     path = cell_path(out, data, name, seed)
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as partial_file, partial_file.open("wb") as file:
-        np.savez_compressed(file, scores=np.stack([np.concatenate(x) for x in scores]), **found)
-    seconds, quality = found["seconds"].sum(), found["validation"].max(0).mean()
-    print(f"{data}, {name}, seed {seed}: {seconds:.0f} s, validation {quality:.4f}", flush=True)
+        np.savez_compressed(file, val=val, test=test, seconds=seconds)
+    quality = validation(folds, {"val": val}).max(0).mean()
+    print(f"{data}, {name}, seed {seed}: {seconds.sum():.0f} s, {quality:.4f}", flush=True)
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ import torch
 from measure import rounded
 from quality_sets import Fold
 
-from ltr.metrics import compare
+from ltr.metrics.compare import compare
 from ltr.metrics.functional import ndcg
 
 TREES = "LightGBM, "
@@ -35,6 +35,22 @@ def spread(scores: np.ndarray, lengths: np.ndarray) -> float:
     return float(np.mean([part.std() for part in parts if len(part) > 1]))
 
 
+def cut(scores: np.ndarray, folds: Sequence[Fold], side: str) -> list[np.ndarray]:
+    """Return the part (choices, rows) of each fold of the scores (choices, rows of all folds)."""
+    sizes = [len(getattr(fold, side).y) for fold in folds]
+    return np.split(scores, np.cumsum(sizes)[:-1], axis=1)
+
+
+def validation(folds: Sequence[Fold], cell: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the mean NDCG@10 on the validation lists, (choices, folds)."""
+    parts = zip(folds, cut(cell["val"], folds, "val"), strict=True)
+    means = [
+        [values(one, fold.val.y, fold.val.lengths).mean() for one in scores]
+        for fold, scores in parts
+    ]
+    return np.array(means).T
+
+
 class Row:
     """One method on one set, with what is chosen on the validation lists of each fold.
 
@@ -50,17 +66,17 @@ class Row:
     """
 
     def __init__(self, folds: Sequence[Fold], cells: Sequence[Mapping[str, np.ndarray]]) -> None:
-        means = np.mean([cell["validation"] for cell in cells], axis=0)
+        means = np.mean([validation(folds, cell) for cell in cells], axis=0)
         self.chosen = means.argmax(axis=0)
         self.validation = float(means.max(axis=0).mean())
         self.seconds = float(np.mean([cell["seconds"].sum() for cell in cells]))
-        singles, ensemble, start = [], [], 0
-        for number, fold in enumerate(folds):
-            y, lengths, place = fold.test.y, fold.test.lengths, self.chosen[number]
-            rows = slice(start, start := start + len(y))
-            scores = np.stack([cell["scores"][place, rows] for cell in cells]).astype(np.float64)
-            scales = np.array([cell["spread"][place, number] for cell in cells])
-            scales = np.where(scales > 0, scales, 1)
+        val, test = ([cut(cell[side], folds, side) for cell in cells] for side in ("val", "test"))
+        singles, ensemble = [], []
+        for number, (fold, place) in enumerate(zip(folds, self.chosen, strict=True)):
+            y, lengths = fold.test.y, fold.test.lengths
+            scores = np.stack([cell[number][place] for cell in test]).astype(np.float64)
+            spreads = [spread(cell[number][place], fold.val.lengths) for cell in val]
+            scales = np.array([x if x > 0 else 1 for x in spreads])
             singles.append([values(one, y, lengths) for one in scores])
             ensemble.append(values((scores / scales[:, None]).mean(0), y, lengths))
         self.singles = np.concatenate(singles, axis=1)
