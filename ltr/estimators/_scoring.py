@@ -50,6 +50,21 @@ def score_lists(
     return np.concatenate(found)
 
 
+def mean_ndcg(scores: np.ndarray, labels: np.ndarray, groups: np.ndarray) -> float:
+    """Return the mean NDCG@10 of the lists; one without a relevant row counts 0.
+
+    Args:
+        scores: (rows,).
+        labels: (rows,).
+        groups: (rows,), the number of each row's list, from 0 without gaps.
+    """
+    from ltr.metrics.functional import ndcg  # torchmetrics takes a while to import
+
+    order = np.argsort(groups, kind="stable")
+    predicted, target = (torch.from_numpy(x[order]) for x in (scores, labels))
+    return float(ndcg(predicted, target, lengths=np.bincount(groups).tolist(), top_k=10))
+
+
 def _whole_lists(offsets: np.ndarray) -> list[int]:
     """Return where chunks of whole lists start, each of `_ROWS` documents if its lists allow it."""
     starts = [0]
