@@ -94,8 +94,12 @@ class PiecewiseLinearBins(FeatureTransform):
         low = self.low.to(features.dtype).clamp(-limit, limit)
         high = self.high.to(features.dtype).clamp(-limit, limit)
         width = torch.where(high > low, high - low, 1)
+        if torch.compiler.is_exporting():  # onnxruntime copies whole rows in a tenth of the time
+            rows = features.transpose(-1, -2).index_select(-2, self.columns)
+            values = rows.transpose(-1, -2)
+        else:
+            values = features.index_select(-1, self.columns)
         # in place: half the time
-        values = features.index_select(-1, self.columns)
         return values.clamp_(low, high).sub_(low).div_(width)
 
     def training_range(self) -> tuple[Tensor, Tensor]:

@@ -1,13 +1,13 @@
 """Feature transforms: fitted on the training lists, saved with the model."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ltr._shapes import check_mask
+from ltr._shapes import check_at_least, check_mask
 from ltr.datasets._arrays import as_numbers
 from ltr.kernels import check_lengths
 
@@ -47,8 +47,8 @@ class FeatureTransform(nn.Module):
 
     def __init__(self, num_features: int | None = None) -> None:
         super().__init__()
-        if num_features is not None and num_features < 1:
-            raise ValueError(f"num_features must be >= 1, got {num_features}")
+        if num_features is not None:
+            check_at_least("num_features", num_features, 1)
         self.num_features = num_features
 
     @property
@@ -325,6 +325,9 @@ class Join(FeatureTransform):
 
     def __init__(self, transforms: list[FeatureTransform]) -> None:
         super().__init__()
+        if not isinstance(transforms, Iterable) or isinstance(transforms, str):
+            raise ValueError(f"transforms must be a list of FeatureTransforms, got {transforms!r}")
+        transforms = [*transforms]
         for one in transforms:
             if not isinstance(one, FeatureTransform) or one.takes_missing:
                 raise ValueError(

@@ -28,6 +28,8 @@ def export(
     module = ExportedRanker(estimator.transform_, estimator.scorer_, schema, per_document)
     evaluation = None
     if test is not None:
+        if not isinstance(test, tuple | list) or len(test) != 3:
+            raise ValueError(f"test must be (X, y, qid), got {type(test).__name__}")
         X, y, qid = test
         table = tables.as_table(estimator, X)
         names = tables.query_names(table.num_rows, qid, None)

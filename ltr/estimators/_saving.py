@@ -10,7 +10,7 @@ import numpy as np
 from ltr.config import check_trust, from_config, import_path, read_arguments, to_config
 from ltr.config.folder import CONFIG, configs, load_weights, read_config, read_part, write_folder
 from ltr.datasets import FeatureTransform, Schema
-from ltr.estimators._parameters import new_scorer, new_transform
+from ltr.estimators._parameters import check_parameters, new_scorer, new_transform
 from ltr.models import Ensemble
 
 _PARTS = {"scorer": Ensemble, "transform": FeatureTransform}
@@ -56,6 +56,7 @@ def load(
     saved = content["config"]["init_args"]
     arguments = {name: value for name, value in saved.items() if name not in given}
     new = cls(**{**read_arguments(cls, arguments, trusted), **given})
+    check_parameters(new)
     fresh = {"scorer": new_scorer, "transform": new_transform}
     parts = {
         name: fresh[name](new)

@@ -84,6 +84,8 @@ def export_model(
     """
     if not isinstance(module, ExportedRanker):
         raise ValueError(f"module must be an ExportedRanker, got {type(module).__name__}")
+    if evaluation is not None and not isinstance(evaluation, Evaluation):
+        raise ValueError(f"evaluation must be what `evaluate` returns, got {evaluation!r}")
     if to not in _SUFFIX:
         raise ValueError(f'to must be "onnx" or "torch", got {to!r}')
     if isinstance(opset, bool) or not isinstance(opset, int) or opset < 13:
@@ -195,6 +197,8 @@ def _write_onnx(module: ExportedRanker, path: Path, opset: int) -> None:
         onnx.checker.check_model(model)
     except (RuntimeError, onnx.checker.ValidationError) as error:
         raise ValueError(f"opset must be higher for this model, got {opset}: {error}") from error
+    if (found := {one.domain: one.version for one in model.opset_import}[""]) != opset:
+        raise ValueError(f"opset must be one that torch and onnx write, got {opset} (not {found})")
     onnx.helper.set_model_props(model, {"ltr": json.dumps(describe(module))})
     path.write_bytes(model.SerializeToString())
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from ltr._shapes import check_mask
+from ltr._shapes import check_at_least, check_mask
 
 
 class Scorer(nn.Module):
@@ -151,7 +151,6 @@ class FeatureScorer(Scorer):
         return self.layers
 
     def _make(self, num_features: int) -> None:
-        if num_features < 1:
-            raise ValueError(f"num_features must be >= 1, got {num_features}")
+        check_at_least("num_features", num_features, 1)
         self.layers = self.make_layers(num_features)
         self.num_features = num_features

@@ -143,8 +143,9 @@ def test_bad_shapes(kind, rows):
         kind(num_features=4).fit(rows)
     with pytest.raises(ValueError, match=r"features must be \(documents, d\), not empty"):
         kind().fit(rows[:0])
-    with pytest.raises(ValueError, match="num_features must be >= 1, got 0"):
-        kind(num_features=0)
+    for number in (0, "6", 6.0, True):
+        with pytest.raises(ValueError, match=r"num_features must be .*>= 1, got"):
+            kind(num_features=number)
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -341,6 +342,8 @@ def test_join_is_its_parts_side_by_side(rows):
     ("parts", "message"),
     [
         ([], "transforms must be one or more, got none"),
+        (None, "transforms must be a list of FeatureTransforms, got None"),
+        (Standardize(), "transforms must be a list of FeatureTransforms, got Standardize"),
         ([TableTransform()], "TableTransform takes a Join, not the other way round"),
         ([nn.ReLU()], r"transforms must be FeatureTransforms .*got ReLU\(\)"),
     ],

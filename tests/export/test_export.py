@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 from ltr.datasets import (
     Join,
+    ListDataset,
     PiecewiseLinearBins,
     Quantile,
     RankPerList,
@@ -130,6 +131,15 @@ def test_the_card_has_the_estimators_own_score(table, ranker):
     frame = X.assign(**{ranker.schema_.qid: qid, ranker.schema_.label: y})
     found = evaluate(module, read_table(frame, ranker.schema_))
     assert found.lists == 40
+    grades, unlabeled = [0, 1, 0, 1], X.assign(**{ranker.schema_.qid: qid})
+    for data, message in (
+        (frame, "data must be a ListDataset, got DataFrame"),
+        (read_table(unlabeled, ranker.schema_, needs_label=False), "data must have labels"),
+        (ListDataset.from_arrays(np.zeros((4, 2)), grades, [1] * 4), "lists or more, got 1"),
+        (ListDataset.from_arrays(np.zeros((4, 3)), grades, [1, 1, 2, 2]), "2 features, got 3"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            evaluate(module, data)
     assert found.metrics["NDCG@10"].mean == pytest.approx(ranker.score(X, y, qid=qid), abs=1e-6)
 
 
@@ -190,6 +200,8 @@ def test_bad_arguments(ranker, tmp_path):
     for arguments, message in (
         ({"to": "tflite"}, 'to must be "onnx" or "torch"'),
         ({"opset": 3}, "opset must be a whole number >= 13, got 3"),
+        ({"opset": 99}, "opset must be one that torch and onnx write, got 99"),
+        ({"evaluation": 0.5}, "evaluation must be what `evaluate` returns, got 0.5"),
         ({"to": "torch", "path": tmp_path / "a.onnx"}, "path must end in .pt2"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -198,6 +210,8 @@ def test_bad_arguments(ranker, tmp_path):
         ExportedRanker(None, MLPScorer(), None)
     with pytest.raises(ValueError, match="module must be an ExportedRanker, got LinearScorer"):
         export_model(LinearScorer(2), tmp_path / "m.onnx")
+    with pytest.raises(ValueError, match=r"test must be \(X, y, qid\), got int"):
+        ranker.export(tmp_path / "out", test=5)
     for arguments, message in (
         (("standardize", LinearScorer(2), None), "transform must be a FeatureTransform or None"),
         ((None, torch.nn.Linear(2, 1), None), "scorer must be a Scorer, got Linear"),
@@ -205,7 +219,7 @@ def test_bad_arguments(ranker, tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             ExportedRanker(*arguments)
-    assert not list(tmp_path.iterdir())
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize("to", ["onnx", "torch"])
