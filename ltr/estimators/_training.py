@@ -26,7 +26,7 @@ from ltr.losses import RankingLoss
 from ltr.metrics.functional import ndcg
 from ltr.models import Ensemble
 from ltr.models.ragged import score_ragged
-from ltr.modules import Ranker, SeedSteps
+from ltr.modules import MoveCut, Ranker, SeedSteps
 from ltr.modules.scores import check_scores
 from ltr.modules.scoring import ScoredLists
 
@@ -115,6 +115,8 @@ def train(
             default_root_dir=folder,
             callbacks=[
                 SeedSteps(options.seed),
+                # a network that is trained on has spread its scores
+                MoveCut() if fit_transform else MoveCut(steps=0),
                 Progress(options.verbose, options.max_epochs, options.note),
             ],
         )
