@@ -144,7 +144,7 @@ def blend(out: Path, data: str, folds: list[Fold], number: int, seed: int) -> An
             found = validation(folds, np.load(cell_path(out, data, name, seed)))[:, number]
             best.append((found.max(), name, LEAVES[found.argmax()]))
     _, name, leaves = max(best, key=lambda one: one[0])
-    return Blend([flagship(seed), METHODS[name].make(leaves=leaves, seed=seed)])
+    return Blend([flagship(seed), METHODS[name].make(leaves=leaves, seed=seed)], verbose=0)
 
 
 def fitted(ranker: Any, fold: Fold) -> Any:
