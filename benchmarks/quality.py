@@ -29,6 +29,7 @@ from lightgbm import LGBMRanker
 from measure import RESULTS, environment, write
 from quality_sets import SETS, Fold, load
 from quality_summary import TREES, cell_path, summarize, validation
+from sklearn.base import BaseEstimator
 
 from ltr._files import atomic_write
 from ltr.datasets import PiecewiseLinearBins, SignedLog1pStandardize, TableTransform
@@ -48,6 +49,7 @@ from ltr.operators import SigmoidRank, SoftSort, Stochastic
 
 LEAVES = (7, 15, 31, 63)
 RATES = (1e-3, 3e-3)
+FLAGSHIP = "`NeuralRanker()`"
 BLEND = "blend of `NeuralRanker()` and LightGBM"
 OBJECTIVES = ("lambdarank", "rank_xendcg", "regression")
 
@@ -104,6 +106,22 @@ def flagship(seed: int) -> Any:
     return NeuralRanker(random_state=seed, verbose=0)
 
 
+class Loaded(BaseEstimator):
+    """Our ranker from a folder, fitted on these lists with this seed: fitting gives it again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def fit(self, X: Any, y: Any) -> "Loaded":
+        """Load it."""
+        self.ranker_ = NeuralRanker.load(self.folder)
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return its scores."""
+        return self.ranker_.predict(X)
+
+
 class Method(NamedTuple):
     """A row of the table: how its rankers are made, and the values that they choose from."""
 
@@ -118,7 +136,7 @@ def _bins(loss: RankingLoss) -> Method:
 
 METHODS = {
     **{f"{TREES}{name}": Method(partial(trees, name), "leaves", LEAVES) for name in OBJECTIVES},
-    "`NeuralRanker()`": Method(flagship),
+    FLAGSHIP: Method(flagship),
     BLEND: Method(flagship),
     "MLP with bins, XENDCG": _bins(XENDCG(gamma="random")),
     "MLP with bins, softmax": _bins(SoftmaxLoss()),
@@ -144,7 +162,8 @@ def blend(out: Path, data: str, folds: list[Fold], number: int, seed: int) -> An
             found = validation(folds, np.load(cell_path(out, data, name, seed)))[:, number]
             best.append((found.max(), name, LEAVES[found.argmax()]))
     _, name, leaves = max(best, key=lambda one: one[0])
-    return Blend([flagship(seed), METHODS[name].make(leaves=leaves, seed=seed)])
+    networks = Loaded(cell_path(out, data, FLAGSHIP, seed).with_suffix(f".{number}"))
+    return Blend([networks, METHODS[name].make(leaves=leaves, seed=seed)], verbose=0)
 
 
 def fitted(ranker: Any, fold: Fold) -> Any:
@@ -164,6 +183,8 @@ def run(out: Path, data: str, folds: list[Fold], name: str, seed: int) -> None:
         side: [[] for _ in options] for side in ("val", "test")
     }
     seconds = np.zeros(len(options))
+    path = cell_path(out, data, name, seed)
+    path.parent.mkdir(parents=True, exist_ok=True)
     for number, fold in enumerate(folds):
         for place, option in enumerate(options):
             if name == BLEND:
@@ -176,11 +197,13 @@ def run(out: Path, data: str, folds: list[Fold], name: str, seed: int) -> None:
                 warnings.filterwarnings("ignore", module="lightgbm")  # of its names of arguments
                 fitted(ranker, fold)
                 seconds[place] += time.process_time() - start
+                if name == FLAGSHIP:
+                    ranker.save(path.with_suffix(f".{number}"))
                 for side, lists in (("val", fold.val), ("test", fold.test)):
                     scores[side][place].append(ranker.predict(lists.X).astype(np.float32))
+    if name == BLEND:
+        seconds += np.load(cell_path(out, data, FLAGSHIP, seed))["seconds"]
     val, test = (np.stack([np.concatenate(x) for x in found]) for found in scores.values())
-    path = cell_path(out, data, name, seed)
-    path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as partial_file, partial_file.open("wb") as file:
         np.savez_compressed(file, val=val, test=test, seconds=seconds)
     quality = validation(folds, {"val": val}).max(0).mean()

@@ -50,8 +50,8 @@ def score_lists(
     return np.concatenate(found)
 
 
-def mean_ndcg(scores: np.ndarray, labels: np.ndarray, groups: np.ndarray) -> float:
-    """Return the mean NDCG@10 of the lists; one without a relevant row counts 0.
+def ndcg_of_lists(scores: np.ndarray, labels: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Return NDCG@10 of each list, (lists,); 0 for one without a relevant row.
 
     Args:
         scores: (rows,).
@@ -62,7 +62,8 @@ def mean_ndcg(scores: np.ndarray, labels: np.ndarray, groups: np.ndarray) -> flo
 
     order = np.argsort(groups, kind="stable")
     predicted, target = (torch.from_numpy(x[order]) for x in (scores, labels))
-    return float(ndcg(predicted, target, lengths=np.bincount(groups).tolist(), top_k=10))
+    lengths = torch.from_numpy(np.bincount(groups))
+    return ndcg(predicted, target, lengths=lengths, top_k=10, reduction="none").numpy()
 
 
 def _whole_lists(offsets: np.ndarray) -> list[int]:

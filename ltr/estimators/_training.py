@@ -21,7 +21,6 @@ from ltr.datasets.list_data import ListDataModule
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.transforms import FeatureTransform
 from ltr.estimators._progress import Progress
-from ltr.estimators._stacked import StackedMembers, can_stack
 from ltr.losses import RankingLoss
 from ltr.metrics.functional import ndcg
 from ltr.models import Ensemble
@@ -174,14 +173,7 @@ class MemberTraining(Ranker):
         self.best: list[_Best] = []
         self.active = list(range(scorer.members))
         self.history: list[list[float]] = []
-        self.stacked: StackedMembers | None = None
         self._sums = torch.zeros(0)
-
-    def configure_optimizers(self) -> Any:
-        """Return the optimizer, of the stacked weights where the members can be stacked."""
-        if can_stack(self.members.copies):
-            self.stacked = StackedMembers(self.members.copies)
-        return super().configure_optimizers()
 
     def on_fit_start(self) -> None:
         """Say which members are chosen together."""
@@ -197,8 +189,6 @@ class MemberTraining(Ranker):
         """Return the scores (members, N) of the members that have not stopped."""
         assert self.transform is not None
         features = transformed(self.transform, batch)
-        if self.stacked is not None:
-            return self.stacked(features, self.active)
         lengths = batch["lengths"]
         copies = [self.members.copies[i] for i in self.active]
         return torch.stack([score_ragged(one, features, lengths) for one in copies])
@@ -266,9 +256,6 @@ class MemberTraining(Ranker):
             if one.state:
                 one.parts.load_state_dict(one.state)
         self.active = list(range(self.members.members))
-        if self.stacked is not None:
-            self.stacked.release()
-            self.stacked = None
         self.eval()
         some = data.splits["train"]
         if len(some) > _SCALE_LISTS:

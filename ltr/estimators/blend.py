@@ -1,6 +1,7 @@
 """The weighted average of the scores of several rankers."""
 
 import inspect
+import math
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -15,11 +16,12 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ltr.estimators import _tables as tables
-from ltr.estimators._scoring import mean_ndcg
+from ltr.estimators._scoring import ndcg_of_lists
 from ltr.models import Ensemble
 
 _STEPS = 20  # of a weight on its way from 0 to 1
 _ROUNDS = 5  # of the search through all rankers, at most
+_ERRORS = 2  # standard errors, which a gain must exceed
 _SCALE_LISTS = 1000  # of the training lists, to fit the scales on
 
 
@@ -28,10 +30,12 @@ class Blend(BaseEstimator):
 
     Rankers of different kinds err in different places, so their average often ranks better than
     each of them. The scores of each are multiplied by one constant, so that their mean standard
-    deviation within a list of the training lists is 1, and averaged with weights. The weights are
-    those with the best NDCG@10 on the validation lists. They start equal and change only where that
-    is better: for two rankers all steps of 1/20 are tried, for more one ranker's share after
-    another, until none helps.
+    deviation within a list of the training lists is 1, and averaged with weights.
+
+    The weights are those with the best NDCG@10 on the validation lists: for two rankers all steps
+    of 1/20 are tried, for more one ranker's share after another, until none helps. They stay equal
+    if that gains no more than two standard errors, by the paired differences of the lists. Of a few
+    hundred lists the best weights are mostly chance, and equal ones are better on new lists.
 
     A ranker is any estimator with `fit(X, y)` and `predict(X)`. It gets what its `fit` names in its
     signature: the rows sorted by query, with `qid` (numbers from 0) or else `group` (the sizes of
@@ -138,7 +142,7 @@ class Blend(BaseEstimator):
         if val is not None:
             scores = self._scaled(val.X, val.codes)
             self.weights_ = _best_weights(scores, val)
-            self.validation_score_ = val.ndcg(self.weights_ @ scores)
+            self.validation_score_ = float(val.ndcg(self.weights_ @ scores).mean())
             self.validation_queries_ = len(val.queries)
         if self.verbose:
             self._tell(note)
@@ -167,7 +171,7 @@ class Blend(BaseEstimator):
         """
         labels = tables.as_labels(y, tables.row_count(X))
         groups, _ = tables.list_groups(tables.query_names(len(labels), qid, group))
-        return mean_ndcg(self.predict(X, qid=qid, group=group), labels, groups)
+        return float(ndcg_of_lists(self.predict(X, qid=qid, group=group), labels, groups).mean())
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters; if `deep`, those of the rankers too (see the class)."""
@@ -267,9 +271,9 @@ class _Lists:
         codes = number[self.codes[kept]]
         return _Lists(_take(self.X, kept), self.labels[kept], codes, names, self.rows[kept])
 
-    def ndcg(self, scores: np.ndarray) -> float:
-        """Return the mean NDCG@10 of scores (rows,)."""
-        return mean_ndcg(scores, self.labels, self.codes)
+    def ndcg(self, scores: np.ndarray) -> np.ndarray:
+        """Return NDCG@10 of each list, (lists,), by scores (rows,)."""
+        return ndcg_of_lists(scores, self.labels, self.codes)
 
 
 def _fitted(
@@ -327,7 +331,8 @@ def _best_weights(scores: np.ndarray, val: _Lists) -> np.ndarray:
     """Return the weights (rankers,) of scaled scores (rankers, rows): see `Blend`."""
     count = len(scores)
     weights = np.full(count, 1 / count)
-    best = val.ndcg(weights @ scores)
+    equal, start = weights, val.ndcg(weights @ scores)
+    best = start.mean()
     for _ in range(_ROUNDS):
         before = best
         for place in range(count if count > 2 else count - 1):
@@ -336,12 +341,14 @@ def _best_weights(scores: np.ndarray, val: _Lists) -> np.ndarray:
             others = others / others.sum() if others.sum() else (1 - own) / (count - 1)
             for share in sorted(np.linspace(0, 1, _STEPS + 1), key=lambda x: abs(x - 1 / count)):
                 tried = share * own + (1 - share) * others
-                value = val.ndcg(tried @ scores)
+                value = val.ndcg(tried @ scores).mean()
                 if value > best:
                     best, weights = value, tried
         if best == before:
             break
-    return weights
+    gain = val.ndcg(weights @ scores) - start
+    error = gain.std() / math.sqrt(len(gain))
+    return weights if gain.mean() > _ERRORS * error else equal
 
 
 def _with_rows(X: Any) -> Any:

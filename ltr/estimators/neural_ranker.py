@@ -21,7 +21,7 @@ from ltr.estimators._parameters import (
     new_transform,
     patience,
 )
-from ltr.estimators._scoring import mean_ndcg, needs_lists, score_lists
+from ltr.estimators._scoring import ndcg_of_lists, needs_lists, score_lists
 from ltr.losses import RankingLoss
 from ltr.models import Ensemble, Scorer
 
@@ -48,8 +48,8 @@ class NeuralRanker(BaseEstimator):
         batch_size: lists in a step of training.
         max_epochs: the most passes over the training lists.
         patience: a member stops when its NDCG@10 on the validation lists has not risen for this
-            many epochs, and keeps the weights of its best epoch. Default: 5, or more where an epoch
-            has less than 8 steps: as many as make 40 steps.
+            many epochs, and keeps the weights of its best epoch. Default: 3, or more where an epoch
+            has less than 14 steps: as many as make 40 steps.
         validation: the share of the queries that is held out for that where `fit` gets no
             `eval_set`, in (0, 1). A hash of the qid decides, so that a query stays on its side. 0
             holds none out, and all of `max_epochs` are trained; so it is with too few queries.
@@ -227,7 +227,7 @@ class NeuralRanker(BaseEstimator):
         check_is_fitted(self)
         labels = tables.as_labels(y, tables.row_count(X))
         groups, _ = tables.list_groups(tables.query_names(len(labels), qid, group))
-        return mean_ndcg(self.predict(X, qid=qid, group=group), labels, groups)
+        return float(ndcg_of_lists(self.predict(X, qid=qid, group=group), labels, groups).mean())
 
     def export(
         self,
