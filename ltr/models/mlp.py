@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from numbers import Integral, Real
+from typing import Any
 
 from torch import nn
 
@@ -24,7 +26,8 @@ class MLPScorer(FeatureScorer):
         norm: whether the hidden layers have a layer norm. Default: no.
 
     Raises:
-        ValueError: num_features or a width < 1; dropout is not in [0, 1).
+        ValueError: num_features or a width < 1; dropout is not in [0, 1); the activation is not a
+            class of modules.
 
     >>> import torch
     >>> scorer = MLPScorer(num_features=46, hidden=(64, 32))
@@ -40,10 +43,12 @@ class MLPScorer(FeatureScorer):
         activation: type[nn.Module] = nn.ReLU,
         norm: bool = False,
     ):
-        if any(width < 1 for width in hidden):
+        if not isinstance(hidden, Sequence) or not all(map(_is_width, hidden)):
             raise ValueError(f"hidden must be widths >= 1, got {hidden!r}")
-        if not 0 <= dropout < 1:
+        if not isinstance(dropout, (int, float, Real)) or not 0 <= dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), got {dropout!r}")
+        if not isinstance(activation, type) or not issubclass(activation, nn.Module):
+            raise ValueError(f"activation must be a class such as nn.ReLU, got {activation!r}")
         # set before the base class makes the layers; plain values, no modules
         self.hidden = tuple(hidden)
         self.dropout = dropout
@@ -77,3 +82,7 @@ def hidden_layers(
         if dropout:
             layers.append(Dropout(dropout))
     return layers
+
+
+def _is_width(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1

@@ -264,6 +264,10 @@ def test_errors():
         scorer(features[..., :4])
     with pytest.raises(ValueError, match="features must have 2 axes"):
         scorer(features[0, 0])
+    with pytest.raises(ValueError, match=r"features must be floating point, got torch\.int64"):
+        scorer(features.long())
+    with pytest.raises(ValueError, match="features must be a tensor, got ndarray"):
+        scorer(features.numpy())
     with pytest.raises(
         ValueError, match="num_features must be 5, which the scorer was made with, got 4"
     ):
@@ -285,5 +289,17 @@ def test_errors():
     for wrong, message in bad:
         with pytest.raises(ValueError, match=message):
             AttentionScorer(**wrong)
+    for number in ("3", 2.5, True):
+        with pytest.raises(ValueError, match="num_features must be a whole number >= 1, got"):
+            LinearScorer(number)
+    for hidden in ((8, 0), (8, None), 8, "8", (2.5,)):
+        with pytest.raises(ValueError, match="hidden must be widths >= 1, got"):
+            MLPScorer(hidden=hidden)
+    for dropout in (1.0, "0.1", None):
+        with pytest.raises(ValueError, match=r"dropout must be in \[0, 1\), got"):
+            MLPScorer(dropout=dropout)
+    for activation in ("relu", nn.ReLU(), int):
+        with pytest.raises(ValueError, match=r"activation must be a class such as nn\.ReLU, got"):
+            MLPScorer(activation=activation)
     with pytest.raises(NotImplementedError, match="must define score"):
         Scorer()(features)
