@@ -57,11 +57,12 @@ class CheckTemperature(Callback):
         self._done = True
         if not _checked(pl_module.loss):
             return
-        training = pl_module.training
+        modes = {part: part.training for part in pl_module.modules()}
         pl_module.eval()
         with torch.no_grad():
             lists = pl_module.score_batch(batch)
-        pl_module.train(training)
+        for part, training in modes.items():  # some may be frozen
+            part.training = training
         scores, mask = lists.scores, lists.mask
         if lists.lengths is not None:
             mask, scores = pad_lists(lists.lengths, scores)

@@ -195,6 +195,20 @@ def test_one_warning_in_a_run(tmp_path: Path):
         fit(tmp_path, ApproxNDCG(0.1), scale=1e4)
 
 
+@pytest.mark.filterwarnings("ignore:Found 1 module")
+def test_a_frozen_part_stays_in_evaluation(tmp_path: Path):
+    loss = ApproxNDCG(0.1)
+    loss.operator.eval()
+    modes: list[tuple[bool, bool]] = []
+
+    class Look(Callback):
+        def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
+            modes.append((pl_module.scorer.training, pl_module.loss.operator.training))
+
+    fit(tmp_path, loss, Look())
+    assert modes == [(True, False)] * 5
+
+
 def test_neural_ranker_warns_of_its_members():
     rng = np.random.default_rng(0)
     X, qid = rng.normal(size=(200, 3)), np.arange(200) // 10
