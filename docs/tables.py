@@ -133,12 +133,17 @@ def _training(result: Mapping[str, Any]) -> str:
 
 
 def _validation(result: Mapping[str, Any]) -> str:
-    sets = [*next(iter(result["rows"].values()))]
-    rows = [
-        [name, *(f"{fmean(values[one]):.4f} ± {stdev(values[one]):.4f}" for one in sets)]
-        for name, values in result["rows"].items()
-    ]
-    return table(["", *sets], rows)
+    sets, base = [*result["rows"]["SoftNDCG()"]], result["rows"]["SoftNDCG()"]
+    rows = []
+    for name, values in result["rows"].items():
+        cells = [name]
+        for one in sets:
+            gaps = [x - y for x, y in zip(values[one], base[one], strict=True)]
+            error = stdev(gaps) / len(gaps) ** 0.5
+            cells += [f"{fmean(values[one]):.4f}"]
+            cells += ["" if name == "SoftNDCG()" else f"{fmean(gaps):+.4f} ± {error:.4f}"]
+        rows.append(cells)
+    return table(["", *(cell for one in sets for cell in (one, "difference"))], rows)
 
 
 def setting(result: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import math
+import random
 import subprocess
 import sys
 from itertools import product
@@ -234,3 +235,30 @@ def test_estimators(tmp_path):
     for name in ("LGBMRanker", "NeuralRanker"):
         assert 0.3 < size[name]["ndcg_10"] < 1
         assert size[name]["fit_seconds"] > 0
+
+
+@pytest.mark.slow
+def test_soft_ndcg(tmp_path):
+    for number, name in enumerate(("train", "vali", "test")):
+        draw = random.Random(number)
+        rows = [(draw.randrange(3), qid) for qid in range(20) for _ in range(5)]
+        lines = [f"{y} qid:{qid} 1:{draw.random() + y} 2:{draw.random()}\n" for y, qid in rows]
+        path = tmp_path / "Tiny" / "Fold1" / f"{name}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(lines))
+    where = ["--data", tmp_path, "--sets", "Tiny", "--folds", "1", "--seeds", "1"]
+    result = run("soft_ndcg.py", tmp_path / "result.json", *where)
+    kept = committed("soft_ndcg.json")
+    assert [*result["rows"]] == [*kept["rows"]]
+    assert all(0.8 < row["Tiny"][0] <= 1 for row in result["rows"].values())
+
+
+@pytest.mark.parametrize(
+    "name", ["soft_ndcg", pytest.param("scorer_plots", marks=pytest.mark.slow)]
+)
+def test_pictures_of_the_docs(name, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    script = load(ROOT / "docs" / f"{name}.py")
+    monkeypatch.setattr(script, "PLOT", tmp_path / "img" / script.PLOT.name)
+    script.main()
+    assert script.PLOT.stat().st_size > 10_000
