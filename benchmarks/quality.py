@@ -225,7 +225,10 @@ def main() -> None:
         if not cell_path(arguments.out, data, name, seed).exists():
             run(arguments.out, data, folds[data], name, seed)
     choices = {name: method.choices for name, method in METHODS.items()}
-    sets = [summarize(folds[data], arguments.out, data, choices, arguments.seeds) for data in folds]
+    sets = [
+        summarize(folds[data], arguments.out, data, choices, arguments.seeds, (FLAGSHIP, BLEND))
+        for data in folds
+    ]
     versions = {**environment(), "lightgbm": lightgbm.__version__}
     write(arguments.output, {"environment": versions, "seeds": arguments.seeds, "sets": sets})
 
