@@ -11,8 +11,8 @@ The test set has 20,000 rows of other queries.
 Both run in one thread of one process and take turns, after a small `fit` of each that does not
 count, in which NeuralRanker imports Lightning (`import_seconds`). NeuralRanker holds out a fifth of
 its queries for early stopping; LGBMRanker trains on all. The numbers are medians over the turns,
-each with its own seed of NeuralRanker. `epochs` is how many NeuralRanker trained, `peak_gib` the most
-memory that the process had held by then. The file keeps what it has of other numbers of rows.
+each with its own seed of NeuralRanker. `epochs` is how many NeuralRanker trained, and `peak_gib`
+the most memory that the process had held by then. The file keeps its other numbers of rows.
 """
 
 import argparse
