@@ -123,6 +123,21 @@ def check_lists(scores: Tensor, **others: Tensor | None) -> None:
             raise ValueError(f"mask must be bool (True = a real item), got {other.dtype}")
 
 
+def check_mask(mask: Tensor, shape: torch.Size) -> None:
+    """Raise a ValueError unless `mask` is a bool tensor of this shape.
+
+    >>> check_mask(torch.ones(3), torch.Size([3]))
+    Traceback (most recent call last):
+    ValueError: mask must be bool of shape (3,), got torch.float32 (3,)
+    """
+    if not isinstance(mask, Tensor):
+        raise ValueError(f"mask must be a tensor, got {type(mask).__name__}")
+    if mask.dtype != torch.bool or mask.shape != shape:
+        raise ValueError(
+            f"mask must be bool of shape {tuple(shape)}, got {mask.dtype} {tuple(mask.shape)}"
+        )
+
+
 def refuse_nested(**tensors: Tensor | None) -> None:
     """Raise a ValueError if any argument is a nested tensor."""
     for name, x in tensors.items():

@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import replace
+from numbers import Real
 from os import PathLike
 from typing import Any, Literal
 
@@ -9,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from lightning.pytorch.utilities import rank_zero_info
 
+from ltr._shapes import check_at_least
 from ltr.datasets.letor_tables import (
     by_schema,
     is_letor,
@@ -127,14 +129,13 @@ class TableDataModule(ListDataModule):
         with warnings.catch_warnings():  # Lightning warns of modules among the arguments
             warnings.filterwarnings("ignore", ".*already saved during checkpointing.*")
             self.save_hyperparameters(ignore=in_memory, logger=False)
-        if validation is not None and not 0 < validation < 1:
-            raise ValueError(f"validation must be in (0, 1), got {validation}")
+        if validation is not None and not (isinstance(validation, Real) and 0 < validation < 1):
+            raise ValueError(f"validation must be in (0, 1), got {validation!r}")
         if validation is not None and val_path is not None:
             raise ValueError(f"val_path must be None where validation is given, got {val_path!r}")
         if missing not in ("keep", "error"):
             raise ValueError(f'missing must be "keep" or "error", got {missing!r}')
-        if max_levels < 1:
-            raise ValueError(f"max_levels must be >= 1, got {max_levels}")
+        check_at_least("max_levels", max_levels, 1)
         self.uses = {"qid": qid, "label": label, "weight": weight, "position": position}
         self.uses["doc_id"] = doc_id
         self.features = features

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from ltr._names import no_attribute
 from ltr.estimators.blend import Blend
+from ltr.estimators.effects import plot_effects
 from ltr.estimators.neural_ranker import NeuralRanker
 
-__all__ = ["Blend", "NeuralRanker"]
+__all__ = ["Blend", "NeuralRanker", "plot_effects"]
 
 
 if not TYPE_CHECKING:  # a type checker would accept any name otherwise
