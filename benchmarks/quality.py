@@ -44,7 +44,7 @@ from ltr.losses import (
     SoftmaxLoss,
     SoftNDCG,
 )
-from ltr.models import LinearScorer, MLPScorer, Scorer
+from ltr.models import AdditiveScorer, AttentionScorer, LinearScorer, MLPScorer, Scorer
 from ltr.operators import SigmoidRank, SoftSort, Stochastic
 
 LEAVES = (7, 15, 31, 63)
@@ -130,8 +130,8 @@ class Method(NamedTuple):
     choices: tuple[Any, ...] = ()
 
 
-def _bins(loss: RankingLoss) -> Method:
-    return Method(partial(network, loss=loss), "rate", RATES)
+def _bins(loss: RankingLoss, scorer: Scorer | None = None) -> Method:
+    return Method(partial(network, loss=loss, scorer=scorer), "rate", RATES)
 
 
 METHODS = {
@@ -151,6 +151,8 @@ METHODS = {
     "MLP with bins, LambdaRank": _bins(LambdaRank()),
     "MLP with bins, LambdaLoss": _bins(LambdaLoss()),
     "MLP with bins, NeuralNDCG": _bins(NeuralNDCG()),
+    "additive with bins, XENDCG": _bins(XENDCG(gamma="random"), AdditiveScorer(hidden=())),
+    "self-attention with bins, XENDCG": _bins(XENDCG(gamma="random"), AttentionScorer()),
 }
 
 
@@ -200,7 +202,9 @@ def run(out: Path, data: str, folds: list[Fold], name: str, seed: int) -> None:
                 if name == FLAGSHIP:
                     ranker.save(path.with_suffix(f".{number}"))
                 for side, lists in (("val", fold.val), ("test", fold.test)):
-                    scores[side][place].append(ranker.predict(lists.X).astype(np.float32))
+                    known = {} if isinstance(ranker, LGBMRanker) else {"qid": lists.qid}
+                    predicted = ranker.predict(lists.X, **known)
+                    scores[side][place].append(predicted.astype(np.float32))
     if name == BLEND:
         seconds += np.load(cell_path(out, data, FLAGSHIP, seed))["seconds"]
     val, test = (np.stack([np.concatenate(x) for x in found]) for found in scores.values())
