@@ -190,7 +190,7 @@ def run(out: Path, data: str, folds: list[Fold], name: str, seed: int) -> None:
     for number, fold in enumerate(folds):
         for place, option in enumerate(options):
             if name == BLEND:
-                ranker = blend(out, data, folds, number, seed)
+                ranker: Any = blend(out, data, folds, number, seed)
             else:
                 ranker = method.make(seed=seed, **option)
             start = time.process_time()
