@@ -202,9 +202,11 @@ def run(out: Path, data: str, folds: list[Fold], name: str, seed: int) -> None:
                 if name == FLAGSHIP:
                     ranker.save(path.with_suffix(f".{number}"))
                 for side, lists in (("val", fold.val), ("test", fold.test)):
-                    known = {} if isinstance(ranker, LGBMRanker) else {"qid": lists.qid}
-                    predicted = ranker.predict(lists.X, **known)
-                    scores[side][place].append(predicted.astype(np.float32))
+                    known: dict[str, Any] = (
+                        {} if isinstance(ranker, LGBMRanker) else {"qid": lists.qid}
+                    )
+                    predicted = np.asarray(ranker.predict(lists.X, **known), np.float32)
+                    scores[side][place].append(predicted)
     if name == BLEND:
         seconds += np.load(cell_path(out, data, FLAGSHIP, seed))["seconds"]
     val, test = (np.stack([np.concatenate(x) for x in found]) for found in scores.values())
