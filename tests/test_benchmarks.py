@@ -195,7 +195,7 @@ def test_the_speed_page_can_be_made(quick, tmp_path):
     assert all(any(f"| {name} | {group} |" in line for line in lines) for name, group in rows)
     speed.draw(quick, tmp_path / speed.PLOT.name)
     assert (tmp_path / speed.PLOT.name).stat().st_size > 10_000
-    assert f"(img/{speed.PLOT.name})" in page
+    assert f"]({speed.PLOT.name})" in page
 
 
 def test_the_speed_page_shows_the_results(quick):

@@ -12,7 +12,7 @@ from ltr.datasets import FeatureTransform, PiecewiseLinearBins, TableTransform
 from ltr.losses import XENDCG, RankingLoss
 from ltr.models import Ensemble, MLPScorer, Scorer
 
-_EPOCHS, _STEPS = 5, 40  # the default of patience is this many epochs, and steps
+_EPOCHS, _STEPS = 3, 40  # the default of patience is this many epochs, and steps
 
 
 def check_parameters(estimator: Any) -> None:

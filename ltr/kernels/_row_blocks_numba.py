@@ -32,7 +32,11 @@ TERMS = 64
 
 
 class Work(NamedTuple):
-    """The work arrays of a block: vectors over columns, then over rows, then over terms."""
+    """The work arrays of a block: vectors over columns, then over rows, then over terms.
+
+    `logits` and `y` hold the block's middle row in their own middle; the others begin at 0. So
+    memory is touched as far as blocks are wide, not as far as the list is long.
+    """
 
     logits: Any
     y: Any
@@ -52,6 +56,8 @@ def new_work(n):
     """Make the vectors of a block of any size in a list of n points."""
     n = n if n >= LONG else 0
     return Work(
+        np.empty(2 * n + 1),
+        np.empty(2 * n + 1),
         np.empty(n),
         np.empty(n),
         np.empty(n),
@@ -60,8 +66,6 @@ def new_work(n):
         np.empty(n),
         np.empty(n),
         np.empty(n),
-        np.empty(n),
-        np.ones(n),
         np.empty(TERMS),
     )
 
@@ -71,6 +75,7 @@ def _walk(t, middle, side, steps, h, rate, cut, work):
     # Return how many columns of one side are in the band of some row of the block, or -1 if |y|
     # gets too large. No row's logit of a column is above L + |y|, which falls from h steps on.
     logit, odd, top, before = 0.0, 1.0, np.float64(t[middle]), np.float64(t[middle])
+    own = len(work.y) // 2
     for k in range(1, steps + 1):
         j = middle + side * k
         here = np.float64(t[j])
@@ -82,8 +87,8 @@ def _walk(t, middle, side, steps, h, rate, cut, work):
             return k - 1
         if not across <= WIDEST:
             return -1
-        work.logits[j] = logit
-        work.y[j] = side * across
+        work.logits[own + side * k] = logit
+        work.y[own + side * k] = side * across
     return steps
 
 
@@ -95,7 +100,7 @@ def find_block(t, first, last, m, rate, cut, half, work):
         Their number (0: take the next `LEAST` rows one by one), the columns left to right - 1 of
         their bands, the number of terms, and the half-width to try next.
     """
-    shrunk = m < LONG
+    shrunk, own = m < LONG, len(work.y) // 2
     half = min(half, m) if m >= LONG else 0
     while True:
         count = min(2 * half + 1, last - first)
@@ -103,13 +108,13 @@ def find_block(t, first, last, m, rate, cut, half, work):
             return 0, 0, 0, 0, LEAST
         h = count // 2
         middle = first + h
-        work.logits[middle] = work.y[middle] = 0.0
+        work.logits[own] = work.y[own] = 0.0
         right = _walk(t, middle, 1, m - 1 - middle, h, rate, cut, work)
         left = _walk(t, middle, -1, middle, h, rate, cut, work) if right >= 0 else -1
         if left < 0:
             shrunk, half = True, h // 2
             continue
-        widest = max(abs(work.y[middle + right]), abs(work.y[middle - left]))
+        widest = max(abs(work.y[own + right]), abs(work.y[own - left]))
         if not shrunk and 4 * widest < WIDEST and first + count < last:
             half *= 4 if 16 * widest < WIDEST else 2
             continue
@@ -128,15 +133,23 @@ def _count_terms(widest, cut):
 
 
 @jit
-def open_block(count, left, right, terms, work):
+def _columns(first, count, left, right, work):
+    # return the columns' e, y and a work vector for them
+    width, start = right - left, len(work.y) // 2 + left - (first + count // 2)
+    return work.e[:width], work.y[start : start + width], work.p[:width]
+
+
+@jit
+def open_block(first, count, left, right, terms, work):
     """Compute the columns' e = exp(L_cj), the rows' x, and 1 / the sum over j of exp(L_ij)."""
     h = count // 2
     for i in range(count):
         work.x[i] = (i - h) / max(h, 1)
-    e = work.e[left:right]
-    e[:] = work.logits[left:right]
-    exp(e, work.p[left:right])
-    p, y = work.p[left:right], work.y[left:right]
+    e, y, p = _columns(first, count, left, right, work)
+    start = len(work.y) // 2 + left - (first + h)
+    e[:] = work.logits[start : start + len(e)]
+    exp(e, p)
+    work.ones[: len(e)] = 1.0
     p[:] = e
     for k in range(terms):
         work.moments[k] = total_of(p)
@@ -174,10 +187,11 @@ def _binomial(u, v):
 def block_products(values, u, first, count, left, right, terms, work, out):
     """Set out_i to the sum over j of (j - i)^u P_ij V_j, for the columns' `values` V."""
     h = count // 2
-    y, p, x, found = work.y[left:right], work.p[left:right], work.x[:count], work.found[:count]
+    e, y, p = _columns(first, count, left, right, work)
+    x, found = work.x[:count], work.found[:count]
     out[:] = 0.0
     for v in range(u + 1):  # (j - i)^u by the powers of j - c and c - i
-        p[:] = work.e[left:right]
+        p[:] = e
         for _ in range(v):
             for j in range(len(p)):
                 p[j] *= left + j - (first + h)
@@ -193,7 +207,7 @@ def block_products(values, u, first, count, left, right, terms, work, out):
 
 
 @jit
-def block_spread(values, s, count, left, right, terms, work, out):
+def block_spread(values, s, first, count, left, right, terms, work, out):
     """Set out_j to the sum over i of (c - i)^s P_ij W_i, for the rows' `values` W."""
     h = count // 2
     p, x = work.found[:count], work.x[:count]
@@ -208,8 +222,8 @@ def block_spread(values, s, count, left, right, terms, work, out):
         step /= k + 1
         for i in range(count):
             p[i] *= x[i]
-    _polynomial(work.moments, terms, work.y[left:right], out)
-    e = work.e[left:right]
+    e, y, _ = _columns(first, count, left, right, work)
+    _polynomial(work.moments, terms, y, out)
     for j in range(len(e)):
         out[j] *= e[j]
 
@@ -218,10 +232,10 @@ def block_spread(values, s, count, left, right, terms, work, out):
 def add_spread(values, u, first, count, left, right, terms, work, factors, out):
     """Add factor_j times the sum over i of (j - i)^u P_ij W_i to out_j, for rows' `values` W."""
     middle = first + count // 2
-    total, q = work.q[left:right], work.p[left:right]
+    total, q = work.q[: right - left], work.p[: right - left]
     total[:] = 0.0
     for v in range(u, -1, -1):  # by Horner's rule in j - c
-        block_spread(values, u - v, count, left, right, terms, work, q)
+        block_spread(values, u - v, first, count, left, right, terms, work, q)
         factor = _binomial(u, v)
         for j in range(len(q)):
             total[j] = total[j] * (left + j - middle) + factor * q[j]
@@ -242,13 +256,15 @@ def block_vjp(G, V, steps, first, count, left, right, terms, work, near, far):
             r[i] -= g[i] * found[i]
         add_spread(g, steps[c], *block, values, near[left:right])
         add_spread(g, steps[c] + 1, *block, values, far[left:right])
-    add_spread(r, 0, *block, work.ones[left:right], near[left:right])
-    add_spread(r, 1, *block, work.ones[left:right], far[left:right])
+    ones = work.ones[: right - left]
+    add_spread(r, 0, *block, ones, near[left:right])
+    add_spread(r, 1, *block, ones, far[left:right])
 
 
 @jit
-def block_log_sums(first, count, work, out):
+def block_log_sums(count, work, out):
     """Set out_i to the logarithm of the sum over j of exp(L_ij), with L_ii = 0."""
+    start = len(work.y) // 2 - count // 2
     for i in range(count):
-        own = work.logits[first + i] + work.x[i] * work.y[first + i]
+        own = work.logits[start + i] + work.x[i] * work.y[start + i]
         out[i] = -math.log(work.shares[i]) - own

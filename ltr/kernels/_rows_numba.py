@@ -93,11 +93,11 @@ def _products(t, rate, lengths, columns, steps, cut, transposed, pieces, out, be
                 _row_products(*given, vectors, into)
                 first = end
                 continue
-            open_block(count, left, right, terms, work)
+            open_block(first, count, left, right, terms, work)
             block = first, count, left, right, terms, work
             for c in range(len(steps)):
                 if transposed:
-                    w, ones = columns[row, c, first : first + count], work.ones[left:right]
+                    w, ones = columns[row, c, first : first + count], work.ones[: right - left]
                     add_spread(w, steps[c], *block, ones, into[c, left:right])
                 else:
                     values, some = columns[row, c, left:right], into[c, first : first + count]
@@ -159,7 +159,7 @@ def _vjp(t, rate, lengths, G, V, steps, cut, pieces, out, begin, stop):
                 _row_vjp(*given, vectors, out[piece])
                 first = end
                 continue
-            open_block(count, left, right, terms, work)
+            open_block(first, count, left, right, terms, work)
             block = first, count, left, right, terms, work
             block_vjp(G[row], V[row], steps, *block, out[piece, 0], out[piece, 1])
             first += count
@@ -178,8 +178,8 @@ def _log_sums(t, rate, lengths, cut, pieces, out, begin, stop):
             found = find_block(t[row], first, last, m, rate, cut, half, work)
             count, left, right, terms, half = found
             if count:
-                open_block(count, left, right, terms, work)
-                block_log_sums(first, count, work, out[row, first : first + count])
+                open_block(first, count, left, right, terms, work)
+                block_log_sums(count, work, out[row, first : first + count])
                 first += count
                 continue
             end = min(first + LEAST, last)

@@ -1,6 +1,7 @@
 """The multi-layer perceptron, applied to each item."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from numbers import Integral, Real
 from typing import Any
 
@@ -57,18 +58,30 @@ class MLPScorer(FeatureScorer):
 
     def make_layers(self, num_features: int) -> nn.Module:
         """Return the blocks and the layer to one score."""
-        layers: list[nn.Module] = []
-        width = num_features
-        for out in self.hidden:
-            layers.append(nn.Linear(width, out))
-            if self.norm:
-                layers.append(nn.LayerNorm(out))
-            layers.append(self.activation())
-            if self.dropout:
-                layers.append(Dropout(self.dropout))
-            width = out
-        layers.append(nn.Linear(width, 1))
-        return nn.Sequential(*layers)
+        layers = hidden_layers(
+            num_features, self.hidden, self.dropout, self.activation, norm=self.norm
+        )
+        return nn.Sequential(*layers, nn.Linear([num_features, *self.hidden][-1], 1))
+
+
+def hidden_layers(
+    num_features: int,
+    widths: Sequence[int],
+    dropout: float,
+    activation: type[nn.Module] = nn.ReLU,
+    *,
+    norm: bool = False,
+) -> list[nn.Module]:
+    """Return the hidden layers of an MLP: linear, layer norm, activation and dropout for each."""
+    layers: list[nn.Module] = []
+    for width, out in pairwise([num_features, *widths]):
+        layers.append(nn.Linear(width, out))
+        if norm:
+            layers.append(nn.LayerNorm(out))
+        layers.append(activation())
+        if dropout:
+            layers.append(Dropout(dropout))
+    return layers
 
 
 def _is_width(value: Any) -> bool:

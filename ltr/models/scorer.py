@@ -75,7 +75,8 @@ class Scorer(nn.Module):
 class FeatureScorer(Scorer):
     """Base of scorers that score each feature vector by itself: a subclass has `make_layers`.
 
-    A subclass whose layers look at other items of the list sets `per_document = False`.
+    A subclass whose layers look at other items of the list sets `per_document = False`, and has a
+    `score` of its own, since layers get no mask.
 
     Args:
         num_features: d. Default: None, which leaves the layers to `build`.
@@ -128,6 +129,14 @@ class FeatureScorer(Scorer):
 
     def score(self, features: Tensor, mask: Tensor | None) -> Tensor:
         """Return the layers' output for each item."""
+        return self.ready(features)(features).squeeze(-1)
+
+    def ready(self, features: Tensor) -> nn.Module:
+        """Return the layers, for features (..., n, d).
+
+        Raises:
+            ValueError: there are no layers yet, or they are for another number of features.
+        """
         if self.layers is None:
             raise ValueError(
                 f"num_features must be given to {type(self).__name__}, or to its `build`, "
@@ -139,7 +148,7 @@ class FeatureScorer(Scorer):
             raise ValueError(
                 f"features must have num_features={self.num_features}, got {features.shape[-1]}"
             )
-        return self.layers(features).squeeze(-1)
+        return self.layers
 
     def _make(self, num_features: int) -> None:
         check_at_least("num_features", num_features, 1)

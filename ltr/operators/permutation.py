@@ -11,7 +11,7 @@ from torch import Tensor
 # torch has no public name for this: `torch.export.register_dataclass` makes leaves of plain numbers
 from torch.utils._pytree import register_pytree_node
 
-from ltr._shapes import check_whole, count, masked_fill, positions
+from ltr._shapes import check_whole, count, full_precision, masked_fill, positions
 
 
 class _Fields(NamedTuple):
@@ -283,10 +283,7 @@ def kept_rows(P: SoftPermutation, k: int) -> int:
 
 def _matmul(a: Tensor, b: Tensor) -> Tensor:
     b = b.to(a.dtype)
-    if not torch.amp.is_autocast_available(a.device.type):  # such as "meta"
-        return torch.matmul(a, b)
-    # autocast would round the matrix and the ranks to half precision
-    with torch.autocast(a.device.type, enabled=False):
+    with full_precision(a):
         return torch.matmul(a, b)
 
 

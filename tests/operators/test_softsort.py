@@ -68,6 +68,21 @@ def test_ranks_can_leave_the_interval():
     assert SoftSort(temperature=1.0)(scores)[0].item() == pytest.approx(0.92, abs=0.01)
 
 
+def test_an_item_below_nine_tied_ones_ranks_best_at_a_distance():
+    # docs/operators/softsort.md explains by this why a classifier loses classes
+    gap = torch.linspace(1e-6, 4, 4001, dtype=torch.float64)
+    scores = torch.cat([torch.zeros(len(gap), 9), -gap.unsqueeze(-1)], -1)
+    found = SoftSort(temperature=1.0)(scores)[:, -1]
+    e = (-gap).exp()
+    torch.testing.assert_close(found, 45 * e / (9 + e) + 10 / (1 + 9 * e))
+    assert gap[found.argmin()].item() == pytest.approx(0.97, abs=0.01)
+    assert found.min().item() == pytest.approx(4.09, abs=0.01)
+    slope = (found[1] - found[0]) / (gap[1] - gap[0])
+    assert slope.item() == pytest.approx(-3.15, abs=0.01)  # a higher score loses three places
+    safe = SoftSortRank(temperature=1.0)(scores)[:, -1]
+    assert (safe.diff() > 0).all()
+
+
 MASK = torch.tensor([[True, False, True, True, True], [True] * 5])
 
 
