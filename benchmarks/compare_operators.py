@@ -33,6 +33,7 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from ltr.operators import (
+    DFTopK,
     GaussianRank,
     HardRank,
     IsotonicRank,
@@ -70,6 +71,7 @@ RANKS: dict[str, tuple[Make, Callable[[int], float]]] = {
     "SoftRank": (SoftRank, lambda n: 1.2 * WIDTH),
     "LaplaceRank": (LaplaceRank, lambda n: 1.3 * WIDTH),
     "LapSum": (LapSum, lambda n: 1.3 * WIDTH),
+    "DFTopK": (DFTopK, lambda n: WIDTH),
     "SoftSort": (SoftSort, lambda n: WIDTH),
     "SoftSort, power 2": (lambda t: SoftSort(t, power=2), lambda n: WIDTH**2),
     "SoftSortRank": (SoftSortRank, lambda n: WIDTH),

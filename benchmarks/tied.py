@@ -21,6 +21,7 @@ from measure import RESULTS, environment, peak_memory, rounded, write
 from torch import Tensor
 
 from ltr.operators import (
+    DFTopK,
     GaussianRank,
     HardRank,
     IsotonicRank,
@@ -37,6 +38,7 @@ from ltr.operators import (
     SortingNetwork,
     Stochastic,
     StraightThrough,
+    df_top_k,
     lapsum_sort,
     lapsum_top_k,
 )
@@ -79,6 +81,7 @@ def operators() -> Iterator[Case]:
         "GaussianRank": GaussianRank(0.1),
         "LaplaceRank": LaplaceRank(0.1),
         "LapSum": LapSum(0.1),
+        "DFTopK": DFTopK(0.1),
         "SoftRank": SoftRank(0.1),
         "IsotonicRank, l2": IsotonicRank(0.1),
         "IsotonicRank, kl": IsotonicRank(0.1, "kl"),
@@ -88,6 +91,7 @@ def operators() -> Iterator[Case]:
     for name, operator in fast.items():
         yield Case(name, LONG, operator)
     yield Case("lapsum_top_k", LONG, lambda x: lapsum_top_k(x, 10))
+    yield Case("df_top_k", LONG, lambda x: df_top_k(x, 10))
     yield Case("lapsum_sort", LONG, lambda x: lapsum_sort(x))
     yield Case("NeuralSort, sorted values", LONG, lambda x: NeuralSort(1.0).permutation(x).sort())
     yield Case("IsotonicSort", LONG, IsotonicSort(0.1))

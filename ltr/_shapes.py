@@ -166,6 +166,19 @@ def upcast(x: Tensor) -> Tensor:
     return x.float() if x.dtype in HALF else x
 
 
+NO_FLOAT64 = ["mps"]
+"""The types of devices without float64. What is computed in it elsewhere, they have in float32."""
+
+
+def widened(x: Tensor) -> Tensor:
+    """Return x in float64, or in float32 on a device that has no float64, such as MPS.
+
+    >>> widened(torch.ones(1)).dtype
+    torch.float64
+    """
+    return x.to(torch.float32 if x.device.type in NO_FLOAT64 else torch.float64)
+
+
 def masked_fill(x: Tensor, mask: Tensor | None, value: float = 0.0) -> Tensor:
     """Return `x` with `value` in place of the masked items, where `mask` is False.
 

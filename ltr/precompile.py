@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from ltr.kernels import use
 from ltr.losses import LambdaLoss, LambdaRank, NeuralNDCG, RankingLoss, RankNet, SoftNDCG
 from ltr.operators import (
     LaplaceRank,
@@ -36,8 +37,9 @@ def precompile() -> None:
             labels = (torch.arange(2 * length).view(2, length) % 3).to(dtype)
             mask = torch.ones(2, length, dtype=torch.bool)
             mask[1, -1] = False
-            for value in _values(scores.requires_grad_(), labels, mask):
-                value.sum().backward(retain_graph=True)  # some values share a graph
+            with use("sums"):  # short lists would take matrices, which nothing compiles
+                for value in _values(scores.requires_grad_(), labels, mask):
+                    value.sum().backward(retain_graph=True)  # some values share a graph
 
 
 def _values(scores: Tensor, labels: Tensor, mask: Tensor) -> Iterator[Tensor]:

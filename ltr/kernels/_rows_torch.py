@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from ltr._shapes import widened
 from ltr.kernels._row_blocks_torch import LONG, RowBlock, plan_blocks
 
 TILE = 1 << 18
@@ -338,12 +339,12 @@ def _by_gaps(
 def _bands(gaps: Tensor, cut: float) -> tuple[Tensor, Tensor]:
     # Find the columns of each row, begin to end - 1, (n,), in any of the lists, by bisection. The
     # logits come from prefix sums here. Clipped gaps are beyond the cut, and the sums stay small.
-    gaps = gaps.double().clamp(max=cut)
+    gaps = widened(gaps).clamp(max=cut)
     n = gaps.shape[-1] + 1
     number = torch.arange(n, device=gaps.device)
     zero = torch.nn.functional.pad(gaps.cumsum(-1), (1, 0))
     one = torch.nn.functional.pad((gaps * number[:-1]).cumsum(-1), (1, 0))
-    slope = (2 * number - 1).double()
+    slope = (2 * number - 1).to(gaps.dtype)
 
     def inside(j: Tensor) -> Tensor:
         far = 2 * (one.gather(-1, j) - one) - slope * (zero.gather(-1, j) - zero)

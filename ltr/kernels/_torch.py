@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from ltr._shapes import NO_FLOAT64
+
 FARTHEST = 745.0  # exp(-745) is the smallest double
 
 TOGETHER = 1 << 17
@@ -57,7 +59,7 @@ def kernel_sums(
 
 
 def _exact(x: Tensor) -> torch.dtype:
-    return x.dtype if x.device.type == "mps" else torch.float64
+    return x.dtype if x.device.type in NO_FLOAT64 else torch.float64
 
 
 class _Piece(NamedTuple):

@@ -10,6 +10,7 @@ from ltr._names import no_attribute
 from ltr.operators._distributions import laplace_cdf
 from ltr.operators.base import RankOperator, SortOperator, truncated
 from ltr.operators.dense_permutation import DensePermutation
+from ltr.operators.dftopk import DFTopK, df_top_k
 from ltr.operators.functions import (
     SoftTopK,
     soft_argsort,
@@ -48,6 +49,7 @@ from ltr.operators.temperature import temperature_for
 from ltr.operators.tiled import TiledPermutation
 
 __all__ = [
+    "DFTopK",
     "DensePermutation",
     "GaussianRank",
     "GumbelSinkhorn",
@@ -79,6 +81,7 @@ __all__ = [
     "TiledPermutation",
     "TransposedPermutation",
     "descending_order",
+    "df_top_k",
     "gaussian_ranks",
     "gumbel_noise",
     "gumbel_sinkhorn",

@@ -13,6 +13,8 @@ import math
 import torch
 from torch import Tensor
 
+from ltr._shapes import widened
+
 STAGE = 4.0
 """The factor by which the kernel gets sharper from one stage of the solver to the next."""
 
@@ -97,12 +99,12 @@ def solve_rows(
 
     Returns:
         rows (..., rows), inverse (..., rows, rows), in the dtype of log_kernel. The arithmetic
-        is in float64.
+        is in float64 where the device has it.
     """
     dtype = log_kernel.dtype
     if log_kernel.numel() == 0:
         return log_kernel.new_zeros(b.shape), log_kernel.new_zeros((*b.shape, b.shape[-1]))
-    log_kernel, a, b = log_kernel.double(), a.double(), b.double()
+    log_kernel, a, b = widened(log_kernel), widened(a), widened(b)
     log_b = safe_log(b)
     if iterations > 0:
         start = torch.where(b == 0, -torch.inf, 0.0).to(b.dtype)

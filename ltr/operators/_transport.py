@@ -6,7 +6,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_whole, count, masked_fill
+from ltr._shapes import check_whole, count, masked_fill, widened
 
 LEAST = 1e-30
 """Added to every weight, so that an item of weight 0 has a rank but moves no other item."""
@@ -68,20 +68,20 @@ def squashed(scores: Tensor, share: Tensor, squash: str | None) -> Tensor:
 
     This is the paper's algorithm 2.
 
-    The result is in float64.
+    The result is in float64, where the device has it.
 
     >>> squashed(torch.tensor([-3.0, 3.0]), torch.tensor([0.5, 0.5]), "arctan")
     tensor([0.2500, 0.7500], dtype=torch.float64)
     """
     least = torch.finfo(scores.dtype).tiny
-    scores = scores.double()
+    scores = widened(scores)
     if squash is None:
         return scores
     centered = scores - (share * scores).sum(-1, keepdim=True)
     variance = (share * centered.square()).sum(-1, keepdim=True)
     # Scores that are equal up to rounding have no scale: 1 keeps the gradient finite. The same
     # holds where the gradient, one over the scale, would overflow the scores' dtype.
-    digits = torch.finfo(torch.float64)
+    digits = torch.finfo(scores.dtype)
     floor = (8 * digits.eps) ** 2 * (share * scores.square()).sum(-1, keepdim=True)
     flat = variance <= floor + max(least, digits.tiny**0.5)
     z = centered / torch.where(flat, 1.0, variance).sqrt()

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_lists, masked_fill, upcast
+from ltr._shapes import check_lists, masked_fill, upcast, widened
 from ltr.kernels import SortedLists, kernel_sums, sort_lists
 from ltr.kernels.sorting import batch_first
 from ltr.kernels.sums import _KernelSums
@@ -83,7 +83,7 @@ def expected_discounts(
     plan = Plan(powers, width, noise, chances)
     x = upcast(masked_fill(scores, mask))
     # a log-mean of many terms that cancel
-    exact = x if x.device.type == "mps" else x.double()
+    exact = widened(x)
     order = None if noise else sort_lists(x, mask).order
     call = _Compiled.apply if torch.compiler.is_compiling() else _Means.apply
     return masked_fill(call(exact, mask, order, plan).to(x.dtype), mask)

@@ -11,6 +11,7 @@ from ltr._shapes import (
     masked_fill,
     positions,
     upcast,
+    widened,
 )
 from ltr.operators._sinkhorn import item_potentials, row_potentials
 from ltr.operators.dense_permutation import DensePermutation
@@ -162,7 +163,7 @@ def gumbel_sinkhorn(
     a, b = _shares(scores, mask, row_mask), _shares(scores, row_mask, mask)
     kernel = matrix / temperature
     if iterations is None:  # large logits would lose the digits that the solution needs
-        kernel, a, b = kernel.double(), a.double(), b.double()
+        kernel, a, b = widened(kernel), widened(a), widened(b)
     rows = row_potentials(kernel, a, b, iterations=iterations, implicit=iterations is None)
     log_p = (item_potentials(rows, kernel, a).unsqueeze(-2) + kernel).log_softmax(-1)
     log_p = log_p.to(matrix.dtype)

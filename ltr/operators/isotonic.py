@@ -13,6 +13,7 @@ from ltr._shapes import (
     positions,
     refuse_weights,
     upcast,
+    widened,
 )
 from ltr.operators._isotonic import isotonic_blocks
 from ltr.operators.base import RankOperator
@@ -70,7 +71,7 @@ def isotonic_ranks(
     check_lists(scores, mask=mask)
     dtype = upcast(scores).dtype
     # sums over long blocks lose digits in float32, and float64 costs almost nothing here
-    exact = masked_fill(scores, mask).double()
+    exact = widened(masked_fill(scores, mask))
     order = descending_order(exact.detach(), mask)
     falling = exact.gather(-1, order)
     place = positions(exact).expand(exact.shape)
@@ -131,7 +132,7 @@ def isotonic_sort(
     _check_regularization(regularization)
     check_lists(scores, mask=mask)
     dtype = upcast(scores).dtype
-    exact = masked_fill(scores, mask).double()
+    exact = widened(masked_fill(scores, mask))
     falling = exact.gather(-1, descending_order(exact.detach(), mask))
     values = falling
     if temperature > 0:

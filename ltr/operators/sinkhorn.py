@@ -17,6 +17,7 @@ from ltr._shapes import (
     count,
     masked_fill,
     upcast,
+    widened,
 )
 from ltr.operators._pairwise import abs_power
 from ltr.operators._sinkhorn import item_potentials, row_potentials
@@ -312,7 +313,7 @@ class SinkhornSort(SortOperator):
         All but the first are float64, since the division of costs by epsilon magnifies rounding.
         """
         a = item_weights(scores, mask, weights)
-        items = count(scores, mask).double()
+        items = widened(count(scores, mask))
         gone = items == 0  # a list without a real item is solved like others, then masked
         a_share = torch.where(gone, 1.0, a) / torch.where(gone, a.shape[-1], items)
         b_share = torch.where(gone, 1.0, b) / torch.where(gone, b.shape[-1], items)
@@ -321,7 +322,7 @@ class SinkhornSort(SortOperator):
         x = squashed(scores, a_share, self.squash)
         difference = places.to(x).unsqueeze(-1) - x.unsqueeze(-2)
         if callable(self.cost):  # in the scores' dtype, which a module's parameters share
-            h = self.cost(difference.to(scores.dtype)).double()
+            h = widened(self.cost(difference.to(scores.dtype)))
         else:
             h = abs_power(difference, self.cost)
         return a, -h / self.epsilon, a_share, b_share

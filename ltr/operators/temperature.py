@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_lists, check_number, count, masked_fill
+from ltr._shapes import check_lists, check_number, count, masked_fill, widened
 from ltr.operators.base import RankOperator
 from ltr.operators.hard import hard_ranks
 from ltr.operators.sigmoid import SigmoidRank
@@ -62,7 +62,7 @@ def temperature_for(
     """
     check_number("sharpness", sharpness, minimum=0.0, strict=True)
     check_lists(scores, mask=mask)
-    scores = masked_fill(scores.detach(), mask).double()
+    scores = widened(masked_fill(scores.detach(), mask))
     m = count(scores, mask)
     offset = masked_fill(scores - scores.sum(-1, keepdim=True) / m.clamp(min=1), mask)
     # divide by m - 1, as an unbiased variance does, or short lists would look narrower

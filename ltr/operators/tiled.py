@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ltr._shapes import count, masked_fill, positions
+from ltr._shapes import count, masked_fill, positions, widened
 from ltr.kernels import SortedLists, kernel_sums
 from ltr.kernels.named import sign
 from ltr.kernels.rows_function import RowSoftmax
@@ -48,8 +48,7 @@ class TiledPermutation(LazyPermutation):
         if self.power is not None:
             return power_logits(self)
         # The terms are n times as large as their differences, which float64 keeps.
-        exact = torch.float32 if self.scores.device.type == "mps" else torch.float64
-        s = self.scores.to(exact)
+        s = widened(self.scores)
         gaps = (s.unsqueeze(-1) - s.unsqueeze(-2)).abs()
         if self.mask is not None:
             gaps = masked_fill(gaps, self.mask.unsqueeze(-2))
@@ -191,7 +190,7 @@ def _gap_logits_at(t: Tensor, column: Tensor) -> Tensor:
     # For falling t the logit of column j in row i, relative to column i, is minus the sum of
     # (2 |l - i| + 1) (t_l - t_(l+1)) over the gaps l between them, counted from i outwards. Here
     # it is for one column of each row, (..., rows), by prefix sums.
-    gaps = (t[..., :-1] - t[..., 1:]).double()
+    gaps = widened(t[..., :-1] - t[..., 1:])
     place = torch.arange(t.shape[-1], device=t.device)
     zero = torch.nn.functional.pad(gaps.cumsum(-1), (1, 0))
     one = torch.nn.functional.pad((gaps * place[:-1]).cumsum(-1), (1, 0))

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from ltr.operators import (
+    DFTopK,
     GaussianRank,
     HardRank,
     IsotonicRank,
@@ -47,6 +48,7 @@ SOFT: dict[str, Callable[[float], RankOperator]] = {
     "GaussianRank": lambda temperature: GaussianRank(temperature),
     "LaplaceRank": lambda temperature: LaplaceRank(temperature),
     "LapSum": lambda temperature: LapSum(temperature),
+    "DFTopK": lambda temperature: DFTopK(temperature),
     "SoftRank": lambda temperature: SoftRank(temperature),
     "SoftRank-exact": lambda temperature: SoftRank(temperature, distribution="exact"),
     "OddEven": lambda temperature: SortingNetwork(temperature),
@@ -106,7 +108,7 @@ SPARSE_GRADIENT: set[str] = {"Isotonic-kl"}
 ROW_SOFTMAX: set[str] = {"SoftSort-1", "SoftSort-2", "SoftSort-1.5", "SoftSort-log", "NeuralSort"}
 ROW_SOFTMAX |= {"Stochastic-eval"}
 # The ranks do not sum to 1 + ... + n.
-RANK_SUM_DIFFERS: set[str] = ROW_SOFTMAX | {"SoftSortRank-1", "SoftSortRank-2"}
+RANK_SUM_DIFFERS: set[str] = ROW_SOFTMAX | {"SoftSortRank-1", "SoftSortRank-2", "DFTopK"}
 # Discounts are means over whole ranks, not discounts of the mean rank.
 AVERAGES_OVER_RANKS: set[str] = {"SoftRank", "SoftRank-exact"}
 
@@ -133,5 +135,5 @@ def draw(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torc
 # suites run them in both forms.
 TWO_FORMS: set[str] = {
     *(name for name in SOFT if name.startswith(("SoftSort", "NeuralSort"))),
-    *("SigmoidRank", "GaussianRank", "LaplaceRank", "LapSum"),
+    *("SigmoidRank", "GaussianRank", "LaplaceRank", "LapSum", "DFTopK"),
 } - {"SoftSort-log"}

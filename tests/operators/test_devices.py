@@ -5,7 +5,10 @@ import copy
 import pytest
 import torch
 from operator_table import OPERATORS, draw, every
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
+from ltr.kernels import use
 from ltr.losses import SoftNDCG
 from ltr.operators import SinkhornSort, SortOperator, Stochastic
 
@@ -53,3 +56,31 @@ def test_a_gpu_gives_what_the_cpu_gives(operator):
         for a, b in zip(found, expected, strict=True):
             assert a.is_cuda
             torch.testing.assert_close(a.cpu(), b, rtol=close, atol=close)
+
+
+class NoFloat64(TorchDispatchMode):
+    """Refuse float64 on "meta", as MPS refuses it."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        found = func(*args, **(kwargs or {}))
+        for x in tree_leaves(found):
+            if isinstance(x, torch.Tensor) and x.is_meta and x.dtype == torch.float64:
+                raise TypeError(f"{func} gives float64, which the device has not")
+        return found
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_devices_without_float64(name, monkeypatch):
+    monkeypatch.setattr("ltr._shapes.NO_FLOAT64", ["mps", "meta"])
+    monkeypatch.setattr("ltr.kernels._torch.NO_FLOAT64", ["mps", "meta"])
+    scores = torch.empty(3, 5, device="meta")
+    moved = copy.deepcopy(TABLE[name]).to("meta")
+    for form in ("dense", "sums"):
+        with NoFloat64(), use(form):
+            for found in results(moved, scores, MASK.to("meta"), scores):
+                assert found.dtype in (torch.float32, torch.int64)
+
+
+def test_float64_is_refused():
+    with NoFloat64(), pytest.raises(TypeError, match="gives float64"):
+        torch.empty(3, device="meta").double()
