@@ -44,7 +44,7 @@ from ltr.losses import (
     SoftmaxLoss,
     SoftNDCG,
 )
-from ltr.models import LinearScorer, MLPScorer, Scorer
+from ltr.models import AdditiveScorer, AttentionScorer, LinearScorer, MLPScorer, Scorer
 from ltr.operators import SigmoidRank, SoftSort, Stochastic
 
 LEAVES = (7, 15, 31, 63)
@@ -130,8 +130,8 @@ class Method(NamedTuple):
     choices: tuple[Any, ...] = ()
 
 
-def _bins(loss: RankingLoss) -> Method:
-    return Method(partial(network, loss=loss), "rate", RATES)
+def _bins(loss: RankingLoss, scorer: Scorer | None = None) -> Method:
+    return Method(partial(network, loss=loss, scorer=scorer), "rate", RATES)
 
 
 METHODS = {
@@ -151,6 +151,8 @@ METHODS = {
     "MLP with bins, LambdaRank": _bins(LambdaRank()),
     "MLP with bins, LambdaLoss": _bins(LambdaLoss()),
     "MLP with bins, NeuralNDCG": _bins(NeuralNDCG()),
+    "additive with bins, XENDCG": _bins(XENDCG(gamma="random"), AdditiveScorer(hidden=())),
+    "self-attention with bins, XENDCG": _bins(XENDCG(gamma="random"), AttentionScorer()),
 }
 
 
@@ -188,7 +190,7 @@ def run(out: Path, data: str, folds: list[Fold], name: str, seed: int) -> None:
     for number, fold in enumerate(folds):
         for place, option in enumerate(options):
             if name == BLEND:
-                ranker = blend(out, data, folds, number, seed)
+                ranker: Any = blend(out, data, folds, number, seed)
             else:
                 ranker = method.make(seed=seed, **option)
             start = time.process_time()
@@ -200,7 +202,11 @@ def run(out: Path, data: str, folds: list[Fold], name: str, seed: int) -> None:
                 if name == FLAGSHIP:
                     ranker.save(path.with_suffix(f".{number}"))
                 for side, lists in (("val", fold.val), ("test", fold.test)):
-                    scores[side][place].append(ranker.predict(lists.X).astype(np.float32))
+                    known: dict[str, Any] = (
+                        {} if isinstance(ranker, LGBMRanker) else {"qid": lists.qid}
+                    )
+                    predicted = np.asarray(ranker.predict(lists.X, **known), np.float32)
+                    scores[side][place].append(predicted)
     if name == BLEND:
         seconds += np.load(cell_path(out, data, FLAGSHIP, seed))["seconds"]
     val, test = (np.stack([np.concatenate(x) for x in found]) for found in scores.values())
@@ -225,7 +231,10 @@ def main() -> None:
         if not cell_path(arguments.out, data, name, seed).exists():
             run(arguments.out, data, folds[data], name, seed)
     choices = {name: method.choices for name, method in METHODS.items()}
-    sets = [summarize(folds[data], arguments.out, data, choices, arguments.seeds) for data in folds]
+    sets = [
+        summarize(folds[data], arguments.out, data, choices, arguments.seeds, (FLAGSHIP, BLEND))
+        for data in folds
+    ]
     versions = {**environment(), "lightgbm": lightgbm.__version__}
     write(arguments.output, {"environment": versions, "seeds": arguments.seeds, "sets": sets})
 

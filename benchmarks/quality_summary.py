@@ -9,11 +9,14 @@ import torch
 from measure import rounded
 from quality_sets import Fold
 
-from ltr.metrics.compare import compare
+from ltr.metrics.compare import ModelResult, compare, mean_interval
 from ltr.metrics.functional import ndcg
 
 TREES = "LightGBM, "
 """How the names of the rows begin that the others are compared with."""
+
+KINDS = ("single", "ensemble")
+"""The mean over the seeds, and the average of their scores."""
 
 
 def cell_path(out: Path, data: str, method: str, seed: int) -> Path:
@@ -84,7 +87,12 @@ class Row:
 
 
 def summarize(
-    folds: Sequence[Fold], out: Path, data: str, methods: Mapping[str, Sequence[Any]], seeds: int
+    folds: Sequence[Fold],
+    out: Path,
+    data: str,
+    methods: Mapping[str, Sequence[Any]],
+    seeds: int,
+    beside: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the rows of a set, those whose cells are all there, with their tests.
 
@@ -94,6 +102,7 @@ def summarize(
         data: the name of the set.
         methods: the values that each method chooses from, by its name.
         seeds: how many seeds a row has.
+        beside: the methods that are tested against each row of LightGBM.
     """
     rows: dict[str, Row] = {}
     for name in methods:
@@ -111,15 +120,7 @@ def summarize(
         "baseline": baseline,
         "methods": {},
     }
-    tests = {
-        kind: {
-            model.name: model
-            for model in compare(
-                {name: _kind(row, kind) for name, row in rows.items()}, baseline=baseline
-            ).models
-        }
-        for kind in ("single", "ensemble")
-    }
+    tests = {kind: _tests(rows, kind, baseline) for kind in KINDS}
     for name, row in rows.items():
         one: dict[str, Any] = {"validation": rounded(row.validation)}
         one["chosen"] = [methods[name][place] if methods[name] else None for place in row.chosen]
@@ -128,16 +129,36 @@ def summarize(
             float(row.singles.mean(1).std(ddof=min(1, seeds - 1)))
         )
         for kind, models in tests.items():
-            model = models[name]
-            one[kind] = {"ndcg_10": rounded(model.mean.mean)}
-            if model.difference is not None:
-                one[kind] |= {
-                    "difference": [rounded(x) for x in model.difference],
-                    "p": rounded(model.p or 0),
-                    "p_holm": rounded(model.p_holm or 0),
-                }
+            one[kind] = {"ndcg_10": rounded(models[name].mean.mean), **_test(models[name])}
         found["methods"][name] = one
+    found["beside_trees"] = {
+        name: {
+            kind: {
+                tree: _test(_tests({tree: rows[tree], name: rows[name]}, kind, tree)[name])
+                for tree in trees
+            }
+            for kind in KINDS
+        }
+        for name in rows
+        if name in beside
+    }
     return found
+
+
+def _tests(rows: Mapping[str, Row], kind: str, baseline: str) -> dict[str, ModelResult]:
+    """Return the paired test of each row against the baseline."""
+    table = {name: _kind(row, kind) for name, row in rows.items()}
+    if len(table) == 1:
+        return {baseline: ModelResult(baseline, mean_interval(table[baseline]))}
+    return {model.name: model for model in compare(table, baseline=baseline).models}
+
+
+def _test(model: ModelResult) -> dict[str, Any]:
+    """Return the difference with its interval, p, and p corrected by Holm's method."""
+    if model.difference is None or model.p is None or model.p_holm is None:
+        return {}
+    difference = [rounded(x) for x in model.difference]
+    return {"difference": difference, "p": rounded(model.p), "p_holm": rounded(model.p_holm)}
 
 
 def _kind(row: Row, kind: str) -> np.ndarray:

@@ -33,9 +33,7 @@ class Dropout(nn.Dropout):
             return super().forward(input)
         words = torch.empty(math.ceil(input.numel() / 4), dtype=torch.int64).random_(-(2**63), None)
         bits = words.view(torch.int16)[: input.numel()].view(input.shape)
-        # some versions of torch.ge round the bits to the dtype of `out`
-        dtype = torch.promote_types(input.dtype, torch.float32)
-        kept = torch.empty_like(input, dtype=dtype, requires_grad=False)
+        kept = torch.empty_like(input, requires_grad=False)
         torch.ge(bits, dropped - _VALUES // 2, out=kept)
         kept *= _VALUES / (_VALUES - dropped)
-        return (input * kept).to(input.dtype)
+        return input * kept
