@@ -101,6 +101,17 @@ def test_training_beside_a_bare_loop(tmp_path):
         assert speed["fit"] > 0 < speed["bare"]
 
 
+@pytest.mark.slow
+def test_memory_of_predictions(tmp_path):
+    result = run("predict.py", tmp_path / "result.json", "--rows", "600", "1200")
+    saved = committed("predict.json")
+    assert shape(result) == shape(saved)
+    assert [row["rows"] for row in result["tables"]] == [600, 600, 1200, 1200]
+    for kind in ("parquet", "csv"):  # ten times the rows
+        few, many = (row["megabytes"] for row in saved["tables"] if row["kind"] == kind)
+        assert many < 1.15 * few
+
+
 def test_the_pages_show_the_results():
     tables = load(ROOT / "docs" / "tables.py")
     found = tables.tables()
