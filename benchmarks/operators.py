@@ -28,9 +28,10 @@ from operators_memory import measured
 from operators_time import Effort, series
 
 BATCHES = {
-    1: [100, 1000, 10_000, 100_000, 1_000_000],
+    1: [10, 30, 100, 1000, 10_000, 100_000, 1_000_000],
     20: [100, 1000, 4000, 10_000, 100_000],
-    64: [128],
+    64: [10, 40, 128],
+    256: [100],
 }
 ORDERS = ["sorted", "reversed", "tied"]
 BY_ORDER = ("sort", "compiled", "peer")

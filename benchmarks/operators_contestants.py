@@ -94,6 +94,35 @@ def naive_sigmoid(scores: Tensor) -> Tensor:
     return 0.5 + torch.sigmoid(gaps / TEMPERATURE).sum(-1)
 
 
+def naive_expected(cumulative: Callable[[Tensor], Tensor]) -> Function:
+    """Return the expected ranks by the n x n probabilities that one score is above another."""
+
+    def ranks(scores: Tensor) -> Tensor:
+        gaps = scores.unsqueeze(-2) - scores.unsqueeze(-1)
+        return 0.5 + cumulative(gaps / TEMPERATURE).sum(-1)
+
+    return ranks
+
+
+def laplace_tails(x: Tensor) -> Tensor:
+    """Return Laplace's distribution function, as a user writes it."""
+    tails = torch.exp(-x.abs()) / 2
+    return torch.where(x > 0, 1 - tails, tails)
+
+
+def gaussian(x: Tensor) -> Tensor:
+    """Return the distribution function of the difference of two normal variables."""
+    return torch.special.ndtr(x / 2**0.5)
+
+
+def naive_softsort_rank(scores: Tensor) -> Tensor:
+    """Return SoftSort's ranks by a softmax over the positions of each item."""
+    tops = scores.sort(-1, descending=True).values
+    distances = (tops.unsqueeze(-1) - scores.unsqueeze(-2)).abs()
+    places = torch.arange(1, scores.shape[-1] + 1, dtype=scores.dtype).unsqueeze(-1)
+    return (torch.softmax(-distances / TEMPERATURE, -2) * places).sum(-2)
+
+
 def naive_softsort(power: float) -> Function:
     """Return SoftSort's ranks by the n x n softmax."""
 
@@ -151,7 +180,11 @@ def contestants() -> list[Contestant]:
         ),
         Contestant("SoftSort, power 1", "naive", naive_softsort(1), 2),
         Contestant("SoftSort, power 2", "naive", naive_softsort(2), 2),
+        Contestant("SoftSort, power 1.5", "naive", naive_softsort(1.5), 2),
+        Contestant("SoftSortRank", "naive", naive_softsort_rank, 2),
+        Contestant("LaplaceRank", "naive", naive_expected(laplace_tails), 2),
         Contestant("SigmoidRank", "naive", naive_sigmoid, 2),
+        Contestant("GaussianRank", "naive", naive_expected(gaussian), 2),
         Contestant("NeuralSort", "naive", naive_neuralsort, 2),
     ]
     if torchsort := _torchsort():

@@ -38,6 +38,7 @@ def goals(result: Result) -> list[dict[str, Any]]:
             result, "SoftRank, discounts", 1, 100_000
         )),
     ]  # fmt: skip
+    found += _against_naive(result)
     for name in ("NeuralSort", "SoftSort, power 2"):
         peak = _memory(result, name, 20, 4000)
         megabytes = None if peak is None else peak["bytes"] / 2**20
@@ -109,6 +110,26 @@ def _against_peer(result: Result) -> list[dict[str, Any]]:
             text = f"SoftSort, power 1, {point['lists']} x {point['n']}: time / torchsort's l2 rank"
             found.append(_goal(text, "below", 1.0, rows[ours] / rows[peer]))
     return found or [_goal("SoftSort, power 1: time / torchsort's l2 rank", "below", 1.0, None)]
+
+
+def _against_naive(result: Result) -> list[dict[str, Any]]:
+    # one goal for each operator and each way to compute it: its worst point
+    worst: dict[tuple[str, str, float], float] = {}
+    for point in result["points"]:
+        rows = {(row["name"], row["group"]): row["cpu"] for row in point["rows"]}
+        if point["threads"] != 1 or point["scores"] != "random":
+            continue
+        limit = 1.5 if point["lists"] == 1 and point["n"] <= 30 else 1.2
+        for (name, group), cpu in rows.items():
+            naive = rows.get((name, "naive"))
+            if naive and group in ("compiled", "plain"):
+                key = name, group, limit
+                worst[key] = max(worst.get(key, 0.0), cpu / naive)
+    where = {1.5: "one list of up to 30", 1.2: "other sizes"}
+    return [
+        _goal(f"{name}, {group}, {where[limit]}: time / naive time", "at most", limit, ratio)
+        for (name, group, limit), ratio in sorted(worst.items())
+    ]
 
 
 def _error(result: Result, name: str, n: int) -> float | None:

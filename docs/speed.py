@@ -152,7 +152,7 @@ def tables(result: Result) -> dict[str, str]:
     return {
         "goals": goals(result),
         "times 1": times(result, [1]),
-        "times more": times(result, [20, 64]),
+        "times more": times(result, [20, 64, 256]),
         "threads": threads(result),
         "orders 100000": orders(result, 100_000),
         "orders 1000000": orders(result, 1_000_000),

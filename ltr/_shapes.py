@@ -1,10 +1,14 @@
 """Argument checks and masking that every operator, loss and metric shares."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from numbers import Integral, Real
 
 import torch
 from torch import Tensor
+
+_AUTOCAST = ("cpu", "cuda", "mps", "xpu")
+"""Devices that have autocast; torch.compile cannot always ask for others."""
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -189,3 +193,12 @@ def positions(x: Tensor, n: int | None = None) -> Tensor:
 def largest(x: Tensor) -> Tensor:
     """Return the largest number of each list, (..., n) -> (...); 0 for an empty list."""
     return x.amax(-1) if x.shape[-1] else x.sum(-1)
+
+
+def full_precision(x: Tensor) -> AbstractContextManager[object]:
+    """Return a context without autocast, which would round sums and gradients to half precision."""
+    device = x.device.type
+    known = device in _AUTOCAST or torch.amp.is_autocast_available(device)
+    if not known or not torch.is_autocast_enabled(device):
+        return nullcontext()
+    return torch.autocast(device, enabled=False)

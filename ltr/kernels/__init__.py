@@ -1,5 +1,6 @@
 """Kernel sums over sorted scores: the engine below operators, losses and metrics."""
 
+from ltr.kernels.choice import prefers_dense, use
 from ltr.kernels.kernel import Kernel, Profile
 from ltr.kernels.lists import (
     Lengths,
@@ -43,9 +44,11 @@ __all__ = [
     "list_ids",
     "pad_lists",
     "places_in_lists",
+    "prefers_dense",
     "softplus",
     "sort_lists",
     "sort_ragged",
     "sum_lists",
     "survival",
+    "use",
 ]

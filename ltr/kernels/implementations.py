@@ -8,6 +8,7 @@ from functools import cache
 from torch import Tensor
 
 from ltr.kernels import _torch
+from ltr.kernels.self_check import checked
 
 Implementation = Callable[..., list[Tensor]]
 
@@ -18,7 +19,8 @@ _forced: list[Implementation] = []
 def implementation(device: str) -> Implementation:
     """Return the fastest implementation: numba on the CPU, Triton on CUDA, else plain PyTorch.
 
-    If numba or Triton is missing, plain PyTorch replaces it, and one warning says so.
+    If numba or Triton is missing, plain PyTorch replaces it, and one warning says so. The first
+    call for a device compares Triton's kernels with plain PyTorch there: see `checked`.
 
     >>> from ltr.kernels import _torch
     >>> implementation("meta") is _torch.kernel_sums
@@ -53,7 +55,7 @@ def _fastest(device: str) -> Implementation:
         if device == "cuda":
             from ltr.kernels import _triton
 
-            return _triton.kernel_sums
+            return checked(_triton.kernel_sums, _torch.kernel_sums, device)
     except ImportError as error:
         warnings.warn(f"plain PyTorch does the kernel sums, slower: {error}", stacklevel=2)
     return _torch.kernel_sums

@@ -125,7 +125,9 @@ class _KernelSums(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         lists = order, starts, lengths, list(columns), 1 / temperature
         if torch.compiler.is_compiling():
-            return tuple(torch.ops.ltr.kernel_sums(scores, *lists, *_numbers(outputs, temperature)))
+            return tuple(
+                torch.ops.ltr.kernel_sums(scores, *lists, *op_numbers(outputs, temperature))
+            )
         numbers = _kept_numbers(outputs, temperature)
         # torch.autograd.grad(is_grads_batched=True) and functional.jacobian(vectorize=True): torch
         # loops over an op then, but not over one that takes a list
@@ -223,8 +225,8 @@ class _Compiled(torch.autograd.Function):
     backward = staticmethod(_KernelSums.backward)
 
 
-def _numbers(outputs: Outputs, temperature: float) -> tuple[tuple[Any, ...], ...]:
-    # return nodes, rows and sources, as the op takes them
+def op_numbers(outputs: Outputs, temperature: float) -> tuple[tuple[Any, ...], ...]:
+    """Return nodes, rows and sources of the outputs, as `ltr::kernel_sums` takes them."""
     nodes = outputs[0][1].nodes
     return (
         (nodes.first.real, nodes.first.imag, nodes.step.real, nodes.step.imag, nodes.count),
@@ -233,7 +235,7 @@ def _numbers(outputs: Outputs, temperature: float) -> tuple[tuple[Any, ...], ...
     )
 
 
-_kept_numbers = lru_cache(_numbers)
+_kept_numbers = lru_cache(op_numbers)
 
 
 def _add(total: Tensor | None, more: Tensor, in_place: bool = False) -> Tensor:

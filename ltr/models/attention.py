@@ -26,10 +26,10 @@ class AttentionScorer(FeatureScorer):
         num_features: d. Default: taken from the data (`Scorer.build`).
         hidden: widths of the MLP's layers, the last one w divisible by heads.
         heads: of the attention, >= 1.
-        blocks: how often attention and a layer of 2 w units follow each other, >= 1.
+        blocks: how often attention and a layer of 2 w units follow each other, >= 1. A layer norm
+            of each document stands before them.
         points: how many vectors, >= 1. Default: None, every document attends to every document.
         dropout: probability of dropping a unit in training, in [0, 1).
-        norm: whether a layer norm stands before each attention and each layer of 2 w units.
 
     Raises:
         ValueError: an argument is out of range, or heads does not divide the last width.
@@ -58,7 +58,6 @@ class AttentionScorer(FeatureScorer):
         blocks: int = 2,
         points: int | None = None,
         dropout: float = 0.1,
-        norm: bool = False,
     ):
         MLPScorer(hidden=hidden, dropout=dropout)  # raises ValueError for those two
         self.hidden = tuple(hidden)
@@ -66,7 +65,6 @@ class AttentionScorer(FeatureScorer):
         self.blocks = check_at_least("blocks", blocks, 1)
         self.points = None if points is None else check_at_least("points", points, 1)
         self.dropout = dropout
-        self.norm = norm
         if not self.hidden or self.hidden[-1] % heads:
             raise ValueError(
                 f"hidden must end in a width that heads={heads} divides, got {hidden!r}"
@@ -110,9 +108,9 @@ class _Block(nn.Module):
         if options.points is not None:
             self.points = nn.Parameter(torch.randn(options.points, width) * width**-0.5)
             self.gather = _Attention(width, options.heads)
-        self.norm = nn.LayerNorm(width) if options.norm else nn.Identity()
+        self.norm = nn.LayerNorm(width)
         self.layer = nn.Sequential(
-            nn.LayerNorm(width) if options.norm else nn.Identity(),
+            nn.LayerNorm(width),
             nn.Linear(width, 2 * width),
             nn.ReLU(),
             Dropout(options.dropout),

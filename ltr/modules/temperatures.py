@@ -11,18 +11,15 @@ from ltr.kernels import pad_lists
 from ltr.operators import (
     GaussianRank,
     LaplaceRank,
-    LapSum,
-    RankOperator,
     SigmoidRank,
     SoftRank,
-    SoftSort,
     SoftSortRank,
     temperature_for,
 )
 
 _STEPS = 20  # scores of a new network differ by some hundredths, and grow quickly
 _HOT, _COLD, _GOOD = 3, 100, 10  # standard deviations in one temperature
-_IN_SCORES = (SigmoidRank, GaussianRank, LaplaceRank, LapSum, SoftRank, SoftSort, SoftSortRank)
+_CHECKED = (SigmoidRank, GaussianRank, LaplaceRank, SoftRank, SoftSortRank)
 
 
 class CheckTemperature(Callback):
@@ -82,8 +79,8 @@ def temperature_warning(loss: nn.Module, scores: Tensor, mask: Tensor | None = N
         mask: (..., n) bool, True = a real item. Default: all are real.
 
     Returns:
-        A text that names the temperature and one to try. None if the temperatures fit, none is in
-        units of the scores, or the scores are not finite or do not differ.
+        A text that names the temperature and one to try. None if the temperatures fit, none is
+        checked, or the scores are not finite or do not differ.
 
     >>> from ltr.losses import SoftNDCG
     >>> scores = torch.tensor([[-1.0, 0.0, 1.0]])
@@ -114,12 +111,9 @@ scores within lists, 1: its ranks hardly show who is first. Try SigmoidRank(temp
 
 
 def _checked(loss: nn.Module) -> list[Any]:
-    """The operators of a loss with a temperature above 0 in units of the scores."""
+    """The operators of a loss that are checked, if their temperature is above 0."""
     return [
         part
         for part in loss.modules()
-        if isinstance(part, RankOperator)
-        and isinstance(part, _IN_SCORES)
-        and part.temperature > 0
-        and getattr(part, "power", 1) == 1
+        if isinstance(part, _CHECKED) and part.temperature > 0 and getattr(part, "power", 1) == 1
     ]

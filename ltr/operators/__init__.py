@@ -7,6 +7,7 @@ any batch axes may come before it. A mask is bool, with True for a real item.
 from typing import TYPE_CHECKING, Any
 
 from ltr._names import no_attribute
+from ltr.operators._distributions import laplace_cdf
 from ltr.operators.base import RankOperator, SortOperator, truncated
 from ltr.operators.dense_permutation import DensePermutation
 from ltr.operators.functions import (
@@ -25,7 +26,7 @@ from ltr.operators.hard import HardRank, descending_order, hard_ranks
 from ltr.operators.hard_permutation import HardPermutation
 from ltr.operators.isotonic import IsotonicRank, IsotonicSort, isotonic_ranks, isotonic_sort
 from ltr.operators.kernel_permutation import KernelPermutation
-from ltr.operators.laplace import LaplaceRank, laplace_cdf, laplace_ranks
+from ltr.operators.laplace import LaplaceRank, laplace_ranks
 from ltr.operators.lapsum import LapSum, LapSumPermutation, lapsum, lapsum_top_k
 from ltr.operators.lapsum_sort import lapsum_sort
 from ltr.operators.network import NetworkPermutation, SortingNetwork, sorting_network

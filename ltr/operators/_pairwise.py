@@ -1,5 +1,6 @@
 """Soft counts of the items above each item, and the sorted order, for several operators."""
 
+import math
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -13,10 +14,13 @@ from ltr.kernels import (
     in_order,
     kernel_totals,
     level_of,
+    prefers_dense,
     sort_lists,
     sort_ragged,
     survival,
 )
+from ltr.kernels._eager import is_eager
+from ltr.operators._distributions import CUMULATIVE
 from ltr.operators._transport import item_weights
 from ltr.operators.base import RankOperator
 from ltr.operators.hard import descending_order, hard_ranks
@@ -47,12 +51,34 @@ def expected_ranks(
     """
     check_lists(scores, mask=mask, weights=weights)
     scores = upcast(masked_fill(scores, mask))
-    chances = above(scores.unsqueeze(-2) - scores.unsqueeze(-1))
+    column = None if weights is None else item_weights(scores, mask, weights)
+    return _ranks_of(above(scores.unsqueeze(-2) - scores.unsqueeze(-1)), scores, mask, column)
+
+
+def _ranks_of(
+    chances: Tensor, scores: Tensor, mask: Tensor | None, column: Tensor | None
+) -> Tensor:
+    # return the ranks for the chances (..., n, n) that item j is above item i
     if mask is not None:
         chances = masked_fill(chances, mask.unsqueeze(-2))
-    if weights is not None:
-        chances = chances * item_weights(scores, mask, weights).unsqueeze(-2)
-    return with_masked(0.5 + chances.sum(-1), mask)  # the sum counts the item itself as 1/2
+    if column is not None:
+        chances = chances * column.unsqueeze(-2)
+    ranks = chances.sum(-1) + 0.5  # the sum counts the item itself as 1/2
+    return with_masked(nan_unless_finite(ranks, scores), mask)
+
+
+def nan_unless_finite(x: Tensor, scores: Tensor) -> Tensor:
+    """Return x (..., m) with NaN for each list whose scores (..., n) are not all finite.
+
+    >>> scores = torch.tensor([[1.0, 3e38, 3e38], [1.0, torch.inf, 0.0]])
+    >>> nan_unless_finite(torch.ones(2, 1), scores)
+    tensor([[1.],
+            [nan]])
+    """
+    scores = scores.detach()
+    if is_eager(scores) and math.isfinite(scores.sum()):  # the usual case, in less time
+        return x
+    return x + (scores * 0).sum(-1, keepdim=True)
 
 
 def kernel_ranks(
@@ -64,7 +90,7 @@ def kernel_ranks(
 ) -> Tensor:
     """Return `expected_ranks` for a distribution that has a kernel, in one sort and O(n) time.
 
-    The backward pass is O(n) too.
+    The backward pass is O(n) too. Short lists take the n x n form (`ltr.kernels.prefers_dense`).
 
     Args:
         scores: (..., n), any floating dtype; half precision is computed in float32.
@@ -79,6 +105,11 @@ def kernel_ranks(
     check_lists(scores, mask=mask, weights=weights)
     scores = upcast(masked_fill(scores, mask))
     column = None if weights is None else item_weights(scores, mask, weights)
+    if prefers_dense(distribution, scores):
+        chances = CUMULATIVE[distribution](
+            (scores.unsqueeze(-2) - scores.unsqueeze(-1)) / temperature
+        )
+        return _ranks_of(chances, scores, mask, column)
     above = survival(distribution, level_of(scores.dtype))
     if scores.shape[-1] < LONG:
         lists = sort_lists(scores, mask)
@@ -145,10 +176,11 @@ def abs_power(x: Tensor, power: float) -> Tensor:
     if power == 1:
         return x.abs()
     if power > 1:
-        most = (torch.finfo(x.dtype).max / 16) ** (1 / power)
-        x = x.clamp(-most, most)
-    if power == 2:
-        return x.square()
+        numbers = torch.finfo(x.dtype)
+        most = (numbers.max / 16) ** (1 / power)
+        if power == 2:
+            return x.clamp(-most, most).square()
+        return x.abs().clamp(numbers.tiny, most).pow(power)  # at `tiny` the derivative is 0 too
     zero = x == 0
     return torch.where(zero, 0.0, torch.where(zero, 1.0, x).abs().pow(power))
 

@@ -1,6 +1,5 @@
 """Gaussian expected ranks: the mean of SoftRank's rank distribution (Taylor et al. 2008)."""
 
-import torch
 from torch import Tensor
 
 from ltr._shapes import check_temperature
@@ -46,15 +45,6 @@ def gaussian_ranks(
     if temperature == 0:
         return hard_expected_ranks(scores, mask, weights)
     return kernel_ranks(scores, mask, "normal", 2**0.5 * temperature, weights)
-
-
-def normal_cdf(x: Tensor) -> Tensor:
-    """Return Phi(x), with full relative accuracy in the lower tail.
-
-    >>> normal_cdf(torch.tensor([-1.0, 0.0, 1.0]))
-    tensor([0.1587, 0.5000, 0.8413])
-    """
-    return torch.erfc(x * -(0.5**0.5)) / 2
 
 
 class GaussianRank(KernelRank):

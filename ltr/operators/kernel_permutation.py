@@ -14,12 +14,15 @@ from ltr.kernels import (
     laplace,
     level_of,
     places_in_lists,
+    prefers_dense,
     sort_ragged,
 )
 from ltr.kernels.kernel import Kernel
 from ltr.kernels.softsort_ranks import compiled_ranks, fused
+from ltr.kernels.thresholds import Operator
 from ltr.operators._pairwise import abs_power, falling
-from ltr.operators.permutation import LazyPermutation, check_axis, register_permutation, take_along
+from ltr.operators.lazy_permutation import LazyPermutation
+from ltr.operators.permutation import check_axis, register_permutation, take_along
 
 
 class KernelPermutation(LazyPermutation):
@@ -28,7 +31,8 @@ class KernelPermutation(LazyPermutation):
     In sorted order it is diag(1 / c) K, where K is the kernel exp(-|t_i - t_j|^power / temperature)
     of the sorted scores and c = K 1. Products, ranks, sorted values and `log_prob` cost O(n) time
     and memory after the sort, forward and backward, to any order. Only `log_dense` and
-    `dense` build the matrix. A list with a score that is not finite gives NaN.
+    `dense` build the matrix, and products of lists that are short (`ltr.kernels.prefers_dense`). A
+    list with a score that is not finite gives NaN.
 
     Args:
         scores: (..., n).
@@ -46,21 +50,19 @@ class KernelPermutation(LazyPermutation):
 
     power: float
 
-    def log_dense(self) -> Tensor:
-        """Return the logarithm of the matrix, (..., rows, n), in O(n^2) memory."""
-        tops = take_along(self.scores, self.order[..., : self.rows], -1).unsqueeze(-1)
-        gaps = abs_power(tops - self.scores.unsqueeze(-2), self.power)
-        logits, rows = -gaps / self.temperature, self.row_mask()
-        if self.mask is None or rows is None:
-            return torch.log_softmax(logits, -1)
-        # rows past the real items keep finite logits until the softmax is done
-        rows = rows.unsqueeze(-1)
-        logits = torch.where(self.mask.unsqueeze(-2) | ~rows, logits, -torch.inf)
-        return masked_fill(torch.log_softmax(logits, -1), rows, -torch.inf)
+    def operator(self) -> Operator:
+        """Return the name of its thresholds."""
+        return thresholds_of(self.power)
+
+    def logits(self) -> Tensor:
+        """Return minus the distances / temperature, (..., rows, n)."""
+        return power_logits(self)
 
     def mv(self, v: Tensor) -> Tensor:
         """Return P v: v (..., n) -> (..., rows)."""
         check_axis("v", v, -1, self.scores.shape[-1])
+        if self.is_short:
+            return super().mv(self._typed(v))
         (found,) = self._rows_of([v])
         return found
 
@@ -69,6 +71,8 @@ class KernelPermutation(LazyPermutation):
         check_axis("V", V, -2, self.scores.shape[-1])
         if V.dim() == 1:
             return self.mv(V)
+        if self.is_short:
+            return super().matmul(V)
         if not V.shape[-1]:
             return V.new_zeros((*V.shape[:-2], self.rows, 0)) + 0 * self.mv(V.sum(-1)).unsqueeze(-1)
         return torch.stack(self._rows_of(V.unbind(-1)), -1)
@@ -84,6 +88,8 @@ class KernelPermutation(LazyPermutation):
         check_axis("order", order, -1, self.rows)
         if order.dtype != torch.int64:
             raise ValueError(f"order must be int64, got {order.dtype}")
+        if self.is_short:
+            return super().log_prob(order)
         points = self._points()
         picked = take_along(self.scores, order, -1)
         gaps = abs_power(points[..., : self.rows] - picked, self.power)
@@ -99,6 +105,8 @@ class KernelPermutation(LazyPermutation):
             ValueError: rows are missing, after `top(k)`.
         """
         if self.power != 1 or self.kept is not None or not fused(self.scores):
+            return super().ranks()
+        if prefers_dense("softsort 1 ranks", self.scores):
             return super().ranks()
         lengths = None if self.mask is None else self.mask.sum(-1, keepdim=True)
         return compiled_ranks(self.scores, self.order, lengths, self.temperature)
@@ -136,12 +144,16 @@ class KernelPermutation(LazyPermutation):
         return masked_fill(v.to(self.scores.dtype), self.mask)
 
     def _transposed_mv(self, w: Tensor) -> Tensor:
+        if self.is_short:
+            return super()._transposed_mv(w.to(self.scores.dtype))
         (found,) = self._columns_of([w])
         return found
 
     def _transposed_matmul(self, W: Tensor) -> Tensor:
         if W.dim() == 1:
             return self._transposed_mv(W)
+        if self.is_short:
+            return super()._transposed_matmul(W)
         if not W.shape[-1]:
             n = self.scores.shape[-1]
             return (
@@ -165,6 +177,30 @@ class KernelPermutation(LazyPermutation):
 register_permutation(
     KernelPermutation, ("scores", "mask", "order"), ("temperature", "power", "kept")
 )
+
+
+def thresholds_of(power: float | None) -> Operator:
+    """Return the name of the thresholds of rows by a power of the distance; None is NeuralSort.
+
+    >>> thresholds_of(1.5)
+    'softsort'
+    """
+    if power is None:
+        return "neuralsort"
+    return "softsort 1" if power == 1 else "softsort 2" if power == 2 else "softsort"
+
+
+def power_logits(P: LazyPermutation) -> Tensor:
+    """Return the logits -|s_[i] - s_j|^power / temperature of a permutation, (..., rows, n).
+
+    >>> scores = torch.tensor([0.0, 1.0])
+    >>> power_logits(KernelPermutation(scores, None, torch.tensor([1, 0]), 0.25, 1))
+    tensor([[-4., -0.],
+            [-0., -4.]])
+    """
+    assert P.power is not None
+    tops = take_along(P.scores, P.order[..., : P.rows], -1)
+    return abs_power(tops.unsqueeze(-1) - P.scores.unsqueeze(-2), P.power) / -P.temperature
 
 
 def kernel_of(power: float, temperature: float, dtype: torch.dtype) -> tuple[Kernel, float]:

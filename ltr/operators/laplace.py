@@ -1,6 +1,5 @@
 """Laplace expected ranks, in sort time: the ranks of LapSum (Struski et al. 2025)."""
 
-import torch
 from torch import Tensor
 
 from ltr._shapes import check_temperature
@@ -50,19 +49,6 @@ def laplace_ranks(
     if temperature == 0:
         return hard_expected_ranks(scores, mask, weights)
     return kernel_ranks(scores, mask, "laplace", temperature, weights)
-
-
-def laplace_cdf(x: Tensor) -> Tensor:
-    """Return the distribution function of the Laplace distribution of scale 1.
-
-    It is exp(x) / 2 below 0 and 1 - exp(-x) / 2 above. Its derivative is exp(-|x|) / 2, at 0 too.
-
-    >>> laplace_cdf(torch.tensor([-1.0, 0.0, 1.0]))
-    tensor([0.1839, 0.5000, 0.8161])
-    """
-    up = x > 0
-    tail = torch.exp(torch.where(up, -x, x)) / 2
-    return torch.where(up, 1 - tail, tail)
 
 
 def laplace_sums(scores: Tensor, lists: SortedLists, temperature: float) -> tuple[Tensor, Tensor]:

@@ -18,12 +18,13 @@ from ltr._shapes import (
     upcast,
 )
 from ltr.kernels import Lengths, in_order
+from ltr.operators._distributions import laplace_cdf
 from ltr.operators._pairwise import KernelRank, falling
 from ltr.operators.base import SortOperator
 from ltr.operators.dense_permutation import DensePermutation
 from ltr.operators.hard import descending_order, hard_ranks
 from ltr.operators.hard_permutation import HardPermutation
-from ltr.operators.laplace import laplace_cdf, laplace_ranks, laplace_sums
+from ltr.operators.laplace import laplace_ranks, laplace_sums
 from ltr.operators.permutation import register_permutation
 
 

@@ -5,15 +5,14 @@ from torch import Tensor
 from ltr._shapes import check_lists, check_temperature, masked_fill, refuse_weights, upcast
 from ltr.operators._pairwise import TemperatureRank
 from ltr.operators.base import SortOperator
-from ltr.operators.dense_permutation import DensePermutation
 from ltr.operators.hard import descending_order
 from ltr.operators.hard_permutation import HardPermutation
-from ltr.operators.tiled import TiledPermutation, row_softmax
+from ltr.operators.tiled import TiledPermutation
 
 
 def neuralsort(
     scores: Tensor, mask: Tensor | None = None, *, temperature: float = 1.0
-) -> TiledPermutation | DensePermutation | HardPermutation:
+) -> TiledPermutation | HardPermutation:
     """Return the soft permutation with rows softmax over j of ((n + 1 - 2i) s_j - A_j) / tau.
 
     Here A_j = sum over k of |s_j - s_k|. The hard twin is `torch.argsort(scores,
@@ -25,10 +24,10 @@ def neuralsort(
         temperature: tau, in units of the scores; >= 0, and 0 is the hard permutation.
 
     Returns:
-        A `TiledPermutation`; a `DensePermutation` for a short list, a `HardPermutation` at
-        temperature 0. Tied items have equal columns. Cost: one sort, then O(n) time and memory,
-        forward and backward, for any gaps between scores. A series computes long rows of nearby
-        scores together.
+        A `TiledPermutation`; a `HardPermutation` at temperature 0. Tied items have equal columns.
+        Cost: one sort, then O(n) time and memory, forward and backward, for any gaps between
+        scores. A series computes long rows of nearby scores together. Short lists take the n x n
+        matrix (`ltr.kernels.prefers_dense`).
 
     For equally spaced scores with gap a, the matrix is that of `softsort` with power 2 at
     temperature a * tau. So a row covers about sqrt(tau / a) neighbors. To blur the same share of a
@@ -52,7 +51,7 @@ def neuralsort(
     order = descending_order(scores.detach(), mask)
     if temperature == 0:
         return HardPermutation(order, scores, mask)
-    return row_softmax(scores, mask, order, temperature, power=None)
+    return TiledPermutation(scores, mask, order, temperature, power=None)
 
 
 class NeuralSort(TemperatureRank, SortOperator):
@@ -81,7 +80,7 @@ class NeuralSort(TemperatureRank, SortOperator):
 
     def permutation(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
-    ) -> TiledPermutation | DensePermutation | HardPermutation:
+    ) -> TiledPermutation | HardPermutation:
         """Return the soft permutation of scores (..., n); weights are refused."""
         refuse_weights(self, weights)
         return neuralsort(scores, mask, temperature=self.temperature)

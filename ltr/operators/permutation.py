@@ -11,7 +11,7 @@ from torch import Tensor
 # torch has no public name for this: `torch.export.register_dataclass` makes leaves of plain numbers
 from torch.utils._pytree import register_pytree_node
 
-from ltr._shapes import check_whole, count, masked_fill, positions
+from ltr._shapes import check_whole, count, full_precision, masked_fill, positions
 
 
 class _Fields(NamedTuple):
@@ -207,50 +207,6 @@ class TransposedPermutation:
         return self.matmul(W)
 
 
-class LazyPermutation(SoftPermutation):
-    """A base class of permutations that store sorted scores instead of a matrix.
-
-    Args:
-        scores: (..., n).
-        mask: (..., n) bool, or None.
-        order: (..., n) int64, the hard order.
-        temperature: > 0.
-        power: The power of the distance, or None if there is no power.
-        kept: The number of rows, or None for all n.
-    """
-
-    def __init__(
-        self,
-        scores: Tensor,
-        mask: Tensor | None,
-        order: Tensor,
-        temperature: float,
-        power: float | None,
-        kept: int | None = None,
-    ):
-        self.scores = scores
-        self.mask = mask
-        self.order = order
-        self.temperature = temperature
-        self.power = power
-        self.kept = kept
-
-    @property
-    def rows(self) -> int:
-        """Return the number of rows: n, or k after `top(k)`."""
-        return self.scores.shape[-1] if self.kept is None else self.kept
-
-    def top(self, k: int) -> Self:
-        """Return the first k rows, or all rows if there are fewer."""
-        kept = kept_rows(self, k)
-        return type(self)(self.scores, self.mask, self.order, self.temperature, self.power, kept)
-
-    def hard(self) -> Tensor:
-        """Return the order (..., n) int64."""
-        self._needs_all_rows("hard")
-        return self.order
-
-
 def check_axis(name: str, x: Tensor, dim: int, size: int) -> None:
     """Raise a ValueError unless x is a tensor with `size` items along `dim`.
 
@@ -283,10 +239,7 @@ def kept_rows(P: SoftPermutation, k: int) -> int:
 
 def _matmul(a: Tensor, b: Tensor) -> Tensor:
     b = b.to(a.dtype)
-    if not torch.amp.is_autocast_available(a.device.type):  # such as "meta"
-        return torch.matmul(a, b)
-    # autocast would round the matrix and the ranks to half precision
-    with torch.autocast(a.device.type, enabled=False):
+    with full_precision(a):
         return torch.matmul(a, b)
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ltr._shapes import check_lists, check_temperature, check_top_k, masked_fill, positions, upcast
-from ltr.operators.gaussian import normal_cdf
+from ltr.operators._distributions import normal_cdf
 from ltr.operators.hard import hard_ranks
 
 RankDistribution = Literal["paper", "exact"]

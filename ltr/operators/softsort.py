@@ -23,7 +23,7 @@ from ltr.operators.dense_permutation import DensePermutation
 from ltr.operators.hard import descending_order
 from ltr.operators.hard_permutation import HardPermutation
 from ltr.operators.kernel_permutation import KernelPermutation, ragged_ranks
-from ltr.operators.tiled import TiledPermutation, row_softmax
+from ltr.operators.tiled import TiledPermutation
 
 Metric = Callable[..., Any]  # with a narrower type, a YAML file could not name a module
 """A semi-metric of two scores, elementwise: metric(a, b) >= 0, and 0 where a = b."""
@@ -52,11 +52,11 @@ def softsort(
             each row has one maximum in sorted order.
 
     Returns:
-        A `KernelPermutation` for powers 1 and 2, a `TiledPermutation` for others (a
-        `DensePermutation` for a short list) and a `DensePermutation` for a function; a
-        `HardPermutation` at temperature 0. Tied items share their rows equally. Cost: one sort
-        and O(n) time and memory for powers 1 and 2; O(n w) time for rows w entries wide, and O(n)
-        memory, for others; O(n^2) time and memory for a function.
+        A `KernelPermutation` for powers 1 and 2, a `TiledPermutation` for others and a
+        `DensePermutation` for a function; a `HardPermutation` at temperature 0. Tied items share
+        their rows equally. Cost: one sort and O(n) time and memory for powers 1 and 2; O(n w) time
+        for rows w entries wide, and O(n) memory, for others; O(n^2) time and memory for a function.
+        Short lists take the n x n matrix (`ltr.kernels.prefers_dense`).
 
     Raises:
         ValueError: temperature < 0 or in (0, 1e-30), power <= 0, or a mask of the wrong shape.
@@ -85,7 +85,7 @@ def _permutation(
     if not callable(power):
         if power in (1, 2):
             return KernelPermutation(scores, mask, order, temperature, power)
-        return row_softmax(scores, mask, order, temperature, power)
+        return TiledPermutation(scores, mask, order, temperature, power)
     logits = -distances(scores, order, power) / temperature
     rows = None
     if mask is not None:

@@ -14,11 +14,12 @@ from ltr._shapes import (
     refuse_weights,
     upcast,
 )
-from ltr.kernels import Lengths
-from ltr.operators._pairwise import TemperatureRank, with_masked
+from ltr.kernels import Lengths, prefers_dense
+from ltr.operators._pairwise import TemperatureRank, nan_unless_finite, with_masked
 from ltr.operators.hard import descending_order, hard_ranks
-from ltr.operators.kernel_permutation import ragged_ranks
-from ltr.operators.softsort import Metric, check_power, distances, repr_of, softsort
+from ltr.operators.kernel_permutation import KernelPermutation, ragged_ranks, thresholds_of
+from ltr.operators.softsort import Metric, check_power, distances, repr_of
+from ltr.operators.tiled import TiledPermutation
 
 
 def softsort_ranks(
@@ -59,20 +60,22 @@ def softsort_ranks(
         return hard_ranks(scores, mask)
     check_lists(scores, mask=mask)
     scores = upcast(masked_fill(scores, mask))
-    if not callable(power):
+    order = descending_order(scores.detach(), mask)
+    if not callable(power) and not prefers_dense(thresholds_of(power), scores):
         # in sorted order the distances are symmetric: a softmax of columns is one of rows
-        P = softsort(scores, mask, temperature=temperature, power=power)
-        order, places = P.hard(), positions(scores).expand(scores.shape)
+        kind = KernelPermutation if power in (1, 2) else TiledPermutation
+        P = kind(scores, mask, order, temperature, power)
+        places = positions(scores).expand(scores.shape)
         ranks = P.mv(torch.empty_like(scores).scatter(-1, order, places))
         return with_masked(torch.empty_like(ranks).scatter(-1, order, ranks), mask)
-    order = descending_order(scores.detach(), mask)
-    logits = -distances(scores, order, power) / temperature
+    logits = distances(scores, order, power) / -temperature
     if mask is not None:
         # columns of masked items keep finite logits until after the softmax
         rows = (positions(scores) <= count(scores, mask)).unsqueeze(-1)
         logits = torch.where(rows | ~mask.unsqueeze(-2), logits, -torch.inf)
     places = positions(scores).unsqueeze(-1)
-    return with_masked((torch.softmax(logits, dim=-2) * places).sum(-2), mask)
+    ranks = (torch.softmax(logits, dim=-2) * places).sum(-2)
+    return with_masked(nan_unless_finite(ranks, scores), mask)
 
 
 class SoftSortRank(TemperatureRank):

@@ -9,15 +9,11 @@ from ltr._shapes import count, masked_fill, positions
 from ltr.kernels import SortedLists, kernel_sums
 from ltr.kernels.named import sign
 from ltr.kernels.rows_function import RowSoftmax
+from ltr.kernels.thresholds import Operator
 from ltr.operators._pairwise import abs_power, falling, inverse
-from ltr.operators.dense_permutation import DensePermutation
-from ltr.operators.permutation import LazyPermutation, check_axis, register_permutation, take_along
-
-SHORT = 64
-"""Lists up to this length store their matrix, which is faster than computing it again."""
-
-SHORT_COMPILED = 32
-"""The same limit for compiled rows: those of NeuralSort on the CPU."""
+from ltr.operators.kernel_permutation import power_logits, thresholds_of
+from ltr.operators.lazy_permutation import LazyPermutation
+from ltr.operators.permutation import check_axis, register_permutation, take_along
 
 
 class TiledPermutation(LazyPermutation):
@@ -25,8 +21,9 @@ class TiledPermutation(LazyPermutation):
 
     Products, ranks, sorted values and `log_prob` cost O(n) memory, forward and backward, to any
     order. Tiles of rows are computed, used, and computed again for the derivatives. A row ends
-    where its entries are too small to change a sum. Only `log_dense` and `dense` build the matrix.
-    A list with a score that is not finite gives NaN.
+    where its entries are too small to change a sum. Only `log_dense` and `dense` build the matrix,
+    and products of lists that are short (`ltr.kernels.prefers_dense`). A list with a score that is
+    not finite gives NaN.
 
     Args:
         scores: (..., n).
@@ -42,34 +39,32 @@ class TiledPermutation(LazyPermutation):
     tensor([2.3110, 1.1834, 2.5056])
     """
 
-    def log_dense(self) -> Tensor:
-        """Return the logarithm of the matrix, (..., rows, n), in O(n^2) memory."""
-        t, lengths = self._points()
-        if self.power is None:
-            logits = _gap_logits(t.detach())[..., : self.rows, :]
-            slack, place = _slack(t, lengths.unsqueeze(-1)), positions(t)
-            step = place - place[: self.rows].unsqueeze(-1)
-            own = slack[..., : self.rows].unsqueeze(-1)
-            linear = 2 * step * t.unsqueeze(-2) - slack.unsqueeze(-2) + own
-            # The formula's terms are much larger than their differences, so it loses digits. Its
-            # derivatives are kept. The values come from the gaps, where nothing cancels.
-            logits = logits + (linear - linear.detach())
-        else:
-            logits = -abs_power(t[..., : self.rows].unsqueeze(-1) - t.unsqueeze(-2), self.power)
-        logits = logits / self.temperature
-        rows, real = self.row_mask(), positions(t) <= lengths.unsqueeze(-1)
-        if rows is not None:
-            # rows past the real items keep finite logits until after the softmax
-            logits = torch.where(real.unsqueeze(-2) | ~rows.unsqueeze(-1), logits, -torch.inf)
-        log_p = self._spoil(torch.log_softmax(logits, -1), 2)
-        if rows is not None:
-            log_p = torch.where((rows.unsqueeze(-1) & real.unsqueeze(-2)), log_p, -torch.inf)
-        return take_along(log_p, inverse(self.order).unsqueeze(-2), -1)
+    def operator(self) -> Operator:
+        """Return the name of its thresholds."""
+        return thresholds_of(self.power)
+
+    def logits(self) -> Tensor:
+        """Return the logits (..., rows, n), of any size; for NeuralSort 0 at the row's own item."""
+        if self.power is not None:
+            return power_logits(self)
+        # The terms are n times as large as their differences, which float64 keeps.
+        exact = torch.float32 if self.scores.device.type == "mps" else torch.float64
+        s = self.scores.to(exact)
+        gaps = (s.unsqueeze(-1) - s.unsqueeze(-2)).abs()
+        if self.mask is not None:
+            gaps = masked_fill(gaps, self.mask.unsqueeze(-2))
+        factors = _factors(s, self.mask, self.rows).unsqueeze(-1)
+        sums, tau = gaps.sum(-1).unsqueeze(-2), self.temperature
+        logits = torch.addcmul(sums / -tau, factors, s.unsqueeze(-2), value=1 / tau)
+        own = logits.detach().gather(-1, self.order[..., : self.rows].unsqueeze(-1))
+        return (logits - own).to(self.scores.dtype)
 
     def mv(self, v: Tensor) -> Tensor:
         """Return P v: v (..., n) -> (..., rows)."""
         check_axis("v", v, -1, self.scores.shape[-1])
         v = v.to(torch.promote_types(v.dtype, self.scores.dtype))
+        if self.is_short:
+            return super().mv(v)
         v = take_along(masked_fill(v, self.mask), self.order, -1)
         return self._spoil(self._softmax(v.unsqueeze(-1)).matmul(v.unsqueeze(-1)).squeeze(-1), 1)
 
@@ -79,6 +74,8 @@ class TiledPermutation(LazyPermutation):
         if V.dim() == 1:
             return self.mv(V.to(self.scores.dtype))
         V = V.to(self.scores.dtype)
+        if self.is_short:
+            return super().matmul(V)
         if self.mask is not None:
             V = masked_fill(V, self.mask.unsqueeze(-1))
         V = take_along(V, self.order.unsqueeze(-1), -2)
@@ -95,6 +92,8 @@ class TiledPermutation(LazyPermutation):
         check_axis("order", order, -1, self.rows)
         if order.dtype != torch.int64:
             raise ValueError(f"order must be int64, got {order.dtype}")
+        if self.is_short:
+            return super().log_prob(order)
         column = take_along(inverse(self.order), order, -1)
         t, lengths = self._points()
         at = take_along(t, column, -1)
@@ -113,6 +112,8 @@ class TiledPermutation(LazyPermutation):
 
     def _transposed_mv(self, w: Tensor) -> Tensor:
         w = w.to(torch.promote_types(w.dtype, self.scores.dtype))
+        if self.is_short:
+            return super()._transposed_mv(w)
         w = masked_fill(w, self.row_mask()).unsqueeze(-1)
         return self._to_items(w).squeeze(-1)
 
@@ -120,6 +121,8 @@ class TiledPermutation(LazyPermutation):
         W = W.to(self.scores.dtype)
         if W.dim() == 1:
             return self._transposed_mv(W)
+        if self.is_short:
+            return super()._transposed_matmul(W)
         rows = self.row_mask()
         return self._to_items(W if rows is None else masked_fill(W, rows.unsqueeze(-1)))
 
@@ -161,15 +164,12 @@ register_permutation(
 )
 
 
-def row_softmax(
-    scores: Tensor, mask: Tensor | None, order: Tensor, temperature: float, power: float | None
-) -> TiledPermutation | DensePermutation:
-    """Return the permutation of scores in that order; a short list stores its matrix."""
-    P = TiledPermutation(scores, mask, order, temperature, power)
-    compiled = power is None and scores.device.type == "cpu"
-    if scores.shape[-1] > (SHORT_COMPILED if compiled else SHORT):
-        return P
-    return DensePermutation(P.log_dense(), scores, mask, order)
+def _factors(s: Tensor, mask: Tensor | None, rows: int) -> Tensor:
+    # return m + 1 - 2 i for the rows i = 1, 2, ...
+    if mask is not None:
+        return count(s, mask) + 1 - 2 * positions(s, rows)
+    first = s.shape[-1] - 1
+    return torch.arange(first, first - 2 * rows, -2, dtype=s.dtype, device=s.device)
 
 
 def _slack(t: Tensor, m: Tensor) -> Tensor:
@@ -187,22 +187,10 @@ def _slack(t: Tensor, m: Tensor) -> Tensor:
     return balance * t - kernel_sums(points, [t], outputs, lists)[0]
 
 
-def _gap_logits(t: Tensor) -> Tensor:
-    # For falling t the logit of column j in row i, relative to column i, is minus the sum of
-    # (2 |l - i| + 1) (t_l - t_(l+1)) over the gaps l between them, counted from i outwards.
-    n = t.shape[-1]
-    if not n:
-        return t.unsqueeze(-1)
-    row = torch.arange(n, device=t.device).unsqueeze(-1)
-    offset = torch.arange(n - 1, device=t.device) - row
-    steps = (2 * offset + 1).abs() * (t[..., :-1] - t[..., 1:]).unsqueeze(-2)
-    right = torch.where(offset >= 0, steps, 0.0).cumsum(-1)
-    left = torch.where(offset < 0, steps, 0.0).flip(-1).cumsum(-1).flip(-1)
-    return -(torch.nn.functional.pad(right, (1, 0)) + torch.nn.functional.pad(left, (0, 1)))
-
-
 def _gap_logits_at(t: Tensor, column: Tensor) -> Tensor:
-    # the same in row i for one column, (..., rows), by prefix sums
+    # For falling t the logit of column j in row i, relative to column i, is minus the sum of
+    # (2 |l - i| + 1) (t_l - t_(l+1)) over the gaps l between them, counted from i outwards. Here
+    # it is for one column of each row, (..., rows), by prefix sums.
     gaps = (t[..., :-1] - t[..., 1:]).double()
     place = torch.arange(t.shape[-1], device=t.device)
     zero = torch.nn.functional.pad(gaps.cumsum(-1), (1, 0))

@@ -18,6 +18,7 @@ from ltr.kernels import _torch, gaussian, kernel_sums, laplace, sort_lists, surv
 from ltr.kernels.implementations import use
 from ltr.kernels.kernel import Kernel, Profile
 from ltr.kernels.lists import SortedLists
+from ltr.kernels.self_check import checked
 from ltr.kernels.table import Nodes
 
 triton = pytest.importorskip("triton")
@@ -149,6 +150,7 @@ def test_in_the_interpreter():
     hidden = ("PYTEST_", "COV_")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(hidden)}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__]
+    command += ["-W", "ignore:Conversion of an array:DeprecationWarning"]  # old interpreters' own
     done = subprocess.run(
         command,
         env=environment | {"TRITON_INTERPRET": "1"},
@@ -361,6 +363,12 @@ def test_derivatives(kernel):
             second = torch.autograd.grad(total, (x, v))
         taken.append([y, *first, *second])
     close(*taken, rtol=1e-12)
+
+
+@interpreted
+def test_the_self_check_accepts_it(monkeypatch):
+    monkeypatch.setattr("ltr.kernels.self_check.SHAPES", ((2, 12),))
+    assert checked(_triton.kernel_sums, _torch.kernel_sums, "cpu") is _triton.kernel_sums
 
 
 @interpreted

@@ -48,7 +48,7 @@ SCORERS: list[Callable[..., FeatureScorer]] = [
     AdditiveScorer,
     partial(AdditiveScorer, hidden=(), dropout=0.5),
     partial(AttentionScorer, hidden=(8,), heads=2),
-    partial(AttentionScorer, hidden=(6, 4), heads=1, blocks=1, points=3, norm=True),
+    partial(AttentionScorer, hidden=(6, 4), heads=1, blocks=1, points=3),
 ]
 NAMES = [
     *("linear", "mlp", "mlp-none", "mlp-gelu"),

@@ -17,11 +17,14 @@ from ltr.models import LinearScorer
 from ltr.modules import CheckTemperature, MoveCut, Ranker
 from ltr.modules.temperatures import temperature_warning
 from ltr.operators import (
-    LapSum,
+    GaussianRank,
+    LaplaceRank,
     NeuralSort,
     RankOperator,
     SigmoidRank,
+    SoftRank,
     SoftSort,
+    SoftSortRank,
     Stochastic,
     StraightThrough,
     temperature_for,
@@ -144,7 +147,7 @@ def lists(generator: int = 0) -> tuple[Tensor, Tensor]:
     return torch.where(mask, 2 * scores / temperature_for(scores, mask, sharpness=1), 1e6), mask
 
 
-@pytest.mark.parametrize("kind", [SigmoidRank, LapSum, SoftSort])
+@pytest.mark.parametrize("kind", [SigmoidRank, GaussianRank, LaplaceRank, SoftRank, SoftSortRank])
 def test_limits_of_the_temperature(kind: type[RankOperator]):
     scores, mask = lists()
 
@@ -162,7 +165,12 @@ def test_limits_of_the_temperature(kind: type[RankOperator]):
 
 def test_what_is_not_checked():
     scores, mask = lists()
-    for loss in (SoftmaxLoss(), SoftNDCG(NeuralSort(50.0)), SoftNDCG(SoftSort(9.0, power=2))):
+    for loss in (
+        SoftmaxLoss(),
+        SoftNDCG(SoftSortRank(9.0, power=2)),
+        SoftNDCG(NeuralSort(50.0)),
+        SoftNDCG(SoftSort(9.0)),
+    ):
         assert temperature_warning(loss, scores, mask) is None
     assert temperature_warning(ApproxNDCG(9.0), torch.zeros(3, 4)) is None
     assert temperature_warning(ApproxNDCG(9.0), scores * torch.inf, mask) is None

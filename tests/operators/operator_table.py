@@ -127,3 +127,11 @@ def draw(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torc
     """Normal numbers, the same at every call."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+
+
+# Operators that take their n x n matrix for short lists and kernel sums for long ones. The property
+# suites run them in both forms.
+TWO_FORMS: set[str] = {
+    *(name for name in SOFT if name.startswith(("SoftSort", "NeuralSort"))),
+    *("SigmoidRank", "GaussianRank", "LaplaceRank", "LapSum"),
+} - {"SoftSort-log"}

@@ -1,0 +1,148 @@
+"""Measure where matrices end and kernel sums begin, and write `ltr/kernels/thresholds.py`.
+
+    python benchmarks/thresholds.py
+
+Each operator takes its ranks forward and backward in both forms, in turns, in one thread, compiled
+and plain, in float32 and float64. The least time of the turns counts. The threshold is the pair of
+numbers with the least loss: the largest ratio of the chosen form's time to the other's. Takes ten
+minutes.
+"""
+
+import argparse
+import itertools
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch
+from operators_contestants import NEURALSORT, TEMPERATURE, scores_of, signs_of
+from torch import Tensor
+
+import ltr.kernels.thresholds
+from ltr.kernels import _torch, use
+from ltr.kernels.choice import MOST, Form
+from ltr.kernels.implementations import use as use_implementation
+from ltr.kernels.thresholds import THRESHOLDS, Operator, Threshold
+from ltr.operators import (
+    GaussianRank,
+    LaplaceRank,
+    NeuralSort,
+    RankOperator,
+    SigmoidRank,
+    SoftSort,
+    SoftSortRank,
+)
+
+SIZES = {
+    1: [10, 20, 40, 70, 100, 150, 200, 300, 500, 700, 1000, 1500, 2000],
+    16: [10, 40, 100, 200, 400],
+    64: [10, 20, 40, 70, 100, 128, 200],
+    256: [10, 30, 60, 100],
+    1024: [10, 30, 60],
+}
+LENGTHS = [0, 4, 8, 16, 24, 32, 48, 64, 100, 150, 200, 300, 500, 1000]
+OPERATORS: dict[Operator, RankOperator] = {
+    "laplace": LaplaceRank(TEMPERATURE),
+    "logistic": SigmoidRank(TEMPERATURE),
+    "neuralsort": NeuralSort(NEURALSORT),
+    "normal": GaussianRank(TEMPERATURE),
+    "softsort": SoftSort(TEMPERATURE, power=1.5),
+    "softsort 1": SoftSortRank(TEMPERATURE),
+    "softsort 1 ranks": SoftSort(TEMPERATURE),
+    "softsort 2": SoftSort(TEMPERATURE, power=2),
+}
+TURN = 0.01
+"""The seconds of a turn, which is at least one call."""
+
+Times = dict[tuple[int, int], dict[Form, float]]
+
+
+def measured(operator: RankOperator, compiled: bool, double: bool, rounds: int) -> Times:
+    """Return the seconds of both forms for each number of lists and length."""
+    found: Times = {}
+    for lists, lengths in SIZES.items():
+        for n in lengths:
+            if lists * n * n > MOST:
+                continue
+            x = scores_of(lists, n).to(torch.float64 if double else torch.float32)
+            x.requires_grad_()
+            signs, best = signs_of(x), dict.fromkeys(("dense", "sums"), float("inf"))
+            for _ in range(rounds):
+                for form in ("dense", "sums"):
+                    best[form] = min(best[form], turn(operator, x, signs, form, compiled))
+            found[lists, n] = {"dense": best["dense"], "sums": best["sums"]}
+    return found
+
+
+def turn(operator: RankOperator, x: Tensor, signs: Tensor, form: Form, compiled: bool) -> float:
+    """Return the least seconds of the calls of one turn."""
+    with ExitStack() as pins:
+        pins.enter_context(use(form))
+        if not compiled:
+            pins.enter_context(use_implementation(_torch.kernel_sums))
+        least, end = float("inf"), time.perf_counter() + TURN
+        while True:
+            start = time.perf_counter()
+            torch.autograd.grad(operator(x), x, signs)
+            least = min(least, time.perf_counter() - start)
+            if time.perf_counter() > end:
+                return least
+
+
+def best_threshold(times: Times) -> tuple[Threshold, float]:
+    """Return the threshold of the least loss, and that loss."""
+
+    def loss(threshold: Threshold) -> tuple[float, float]:
+        ratios = []
+        for (lists, n), seconds in times.items():
+            dense = lists * n * (n - threshold.length) <= threshold.entries
+            chosen = seconds["dense" if dense else "sums"]
+            ratios.append(chosen / min(seconds.values()))
+        return max(ratios), sum(ratios)
+
+    candidates = {Threshold(0, -1)}
+    for length, (lists, n) in itertools.product(LENGTHS, times):
+        # a little more than the point itself, so that its neighbors count as it does
+        candidates.add(Threshold(length, max(0, round(1.05 * lists * n * (n - length)))))
+    best = min(sorted(candidates), key=loss)
+    return best, loss(best)[0]
+
+
+def main() -> None:
+    """Measure, print each threshold with its loss, and write the file."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--only", nargs="+", choices=list(OPERATORS), help="keep the others' numbers"
+    )
+    parser.add_argument("--output", type=Path, default=Path(ltr.kernels.thresholds.__file__))
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    found = {}
+    for (name, operator), compiled, double in itertools.product(
+        OPERATORS.items(), (True, False), (False, True)
+    ):
+        if name == "softsort 1 ranks" and not compiled:
+            continue
+        key = name, compiled, double
+        if options.only and name not in options.only:
+            found[key] = THRESHOLDS[key]
+            continue
+        if name == "softsort 1" and not compiled:  # the ranks take two sums, and no fused code
+            operator = OPERATORS["softsort 1 ranks"]
+        found[key], loss = best_threshold(measured(operator, compiled, double, options.rounds))
+        print(f"{name}, {compiled=}, {double=}: {found[key]}, loss {loss:.2f}", flush=True)
+    lines = [
+        f'    ("{name}", {compiled}, {double}): Threshold({length}, {entries:_}),\n'
+        for (name, compiled, double), (length, entries) in found.items()
+    ]
+    source = options.output.read_text()
+    head, opening, _ = source.partition(
+        "THRESHOLDS: dict[tuple[Operator, bool, bool], Threshold] = {\n"
+    )
+    options.output.write_text(head + opening + "".join(lines) + "}\n")
+    print(f"wrote {options.output}")
+
+
+if __name__ == "__main__":
+    main()

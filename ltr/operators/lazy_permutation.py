@@ -1,0 +1,92 @@
+"""A base class of relaxed permutations that store scores, and compute what is asked of them."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from ltr._shapes import masked_fill
+from ltr.kernels import prefers_dense
+from ltr.kernels.thresholds import Operator
+from ltr.operators.permutation import SoftPermutation, kept_rows
+
+
+class LazyPermutation(SoftPermutation):
+    """A base class of permutations that store scores and their order instead of a matrix.
+
+    Short lists take the methods of `SoftPermutation`, which build the matrix: see `is_short`. A
+    subclass defines `logits`, and the methods for long lists.
+
+    Args:
+        scores: (..., n).
+        mask: (..., n) bool, or None.
+        order: (..., n) int64, the hard order.
+        temperature: > 0.
+        power: The power of the distance, or None if there is no power.
+        kept: The number of rows, or None for all n.
+    """
+
+    def __init__(
+        self,
+        scores: Tensor,
+        mask: Tensor | None,
+        order: Tensor,
+        temperature: float,
+        power: float | None,
+        kept: int | None = None,
+    ):
+        self.scores = scores
+        self.mask = mask
+        self.order = order
+        self.temperature = temperature
+        self.power = power
+        self.kept = kept
+
+    def logits(self) -> Tensor:
+        """Return the logits (..., rows, n), whatever the mask; NaN for a broken list."""
+        raise NotImplementedError(f"{type(self).__name__} must define logits")
+
+    def operator(self) -> Operator:
+        """Return the name of its thresholds."""
+        raise NotImplementedError(f"{type(self).__name__} must define operator")
+
+    @property
+    def is_short(self) -> bool:
+        """Return whether the matrix takes less time than the sums: see `prefers_dense`."""
+        return prefers_dense(self.operator(), self.scores)
+
+    def dense(self) -> Tensor:
+        """Return the matrix itself, (..., rows, n), in O(n^2) memory."""
+        logits, rows = self._masked_logits()
+        return masked_fill(torch.softmax(logits, -1), rows)
+
+    def log_dense(self) -> Tensor:
+        """Return the logarithm of the matrix, (..., rows, n), in O(n^2) memory."""
+        logits, rows = self._masked_logits()
+        return masked_fill(torch.log_softmax(logits, -1), rows, -torch.inf)
+
+    def _masked_logits(self) -> tuple[Tensor, Tensor | None]:
+        # the logits, -inf for masked items, and which rows are real (..., rows, 1)
+        logits, rows = self.logits(), self.row_mask()
+        if self.mask is None or rows is None:
+            return logits, None
+        # rows past the real items keep finite logits until the softmax is done
+        rows = rows.unsqueeze(-1)
+        return torch.where(self.mask.unsqueeze(-2) | ~rows, logits, -torch.inf), rows
+
+    @property
+    def rows(self) -> int:
+        """Return the number of rows: n, or k after `top(k)`."""
+        return self.scores.shape[-1] if self.kept is None else self.kept
+
+    def top(self, k: int) -> Self:
+        """Return the first k rows, or all rows if there are fewer."""
+        kept = kept_rows(self, k)
+        return type(self)(self.scores, self.mask, self.order, self.temperature, self.power, kept)
+
+    def hard(self) -> Tensor:
+        """Return the order (..., n) int64."""
+        self._needs_all_rows("hard")
+        return self.order

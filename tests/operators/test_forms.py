@@ -1,0 +1,145 @@
+"""The two forms of an operator, matrices and kernel sums: they agree, and the choice of one."""
+
+import pytest
+import torch
+from operator_table import OPERATORS, TWO_FORMS, draw
+from torch.func import jacfwd, jacrev, vmap
+
+from ltr.kernels import _torch, prefers_dense, use
+from ltr.kernels.choice import MOST, has_compiled_sums
+from ltr.kernels.implementations import use as use_implementation
+from ltr.kernels.thresholds import THRESHOLDS, Threshold
+from ltr.operators import NeuralSort, SigmoidRank, softsort
+
+both = pytest.mark.parametrize("name", sorted(TWO_FORMS))
+TIES = torch.tensor([0.3, -1.0, 0.3, 2.0, 0.5, 0.3, 2.0]).double()
+LISTS = {"distinct": draw(3, 40), "ties": TIES, "one": draw(2, 1), "wide": 50 * draw(2, 20)}
+
+
+def in_both_forms(compute):
+    with use("dense"):
+        dense = compute()
+    with use("sums"):
+        return dense, compute()
+
+
+@both
+@pytest.mark.parametrize("masked", [False, True], ids=["full", "masked"])
+@pytest.mark.parametrize("case", LISTS)
+def test_ranks_and_derivatives_agree(name, case, masked):
+    operator, x = OPERATORS[name], LISTS[case].clone().requires_grad_()
+    mask = draw(*x.shape, seed=3) < 0.8 if masked else None
+    weights = draw(*x.shape, seed=4)
+
+    def found():
+        ranks = operator(x, mask)
+        (slope,) = torch.autograd.grad((ranks * weights).sum(), x, create_graph=True)
+        # SoftSort by power 1 has no second derivative at a tie
+        twice = torch.autograd.grad((slope * weights).sum(), x)[0] if case != "ties" else slope
+        return ranks, slope, twice
+
+    for dense, sums in zip(*in_both_forms(found), strict=True):
+        torch.testing.assert_close(dense, sums, rtol=1e-7, atol=1e-9)
+
+
+@both
+def test_float32_agrees(name):
+    scores, operator = draw(2, 60, dtype=torch.float32), OPERATORS[name]
+    dense, sums = in_both_forms(lambda: operator(scores))
+    assert dense.dtype == sums.dtype == torch.float32
+    torch.testing.assert_close(dense, sums, rtol=2e-6, atol=2e-5)
+
+
+@pytest.mark.parametrize("power", [None, 1, 2, 0.5, 1.5])
+@pytest.mark.parametrize("k", [None, 2])
+def test_products_agree(power, k):
+    mask = torch.tensor([[True, False, True, True, True], [True] * 5, [False] * 5])
+    x, v = draw(3, 5).requires_grad_(), draw(3, 5, 2, seed=1)
+    neuralsort = NeuralSort(0.7)
+
+    def found():
+        P = softsort(x, mask, power=power) if power else neuralsort.permutation(x, mask)
+        P = P if k is None else P.top(k)
+        rows = torch.arange(P.rows).expand(3, P.rows)
+        given = [P.mv(v[..., 0]), P @ v, P.mT.mv(v[:, : P.rows, 0]), P.mT @ v[:, : P.rows]]
+        given += [P.sort(), P.log_prob(rows).clamp(min=-50), P @ v[0], P.mv(v[0, :, 0])]
+        total = torch.stack([y.square().sum() for y in given]).sum()
+        return [*given, torch.autograd.grad(total, x)[0]]
+
+    for dense, sums in zip(*in_both_forms(found), strict=True):
+        torch.testing.assert_close(dense, sums, rtol=1e-8, atol=1e-10)
+
+
+@both
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+def test_a_list_that_is_not_finite_is_nan_in_both(name, bad):
+    scores = draw(2, 6)
+    scores[0, 2] = bad
+    for ranks in in_both_forms(lambda: OPERATORS[name](scores)):
+        assert ranks[0].isnan().all()
+        assert ranks[1].isfinite().all()
+
+
+@both
+def test_sums_under_transforms(name):
+    operator, x = OPERATORS[name], draw(3, 5)
+    with use("sums"):
+        torch.testing.assert_close(vmap(operator)(x), operator(x))
+        torch.testing.assert_close(jacfwd(operator)(x[0]), jacrev(operator)(x[0]))
+
+
+class SumsTakenError(Exception):
+    pass
+
+
+def no_sums(*_):
+    raise SumsTakenError
+
+
+@pytest.mark.parametrize("name", sorted(TWO_FORMS - {"SoftSort-1.5"}))
+def test_short_lists_take_matrices_and_long_ones_sums(name):
+    operator = OPERATORS[name]
+    with use_implementation(no_sums):
+        assert operator(draw(2, 8)).shape == (2, 8)
+        with pytest.raises(SumsTakenError):
+            operator(draw(5000))
+
+
+def test_the_choice_can_be_pinned():
+    short, long = torch.zeros(4), torch.zeros(100_000)
+    assert prefers_dense("logistic", short)
+    assert not prefers_dense("logistic", long)
+    with use("sums"):
+        assert not prefers_dense("logistic", short)
+        with use("dense"):
+            assert prefers_dense("logistic", long)
+        assert not prefers_dense("logistic", short)
+    assert prefers_dense("logistic", short)
+    with pytest.raises(ValueError, match="form must be 'dense' or 'sums', got 'fast'"), use("fast"):  # type: ignore[arg-type]
+        pass
+
+
+def test_a_pin_ends_with_an_error():
+    with pytest.raises(KeyError), use("dense"):
+        raise KeyError
+    assert not prefers_dense("logistic", torch.zeros(100_000))
+
+
+def test_memory_is_bounded(monkeypatch):
+    generous = dict.fromkeys(THRESHOLDS, Threshold(0, 1 << 60))
+    monkeypatch.setattr("ltr.kernels.choice.THRESHOLDS", generous)
+    n = 128
+    assert prefers_dense("logistic", torch.zeros(MOST // n**2, n))
+    assert not prefers_dense("logistic", torch.zeros(MOST // n**2 + 1, n))
+
+
+def test_the_threshold_is_that_of_the_implementation():
+    x = torch.zeros(3)
+    assert has_compiled_sums(x)
+    with use_implementation(_torch.kernel_sums):
+        assert not has_compiled_sums(x)
+
+
+def test_empty_lists():
+    for shape in ((0,), (3, 0), (0, 5)):
+        assert SigmoidRank()(torch.zeros(shape)).shape == shape
