@@ -9,6 +9,7 @@ from tables import RESULTS, filled, setting, table
 
 PAGE = Path(__file__).parent / "quality.md"
 LEVEL = 0.05
+KINDS = {"single": "mean over the seeds", "ensemble": "ensemble"}
 
 Result = Mapping[str, Any]
 
@@ -65,6 +66,22 @@ def overview(found: Result) -> str:
     return table([*header, *(one["set"] for one in found["sets"])], rows)
 
 
+def verdicts(found: Result) -> str:
+    """Return where the methods of `beside` differ from the baseline, a line each."""
+    lines = []
+    for name in found["sets"][0]["beside_trees"]:
+        for kind, words in KINDS.items():
+            places: dict[str, list[str]] = {"better": [], "worse": [], "no real difference": []}
+            for one in found["sets"]:
+                row = one["methods"][name][kind]
+                real = row["p_holm"] < LEVEL
+                sign = "better" if row["difference"][0] > 0 else "worse"
+                places[sign if real else "no real difference"].append(one["set"])
+            said = [f"{word} on {', '.join(sets)}" for word, sets in places.items() if sets]
+            lines.append(f"- {name}, {words}: {'; '.join(said)}.")
+    return "\n".join(lines)
+
+
 def details(found: Result, one: Result) -> str:
     """Return the table of one set, with the differences from the baseline."""
     rows = []
@@ -87,8 +104,8 @@ def details(found: Result, one: Result) -> str:
         f"Differences from {one['baseline']}:\n\n"
     )
     header = [
-        "", "mean over the seeds", "ensemble", "deviation over the seeds",
-        "leaves or learning rate, by fold", "CPU seconds a seed",
+        "", *KINDS.values(), "deviation over the seeds", "leaves or learning rate, by fold",
+        "CPU seconds a seed",
     ]  # fmt: skip
     return head + table(header, rows)
 
@@ -103,16 +120,17 @@ def beside(found: Result) -> str:
             for tree in kinds["single"]:
                 cells = [
                     f"{difference(kinds[kind][tree])}, p {kinds[kind][tree]['p']:.3f}"
-                    for kind in ("single", "ensemble")
+                    for kind in KINDS
                 ]
                 rows.append([one["set"], f"{name} - {tree}", *cells])
-    return table(["", "", "mean over the seeds", "ensemble"], rows)
+    return table(["", "", *KINDS.values()], rows)
 
 
 def tables() -> dict[str, str]:
     """Return every table by its name."""
     found = result()
     named = {"setting": setting(found), "overview": overview(found), "beside": beside(found)}
+    named["verdicts"] = verdicts(found)
     return named | {one["set"]: details(found, one) for one in found["sets"]}
 
 
