@@ -32,6 +32,9 @@ docs: .venv/.docs  ## the plots, the benchmarks' tables, and the site, strict, i
 	$(BIN)/python docs/kernel_table.py
 	$(BIN)/python docs/metric_tables.py
 	$(BIN)/python docs/loss_speed.py
+	$(BIN)/python docs/soft_ndcg.py
+	$(BIN)/python docs/scorer_plots.py
+	$(BIN)/python docs/quality_tables.py
 	$(BIN)/python docs/recipe_pages.py
 	$(BIN)/mkdocs build --strict
 

@@ -1,7 +1,7 @@
 """NeuralRanker beside LightGBM's LGBMRanker, both as they are by default: CPU time and NDCG@10.
 
     python benchmarks/estimators.py
-    python benchmarks/estimators.py --rows 1000000 --turns 1 --output estimators_1m.json
+    python benchmarks/estimators.py --rows 1000000 --turns 1
 
 The table is made up: lists of 5 to 35 rows, 26 columns of numbers (a third each normal, with a long
 tail, and counts; every fourth with missing values) and 4 of categories. Grades from 0 to 4 depend
@@ -11,10 +11,13 @@ The test set has 20,000 rows of other queries.
 Both run in one thread of one process and take turns, after a small `fit` of each that does not
 count, in which NeuralRanker imports Lightning (`import_seconds`). NeuralRanker holds out a fifth of
 its queries for early stopping; LGBMRanker trains on all. The numbers are medians over the turns,
-each with its own seed of NeuralRanker.
+each with its own seed of NeuralRanker. `epochs` is how many NeuralRanker trained, and `peak_gib`
+the most memory that the process had held by then. The file keeps its other numbers of rows.
 """
 
 import argparse
+import json
+import resource
 import statistics
 import time
 from pathlib import Path
@@ -93,9 +96,13 @@ def measured(rows: int, turns: int) -> dict[str, Any]:
                 "predict_seconds": done - fitted,
                 "ndcg_10": quality(scores, *new[1:]),
             }
+            if isinstance(ranker, NeuralRanker):
+                one["epochs"] = ranker.n_iter_
+            one["peak_gib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
             found[name].append(one)
             print(rows, turn, name, {key: rounded(value) for key, value in one.items()}, flush=True)
     result: dict[str, Any] = {"rows": len(X), "lists": int(qid[-1]) + 1, "columns": X.shape[1]}
+    result["turns"] = turns
     for name, several in found.items():
         keys = several[0]
         result[name] = {key: rounded(statistics.median(x[key] for x in several)) for key in keys}
@@ -117,9 +124,14 @@ def main() -> None:
     NeuralRanker(members=1, max_epochs=1, verbose=0).fit(X, y, qid=qid)
     seconds = rounded(time.process_time() - start)
     sizes = [measured(rows, arguments.turns) for rows in arguments.rows]
+    others = []
+    if arguments.output.exists():
+        own = {size["rows"] for size in sizes}
+        known = json.loads(arguments.output.read_text())["sizes"]
+        others = [size for size in known if size["rows"] not in own]
     versions = {**environment(), "lightgbm": lightgbm.__version__}
-    result = {"environment": versions, "turns": arguments.turns, "import_seconds": seconds}
-    write(arguments.output, {**result, "sizes": sizes})
+    result = {"environment": versions, "import_seconds": seconds}
+    write(arguments.output, {**result, "sizes": sorted(sizes + others, key=lambda x: x["rows"])})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Write the benchmarks' tables into comparison.md and recipes.md: `python docs/tables.py`.
+"""Write the benchmarks' tables into the pages of `PAGES`: `python docs/tables.py`.
 
 The text between `<!-- table NAME -->` and `<!-- end -->` on these pages comes from the JSON files
 in benchmarks/results. A test checks that the pages and the files agree.
@@ -8,10 +8,13 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "docs" / "operators" / "comparison.md", ROOT / "docs" / "recipes.md"]
+PAGES = [
+    ROOT / "docs" / page for page in ("operators/comparison.md", "recipes.md", "losses/training.md")
+]
 RESULTS = ROOT / "benchmarks" / "results"
 
 
@@ -129,6 +132,20 @@ def _training(result: Mapping[str, Any]) -> str:
     return table(["layers", "bare loop, documents/s", "ltr fit, documents/s", "ratio"], rows)
 
 
+def _validation(result: Mapping[str, Any]) -> str:
+    sets, base = [*result["rows"]["SoftNDCG()"]], result["rows"]["SoftNDCG()"]
+    rows = []
+    for name, values in result["rows"].items():
+        cells = [name]
+        for one in sets:
+            gaps = [x - y for x, y in zip(values[one], base[one], strict=True)]
+            error = stdev(gaps) / len(gaps) ** 0.5
+            cells += [f"{fmean(values[one]):.4f}"]
+            cells += ["" if name == "SoftNDCG()" else f"{fmean(gaps):+.4f} ± {error:.4f}"]
+        rows.append(cells)
+    return table(["", *(cell for one in sets for cell in (one, "difference"))], rows)
+
+
 def setting(result: Mapping[str, Any]) -> str:
     """Return the versions, the processor and the threads as a sentence."""
     where = result["environment"]
@@ -138,13 +155,14 @@ def setting(result: Mapping[str, Any]) -> str:
 
 def tables() -> dict[str, str]:
     """Return every table by its name."""
-    compared, cubed, step, training = (
-        json.loads((RESULTS / f"{name}.json").read_text())
-        for name in ("compare_operators", "neuralsort_cubed", "training_step", "training")
+    names = ("compare_operators", "neuralsort_cubed", "training_step", "training", "soft_ndcg")
+    compared, cubed, step, training, trained = (
+        json.loads((RESULTS / f"{name}.json").read_text()) for name in names
     )
     found = {"setting": setting(compared), "setting cubed": setting(cubed)}
     found |= {"setting step": setting(step), "step": _steps(step)}
     found |= {"setting training": setting(training), "training": _training(training)}
+    found["validation"] = _validation(trained)
     kinds: dict[str, Callable[[Mapping[str, Any]], str]] = {"ranks": _ranks, "values": _values}
     for size in compared["sizes"]:
         for kind, make in kinds.items():

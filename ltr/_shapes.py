@@ -1,10 +1,14 @@
 """Argument checks and masking that every operator, loss and metric shares."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from numbers import Integral, Real
 
 import torch
 from torch import Tensor
+
+_AUTOCAST = ("cpu", "cuda", "mps", "xpu")
+"""Devices that have autocast; torch.compile cannot always ask for others."""
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -123,6 +127,21 @@ def check_lists(scores: Tensor, **others: Tensor | None) -> None:
             raise ValueError(f"mask must be bool (True = a real item), got {other.dtype}")
 
 
+def check_mask(mask: Tensor, shape: torch.Size) -> None:
+    """Raise a ValueError unless `mask` is a bool tensor of this shape.
+
+    >>> check_mask(torch.ones(3), torch.Size([3]))
+    Traceback (most recent call last):
+    ValueError: mask must be bool of shape (3,), got torch.float32 (3,)
+    """
+    if not isinstance(mask, Tensor):
+        raise ValueError(f"mask must be a tensor, got {type(mask).__name__}")
+    if mask.dtype != torch.bool or mask.shape != shape:
+        raise ValueError(
+            f"mask must be bool of shape {tuple(shape)}, got {mask.dtype} {tuple(mask.shape)}"
+        )
+
+
 def refuse_nested(**tensors: Tensor | None) -> None:
     """Raise a ValueError if any argument is a nested tensor."""
     for name, x in tensors.items():
@@ -187,3 +206,12 @@ def positions(x: Tensor, n: int | None = None) -> Tensor:
 def largest(x: Tensor) -> Tensor:
     """Return the largest number of each list, (..., n) -> (...); 0 for an empty list."""
     return x.amax(-1) if x.shape[-1] else x.sum(-1)
+
+
+def full_precision(x: Tensor) -> AbstractContextManager[object]:
+    """Return a context without autocast, which would round sums and gradients to half precision."""
+    device = x.device.type
+    known = device in _AUTOCAST or torch.amp.is_autocast_available(device)
+    if not known or not torch.is_autocast_enabled(device):
+        return nullcontext()
+    return torch.autocast(device, enabled=False)

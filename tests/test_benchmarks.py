@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import math
+import random
 import subprocess
 import sys
 from itertools import product
@@ -98,6 +99,17 @@ def test_training_beside_a_bare_loop(tmp_path):
         speed = row["documents_per_second"]
         assert row["ratio"] > 0
         assert speed["fit"] > 0 < speed["bare"]
+
+
+@pytest.mark.slow
+def test_memory_of_predictions(tmp_path):
+    result = run("predict.py", tmp_path / "result.json", "--rows", "600", "1200")
+    saved = committed("predict.json")
+    assert shape(result) == shape(saved)
+    assert [row["rows"] for row in result["tables"]] == [600, 600, 1200, 1200]
+    for kind in ("parquet", "csv"):  # ten times the rows
+        few, many = (row["megabytes"] for row in saved["tables"] if row["kind"] == kind)
+        assert many < 1.15 * few
 
 
 def test_the_pages_show_the_results():
@@ -200,7 +212,7 @@ def test_the_speed_page_can_be_made(quick, tmp_path):
     assert all(any(f"| {name} | {group} |" in line for line in lines) for name, group in rows)
     speed.draw(quick, tmp_path / speed.PLOT.name)
     assert (tmp_path / speed.PLOT.name).stat().st_size > 10_000
-    assert f"(img/{speed.PLOT.name})" in page
+    assert f"]({speed.PLOT.name})" in page
 
 
 def test_the_speed_page_shows_the_results(quick):
@@ -239,3 +251,30 @@ def test_estimators(tmp_path):
     for name in ("LGBMRanker", "NeuralRanker"):
         assert 0.3 < size[name]["ndcg_10"] < 1
         assert size[name]["fit_seconds"] > 0
+
+
+@pytest.mark.slow
+def test_soft_ndcg(tmp_path):
+    for number, name in enumerate(("train", "vali", "test")):
+        draw = random.Random(number)
+        rows = [(draw.randrange(3), qid) for qid in range(20) for _ in range(5)]
+        lines = [f"{y} qid:{qid} 1:{draw.random() + y} 2:{draw.random()}\n" for y, qid in rows]
+        path = tmp_path / "Tiny" / "Fold1" / f"{name}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(lines))
+    where = ["--data", tmp_path, "--sets", "Tiny", "--folds", "1", "--seeds", "1"]
+    result = run("soft_ndcg.py", tmp_path / "result.json", *where)
+    kept = committed("soft_ndcg.json")
+    assert [*result["rows"]] == [*kept["rows"]]
+    assert all(0.8 < row["Tiny"][0] <= 1 for row in result["rows"].values())
+
+
+@pytest.mark.parametrize(
+    "name", ["soft_ndcg", pytest.param("scorer_plots", marks=pytest.mark.slow)]
+)
+def test_pictures_of_the_docs(name, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    script = load(ROOT / "docs" / f"{name}.py")
+    monkeypatch.setattr(script, "PLOT", tmp_path / "img" / script.PLOT.name)
+    script.main()
+    assert script.PLOT.stat().st_size > 10_000

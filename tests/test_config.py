@@ -360,7 +360,8 @@ def test_an_object_within_itself():
 MISTAKE = (
     "not named in trust|a path is a dotted name|^(scorer: )?no |is not a class|"
     "is not a function|must be arguments by name|has no argument|is not a |must be (inf|pairs)|"
-    r"init_args, got|plain data, got|ltr\.\w+\.\w+: |torch\.nn\.Linear: |cannot be imported"
+    r"init_args, got|plain data, got|ltr\.\w+\.\w+: |torch\.nn\.Linear: |cannot be imported|"
+    "hidden must be widths"
 )
 
 

@@ -1,8 +1,9 @@
 """The values that a run logged in each epoch, read from its CSV logs for its results."""
 
-import csv
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 Curves = dict[str, list[Any]]
 """`epoch`, counted from 1, and the logged values by name; None where an epoch has none."""
@@ -16,26 +17,15 @@ def read_curves(folder: Path) -> Curves:
     Args:
         folder: the run's folder; its logs are in `logs/version_0` and so on.
     """
-    epochs: dict[int, dict[str, float]] = {}
-    for path in sorted(folder.glob("logs/version_*/metrics.csv"), key=_part):
-        with path.open(newline="", encoding="utf-8") as lines:
-            for row in csv.DictReader(lines):
-                values = {name: float(text) for name, text in row.items() if text and _is_of(name)}
-                if values:
-                    epochs.setdefault(int(row["epoch"]), {}).update(values)
-    numbers = sorted(epochs)
-    names = dict.fromkeys(name for number in numbers for name in epochs[number])
-    curves: Curves = {name: [_rounded(epochs[n].get(name)) for n in numbers] for name in names}
-    return {"epoch": [number + 1 for number in numbers], **curves} if numbers else {}
-
-
-def _part(path: Path) -> int:
-    return int(path.parent.name.partition("_")[2])
-
-
-def _is_of(name: str) -> bool:
-    return name not in ("epoch", "step") and not name.startswith("test_")
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.6g}")
+    files = [path for path in folder.glob("logs/version_*/metrics.csv") if path.stat().st_size]
+    files.sort(key=lambda path: int(path.parent.name.partition("_")[2]))
+    if not files:
+        return {}
+    rows = pd.concat(pd.read_csv(path) for path in files)
+    rows = rows.drop(columns=rows.filter(regex="^(step$|test_)").columns)
+    epochs = rows.groupby("epoch").last().dropna(how="all").dropna(how="all", axis=1)
+    curves = {
+        str(name): [None if pd.isna(x) else float(f"{x:.6g}") for x in values]
+        for name, values in epochs.items()
+    }
+    return {"epoch": [int(number) + 1 for number in epochs.index], **curves} if curves else {}

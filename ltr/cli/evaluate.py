@@ -78,26 +78,12 @@ def _parser() -> LineParser:
     add("--at", nargs="+", type=int, metavar="K", help="cut-offs of metrics without @K")
     add("--gain", choices=["linear", "exp2"], help="default: linear with --qrels, else exp2")
     add("--ties", choices=["stable", "expected", "worst"], default="stable", help=_TIES)
-    add(
-        "--empty",
-        default="0",
-        help="value of a list without a relevant item: a number (default: 0), skip or error",
-    )
+    add("--empty", default="0", help="value if nothing is relevant: a number, skip or error")
     add("--skip-missing", action="store_true", help="leave out queries that a run lacks")
     add("--qid", default="qid", metavar="COLUMN", help="column of the query ids; default: qid")
     add("--label", default="label", metavar="COLUMN", help="column of the labels; default: label")
-    add(
-        "--score",
-        action="append",
-        metavar="COLUMN",
-        help="column of the scores; repeat it to compare",
-    )
-    add(
-        "--doc-id",
-        default="doc_id",
-        metavar="COLUMN",
-        help="column of the documents, with --qrels; default: doc_id",
-    )
+    add("--score", action="append", metavar="COLUMN", help="of the scores; repeat it to compare")
+    add("--doc-id", default="doc_id", metavar="COLUMN", help="of the documents, with --qrels")
     add("--test", choices=["randomization", "bootstrap"], default="randomization", help="paired")
     add("--confidence", type=float, default=0.95, help="level of the intervals; default: 0.95")
     add("--resamples", type=int, default=10_000, help="default: 10000")
@@ -108,44 +94,32 @@ def _parser() -> LineParser:
 
 
 def _evaluate(options: argparse.Namespace) -> "list[Evaluated]":
-    from ltr.metrics.ranked_files import (
-        Columns,
-        evaluate_run,
-        evaluate_table,
-        is_table,
-        read_scored,
-    )
+    from ltr.metrics import ranked_files as files
     from ltr.metrics.trec import read_qrels
 
-    columns = Columns(options.qid, options.label, options.score or ["score"], options.doc_id)
+    columns = files.Columns(options.qid, options.label, options.score or ["score"], options.doc_id)
     measures = _measures(options.metrics, options.at, of_runs=options.qrels is not None)
     gain = options.gain or ("exp2" if options.qrels is None else "linear")
     chosen = {"gain": gain, "empty": _empty(options.empty), "ties": options.ties}
     for path in [*options.files, *([] if options.qrels is None else [options.qrels])]:
         if not Path(path).is_file():
             raise CommandError(f"{path}: no such file")
-        if options.qrels is None and not is_table(path):
+        if options.qrels is None and not files.is_table(path):
             raise CommandError(
                 f"{path}: --qrels is required for a TREC run; a table ends in .csv or .parquet"
             )
     names = _names(options.files, columns)
     if options.qrels is None:
         found = []
-        tables = [read_scored(path, columns) for path in options.files]
+        tables = [files.read_scored(path, columns) for path in options.files]
         largest = max(float(table.labels.max()) for table in tables)  # one scale for all tables
         for table, several in zip(tables, names, strict=True):
-            found += evaluate_table(table, several, measures, chosen, largest)
+            found += files.evaluate_table(table, several, measures, chosen, largest)
         return _align(found)
     qrels = read_qrels(options.qrels)
     return [
-        evaluate_run(
-            path,
-            name,
-            qrels,
-            measures,
-            chosen,
-            skip_missing=options.skip_missing,
-            columns=columns,
+        files.evaluate_run(
+            path, name, qrels, measures, chosen, skip_missing=options.skip_missing, columns=columns
         )
         for path, (name, *_) in zip(options.files, names, strict=True)
     ]
@@ -220,26 +194,22 @@ def _stem(path: str) -> str:
 
 def _align(models: "list[Evaluated]") -> "list[Evaluated]":
     """Return the models with values for the same lists, NaN for a list that a table lacks."""
-    import numpy as np
+    import pandas as pd
 
     from ltr.metrics.ranked_files import Evaluated
 
     qids = list(dict.fromkeys(qid for model in models for qid in model.qids))
     if all(model.qids == qids for model in models):
         return models
-    place = {qid: i for i, qid in enumerate(qids)}
     aligned = []
     for model in models:
-        places = [place[qid] for qid in model.qids]
-        values = {}
-        for title, x in model.values.items():
-            values[title] = np.full(len(qids), np.nan)
-            values[title][places] = x
+        values = pd.DataFrame(model.values, index=model.qids).reindex(qids)
         notes = list(model.notes)
         if len(model.qids) < len(qids):
             lacking = len(qids) - len(model.qids)
             notes.append(f"{model.name}: {lacking:,} of {len(qids):,} lists are missing")
-        aligned.append(Evaluated(model.name, qids, values, model.empty, notes))
+        by_title = {str(title): x.to_numpy() for title, x in values.items()}
+        aligned.append(Evaluated(model.name, qids, by_title, model.empty, notes))
     return aligned
 
 

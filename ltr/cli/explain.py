@@ -76,6 +76,7 @@ def explain(parser: ArgumentParser, args: list[str], message: str) -> str:
         wanted = re.findall(r"<class '(?:\w+\.)*(\w+)'>|\b(dict|list)\[", types or cause)
         if wanted:
             wanted = ["null" if "NoneType" in names else "".join(names) for names in wanted]
+            wanted.sort(key=lambda name: name == "null")  # versions of jsonargparse differ
             return f"{where} must be {' or '.join(wanted)}, got {got!r}"
     return f"{where}: {cause}"
 

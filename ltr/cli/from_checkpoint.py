@@ -69,10 +69,7 @@ def load(path: str, trust: list[str]) -> Ranker:
 
 
 def _says_no_model(args: list[str]) -> bool:
-    options = [arg.partition("=")[0] for arg in args]
-    return not {"--config", "-c"} & {*options} and not any(
-        one.startswith("--model") for one in options
-    )
+    return not any(arg.startswith(("--config", "-c", "--model")) for arg in args)
 
 
 def _value(args: list[str], option: str) -> str | None:

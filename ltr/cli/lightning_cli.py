@@ -14,11 +14,7 @@ from jsonargparse import Namespace
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import ProgressBar
-from lightning.pytorch.cli import (
-    LightningArgumentParser,
-    LightningCLI,
-    SaveConfigCallback,
-)
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.plugins import CheckpointIO
 from lightning.pytorch.utilities import rank_zero_info
@@ -36,13 +32,7 @@ from ltr.cli.from_checkpoint import in_newest_run, is_alone, load, with_data
 from ltr.cli.options import load_options
 from ltr.cli.quiet import quiet
 from ltr.cli.recipes import expand_configs
-from ltr.cli.runs import (
-    find_checkpoint,
-    hold,
-    new_run,
-    no_checkpoint,
-    numbered,
-)
+from ltr.cli.runs import find_checkpoint, hold, new_run, no_checkpoint, numbered
 from ltr.config import check_trust
 from ltr.modules import CheckFinite, CheckMonitors, PortableModule
 from ltr.modules.checkpoints import (
@@ -87,15 +77,6 @@ class RankingParser(LightningArgumentParser):
         raise _ParseError(message) from ex
 
 
-class SaveConfig(SaveConfigCallback):
-    """Callback that saves the whole configuration beside the log of a run."""
-
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Save the configuration, except for `predict`, which writes no log."""
-        if stage != "predict":
-            super().setup(trainer, pl_module, stage)
-
-
 class RankingCLI(LightningCLI):
     """Lightning's command line, parsed and instantiated; `execute` runs the command.
 
@@ -126,7 +107,8 @@ class RankingCLI(LightningCLI):
         super().__init__(
             LightningModule,
             LightningDataModule,
-            save_config_callback=SaveConfig,
+            # beside the log; `predict` writes none
+            save_config_callback=None if command == "predict" else SaveConfigCallback,
             save_config_kwargs={"overwrite": True},
             trainer_defaults={"default_root_dir": f"runs/{name}"},
             seed_everything_default=SEED,

@@ -1,5 +1,6 @@
 """The options of a command line and its configuration files, as a tree."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,19 @@ def without_nesting(option: str) -> str:
     return ".".join(one for one in option.split(".") if one not in (*NESTING, "class_path"))
 
 
+def pairs(args: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield the options of a command line and their values, "" where there is none.
+
+    >>> list(pairs(["--data.seed=1", "positional", "--model.loss", "SoftNDCG"]))
+    [('--data.seed', '1'), ('--model.loss', 'SoftNDCG')]
+    """
+    rest = iter(args)
+    for arg in rest:
+        if arg.startswith("--"):
+            option, equals, value = arg.partition("=")
+            yield option, value if equals else next(rest, "")
+
+
 def read_options(args: list[str]) -> Node:
     """Return the options of a command line and of its configuration files, applied in order.
 
@@ -93,13 +107,7 @@ def read_options(args: list[str]) -> Node:
     10
     """
     tree = Node()
-    rest = iter(args)
-    for arg in rest:
-        if not arg.startswith("--"):
-            continue
-        option, equals, value = arg.partition("=")
-        if not equals:
-            value = next(rest, "")
+    for option, value in pairs(args):
         if option == "--config":
             tree.lay(load_options(value), value)
             continue

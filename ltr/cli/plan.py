@@ -12,7 +12,7 @@ from ltr import __version__
 from ltr.cli.bench_file import BenchFile, Layout, Place, Published, Search, holds, read_bench
 from ltr.cli.errors import CommandError
 from ltr.cli.layers import merged, nested, plain
-from ltr.cli.options import load_options, parse_value
+from ltr.cli.options import load_options, pairs, parse_value
 from ltr.cli.recipes import expand_configs, resolve
 
 # options that change only what a run prints; and `config`, whose content is compared instead
@@ -265,10 +265,5 @@ def _search_among(searches: list[Search], overrides: list[str]) -> tuple[list[Se
 
 def _identity_of(overrides: list[str]) -> dict[str, str]:
     """Return the options by name, without files, whose content is in the configuration."""
-    found: dict[str, str] = {}
-    rest = iter(overrides)
-    for arg in rest:
-        option, equals, value = arg.partition("=")
-        name = plain(option.removeprefix("--"))
-        found[name] = value if equals else next(rest, "")
+    found = {plain(option.removeprefix("--")): value for option, value in pairs(overrides)}
     return {name: value for name, value in found.items() if name not in _NO_MATTER}

@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 
+from ltr._shapes import check_at_least, check_number
 from ltr.datasets.list_data import ListDataModule
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.transforms import FeatureTransform, NoTransform
@@ -70,14 +71,9 @@ class DigitsDataModule(ListDataModule):
             self.save_hyperparameters(logger=False)  # names may be the model's too
         self.counts = {"train": train_lists, "val": val_lists, "test": test_lists}
         for split, count in self.counts.items():
-            if count < 1:
-                raise ValueError(f"{split}_lists must be >= 1, got {count}")
-        if list_size < 1:
-            raise ValueError(f"list_size must be >= 1, got {list_size}")
-        if not 1 <= scale < np.inf:
-            raise ValueError(f"scale must be finite and >= 1, got {scale}")
-        self.list_size = list_size
-        self.scale = scale
+            check_at_least(f"{split}_lists", count, 1)
+        self.list_size = check_at_least("list_size", list_size, 1)
+        self.scale = check_number("scale", scale, minimum=1.0)
 
     def load_splits(self) -> dict[str, ListDataset]:
         """Split the images, and draw the lists of each split."""

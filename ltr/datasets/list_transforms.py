@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ltr.datasets.transforms import FeatureTransform
+from ltr.kernels import list_ids
 
 _FAR = torch.iinfo(torch.int64).max
 
@@ -54,15 +55,8 @@ class ListTransform(FeatureTransform):
         if features.dim() < 2:
             raise ValueError(f"features must be (..., n, d), got {tuple(features.shape)}")
         if lengths is not None:
-            documents, count = features.shape[0], lengths.shape[0]
-            on_host = lengths.device.type == "cpu" and not torch.compiler.is_compiling()
-            if on_host and lengths.sum() != documents:
-                raise ValueError(
-                    f"lengths must sum to the {documents} documents, got {int(lengths.sum())}"
-                )
-            places = torch.arange(count, device=features.device)
-            lists = places.repeat_interleave(lengths, output_size=documents)
-            return self.transform_lists(features, lists, count)
+            lists = list_ids(features, lengths)
+            return self.transform_lists(features, lists, len(lengths))
         flat = features.reshape(-1, features.shape[-1])
         count = math.prod(features.shape[:-2])
         places = torch.arange(count, device=features.device).unsqueeze(-1)
@@ -127,7 +121,8 @@ class RankPerList(ListTransform):
     """The rank of each feature within the list, from -1 for the smallest to 1 for the largest.
 
     (2 r - n - 1) / (n - 1) for the rank r from 1 to n; tied documents have the mean of their ranks.
-    A list of one gives 0, and so does a constant feature. There is nothing to fit, and no gradient.
+    A list of one gives 0, and so does a constant feature. A NaN gives NaN, and ranks above the
+    others. There is nothing to fit, and no gradient.
 
     Cost: two sorts of each feature over the batch.
 
@@ -157,7 +152,8 @@ class RankPerList(ListTransform):
         start, room = (counts.cumsum(0) - counts)[owner], (counts - 1)[owner]
         dtype = torch.float64 if features.dtype == torch.float64 else torch.float32
         ranks = (first + last - 2 * start - room).to(dtype) / room.clamp(min=1)
-        return torch.empty_like(ranks).scatter(1, order, ranks).t().to(features.dtype)
+        found = torch.empty_like(ranks).scatter(1, order, ranks).t().to(features.dtype)
+        return found.masked_fill(features.isnan(), torch.nan)
 
 
 def _min_max(features: Tensor, lists: Tensor, num_lists: int) -> Tensor:

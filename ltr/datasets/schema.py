@@ -206,12 +206,7 @@ class Schema:
         Raises:
             ValueError: a column is missing, or has another type.
         """
-        for name in self.columns:
-            if name not in table.column_names and name not in optional:
-                raise ValueError(
-                    f"the table must have the column {name!r}, as in training, got "
-                    f"{_names(table.column_names)}"
-                )
+        self.check_names(table.column_names, optional)
         wanted = {name: self._kind(name) for name in (*self.features, *self.categories)}
         for name, kind in wanted.items():
             dtype = table.schema.field(name).type
@@ -229,6 +224,19 @@ class Schema:
                     f"column {name!r} must be {_ARE[kind]}{size}, as in training, got type {dtype}"
                 )
         return [name for name in table.column_names if name not in self.columns]
+
+    def check_names(self, names: Collection[str], optional: Collection[str] = ()) -> None:
+        """Raise a `ValueError` if a table lacks a column.
+
+        Args:
+            names: the table's columns.
+            optional: columns that may be missing.
+        """
+        for name in self.columns:
+            if name not in names and name not in optional:
+                raise ValueError(
+                    f"the table must have the column {name!r}, as in training, got {_names(names)}"
+                )
 
     def difference(self, other: "Schema") -> str | None:
         """Return the first column in which two schemas differ, with what each says, or None.

@@ -2,13 +2,16 @@
 
 import warnings
 from dataclasses import replace
+from numbers import Real
 from os import PathLike
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 from lightning.pytorch.utilities import rank_zero_info
+from torch.utils.data import DataLoader
 
+from ltr._shapes import check_at_least
 from ltr.datasets.letor_tables import (
     by_schema,
     is_letor,
@@ -20,8 +23,9 @@ from ltr.datasets.list_data import ListDataModule
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.schema import Schema
 from ltr.datasets.table_files import load_table, naming
+from ltr.datasets.table_stream import RowStream
 from ltr.datasets.table_transform import TableTransform
-from ltr.datasets.tables import group_rows, read_table
+from ltr.datasets.tables import add_scores, group_rows, read_table
 from ltr.datasets.transforms import FeatureTransform
 
 _SPLITS = {"train": "path", "val": "val_path", "test": "test_path", "predict": "predict_path"}
@@ -68,6 +72,9 @@ class TableDataModule(ListDataModule):
 
     Attributes:
         schema: what the columns are: of the table that `fit` read, or of the model; None before.
+        stream: whether `predict` scores the rows of files as it reads them, in little memory, where
+            the model looks at each row alone (`RowStream`). False at first; `PredictionWriter` sets
+            it for CSV and Parquet.
 
     Raises:
         ValueError: at construction for an argument out of range; later for a table that is not as
@@ -127,14 +134,13 @@ class TableDataModule(ListDataModule):
         with warnings.catch_warnings():  # Lightning warns of modules among the arguments
             warnings.filterwarnings("ignore", ".*already saved during checkpointing.*")
             self.save_hyperparameters(ignore=in_memory, logger=False)
-        if validation is not None and not 0 < validation < 1:
-            raise ValueError(f"validation must be in (0, 1), got {validation}")
+        if validation is not None and not (isinstance(validation, Real) and 0 < validation < 1):
+            raise ValueError(f"validation must be in (0, 1), got {validation!r}")
         if validation is not None and val_path is not None:
             raise ValueError(f"val_path must be None where validation is given, got {val_path!r}")
         if missing not in ("keep", "error"):
             raise ValueError(f'missing must be "keep" or "error", got {missing!r}')
-        if max_levels < 1:
-            raise ValueError(f"max_levels must be >= 1, got {max_levels}")
+        check_at_least("max_levels", max_levels, 1)
         self.uses = {"qid": qid, "label": label, "weight": weight, "position": position}
         self.uses["doc_id"] = doc_id
         self.features = features
@@ -143,6 +149,7 @@ class TableDataModule(ListDataModule):
         self.missing: Literal["keep", "error"] = missing
         self.max_levels = max_levels
         self.sort_by_qid = sort_by_qid
+        self.stream = False
         self.schema: Schema | None = None
         self._keys: pa.Table | None = None
 
@@ -219,17 +226,29 @@ class TableDataModule(ListDataModule):
         """
         if self._keys is None:
             raise ValueError("there must be a table to score, got none")
-        counts = np.bincount(rows, minlength=self._keys.num_rows)
-        if len(counts) != self._keys.num_rows or (counts != 1).any():
-            raise ValueError(
-                f"each of the {self._keys.num_rows} rows must have one score, got {len(rows)} "
-                f"scores for {int((counts > 0).sum())} rows"
-            )
-        if "score" in self._keys.column_names:
-            raise ValueError("qid and doc_id must not be called 'score', the name of the scores")
-        ordered = np.empty(len(rows), dtype=np.float32)
-        ordered[rows] = scores
-        return self._keys.append_column("score", pa.array(ordered))
+        return add_scores(self._keys, rows, scores)
+
+    def predict_dataloader(self) -> DataLoader[Any]:
+        """Batches of the table to score: lists, or with `stream` rows where that is possible."""
+        if not self._streams():
+            return super().predict_dataloader()
+        rows = RowStream(self.sources["predict"], self._schema_of("predict"), self.missing)
+        self._tell_unused("predict", rows.unused)
+        return DataLoader(rows, batch_size=None)
+
+    def _streams(self) -> bool:
+        """Whether the rows are scored as they are read: the model looks at each row alone."""
+        source, model = self.sources["predict"], self.trainer and self.trainer.lightning_module
+        scorer, transform = getattr(model, "scorer", None), getattr(model, "transform", None)
+        return (
+            self.stream
+            and isinstance(source, str | PathLike)
+            and not is_letor(source)
+            and getattr(scorer, "per_document", False)
+            and not getattr(transform, "within_list", False)
+            and self.trainer is not None
+            and self.trainer.limit_predict_batches == 1.0
+        )
 
     def _source(self, split: str) -> Any:
         if split == "val" and self.validation is not None:
@@ -329,9 +348,7 @@ class TableDataModule(ListDataModule):
             columns = [name for name in (schema.qid, schema.doc_id) if name is not None]
             self._keys = table.select(list(dict.fromkeys(columns)))
         if split != "val":
-            unused = schema.check(table, optional=schema.columns)
-            if unused:
-                rank_zero_info(f"{split}: columns that the model does not use: {', '.join(unused)}")
+            self._tell_unused(split, schema.check(table, optional=schema.columns))
             rank_zero_info(f"{split}: {data.summary()}")
 
     def _schema_of(self, split: str) -> Schema:
@@ -344,6 +361,10 @@ class TableDataModule(ListDataModule):
         schema = self.schema if doc_id is None else replace(self.schema, doc_id=doc_id)
         label = self.uses["label"]
         return schema if label is None or schema.label else replace(schema, label=label)
+
+    def _tell_unused(self, split: str, unused: list[str]) -> None:
+        if unused:
+            rank_zero_info(f"{split}: columns that the model does not use: {', '.join(unused)}")
 
     def _tell(self, table: pa.Table, schema: Schema, train: pa.Table) -> None:
         """Say which columns are not used, and which categories have more levels than codes."""

@@ -127,7 +127,7 @@ def _load_files(path: Path, text: frozenset[str]) -> pa.Table:
             tables.append(_load_file(file, text))
             _refuse_doubles(tables[-1].column_names)
             if len(tables) > 1:
-                _compare(tables[0], tables[-1], files[0])
+                compare(tables[0], tables[-1], files[0])
     try:
         joined = pa.concat_tables(
             [table.select(tables[0].column_names) for table in tables],
@@ -138,7 +138,7 @@ def _load_files(path: Path, text: frozenset[str]) -> pa.Table:
     if any(file.suffix in _PARQUET for file in files):
         return joined
     with naming(path):
-        return _typed(joined, text)
+        return typed(joined, text)
 
 
 def find_files(path: Path) -> list[Path]:
@@ -185,7 +185,15 @@ def kind_of_file(path: Path) -> str:
     return "parquet" if path.suffix in _PARQUET else _TEXT.get(plain.suffix.lower(), "")
 
 
-def _load_file(file: Path, text: frozenset[str]) -> pa.Table:
+def kind_of_table(file: Path) -> str:
+    """Return "parquet", or the delimiter of a text.
+
+    Raises:
+        ValueError: the file is of another kind.
+
+    >>> kind_of_table(Path("a.csv.gz"))
+    ','
+    """
     kind = kind_of_file(file)
     if kind == "letor":
         raise ValueError("LETOR text has no columns: take TableDataModule or read_letor")
@@ -194,30 +202,57 @@ def _load_file(file: Path, text: frozenset[str]) -> pa.Table:
             "a table must end in .csv, .tsv, .parquet or .pq, or in .txt or another ending of "
             "LETOR text (text may be compressed)"
         )
-    try:
+    return kind
+
+
+def _load_file(file: Path, text: frozenset[str]) -> pa.Table:
+    kind = kind_of_table(file)
+    with naming_damage():
         if kind == "parquet":
             # one file at a time, since Arrow would fill columns that a file lacks with nulls
             return pq.ParquetFile(file).read()
-        with open_text(file) as content:
-            # in one thread, so that an error names the row
-            options = csv.ReadOptions(block_size=1 << 24, use_threads=False)
-            parse = csv.ParseOptions(delimiter=kind, newlines_in_values=True)
-            with csv.open_csv(content, options, parse) as reader:
-                names = reader.schema.names
-        _refuse_doubles(names)
-        convert = csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()),
-            null_values=_MISSING,
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        )
-        with open_text(file) as content:
-            return csv.read_csv(content, options, parse, convert)
+        with open_csv(file, kind) as reader:
+            return reader.read_all()
+
+
+@contextmanager
+def naming_damage() -> Iterator[None]:
+    """Say that a file is no table, in place of Arrow's errors."""
+    try:
+        yield
     except pa.ArrowException as error:
         raise ValueError(f"not a table: {' '.join(str(error).split())}") from None
 
 
-def _compare(first: pa.Table, other: pa.Table, file: Path) -> None:
+@contextmanager
+def open_csv(file: Path, delimiter: str, block: int = 1 << 24) -> Iterator[csv.CSVStreamingReader]:
+    """Open a CSV file; its columns are text, null where a value is missing.
+
+    Args:
+        file: plain or compressed.
+        delimiter: of the columns.
+        block: the bytes that are read at a time, more than a row has.
+    """
+    # in one thread, so that an error names the row
+    options = csv.ReadOptions(block_size=block, use_threads=False)
+    parse = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    with open_text(file) as content, csv.open_csv(content, options, parse) as reader:
+        names = reader.schema.names
+    _refuse_doubles(names)
+    convert = csv.ConvertOptions(
+        column_types=dict.fromkeys(names, pa.string()),
+        null_values=_MISSING,
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+    with (
+        open_text(file) as content,
+        csv.open_csv(content, options, parse, convert) as reader,
+    ):
+        yield reader
+
+
+def compare(first: pa.Table, other: pa.Table, file: Path) -> None:
     """Refuse a file that does not have the columns of the first one."""
     for name in dict.fromkeys([*first.column_names, *other.column_names]):
         if name not in first.column_names or name not in other.column_names:
@@ -234,7 +269,7 @@ def _compare(first: pa.Table, other: pa.Table, file: Path) -> None:
             )
 
 
-def _typed(table: pa.Table, text: frozenset[str]) -> pa.Table:
+def typed(table: pa.Table, text: frozenset[str]) -> pa.Table:
     """Return the columns of a CSV file with the types that their values show."""
     columns = []
     for name in table.column_names:

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ltr.datasets._arrays import as_numbers
 from ltr.datasets.transforms import FeatureTransform, Standardize
 
 
@@ -88,14 +89,20 @@ class TableTransform(FeatureTransform):
             Itself.
 
         Raises:
-            ValueError: if a shape is wrong or there is no document.
+            ValueError: if a shape is wrong, there is no document, the features are not numbers, or
+                a code is not a whole number >= 0.
         """
-        features = _array(features)
-        codes = None if categories is None else _array(categories)
+        features = as_numbers("features", features)
+        codes = None if categories is None else as_numbers("categories", categories)
         if features.ndim != 2 or not len(features):
             raise ValueError(f"features must be (documents, d), not empty, got {features.shape}")
         if codes is not None and (codes.ndim != 2 or len(codes) != len(features)):
             raise ValueError(f"categories must be ({len(features)}, c), got {codes.shape}")
+        if codes is not None and (codes.dtype.kind not in "iu" or codes.min(initial=0) < 0):
+            raise ValueError(
+                "categories must be whole numbers >= 0, got "
+                f"{codes.min(initial=0) if codes.dtype.kind in 'iu' else codes.dtype}"
+            )
         if not features.shape[1] and (codes is None or not codes.shape[1]):
             raise ValueError("there must be a feature or a category, got none")
         self._check_width(features.shape[1])
@@ -137,8 +144,8 @@ class TableTransform(FeatureTransform):
             lengths: (B,), the documents of each list; see `FeatureTransform.forward`.
 
         Raises:
-            ValueError: if d, c or another shape is wrong, mask and lengths are both given, or the
-                transform is not fitted.
+            ValueError: if d, c, another shape or a dtype is wrong, mask and lengths are both given,
+                or the transform is not fitted.
         """
         self.check_shapes(features, mask, lengths)
         if not self._fitted:
@@ -146,6 +153,8 @@ class TableTransform(FeatureTransform):
         width = 0 if categories is None else categories.shape[-1]
         if width != len(self.levels):
             raise ValueError(f"categories must have {len(self.levels)} columns, got {width}")
+        if categories is not None:
+            _check_codes(categories, features)
         parts = []
         if len(self.median):
             filled = features
@@ -201,5 +210,12 @@ def _may_be_missing(features: Tensor) -> bool:
     return bool(features.sum().isnan())
 
 
-def _array(values: np.ndarray | Tensor) -> np.ndarray:
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+def _check_codes(categories: Tensor, features: Tensor) -> None:
+    if categories.shape[:-1] != features.shape[:-1]:
+        raise ValueError(
+            f"categories must be of shape {tuple(features.shape[:-1])} and c, got "
+            f"{tuple(categories.shape)}"
+        )
+    if not isinstance(categories, Tensor) or categories.is_floating_point():
+        got = getattr(categories, "dtype", type(categories).__name__)
+        raise ValueError(f"categories must be a tensor of whole numbers, got {got}")

@@ -1,12 +1,17 @@
 """Feature transforms: fitted on the training lists, saved with the model."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ltr._shapes import check_at_least, check_mask
+from ltr.datasets._arrays import as_numbers
+from ltr.kernels import check_lengths
+
+_LARGEST = float(np.finfo(np.float32).max)
 _CHUNK = 1 << 16  # documents at a time, so that fitting copies little of a mapped file
 
 
@@ -42,8 +47,8 @@ class FeatureTransform(nn.Module):
 
     def __init__(self, num_features: int | None = None) -> None:
         super().__init__()
-        if num_features is not None and num_features < 1:
-            raise ValueError(f"num_features must be >= 1, got {num_features}")
+        if num_features is not None:
+            check_at_least("num_features", num_features, 1)
         self.num_features = num_features
 
     @property
@@ -64,9 +69,11 @@ class FeatureTransform(nn.Module):
             Itself.
 
         Raises:
-            ValueError: if the shape is wrong, there is no document, or there are categories.
+            ValueError: if the shape is wrong, there is no document, there are categories, or the
+                features are not numbers.
         """
         self._refuse_categories(categories)
+        features = as_numbers("features", features)
         if features.ndim != 2 or 0 in features.shape:
             raise ValueError(f"features must be (documents, d), not empty, got {features.shape}")
         self._check_width(features.shape[1])
@@ -104,8 +111,8 @@ class FeatureTransform(nn.Module):
                 their sum must be N.
 
         Raises:
-            ValueError: if a shape is wrong, mask and lengths are both given, there are categories,
-                or the transform is not fitted.
+            ValueError: if a shape or dtype is wrong, mask and lengths are both given, lengths do
+                not sum to N, there are categories, or the transform is not fitted.
         """
         self._refuse_categories(categories)
         self.check_shapes(features, mask, lengths)
@@ -117,21 +124,29 @@ class FeatureTransform(nn.Module):
         return self.transform(clean, mask).masked_fill(padding, 0)
 
     def check_shapes(self, features: Tensor, mask: Tensor | None, lengths: Tensor | None) -> None:
-        """Raise `ValueError` unless features, mask and lengths fit together and have d features."""
+        """Raise `ValueError` unless features, mask and lengths fit together and have d features.
+
+        The values of lengths are checked on the CPU alone; elsewhere that would wait for the
+        device.
+        """
+        if not isinstance(features, Tensor) or not features.is_floating_point():
+            got = features.dtype if isinstance(features, Tensor) else type(features).__name__
+            raise ValueError(f"features must be a floating-point tensor, got {got}")
+        if not features.dim():
+            raise ValueError("features must be (..., n, d), got a number alone")
         self._check_width(features.shape[-1])
-        if mask is not None and mask.shape != features.shape[:-1]:
-            raise ValueError(
-                f"mask must have shape {tuple(features.shape[:-1])}, got {tuple(mask.shape)}"
-            )
+        if mask is not None:
+            check_mask(mask, features.shape[:-1])
         if lengths is None:
             return
         if mask is not None:
             raise ValueError("mask must be None where lengths are given")
-        if lengths.dim() != 1 or features.dim() != 2:
+        if features.dim() != 2:
             raise ValueError(
-                "lengths must be (lists,), with features (documents, d), got "
-                f"{tuple(lengths.shape)} with {tuple(features.shape)}"
+                "features must be (documents, d) where lengths are given, got "
+                f"{tuple(features.shape)}"
             )
+        check_lengths(features.new_empty(len(features)), lengths, "documents")
 
     def not_fitted(self) -> ValueError:
         """Return the error of a transform that is used before it is fitted."""
@@ -205,7 +220,11 @@ class Standardize(FeatureTransform):
     def fit(
         self, features: np.ndarray | Tensor, categories: np.ndarray | Tensor | None = None
     ) -> "Standardize":
-        """Take mean and standard deviation of each feature; see `FeatureTransform.fit`."""
+        """Take mean and standard deviation of each feature; see `FeatureTransform.fit`.
+
+        Raises:
+            ValueError: a feature is infinite in float32.
+        """
         super().fit(features, categories)
         width = features.shape[1]
         low, high = np.full(width, np.inf), np.full(width, -np.inf)
@@ -216,13 +235,18 @@ class Standardize(FeatureTransform):
             high = np.fmax(high, np.fmax.reduce(chunk, axis=0))
             total += np.nansum(chunk, axis=0)
             count += (~np.isnan(chunk)).sum(axis=0)
+        for place in np.flatnonzero((low < -_LARGEST) | (high > _LARGEST))[:1]:
+            raise ValueError(
+                f"features must be finite in float32 for {type(self).__name__}, got another number "
+                f"in column {place}: PiecewiseLinearBins and Quantile take any"
+            )
         count = count.clip(1)
         mean = total / count
         for chunk in self._chunks(features):
             squares += np.nansum(np.square(chunk - mean), axis=0)
         deviation = np.sqrt(squares / count)
         varies = (low < high) & (deviation > 0)
-        scale = np.divide(1, deviation, out=np.zeros_like(mean), where=varies)
+        scale = np.divide(1, deviation, out=np.zeros_like(mean), where=varies).clip(max=_LARGEST)
         self.mean = torch.as_tensor(mean).to(self.mean)
         self.scale = torch.as_tensor(scale).to(self.scale)
         self._fitted = True
@@ -246,8 +270,7 @@ class Standardize(FeatureTransform):
         return features
 
     def _chunks(self, features: np.ndarray | Tensor) -> Iterator[np.ndarray]:
-        if isinstance(features, Tensor):
-            features = features.detach().cpu().numpy()
+        features = as_numbers("features", features)
         for start in range(0, len(features), _CHUNK):
             chunk = torch.from_numpy(np.array(features[start : start + _CHUNK], dtype=np.float64))
             yield self._warp(chunk).numpy()
@@ -302,6 +325,9 @@ class Join(FeatureTransform):
 
     def __init__(self, transforms: list[FeatureTransform]) -> None:
         super().__init__()
+        if not isinstance(transforms, Iterable) or isinstance(transforms, str):
+            raise ValueError(f"transforms must be a list of FeatureTransforms, got {transforms!r}")
+        transforms = [*transforms]
         for one in transforms:
             if not isinstance(one, FeatureTransform) or one.takes_missing:
                 raise ValueError(

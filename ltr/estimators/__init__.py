@@ -1,4 +1,4 @@
-"""scikit-learn's interface: `NeuralRanker().fit(X, y, qid=qid)`.
+"""scikit-learn's interface: `NeuralRanker().fit(X, y, qid=qid)`, and `Blend`.
 
 Lightning, which takes seconds to import, is loaded at the first `fit`.
 """
@@ -6,9 +6,11 @@ Lightning, which takes seconds to import, is loaded at the first `fit`.
 from typing import TYPE_CHECKING, Any
 
 from ltr._names import no_attribute
+from ltr.estimators.blend import Blend
+from ltr.estimators.effects import plot_effects
 from ltr.estimators.neural_ranker import NeuralRanker
 
-__all__ = ["NeuralRanker"]
+__all__ = ["Blend", "NeuralRanker", "plot_effects"]
 
 
 if not TYPE_CHECKING:  # a type checker would accept any name otherwise

@@ -8,8 +8,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from ltr.datasets import read_table
 from ltr.estimators import _tables as tables
+from ltr.estimators._saving import content
 from ltr.export import Exported, ExportedRanker, evaluate, export_model
 from ltr.export.program import Target
+from ltr.export.write import is_file
 
 
 def export(
@@ -26,6 +28,8 @@ def export(
     module = ExportedRanker(estimator.transform_, estimator.scorer_, schema, per_document)
     evaluation = None
     if test is not None:
+        if not isinstance(test, tuple | list) or len(test) != 3:
+            raise ValueError(f"test must be (X, y, qid), got {type(test).__name__}")
         X, y, qid = test
         table = tables.as_table(estimator, X)
         names = tables.query_names(table.num_rows, qid, None)
@@ -34,4 +38,5 @@ def export(
         plain = replace(schema, weight=None)
         evaluation = evaluate(module, read_table(tables.join(table, columns), plain))
     to = to or ("torch" if str(path).endswith(".pt2") else "onnx")
-    return export_model(module, path, to=to, opset=opset, evaluation=evaluation)
+    config = None if is_file(path) else content(estimator)  # a folder that `load` can read
+    return export_model(module, path, to=to, opset=opset, evaluation=evaluation, config=config)

@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 
+from ltr._shapes import check_number
 from ltr.datasets import FeatureTransform, PiecewiseLinearBins, TableTransform
 from ltr.losses import XENDCG, RankingLoss
 from ltr.models import Ensemble, MLPScorer, Scorer
 
-_EPOCHS, _STEPS = 5, 40  # the default of patience is this many epochs, and steps
+_EPOCHS, _STEPS = 3, 40  # the default of patience is this many epochs, and steps
 
 
 def check_parameters(estimator: Any) -> None:
@@ -27,16 +28,21 @@ def check_parameters(estimator: Any) -> None:
             continue
         if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
             raise ValueError(f"{name} must be a whole number >= 1, got {value!r}")
-    if not estimator.learning_rate > 0:
-        raise ValueError(f"learning_rate must be > 0, got {estimator.learning_rate!r}")
-    if not estimator.weight_decay >= 0:
-        raise ValueError(f"weight_decay must be >= 0, got {estimator.weight_decay!r}")
-    if not 0 <= estimator.validation < 1:
+    check_number("learning_rate", estimator.learning_rate, minimum=0, strict=True)
+    check_number("weight_decay", estimator.weight_decay, minimum=0)
+    if not check_number("validation", estimator.validation, minimum=0) < 1:
         raise ValueError(f"validation must be in [0, 1), got {estimator.validation!r}")
+    if not isinstance(estimator.verbose, numbers.Integral):
+        raise ValueError(f"verbose must be a whole number, got {estimator.verbose!r}")
     known = ("auto", "cpu", "cuda", "mps")
     kind, _, number = str(estimator.device).partition(":")
     if kind not in known or (number and not (kind == "cuda" and number.isdecimal())):
         raise ValueError(f'device must be "auto", "cpu", "cuda" or "mps", got {estimator.device!r}')
+    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+        raise ValueError(
+            f"device must be there, got {estimator.device!r} of {torch.cuda.device_count()} CUDA "
+            "devices"
+        )
 
 
 def patience(estimator: Any, lists: int) -> int:

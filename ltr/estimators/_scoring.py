@@ -50,6 +50,22 @@ def score_lists(
     return np.concatenate(found)
 
 
+def ndcg_of_lists(scores: np.ndarray, labels: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Return NDCG@10 of each list, (lists,); 0 for one without a relevant row.
+
+    Args:
+        scores: (rows,).
+        labels: (rows,).
+        groups: (rows,), the number of each row's list, from 0 without gaps.
+    """
+    from ltr.metrics.functional import ndcg  # torchmetrics takes a while to import
+
+    order = np.argsort(groups, kind="stable")
+    predicted, target = (torch.from_numpy(x[order]) for x in (scores, labels))
+    lengths = torch.from_numpy(np.bincount(groups))
+    return ndcg(predicted, target, lengths=lengths, top_k=10, reduction="none").numpy()
+
+
 def _whole_lists(offsets: np.ndarray) -> list[int]:
     """Return where chunks of whole lists start, each of `_ROWS` documents if its lists allow it."""
     starts = [0]

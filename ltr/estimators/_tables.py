@@ -90,7 +90,10 @@ def query_names(rows: int, qid: Any, group: Any, suffix: str = "") -> pa.Array:
         if sizes.sum() != rows:
             raise ValueError(f"{name} must add up to the {rows} rows of X, got {sizes.sum()}")
         return pa.array(np.repeat(np.arange(len(sizes)), sizes))
-    names = as_names(qid)
+    try:
+        names = as_names(qid)
+    except TypeError:
+        raise ValueError(f"{name} must be an array, got {qid!r}") from None
     if names.shape != (rows,):
         raise ValueError(
             f"{name} must have an entry for each of the {rows} rows of X, got shape {names.shape}"

@@ -25,8 +25,9 @@ from ltr.losses import RankingLoss
 from ltr.metrics.functional import ndcg
 from ltr.models import Ensemble
 from ltr.models.ragged import score_ragged
-from ltr.modules import Ranker, SeedSteps
+from ltr.modules import MoveCut, Ranker, SeedSteps
 from ltr.modules.scores import check_scores
+from ltr.modules.scoring import ScoredLists
 
 _SCALE_LISTS = 1000  # of the training lists, to fit the scales of the members on
 
@@ -113,6 +114,8 @@ def train(
             default_root_dir=folder,
             callbacks=[
                 SeedSteps(options.seed),
+                # a network that is trained on has spread its scores
+                MoveCut() if fit_transform else MoveCut(steps=0),
                 Progress(options.verbose, options.max_epochs, options.note),
             ],
         )
@@ -190,24 +193,28 @@ class MemberTraining(Ranker):
         copies = [self.members.copies[i] for i in self.active]
         return torch.stack([score_ragged(one, features, lengths) for one in copies])
 
-    def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
-        """Return the sum of the members' losses."""
+    def score_batch(self, batch: dict[str, Any]) -> ScoredLists:
+        """Return the lists once for each member that has not stopped, with its scores."""
         scores = self.member_scores(batch)
-        times, lengths = len(scores), batch["lengths"]
-        weights = batch.get("weights")
-        loss = self._loss(
+        times, weights = len(scores), batch.get("weights")
+        return ScoredLists(
             scores.flatten(),
             batch["labels"].repeat(times),
+            None,
             None if weights is None else weights.repeat(times),
-            lengths.repeat(times),
+            batch["lengths"].repeat(times),
         )
+
+    def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
+        """Return the sum of the members' losses."""
+        loss = self._loss(self.score_batch(batch))
         if not loss.requires_grad:
             raise ValueError(f"loss must have a gradient to train by, got one without ({loss})")
-        return loss * times
+        return loss * len(self.active)
 
-    def _loss(
-        self, scores: Tensor, labels: Tensor, weights: Tensor | None, lengths: Tensor
-    ) -> Tensor:
+    def _loss(self, lists: ScoredLists) -> Tensor:
+        scores, labels, _, weights, lengths = lists
+        assert lengths is not None
         if weights is None or not self.options.list_weights:
             return self.loss(scores, labels, weights=weights, lengths=lengths)
         each = self.loss(scores, labels, lengths=lengths)  # with reduction="none"
@@ -220,18 +227,13 @@ class MemberTraining(Ranker):
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Add NDCG@10 of the lists to the sums."""
-        scores, lengths = self.member_scores(batch), batch["lengths"]
-        for one in scores:
+        lists = self.score_batch(batch)
+        for one in lists.scores.view(len(self.active), -1):
             check_scores(one, batch)
-        values = ndcg(
-            scores.flatten(),
-            batch["labels"].repeat(len(scores)),
-            lengths=lengths.repeat(len(scores)),
-            top_k=10,
-            reduction="none",
-        )
-        self._sums[:-1] += values.double().view(len(scores), -1).sum(1)
-        self._sums[-1] += len(lengths)
+        values = ndcg(lists.scores, lists.labels, lengths=lists.lengths, top_k=10, reduction="none")
+        real = batch["lengths"] > 0  # a bucket may be filled up with empty lists
+        self._sums[:-1] += values.double().view(len(self.active), -1)[:, real].sum(1)
+        self._sums[-1] += real.sum()
 
     def on_validation_epoch_end(self) -> None:
         """Keep the weights of the members that are better than before, and stop the others."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
-import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -22,7 +21,7 @@ from ltr.estimators._parameters import (
     new_transform,
     patience,
 )
-from ltr.estimators._scoring import needs_lists, score_lists
+from ltr.estimators._scoring import ndcg_of_lists, needs_lists, score_lists
 from ltr.losses import RankingLoss
 from ltr.models import Ensemble, Scorer
 
@@ -39,7 +38,7 @@ class NeuralRanker(BaseEstimator):
 
     Args:
         scorer: the network that each member is a copy of, made without the number of features.
-            Default: `MLPScorer((128, 64), dropout=0.1)`.
+            Default: `MLPScorer(hidden=(128, 64))`.
         loss: what training minimizes. Default: `XENDCG(gamma="random")`.
         transform: of the columns to the numbers that the scorer gets. Default:
             `TableTransform(PiecewiseLinearBins(8))`.
@@ -49,8 +48,8 @@ class NeuralRanker(BaseEstimator):
         batch_size: lists in a step of training.
         max_epochs: the most passes over the training lists.
         patience: a member stops when its NDCG@10 on the validation lists has not risen for this
-            many epochs, and keeps the weights of its best epoch. Default: 5, or more where an epoch
-            has less than 8 steps: as many as make 40 steps.
+            many epochs, and keeps the weights of its best epoch. Default: 3, or more where an epoch
+            has less than 14 steps: as many as make 40 steps.
         validation: the share of the queries that is held out for that where `fit` gets no
             `eval_set`, in (0, 1). A hash of the qid decides, so that a query stays on its side. 0
             holds none out, and all of `max_epochs` are trained; so it is with too few queries.
@@ -225,15 +224,10 @@ class NeuralRanker(BaseEstimator):
 
         For the arguments see `fit`.
         """
-        from ltr.metrics.functional import ndcg  # torchmetrics takes a while to import
-
         check_is_fitted(self)
         labels = tables.as_labels(y, tables.row_count(X))
         groups, _ = tables.list_groups(tables.query_names(len(labels), qid, group))
-        scores = self.predict(X, qid=qid, group=group)
-        order = np.argsort(groups, kind="stable")
-        predicted, target = (torch.from_numpy(x[order]) for x in (scores, labels))
-        return float(ndcg(predicted, target, lengths=np.bincount(groups).tolist(), top_k=10))
+        return float(ndcg_of_lists(self.predict(X, qid=qid, group=group), labels, groups).mean())
 
     def export(
         self,

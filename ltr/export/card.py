@@ -40,7 +40,7 @@ def evaluate(module: ExportedRanker, data: ListDataset) -> Evaluation:
         data: the lists, two or more.
 
     Raises:
-        ValueError: there are no labels, or fewer than two lists.
+        ValueError: there are no labels, fewer than two lists, or other features than the model's.
 
     >>> from ltr.models import LinearScorer
     >>> rows, labels = [[1.0], [2.0], [3.0], [4.0]], [0, 1, 0, 1]
@@ -50,6 +50,14 @@ def evaluate(module: ExportedRanker, data: ListDataset) -> Evaluation:
     >>> evaluate(module, data).metrics["NDCG@10"].mean
     1.0
     """
+    if not isinstance(data, ListDataset):
+        raise ValueError(f"data must be a ListDataset, got {type(data).__name__}")
+    if not data.has_labels or len(data) < 2:
+        raise ValueError(f"data must have labels and two lists or more, got {len(data)} lists")
+    if data.num_features != module.num_features:
+        raise ValueError(
+            f"data must have the model's {module.num_features} features, got {data.num_features}"
+        )
     lengths = torch.from_numpy(data.lengths)
     features = torch.from_numpy(data.features)
     inputs = [features]

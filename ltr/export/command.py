@@ -2,9 +2,12 @@
 
 import argparse
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ltr.cli.errors import CommandError
+
+if TYPE_CHECKING:
+    from ltr.export import ExportedRanker
 
 
 class _Parser(argparse.ArgumentParser):
@@ -30,7 +33,9 @@ def run(command: str, args: list[str]) -> int:
         description="Write a trained model for other programs, with a model card, and check that "
         "it gives the model's scores.",
     )
-    parser.add_argument("model", help="a checkpoint, or a folder that NeuralRanker.save wrote")
+    parser.add_argument(
+        "model", help="a checkpoint, or a folder that an export or NeuralRanker.save wrote"
+    )
     parser.add_argument("--to", choices=("onnx", "torch"), help="default: by --out, or onnx")
     parser.add_argument(
         "--out", required=True, help="a file (.onnx, .pt2), or a folder for all files"
@@ -47,9 +52,9 @@ def run(command: str, args: list[str]) -> int:
 
     from ltr.datasets.table_files import load_table
     from ltr.datasets.tables import read_table
-    from ltr.export import ExportedRanker, evaluate, export_model
+    from ltr.export import evaluate, export_model
 
-    module = ExportedRanker(*_parts(Path(given.model), given.trust), given.per_document)
+    module = _model(Path(given.model), given.trust, given.per_document)
     evaluation = None
     if given.test is not None:
         if module.schema is None:
@@ -64,16 +69,15 @@ def run(command: str, args: list[str]) -> int:
     return 0
 
 
-def _parts(path: Path, trust: list[str]) -> tuple[Any, Any, Any]:
-    """Return the transform, the scorer and the schema of a saved model."""
-    if path.is_dir():
-        from ltr.estimators import NeuralRanker
+def _model(path: Path, trust: list[str], per_document: bool) -> "ExportedRanker":
+    """Return a saved model."""
+    from ltr.export import ExportedRanker, load_model
 
-        found = NeuralRanker.load(path, trust=trust)
-        return found.transform_, found.scorer_, found.schema_
+    if path.is_dir():
+        return load_model(path, trust=trust, per_document=per_document)
     if not path.is_file():
         raise ValueError(f"model must be a checkpoint or a folder, got {path}")
     from ltr.modules import Ranker
 
     ranker = Ranker.load_from_checkpoint(path, map_location="cpu", trust=trust)
-    return ranker.transform, ranker.scorer, ranker.schema
+    return ExportedRanker(ranker.transform, ranker.scorer, ranker.schema, per_document)

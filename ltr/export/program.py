@@ -26,8 +26,8 @@ class ExportedRanker(nn.Module):
             then "mask" if a score depends on the other documents of the list.
 
     Raises:
-        ValueError: the number of features is not known; or documents are asked for one by one, and
-            their scores depend on the list.
+        ValueError: an argument is of another type; the number of features is not known; or
+            documents are asked for one by one, and their scores depend on the list.
 
     >>> from ltr.models import LinearScorer
     >>> module = ExportedRanker(None, LinearScorer(3), None)
@@ -43,6 +43,14 @@ class ExportedRanker(nn.Module):
         per_document: bool = False,
     ) -> None:
         super().__init__()
+        for name, value, kind in (
+            ("transform", transform, FeatureTransform),
+            ("schema", schema, Schema),
+        ):
+            if value is not None and not isinstance(value, kind):
+                raise ValueError(f"{name} must be a {kind.__name__} or None, got {value!r}")
+        if not isinstance(scorer, Scorer):
+            raise ValueError(f"scorer must be a Scorer, got {scorer!r}")
         if transform is None:
             width = getattr(scorer, "num_features", None)
         else:

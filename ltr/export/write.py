@@ -4,7 +4,7 @@ import copy
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ltr._files import atomic_write
-from ltr.config import to_config
+from ltr.config.folder import configs, write_folder
 from ltr.export.card import Evaluation, model_card
 from ltr.export.program import ExportedRanker, Target, describe
 
@@ -51,6 +51,7 @@ def export_model(
     to: Target = "onnx",
     opset: int = 17,
     evaluation: Evaluation | None = None,
+    config: Mapping[str, Any] | None = None,
 ) -> Exported:
     """Write a model for other programs, and check it against the model.
 
@@ -68,11 +69,12 @@ def export_model(
             `torch.export` for `torch.export.load`. Neither needs ltr.
         opset: of ONNX.
         evaluation: metrics for the card; see `evaluate`.
+        config: of `config.json`, plain values. Default: how transform and scorer are made.
 
     Raises:
-        ValueError: an argument is wrong, a package is missing, the model cannot be exported, or
-            the exported one differs by more than 1e-5 of the largest absolute score. Then no file
-            is left.
+        ValueError: an argument is wrong, a package is missing, the path cannot be written, the
+            model gives a score that is not finite or cannot be exported, or the exported one
+            differs by more than 1e-5 of the largest absolute score. Then no file is left.
 
     >>> from tempfile import mkdtemp
     >>> from ltr.models import LinearScorer
@@ -80,38 +82,69 @@ def export_model(
     >>> export_model(module, Path(mkdtemp(), "model.pt2"), to="torch").difference
     0.0
     """
+    if not isinstance(module, ExportedRanker):
+        raise ValueError(f"module must be an ExportedRanker, got {type(module).__name__}")
+    if evaluation is not None and not isinstance(evaluation, Evaluation):
+        raise ValueError(f"evaluation must be what `evaluate` returns, got {evaluation!r}")
     if to not in _SUFFIX:
         raise ValueError(f'to must be "onnx" or "torch", got {to!r}')
     if isinstance(opset, bool) or not isinstance(opset, int) or opset < 13:
         raise ValueError(f"opset must be a whole number >= 13, got {opset!r}")
     path = Path(path)
-    if path.suffix in _SUFFIX.values():
+    if is_file(path):
         if path.suffix != _SUFFIX[to]:
             raise ValueError(f"path must end in {_SUFFIX[to]} for to={to!r}, got {path}")
         target, card, folder = path, path.with_suffix(".md"), None
     else:
         target, card, folder = path / f"model{_SUFFIX[to]}", path / "README.md", path
-    target.parent.mkdir(parents=True, exist_ok=True)
-    module = module.cpu().eval()
-    with atomic_write(target) as partial:
-        if to == "onnx":
-            _write_onnx(module, partial, opset)
-            run = _onnx_runner(partial)
-        else:
-            _write_program(module, partial)
-            run = _program_runner(partial)
-        difference = _largest_difference(module, run)
-        if not difference <= LIMIT:
-            raise ValueError(
-                f"the exported model differs from the model by {difference:.2g} of the largest "
-                f"score, more than {LIMIT:g}"
-            )
-    if folder is not None:
-        _write_weights(module, folder)
-    text = model_card(module, target.name, to, difference, evaluation)
-    with atomic_write(card) as partial:
-        partial.write_text(text, encoding="utf-8")
+    given, module = module, copy.deepcopy(module).cpu().float().eval()
+    with _naming(path):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(target) as partial:
+            difference = _write_checked(module, partial, to, opset)
+        if folder is not None:
+            parts = {"scorer": given.scorer, "transform": given.transform}
+            write_folder(folder, parts, _config(given) if config is None else config)
+        text = model_card(module, target.name, to, difference, evaluation)
+        with atomic_write(card) as partial:
+            partial.write_text(text, encoding="utf-8")
     return Exported(target, card, difference)
+
+
+def is_file(path: str | PathLike[str]) -> bool:
+    """Return whether an export to this path is one file beside its card, not a folder.
+
+    >>> is_file("model.onnx"), is_file("model")
+    (True, False)
+    """
+    return Path(path).suffix in _SUFFIX.values()
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Name the path that cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"path must be one that can be written, got {path}: {error}") from error
+
+
+def _write_checked(module: ExportedRanker, path: Path, to: Target, opset: int) -> float:
+    """Write the model, and return its difference; an error if that is too large."""
+    expected = _expected(module)
+    if to == "onnx":
+        _write_onnx(module, path, opset)
+        run = _onnx_runner(path)
+    else:
+        _write_program(module, path)
+        run = _program_runner(path)
+    difference = _largest_difference(run, expected)
+    if not difference <= LIMIT:
+        raise ValueError(
+            f"the exported model differs from the model by {difference:.2g} of the largest "
+            f"score, more than {LIMIT:g}"
+        )
+    return difference
 
 
 def _shapes(module: ExportedRanker) -> tuple[dict[int, Any], ...]:
@@ -164,6 +197,8 @@ def _write_onnx(module: ExportedRanker, path: Path, opset: int) -> None:
         onnx.checker.check_model(model)
     except (RuntimeError, onnx.checker.ValidationError) as error:
         raise ValueError(f"opset must be higher for this model, got {opset}: {error}") from error
+    if (found := {one.domain: one.version for one in model.opset_import}[""]) != opset:
+        raise ValueError(f"opset must be one that torch and onnx write, got {opset} (not {found})")
     onnx.helper.set_model_props(model, {"ltr": json.dumps(describe(module))})
     path.write_bytes(model.SerializeToString())
 
@@ -194,47 +229,45 @@ def _program_runner(path: Path) -> Callable[..., np.ndarray]:
     return run
 
 
-def _largest_difference(module: ExportedRanker, run: Callable[..., np.ndarray]) -> float:
-    """Return the largest difference of the scores, of the largest absolute score of each shape."""
-    worst = 0.0
+def _expected(module: ExportedRanker) -> list[tuple[tuple[Tensor, ...], np.ndarray]]:
+    """Return lists of several shapes, each with the model's scores."""
+    found = []
     for seed, (lists, length) in enumerate(_SHAPES):
         inputs = module.example(lists, length, seed)
         with torch.no_grad():
-            expected = module(*inputs).numpy()
+            scores = module(*inputs).numpy()
+        if (bad := scores[~np.isfinite(scores)]).size:
+            raise ValueError(f"the model's scores must be finite, got {bad[0]}: train it again")
+        found.append((inputs, scores))
+    return found
+
+
+def _largest_difference(
+    run: Callable[..., np.ndarray], expected: list[tuple[tuple[Tensor, ...], np.ndarray]]
+) -> float:
+    """Return the largest difference of the scores, of the largest absolute score of each shape."""
+    worst = 0.0
+    for inputs, scores in expected:
         found = run(*inputs)
-        if found.shape != expected.shape:
-            raise ValueError(f"scores must be {expected.shape}, the export gives {found.shape}")
-        largest = float(np.abs(expected).max(initial=0)) or 1.0
-        worst = max(worst, float(np.abs(found - expected).max(initial=0)) / largest)
-        if not np.isfinite(worst):
-            return worst
+        if found.shape != scores.shape:
+            raise ValueError(f"scores must be {scores.shape}, the export gives {found.shape}")
+        largest = float(np.abs(scores).max(initial=0)) or 1.0
+        difference = float(np.abs(found - scores).max(initial=0)) / largest
+        if not difference <= worst:  # also NaN, which `max` may hide
+            worst = difference
     return worst
 
 
-def _write_weights(module: ExportedRanker, folder: Path) -> None:
-    """Write weights and configuration beside the model."""
-    from safetensors.torch import save_file
-
-    parts: dict[str, nn.Module] = {"scorer": module.scorer}
-    if module.transform is not None:
-        parts["transform"] = module.transform
-    state = {
-        f"{part}.{name}": x.detach().contiguous()
-        for part, one in parts.items()
-        for name, x in one.state_dict().items()
+def _config(module: ExportedRanker) -> dict[str, Any]:
+    """Return the content of `config.json`, with the keys of `NeuralRanker.save`."""
+    unsaved: dict[str, str] = {}
+    parts = configs({"scorer": module.scorer, "transform": module.transform}, unsaved)
+    return {
+        "unsaved": unsaved,
+        "num_features": getattr(module.scorer, "num_features", None),
+        **parts,
+        "schema": None if module.schema is None else module.schema.to_dict(),
     }
-    content: dict[str, Any] = {**describe(module)}
-    for name, one in parts.items():
-        try:
-            content[name] = to_config(one)
-        except ValueError as error:
-            content[name] = None
-            warnings.warn(f"{name} is not in config.json: {error}", stacklevel=3)
-    content["schema"] = None if module.schema is None else module.schema.to_dict()
-    with atomic_write(folder / "model.safetensors") as partial:
-        save_file(state, partial)
-    with atomic_write(folder / "config.json") as partial:
-        partial.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
 class _Positional(nn.Module):

@@ -40,7 +40,7 @@ from ltr.losses.listnet import (
     xe_ndcg_loss,
 )
 from ltr.losses.mrr import SoftMRR, soft_mrr_loss
-from ltr.losses.ndcg import SoftNDCG, soft_ndcg_loss
+from ltr.losses.ndcg import SoftNDCG, moving_cut, soft_ndcg_loss
 from ltr.losses.neural_ndcg import NeuralNDCG, PiRank, neural_ndcg_loss, pirank_loss
 from ltr.losses.pair_costs import (
     ExponentialCost,
@@ -176,6 +176,7 @@ __all__ = [
     "least_trimmed_loss",
     "list_mle_loss",
     "listnet_loss",
+    "moving_cut",
     "neural_ndcg_loss",
     "p_list_mle_loss",
     "pairwise_dcg_hinge_loss",

@@ -1,21 +1,17 @@
 """The contract of losses, and the one place where lists become a number."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from numbers import Real
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from ltr._shapes import check_lists, upcast
+from ltr._shapes import check_lists, full_precision, upcast
 from ltr.kernels import Lengths, check_lengths, pad_lists
 from ltr.losses._nested import any_nested, flatten_nested
 
 Reduction = Literal["mean", "sum", "none"]
-
-_AUTOCAST = ("cpu", "cuda", "mps", "xpu")
-"""Devices that have autocast; torch.compile cannot ask for others before torch 2.9."""
 
 
 class RankingLoss(nn.Module):
@@ -194,7 +190,7 @@ def loss_of_lists(
     labels = labels.to(scores.dtype)
     more = {name: x.to(scores.dtype) for name, x in given.items()}
     weights = more.pop("weights", None)
-    with _full_precision(scores):
+    with full_precision(scores):
         if lengths is None:
             each = per_list(scores, labels, mask, weights, **more)
             samples = each.dim() - (labels.dim() - 1)
@@ -312,12 +308,3 @@ def first_value(
         return x[where][0].item() if where.any() else None
     except RuntimeError:  # raised by `vmap`
         return None
-
-
-def _full_precision(x: Tensor) -> AbstractContextManager[object]:
-    # autocast would round the sums of a loss, and its gradients, to half precision
-    device = x.device.type
-    known = device in _AUTOCAST or torch.amp.is_autocast_available(device)
-    if not known or not torch.is_autocast_enabled(device):
-        return nullcontext()
-    return torch.autocast(device, enabled=False)

@@ -5,6 +5,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
+from ltr.kernels import check_lengths, list_ids
 from ltr.models.mlp import MLPScorer
 from ltr.models.scorer import Scorer
 
@@ -96,12 +97,20 @@ class Ensemble(Scorer):
             scores: (members, N), the members' scores for lists that stand one after the other.
             lengths: (B,), the lengths of these lists.
 
+        Raises:
+            ValueError: scores are not (members, N), or lengths do not sum to N.
+
         >>> ensemble = Ensemble(members=2)
         >>> ensemble.fit_scales(torch.tensor([[0.0, 2.0], [4.0, 0.0]]), torch.tensor([2]))
         >>> ensemble.scales
         tensor([1.0000, 0.5000])
         """
-        lists = torch.arange(len(lengths), device=scores.device).repeat_interleave(lengths)
+        if scores.dim() != 2 or len(scores) != self.members:
+            raise ValueError(
+                f"scores must be ({self.members}, N), one row a member, got {tuple(scores.shape)}"
+            )
+        lengths = check_lengths(scores[0], lengths)
+        lists = list_ids(scores[0], lengths)
         empty = torch.zeros(len(scores), len(lengths), dtype=torch.float64, device=scores.device)
         size = lengths.clamp(min=1)
         centered = scores.double()

@@ -1,6 +1,9 @@
 """The multi-layer perceptron, applied to each item."""
 
 from collections.abc import Sequence
+from itertools import pairwise
+from numbers import Integral, Real
+from typing import Any
 
 from torch import nn
 
@@ -23,7 +26,8 @@ class MLPScorer(FeatureScorer):
         norm: whether the hidden layers have a layer norm. Default: no.
 
     Raises:
-        ValueError: num_features or a width < 1; dropout is not in [0, 1).
+        ValueError: num_features or a width < 1; dropout is not in [0, 1); the activation is not a
+            class of modules.
 
     >>> import torch
     >>> scorer = MLPScorer(num_features=46, hidden=(64, 32))
@@ -39,10 +43,12 @@ class MLPScorer(FeatureScorer):
         activation: type[nn.Module] = nn.ReLU,
         norm: bool = False,
     ):
-        if any(width < 1 for width in hidden):
+        if not isinstance(hidden, Sequence) or not all(map(_is_width, hidden)):
             raise ValueError(f"hidden must be widths >= 1, got {hidden!r}")
-        if not 0 <= dropout < 1:
+        if not isinstance(dropout, (int, float, Real)) or not 0 <= dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), got {dropout!r}")
+        if not isinstance(activation, type) or not issubclass(activation, nn.Module):
+            raise ValueError(f"activation must be a class such as nn.ReLU, got {activation!r}")
         # set before the base class makes the layers; plain values, no modules
         self.hidden = tuple(hidden)
         self.dropout = dropout
@@ -52,15 +58,31 @@ class MLPScorer(FeatureScorer):
 
     def make_layers(self, num_features: int) -> nn.Module:
         """Return the blocks and the layer to one score."""
-        layers: list[nn.Module] = []
-        width = num_features
-        for out in self.hidden:
-            layers.append(nn.Linear(width, out))
-            if self.norm:
-                layers.append(nn.LayerNorm(out))
-            layers.append(self.activation())
-            if self.dropout:
-                layers.append(Dropout(self.dropout))
-            width = out
-        layers.append(nn.Linear(width, 1))
-        return nn.Sequential(*layers)
+        layers = hidden_layers(
+            num_features, self.hidden, self.dropout, self.activation, norm=self.norm
+        )
+        return nn.Sequential(*layers, nn.Linear([num_features, *self.hidden][-1], 1))
+
+
+def hidden_layers(
+    num_features: int,
+    widths: Sequence[int],
+    dropout: float,
+    activation: type[nn.Module] = nn.ReLU,
+    *,
+    norm: bool = False,
+) -> list[nn.Module]:
+    """Return the hidden layers of an MLP: linear, layer norm, activation and dropout for each."""
+    layers: list[nn.Module] = []
+    for width, out in pairwise([num_features, *widths]):
+        layers.append(nn.Linear(width, out))
+        if norm:
+            layers.append(nn.LayerNorm(out))
+        layers.append(activation())
+        if dropout:
+            layers.append(Dropout(dropout))
+    return layers
+
+
+def _is_width(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1

@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 
 from ltr.datasets.collate import pad_documents, real_places
+from ltr.kernels import check_lengths
 
 
 def score_ragged(scorer: nn.Module, features: Tensor, lengths: Tensor) -> Tensor:
@@ -14,13 +15,23 @@ def score_ragged(scorer: nn.Module, features: Tensor, lengths: Tensor) -> Tensor
     Args:
         scorer: a `Scorer`, or a module that is called like one.
         features: (N, *item), the documents of one list after the other.
-        lengths: (B,) int64, which sum to N.
+        lengths: (B,) whole numbers >= 0, which sum to N; their values are checked on the CPU alone.
+
+    Raises:
+        ValueError: features have other axes than the scorer's items, or lengths do not fit them.
 
     >>> import torch
     >>> from ltr.models import LinearScorer
     >>> score_ragged(LinearScorer(3), torch.zeros(5, 3), torch.tensor([2, 3])).shape
     torch.Size([5])
     """
+    item_dims = getattr(scorer, "item_dims", features.dim() - 1)
+    if features.dim() != 1 + item_dims:
+        raise ValueError(
+            "features must be (N, *item) where lengths are given, got "
+            f"{tuple(features.shape)} with {item_dims} axes of an item"
+        )
+    lengths = check_lengths(features.new_empty(len(features)), lengths, "documents")
     if getattr(scorer, "per_document", False):
         return scorer(features)
     filled = lengths[lengths > 0]

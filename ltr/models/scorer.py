@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from ltr._shapes import check_at_least, check_mask
+
 
 class Scorer(nn.Module):
     """Base of scorers: features (..., n, *item), mask (..., n) -> scores (..., n).
@@ -52,8 +54,11 @@ class Scorer(nn.Module):
             mask: (..., n) bool, True = a real item. Default: all items are real.
 
         Raises:
-            ValueError: features have too few axes, or mask is not bool of shape (..., n).
+            ValueError: features are no tensor or have too few axes, or mask is not bool of shape
+                (..., n).
         """
+        if not isinstance(features, Tensor):
+            raise ValueError(f"features must be a tensor, got {type(features).__name__}")
         if features.dim() <= self.item_dims:
             raise ValueError(
                 f"features must have {self.item_dims + 1} axes (..., n, *item) or more, "
@@ -61,11 +66,7 @@ class Scorer(nn.Module):
             )
         if mask is None:
             return self.score(features, None)
-        shape = features.shape[: features.dim() - self.item_dims]
-        if mask.dtype != torch.bool or mask.shape != shape:
-            raise ValueError(
-                f"mask must be bool of shape {tuple(shape)}, got {mask.dtype} {tuple(mask.shape)}"
-            )
+        check_mask(mask, features.shape[: features.dim() - self.item_dims])
         real = mask.reshape(*mask.shape, *(1,) * self.item_dims)
         scores = self.score(torch.where(real, features, 0), mask)
         return torch.where(mask, scores, 0)
@@ -74,7 +75,8 @@ class Scorer(nn.Module):
 class FeatureScorer(Scorer):
     """Base of scorers that score each feature vector by itself: a subclass has `make_layers`.
 
-    A subclass whose layers look at other items of the list sets `per_document = False`.
+    A subclass whose layers look at other items of the list sets `per_document = False`, and has a
+    `score` of its own, since layers get no mask.
 
     Args:
         num_features: d. Default: None, which leaves the layers to `build`.
@@ -127,19 +129,28 @@ class FeatureScorer(Scorer):
 
     def score(self, features: Tensor, mask: Tensor | None) -> Tensor:
         """Return the layers' output for each item."""
+        return self.ready(features)(features).squeeze(-1)
+
+    def ready(self, features: Tensor) -> nn.Module:
+        """Return the layers, for features (..., n, d).
+
+        Raises:
+            ValueError: there are no layers yet, or they are for another number of features.
+        """
         if self.layers is None:
             raise ValueError(
                 f"num_features must be given to {type(self).__name__}, or to its `build`, "
                 "before it scores, got None"
             )
+        if not features.is_floating_point():
+            raise ValueError(f"features must be floating point, got {features.dtype}")
         if features.shape[-1] != self.num_features:
             raise ValueError(
                 f"features must have num_features={self.num_features}, got {features.shape[-1]}"
             )
-        return self.layers(features).squeeze(-1)
+        return self.layers
 
     def _make(self, num_features: int) -> None:
-        if num_features < 1:
-            raise ValueError(f"num_features must be >= 1, got {num_features}")
+        check_at_least("num_features", num_features, 1)
         self.layers = self.make_layers(num_features)
         self.num_features = num_features

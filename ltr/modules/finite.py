@@ -86,7 +86,8 @@ class CheckFinite(Callback):
         if self._loss is None:
             return
         bad = ~self._loss.isfinite().all()
-        gradients = [p.grad for p in module.parameters() if p.grad is not None]
+        groups = [group for one in trainer.optimizers for group in one.param_groups]
+        gradients = [p.grad for group in groups for p in group["params"] if p.grad is not None]
         if getattr(trainer.precision_plugin, "scaler", None) is None:
             bad = bad | ~_largest(gradients).isfinite().to(bad.device)
         # the processes stop together: one that went on would wait for the others

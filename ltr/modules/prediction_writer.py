@@ -15,6 +15,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from ltr._files import atomic_write, remove_leftovers
 from ltr.datasets.collate import pad_batch
 from ltr.datasets.table_data import TableDataModule
+from ltr.datasets.tables import add_scores
 from ltr.modules.scores import check_scores
 
 _EXTENSIONS = {
@@ -71,8 +72,9 @@ class PredictionWriter(Callback):
     Rows of CSV (with a header) and Parquet are in the data's order. Lines of a TREC run (`qid Q0
     doc_id rank score tag`) are in the order of ranks, with strictly falling scores. If the data has
     no document ids, the id is the position in the list, from 0. Of a table, CSV and Parquet have
-    the columns that `TableDataModule.scored` gives, in the table's order. The file appears under
-    its name when it is complete, and then replaces an older one.
+    the columns that `TableDataModule.scored` gives, in the table's order. Its rows are written as
+    they are read, in memory that does not grow with the table, where the model looks at each row
+    alone. The file appears under its name when it is complete, and then replaces an older one.
 
     Args:
         output: the file.
@@ -110,6 +112,14 @@ scores.xlsx; or say --format csv, parquet or trec
         # of a table: rows and scores, put in the table's order at the end
         self._table: TableDataModule | None = None
         self._scored: list[tuple[np.ndarray, np.ndarray]] = []
+        # of a table whose rows come in order
+        self._rows: pq.ParquetWriter | pa_csv.CSVWriter | None = None
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Let a table be scored as it is read: its rows have no ranks in CSV and Parquet."""
+        data = getattr(trainer, "datamodule", None)
+        if stage == "predict" and isinstance(data, TableDataModule):
+            data.stream = self.format != "trec"
 
     def on_predict_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Open the file."""
@@ -152,8 +162,12 @@ scores.xlsx; or say --format csv, parquet or trec
         else:
             lengths = batch["lengths"]
         values = scores.cpu().numpy()
-        if self._table is not None:
+        if "keys" in batch:
             assert rows is not None  # every batch of a table has them
+            self._write_rows(add_scores(batch["keys"], rows.cpu().numpy(), values))
+            return
+        if self._table is not None:
+            assert rows is not None
             self._scored.append((rows.cpu().numpy(), values))
             return
         start = 0
@@ -178,17 +192,21 @@ scores.xlsx; or say --format csv, parquet or trec
 
     def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Close the file and give it its name."""
-        if self._table is not None:
+        if self._scored and self._table is not None:
             rows, scores = (np.concatenate(one) for one in zip(*self._scored, strict=True))
-            self._write_table(self._table.scored(rows, scores))
+            self._write_rows(self._table.scored(rows, scores))
         self._open.close()
 
-    def _write_table(self, table: pa.Table) -> None:
-        self.rows = table.num_rows
-        if self.format == "parquet":
-            pq.write_table(table, self._part)
-        else:
-            pa_csv.write_csv(table, self._part, pa_csv.WriteOptions(quoting_style="needed"))
+    def _write_rows(self, table: pa.Table) -> None:
+        self.rows += table.num_rows
+        if self._rows is None:
+            if self.format == "parquet":
+                file = pq.ParquetWriter(self._part, table.schema)
+            else:
+                options = pa_csv.WriteOptions(quoting_style="needed")
+                file = pa_csv.CSVWriter(self._part, table.schema, write_options=options)
+            self._rows = self._open.enter_context(file)
+        self._rows.write_table(table)
 
     def on_exception(
         self, trainer: Trainer, pl_module: LightningModule, exception: BaseException

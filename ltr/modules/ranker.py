@@ -108,7 +108,7 @@ class Ranker(ScoringModule):
 
         Raises:
             ValueError: there are categories and no transform that takes them; mask and lengths are
-                both given.
+                both given; or a shape or dtype is wrong.
         """
         if mask is not None and lengths is not None:
             raise ValueError("mask must be None if lengths are given: ragged lists have no mask")

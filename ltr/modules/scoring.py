@@ -6,14 +6,17 @@ from copy import deepcopy
 from typing import Any, NamedTuple
 
 import torch
+from lightning.pytorch import Callback
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor
 
 from ltr.losses import RankingLoss
 from ltr.metrics import RankingMetric, RankingMetrics
+from ltr.modules.cuts import MoveCut
 from ltr.modules.list_mean import ListMean
 from ltr.modules.scores import check_scores
-from ltr.modules.trainable import TrainableModule, check_part
+from ltr.modules.temperatures import CheckTemperature
+from ltr.modules.trainable import TrainableModule, check_part, missing_callbacks
 
 
 class ScoredLists(NamedTuple):
@@ -76,6 +79,10 @@ class ScoringModule(TrainableModule):
         self.val_metrics = RankingMetrics(deepcopy(metrics))
         self.test_metrics = RankingMetrics(deepcopy(metrics))
         self.val_loss = ListMean()
+
+    def configure_callbacks(self) -> list[Callback]:
+        """Add `MoveCut` and `CheckTemperature` to those of `TrainableModule`."""
+        return super().configure_callbacks() + missing_callbacks(self, MoveCut, CheckTemperature)
 
     def logged_names(self) -> set[str]:
         """Return the names of the losses and the metrics."""

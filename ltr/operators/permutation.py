@@ -11,7 +11,7 @@ from torch import Tensor
 # torch has no public name for this: `torch.export.register_dataclass` makes leaves of plain numbers
 from torch.utils._pytree import register_pytree_node
 
-from ltr._shapes import check_whole, count, masked_fill, positions
+from ltr._shapes import check_whole, count, full_precision, masked_fill, positions
 
 
 class _Fields(NamedTuple):
@@ -238,12 +238,8 @@ def kept_rows(P: SoftPermutation, k: int) -> int:
 
 
 def _matmul(a: Tensor, b: Tensor) -> Tensor:
-    b, device = b.to(a.dtype), a.device.type
-    # devices such as "meta" have no autocast
-    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
-        return torch.matmul(a, b)
-    # autocast would round the matrix and the ranks to half precision
-    with torch.autocast(a.device.type, enabled=False):
+    b = b.to(a.dtype)
+    with full_precision(a):
         return torch.matmul(a, b)
 
 

@@ -137,6 +137,23 @@ def test_validate_and_test_the_best_weights(ltr):
     assert ltr("test", "--config", saved, "--ckpt_path", "best").code == 0
 
 
+@pytest.mark.parametrize(
+    "scorer",
+    [
+        "{class_path: AttentionScorer, init_args: {hidden: [8], heads: 2, points: 3}}",
+        "{class_path: AdditiveScorer, init_args: {hidden: [4]}}",
+    ],
+)
+def test_other_scorers(ltr, scorer):
+    tiny = yaml.safe_load(Path("tiny.yaml").read_text())
+    tiny["model"]["init_args"]["scorer"] = yaml.safe_load(scorer)
+    Path("own.yaml").write_text(yaml.safe_dump(tiny))
+    assert ltr("fit", "--config", "own.yaml").code == 0
+    answer = ltr("test", "--config", "own.yaml", "--ckpt_path", "best")
+    assert answer.code == 0, answer.err
+    assert "test_ndcg_10" in answer.out
+
+
 def test_a_checkpoint_of_another_model(ltr):
     assert ltr("fit", "--config", "tiny.yaml").code == 0
     answer = ltr(

@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ltr.datasets import TableDataModule
+
 
 @pytest.fixture
 def fitted(ltr, tmp_path, write_table):
@@ -50,6 +52,53 @@ def test_scores_of_each_row_in_the_tables_order(fitted):
     assert again["sku"].tolist() == new["sku"].iloc[order].tolist()
     np.testing.assert_allclose(again["score"], scores["score"].iloc[order], rtol=1e-5, atol=1e-6)
     assert predict(fitted, "shuffled.csv", "again.run", "--data.doc_id", "sku").code == 0
+
+
+@pytest.mark.parametrize("output", ["scores.csv", "scores.parquet"])
+def test_rows_are_scored_as_they_are_read(fitted, output, monkeypatch):
+    monkeypatch.setattr("ltr.datasets.table_stream.ROWS", 7)
+    read = pd.read_csv if output.endswith("csv") else pd.read_parquet
+    found = []
+    for streams in (True, False):
+        if not streams:
+            monkeypatch.setattr(TableDataModule, "_streams", lambda self: False)
+        answer = predict(fitted, "new.csv", output, "--data.doc_id", "sku")
+        assert answer.code == 0, answer.err
+        assert f"wrote {output}: 60 rows" in answer.out
+        assert ("lists" in answer.out) != streams
+        found.append(read(output))
+    pd.testing.assert_frame_equal(found[0], found[1], rtol=1e-5, atol=1e-6)
+    assert found[0]["sku"].tolist() == pd.read_csv("new.csv")["sku"].tolist()
+
+
+def test_a_bad_row_in_the_middle_leaves_no_file(fitted, monkeypatch):
+    monkeypatch.setattr("ltr.datasets.table_stream.ROWS", 7)
+    bad = pd.read_csv("new.csv")
+    bad["query"] = bad["query"].where(bad.index != 50)
+    bad.to_csv("bad.csv", index=False)
+    answer = predict(fitted, "bad.csv", "scores.csv")
+    assert answer.code == 2
+    assert "bad.csv: row 50, column 'query': a qid must not be missing" in answer.err
+    assert not [*Path().glob("*scores.csv*")]
+
+
+def test_a_model_that_looks_at_lists_gets_whole_lists(fitted, monkeypatch):
+    monkeypatch.setattr("ltr.datasets.table_stream.ROWS", 7)
+    answer = fitted(
+        *("fit", "--config", "table/smoke", "--data.path", "train.parquet"),
+        *("--data.qid", "query", "--data.label", "grade", "--data.validation", 0.2),
+        *("--data.transform.class_path", "TableTransform"),
+        *("--data.transform.init_args.numbers", "RankPerList"),
+    )
+    assert answer.code == 0, answer.err
+    new = pd.read_csv("new.csv")
+    order = np.random.default_rng(0).permutation(60)
+    new.iloc[order].to_csv("shuffled.csv", index=False)
+    for name in ("new", "shuffled"):
+        answer = predict(fitted, f"{name}.csv", f"{name}-scores.csv")
+        assert answer.code == 0, answer.err
+    scores, shuffled = (pd.read_csv(f"{name}-scores.csv") for name in ("new", "shuffled"))
+    np.testing.assert_allclose(shuffled["score"], scores["score"].iloc[order], rtol=1e-4, atol=1e-5)
 
 
 def test_a_checkpoint_alone_is_enough(fitted):

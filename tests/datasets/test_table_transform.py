@@ -187,6 +187,16 @@ def test_what_does_not_fit_is_refused(rows):
         (lambda: fitted(features[:, :3]), "features must have num_features=4, got 3"),
         (lambda: TableTransform().fit(rows[:0]), "features must be"),
         (lambda: TableTransform().fit(rows, codes[:3]), "categories must be"),
+        (lambda: TableTransform().fit(rows, codes - 2), "categories must be .* >= 0, got -1"),
+        (lambda: TableTransform().fit(rows, codes + 0.5), "categories must be .* got float64"),
+        (
+            lambda: fitted(features, categories=torch.ones(50, 1)),
+            "categories must be a tensor of whole numbers, got torch.float32",
+        ),
+        (
+            lambda: fitted(features, categories=torch.ones(49, 1, dtype=torch.int64)),
+            r"categories must be of shape \(50,\) and c, got \(49, 1\)",
+        ),
         (lambda: TableTransform().fit(rows[:, :0]), "a feature or a category"),
         (lambda: Standardize().fit(rows, codes), r"Standardize takes no categories: give Table"),
         (lambda: NoTransform()(features, None, features), "NoTransform takes no categories"),

@@ -137,14 +137,15 @@ def test_bad_shapes(kind, rows):
     transform = kind().fit(rows)
     with pytest.raises(ValueError, match="features must have num_features=6, got 5"):
         transform(torch.zeros(3, 5))
-    with pytest.raises(ValueError, match=r"mask must have shape \(2, 3\), got \(3,\)"):
+    with pytest.raises(ValueError, match=r"mask must be bool of shape \(2, 3\), got .* \(3,\)"):
         transform(torch.zeros(2, 3, 6), torch.ones(3, dtype=torch.bool))
     with pytest.raises(ValueError, match="features must have num_features=4, got 6"):
         kind(num_features=4).fit(rows)
     with pytest.raises(ValueError, match=r"features must be \(documents, d\), not empty"):
         kind().fit(rows[:0])
-    with pytest.raises(ValueError, match="num_features must be >= 1, got 0"):
-        kind(num_features=0)
+    for number in (0, "6", 6.0, True):
+        with pytest.raises(ValueError, match=r"num_features must be .*>= 1, got"):
+            kind(num_features=number)
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -159,9 +160,7 @@ def test_lists_one_after_another(kind, rows):
     assert none.shape == (0, transform.out_features)
     with pytest.raises(ValueError, match="mask must be None where lengths are given"):
         transform(features, torch.ones(20, dtype=torch.bool), lengths=lengths)
-    with pytest.raises(
-        ValueError, match=r"lengths must be \(lists,\), with features \(documents, d"
-    ):
+    with pytest.raises(ValueError, match=r"features must be \(documents, d\) where lengths"):
         transform(features.unsqueeze(0), lengths=lengths)
 
 
@@ -236,9 +235,88 @@ def test_a_list_of_one_gives_0(kind):
     assert not kind()(torch.randn(3, 2), lengths=torch.tensor([1, 1, 1])).any()
 
 
-def test_lengths_that_do_not_sum_to_the_documents():
-    with pytest.raises(ValueError, match="lengths must sum to the 3 documents, got 4"):
-        RankPerList()(torch.zeros(3, 1), lengths=torch.tensor([1, 3]))
+@pytest.mark.parametrize("kind", [*ALL, TableTransform, Join])
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [
+        (torch.tensor([1, 3]), "lengths must sum to 3 documents, got 4"),
+        (torch.tensor([4, -1]), "lengths must be >= 0, got -1"),
+        (torch.tensor([1.0, 2.0]), "lengths must be whole numbers"),
+        (torch.tensor([True, True]), "lengths must be whole numbers"),
+        (torch.tensor([[1, 2]]), "lengths must be whole numbers"),
+        ("12", "lengths must be whole numbers"),
+    ],
+)
+def test_lengths_that_are_not_those_of_lists(kind, lengths, message, rows):
+    transform = (Join([Standardize()]) if kind is Join else kind()).fit(rows[:, :2])
+    with pytest.raises(ValueError, match=message):
+        transform(torch.zeros(3, 2), lengths=lengths)
+
+
+@pytest.mark.parametrize("kind", [*ALL, TableTransform, Join])
+def test_features_and_masks_of_other_types(kind, rows):
+    transform = (Join([Standardize()]) if kind is Join else kind()).fit(rows[:, :2])
+    for features in (torch.zeros(3, 2, dtype=torch.int64), torch.zeros(3, 2).bool(), rows[:3, :2]):
+        with pytest.raises(ValueError, match="features must be a floating-point tensor, got"):
+            transform(features)
+    with pytest.raises(ValueError, match=r"features must be \(\.\.\., n, d\), got a number alone"):
+        transform(torch.tensor(0.0))
+    for mask in (torch.ones(3), torch.ones(3, dtype=torch.int64), [True] * 3):
+        with pytest.raises(ValueError, match=r"mask must be (bool|a tensor)"):
+            transform(torch.zeros(3, 2), mask)
+
+
+@pytest.mark.parametrize("kind", [*ALL, TableTransform, Join])
+@pytest.mark.parametrize(
+    "features",
+    [
+        np.array([["a", "b"], ["c", "d"]]),
+        np.array([[1j, 2], [3, 4]]),
+        np.zeros((2, 2), dtype="datetime64[s]"),
+        [[1.0, 2.0], [3.0]],
+    ],
+    ids=["text", "complex", "dates", "ragged"],
+)
+def test_fitting_wants_numbers(kind, features):
+    transform = Join([Standardize()]) if kind is Join else kind()
+    with pytest.raises(ValueError, match="features must be an array of numbers, got"):
+        transform.fit(features)
+
+
+@pytest.mark.parametrize("kind", [*FITTED, TableTransform])
+def test_fitting_on_half_precision(kind, rows):
+    features = torch.from_numpy(rows[:20]).bfloat16()
+    want = kind().fit(features.float()).state_dict()
+    for name, value in kind().fit(features).state_dict().items():
+        assert torch.equal(value, want[name])
+
+
+@pytest.mark.parametrize("kind", [Standardize, SignedLog1pStandardize])
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
+def test_an_infinite_value_is_no_mean(kind, value, rows):
+    rows[7, 2] = value
+    with pytest.raises(ValueError, match=f"features must be finite .* {kind.__name__}.* column 2:"):
+        kind().fit(rows)
+
+
+@pytest.mark.parametrize("kind", FITTED)
+def test_the_smallest_and_the_largest_numbers(kind):
+    ends = np.array([[0.0, -3e38], [1e-45, 3e38], [0.0, 0.0]], dtype=np.float32)
+    fitted = kind().fit(ends)
+    assert fitted(torch.from_numpy(ends)).isfinite().all()
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_nan_gives_nan_in_its_own_place(kind, rows):
+    transform = kind().fit(rows[:, :2])
+    features = torch.from_numpy(rows[:5, :2])
+    features[3, 1] = torch.nan
+    got = transform(features)
+    per_feature = got.unflatten(-1, (2, -1)).isnan()
+    assert per_feature[3, 1].all()
+    assert not per_feature[:, 0].any()
+    if not transform.within_list:
+        assert per_feature.sum() == per_feature.shape[-1]
 
 
 def test_join_is_its_parts_side_by_side(rows):
@@ -264,6 +342,8 @@ def test_join_is_its_parts_side_by_side(rows):
     ("parts", "message"),
     [
         ([], "transforms must be one or more, got none"),
+        (None, "transforms must be a list of FeatureTransforms, got None"),
+        (Standardize(), "transforms must be a list of FeatureTransforms, got Standardize"),
         ([TableTransform()], "TableTransform takes a Join, not the other way round"),
         ([nn.ReLU()], r"transforms must be FeatureTransforms .*got ReLU\(\)"),
     ],

@@ -267,6 +267,14 @@ def test_what_looks_at_the_list_needs_it(parts):
         )
 
 
+def test_validation_of_what_looks_at_the_list():
+    X, y, qid = frame()
+    ranker = quick(scorer=MeanOfList(), members=1, batch_size=64)
+    ranker.fit(X, y, qid=qid, eval_set=[(X, y)], eval_qid=[qid])
+    best = max(row[0] for row in ranker.history_)
+    assert best == pytest.approx(ranker.score(X, y, qid=qid), abs=1e-6)
+
+
 def test_warm_start_and_partial_fit():
     X, y, qid = frame()
     Xn, yn, qn = frame(seed=4)

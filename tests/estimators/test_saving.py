@@ -148,6 +148,11 @@ def test_damaged_or_missing_files(saved, name):
         NeuralRanker.load(folder)
 
 
+def test_given_parameters_are_checked(saved):
+    with pytest.raises(ValueError, match="scorer must be a Scorer or None, got 'a'"):
+        NeuralRanker.load(saved[1], scorer="a")
+
+
 def test_not_fitted(tmp_path):
     with pytest.raises(ValueError, match="not fitted"):
         quick().save(tmp_path)

@@ -3,11 +3,13 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from lightning.pytorch import Trainer
 
 from ltr.cli import main
 from ltr.datasets import TableDataModule
 from ltr.estimators import NeuralRanker
+from ltr.export import load_model
 from ltr.models import MLPScorer
 from ltr.modules import Ranker
 from ltr.serving import OnnxRanker
@@ -42,6 +44,13 @@ def test_a_checkpoint_with_test_lists(frame, tmp_path, capsys):
     assert out.startswith(f"wrote {tmp_path}/out/model.onnx and {tmp_path}/out/README.md\n")
     assert "largest difference from the model: " in out
     assert "On 40 test lists with 240 documents." in (tmp_path / "out" / "README.md").read_text()
+    loaded = load_model(tmp_path / "out")
+    ranker.eval()
+    for name, part in (("scorer", ranker.scorer), ("transform", ranker.transform)):
+        for key, value in part.state_dict().items():
+            assert torch.equal(getattr(loaded, name).state_dict()[key], value)
+    again = ["export", str(tmp_path / "out"), "--out", str(tmp_path / "again.pt2")]
+    assert main(again) == 0
     scores = OnnxRanker(str(tmp_path / "out" / "model.onnx")).score(frame[:6])
     batch = next(iter(data.train_dataloader()))
     assert scores.shape == (6,)
@@ -62,6 +71,7 @@ def test_a_folder_and_mistakes(frame, tmp_path, capsys):
         ([*args, str(tmp_path / "x.onnx"), "--opset", "3"], "opset must be a whole number >= 13"),
         ([*args, str(tmp_path / "x.pt2"), "--to", "onnx"], "path must end in .onnx"),
         ([*args, "x", "--to", "tflite"], "invalid choice: 'tflite'"),
+        ([*args, str(tmp_path / "one.md" / "x")], "path must be one that can be written"),
         (["export", "none.ckpt", "--out", "x"], "model must be a checkpoint or a folder"),
     ):
         assert main(wrong) == 2

@@ -2,22 +2,17 @@
 
 import json
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import onnx
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-import ltr.serving
 from ltr.datasets import (
     Join,
+    ListDataset,
     PiecewiseLinearBins,
     Quantile,
     RankPerList,
@@ -26,54 +21,12 @@ from ltr.datasets import (
     TableTransform,
 )
 from ltr.estimators import NeuralRanker
-from ltr.export import ExportedRanker, evaluate, export_model
+from ltr.export import ExportedRanker, evaluate, export_model, load_model
 from ltr.models import LinearScorer, MLPScorer, Scorer
 from ltr.serving import OnnxRanker
 
 
-def table(rows: int = 240) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(0)
-    X = pd.DataFrame(
-        {
-            "price": rng.normal(size=rows),
-            "stock": np.where(rng.random(rows) < 0.3, np.nan, rng.poisson(3, rows)),
-            "shop": rng.choice(["a", "b", None], rows),
-            "new": rng.random(rows) < 0.5,
-        }
-    )
-    y = (X["price"] > 0).to_numpy() + 2 * (X["shop"] == "b").to_numpy()
-    return X, y.astype(int), np.arange(rows) // 6
-
-
-@pytest.fixture(scope="module")
-def ranker() -> NeuralRanker:
-    X, y, qid = table()
-    small = NeuralRanker(
-        members=2, max_epochs=2, scorer=MLPScorer(hidden=(8,)), verbose=0, random_state=0
-    )
-    return small.fit(X, y, qid=qid)
-
-
-@pytest.fixture(scope="module")
-def folder(ranker, tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("exported")
-    X, y, qid = table()
-    written = ranker.export(path, test=(X, y, qid))
-    assert written.model == path / "model.onnx"
-    assert written.difference < 1e-6
-    return path
-
-
-def alone(code: str, cwd: Path) -> str:
-    """Run code in a process that cannot import ltr."""
-    start = "import sys; sys.modules['ltr'] = None\n"
-    command = [sys.executable, "-c", start + code]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_the_file_is_onnx_that_needs_no_ltr(ranker, folder):
+def test_the_file_is_onnx_that_needs_no_ltr(alone, ranker, folder):
     model = onnx.load(folder / "model.onnx")
     assert [one.name for one in model.graph.input] == ["features", "categories"]
     assert [one.version for one in model.opset_import if one.domain == ""] == [17]
@@ -99,20 +52,7 @@ print(session.run(None, {"features": features, "categories": categories})[0].tol
     np.testing.assert_allclose(json.loads(found)[0], ranker.predict(X), atol=1e-6)
 
 
-def test_serving_needs_no_ltr(ranker, folder, tmp_path):
-    shutil.copy(ltr.serving.__file__, tmp_path / "serving.py")
-    X, _, _ = table()
-    rows = json.loads(X[:7].to_json(orient="records"))
-    code = f"""
-from serving import OnnxRanker
-rows = {rows!r}
-print(OnnxRanker({str(folder / "model.onnx")!r}).score(rows).tolist())
-"""
-    found = json.loads(alone(code, tmp_path))
-    np.testing.assert_allclose(found, ranker.predict(X[:7]), atol=1e-6)
-
-
-def test_a_program_opens_without_ltr(ranker, tmp_path):
+def test_a_program_opens_without_ltr(alone, ranker, tmp_path):
     written = ranker.export(tmp_path / "model.pt2", per_document=True)
     assert written.difference < 1e-6
     assert written.card.name == "model.md"
@@ -129,45 +69,6 @@ print(program(features, categories).tolist())
     np.testing.assert_allclose(found, ranker.predict(X), atol=1e-6)
 
 
-values = st.one_of(st.none(), st.floats(-1e6, 1e6, width=32))
-
-
-@settings(deadline=None, max_examples=40)
-@given(
-    st.lists(
-        st.fixed_dictionaries(
-            {
-                "price": values,
-                "stock": values,
-                "shop": st.sampled_from(["a", "b", "unseen", "", None]),
-                "new": st.sampled_from([True, False, None]),
-            }
-        ),
-        min_size=1,
-        max_size=40,
-    )
-)
-def test_serving_scores_as_the_model(ranker, folder, rows):
-    X = pd.DataFrame(rows, columns=["price", "stock", "shop", "new"])
-    X = X.astype({"price": float, "stock": float, "shop": "str", "new": "boolean"})
-    X["shop"] = X["shop"].where([row["shop"] is not None for row in rows])
-    expected = ranker.predict(X)
-    scale = np.abs(expected).max()
-    found = OnnxRanker(folder / "model.onnx").score(rows)
-    np.testing.assert_allclose(found, expected, atol=1e-5 * scale + 1e-7)
-
-
-def test_serving_from_a_data_frame(ranker, folder):
-    X, _, _ = table()
-    served = OnnxRanker(folder / "model.onnx")
-    np.testing.assert_allclose(served.score(X.assign(other=1)), ranker.predict(X), atol=1e-6)
-    assert served.score([]).shape == (0,)
-    with pytest.raises(ValueError, match="documents must have the column 'shop'"):
-        served.score(X.drop(columns="shop"))
-    with pytest.raises(ValueError, match="column 'price' must hold 1 number"):
-        served.score([{"price": "cheap", "stock": 1, "shop": "a", "new": True}])
-
-
 def test_files_of_a_folder(ranker, folder):
     names = sorted(path.name for path in folder.iterdir())
     assert names == ["README.md", "config.json", "model.onnx", "model.safetensors"]
@@ -176,18 +77,69 @@ def test_files_of_a_folder(ranker, folder):
         assert part in card
     state = load_file(folder / "model.safetensors")
     assert torch.equal(state["scorer.scales"], ranker.scorer_.scales)
-    content = json.loads((folder / "config.json").read_text())
-    assert content["scorer"]["class_path"] == "ltr.models.Ensemble"
 
 
-def test_the_card_has_the_estimators_own_score(ranker):
-    X, y, qid = table()
+def test_the_folder_loads_again_as_it_was_saved(table, ranker, folder, tmp_path):
+    X, y, qid = table
+    again = NeuralRanker.load(folder)
+    np.testing.assert_array_equal(again.predict(X), ranker.predict(X))
+    assert again.score(X, y, qid=qid) == ranker.score(X, y, qid=qid)
+    ranker.save(tmp_path)
+    for name in ("config.json", "model.safetensors"):
+        assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
+    module, loaded = ExportedRanker(ranker.transform_, ranker.scorer_, None), load_model(folder)
+    inputs = module.example(3, 7)
+    assert torch.equal(loaded(*inputs), module(*inputs))
+    assert loaded.schema == ranker.schema_
+
+
+def test_folders_that_cannot_be_loaded(folder, tmp_path):
+    with pytest.raises(ValueError, match="path must be a folder that `save` wrote"):
+        load_model(tmp_path / "none")
+    shutil.copytree(folder, tmp_path / "m")
+    path = tmp_path / "m" / "config.json"
+    content = json.loads(path.read_text())
+    for changed, message in (
+        ([], "is not the configuration of a model"),
+        ({}, "is not the configuration of a model"),
+        ({**content, "scorer": None}, "scorer must be a Scorer, got None"),
+        ({**content, "unsaved": {"scorer": "a lambda"}}, "scorer of .* was not saved: a lambda"),
+        ({**content, "num_features": 2}, "the weights do not fit the configuration"),
+        ({**content, "transform": {"class_path": "os.system"}}, "os.system"),
+    ):
+        path.write_text(json.dumps(changed))
+        with pytest.raises(ValueError, match=message):
+            load_model(tmp_path / "m")
+
+
+def test_a_model_whose_parts_have_no_configuration(tmp_path):
+    class Local(LinearScorer):
+        pass
+
+    module = ExportedRanker(None, Local(2), None)
+    with pytest.warns(UserWarning, match="scorer is not saved, and must be given again"):
+        export_model(module, tmp_path, to="torch")
+    with pytest.raises(ValueError, match=r"scorer of .* cannot be loaded, as it was not saved"):
+        load_model(tmp_path)
+
+
+def test_the_card_has_the_estimators_own_score(table, ranker):
+    X, y, qid = table
     module = ExportedRanker(ranker.transform_, ranker.scorer_, ranker.schema_)
     from ltr.datasets import read_table
 
     frame = X.assign(**{ranker.schema_.qid: qid, ranker.schema_.label: y})
     found = evaluate(module, read_table(frame, ranker.schema_))
     assert found.lists == 40
+    grades, unlabeled = [0, 1, 0, 1], X.assign(**{ranker.schema_.qid: qid})
+    for data, message in (
+        (frame, "data must be a ListDataset, got DataFrame"),
+        (read_table(unlabeled, ranker.schema_, needs_label=False), "data must have labels"),
+        (ListDataset.from_arrays(np.zeros((4, 2)), grades, [1] * 4), "lists or more, got 1"),
+        (ListDataset.from_arrays(np.zeros((4, 3)), grades, [1, 1, 2, 2]), "2 features, got 3"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            evaluate(module, data)
     assert found.metrics["NDCG@10"].mean == pytest.approx(ranker.score(X, y, qid=qid), abs=1e-6)
 
 
@@ -248,20 +200,64 @@ def test_bad_arguments(ranker, tmp_path):
     for arguments, message in (
         ({"to": "tflite"}, 'to must be "onnx" or "torch"'),
         ({"opset": 3}, "opset must be a whole number >= 13, got 3"),
+        ({"opset": 99}, "opset must be one that torch and onnx write, got 99"),
+        ({"evaluation": 0.5}, "evaluation must be what `evaluate` returns, got 0.5"),
         ({"to": "torch", "path": tmp_path / "a.onnx"}, "path must end in .pt2"),
     ):
         with pytest.raises(ValueError, match=message):
             export_model(module, **{"path": tmp_path / "out", **arguments})
     with pytest.raises(ValueError, match="num_features must be known: train the model first"):
         ExportedRanker(None, MLPScorer(), None)
-    assert not list(tmp_path.iterdir())
+    with pytest.raises(ValueError, match="module must be an ExportedRanker, got LinearScorer"):
+        export_model(LinearScorer(2), tmp_path / "m.onnx")
+    with pytest.raises(ValueError, match=r"test must be \(X, y, qid\), got int"):
+        ranker.export(tmp_path / "out", test=5)
+    for arguments, message in (
+        (("standardize", LinearScorer(2), None), "transform must be a FeatureTransform or None"),
+        ((None, torch.nn.Linear(2, 1), None), "scorer must be a Scorer, got Linear"),
+        ((None, LinearScorer(2), {"price": 1}), "schema must be a Schema or None"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ExportedRanker(*arguments)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("to", ["onnx", "torch"])
+def test_a_place_that_cannot_be_written(to, tmp_path):
+    (tmp_path / "file").write_text("")
+    module = ExportedRanker(None, LinearScorer(2), None)
+    for path in (tmp_path / "file", tmp_path / "file" / "m", tmp_path / ("x" * 300)):
+        with pytest.raises(
+            ValueError, match=r"path must be one that can be written, got .*/(file|x)"
+        ):
+            export_model(module, path, to=to)
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("to", ["onnx", "torch"])
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_weights_that_are_not_finite(to, bad, tmp_path):
+    module = ExportedRanker(None, LinearScorer(2), None)
+    torch.nn.init.constant_(next(module.parameters()), bad)
+    with pytest.raises(
+        ValueError, match=r"the model's scores must be finite, got (nan|-?inf): train"
+    ):
+        export_model(module, tmp_path / "m", to=to)
+    assert not list((tmp_path / "m").iterdir())
+
+
+def test_a_model_in_double_precision_is_exported_in_single_and_stays(tmp_path):
+    scorer = MLPScorer(2).double()
+    written = export_model(ExportedRanker(None, scorer, None), tmp_path, to="torch")
+    assert written.difference < 1e-5
+    assert {x.dtype for x in scorer.parameters()} == {torch.float64}
+    assert load_file(tmp_path / "model.safetensors")["scorer.layers.0.bias"].dtype == torch.float64
 
 
 def test_a_difference_is_an_error_and_leaves_no_file(tmp_path, monkeypatch):
     module = ExportedRanker(None, LinearScorer(2), None)
-    monkeypatch.setattr(
-        "ltr.export.write._program_runner", lambda path: lambda x: x.numpy()[..., 0]
-    )
-    with pytest.raises(ValueError, match="the exported model differs from the model by"):
-        export_model(module, tmp_path / "m.pt2", to="torch")
+    for wrong in (lambda x: x.numpy()[..., 0], lambda x: np.full(x.shape[:2], np.nan)):
+        monkeypatch.setattr("ltr.export.write._program_runner", lambda path, run=wrong: run)
+        with pytest.raises(ValueError, match="the exported model differs from the model by"):
+            export_model(module, tmp_path / "m.pt2", to="torch")
     assert not list(tmp_path.iterdir())

@@ -510,7 +510,7 @@ def test_a_second_process_compiles_nothing_even_where_the_install_cannot_be_writ
         "print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()), stats.cache_path)"
     )
     home = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": str(tmp_path)}
-    home |= {"PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    home |= {"PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1", "NUMBA_CACHE_DIR": ""}
     runs = [run_python(f"import os; os.chdir({str(tmp_path)!r})\n{code}", **home) for _ in "12"]
     first, second = (line.split() for line in runs)
     assert first[:2] == ["0", "1"]

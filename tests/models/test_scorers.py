@@ -3,12 +3,30 @@
 import copy
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from typing import Any, Literal
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from ltr.models import FeatureScorer, LinearScorer, MLPScorer, Scorer
+import ltr.models
+from ltr.config import from_config, to_config
+from ltr.datasets import Standardize, TableTransform
+from ltr.estimators import NeuralRanker
+from ltr.export import ExportedRanker, export_model
+from ltr.export.program import describe
+from ltr.models import (
+    AdditiveScorer,
+    AttentionScorer,
+    Ensemble,
+    FeatureScorer,
+    LinearScorer,
+    MLPScorer,
+    Scorer,
+)
+from ltr.models.ragged import score_ragged
 
 D = 5
 
@@ -27,13 +45,35 @@ SCORERS: list[Callable[..., FeatureScorer]] = [
     MLPScorer,
     partial(MLPScorer, hidden=()),
     partial(MLPScorer, hidden=[7], activation=nn.GELU, norm=False, dropout=0.0),
+    AdditiveScorer,
+    partial(AdditiveScorer, hidden=(), dropout=0.5),
+    partial(AttentionScorer, hidden=(8,), heads=2),
+    partial(AttentionScorer, hidden=(6, 4), heads=1, blocks=1, points=3),
+]
+NAMES = [
+    *("linear", "mlp", "mlp-none", "mlp-gelu"),
+    *("additive", "additive-none", "attention", "attention-points"),
 ]
 
 
-@pytest.fixture(params=SCORERS)
-def scorer(request: pytest.FixtureRequest) -> FeatureScorer:
+def made(make: Callable[..., FeatureScorer]) -> FeatureScorer:
+    """A scorer none of whose weights is 0, since some parts begin without effect."""
     torch.manual_seed(0)
-    return request.param(num_features=D).double().eval()
+    scorer = make(num_features=D).double().eval()
+    with torch.no_grad():
+        for weight in scorer.parameters():
+            weight += 0.3 * torch.randn_like(weight)
+    return scorer
+
+
+@pytest.fixture(params=SCORERS, ids=NAMES)
+def scorer(request: pytest.FixtureRequest) -> FeatureScorer:
+    return made(request.param)
+
+
+def test_every_scorer_is_here():
+    listed = {getattr(ltr.models, name) for name in ltr.models.__all__}
+    assert listed - {Scorer, FeatureScorer, Ensemble} == {type(make(None)) for make in SCORERS}
 
 
 def batch(lists: int = 4, n: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
@@ -59,6 +99,44 @@ def test_any_batch_shape(scorer: FeatureScorer):
     assert scorer(features[:, :0]).shape == (4, 0)
 
 
+def test_padding_at_any_place_changes_nothing(scorer: FeatureScorer):
+    features, _ = batch()
+    real = torch.tensor([[False, True, True, False, True, False]]).expand(4, 6)
+    scores = scorer(features, real)
+    alone = scorer(features[real].reshape(4, 3, D))
+    torch.testing.assert_close(scores[real].reshape(4, 3), alone, rtol=0, atol=1e-12)
+
+
+def test_the_order_of_the_documents_does_not_count(scorer: FeatureScorer):
+    features, mask = batch()
+    order = torch.randperm(6, generator=torch.Generator().manual_seed(2))
+    moved = scorer(features[:, order], mask[:, order])
+    torch.testing.assert_close(moved, scorer(features, mask)[:, order], rtol=0, atol=1e-12)
+
+
+def test_who_looks_at_the_list_says_so(scorer: FeatureScorer):
+    features, _ = batch()
+    other = features.clone()
+    other[:, 0] += 1
+    same = torch.equal(scorer(features)[:, 1:], scorer(other)[:, 1:])
+    assert scorer.per_document == same
+    assert describe(ExportedRanker(None, scorer, None))["looks_at_list"] == (not same)
+
+
+def test_ragged_is_padded(scorer: FeatureScorer):
+    features, mask = batch()
+    x = features.clone().requires_grad_()
+    ragged = score_ragged(scorer, features[mask].requires_grad_(), mask.sum(-1))
+    padded = scorer(x, mask)[mask]
+    torch.testing.assert_close(ragged, padded, rtol=0, atol=1e-12)
+    one, other = (
+        torch.autograd.grad(scores.square().sum(), [*scorer.parameters()], allow_unused=True)
+        for scores in (ragged, padded)
+    )
+    torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
+    assert score_ragged(scorer, features[:0, 0], torch.tensor([0, 0])).shape == (0,)
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), 1e300])
 def test_what_lies_under_the_mask_does_not_get_out(scorer: FeatureScorer, bad: float):
     features, mask = batch()
@@ -80,9 +158,65 @@ def test_what_lies_under_the_mask_does_not_get_out(scorer: FeatureScorer, bad: f
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_dtypes(scorer: FeatureScorer, dtype: torch.dtype):
     features, mask = batch()
+    exact = scorer(features, mask)
     scores = scorer.to(dtype)(features.to(dtype), mask)
     assert scores.dtype == dtype
-    assert scores.isfinite().all()
+    # some dozens of roundings of numbers that are no larger than a few scores
+    tolerance = 50 * torch.finfo(dtype).eps * exact.abs().max().item()
+    torch.testing.assert_close(scores.double(), exact, rtol=0, atol=tolerance)
+
+
+def test_autocast(scorer: FeatureScorer):
+    features, mask = batch()
+    exact = scorer.float()(features.float(), mask)
+    with torch.autocast("cpu", torch.bfloat16):
+        scores = scorer(features.float(), mask)
+    assert (scores.float() - exact).abs().max() < 0.1 * exact.abs().max()
+
+
+@pytest.mark.parametrize("make", SCORERS[4:], ids=NAMES[4:])
+def test_compiled(make: Callable[..., FeatureScorer]):
+    scorer = made(make)
+    features, mask = batch()
+    compiled = torch.compile(scorer, backend="aot_eager", fullgraph=True)
+    results = [one(features, mask) for one in (compiled, scorer)]
+    gradients = [
+        torch.autograd.grad(scores.square().sum(), [*scorer.parameters()], materialize_grads=True)
+        for scores in results
+    ]
+    torch.testing.assert_close(*results, rtol=0, atol=1e-12)
+    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("to", ["onnx", "torch"])
+@pytest.mark.parametrize("make", SCORERS[4::2] + SCORERS[7:], ids=NAMES[4::2] + NAMES[7:])
+def test_export(make: Callable[..., FeatureScorer], to: Literal["onnx", "torch"], tmp_path: Path):
+    transform = TableTransform(Standardize()).fit(np.random.default_rng(0).normal(size=(50, D)))
+    module = ExportedRanker(transform, made(make).float(), None)
+    assert export_model(module, tmp_path / "model", to=to).difference < 1e-5
+
+
+def test_configuration(scorer: FeatureScorer):
+    again = from_config(to_config(scorer))
+    assert to_config(again) == to_config(scorer)
+    features, mask = batch()
+    again.double().eval().load_state_dict(scorer.state_dict())
+    assert torch.equal(again(features, mask), scorer(features, mask))
+
+
+@pytest.mark.parametrize("make", SCORERS[4:], ids=NAMES[4:])
+def test_in_neural_ranker(make: Callable[..., FeatureScorer], tmp_path: Path):
+    rng = np.random.default_rng(0)
+    X, qid = rng.normal(size=(300, 3)), np.arange(300) // 10
+    y = (X[:, 0] > 0.5).astype(int) + (X[:, 1] > 0)
+    ranker = NeuralRanker(
+        scorer=make(), members=2, max_epochs=12, learning_rate=1e-2, verbose=0, random_state=0
+    )
+    ranker.fit(X, y, qid=qid, eval_set=[(X, y)], eval_qid=[qid])
+    assert ranker.score(X, y, qid=qid) > 0.8
+    ranker.save(tmp_path)
+    again = NeuralRanker.load(tmp_path).predict(X, qid=qid)
+    np.testing.assert_array_equal(again, ranker.predict(X, qid=qid))
 
 
 @pytest.mark.parametrize("make", SCORERS)
@@ -130,15 +264,42 @@ def test_errors():
         scorer(features[..., :4])
     with pytest.raises(ValueError, match="features must have 2 axes"):
         scorer(features[0, 0])
+    with pytest.raises(ValueError, match=r"features must be floating point, got torch\.int64"):
+        scorer(features.long())
+    with pytest.raises(ValueError, match="features must be a tensor, got ndarray"):
+        scorer(features.numpy())
     with pytest.raises(
         ValueError, match="num_features must be 5, which the scorer was made with, got 4"
     ):
         scorer.build(4)
     with pytest.raises(ValueError, match="num_features must be >= 1, got 0"):
         LinearScorer(0)
-    with pytest.raises(ValueError, match=r"hidden must be widths >= 1, got \(8, 0\)"):
-        MLPScorer(hidden=(8, 0))
-    with pytest.raises(ValueError, match=r"dropout must be in \[0, 1\), got 1.0"):
-        MLPScorer(dropout=1.0)
+    for kind in (MLPScorer, AdditiveScorer, AttentionScorer):
+        with pytest.raises(ValueError, match=r"hidden must be widths >= 1, got \(8, 0\)"):
+            kind(hidden=(8, 0))
+        with pytest.raises(ValueError, match=r"dropout must be in \[0, 1\), got 1.0"):
+            kind(dropout=1.0)
+    bad: list[tuple[dict[str, Any], str]] = [
+        ({"heads": 0}, "heads must be >= 1, got 0"),
+        ({"heads": 3}, r"hidden must end in a width that heads=3 divides, got \(128, 64\)"),
+        ({"hidden": ()}, r"hidden must end in a width that heads=4 divides, got \(\)"),
+        ({"blocks": 1.5}, "blocks must be a whole number >= 1, got 1.5"),
+        ({"points": 0}, "points must be >= 1, got 0"),
+    ]
+    for wrong, message in bad:
+        with pytest.raises(ValueError, match=message):
+            AttentionScorer(**wrong)
+    for number in ("3", 2.5, True):
+        with pytest.raises(ValueError, match="num_features must be a whole number >= 1, got"):
+            LinearScorer(number)
+    for hidden in ((8, 0), (8, None), 8, "8", (2.5,)):
+        with pytest.raises(ValueError, match="hidden must be widths >= 1, got"):
+            MLPScorer(hidden=hidden)
+    for dropout in (1.0, "0.1", None):
+        with pytest.raises(ValueError, match=r"dropout must be in \[0, 1\), got"):
+            MLPScorer(dropout=dropout)
+    for activation in ("relu", nn.ReLU(), int):
+        with pytest.raises(ValueError, match=r"activation must be a class such as nn\.ReLU, got"):
+            MLPScorer(activation=activation)
     with pytest.raises(NotImplementedError, match="must define score"):
         Scorer()(features)

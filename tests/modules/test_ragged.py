@@ -219,3 +219,33 @@ def test_a_matching_of_ragged_lists(tmp_path):
     fit.fit(sorter, ragged, ragged)
     [one], [other] = (fit.predict(sorter, loader) for loader in (ragged, padded))
     torch.testing.assert_close(one["scores"], other["scores"])
+
+
+@pytest.mark.parametrize("scorer", [LinearScorer(3), Spread()])
+@pytest.mark.parametrize("transform", [None, Standardize(), MinMaxPerList(), TableTransform()])
+def test_lengths_that_are_not_those_of_the_documents(scorer, transform):
+    ranker = Ranker(scorer)
+    if transform is not None:
+        ranker.transform = transform.fit(np.eye(3, dtype=np.float32))
+    features = torch.zeros(4, 3)
+    for lengths, message in (
+        (torch.tensor([2, 3]), "lengths must sum to 4 documents, got 5"),
+        (torch.tensor([5, -1]), "lengths must be >= 0, got -1"),
+        (torch.tensor([2.0, 2.0]), "lengths must be whole numbers"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ranker(features, lengths=lengths)
+        with pytest.raises(ValueError, match=message):
+            score_ragged(scorer, features, lengths)
+    with pytest.raises(ValueError, match="features must be"):
+        ranker(torch.zeros(2, 2, 3), lengths=torch.tensor([1, 1]))
+
+
+def test_a_compiled_ranker_takes_lengths():
+    ranker = Ranker(MLPScorer(3, dropout=0.0))
+    ranker.transform = MinMaxPerList()
+    compiled = torch.compile(ranker.forward, fullgraph=True, backend="aot_eager")
+    features, lengths = torch.randn(4, 3), torch.tensor([1, 3])
+    torch.testing.assert_close(
+        compiled(features, lengths=lengths), ranker(features, lengths=lengths)
+    )

@@ -147,7 +147,12 @@ def check_lengths(operator):
 
 def check_export(operator):
     scores, other = draw(3, 4), draw(3, 4, seed=1)
-    exported = torch.export.export(operator, (scores, MASK)).module()
+    try:
+        exported = torch.export.export(operator, (scores, MASK)).module()
+    except NotImplementedError as error:
+        if "torch._C.Generator" not in str(error):
+            raise
+        pytest.skip("this torch exports no module that has a generator")
     found, expected = exported(other, MASK), operator(other, MASK)
     if isinstance(operator, Stochastic) and operator.training:  # the exported noise is its own
         assert found.shape == expected.shape

@@ -162,10 +162,10 @@ def test_the_vote_is_scikit_learns(tmp_path: Path, k: int):
     points = {}
     for name, part in data.splits.items():
         with torch.no_grad():
-            points[name] = module(data.to_float(part.pixels)).double()
-    labels = torch.cat([data.splits[name].labels for name in ("train", "val")])
-    oracle = KNeighborsClassifier(k).fit(torch.cat([points["train"], points["val"]]), labels)
-    expected = oracle.score(points["test"], data.splits["test"].labels)
+            points[name] = module(data.to_float(part.pixels)).double().numpy()
+    labels = np.concatenate([data.splits[name].labels.numpy() for name in ("train", "val")])
+    oracle = KNeighborsClassifier(k).fit(np.concatenate([points["train"], points["val"]]), labels)
+    expected = oracle.score(points["test"], data.splits["test"].labels.numpy())
     assert found == pytest.approx(expected, abs=1e-6)
 
 

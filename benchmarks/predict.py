@@ -1,0 +1,78 @@
+"""The memory of `ltr predict` on tables of 100,000 and 1,000,000 rows.
+
+    python benchmarks/predict.py
+
+A model is trained on a table of 20 features, and scores two others, as Parquet and as CSV, each in
+a process of its own. The memory is the largest resident size of that process, Python and torch
+included: an empty table would take most of it. Beside it stands what `import torch, lightning`
+takes alone. The seconds are CPU time.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+from measure import RESULTS, environment, rounded, write
+
+FEATURES, LENGTH = 20, 20
+LTR = [sys.executable, "-c", "import sys; from ltr.cli import main; sys.exit(main())"]
+
+
+def make_table(rows: int) -> pa.Table:
+    """Return a table of queries of 20 rows."""
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(rows, FEATURES)).astype(np.float32)
+    columns = {"query": np.arange(rows) // LENGTH, "id": [f"d{i}" for i in range(rows)]}
+    columns |= {f"f{i}": features[:, i] for i in range(FEATURES)}
+    return pa.table({**columns, "grade": (features[:, 0] + features[:, 1] > 1).astype(int)})
+
+
+def peak_megabytes(command: list[str], folder: Path) -> tuple[float, float]:
+    """Return the largest resident size of a process in MB, and its seconds of CPU time."""
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise RuntimeError(f"{command} failed with status {status}")
+    return usage.ru_maxrss / 1024, usage.ru_utime + usage.ru_stime
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description="Memory of ltr predict")
+    parser.add_argument("--rows", type=int, nargs="+", default=[100_000, 1_000_000])
+    parser.add_argument("--output", type=Path, default=RESULTS / "predict.json")
+    given = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    found = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        alone, _ = peak_megabytes([sys.executable, "-c", "import torch, lightning.pytorch"], folder)
+        print(f"{alone:6.0f} MB  torch and lightning alone")
+        pq.write_table(make_table(min(20_000, *given.rows)), folder / "train.parquet")
+        options = ["--data.path", "train.parquet", "--data.qid", "query", "--data.label", "grade"]
+        options += ["--data.doc_id", "id", "--data.validation", "0.2", "--trainer.max_epochs", "1"]
+        peak_megabytes([*LTR, "fit", "--config", "table", *options], folder)
+        for rows in given.rows:
+            table = make_table(rows)
+            pq.write_table(table, folder / "new.parquet")
+            pa_csv.write_csv(table, folder / "new.csv")
+            for kind in ("parquet", "csv"):
+                options = ["--ckpt_path", "best", "--data.path", f"new.{kind}"]
+                options += ["--output", f"scores.{kind}"]
+                megabytes, seconds = peak_megabytes([*LTR, "predict", *options], folder)
+                print(f"{megabytes:6.0f} MB {seconds:5.0f} s  {rows:,} rows, {kind}")
+                row = {"rows": rows, "kind": kind, "megabytes": rounded(megabytes)}
+                found.append({**row, "seconds": rounded(seconds)})
+    result = {"environment": environment(), "alone": rounded(alone), "tables": found}
+    write(given.output, result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""Write docs/quality.md's tables, from quality.json: `python docs/quality_tables.py`."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tables import RESULTS, filled, setting, table
+
+PAGE = Path(__file__).parent / "quality.md"
+LEVEL = 0.05
+KINDS = {"single": "mean over the seeds", "ensemble": "ensemble"}
+
+Result = Mapping[str, Any]
+
+
+def result() -> dict[str, Any]:
+    """Return the numbers of the benchmark."""
+    return json.loads((RESULTS / "quality.json").read_text())
+
+
+def whole(found: Result) -> list[str]:
+    """Return the methods that have been measured on every set."""
+    sets = [one["methods"] for one in found["sets"]]
+    return [name for name in sets[0] if all(name in methods for methods in sets)]
+
+
+def cell(one: Result) -> str:
+    """Return NDCG@10, bold if it differs from the baseline, with a dagger if it may.
+
+    >>> cell({"ndcg_10": 0.5, "p": 0.01, "p_holm": 0.04})
+    '**0.5000**'
+    >>> cell({"ndcg_10": 0.5, "p": 0.04, "p_holm": 0.4})
+    '0.5000†'
+    """
+    text = f"{one['ndcg_10']:.4f}"
+    if one.get("p_holm", 1) < LEVEL:
+        return f"**{text}**"
+    return text + ("†" if one.get("p", 1) < LEVEL else "")
+
+
+def difference(one: Result) -> str:
+    """Return a difference with its interval.
+
+    >>> difference({"difference": [0.01, -0.002, 0.022]})
+    '+0.0100 [-0.0020, +0.0220]'
+    """
+    if "difference" not in one:
+        return "-"
+    mean, low, high = one["difference"]
+    return f"{mean:+.4f} [{low:+.4f}, {high:+.4f}]"
+
+
+def overview(found: Result) -> str:
+    """Return the table of all methods and sets: single / ensemble."""
+    rows = []
+    for name in whole(found):
+        cells = []
+        for one in found["sets"]:
+            row = one["methods"][name]
+            mark = " (b)" if one["baseline"] == name else ""
+            cells.append(f"{cell(row['single'])} / {cell(row['ensemble'])}{mark}")
+        rows.append([name, *cells])
+    seeds = found["seeds"]
+    header = [f"NDCG@10 over {seeds} seed{'s' * (seeds > 1)}, mean / ensemble"]
+    return table([*header, *(one["set"] for one in found["sets"])], rows)
+
+
+def verdicts(found: Result) -> str:
+    """Return where the methods of `beside` differ from the baseline, a line each."""
+    lines = []
+    for name in found["sets"][0]["beside_trees"]:
+        for kind, words in KINDS.items():
+            places: dict[str, list[str]] = {"better": [], "worse": [], "no real difference": []}
+            for one in found["sets"]:
+                row = one["methods"][name][kind]
+                real = row["p_holm"] < LEVEL
+                sign = "better" if row["difference"][0] > 0 else "worse"
+                places[sign if real else "no real difference"].append(one["set"])
+            said = [f"{word} on {', '.join(sets)}" for word, sets in places.items() if sets]
+            lines.append(f"- {name}, {words}: {'; '.join(said)}.")
+    return "\n".join(lines)
+
+
+def details(found: Result, one: Result) -> str:
+    """Return the table of one set, with the differences from the baseline."""
+    rows = []
+    for name in whole(found):
+        row = one["methods"][name]
+        chosen = [str(x) for x in row["chosen"] if x is not None]
+        rows.append(
+            [
+                name,
+                difference(row["single"]),
+                difference(row["ensemble"]),
+                f"{row['deviation_over_seeds']:.4f}",
+                ", ".join(chosen) or "-",
+                f"{row['cpu_seconds_a_seed']:.0f}",
+            ]
+        )
+    folds = f"{one['folds']} folds" if one["folds"] > 1 else "one fold"
+    head = (
+        f"{one['lists']} test lists in {folds}, {one['rows']:,} rows of {one['columns']} columns. "
+        f"Differences from {one['baseline']}:\n\n"
+    )
+    header = [
+        "", *KINDS.values(), "deviation over the seeds", "leaves or learning rate, by fold",
+        "CPU seconds a seed",
+    ]  # fmt: skip
+    return head + table(header, rows)
+
+
+def beside(found: Result) -> str:
+    """Return the differences of our ranker and the blend from each row of LightGBM."""
+    rows = []
+    for one in found["sets"]:
+        for name, kinds in one["beside_trees"].items():
+            if name not in whole(found):
+                continue
+            for tree in kinds["single"]:
+                cells = [
+                    f"{difference(kinds[kind][tree])}, p {kinds[kind][tree]['p']:.3f}"
+                    for kind in KINDS
+                ]
+                rows.append([one["set"], f"{name} - {tree}", *cells])
+    return table(["", "", *KINDS.values()], rows)
+
+
+def tables() -> dict[str, str]:
+    """Return every table by its name."""
+    found = result()
+    named = {"setting": setting(found), "overview": overview(found), "beside": beside(found)}
+    named["verdicts"] = verdicts(found)
+    return named | {one["set"]: details(found, one) for one in found["sets"]}
+
+
+if __name__ == "__main__":
+    PAGE.write_text(filled(PAGE.read_text(), tables()))
+    print(f"wrote {PAGE}")  # noqa: T201

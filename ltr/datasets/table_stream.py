@@ -1,0 +1,147 @@
+"""Read the files of a table piece by piece, in memory that does not grow with them."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from torch.utils.data import IterableDataset
+
+from ltr.datasets.lists import ListDataset
+from ltr.datasets.schema import Schema
+from ltr.datasets.table_files import (
+    compare,
+    find_files,
+    kind_of_table,
+    naming,
+    naming_damage,
+    of_file,
+    open_csv,
+    typed,
+)
+from ltr.datasets.tables import read_table
+
+ROWS = 1 << 14
+"""The rows of a piece."""
+
+_BLOCK = 1 << 21  # bytes of a CSV file; Arrow reads 32 blocks ahead
+
+
+class RowStream(IterableDataset[dict[str, Any]]):
+    """The rows of a table's files as ragged batches, for a model that scores a row by itself.
+
+    A batch holds rows that stand together, at most 16,384. Rows of one query may be in several
+    batches, and are one list in each. Beside what a batch of `ListDataset` has, `rows` counts from
+    the first row of the batch, and `keys` is an Arrow table of the qid and the document ids.
+
+    Args:
+        source: files of CSV or Parquet; see `load_table`.
+        schema: how the columns are used. Labels, weights and positions may be missing.
+        missing: see `read_table`.
+
+    Attributes:
+        unused: the columns that the schema does not have.
+        rows: how many rows the last pass has read so far.
+        columns: the columns that it has.
+        types: their types in the files.
+
+    Raises:
+        ValueError: there is no such file, or a column is missing; in a pass, what `read_table`
+            raises, with rows counted through all files.
+
+    >>> from tempfile import mkdtemp
+    >>> table = pa.table({"q": ["a", "b", "a"], "x": [0.5, None, 1.5]})
+    >>> pq.write_table(table, file := Path(mkdtemp(), "rows.parquet"))
+    >>> batch = next(iter(RowStream(file, Schema("q", features={"x": 1}))))
+    >>> batch["qid"], batch["rows"].tolist(), batch["keys"].column_names
+    (['a', 'b'], [0, 2, 1], ['q'])
+    """
+
+    def __init__(
+        self,
+        source: str | PathLike[str],
+        schema: Schema,
+        missing: Literal["keep", "error"] = "keep",
+    ) -> None:
+        self.source = source
+        self.schema = schema
+        self.missing: Literal["keep", "error"] = missing
+        self.rows = 0
+        self.files = find_files(Path(source).expanduser())
+        first, *others = (_empty(file) for file in self.files)
+        for file, other in zip(self.files[1:], others, strict=True):
+            with naming(file):
+                compare(first, other, self.files[0])
+        optional = (schema.label, schema.weight, schema.position)
+        with naming(source):
+            schema.check_names(first.column_names, [one for one in optional if one is not None])
+        self.columns = [name for name in first.column_names if name in schema.columns]
+        self.unused = [name for name in first.column_names if name not in schema.columns]
+        both = pa.concat_tables([first, *others], promote_options="permissive")
+        self.types = both.select(self.columns).schema
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        self.rows = 0
+        keys = [name for name in (self.schema.qid, self.schema.doc_id) if name is not None]
+        with naming(self.source):
+            for table in self._tables():
+                with _counting_from(self.rows):
+                    data, table = self._read(table)
+                self.rows += table.num_rows
+                batch = data.__getitems__(range(len(data)))
+                yield {**batch, "keys": table.select([*dict.fromkeys(keys)])}
+        if not self.rows:
+            raise ValueError(f"a table must have a row at least, got none{of_file(self.source)}")
+
+    def _tables(self) -> Iterator[pa.Table]:
+        """Yield the rows as they are in the files."""
+        for file in self.files:
+            kind = kind_of_table(file)
+            with naming(file), naming_damage():
+                if kind == "parquet":
+                    # by a buffer, since a group of rows may be as large as the file; what is read
+                    # ahead (`pre_buffer`) is never given back
+                    whole = pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
+                    for batch in whole.iter_batches(ROWS, columns=self.columns):
+                        yield pa.table(batch)
+                    continue
+                with open_csv(file, kind, block=_BLOCK) as reader:
+                    for batch in reader:
+                        table = pa.table(batch).select(self.columns)
+                        for start in range(0, table.num_rows, ROWS):
+                            yield table.slice(start, ROWS)
+
+    def _read(self, table: pa.Table) -> tuple[ListDataset, pa.Table]:
+        """Return the rows as lists, and in the types that `load_table` gives them."""
+        if kind_of_table(self.files[0]) == "parquet":
+            table = table.cast(self.types)
+        else:
+            schema = self.schema
+            text = {name for name, one in schema.categories.items() if one.kind == "string"}
+            names = {name for name in (schema.qid, schema.doc_id) if name is not None}
+            table = typed(table, frozenset(text | names))
+        return read_table(table, self.schema, missing=self.missing, needs_label=False), table
+
+
+def _empty(file: Path) -> pa.Table:
+    """Return a table without rows, with the columns of a file."""
+    kind = kind_of_table(file)
+    with naming(file), naming_damage():
+        if kind == "parquet":
+            return pq.read_schema(file).empty_table()
+        with open_csv(file, kind, block=_BLOCK) as reader:
+            return reader.schema.empty_table()
+
+
+@contextmanager
+def _counting_from(start: int) -> Iterator[None]:
+    """Add the rows before a piece to the row that an error names."""
+    try:
+        yield
+    except ValueError as error:
+        text = re.sub(r"^row (\d+),", lambda found: f"row {int(found[1]) + start},", str(error))
+        raise ValueError(text) from None

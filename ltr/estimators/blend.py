@@ -1,0 +1,365 @@
+"""The weighted average of the scores of several rankers."""
+
+import inspect
+import math
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+import torch
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ltr.estimators import _tables as tables
+from ltr.estimators._scoring import ndcg_of_lists
+from ltr.models import Ensemble
+
+_STEPS = 20  # of a weight on its way from 0 to 1
+_ROUNDS = 5  # of the search through all rankers, at most
+_ERRORS = 2  # standard errors, which a gain must exceed
+_SCALE_LISTS = 1000  # of the training lists, to fit the scales on
+
+
+class Blend(BaseEstimator):
+    """Averages the scores of several rankers, such as networks and boosted trees.
+
+    Rankers of different kinds err in different places, so their average often ranks better than
+    each of them. The scores of each are multiplied by one constant, so that their mean standard
+    deviation within a list of the training lists is 1, and averaged with weights.
+
+    The weights are those with the best NDCG@10 on the validation lists: for two rankers all steps
+    of 1/20 are tried, for more one ranker's share after another, until none helps. They stay equal
+    if that gains no more than two standard errors, by the paired differences of the lists. Of a few
+    hundred lists the best weights are mostly chance, and equal ones are better on new lists.
+
+    A ranker is any estimator with `fit(X, y)` and `predict(X)`. It gets what its `fit` names in its
+    signature: the rows sorted by query, with `qid` (numbers from 0) or else `group` (the sizes of
+    the lists), `sample_weight`, and the validation lists as `eval_set` (or `eval_X` and `eval_y`)
+    with `eval_qid` or `eval_group`. So `NeuralRanker`, `lightgbm.LGBMRanker`, `xgboost.XGBRanker`
+    and scikit-learn's regressors fit in. X is passed on as it is: each ranker must take its columns
+    and its missing values.
+
+    Args:
+        rankers: the estimators, one or more. They are cloned, and not changed.
+        validation: the share of the queries that is held out to choose the weights by where `fit`
+            gets no `eval_set`, in (0, 1). A hash of the qid decides. 0 holds none out, and the
+            weights stay equal; so it is with too few queries.
+        verbose: 0 prints nothing, 1 one line on stderr with the weights.
+
+    Attributes:
+        rankers_: the fitted rankers.
+        scales_: (rankers,), what their scores are multiplied by.
+        weights_: (rankers,), >= 0, which add up to 1.
+        validation_score_: NDCG@10 on the validation lists; None without.
+        validation_queries_: how many queries were validated on.
+        n_features_in_: how many columns X had.
+        feature_names_in_: their names, if all of them are strings.
+
+    The parameters of the rankers are reached by the names of their classes, in small letters:
+    `set_params(lgbmranker__num_leaves=7)`. Several of one class are `ridge-1` and `ridge-2`.
+
+    >>> from sklearn.linear_model import Ridge
+    >>> from sklearn.tree import DecisionTreeRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X, qid = rng.normal(size=(600, 3)), np.arange(600) // 10
+    >>> y = (X[:, 0] + (X[:, 1] > 0) > 1).astype(int)
+    >>> blend = Blend([Ridge(), DecisionTreeRegressor(max_depth=3, random_state=0)], verbose=0)
+    >>> blend = blend.fit(X[:500], y[:500], qid=qid[:500])
+    >>> blend.predict(X[500:]).shape, float(blend.weights_.sum())
+    ((100,), 1.0)
+    >>> blend.score(X[500:], y[500:], qid=qid[500:]) > 0.9
+    True
+    """
+
+    # what scikit-learn's tools pass on without being told (`set_fit_request` changes it)
+    __metadata_request__fit: ClassVar = {"qid": True}
+    __metadata_request__predict: ClassVar = {"qid": True}
+    __metadata_request__score: ClassVar = {"qid": True}
+
+    rankers_: list[Any]
+    scales_: np.ndarray
+    weights_: np.ndarray
+
+    def __init__(self, rankers: Sequence[Any], *, validation: float = 0.2, verbose: int = 1):
+        self.rankers = rankers
+        self.validation = validation
+        self.verbose = verbose
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        qid: Any = None,
+        group: Any = None,
+        sample_weight: Any = None,
+        eval_set: Any = None,
+        eval_qid: Any = None,
+        eval_group: Any = None,
+    ) -> Self:
+        """Fit each ranker, the scales and the weights. For the arguments see `NeuralRanker.fit`.
+
+        Weights of lists reach a ranker that takes `qid` as they are, any other as weights of rows.
+
+        Returns:
+            Itself.
+
+        Raises:
+            ValueError: a parameter or an argument is out of range, or the arguments do not fit
+                together; and what the rankers raise.
+        """
+        self._check()
+        validate_data(self, X, y, skip_check_array=True)
+        X = _with_rows(X)
+        train = _Lists.read(X, y, qid, group)
+        weights = None
+        if sample_weight is not None:
+            by_row = np.empty_like(train.codes)
+            by_row[train.rows] = train.codes
+            weights = tables.row_weights(sample_weight, by_row, len(train.queries))
+        evaluation = tables.one_evaluation(eval_set, eval_qid, eval_group)
+        val, note = None, "equal weights, no query held out"
+        if evaluation is not None:
+            validate_data(self, evaluation[0], reset=False, skip_check_array=True)
+            val = _Lists.read(_with_rows(evaluation[0]), *evaluation[1:], "eval_")
+            note = ""
+        elif self.validation:
+            held = tables.held_out(train.codes, train.queries, train.labels, self.validation)
+            if held is not None:
+                val = train.some(held)
+                train = train.some(~held)
+                note = f"{held.sum()} of {len(held)} queries held out for it, by a hash of the qid"
+        self.rankers_ = [_fitted(clone(one), train, val, weights) for one in self.rankers]
+        self.scales_ = _scales(self.rankers_, train)
+        self.weights_ = np.full(len(self.rankers_), 1 / len(self.rankers_))
+        self.validation_score_ = None
+        self.validation_queries_ = 0
+        if val is not None:
+            scores = self._scaled(val.X, val.codes)
+            self.weights_ = _best_weights(scores, val)
+            self.validation_score_ = float(val.ndcg(self.weights_ @ scores).mean())
+            self.validation_queries_ = len(val.queries)
+        if self.verbose:
+            self._tell(note)
+        return self
+
+    def predict(self, X: Any, *, qid: Any = None, group: Any = None) -> np.ndarray:
+        """Return a score for each row, float64 (rows,); within a query, higher ranks first.
+
+        Args:
+            X: the columns of training, by name where they have names.
+            qid: (rows,), see `fit`; it reaches the rankers whose `predict` takes it. It is needed
+                only if one of them needs it.
+            group: in place of `qid`.
+        """
+        check_is_fitted(self)
+        validate_data(self, X, reset=False, skip_check_array=True)
+        X = _with_rows(X)
+        if group is not None:
+            qid = np.asarray(tables.query_names(tables.row_count(X), qid, group))
+        return self.weights_ @ self._scaled(X, qid)
+
+    def score(self, X: Any, y: Any, *, qid: Any = None, group: Any = None) -> float:
+        """Return the mean NDCG@10 of the lists; one without a relevant row counts 0.
+
+        For the arguments see `fit`.
+        """
+        labels = tables.as_labels(y, tables.row_count(X))
+        groups, _ = tables.list_groups(tables.query_names(len(labels), qid, group))
+        return float(ndcg_of_lists(self.predict(X, qid=qid, group=group), labels, groups).mean())
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters; if `deep`, those of the rankers too (see the class)."""
+        parameters = super().get_params(deep=False)
+        for name, one in zip(self._names(), self.rankers, strict=True) if deep else ():
+            parameters[name] = one
+            inner = one.get_params() if hasattr(one, "get_params") else {}
+            parameters |= {f"{name}__{key}": value for key, value in inner.items()}
+        return parameters
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, also of the rankers, or a whole ranker by its name; return itself."""
+        if "rankers" in params:
+            self.rankers = params.pop("rankers")
+        names = self._names()
+        if any(name in params for name in names):
+            own = zip(names, self.rankers, strict=True)
+            self.rankers = [params.pop(name, one) for name, one in own]
+        super().set_params(**params)
+        return self
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        tags.target_tags.required = True
+        tags.target_tags.positive_only = True
+        return tags
+
+    def _names(self) -> list[str]:
+        names = [type(one).__name__.lower() for one in self.rankers]
+        found, total = [], Counter(names)
+        seen: Counter[str] = Counter()
+        for name in names:
+            seen[name] += 1
+            found.append(f"{name}-{seen[name]}" if total[name] > 1 else name)
+        return found
+
+    def _check(self) -> None:
+        if not isinstance(self.rankers, list | tuple) or not self.rankers:
+            raise ValueError(f"rankers must be a list of estimators, got {self.rankers!r}")
+        for one in self.rankers:
+            if isinstance(one, type) or not (hasattr(one, "fit") and hasattr(one, "predict")):
+                raise ValueError(f"rankers must have `fit` and `predict`, got {one!r}")
+        if not 0 <= self.validation < 1:
+            raise ValueError(f"validation must be in [0, 1), got {self.validation!r}")
+
+    def _scaled(self, X: Any, qid: Any) -> np.ndarray:
+        """Return the scores (rankers, rows) times the scales."""
+        return _scores(self.rankers_, X, qid) * self.scales_[:, None]
+
+    def _tell(self, note: str) -> None:
+        shares = zip(self.weights_, self._names(), strict=True)
+        parts = ["weights " + ", ".join(f"{weight:.2f} {name}" for weight, name in shares)]
+        if self.validation_score_ is not None:
+            parts.append(f"validation NDCG@10 {self.validation_score_:.4f}")
+        sys.stderr.write(f"Blend: {'; '.join([*parts, note] if note else parts)}\n")
+
+
+@dataclass
+class _Lists:
+    """Rows that are sorted by query.
+
+    Attributes:
+        X: (rows, columns), a table or an array.
+        labels: (rows,).
+        codes: (rows,), the number of each row's query, from 0 without gaps.
+        queries: the names of the queries.
+        rows: (rows,), where each row stood.
+    """
+
+    X: Any
+    labels: np.ndarray
+    codes: np.ndarray
+    queries: list[str]
+    rows: np.ndarray
+
+    @classmethod
+    def read(cls, X: Any, y: Any, qid: Any, group: Any, suffix: str = "") -> "_Lists":
+        """Check and sort what `fit` gets."""
+        count = tables.row_count(X)
+        labels = tables.as_labels(y, count)
+        groups, queries = tables.list_groups(tables.query_names(count, qid, group, suffix))
+        order = np.argsort(groups, kind="stable")
+        return cls(_take(X, order), labels[order], groups[order], queries, order)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """How many rows each list has."""
+        return np.bincount(self.codes)
+
+    def some(self, chosen: np.ndarray) -> "_Lists":
+        """Return some of the lists; `chosen` is (lists,) bool."""
+        kept = np.flatnonzero(chosen[self.codes])
+        number = np.cumsum(chosen) - 1
+        names = [name for name, taken in zip(self.queries, chosen, strict=True) if taken]
+        codes = number[self.codes[kept]]
+        return _Lists(_take(self.X, kept), self.labels[kept], codes, names, self.rows[kept])
+
+    def ndcg(self, scores: np.ndarray) -> np.ndarray:
+        """Return NDCG@10 of each list, (lists,), by scores (rows,)."""
+        return ndcg_of_lists(scores, self.labels, self.codes)
+
+
+def _fitted(
+    ranker: Any, train: _Lists, val: _Lists | None, weights: tuple[np.ndarray, bool] | None
+) -> Any:
+    """Fit a ranker, with what its `fit` takes, and return it."""
+    takes = inspect.signature(ranker.fit).parameters
+    given: dict[str, Any] = {}
+    if "qid" in takes:
+        given["qid"] = train.codes
+    elif "group" in takes:
+        given["group"] = train.sizes
+    if weights is not None:
+        if "sample_weight" not in takes:
+            raise ValueError(f"sample_weight must be None for {ranker!r}, which takes none")
+        of_rows, of_lists = weights
+        first = np.cumsum(train.sizes) - train.sizes
+        by_list = of_lists and "qid" in takes
+        given["sample_weight"] = of_rows[train.rows[first] if by_list else train.rows]
+    if val is not None and ("eval_X" in takes or "eval_set" in takes):
+        if "eval_X" in takes:  # LightGBM warns of the other form
+            given |= {"eval_X": (val.X,), "eval_y": (val.labels,)}
+        else:
+            given["eval_set"] = [(val.X, val.labels)]
+        if "eval_qid" in takes:
+            given["eval_qid"] = [val.codes]
+        elif "eval_group" in takes:
+            given["eval_group"] = [val.sizes]
+    ranker.fit(train.X, train.labels, **given)
+    return ranker
+
+
+def _scores(rankers: Sequence[Any], X: Any, qid: Any) -> np.ndarray:
+    """Return the scores (rankers, rows)."""
+    found = []
+    for one in rankers:
+        takes_qid = qid is not None and "qid" in inspect.signature(one.predict).parameters
+        scores = one.predict(X, qid=qid) if takes_qid else one.predict(X)
+        found.append(np.asarray(scores, dtype=np.float64))
+        if found[-1].shape != (tables.row_count(X),):
+            raise ValueError(f"rankers must predict a number for each row, got {one!r}")
+    return np.stack(found)
+
+
+def _scales(rankers: Sequence[Any], train: _Lists) -> np.ndarray:
+    """Return the factors (rankers,) of the scores, as an `Ensemble` has them."""
+    some = train.some(np.arange(len(train.queries)) < _SCALE_LISTS)
+    scores = torch.from_numpy(_scores(rankers, some.X, some.codes))
+    ensemble = Ensemble(members=len(rankers))
+    ensemble.fit_scales(scores, torch.from_numpy(some.sizes))
+    return ensemble.scales.double().numpy()
+
+
+def _best_weights(scores: np.ndarray, val: _Lists) -> np.ndarray:
+    """Return the weights (rankers,) of scaled scores (rankers, rows): see `Blend`."""
+    count = len(scores)
+    weights = np.full(count, 1 / count)
+    equal, start = weights, val.ndcg(weights @ scores)
+    best = start.mean()
+    for _ in range(_ROUNDS):
+        before = best
+        for place in range(count if count > 2 else count - 1):
+            own = np.eye(count)[place]
+            others = weights * (1 - own)
+            others = others / others.sum() if others.sum() else (1 - own) / (count - 1)
+            for share in sorted(np.linspace(0, 1, _STEPS + 1), key=lambda x: abs(x - 1 / count)):
+                tried = share * own + (1 - share) * others
+                value = val.ndcg(tried @ scores).mean()
+                if value > best:
+                    best, weights = value, tried
+        if best == before:
+            break
+    gain = val.ndcg(weights @ scores) - start
+    error = gain.std() / math.sqrt(len(gain))
+    return weights if gain.mean() > _ERRORS * error else equal
+
+
+def _with_rows(X: Any) -> Any:
+    """Return X as something whose rows `_take` can take."""
+    if isinstance(X, pa.RecordBatch):
+        return pa.table(X)
+    return X if hasattr(X, "shape") else np.asarray(X)
+
+
+def _take(X: Any, rows: np.ndarray) -> Any:
+    """Return some of the rows of a table or an array."""
+    if isinstance(X, pa.Table):
+        return X.take(pa.array(rows))
+    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]

@@ -1,0 +1,147 @@
+"""Plots of what each column adds to a score."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from sklearn.utils.validation import check_is_fitted
+
+from ltr.datasets import read_table
+from ltr.estimators import _tables as tables
+from ltr.estimators._scoring import needs_lists
+from ltr.estimators.neural_ranker import NeuralRanker
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_ACROSS = 4  # plots in a row
+_BARS = 12  # of a category
+
+
+def plot_effects(ranker: NeuralRanker, X: Any, *, rows: int = 1000) -> "Figure":
+    """Draw what each column adds to the score, one plot a column.
+
+    The model must be additive: then these plots show all that it knows. With a transform of each
+    column by itself, such as the default, `AdditiveScorer` and `LinearScorer` are. An effect is the
+    difference from the column's mean effect over the rows. The plots have one scale. A dashed line
+    is the effect of a missing value, also in a category, where it stands for unseen values too.
+
+    Args:
+        ranker: fitted.
+        X: rows of the training's columns, such as those of the training.
+        rows: how many of them are drawn, at equal steps, >= 2. The cost is a prediction of that
+            many for each column.
+
+    Returns:
+        The figure; `figure.savefig("effects.png")` writes it. Needs matplotlib (the extra `plots`).
+
+    Raises:
+        ValueError: the model is not additive, or looks at the whole list; X does not fit; there is
+            no matplotlib.
+
+    >>> from ltr.models import AdditiveScorer
+    >>> X = np.random.default_rng(0).normal(size=(200, 3))
+    >>> ranker = NeuralRanker(scorer=AdditiveScorer(hidden=(4,)), max_epochs=2, verbose=0)
+    >>> ranker = ranker.fit(X, X[:, 0] > 0, qid=np.arange(200) // 10)
+    >>> [axes.get_title() for axes in plot_effects(ranker, X).axes]
+    ['x0', 'x1', 'x2']
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ValueError("plot_effects needs matplotlib: pip install 'ltr-torch[plots]'") from None
+    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 2:
+        raise ValueError(f"rows must be a whole number >= 2, got {rows!r}")
+    panels = _panels(ranker, X, rows)
+    down = -(-len(panels) // _ACROSS)
+    figure = Figure(figsize=(2.6 * _ACROSS, 2.2 * down), layout="constrained")
+    several = [*figure.subplots(down, _ACROSS, squeeze=False, sharey=True).flat]
+    for axes, panel in zip(several, panels, strict=False):
+        _draw(axes, panel)
+    for axes in several[len(panels) :]:
+        axes.remove()
+    return figure
+
+
+@dataclass
+class _Panel:
+    """A column: its values in the rows, what each adds to the score, and names of categories."""
+
+    name: str
+    values: np.ndarray
+    effects: np.ndarray
+    levels: tuple[str, ...] | None = None
+
+
+def _panels(ranker: NeuralRanker, X: Any, rows: int) -> list[_Panel]:
+    check_is_fitted(ranker)
+    if needs_lists(ranker.transform_, ranker.scorer_):
+        raise ValueError(
+            "ranker must be additive, got one whose transform or scorer looks at the whole list"
+        )
+    table, schema = tables.as_table(ranker, X), ranker.schema_
+    chosen = np.unique(np.linspace(0, max(0, table.num_rows - 1), rows).round().astype(int))
+    table = tables.join(table, {schema.qid: pa.array(["0"] * table.num_rows)})
+    data = read_table(table.take(chosen[: table.num_rows]), schema, needs_label=False)
+    features, categories = data.features, data.categories
+    panels, total = [], 0.0
+    names = [
+        name if width == 1 else f"{name}[{i}]"
+        for name, width in schema.features.items()
+        for i in range(width)
+    ]
+    for i, name in enumerate(names):
+        moved = np.repeat(features[:1], len(features), 0)
+        moved[:, i] = features[:, i]
+        fixed = None if categories is None else np.repeat(categories[:1], len(features), 0)
+        panels.append(_Panel(name, features[:, i], _scores(ranker, moved, fixed)))
+    for i, (name, category) in enumerate(schema.categories.items()):
+        assert categories is not None
+        moved = np.repeat(categories[:1], len(features), 0)
+        moved[:, i] = categories[:, i]
+        effects = _scores(ranker, np.repeat(features[:1], len(features), 0), moved)
+        panels.append(_Panel(name, categories[:, i], effects, tuple(category.levels)))
+    for panel in panels:
+        panel.effects -= panel.effects.mean()
+        total = total + panel.effects
+    scores = _scores(ranker, features, categories)
+    error = np.abs(scores - scores.mean() - total).max()
+    if error > 1e-3 * max(scores.std(), 1e-6):
+        raise ValueError(
+            "ranker must be additive, such as NeuralRanker(scorer=AdditiveScorer()): its scores "
+            f"differ by up to {error:.2g} from the sums of what each column adds"
+        )
+    return panels
+
+
+def _scores(
+    ranker: NeuralRanker, features: np.ndarray, categories: np.ndarray | None
+) -> np.ndarray:
+    given = {"features": torch.from_numpy(features)}
+    if categories is not None:
+        given["categories"] = torch.from_numpy(categories)
+    with torch.inference_mode():
+        return ranker.scorer_(ranker.transform_(**given)).double().numpy()
+
+
+def _draw(axes: "Axes", panel: _Panel) -> None:
+    axes.set_title(panel.name, fontsize="medium")
+    axes.grid(axis="y", alpha=0.3)
+    values, effects = panel.values, panel.effects
+    missing = np.isnan(values) if panel.levels is None else values == 0
+    if missing.any():
+        axes.axhline(effects[missing][0], color="0.5", linestyle="--", linewidth=1)
+    values, effects = values[~missing], effects[~missing]
+    if panel.levels is None:
+        order = values.argsort(kind="stable")
+        axes.plot(values[order], effects[order])
+        axes.plot(values, np.zeros(len(values)), "k|", transform=axes.get_xaxis_transform())
+        return
+    found, first, times = np.unique(values, return_index=True, return_counts=True)
+    most = np.sort(np.argsort(-times, kind="stable")[:_BARS])
+    axes.bar(range(len(most)), effects[first[most]])
+    names = [panel.levels[code - 1] for code in found[most]]
+    axes.set_xticks(range(len(most)), names, rotation=90 if len(most) > 3 else 0)

@@ -1,0 +1,95 @@
+"""The additive model: a score is a sum of functions of one feature each."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from ltr.models.dropout import Dropout
+from ltr.models.mlp import MLPScorer
+from ltr.models.scorer import FeatureScorer
+
+
+class AdditiveScorer(FeatureScorer):
+    """score = b + sum over j of f_j(feature j), each f_j a small network of its own.
+
+    What a feature adds to a score can be read from a plot of f_j, which is all that the model knows
+    of it: `ltr.estimators.plot_effects` draws one for each column of a table. This costs quality
+    where features matter together.
+
+    Each column of the transform's output has its own network. A transform of one column into
+    several, such as `PiecewiseLinearBins`, keeps the model additive in the columns of the table.
+
+    Args:
+        num_features: d. Default: taken from the data (`Scorer.build`).
+        hidden: widths of the hidden layers of each f_j. With () each f_j is linear: after
+            `PiecewiseLinearBins` a piecewise-linear function of the column.
+        dropout: probability of dropping a hidden unit in training, in [0, 1).
+
+    Raises:
+        ValueError: num_features or a width < 1; dropout is not in [0, 1).
+
+    Cost: that of d networks for each document.
+
+    Reference: Zhuang et al., "Interpretable ranking with generalized additive models", 2021,
+    without weights of the f_j by the query's own features.
+
+    >>> scorer = AdditiveScorer(num_features=46)
+    >>> features = torch.randn(8, 20, 46)
+    >>> parts = scorer.parts(features)
+    >>> torch.allclose(scorer(features), scorer.layers.bias + parts.sum(-1), atol=1e-5)
+    True
+    """
+
+    def __init__(
+        self,
+        num_features: int | None = None,
+        hidden: Sequence[int] = (16, 8),
+        dropout: float = 0.0,
+    ):
+        MLPScorer(hidden=hidden, dropout=dropout)  # raises ValueError for those two
+        self.hidden = tuple(hidden)
+        self.dropout = dropout
+        super().__init__(num_features)
+
+    def make_layers(self, num_features: int) -> nn.Module:
+        """Return the networks and their sum."""
+        return _Sum(num_features, self.hidden, self.dropout)
+
+    def parts(self, features: Tensor) -> Tensor:
+        """Return what each feature adds to the score: features (..., n, d) -> (..., n, d)."""
+        layers = self.ready(features)
+        assert isinstance(layers, _Sum)
+        return layers.parts(features)
+
+
+class _Sum(nn.Module):
+    """A bias and the sum of the networks' outputs."""
+
+    def __init__(self, num_features: int, hidden: Sequence[int], dropout: float):
+        super().__init__()
+        sizes = [*pairwise([1, *hidden, 1])]
+        self.bias = nn.Parameter(torch.zeros(1))
+        self.weights = nn.ParameterList()
+        self.biases = nn.ParameterList()  # none for the last layer: one bias is enough
+        for i, (width, out) in enumerate(sizes):
+            last = i == len(sizes) - 1
+            # as nn.Linear draws them; the last layer as one linear layer of all networks
+            bound = (width * (num_features if last else 1)) ** -0.5
+            draw = torch.empty(num_features, out, width).uniform_(-bound, bound)
+            self.weights.append(nn.Parameter(draw))
+            if not last:
+                self.biases.append(nn.Parameter(torch.empty(num_features, out).uniform_(-1, 1)))
+        self.dropout = Dropout(dropout)
+
+    def parts(self, features: Tensor) -> Tensor:
+        x = features.unsqueeze(-1)  # (..., d, 1)
+        for i, weight in enumerate(self.weights):
+            x = torch.einsum("...dw,dow->...do", x, weight)
+            if i < len(self.biases):
+                x = self.dropout(torch.relu(x + self.biases[i]))
+        return x.squeeze(-1)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.bias + self.parts(features).sum(-1, keepdim=True)

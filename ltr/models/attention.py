@@ -1,0 +1,151 @@
+"""Self-attention over the list, so that a score can depend on the list's other documents."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from ltr._shapes import check_at_least
+from ltr.models.dropout import Dropout
+from ltr.models.mlp import MLPScorer, hidden_layers
+from ltr.models.scorer import FeatureScorer
+
+
+class AttentionScorer(FeatureScorer):
+    """An MLP on each document, self-attention over the list, then a linear layer to one score.
+
+    A document's score depends on the other documents of its list, and not on their order or on
+    padding. So a list must be scored as a whole. A list of one document attends to itself.
+
+    With `points`, documents look at each other through that many learned vectors: the vectors
+    attend to the documents, then the documents to the vectors. Take it for lists of more than
+    about 1,000 documents.
+
+    Args:
+        num_features: d. Default: taken from the data (`Scorer.build`).
+        hidden: widths of the MLP's layers, the last one w divisible by heads.
+        heads: of the attention, >= 1.
+        blocks: how often attention and a layer of 2 w units follow each other, >= 1. A layer norm
+            of each document stands before them.
+        points: how many vectors, >= 1. Default: None, every document attends to every document.
+        dropout: probability of dropping a unit in training, in [0, 1).
+
+    Raises:
+        ValueError: an argument is out of range, or heads does not divide the last width.
+
+    Cost: O(n^2 w) for each block and list of n documents, or O(n points w) with points, and
+    O(n w^2).
+
+    Reference: Pobrotyn et al., "Context-aware learning to rank with self-attention", 2020. Pang et
+    al., "SetRank: learning a permutation-invariant ranking model for information retrieval", 2020.
+    The points: Lee et al., "Set Transformer", 2019, equations 9 and 10.
+
+    >>> scorer = AttentionScorer(num_features=46, hidden=(64, 32), heads=4)
+    >>> features, mask = torch.randn(8, 20, 46), torch.arange(20) < 12
+    >>> scores = scorer(features, mask.expand(8, 20))
+    >>> scores.shape
+    torch.Size([8, 20])
+    """
+
+    per_document = False
+
+    def __init__(
+        self,
+        num_features: int | None = None,
+        hidden: Sequence[int] = (128, 64),
+        heads: int = 4,
+        blocks: int = 2,
+        points: int | None = None,
+        dropout: float = 0.1,
+    ):
+        MLPScorer(hidden=hidden, dropout=dropout)  # raises ValueError for those two
+        self.hidden = tuple(hidden)
+        self.heads = check_at_least("heads", heads, 1)
+        self.blocks = check_at_least("blocks", blocks, 1)
+        self.points = None if points is None else check_at_least("points", points, 1)
+        self.dropout = dropout
+        if not self.hidden or self.hidden[-1] % heads:
+            raise ValueError(
+                f"hidden must end in a width that heads={heads} divides, got {hidden!r}"
+            )
+        super().__init__(num_features)
+
+    def make_layers(self, num_features: int) -> nn.Module:
+        """Return the network: features (..., n, d) and mask -> (..., n, 1)."""
+        return _Network(self, num_features)
+
+    def score(self, features: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the scores (..., n) of features (..., n, d)."""
+        layers = self.ready(features)
+        if mask is not None:  # a list without documents would attend to nothing; `any` is a max,
+            mask = mask | (mask.sum(-1, keepdim=True) == 0)  # which ONNX writes by its opset
+        return layers(features, mask).squeeze(-1)
+
+
+class _Network(nn.Module):
+    def __init__(self, options: AttentionScorer, num_features: int):
+        super().__init__()
+        width = options.hidden[-1]
+        self.encoder = nn.Sequential(*hidden_layers(num_features, options.hidden, options.dropout))
+        self.blocks = nn.ModuleList(_Block(options, width) for _ in range(options.blocks))
+        self.last = nn.Linear(width, 1)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        x = self.encoder(x)
+        for block in self.blocks:
+            x = block(x, mask)
+        return self.last(x)
+
+
+class _Block(nn.Module):
+    """x + attention of x, then x + a layer of x. Each sum begins as x alone, by zero weights."""
+
+    def __init__(self, options: AttentionScorer, width: int):
+        super().__init__()
+        self.attention = _Attention(width, options.heads)
+        self.points, self.gather = None, None
+        if options.points is not None:
+            self.points = nn.Parameter(torch.randn(options.points, width) * width**-0.5)
+            self.gather = _Attention(width, options.heads)
+        self.norm = nn.LayerNorm(width)
+        self.layer = nn.Sequential(
+            nn.LayerNorm(width),
+            nn.Linear(width, 2 * width),
+            nn.ReLU(),
+            Dropout(options.dropout),
+            nn.Linear(2 * width, width),
+        )
+        self.drop = Dropout(options.dropout)
+        for last in (self.attention.last, self.layer[-1]):
+            assert isinstance(last, nn.Linear)
+            nn.init.zeros_(last.weight)
+            nn.init.zeros_(last.bias)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        normed = self.norm(x)
+        others = normed
+        if self.points is not None and self.gather is not None:
+            points = self.points.expand(*x.shape[:-2], *self.points.shape)
+            others, mask = points + self.gather(points, normed, mask), None
+        x = x + self.drop(self.attention(normed, others, mask))
+        return x + self.drop(self.layer(x))
+
+
+class _Attention(nn.Module):
+    """Several heads: queries (..., m, w) look at items (..., n, w) under mask (..., n)."""
+
+    def __init__(self, width: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width)
+        self.value = nn.Linear(width, width)
+        self.last = nn.Linear(width, width)
+
+    def forward(self, queries: Tensor, items: Tensor, mask: Tensor | None) -> Tensor:
+        parts = (self.query(queries), self.key(items), self.value(items))
+        q, k, v = (x.unflatten(-1, (self.heads, -1)).transpose(-2, -3) for x in parts)
+        seen = None if mask is None else mask[..., None, None, :]
+        found = scaled_dot_product_attention(q, k, v, attn_mask=seen)
+        return self.last(found.transpose(-2, -3).flatten(-2))

@@ -1,0 +1,148 @@
+"""The rows of files, piece by piece, against the same files read as a whole."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from ltr.datasets import Schema, read_table, table_stream
+from ltr.datasets.table_files import load_table
+from ltr.datasets.table_stream import RowStream
+
+ROWS = 60
+
+
+@pytest.fixture(autouse=True)
+def pieces_of_seven_rows(monkeypatch):
+    monkeypatch.setattr(table_stream, "ROWS", 7)
+
+
+def frame() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    made = pd.DataFrame(
+        {
+            "query": rng.integers(0, 9, ROWS),  # spread over the table
+            "price": rng.normal(size=ROWS).astype(np.float32),
+            "stock": np.where(rng.random(ROWS) < 0.4, np.nan, rng.poisson(3, ROWS)),
+            "shop": rng.choice(["a", "b", "007", None], ROWS),
+            "new": rng.random(ROWS) < 0.5,
+            "level": rng.integers(0, 4, ROWS),
+            "sku": [f"S{i}" for i in range(ROWS)],
+            "unused": ["x"] * ROWS,
+        }
+    )
+    made.loc[20:40, "stock"] = np.nan  # missing throughout in some pieces
+    made["level"] = made["level"].astype("category")
+    return made
+
+
+def write(where: Path, made: pd.DataFrame, kind: str) -> Path:
+    half = len(made) // 2
+    if kind == "parquet":
+        made.to_parquet(path := where / "t.parquet", row_group_size=25)
+    elif kind == "csv":
+        made.to_csv(path := where / "t.csv", index=False)
+    elif kind == "csv.gz":
+        made.to_csv(path := where / "t.csv.gz", index=False)
+    elif kind == "folder":
+        (path := where / "several").mkdir()
+        made[:half].to_csv(path / "a.csv", index=False)
+        made[half:][made.columns[::-1]].to_csv(path / "b.csv", index=False)
+    else:
+        made[:half].to_parquet(where / "p1.parquet")
+        made[half:].astype({"query": "int32"}).to_parquet(where / "p2.parquet")
+        path = where / "p*.parquet"
+    return path
+
+
+def schema() -> Schema:
+    table = pa.Table.from_pandas(frame())
+    found = Schema.infer(table, qid="query", doc_id="sku", features=["price", "stock"])
+    assert set(found.categories) == {"shop", "new", "level", "unused"}
+    return found.fit_levels(table, 256)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "csv.gz", "folder", "pattern"])
+def test_the_rows_are_those_of_the_whole_table(kind, tmp_path):
+    path, used = write(tmp_path, frame(), kind), schema()
+    whole = read_table(path, used, needs_label=False)
+    order = np.argsort(whole.rows)
+    stream = RowStream(path, used)
+    for _ in range(2):
+        features, categories, keys, queries, names = [], [], [], [], []
+        for batch in stream:
+            back = np.argsort(batch["rows"].numpy())
+            features.append(batch["features"].numpy()[back])
+            categories.append(batch["categories"].numpy()[back])
+            keys.append(batch["keys"])
+            queries += np.repeat(batch["qid"], batch["lengths"].numpy())[back].tolist()
+            names += np.array(batch["doc_ids"])[back].tolist()
+        np.testing.assert_array_equal(np.concatenate(features), whole.features[order])
+        np.testing.assert_array_equal(np.concatenate(categories), whole.categories[order])
+        expected = load_table(path, {"query", "sku", "shop"}).select(["query", "sku"])
+        assert pa.concat_tables(keys).equals(expected)
+        assert queries == frame()["query"].astype(str).tolist()
+        assert names == frame()["sku"].tolist()
+        assert stream.rows == ROWS
+        assert max(map(len, features)) == 7
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "folder"])
+@pytest.mark.parametrize(
+    ("column", "row", "value", "message"),
+    [
+        ("query", 33, None, "row 33, column 'query': a qid must not be missing"),
+        ("price", 51, np.inf, "row 51, column 'price': must be finite in float32, got inf"),
+        ("sku", 12, None, "row 12, column 'sku': a document id must not be missing"),
+    ],
+)
+def test_errors_count_the_rows_of_the_whole_table(kind, column, row, value, message, tmp_path):
+    made = frame()
+    made[column] = made[column].astype(object)
+    made.loc[row, column] = value
+    if column == "query":
+        made["query"] = made["query"].astype("Int64")
+    if column == "price":
+        made["price"] = made["price"].astype(float)
+    path = write(tmp_path, made, kind)
+    with pytest.raises(ValueError, match=message) as caught:
+        [*RowStream(path, schema())]
+    assert str(caught.value).startswith(str(path))
+    with pytest.raises(ValueError, match=message):
+        read_table(path, schema(), needs_label=False)
+
+
+def test_text_among_numbers_names_its_row(tmp_path):
+    made = frame().astype({"price": object})
+    made.loc[44, "price"] = "cheap"
+    with pytest.raises(ValueError, match=r"t\.csv: row 44, column 'price'"):
+        [*RowStream(write(tmp_path, made, "csv"), schema())]
+
+
+def test_missing_values_that_are_refused(tmp_path):
+    path = write(tmp_path, frame(), "parquet")
+    first = int(np.flatnonzero(frame()["stock"].isna())[0])
+    with pytest.raises(ValueError, match=f"row {first}, column 'stock': must not be missing"):
+        [*RowStream(path, schema(), missing="error")]
+
+
+def test_files_that_cannot_be_scored(tmp_path):
+    used = schema()
+    with pytest.raises(ValueError, match="path must be a file, a folder or a pattern"):
+        RowStream(tmp_path / "none.csv", used)
+    path = write(tmp_path, frame().drop(columns="shop"), "csv")
+    with pytest.raises(ValueError, match=r"t\.csv: the table must have the column 'shop'"):
+        RowStream(path, used)
+    path = write(tmp_path, frame()[:0], "csv")
+    with pytest.raises(ValueError, match=r"a table must have a row at least, got none in .*t\.csv"):
+        [*RowStream(path, used)]
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1 and then nothing")
+    with pytest.raises(ValueError, match=r"bad\.parquet: not a table"):
+        RowStream(tmp_path / "bad.parquet", used)
+    path = write(tmp_path, frame(), "folder")
+    frame().drop(columns="sku").to_csv(path / "c.csv", index=False)
+    with pytest.raises(ValueError, match=r"c\.csv: the files of a table must have the same col"):
+        RowStream(path, used)
+    assert RowStream(write(tmp_path, frame().assign(more=1), "csv"), used).unused == ["more"]

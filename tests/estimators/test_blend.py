@@ -1,0 +1,328 @@
+"""What a Blend gives its rankers, how it scales and weighs their scores, scikit-learn's rules."""
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import sklearn
+from sklearn.base import BaseEstimator, clone
+from sklearn.dummy import DummyRegressor
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import GridSearchCV
+
+from ltr.datasets import query_folds
+from ltr.datasets.query_splits import query_shares
+from ltr.estimators import Blend, NeuralRanker
+
+
+class Column(BaseEstimator):
+    """Scores a row by a column of X, times a factor; it keeps what its `fit` gets."""
+
+    def __init__(self, column: int = 0, factor: float = 1.0) -> None:
+        self.column = column
+        self.factor = factor
+
+    def fit(self, X: Any, y: Any) -> "Column":
+        self.got = {"X": X, "y": y}
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        values = X.to_pandas() if isinstance(X, pa.Table | pl.DataFrame) else X
+        return np.asarray(values, dtype=np.float64)[:, self.column] * self.factor
+
+
+class ByQid(Column):
+    """Takes what XGBRanker takes."""
+
+    def fit(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, X: Any, y: Any, *, qid=None, group=None, sample_weight=None, eval_set=None,
+        eval_qid=None, eval_group=None,
+    ) -> "ByQid":  # fmt: skip
+        self.got = {"X": X, "y": y, "qid": qid, "group": group, "sample_weight": sample_weight}
+        self.got |= {"eval_set": eval_set, "eval_qid": eval_qid, "eval_group": eval_group}
+        return self
+
+
+class ByGroup(Column):
+    """Takes what LGBMRanker takes."""
+
+    def fit(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, X: Any, y: Any, sample_weight=None, group=None, eval_set=None, eval_group=None, *,
+        eval_X=None, eval_y=None,
+    ) -> "ByGroup":  # fmt: skip
+        self.got = {"X": X, "y": y, "group": group, "sample_weight": sample_weight}
+        self.got |= {"eval_set": eval_set, "eval_group": eval_group}
+        self.got |= {"eval_X": eval_X, "eval_y": eval_y}
+        return self
+
+
+def lists(seed: int = 0, count: int = 60, size: int = 8) -> tuple[np.ndarray, ...]:
+    """Columns: the grade, its opposite, and noise. The queries are in any order."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 3, count * size)
+    X = np.stack([y + 0.0, -10.0 * y, rng.normal(size=len(y))], axis=1)
+    return X, y, rng.permutation(np.arange(len(y)) % count)
+
+
+def fitted(rankers: list[Any], **parameters: Any) -> Blend:
+    X, y, qid = lists()
+    Xv, yv, qv = lists(1)
+    blend = Blend(rankers, verbose=0, **parameters)
+    return blend.fit(X, y, qid=qid, eval_set=[(Xv, yv)], eval_qid=[qv])
+
+
+def spread(scores: np.ndarray, qid: np.ndarray) -> float:
+    return float(pd.Series(scores).groupby(qid).std(ddof=0).mean())
+
+
+def test_the_scales_give_each_ranker_the_same_spread_in_training_lists():
+    X, _, qid = lists()
+    blend = fitted([Column(0, 3.0), Column(2, 0.01), DummyRegressor()])
+    for one, scale in zip(blend.rankers_[:2], blend.scales_[:2], strict=True):
+        assert spread(one.predict(X) * scale, qid) == pytest.approx(1, rel=1e-5)
+    assert blend.scales_[2] == 1  # all its scores are equal
+
+
+def test_the_score_is_the_weighted_mean_of_the_scaled_scores():
+    X, _, _ = lists(2)
+    blend = fitted([Column(0), Column(2)])
+    each = np.stack([X[:, 0], X[:, 2]])
+    expected = (blend.weights_ * blend.scales_) @ each
+    np.testing.assert_allclose(blend.predict(X), expected, rtol=1e-12)
+
+
+def test_a_ranker_that_is_wrong_gets_no_weight():
+    blend = fitted([Column(0), Column(1)])
+    assert blend.weights_[1] < 0.5
+    assert blend.validation_score_ == pytest.approx(1)
+    assert blend.validation_queries_ == 60
+    X, y, qid = lists(3)
+    assert blend.score(X, y, qid=qid) == pytest.approx(1)
+
+
+def test_several_rankers_are_weighed_by_turns():
+    blend = fitted([Column(1), Column(2), Column(0)])
+    assert blend.weights_.sum() == pytest.approx(1)
+    assert (blend.weights_ >= 0).all()
+    assert blend.weights_.argmax() == 2
+    assert blend.validation_score_ == pytest.approx(1)
+
+
+def test_ties_and_small_gains_leave_the_weights_equal():
+    assert fitted([Column(0), Column(0, 2.0)]).weights_.tolist() == [0.5, 0.5]
+    # noise beside noise: whatever the best weights are, they are chance
+    rng = np.random.default_rng(5)
+    X, y, qid = rng.normal(size=(240, 2)), rng.integers(0, 2, 240), np.arange(240) // 8
+    half = np.arange(240) < 120
+    blend = Blend([Column(0), Column(1)], verbose=0).fit(
+        X[half], y[half], qid=qid[half], eval_set=[(X[~half], y[~half])], eval_qid=[qid[~half]]
+    )
+    assert blend.weights_.tolist() == [0.5, 0.5]
+    assert fitted([Column(0)]).weights_.tolist() == [1.0]
+
+
+def test_each_ranker_gets_the_sorted_rows_and_what_it_takes():
+    X, y, qid = lists()
+    Xv, yv, qv = lists(1)
+    weight = np.linspace(0.5, 1.5, len(y))
+    blend = Blend([ByQid(), ByGroup()], verbose=0)
+    blend.fit(X, y, qid=qid, sample_weight=weight, eval_set=[(Xv, yv)], eval_qid=[qv])
+    names = pd.unique(qid)
+    order = np.argsort([*map({q: i for i, q in enumerate(names)}.get, qid)], kind="stable")
+    for one in blend.rankers_:
+        assert np.array_equal(one.got["X"], X[order])
+        assert np.array_equal(one.got["y"], y[order])
+        np.testing.assert_allclose(one.got["sample_weight"], weight[order] / weight.mean())
+    by_qid, by_group = (one.got for one in blend.rankers_)
+    assert np.array_equal(by_qid["qid"], np.repeat(np.arange(60), 8))
+    assert np.array_equal(by_group["group"], np.full(60, 8))
+    assert by_qid["group"] is by_qid["eval_group"] is by_group["eval_set"] is None
+    [(X_eval, y_eval)] = by_qid["eval_set"]
+    assert np.array_equal(by_qid["eval_qid"][0], np.repeat(np.arange(60), 8))
+    assert np.array_equal(by_group["eval_X"][0], X_eval)
+    assert np.array_equal(by_group["eval_y"][0], y_eval)
+    assert by_group["eval_group"][0].tolist() == [8] * 60
+    assert sorted(map(tuple, X_eval.tolist())) == sorted(map(tuple, Xv.tolist()))
+
+
+def test_weights_of_lists_are_expanded_for_a_ranker_without_qid():
+    X, y, qid = lists(count=12)
+    weight = np.arange(12) + 1.0
+    blend = Blend([ByQid(), ByGroup()], verbose=0, validation=0)
+    blend.fit(X, y, qid=qid, sample_weight=weight)
+    by_qid, by_group = (one.got["sample_weight"] for one in blend.rankers_)
+    np.testing.assert_allclose(by_qid, weight / weight.mean())
+    np.testing.assert_allclose(by_group, np.repeat(weight / weight.mean(), 8))
+
+
+def test_groups_are_sorted_queries():
+    X, y, qid = lists()
+    order = np.argsort(qid, kind="stable")
+    X, y, qid = X[order], y[order], qid[order]
+    by_qid, by_group = Blend([Ridge()], verbose=0), Blend([Ridge()], verbose=0)
+    scores = by_qid.fit(X, y, qid=qid).predict(X)
+    sizes = np.bincount(qid)
+    assert np.array_equal(by_group.fit(X, y, group=sizes).predict(X, group=sizes), scores)
+    assert by_qid.score(X, y, qid=qid) == by_group.score(X, y, group=sizes)
+
+
+def test_the_order_of_the_rows_does_not_matter_to_prediction():
+    X, _, _ = lists(2)
+    blend = fitted([Ridge(), Column(2)])
+    order = np.random.default_rng(0).permutation(len(X))
+    np.testing.assert_allclose(blend.predict(X[order]), blend.predict(X)[order], rtol=1e-12)
+
+
+def test_a_share_of_the_queries_is_held_out_by_their_hash(capsys):
+    X, y, qid = lists()
+    blend = Blend([ByQid(), Column(2)]).fit(X, y, qid=qid)
+    held = query_shares([str(q) for q in np.unique(qid)]) < 0.2
+    assert blend.validation_queries_ == held.sum()
+    train = blend.rankers_[0].got
+    assert len(train["y"]) == (~held[qid]).sum()
+    assert sorted(map(tuple, train["X"].tolist())) == sorted(map(tuple, X[~held[qid]].tolist()))
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("Blend: weights ")
+    assert f"{held.sum()} of 60 queries held out for it, by a hash of the qid" in line
+
+
+def test_without_validation_the_weights_are_equal(capsys):
+    X, y, qid = lists()
+    blend = Blend([ByQid(), Column(1)], validation=0).fit(X, y, qid=qid)
+    assert blend.weights_.tolist() == [0.5, 0.5]
+    assert (blend.validation_score_, blend.validation_queries_) == (None, 0)
+    assert blend.rankers_[0].got["eval_set"] is None
+    assert "0.50 byqid, 0.50 column; equal weights" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("convert", [pl.from_pandas, pa.Table.from_pandas, lambda x: x])
+def test_any_table(convert):
+    X, y, qid = lists()
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    expected = Blend([Column(0), Column(2)], verbose=0).fit(X, y, qid=qid).predict(X)
+    blend = Blend([Column(0), Column(2)], verbose=0).fit(convert(frame), y, qid=qid)
+    np.testing.assert_allclose(blend.predict(convert(frame)), expected)
+
+
+def test_the_columns_are_checked():
+    X, y, qid = lists()
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    blend = Blend([Ridge()], verbose=0).fit(frame, y, qid=qid)
+    assert blend.feature_names_in_.tolist() == ["a", "b", "c"]
+    with pytest.raises(ValueError, match="feature names"):
+        blend.predict(frame.rename(columns={"a": "z"}))
+    with pytest.raises(ValueError, match="features"):
+        Blend([Ridge()], verbose=0).fit(X, y, qid=qid).predict(X[:, :2])
+
+
+def test_parameters_by_the_names_of_the_classes():
+    blend = Blend([Ridge(alpha=2.0), Column(1), Column(2)])
+    found = blend.get_params()
+    assert (found["ridge__alpha"], found["column-1__column"], found["column-2__column"]) == (
+        2.0,
+        1,
+        2,
+    )
+    assert blend.get_params(deep=False).keys() == {"rankers", "validation", "verbose"}
+    blend.set_params(ridge__alpha=3.0, verbose=0)
+    assert (blend.rankers[0].alpha, blend.verbose) == (3.0, 0)
+    other = DummyRegressor()
+    blend.set_params(ridge=other)
+    assert blend.rankers[0] is other
+    with pytest.raises(ValueError, match="Invalid parameter"):
+        blend.set_params(lasso__alpha=1.0)
+
+
+def test_clone_and_pickle():
+    X, y, qid = lists()
+    blend = fitted([Ridge(), Column(2)])
+    copied = clone(blend)
+    assert copied.rankers[0] is not blend.rankers[0]
+    assert not hasattr(copied, "rankers_")
+    assert not hasattr(blend.rankers[0], "coef_")  # those given stay as they were
+    again = pickle.loads(pickle.dumps(blend))
+    assert np.array_equal(again.predict(X), blend.predict(X))
+    with pytest.raises(NotFittedError):
+        copied.predict(X)
+    assert np.array_equal(fitted([Ridge(), Column(2)]).weights_, blend.weights_)
+    assert copied.fit(X, y, qid=qid).n_features_in_ == 3
+
+
+def test_a_grid_search_passes_the_queries():
+    X, y, qid = lists()
+    grid = {"column__column": [1, 0]}
+    with sklearn.config_context(enable_metadata_routing=True):
+        search = GridSearchCV(
+            Blend([Column(1)], verbose=0, validation=0), grid, cv=query_folds(qid, 3)
+        )
+        search.fit(X, y, qid=qid)
+    assert search.best_params_ == {"column__column": 0}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"rankers": []}, "rankers must be a list of estimators"),
+        ({"rankers": Ridge()}, "rankers must be a list of estimators"),
+        ({"rankers": [Ridge]}, "rankers must have `fit` and `predict`"),
+        ({"rankers": [3]}, "rankers must have `fit` and `predict`"),
+        ({"rankers": [Ridge()], "validation": 1.0}, r"validation must be in \[0, 1\), got 1.0"),
+    ],
+)
+def test_wrong_parameters(parameters, message):
+    X, y, qid = lists()
+    with pytest.raises(ValueError, match=message):
+        Blend(**parameters).fit(X, y, qid=qid)
+
+
+def test_wrong_arguments():
+    X, y, qid = lists()
+    with pytest.raises(ValueError, match="sample_weight must be None for Column"):
+        Blend([Column()]).fit(X, y, qid=qid, sample_weight=np.ones(len(y)))
+    with pytest.raises(ValueError, match=r"qid .* or group .* must be given"):
+        Blend([Column()]).fit(X, y)
+    with pytest.raises(ValueError, match=r"eval_qid .* must be given"):
+        Blend([Column()]).fit(X, y, qid=qid, eval_set=[(X, y)])
+
+    class Pairs(Column):
+        def predict(self, X: Any) -> np.ndarray:
+            return np.zeros((len(X), 2))
+
+    with pytest.raises(ValueError, match="rankers must predict a number for each row"):
+        Blend([Pairs()]).fit(X, y, qid=qid)
+
+
+def test_networks_beside_boosted_trees():
+    lightgbm = pytest.importorskip("lightgbm")
+    rng = np.random.default_rng(0)
+    rows = 600
+    frame = pd.DataFrame(
+        {
+            "price": rng.normal(size=rows),
+            "stock": np.where(rng.random(rows) < 0.2, np.nan, rng.poisson(3, rows)),
+            "shop": pd.Categorical(rng.choice(["a", "b", "c"], rows)),
+        }
+    )
+    y = (frame["price"] + (frame["shop"] == "b") > 0.5).to_numpy().astype(int)
+    qid = rng.integers(0, rows // 10, rows)
+    small = NeuralRanker(members=1, max_epochs=8, batch_size=8, random_state=0, verbose=0)
+    trees = lightgbm.LGBMRanker(
+        n_estimators=20, min_child_samples=5, early_stopping_round=5, verbose=-1, n_jobs=1
+    )
+    blend = Blend([small, trees], verbose=0).fit(frame, y, qid=qid)
+    assert blend.rankers_[1].best_iteration_ > 0  # it got the validation lists
+    assert blend.rankers_[0].validation_queries_ == blend.validation_queries_ > 0
+    parts = [one.predict(frame) for one in blend.rankers_]
+    factors = blend.weights_ * blend.scales_
+    expected = factors[0] * parts[0].astype(np.float64) + factors[1] * parts[1]
+    np.testing.assert_allclose(blend.predict(frame), expected)
+    assert blend.score(frame, y, qid=qid) > 0.9
+    again = pickle.loads(pickle.dumps(blend))
+    assert np.array_equal(again.predict(frame), blend.predict(frame))
+    blend.set_params(lgbmranker__num_leaves=7)
+    assert clone(blend).rankers[1].num_leaves == 7

@@ -1,0 +1,134 @@
+"""`ltr/serving.py` scores as the model, and needs no ltr."""
+
+import json
+import shutil
+
+import numpy as np
+import onnx
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ltr.serving
+from ltr.export import ExportedRanker, export_model
+from ltr.models import LinearScorer
+from ltr.serving import OnnxRanker
+
+
+def test_serving_needs_no_ltr(alone, table, ranker, folder, tmp_path):
+    shutil.copy(ltr.serving.__file__, tmp_path / "serving.py")
+    X, _, _ = table
+    rows = json.loads(X[:7].to_json(orient="records"))
+    code = f"""
+from serving import OnnxRanker
+rows = {rows!r}
+print(OnnxRanker({str(folder / "model.onnx")!r}).score(rows).tolist())
+"""
+    found = json.loads(alone(code, tmp_path))
+    np.testing.assert_allclose(found, ranker.predict(X[:7]), atol=1e-6)
+
+
+values = st.one_of(st.none(), st.floats(-1e6, 1e6, width=32))
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "price": values,
+                "stock": values,
+                "shop": st.sampled_from(["a", "b", "unseen", "", None]),
+                "new": st.sampled_from([True, False, None]),
+            }
+        ),
+        min_size=1,
+        max_size=40,
+    )
+)
+def test_serving_scores_as_the_model(ranker, folder, rows):
+    X = pd.DataFrame(rows, columns=["price", "stock", "shop", "new"])
+    X = X.astype({"price": float, "stock": float, "shop": "str", "new": "boolean"})
+    X["shop"] = X["shop"].where([row["shop"] is not None for row in rows])
+    expected = ranker.predict(X)
+    scale = np.abs(expected).max()
+    found = OnnxRanker(folder / "model.onnx").score(rows)
+    np.testing.assert_allclose(found, expected, atol=1e-5 * scale + 1e-7)
+
+
+def test_serving_from_a_data_frame(table, ranker, folder):
+    X, _, _ = table
+    served = OnnxRanker(folder / "model.onnx")
+    np.testing.assert_allclose(served.score(X.assign(other=1)), ranker.predict(X), atol=1e-6)
+    assert served.score([]).shape == (0,)
+    with pytest.raises(ValueError, match="documents must have the column 'shop'"):
+        served.score(X.drop(columns="shop"))
+    with pytest.raises(ValueError, match="column 'price' must hold 1 number"):
+        served.score([{"price": "cheap", "stock": 1, "shop": "a", "new": True}])
+
+
+def test_serving_refuses_bad_arguments_by_name(ranker, folder, tmp_path):
+    (tmp_path / "text.onnx").write_text("no model")
+    shutil.copy(folder / "model.onnx", tmp_path / "other.onnx")
+    other = onnx.load(tmp_path / "other.onnx")
+    del other.metadata_props[:]
+    onnx.save(other, tmp_path / "other.onnx")
+    for path in ("none.onnx", "text.onnx", "other.onnx"):
+        with pytest.raises(ValueError, match=f"path must be an ONNX file that .*, got .*{path}"):
+            OnnxRanker(tmp_path / path)
+    for threads in (0, -1, 1.5, True, "1"):
+        with pytest.raises(ValueError, match="threads must be a whole number >= 1, got"):
+            OnnxRanker(folder / "model.onnx", threads=threads)
+    served = OnnxRanker(folder / "model.onnx")
+    good, codes = np.zeros((3, 2)), np.zeros((3, 2), dtype=np.int64)
+    for arguments, message in (
+        ((np.zeros((3, 5)), codes), r"features must be of shape \(3, 2\), got \(3, 5\)"),
+        ((np.zeros(2), codes), r"features must be of shape .*, got \(2,\)"),
+        ((0.0, codes), r"features must be of shape \(2,\), got \(\)"),
+        (([["a", "b"]], codes), "features must be an array of numbers, got could not convert"),
+        ((good, None), r"categories must be of shape \(3, 2\), got None"),
+        ((good, codes[:2]), r"categories must be of shape \(3, 2\), got \(2, 2\)"),
+        ((good, codes + 0.5), "categories must be an array of numbers, got float64 in place of"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            served.score_arrays(*arguments)
+    row = {"price": 1.0, "stock": 2, "shop": "a", "new": True}
+    columns = {name: [value] * 2 for name, value in row.items()}
+    for documents, message in (
+        (7, "documents must be a data frame"),
+        ("text", "documents must be a data frame"),
+        ([row, 3], "documents must be a data frame"),
+        (row, "column 'price' must hold a value for each document, got 1.0"),
+        ({**columns, "shop": ["a"]}, "documents must have columns of one length, got 1 in 'shop'"),
+        ([{**row, "stock": [1, 2]}], "column 'stock' must hold 1 number"),
+        ([{"stock": 1, "shop": "a", "new": 1}], "documents must have the column 'price'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            served.score(documents)
+
+
+def test_serving_without_categories_refuses_them(tmp_path):
+    written = export_model(ExportedRanker(None, LinearScorer(2), None), tmp_path / "m.onnx")
+    served = OnnxRanker(written.model)
+    assert served.score_arrays(np.zeros((3, 2))).shape == (3,)
+    assert served.score_arrays(np.zeros((0, 2))).shape == served.score_arrays([]).shape == (0,)
+    with pytest.raises(ValueError, match=r"categories must be None, got \(3, 1\)"):
+        served.score_arrays(np.zeros((3, 2)), np.zeros((3, 1), dtype=np.int64))
+
+
+def test_serving_takes_what_services_and_pandas_give(table, ranker, folder):
+    served = OnnxRanker(folder / "model.onnx")
+    X, _, _ = table
+    nullable = X.assign(stock=X["stock"].astype("Int64"), new=X["new"].astype("boolean"))
+    nullable.loc[::3, "new"] = None
+    np.testing.assert_allclose(served.score(nullable), ranker.predict(nullable), atol=1e-6)
+    text = [{**row, "new": str(row["new"]).lower()} for row in X[:9].to_dict("records")]
+    np.testing.assert_allclose(served.score(text), ranker.predict(X[:9]), atol=1e-6)
+    some = [{"price": 1.0}, {"stock": 3, "shop": "a", "new": None}]
+    np.testing.assert_array_equal(
+        served.score(some),
+        served.score(
+            {"price": [1.0, None], "stock": [None, 3], "shop": [None, "a"], "new": [None] * 2}
+        ),
+    )

@@ -1,0 +1,31 @@
+"""The average of several scorers."""
+
+import pytest
+import torch
+
+from ltr.models import Ensemble, LinearScorer
+
+
+def test_scales_give_each_member_the_same_spread():
+    ensemble = Ensemble(LinearScorer(), members=3)
+    scores = torch.randn(3, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    scores = scores * torch.tensor([[1.0], [10.0], [0.1]])
+    ensemble.fit_scales(scores, torch.tensor([4, 1, 0, 4]))
+    scaled = scores * ensemble.scales.unsqueeze(-1)
+    lists = torch.stack([scaled[:, :4], scaled[:, 5:]], dim=1)
+    torch.testing.assert_close(lists.std(-1, correction=0).mean(1), torch.ones(3).double())
+
+
+@pytest.mark.parametrize(
+    ("shape", "lengths", "message"),
+    [
+        ((3, 4), [4], r"scores must be \(2, N\), one row a member, got \(3, 4\)"),
+        ((4,), [4], r"scores must be \(2, N\)"),
+        ((2, 4), [1, 2], "lengths must sum to 4 scores, got 3"),
+        ((2, 4), [5, -1], "lengths must be >= 0, got -1"),
+        ((2, 4), [4.0], "lengths must be whole numbers"),
+    ],
+)
+def test_scales_of_scores_that_do_not_fit(shape, lengths, message):
+    with pytest.raises(ValueError, match=message):
+        Ensemble(LinearScorer(), members=2).fit_scales(torch.zeros(shape), torch.tensor(lengths))
