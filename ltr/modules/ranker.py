@@ -4,6 +4,7 @@ import copy
 from typing import Any
 
 import torch
+from lightning.pytorch import Callback
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor
 
@@ -16,7 +17,8 @@ from ltr.models import MLPScorer, Scorer
 from ltr.models.ragged import score_ragged
 from ltr.modules.scores import check_scores
 from ltr.modules.scoring import ScoredLists, ScoringModule
-from ltr.modules.trainable import check_part
+from ltr.modules.temperatures import CheckTemperature
+from ltr.modules.trainable import check_part, missing_callbacks
 
 
 class Ranker(ScoringModule):
@@ -123,6 +125,10 @@ class Ranker(ScoringModule):
         if lengths is None:
             return self.scorer(features, mask)
         return score_ragged(self.scorer, features, lengths)
+
+    def configure_callbacks(self) -> list[Callback]:
+        """Add `CheckTemperature` to those of `ScoringModule`."""
+        return super().configure_callbacks() + missing_callbacks(self, CheckTemperature)
 
     def setup(self, stage: str) -> None:
         """Take over what the data module knows: number of features, transform and schema.

@@ -15,7 +15,6 @@ from ltr.metrics import RankingMetric, RankingMetrics
 from ltr.modules.cuts import MoveCut
 from ltr.modules.list_mean import ListMean
 from ltr.modules.scores import check_scores
-from ltr.modules.temperatures import CheckTemperature
 from ltr.modules.trainable import TrainableModule, check_part, missing_callbacks
 
 
@@ -81,8 +80,8 @@ class ScoringModule(TrainableModule):
         self.val_loss = ListMean()
 
     def configure_callbacks(self) -> list[Callback]:
-        """Add `MoveCut` and `CheckTemperature` to those of `TrainableModule`."""
-        return super().configure_callbacks() + missing_callbacks(self, MoveCut, CheckTemperature)
+        """Add `MoveCut` to those of `TrainableModule`."""
+        return super().configure_callbacks() + missing_callbacks(self, MoveCut)
 
     def logged_names(self) -> set[str]:
         """Return the names of the losses and the metrics."""

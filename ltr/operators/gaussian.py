@@ -38,6 +38,7 @@ def gaussian_ranks(
     Reference: Taylor, Guiver, Robertson and Minka, "SoftRank: optimizing non-smooth rank
     metrics", WSDM 2008, equation 9.
 
+    >>> import torch
     >>> gaussian_ranks(torch.tensor([1.0, 3.0, 3.0]), temperature=0.1)
     tensor([3.0000, 1.5000, 1.5000])
     """
@@ -63,6 +64,7 @@ class GaussianRank(KernelRank):
 
     Reference: Taylor et al. 2008; `gaussian_ranks` is the function.
 
+    >>> import torch
     >>> GaussianRank(temperature=0.01)(torch.tensor([0.3, 0.7, 0.5]))
     tensor([3., 1., 2.])
     """

@@ -42,6 +42,7 @@ def laplace_ranks(
     Reference: Struski, Bednarczyk, Podolak and Tabor, "LapSum: one method to differentiate them
     all: ranking, sorting and top-k selection", ICML 2025.
 
+    >>> import torch
     >>> laplace_ranks(torch.tensor([1.0, 3.0, 3.0]), temperature=0.1)
     tensor([3.0000, 1.5000, 1.5000])
     """
@@ -65,6 +66,7 @@ def laplace_sums(scores: Tensor, lists: SortedLists, temperature: float) -> tupl
     Returns:
         Both sums, (..., n), 0 where masked. Cost: O(n).
 
+    >>> import torch
     >>> from ltr.kernels import sort_lists
     >>> laplace_sums(torch.zeros(3), sort_lists(torch.zeros(3)), 1.0)
     (tensor([0., 1., 2.]), tensor([2., 1., 0.]))
@@ -90,6 +92,7 @@ class LaplaceRank(KernelRank):
 
     Reference: Struski et al., "LapSum", 2025; `laplace_ranks` is the function.
 
+    >>> import torch
     >>> LaplaceRank(temperature=0.01)(torch.tensor([0.3, 0.7, 0.5]))
     tensor([3., 1., 2.])
     """

@@ -30,6 +30,7 @@ from ltr.kernels import (
     sort_lists,
     survival,
 )
+from ltr.kernels.choice import use as use_form
 from ltr.kernels.implementations import use
 from ltr.operators import (
     GaussianRank,
@@ -187,7 +188,8 @@ def test_lists_far_from_each_other_do_not_meet(make, lengths, tau):
         scores = (draw(sum(lengths)) + shift).to(dtype)
         found = operator.ragged(scores, sizes)
         expected = one_by_one(operator, scores, lengths)
-        close = {"rtol": 1e-5, "atol": 1e-4} if dtype == torch.float32 else {}
+        # short lists take matrices alone, and sums together with others
+        close = {"rtol": 3e-5, "atol": 1e-4} if dtype == torch.float32 else {}
         torch.testing.assert_close(found, expected, **close)
         assert slope(lambda x: operator.ragged(x, sizes), scores).isfinite().all()
 
@@ -361,6 +363,7 @@ def two_threads(monkeypatch):
     torch.set_num_threads(before)
 
 
+@use_form("sums")
 def test_a_fork_after_use(two_threads):
     scores = draw(300, 12)
     expected = SigmoidRank(0.1)(scores).tolist()  # the pool's threads run in this process
@@ -411,7 +414,7 @@ def test_a_chosen_implementation_holds_on_all_threads():
         return _torch.kernel_sums(*arguments)
 
     with use(chosen):
-        thread = threading.Thread(target=lambda: LaplaceRank(0.1)(draw(5)))
+        thread = threading.Thread(target=lambda: LaplaceRank(0.1)(draw(500)))
         thread.start()
         thread.join()
     assert len(set(seen)) == 1
