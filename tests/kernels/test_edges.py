@@ -414,7 +414,7 @@ def test_a_chosen_implementation_holds_on_all_threads():
         return _torch.kernel_sums(*arguments)
 
     with use(chosen):
-        thread = threading.Thread(target=lambda: LaplaceRank(0.1)(draw(500)))
+        thread = threading.Thread(target=lambda: LaplaceRank(0.1)(draw(2000)))
         thread.start()
         thread.join()
     assert len(set(seen)) == 1
