@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ltr._shapes import check_number
 from ltr.estimators import _tables as tables
 from ltr.estimators._scoring import ndcg_of_lists
 from ltr.models import Ensemble
@@ -216,7 +217,7 @@ class Blend(BaseEstimator):
         for one in self.rankers:
             if isinstance(one, type) or not (hasattr(one, "fit") and hasattr(one, "predict")):
                 raise ValueError(f"rankers must have `fit` and `predict`, got {one!r}")
-        if not 0 <= self.validation < 1:
+        if not check_number("validation", self.validation, minimum=0) < 1:
             raise ValueError(f"validation must be in [0, 1), got {self.validation!r}")
 
     def _scaled(self, X: Any, qid: Any) -> np.ndarray:

@@ -77,6 +77,8 @@ class _Panel:
 
 
 def _panels(ranker: NeuralRanker, X: Any, rows: int) -> list[_Panel]:
+    if not isinstance(ranker, NeuralRanker):
+        raise ValueError(f"ranker must be a NeuralRanker, got {ranker!r}")
     check_is_fitted(ranker)
     if needs_lists(ranker.transform_, ranker.scorer_):
         raise ValueError(

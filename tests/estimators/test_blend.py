@@ -272,6 +272,7 @@ def test_a_grid_search_passes_the_queries():
         ({"rankers": [Ridge]}, "rankers must have `fit` and `predict`"),
         ({"rankers": [3]}, "rankers must have `fit` and `predict`"),
         ({"rankers": [Ridge()], "validation": 1.0}, r"validation must be in \[0, 1\), got 1.0"),
+        ({"rankers": [Ridge()], "validation": "a"}, "validation must be a number >= 0, got 'a'"),
     ],
 )
 def test_wrong_parameters(parameters, message):

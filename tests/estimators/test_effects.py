@@ -67,6 +67,8 @@ def test_arrays_and_other_additive_models():
 
 def test_errors():
     X, _, _ = table()
+    with pytest.raises(ValueError, match="ranker must be a NeuralRanker, got None"):
+        plot_effects(None, X)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match=r"ranker must be additive, such as .* differ by up to"):
         plot_effects(fitted(MLPScorer(hidden=(8,)), learning_rate=0.1), X)
     whole = fitted(AttentionScorer(hidden=(4,), heads=1))

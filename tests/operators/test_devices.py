@@ -6,7 +6,6 @@ import pytest
 import torch
 from operator_table import OPERATORS, draw, every
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from ltr.kernels import use
 from ltr.losses import SoftNDCG
@@ -63,7 +62,7 @@ class NoFloat64(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         found = func(*args, **(kwargs or {}))
-        for x in tree_leaves(found):
+        for x in found if isinstance(found, tuple | list) else [found]:
             if isinstance(x, torch.Tensor) and x.is_meta and x.dtype == torch.float64:
                 raise TypeError(f"{func} gives float64, which the device has not")
         return found
