@@ -219,4 +219,4 @@ def test_the_letor_table(ltr, letor_root):
             row = next(line for line in lines if line.startswith(f"| {name}, {convention} | 0."))
             assert " ± " in row
     assert any(line.startswith("| MAP | 0.") for line in lines)
-    assert any(line.startswith("| MRR | 0.") for line in lines)
+    assert any(line.startswith("| MRR | ") for line in lines)
