@@ -196,7 +196,8 @@ class RankingCLI(LightningCLI):
         if value in ("best", "last"):
             path = find_checkpoint(self.root, value)
             if path is None and (value, self.command) == ("last", "fit"):
-                print(f"no last.ckpt in {self.root} yet: training from the start")
+                if is_first_process():
+                    print(f"no last.ckpt in {self.root} yet: training from the start")
                 return None
             if path is not None:
                 self.run = path.parent.parent
@@ -281,7 +282,8 @@ class RankingCLI(LightningCLI):
             if self.command == "predict":
                 _check_predicts(self.model)
                 self.trainer.predict(self.model, return_predictions=False, **options)
-                print(f"wrote {self.writer.path}: {self.writer.rows} rows")
+                if self.trainer.is_global_zero:
+                    print(f"wrote {self.writer.path}: {self.writer.rows} rows")
             else:
                 getattr(self.trainer, self.command)(self.model, **options)
 
@@ -318,7 +320,7 @@ def run(command: str, args: list[str]) -> int:
     """Run the command `fit`, `validate`, `test` or `predict`."""
     with quiet():
         cli = make_cli(command, args)  # pyright: ignore[reportArgumentType]
-        if command == "test" and cli.ckpt_path is None:
+        if command == "test" and cli.ckpt_path is None and is_first_process():
             print("no --ckpt_path: testing a model that is not trained")
         cli.execute()
         if command == "fit" and cli.trainer.is_global_zero:

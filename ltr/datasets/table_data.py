@@ -232,7 +232,8 @@ class TableDataModule(ListDataModule):
         """Batches of the table to score: lists, or with `stream` rows where that is possible."""
         if not self._streams():
             return super().predict_dataloader()
-        rows = RowStream(self.sources["predict"], self._schema_of("predict"), self.missing)
+        schema = self._schema_of("predict")
+        rows = RowStream(self.sources["predict"], schema, self.missing, **self.replicas())
         self._tell_unused("predict", rows.unused)
         return DataLoader(rows, batch_size=None)
 
