@@ -193,10 +193,19 @@ class RankingCLI(LightningCLI):
             if self.config.ckpt_path is None:
                 raise CommandError("--ckpt_path is required: a checkpoint file, `best` or `last`")
         self.ckpt_path = self._find_checkpoint(self.config.ckpt_path)
+        self._seed_data()
+
+    def _seed_data(self) -> None:
+        """Give data without a seed that of their training, or that of `seed_everything`."""
+        options = self.config.get("data.init_args") or {}
+        if "seed" in options and options["seed"] is None:
+            seed = self.trained_on.get("seed", self.config.seed_everything)
+            options["seed"] = 0 if seed is None else int(seed)
 
     def _find_checkpoint(self, value: str | None) -> str | None:
         self.run = self.root
         self.goes_on = False
+        self.trained_on: dict[str, Any] = {}
         if value is None:
             return None
         if value in ("best", "last"):
@@ -213,7 +222,8 @@ class RankingCLI(LightningCLI):
             path = Path(value).expanduser()
         if path is None or not path.is_file():
             raise no_checkpoint(self.root, value)
-        _check_checkpoint(path)
+        content = _read_checkpoint(path)
+        self.trained_on = content.get(LightningDataModule.CHECKPOINT_HYPER_PARAMS_KEY, {})
         return str(path)
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
@@ -380,8 +390,8 @@ def _checkpoint_errors(path: str | None) -> Iterator[None]:
         raise CommandError(f"{path} is not a checkpoint: {error}") from error
 
 
-def _check_checkpoint(path: Path) -> None:
-    """Check, before the data are read, that a file is a whole checkpoint of Lightning."""
+def _read_checkpoint(path: Path) -> dict[str, Any]:
+    """Return the content of a file, before the data are read, if it is a whole checkpoint."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, EOFError, OSError, RuntimeError, KeyError) as error:
@@ -391,3 +401,4 @@ def _check_checkpoint(path: Path) -> None:
         *content
     }:
         raise CommandError(f"{path} is not a checkpoint of ltr fit")
+    return content

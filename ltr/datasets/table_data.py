@@ -66,7 +66,7 @@ class TableDataModule(ListDataModule):
         max_levels: how many levels of a category have a code of their own, the most frequent ones
             in training.
         num_workers: processes that make batches.
-        seed: of the shuffling and of `validation`, >= 0.
+        seed: of the shuffling and of `validation`, >= 0. Default: see `SplitDataModule`.
         sort_by_qid: gather the lines of a query that comes back in LETOR text. The rows of other
             tables are always gathered.
 
@@ -106,7 +106,7 @@ class TableDataModule(ListDataModule):
         missing: Literal["keep", "error"] = "keep",
         max_levels: int = 256,
         num_workers: int = 0,
-        seed: int = 0,
+        seed: int | None = None,
         sort_by_qid: bool = False,
     ) -> None:
         super().__init__(

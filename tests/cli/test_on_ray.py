@@ -15,6 +15,22 @@ from ltr.cli.on_ray import connect, take_workers
 
 from .conftest import make_table, write_letor
 
+DYING = """\
+import os
+import signal
+from pathlib import Path
+from lightning.pytorch import Callback
+
+
+class Dying(Callback):
+    def on_predict_batch_end(self, *args):
+        try:
+            Path("died").touch(exist_ok=False)
+        except FileExistsError:
+            return
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
 FIT = ["--trainer.max_epochs", 2, "--data.batch_size"]
 
 
@@ -73,6 +89,13 @@ def test_training_and_prediction(cluster, ltr, options):
         assert Path("ray", file).read_bytes() == Path(file).read_bytes()
         assert [path.name for path in Path("ray").iterdir()] == [file]
         Path("ray", file).unlink()
+    # a worker that dies: its part is scored again
+    Path("dying.py").write_text(DYING)
+    answer = ltr(*predict, "--output", "ray/p.csv", "--ray", "--trainer.callbacks+", "dying.Dying")
+    assert answer.code == 0, answer.err
+    assert Path("died").exists()
+    assert Path("ray/p.csv").read_bytes() == Path("p.csv").read_bytes()
+    Path("ray/p.csv").unlink()
     answer = ltr(*predict, "--output", "ray/p.csv", "--ray", "--data.predict_path", "none.txt")
     assert answer.code == 2
     assert "predict_path must be a file, got none.txt" in answer.err.splitlines()[-1]
