@@ -58,10 +58,10 @@ SEED = 42
 """The default of `seed_everything`. It is fixed, so that a run can be repeated."""
 
 _DESCRIPTIONS = {
-    "fit": "Train a model.",
+    "fit": "Train a model; with --ray-workers N, in N processes of a Ray cluster.",
     "validate": "Evaluate a model on the validation lists.",
     "test": "Evaluate a model on the test lists.",
-    "predict": "Write scores and ranks of documents.",
+    "predict": "Write scores and ranks of documents; with --ray or --ray-workers N, on a Ray cluster.",
 }
 
 
@@ -154,10 +154,6 @@ class RankingCLI(LightningCLI):
             metavar="PACKAGE",
             help="packages whose classes the checkpoint may name, besides ltr's",
         )
-        if self.command in ("fit", "predict"):
-            parser.add_argument(  # for the help; `run` takes it before
-                "--ray-workers", type=int | None, default=None, help="processes on a Ray cluster"
-            )
         if self.command == "predict":
             parser.add_argument(
                 "--output", type=str | None, default=None, help="file: .csv, .parquet, .run or .txt"
