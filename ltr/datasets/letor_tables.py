@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from lightning.pytorch.utilities import rank_zero_info
 
+from ltr.datasets.joins import join_lists
 from ltr.datasets.letor import read_letor
 from ltr.datasets.lists import ListDataset, find_return, gather_runs
 from ltr.datasets.schema import Schema
@@ -127,22 +128,4 @@ def _joined(parts: list[ListDataset], files: list[Path], sort_by_qid: bool) -> L
             f"{again}: a qid must not come back, got {qids[back[1]]!r}, which stood in {first} "
             "(sort_by_qid=True gathers it)"
         )
-    offsets = np.r_[0, np.cumsum(np.concatenate([part.lengths for part in parts]))]
-    doc_ids = None
-    if any(part.doc_ids is not None for part in parts):
-        empty = [pa.array([""] * len(part.features), pa.string()) for part in parts]
-        ids = [
-            one if part.doc_ids is None else part.doc_ids
-            for one, part in zip(empty, parts, strict=True)
-        ]
-        doc_ids = pa.concat_arrays(ids)
-    rows = [part.rows for part in parts if part.rows is not None]
-    data = ListDataset(
-        np.concatenate([part.features for part in parts]),
-        np.concatenate([part.labels for part in parts]),
-        offsets,
-        qids,
-        doc_ids,
-        rows=np.concatenate(rows) if rows else None,
-    )
-    return gather_runs(data)
+    return gather_runs(join_lists(parts))

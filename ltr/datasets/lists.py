@@ -211,7 +211,7 @@ class ListDataset(Dataset[dict[str, Any]]):
             "mask": torch.ones(end - start, dtype=torch.bool),
             "qid": self.qids[index],
         }
-        for name, array in self._columns().items():
+        for name, array in self.columns().items():
             item[name] = torch.from_numpy(np.array(array[start:end]))
         if self.doc_ids is not None:
             item["doc_ids"] = self.doc_ids[start:end].to_pylist()
@@ -237,7 +237,7 @@ class ListDataset(Dataset[dict[str, Any]]):
             "lengths": torch.from_numpy(lengths),
             "qid": [self.qids[i] if i >= 0 else "" for i in chosen.tolist()],
         }
-        for name, array in self._columns().items():
+        for name, array in self.columns().items():
             batch[name] = torch.from_numpy(array.take(rows, axis=0))
         if self.doc_ids is not None:
             batch["doc_ids"] = self.doc_ids.take(pa.array(rows)).to_pylist()
@@ -256,13 +256,13 @@ class ListDataset(Dataset[dict[str, Any]]):
             "mask": torch.zeros(1, dtype=torch.bool),
             "qid": "",
         }
-        for name, array in self._columns().items():
+        for name, array in self.columns().items():
             item[name] = torch.from_numpy(np.zeros((1, *array.shape[1:]), array.dtype))
         if self.doc_ids is not None:
             item["doc_ids"] = []
         return item
 
-    def _columns(self) -> dict[str, np.ndarray]:
+    def columns(self) -> dict[str, np.ndarray]:
         """The arrays beside the features that the data has, by the names of a batch."""
         named = {"labels": self._labels, "categories": self.categories, "weights": self.weights}
         named |= {"positions": self.positions, "rows": self.rows}
@@ -328,7 +328,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         rows = self._rows(self.offsets[chosen], lengths)
         doc_ids = None if self.doc_ids is None else self.doc_ids.take(pa.array(rows))
         qids = [self.qids[i] for i in chosen.tolist()]
-        columns = {name: array[rows] for name, array in self._columns().items()}
+        columns = {name: array[rows] for name, array in self.columns().items()}
         labels = columns.pop("labels", None)
         return ListDataset(self.features[rows], labels, offsets, qids, doc_ids, **columns)
 
@@ -349,7 +349,7 @@ class ListDataset(Dataset[dict[str, Any]]):
             return self
         features = np.zeros((len(self.features), num_features), dtype=np.float32)
         features[:, : self.num_features] = self.features
-        columns = self._columns()
+        columns = self.columns()
         labels = columns.pop("labels", None)
         return ListDataset(features, labels, self.offsets, self.qids, self.doc_ids, **columns)
 

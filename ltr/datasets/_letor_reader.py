@@ -1,0 +1,383 @@
+"""Read LETOR text block by block: the usual lines compiled, any other by the strict parser."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ltr._compressed import open_text
+from ltr.datasets._runs import SeenQids, spelled_alike
+from ltr.datasets._svmlight import NUMBER, MalformedError, parse_number, parse_pairs
+from ltr.datasets.lists import ListDataset
+import itertools
+
+_BLOCK = 1 << 22  # bytes of text at a time
+_ROOM = 1 << 23  # bytes of features at a time
+_DOC_ID = re.compile(rb"docid\s*=\s*(\S+)")
+_FUSED = re.compile(rb".*[0-9]:" + NUMBER.pattern)  # a qid, and a feature `1:0.7`
+
+
+class LetorReader:
+    """The documents of a file in pieces, each a `ListDataset`.
+
+    The first list of a piece goes on with the last one of the piece before where both have the same
+    qid. A piece is as wide as the largest index so far; it has document ids where a line of it has
+    a comment.
+
+    Args:
+        path: the file.
+        num_features: the largest index allowed, or None.
+        group_file: the file of group sizes, for lines without a qid; None where there is none.
+        keep_missing: whether NULL and NaN are missing values, or errors.
+        gather: whether a qid may come back after another one.
+        skipped: the qids of documents that are skipped.
+
+    Attributes:
+        has_qid: whether the lines have a qid; None before the first document.
+        documents: how many there were so far, those that are skipped among them.
+        width: the largest index so far.
+        read: the bytes of text so far.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        num_features: int | None,
+        group_file: Path | None,
+        keep_missing: bool,
+        gather: bool,
+        skipped: Sequence[str] = (),
+    ) -> None:
+        self.path = path
+        self.num_features = num_features
+        self.group_file = group_file
+        self.keep_missing = keep_missing
+        self.gather = gather
+        self._ends: np.ndarray | None = None  # of the groups, read when they are needed
+        self._alike, self._written = SeenQids(), SeenQids(spelling=True)
+        self.has_qid: bool | None = None
+        self.documents = 0
+        self.width = num_features or 0
+        self.read = 0
+        self._last: bytes | None = None  # the qid of the last document
+        if len(skipped):
+            self._check([encode(qid) for qid in skipped])
+
+    def pieces(self, skip: int = 0) -> Iterator[ListDataset]:
+        """Yield the documents, without the first `skip` of them.
+
+        Raises:
+            ValueError: a line is not as it should be; see `read_letor`.
+        """
+        from ltr.datasets import _svmlight_jit as compiled
+
+        self.documents = skip
+        for number, block in _blocks(self.path):
+            self.read += len(block)
+            text = np.frombuffer(block, np.uint8)
+            state = np.array([0, number - 1, skip])
+            if skip:
+                compiled.skip(text, state, skip)
+                skip = int(state[2])
+            place, lines = int(state[0]), int(state[1])
+            while place < len(text):
+                piece = _Piece(text, place, lines, self.width)
+                self._fill(piece, compiled)
+                place, lines = piece.place, piece.lines
+                if piece.documents:
+                    self.documents += piece.documents
+                    if (lists := self._lists(piece, compiled)) is not None:
+                        yield lists
+
+    def _fill(self, piece: "_Piece", compiled: Any) -> None:
+        """Read documents until the text or the room ends."""
+        why = compiled.ODD  # the first line says whether there are qids
+        while True:
+            if self.has_qid is not None:
+                options = (piece.text, piece.state, self.has_qid, self.keep_missing)
+                why = compiled.parse(*options, piece.rows, piece.labels, piece.ids, piece.runs)
+            if why != compiled.ODD or piece.place >= len(piece.text):
+                return
+            self._read_odd(piece, compiled)
+
+    def _read_odd(self, piece: "_Piece", compiled: Any) -> None:
+        """Read one line by the strict parser."""
+        begin, number = piece.place, piece.lines + 1
+        end = begin + int(np.argmax(piece.text[begin:] == 10))
+        text, hash_sign, _ = piece.text[begin:end].tobytes().partition(b"#")
+        if tokens := text.split(None, 2):
+            try:
+                label, qid, pairs = self._head(tokens)
+                indices, values = parse_pairs(pairs, self.num_features, self.keep_missing)
+            except MalformedError as error:
+                raise bad_line(self.path, number, error.problem, error.text) from None
+            self.width = max(self.width, *indices, 0)
+            span = (end, end)
+            if hash_sign:
+                span = compiled.comment(piece.text, begin + len(text) + 1)[:2]
+            first = 0 if qid is None else begin + text.index(b"qid:" + qid) + 4
+            piece.add(label, (first, first + len(qid or b"")), indices, values, span, self.width)
+        piece.state[:2] = end + 1, number
+
+    def _head(self, tokens: list[bytes]) -> tuple[float, bytes | None, bytes]:
+        """Return the label, the qid, and the text of the features."""
+        label = parse_number(tokens[0])
+        if b":" in tokens[0]:
+            raise MalformedError("the label is missing", b" ".join(tokens))
+        if label is not None and label < 0:
+            problem = "the label must be >= 0 (leave out lines of padding or without a judgement)"
+            raise MalformedError(problem, tokens[0])
+        if label is None:
+            raise MalformedError("the label must be a finite number >= 0", tokens[0])
+        has_qid = len(tokens) > 1 and tokens[1].startswith(b"qid:")
+        if self.has_qid is False and has_qid:
+            raise MalformedError("a qid comes after lines without one", tokens[1])
+        if not has_qid and (self.has_qid or self.group_file is None):
+            raise MalformedError(self._qid_is_missing(), b" ".join(tokens))
+        self.has_qid = has_qid
+        if not has_qid:
+            return label, None, b" ".join(tokens[1:])
+        qid = tokens[1][4:]
+        if not qid:
+            raise MalformedError("the qid is empty", b" ".join(tokens))
+        if b":" in qid and _FUSED.fullmatch(qid):
+            problem = "a blank must stand between the qid and the first feature"
+            raise MalformedError(problem, tokens[1])
+        return label, qid, tokens[2] if len(tokens) > 2 else b""
+
+    def _qid_is_missing(self) -> str:
+        if self.has_qid:
+            return "the qid is missing"
+        return (
+            "the qid is missing, and there is no file of group sizes "
+            f"{self.path.name}.query or {self.path.name}.group"
+        )
+
+    def _lists(self, piece: "_Piece", compiled: Any) -> ListDataset | None:
+        """Return the documents of a piece as lists; None past the last group size."""
+        count = piece.documents
+        if self.has_qid:
+            starts = piece.runs[: piece.state[3], 0]
+            names = [piece.text[a:b].tobytes() for _, a, b in piece.runs[: piece.state[3]]]
+            self._check(names)
+            qids = [decode(name) for name in names]
+        else:
+            first, ends = self.documents - count, self._group_ends()
+            if self.documents > ends[-1]:
+                return None  # an error, but of all documents together
+            begin, end = np.searchsorted(ends, [first, self.documents - 1], side="right")
+            starts = np.r_[0, ends[begin:end] - first]
+            qids = [str(place + 1) for place in range(begin, end + 1)]
+        spans = piece.ids[:count]
+        doc_ids = None
+        if size := int((spans[:, 1] - spans[:, 0]).sum()):
+            offsets, joined = np.zeros(count + 1, np.int32), np.empty(size, np.uint8)
+            compiled.join(piece.text, spans, offsets, joined)
+            doc_ids = _strings(offsets, joined)
+        return ListDataset(
+            piece.rows[:count],
+            piece.labels[:count],
+            np.r_[starts, count].astype(np.int64),
+            qids,
+            doc_ids,
+        )
+
+    def _group_ends(self) -> np.ndarray:
+        if self._ends is None:
+            assert self.group_file is not None  # else `_head` has raised
+            sizes = read_sizes(self.group_file)
+            self._ends = np.cumsum(sizes) if len(sizes) else np.zeros(1, np.int64)
+        return self._ends
+
+    def _check(self, names: list[bytes]) -> None:
+        """Refuse a qid that comes back, and a number that is written in two ways."""
+        fresh = names[1:] if names[0] == self._last else names
+        self._last = names[-1]
+        returns = self._alike.add(fresh)
+        if self.gather:
+            self._written.add(fresh)
+        elif returns:
+            _refuse_return(self.path, self.gather)
+
+    def finish(self) -> None:
+        """Check what only the whole file shows.
+
+        Raises:
+            ValueError: there is no document or no feature, or the group sizes do not fit.
+        """
+        if not self.documents:
+            raise ValueError(f"{self.path}: the file must have at least one document, got none")
+        if not self.width:
+            raise ValueError(f"{self.path}: at least one line must have a feature, got none")
+        if not self.has_qid and self.documents != (total := int(self._group_ends()[-1])):
+            raise ValueError(
+                f"{self.group_file}: the group sizes must sum to the {self.documents} documents of "
+                f"{self.path}, got {total}"
+            )
+        if self.gather and len(self._written) != len(self._alike):
+            _refuse_return(self.path, self.gather)
+
+
+class _Piece:
+    """The arrays that a piece of the file is read into."""
+
+    def __init__(self, text: np.ndarray, place: int, lines: int, width: int) -> None:
+        room = max(1, min(_ROOM // (4 * max(width, 1)), len(text) // 2))
+        self.text = text
+        self.state = np.array([place, lines, 0, 0])
+        self.rows = np.empty((room, width), np.float32)
+        self.labels = np.empty(room, np.float32)
+        self.ids = np.empty((room, 2), np.int64)
+        self.runs = np.empty((room, 3), np.int64)
+
+    @property
+    def place(self) -> int:
+        """Where the text goes on."""
+        return int(self.state[0])
+
+    @property
+    def lines(self) -> int:
+        """How many lines stand before."""
+        return int(self.state[1])
+
+    @property
+    def documents(self) -> int:
+        """How many documents there are."""
+        return int(self.state[2])
+
+    def add(
+        self,
+        label: float,
+        qid: tuple[int, int],
+        indices: list[int],
+        values: list[float],
+        span: tuple[int, int],
+        width: int,
+    ) -> None:
+        """Add a document."""
+        place, runs = int(self.state[2]), int(self.state[3])
+        if width > self.rows.shape[1]:
+            before = self.rows
+            self.rows = np.zeros((max(place + 1, _ROOM // (4 * width)), width), np.float32)
+            self.rows = self.rows[: len(before)]
+            self.rows[:place, : before.shape[1]] = before[:place]
+        self.rows[place] = 0
+        self.rows[place, np.array(indices, np.int64) - 1] = values
+        self.labels[place] = label
+        self.ids[place] = span
+        known = runs and self._name(*self.runs[runs - 1, 1:])
+        if qid[1] and known != self._name(*qid):
+            self.runs[runs] = place, *qid
+            self.state[3] += 1
+        self.state[2] += 1
+
+    def _name(self, begin: int, end: int) -> bytes:
+        return self.text[begin:end].tobytes()
+
+
+def _blocks(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield a file in blocks of whole lines, with the number of the first line of each."""
+    if not path.is_file():
+        raise ValueError(f"path must be a file, got {path}")
+    number, rest = 1, b""
+    with open_text(path) as file:
+        while chunk := file.read(_BLOCK):
+            if number == 1 and not rest:
+                chunk = chunk.removeprefix(b"\xef\xbb\xbf")
+            end = chunk.rfind(b"\n") + 1
+            if not end:
+                rest += chunk
+                continue
+            yield number, (block := rest + chunk[:end])
+            number += block.count(b"\n")
+            rest = chunk[end:]
+    if rest:
+        yield number, rest + b"\n"
+
+
+def read_sizes(group_file: Path) -> np.ndarray:
+    """Return the group sizes of a file, int64 (groups,).
+
+    Raises:
+        ValueError: a line is not a whole number >= 1.
+    """
+    sizes: list[int] = []
+    for first, block in _blocks(group_file):
+        for number, line in enumerate(block.split(b"\n"), start=first):
+            text = line.strip()
+            if text and (not re.fullmatch(rb"[0-9]{1,18}", text) or int(text) < 1):
+                problem = "a group size must be a whole number >= 1"
+                raise bad_line(group_file, number, problem, text)
+            if text:
+                sizes.append(int(text))
+    return np.array(sizes, np.int64)
+
+
+def _refuse_return(path: Path, gather: bool) -> None:
+    """Read the qids again, line by line, for the error that names the lines, if there is one."""
+    runs: list[tuple[bytes, int, int]] = []  # qid, first line, last line
+    last_run: dict[bytes, int] = {}
+    spelled: dict[bytes, int] = {}
+    back: tuple[int, int] | None = None
+    for first, block in _blocks(path):
+        for number, line in enumerate(block.split(b"\n"), start=first):
+            tokens = line.partition(b"#")[0].split(None, 2)
+            if len(tokens) < 2 or not tokens[1].startswith(b"qid:"):
+                continue
+            qid = tokens[1][4:]
+            if runs and runs[-1][0] == qid:
+                runs[-1] = (qid, runs[-1][1], number)
+                continue
+            other = spelled.setdefault(spelled_alike(qid), len(runs))
+            if other < len(runs) and runs[other][0] != qid:
+                problem = (
+                    "a qid must be written in one way (qid:"
+                    f"{decode(runs[other][0])} stands at line {runs[other][1]}; write "
+                    "both alike if they are one list, else give them different numbers)"
+                )
+                raise bad_line(path, number, problem, b"qid:" + qid)
+            if back is None and qid in last_run:
+                back = (last_run[qid], len(runs))
+            last_run[qid] = len(runs)
+            runs.append((qid, number, number))
+    if back is not None and not gather:
+        (_, first, last), (qid, again, _) = runs[back[0]], runs[back[1]]
+        problem = (
+            f"a qid must not come back (its list stood at lines {first} to {last}; "
+            "sort_by_qid=True gathers it)"
+        )
+        raise bad_line(path, again, problem, b"qid:" + qid)
+
+
+def bad_line(path: Path, number: int, problem: str, text: bytes) -> ValueError:
+    """Return the error that names a file, a line, what is wrong there, and the text."""
+    shown = decode(text.strip())
+    if len(shown) > 80:
+        shown = shown[:77] + "..."
+    return ValueError(f"{path}, line {number}: {problem}, got {shown!r}")
+
+
+def decode(text: bytes) -> str:
+    """Return text that is UTF-8, or else Latin-1."""
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return text.decode("latin-1")
+
+
+def encode(text: str) -> bytes:
+    """Return the bytes of a qid that is text; equal ones for equal texts alone."""
+    return text.encode(errors="surrogateescape")
+
+
+def _strings(offsets: np.ndarray, joined: np.ndarray) -> pa.StringArray:
+    try:
+        joined.tobytes().decode()
+    except UnicodeDecodeError:
+        pieces = [joined[a:b].tobytes() for a, b in itertools.pairwise(offsets)]
+        return pa.array([decode(piece) for piece in pieces], pa.string())
+    buffers = (pa.py_buffer(offsets), pa.py_buffer(joined))
+    return pa.StringArray.from_buffers(len(offsets) - 1, *buffers)
