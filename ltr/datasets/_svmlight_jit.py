@@ -1,11 +1,12 @@
 """The compiled parser of svmlight lines: one pass over the bytes of a block.
 
 It takes the usual lines and stops at any other one, whether right or wrong; then
-`ltr.datasets._letor_reader` reads that line with the strict parser of `ltr.datasets._svmlight`. A number becomes the
-float32 that Python's `float` and a conversion to float32 give. Where the digits fit a float64 and
-the power of ten is exact, one operation rounds as `float` does. Elsewhere the product is within a
-few units of the true float64, so the float32 is right unless the product lies near the middle
-between two of them; such a number is left to `float`. This module loads numba.
+`ltr.datasets._letor_reader` reads that line with the strict parser of `ltr.datasets._svmlight`.
+
+A number becomes the float32 that Python's `float` and a conversion to float32 give. Where the
+digits fit a float64 and the power of ten is exact, one operation rounds as `float` does. Elsewhere
+the product is within a few units of the true float64, so the float32 is right unless the product
+lies near the middle between two of them; such a number is left to `float`. This module loads numba.
 """
 
 from typing import Any

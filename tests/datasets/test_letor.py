@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_svmlight_file
 
-from ltr.datasets import ListDataset, _letor_reader, _svmlight_jit, read_letor
+from ltr.datasets import ListDataset, _letor_reader, _letor_text, _svmlight_jit, read_letor
 from ltr.datasets._svmlight import FLOAT32_OVERFLOW
 
 Write = Callable[..., Path]
@@ -445,7 +445,7 @@ def test_blocks_join_up(write: Write, monkeypatch: pytest.MonkeyPatch, block: in
     text = MQ2008 + "1 qid:x 3:5 1:2 # odd\n" + MQ2008.replace("qid:1", "qid:2")
     path = write(text.rstrip())
     want = read_letor(path)
-    monkeypatch.setattr(_letor_reader, "_BLOCK", block)
+    monkeypatch.setattr(_letor_text, "BLOCK", block)
     assert_same(read_letor(path), want)
     path.write_text(text + "1 qid:y 1:NULL\n")
     with pytest.raises(ValueError, match=r"line 8: .*'1:NULL'"):
