@@ -1,7 +1,8 @@
 """Read LETOR text block by block: the usual lines compiled, any other by the strict parser."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,6 @@ class LetorReader:
         has_qid: whether the lines have a qid; None before the first document.
         documents: how many there were so far, those that are skipped among them.
         width: the largest index so far.
-        read: the bytes of text so far.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class LetorReader:
         group_file: Path | None,
         keep_missing: bool,
         gather: bool,
-        skipped: Sequence[str] = (),
+        skipped: Iterable[str] = (),
     ) -> None:
         self.path = path
         self.num_features = num_features
@@ -65,22 +65,28 @@ class LetorReader:
         self.has_qid: bool | None = None
         self.documents = 0
         self.width = num_features or 0
-        self.read = 0
         self._last: bytes | None = None  # the qid of the last document
-        if len(skipped):
-            self._check([encode(qid) for qid in skipped])
+        self._skipped = 0
+        names = map(encode, skipped)
+        while chunk := list(islice(names, 1 << 16)):
+            self._check(chunk)
 
-    def pieces(self, skip: int = 0) -> Iterator[ListDataset]:
+    def pieces(
+        self, skip: int = 0, watch: Callable[[int], object] | None = None
+    ) -> Iterator[ListDataset]:
         """Yield the documents, without the first `skip` of them.
+
+        Args:
+            skip: how many documents to leave out.
+            watch: called with the place in the file, in bytes of the file as it is.
 
         Raises:
             ValueError: a line is not as it should be; see `read_letor`.
         """
         from ltr.datasets import _svmlight_jit as compiled
 
-        self.documents = skip
-        for number, block in read_blocks(self.path):
-            self.read += len(block)
+        self.documents = self._skipped = skip
+        for number, block in read_blocks(self.path, watch):
             text = np.frombuffer(block, np.uint8)
             state = np.array([0, number - 1, skip])
             if skip:
@@ -214,9 +220,9 @@ class LetorReader:
         """
         if not self.documents:
             raise ValueError(f"{self.path}: the file must have at least one document, got none")
-        if not self.width:
+        if not self.width and not self._skipped:
             raise ValueError(f"{self.path}: at least one line must have a feature, got none")
-        if not self.has_qid and self.documents != (total := int(self._group_ends()[-1])):
+        if self.has_qid is False and self.documents != (total := int(self._group_ends()[-1])):
             raise ValueError(
                 f"{self.group_file}: the group sizes must sum to the {self.documents} documents of "
                 f"{self.path}, got {total}"

@@ -1,7 +1,7 @@
 """The text of a file: its blocks of lines, its errors, and the file of group sizes beside it."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,13 +15,22 @@ BLOCK = 1 << 22
 """The bytes of text that are read at a time."""
 
 
-def read_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield a file in blocks of whole lines, with the number of the first line of each."""
+def read_blocks(
+    path: Path, watch: Callable[[int], object] | None = None
+) -> Iterator[tuple[int, bytes]]:
+    """Yield a file in blocks of whole lines, with the number of the first line of each.
+
+    Args:
+        path: the file.
+        watch: called with the place in the file, in bytes of the file as it is.
+    """
     if not path.is_file():
         raise ValueError(f"path must be a file, got {path}")
     number, rest = 1, b""
     with open_text(path) as file:
         while chunk := file.read(BLOCK):
+            if watch is not None:
+                watch(file.place())
             if number == 1 and not rest:
                 chunk = chunk.removeprefix(b"\xef\xbb\xbf")
             end = chunk.rfind(b"\n") + 1

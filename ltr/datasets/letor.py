@@ -1,5 +1,6 @@
 """Read lists from LETOR / svmlight text, in the form in which data sets are published."""
 
+from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
 from typing import Literal
@@ -67,9 +68,7 @@ def read_letor(
     """
     reader = letor_reader(path, num_features, sort_by_qid, group_file, missing)
     pieces = list(reader.pieces())
-    reader.finish()
-    if group_file is not None and reader.has_qid:
-        raise ValueError(f"group_file must be None where lines have a qid, got {group_file}")
+    check_end(reader, group_file)
     data = join_lists(pieces, across=True).widen(reader.width)
     if len({*data.qids}) < len(data.qids):
         data.rows = np.arange(len(data.labels))
@@ -82,8 +81,9 @@ def letor_reader(
     sort_by_qid: bool,
     group_file: str | PathLike[str] | None,
     missing: str,
+    skipped: Iterable[str] = (),
 ) -> LetorReader:
-    """Return the reader of a file; the arguments are those of `read_letor`.
+    """Return the reader of a file; the arguments are those of `read_letor` and `LetorReader`.
 
     Raises:
         ValueError: an argument is out of range, or there is no such group file.
@@ -93,7 +93,19 @@ def letor_reader(
     if missing not in ("keep", "error"):
         raise ValueError(f'missing must be "keep" or "error", got {missing!r}')
     sizes = find_group_file(path, group_file)
-    return LetorReader(Path(path), num_features, sizes, missing == "keep", sort_by_qid)
+    keep = missing == "keep"
+    return LetorReader(Path(path), num_features, sizes, keep, sort_by_qid, skipped)
+
+
+def check_end(reader: LetorReader, group_file: str | PathLike[str] | None) -> None:
+    """Check what only the whole file shows.
+
+    Raises:
+        ValueError: see `LetorReader.finish`; or there are qids, and a group file is given too.
+    """
+    reader.finish()
+    if group_file is not None and reader.has_qid:
+        raise ValueError(f"group_file must be None where lines have a qid, got {group_file}")
 
 
 def find_group_file(

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 from lightning.pytorch.utilities import rank_zero_info
 
+from ltr.datasets.cache import load_letor
 from ltr.datasets.joins import join_lists
 from ltr.datasets.letor import read_letor
 from ltr.datasets.lists import ListDataset, find_return, gather_runs
 from ltr.datasets.schema import Schema
 from ltr.datasets.splits import find_splits
-from ltr.datasets.store import load_letor
 from ltr.datasets.table_files import find_files, kind_of_file
 
 

@@ -171,12 +171,26 @@ class Schema:
         >>> schema.categories["shop"].levels
         ('b',)
         """
+        counts = {}
+        for name in self.categories:
+            counted = pc.value_counts(as_text(table.column(name)).drop_null())
+            counts[name] = {one["values"].as_py(): one["counts"].as_py() for one in counted}
+        return self.with_levels(counts, max_levels)
+
+    def with_levels(
+        self, counts: Mapping[str, Mapping[str, int]], max_levels: int = 256
+    ) -> "Schema":
+        """Return the schema with levels for its categories; see `fit_levels`.
+
+        Args:
+            counts: of each category, how often each value, as text, occurs.
+            max_levels: see `fit_levels`.
+        """
         if max_levels < 1:
             raise ValueError(f"max_levels must be >= 1, got {max_levels}")
         fitted = {}
         for name, category in self.categories.items():
-            counted = pc.value_counts(as_text(table.column(name)).drop_null())
-            pairs = [(-one["counts"].as_py(), one["values"].as_py()) for one in counted]
+            pairs = [(-count, level) for level, count in counts[name].items()]
             kept = sorted(level for _, level in sorted(pairs)[:max_levels])
             fitted[name] = replace(category, levels=tuple(kept))
         return replace(self, categories=fitted)
