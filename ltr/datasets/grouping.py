@@ -2,7 +2,7 @@
 
 import errno
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
@@ -52,7 +52,7 @@ def check_grouped(
         yield piece
 
 
-def group_pieces(pieces: Iterable[ListDataset], folder: Path) -> Iterator[ListDataset]:
+def group_pieces(pieces: Iterable[ListDataset], folder: Path) -> Generator[ListDataset, None, None]:
     """Yield the documents again, those of a qid together, in the order of first appearance.
 
     Args:

@@ -10,7 +10,8 @@ import numpy as np
 from ltr._compressed import SUFFIXES
 from ltr.datasets._letor_reader import LetorReader
 from ltr.datasets.joins import join_lists
-from ltr.datasets.lists import ListDataset, gather_runs
+from ltr.datasets.lists import ListDataset
+from ltr.datasets.runs import gather_runs
 
 _GROUP_SUFFIXES = (".query", ".group")
 

@@ -12,7 +12,8 @@ from lightning.pytorch.utilities import rank_zero_info
 from ltr.datasets.cache import load_letor
 from ltr.datasets.joins import join_lists
 from ltr.datasets.letor import read_letor
-from ltr.datasets.lists import ListDataset, find_return, gather_runs
+from ltr.datasets.lists import ListDataset
+from ltr.datasets.runs import find_return, gather_runs
 from ltr.datasets.schema import Schema
 from ltr.datasets.splits import find_splits
 from ltr.datasets.table_files import find_files, kind_of_file
@@ -59,11 +60,8 @@ def load_letor_table(
     width = max(part.num_features for part in parts)
     parts = [part.widen(width) for part in parts]
     if keep_order:
-        start = 0
-        for part in parts:
-            rows = np.arange(len(part.features)) if part.rows is None else part.rows
-            part.rows = rows + start
-            start += len(rows)
+        starts = np.cumsum([0, *(int(part.offsets[-1]) for part in parts)])
+        parts = [part.numbered(int(start)) for part, start in zip(parts, starts, strict=False)]
     return parts[0] if len(parts) == 1 else _joined(parts, files, sort_by_qid)
 
 
@@ -105,13 +103,14 @@ def by_schema(data: ListDataset, schema: Schema) -> ListDataset:
         rank_zero_info(f"features that the model does not use: {shown}{more}")
     data = data.widen(max(data.num_features, int(places.max()) + 1))
     if not np.array_equal(places, np.arange(data.num_features)):
-        data.features = data.features[:, places]
+        data = data.take_features(places)
     return data
 
 
 def keys_of(data: ListDataset, qid: str) -> pa.Table:
     """Return the columns of qids and, where there are any, of document ids, by `data.rows`."""
-    back = np.argsort(data.rows) if data.rows is not None else np.arange(len(data.features))
+    rows = data.rows
+    back = np.arange(int(data.offsets[-1])) if rows is None else np.argsort(rows)
     qids = np.repeat(np.array(data.qids, dtype=object), data.lengths)
     columns: dict[str, Any] = {qid: pa.array(qids[back], pa.string())}
     if data.doc_ids is not None:

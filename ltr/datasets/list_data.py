@@ -99,7 +99,7 @@ class ListDataModule(SplitDataModule):
         Raises:
             ValueError: features are missing, or there are categories, and the transform takes none.
         """
-        transform = self.feature_transform
+        transform, train = self.feature_transform, train.to_fit()
         if train.categories is not None:
             transform.fit(train.features, train.categories)
             return

@@ -2,7 +2,7 @@
 
 The manifest, `manifest.json`, is written last. It has the schema, what the lists were made from,
 and the counts and the checksum of each shard; `KEY-offsets.npy` says where each list begins, and
-`KEY-qids.arrow` has the qids. A folder without a manifest is no store. Opening one reads the
+`KEY-lists.arrow` has the qids. A folder without a manifest is no store. Opening one reads the
 manifest and maps the offsets; a shard is mapped when a list of it is asked for, the first time
 after its checksum is compared.
 """
@@ -27,6 +27,7 @@ from ltr.datasets.shards import Shard, ShardEntry, check_shard, map_shard
 
 FORMAT_VERSION = 3
 MANIFEST = "manifest.json"
+LISTS = pa.schema([("qid", pa.large_string()), ("relevant", pa.bool_())])
 _OPEN = 256  # shards that are mapped at a time, since each takes a file descriptor
 
 
@@ -109,24 +110,40 @@ class Store:
         return shard
 
     @cached_property
+    def _lists(self) -> list[pa.RecordBatch]:
+        """Of the lists of each shard: `qid`, and `relevant`, null without labels; mapped."""
+        path = self._file("lists")
+        try:
+            with pa.ipc.open_file(pa.memory_map(str(path))) as reader:
+                if not reader.schema.equals(LISTS):
+                    raise DamagedError(f"{path}: the columns must be those of the format")
+                batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+            for batch in batches:
+                batch.validate(full=True)
+        except (pa.ArrowException, OSError) as error:
+            raise DamagedError(f"{path}: the lists are damaged: {error}") from None
+        if [len(batch) for batch in batches] != np.diff(self.first_list).tolist():
+            raise DamagedError(f"{path}: the lists are not those of the manifest")
+        return batches
+
+    @property
     def qids(self) -> "Qids":
         """The qids of all lists, mapped.
 
         Raises:
             ValueError: the file is damaged.
         """
-        path = self._file("qids")
-        try:
-            with pa.ipc.open_file(pa.memory_map(str(path))) as reader:
-                batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
-            for batch in batches:
-                batch.validate(full=True)
-            chunks: list[Any] = [batch.column("qid") for batch in batches]
-        except (pa.ArrowException, KeyError, OSError) as error:
-            raise DamagedError(f"{path}: the qids are damaged: {error}") from None
-        if [len(chunk) for chunk in chunks] != np.diff(self.first_list).tolist():
-            raise DamagedError(f"{path}: the qids are not those of the manifest")
-        return Qids(chunks, self.first_list)
+        return Qids([batch.column("qid") for batch in self._lists], self.first_list)
+
+    def relevant(self, lists: np.ndarray | None = None) -> np.ndarray:
+        """Return which lists, of all or of some, have a document of label > 0: bool (lists,).
+
+        Raises:
+            ValueError: the file is damaged.
+        """
+        parts = [batch.column("relevant").to_numpy(zero_copy_only=False) for batch in self._lists]
+        found = np.concatenate(parts).astype(bool)
+        return found if lists is None else found[lists]
 
     @property
     def names(self) -> set[str]:
@@ -186,6 +203,17 @@ class Qids(Sequence[str]):
         for chunk in self._chunks:
             for start in range(0, len(chunk), 1 << 12):
                 yield from chunk[start : start + (1 << 12)].to_pylist()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence) or isinstance(other, str):
+            return NotImplemented
+        return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def __repr__(self) -> str:
+        more = ["..."] if len(self) > 6 else []
+        return f"Qids([{', '.join([*map(repr, self[:6]), *more])}])"
 
     def take(self, lists: np.ndarray) -> "Qids":
         """Return those of some lists of the store."""

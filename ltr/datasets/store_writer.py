@@ -25,13 +25,13 @@ from ltr.datasets._checksums import file_checksum
 from ltr.datasets.joins import join_lists
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.schema import Schema
-from ltr.datasets.shards import ShardEntry, check_shard, map_shard, write_shard
-from ltr.datasets.store import Store, write_manifest
+from ltr.datasets.shards import Shard, ShardEntry, check_shard, map_shard, write_shard
+from ltr.datasets.store import LISTS, Store, write_manifest
 
 SHARD_BYTES = 1 << 27
 """The bytes of a shard, about."""
 
-_OURS = re.compile(r"[0-9a-f]{8}-(?:[0-9]{6}\.arrow|offsets\.npy|qids\.arrow|journal\.jsonl)")
+_OURS = re.compile(r"[0-9a-f]{8}-(?:[0-9]{6}\.arrow|offsets\.npy|lists\.arrow|journal\.jsonl)")
 
 Names = Callable[[], Iterator[str]]
 """Gives the qids of the lists that are written already."""
@@ -219,26 +219,26 @@ class StoreWriter:
             yield from map_shard(self.folder, entry, known=True).qids.to_pylist()
 
     def _finish(self) -> None:
-        """Write the offsets, the qids and the manifest, and remove what is left of other stores."""
+        """Write the offsets, the lists and the manifest, and remove what is left over."""
         offsets = self.folder / f"{self.key}-offsets.npy"
-        qids = self.folder / f"{self.key}-qids.arrow"
-        lists = sum(entry.lists for entry in self.entries)
-        schema = pa.schema([("qid", pa.large_string())])
-        with atomic_write(offsets) as first, atomic_write(qids) as second:
+        lists = self.folder / f"{self.key}-lists.arrow"
+        count = sum(entry.lists for entry in self.entries)
+        with atomic_write(offsets) as first, atomic_write(lists) as second:
             with first.open("wb") as file, second.open("wb") as names:
-                header = {"descr": "<i8", "fortran_order": False, "shape": (lists + 1,)}
+                header = {"descr": "<i8", "fortran_order": False, "shape": (count + 1,)}
                 np.lib.format.write_array_header_1_0(file, header)
                 file.write(np.zeros(1, "<i8").tobytes())
                 begin = 0
-                with pa.ipc.new_file(names, schema) as writer:
+                with pa.ipc.new_file(names, LISTS) as writer:
                     for entry in self.entries:
                         shard = map_shard(self.folder, entry, known=True)
                         file.write((shard.offsets[1:] + begin).astype("<i8").tobytes())
                         begin += entry.documents
-                        writer.write_batch(pa.record_batch([shard.qids], schema=schema))
+                        columns = [shard.qids, _relevant(shard)]
+                        writer.write_batch(pa.record_batch(columns, schema=LISTS))
             files = {
                 "offsets": {"name": offsets.name, "checksum": file_checksum(first)},
-                "qids": {"name": qids.name, "checksum": file_checksum(second)},
+                "lists": {"name": lists.name, "checksum": file_checksum(second)},
             }
         write_manifest(self.folder, {**self.header, "files": files}, self.entries)
         self._tidy()
@@ -250,6 +250,13 @@ class StoreWriter:
             if path.name not in kept and _OURS.fullmatch(path.name):
                 with suppress(OSError):
                     path.unlink()
+
+
+def _relevant(shard: Shard) -> pa.Array:
+    """Whether each list has a document of label > 0; null without labels."""
+    if "labels" not in shard.columns:
+        return pa.nulls(len(shard.qids), pa.bool_())
+    return pa.array(np.maximum.reduceat(shard.columns["labels"], shard.offsets[:-1]) > 0)
 
 
 def _sizes(data: ListDataset) -> np.ndarray:

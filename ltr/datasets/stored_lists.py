@@ -37,7 +37,8 @@ class StoredLists(ListDataset):
         self._offsets: np.ndarray = store.offsets
         self._width = store.widths.get("features", 0)
         self._places: np.ndarray | None = None  # which features, if not all
-        self._codes: list[np.ndarray] | None = None  # of each category: its codes by the store's
+        # of each category: its place in the store, and its codes by the store's
+        self._codes: list[tuple[int, np.ndarray]] | None = None
         self._first_row: int | None = None
 
     def __len__(self) -> int:
@@ -92,7 +93,7 @@ class StoredLists(ListDataset):
         >>> open_store(folder).in_memory().labels
         array([0., 2.], dtype=float32)
         """
-        if len(self.store.entries) > 1 or self._lists is not None or self._is_changed():
+        if not self._is_mapped():
             return self._read(np.arange(len(self)))
         shard = self.store.shard(0)
         columns = {**shard.columns}
@@ -154,11 +155,11 @@ class StoredLists(ListDataset):
         found._places = places if self._places is None else self._places[places]
         return found
 
-    def with_codes(self, codes: list[np.ndarray]) -> "StoredLists":
-        """The same lists with other codes of their categories; nothing is read.
+    def with_codes(self, codes: list[tuple[int, np.ndarray]]) -> "StoredLists":
+        """The same lists with other categories; nothing is read.
 
         Args:
-            codes: of each category, the new code of each of the store's.
+            codes: of each category its place in the store, and the new code of each of the store's.
         """
         found = self._copy()
         found._codes = codes
@@ -173,37 +174,37 @@ class StoredLists(ListDataset):
     @property
     def features(self) -> np.ndarray:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The features of all documents, read from the disk."""
-        return self.in_memory().features
+        return self._only("features").features
 
     @property
     def labels(self) -> np.ndarray:
         """The labels of all documents, read from the disk; see `ListDataset.labels`."""
-        return self.in_memory().labels
+        return self._only("labels").labels
 
     @property
     def categories(self) -> np.ndarray | None:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The categories of all documents, read from the disk."""
-        return self.in_memory().categories if "categories" in self.store.widths else None
+        return self._only("categories").categories
 
     @property
     def weights(self) -> np.ndarray | None:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The weights of all documents, read from the disk."""
-        return self.in_memory().weights if "weights" in self.store.widths else None
+        return self._only("weights").weights
 
     @property
     def positions(self) -> np.ndarray | None:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The positions of all documents, read from the disk."""
-        return self.in_memory().positions if "positions" in self.store.widths else None
+        return self._only("positions").positions
 
     @property
     def doc_ids(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The document ids, read from the disk."""
-        return self.in_memory().doc_ids if "doc_ids" in self.store.widths else None
+        """The ids of all documents, read from the disk."""
+        return self._only("doc_ids").doc_ids
 
     @property
     def rows(self) -> np.ndarray | None:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The row of each document, where they are numbered."""
-        return None if self._first_row is None else self._read(np.arange(len(self))).rows
+        return self._only("rows").rows
 
     @property
     def offsets(self) -> np.ndarray:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -230,17 +231,11 @@ class StoredLists(ListDataset):
         return self.in_memory().columns()
 
     def summary(self) -> ListSummary:
-        """Count lists and documents; see `ListDataset.summary`.
-
-        It is in the manifest; of a selection, the labels are read.
-        """
+        """Count lists and documents; see `ListDataset.summary`. No shard is read."""
         lengths = self.lengths
-        entries = self.store.entries
-        without: int | None = sum(entry.without_relevant or 0 for entry in entries)
-        if not self.has_labels:
-            without = None
-        elif self._lists is not None:
-            without = sum(self._without(start) for start in range(0, len(self), 1 << 12))
+        without = None
+        if self.has_labels:
+            without = int((~self.store.relevant(self._lists)).sum())
         return ListSummary(
             lists=len(self),
             documents=int(self._offsets[-1]),
@@ -250,39 +245,39 @@ class StoredLists(ListDataset):
             of_one=int((lengths == 1).sum()),
         )
 
-    def _without(self, start: int) -> int:
-        chosen = np.arange(start, min(start + (1 << 12), len(self)))
-        return self._read(chosen, only=("labels",)).summary().without_relevant or 0
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_offsets"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)  # the files are mapped again
+        every, lists = self.store.offsets, self._lists
+        self._offsets = every
+        if lists is not None:
+            self._offsets = np.r_[0, np.cumsum(every[lists + 1] - every[lists])]
 
     def _copy(self) -> "StoredLists":
         found = StoredLists(self.store)
         found.__dict__.update(self.__dict__)
         return found
 
-    def _is_changed(self) -> bool:
-        changes = (self._places, self._codes, self._first_row)
-        width = self.store.widths.get("features", 0)
-        return any(one is not None for one in changes) or self._width != width
+    def _is_mapped(self) -> bool:
+        """Whether the arrays are those of the only shard."""
+        changes = (self._lists, self._places, self._codes, self._first_row)
+        same = self._width == self.store.widths.get("features", 0)
+        return len(self.store.entries) == 1 and same and all(one is None for one in changes)
 
-    def _read(self, chosen: np.ndarray, only: Sequence[str] | None = None) -> ListDataset:
+    def _only(self, name: str) -> ListDataset:
+        """Return all lists with one column."""
+        return self.in_memory() if self._is_mapped() else self._read(np.arange(len(self)), {name})
+
+    def _read(self, chosen: np.ndarray, only: set[str] | None = None) -> ListDataset:
         """Copy lists from the shards into memory, all columns or some."""
         store = self.store
         lists = chosen if self._lists is None else self._lists[chosen]
         starts = store.offsets[lists]
         offsets = np.r_[0, np.cumsum(store.offsets[lists + 1] - starts)]
-        documents = int(offsets[-1])
-        widths = {key: width for key, width in store.widths.items() if not only or key in only}
-        arrays: dict[str, np.ndarray] = {}
-        for key, width in widths.items():
-            if key == "features":
-                arrays[key] = np.empty((documents, max(width, self._width)), np.float32)
-            elif key == "categories":
-                arrays[key] = np.empty((documents, width), np.int64)
-            elif key != "doc_ids":
-                dtype = np.int64 if key == "positions" else np.float32
-                arrays[key] = np.empty(documents, dtype)
-        if "features" not in arrays:
-            arrays["features"] = np.empty((documents, self._width if not only else 0), np.float32)
+        widths = {key: n for key, n in store.widths.items() if only is None or key in only}
+        arrays = self._empty(int(offsets[-1]), widths, only is None or "features" in only)
         qids: list[str] = []
         ids: list[Any] = []
         shards = np.searchsorted(store.first_list, lists, side="right") - 1
@@ -291,38 +286,51 @@ class StoredLists(ListDataset):
         for first, end in zip(firsts, np.r_[firsts[1:], len(lists)], strict=True):
             number = int(shards[first])
             shard = store.shard(number)
-            place = int(starts[first] - store.first_document[number])
             begin, stop = int(offsets[first]), int(offsets[end])
+            place = int(starts[first] - store.first_document[number])
             there = slice(place, place + stop - begin)
             for key, array in arrays.items():
                 source = shard.columns.get(key)
-                if key == "features":
+                if array.ndim == 1 and source is not None:
+                    array[begin:stop] = source[there]
+                elif array.ndim == 2 and array.shape[1]:  # a shard may be narrower than another
                     width = 0 if source is None else source.shape[1]
                     array[begin:stop, width:] = 0
                     if source is not None:
                         array[begin:stop, :width] = source[there]
-                elif source is not None:
-                    array[begin:stop] = source[there]
             local = int(lists[first] - store.first_list[number])
             qids += shard.qids.slice(local, int(end - first)).to_pylist()
             if "doc_ids" in widths:
                 ids.append(_ids(shard.doc_ids, there))
         features = arrays.pop("features")
-        if self._places is not None and not only:
+        if self._places is not None and features.shape[1]:
             features = features[:, self._places]
         if self._codes is not None and "categories" in arrays:
-            codes = arrays["categories"]
-            pairs = zip(self._codes, codes.T, strict=True)
-            arrays["categories"] = np.stack([table[old] for table, old in pairs], axis=1)
-        if self._first_row is not None:
-            first_rows = self._offsets[chosen] + self._first_row
-            arrays["rows"] = np.arange(documents) + np.repeat(
-                first_rows - offsets[:-1], np.diff(offsets)
-            )
+            codes = arrays.pop("categories")
+            new = [table[codes[:, place]] for place, table in self._codes]
+            arrays |= {"categories": np.stack(new, axis=1)} if new else {}
+        if self._first_row is not None and (only is None or "rows" in only):
+            before = self._first_row + self._offsets[chosen] - offsets[:-1]
+            arrays["rows"] = np.arange(int(offsets[-1])) + np.repeat(before, np.diff(offsets))
         doc_ids = None
         if "doc_ids" in widths:
             doc_ids = pa.concat_arrays(ids) if ids else pa.array([], pa.string())
-        return ListDataset(features, arrays.pop("labels", None), offsets, qids, doc_ids, **arrays)
+        labels = arrays.pop("labels", None)
+        return ListDataset(features, labels, offsets, qids, doc_ids, **arrays)
+
+    def _empty(
+        self, documents: int, widths: dict[str, int], with_features: bool
+    ) -> dict[str, np.ndarray]:
+        """Return arrays to read columns into, of the shapes that the store has."""
+        width = max(self.store.widths.get("features", 0), self._width) if with_features else 0
+        arrays: dict[str, Any] = {"features": np.empty((documents, width), np.float32)}
+        for key, wide in widths.items():
+            if key == "categories":
+                arrays[key] = np.empty((documents, wide), np.int64)
+            elif key not in ("features", "doc_ids"):
+                dtype = np.int64 if key == "positions" else np.float32
+                arrays[key] = np.empty(documents, dtype)
+        return arrays
 
 
 def open_store(path: str | PathLike[str]) -> StoredLists:

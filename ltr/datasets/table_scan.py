@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from ltr.datasets._arrays import pc
-from ltr.datasets.schema import Schema, as_text
+from ltr.datasets.schema import Schema, count_levels
 from ltr.datasets.table_files import (
     compare,
     find_files,
@@ -97,8 +97,7 @@ def _count_levels(path: Path, schema: Schema) -> dict[str, Counter[str]]:
             column = table.column(name)
             if is_text and category.kind == "boolean":
                 column = pc.utf8_lower(pc.utf8_trim_whitespace(column))
-            for one in pc.value_counts(as_text(column).drop_null()):
-                counts[name][one["values"].as_py()] += one["counts"].as_py()
+            counts[name].update(count_levels(column))
             if len(counts[name]) > MOST_LEVELS:
                 counts[name] = Counter(dict(counts[name].most_common(MOST_LEVELS // 2)))
     return counts

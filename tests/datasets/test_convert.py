@@ -1,4 +1,4 @@
-"""Conversion into a store: the lists of `read_letor` and `read_table`, whatever happens on the way."""
+"""Conversion into a store: the lists of `read_letor` and `read_table`, whatever happens."""
 
 import gzip
 import json
@@ -117,9 +117,7 @@ def test_lines_that_are_not_together(tmp_path: Path):
     write_letor(tmp_path / "train.txt", 300, back=True)
     with pytest.raises(ValueError, match=r"line \d+: a qid must not come back .* lines \d+ to"):
         convert(tmp_path / "train.txt", tmp_path / "store")
-    data = convert(
-        tmp_path / "train.txt", tmp_path / "store", sort_by_qid=True, shard_bytes=SMALL
-    )
+    data = convert(tmp_path / "train.txt", tmp_path / "store", sort_by_qid=True, shard_bytes=SMALL)
     assert_same(data, read_letor(tmp_path / "train.txt", sort_by_qid=True))
     assert len(data.store.entries) > 5
     assert not (tmp_path / "store" / ".grouping").exists()
@@ -211,7 +209,7 @@ def test_what_out_must_be(tmp_path: Path):
     with pytest.raises(ValueError, match="a store of another source"):
         convert(source, tmp_path / "store", missing="error")
     write_letor(source, 6)
-    with pytest.raises(ValueError, match="or of an older state|of an older state"):
+    with pytest.raises(ValueError, match="a store of another source, of an older state"):
         convert(source, tmp_path / "store")
     with pytest.raises(ValueError, match="must not be a store already"):
         convert(tmp_path / "store", tmp_path / "other")
@@ -408,7 +406,9 @@ def test_a_full_disk(tmp_path: Path, kind: str):
 def test_pieces_must_be_alike(tmp_path: Path):
     one = ListDataset.from_arrays([[1.0]], labels=[0], qid=["a"])
     two = ListDataset(np.ones((1, 1), np.float32), None, np.array([0, 1]), ["b"])
-    with pytest.raises(ValueError, match=r"all pieces must have the columns \['labels'\], got \[\]"):
+    with pytest.raises(
+        ValueError, match=r"all pieces must have the columns \['labels'\], got \[\]"
+    ):
         write_store([one, two], tmp_path / "store")
     with pytest.raises(ValueError, match="there must be a list at least"):
         write_store([], tmp_path / "store")
