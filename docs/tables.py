@@ -13,7 +13,13 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
-    ROOT / "docs" / page for page in ("operators/comparison.md", "recipes.md", "losses/training.md")
+    ROOT / "docs" / page
+    for page in (
+        "operators/comparison.md",
+        "recipes.md",
+        "losses/training.md",
+        "kernels/trials.md",
+    )
 ]
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -146,6 +152,24 @@ def _validation(result: Mapping[str, Any]) -> str:
     return table(["", *(cell for one in sets for cell in (one, "difference"))], rows)
 
 
+def _trials(result: Mapping[str, Any]) -> str:
+    """Return the greatest gain of each special case at each size, and where it gains most."""
+    sizes = result["sizes"]
+    rows = []
+    for name, cases in result["trials"].items():
+        gains = {
+            (case, size): times["without_ms"] / times["with_ms"]
+            for case, measured in cases.items()
+            for size, times in measured.items()
+        }
+        (most, _), gain = max(gains.items(), key=lambda pair: pair[1])
+        line = [[g for (_, s), g in gains.items() if s == size] for size in sizes]
+        cells = [f"{max(found):.2f}" if found else "-" for found in line]
+        rows.append([name, *cells, most, "yes" if gain >= result["earned"] else "no"])
+    header = ["taken out", *(size.replace("x", " x ") for size in sizes), "gains most", "earned"]
+    return table(header, rows)
+
+
 def setting(result: Mapping[str, Any]) -> str:
     """Return the versions, the processor and the threads as a sentence."""
     where = result["environment"]
@@ -155,14 +179,17 @@ def setting(result: Mapping[str, Any]) -> str:
 
 def tables() -> dict[str, str]:
     """Return every table by its name."""
-    names = ("compare_operators", "neuralsort_cubed", "training_step", "training", "soft_ndcg")
-    compared, cubed, step, training, trained = (
+    names = (
+        "compare_operators", "neuralsort_cubed", "training_step", "training", "soft_ndcg", "trials",
+    )  # fmt: skip
+    compared, cubed, step, training, trained, trials = (
         json.loads((RESULTS / f"{name}.json").read_text()) for name in names
     )
     found = {"setting": setting(compared), "setting cubed": setting(cubed)}
     found |= {"setting step": setting(step), "step": _steps(step)}
     found |= {"setting training": setting(training), "training": _training(training)}
     found["validation"] = _validation(trained)
+    found |= {"setting trials": setting(trials), "trials": _trials(trials)}
     kinds: dict[str, Callable[[Mapping[str, Any]], str]] = {"ranks": _ranks, "values": _values}
     for size in compared["sizes"]:
         for kind, make in kinds.items():

@@ -266,7 +266,7 @@ class _TableOrder:
     def pieces(self, skip: int, skipped: Names) -> Iterator[ListDataset]:
         """Yield the rows as lists, without the first `skip` of them."""
         stream = RowStream(self.path, self.schema, self.missing)
-        for data, _table in stream.pieces(skip):
+        for _, data, _ in stream.pieces(skip):
             if self.watch is not None:
                 self.watch(stream.place, stream.size, stream.rows)
             yield data

@@ -19,7 +19,6 @@ from ltr.kernels.pairs import GradedWeights, graded_pair_sums, graded_softplus_s
 from ltr.kernels.sorting import descending_order
 from ltr.kernels.sums import kernel_sums
 from ltr.kernels.table import Nodes
-from ltr.kernels.totals import kernel_totals
 from ltr.kernels.two_sets import kernel_sums_at
 
 __all__ = [
@@ -38,7 +37,6 @@ __all__ = [
     "in_order",
     "kernel_sums",
     "kernel_sums_at",
-    "kernel_totals",
     "laplace",
     "level_of",
     "list_ids",

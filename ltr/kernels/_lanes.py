@@ -23,66 +23,19 @@ from ltr.kernels._lanes_step import (
     real_step,
     real_step_alone,
 )
+from ltr.kernels._vectors_numba import FARTHEST, exp
 
 LANES = 64
 CHUNK = 256
 ROOM = LANES * CHUNK  # positions of all lanes together: they should fit the processor's cache
-FARTHEST = 745.0  # exp(-745) is the smallest double
 
 
 @jit
-def exp(x, out, exponents):  # out = exp(x) for x in [-745, 0], to the last digit or two
-    for lane in range(len(x)):
-        y = x[lane]
-        k = math.floor(y * 1.4426950408889634 + 0.5)
-        r = (y - k * 0.693147180369123816490) - k * 1.90821492927058770002e-10
-        p = 1.6059043836821613e-10
-        p = p * r + 2.08767569878681e-09
-        p = p * r + 2.505210838544172e-08
-        p = p * r + 2.755731922398589e-07
-        p = p * r + 2.7557319223985893e-06
-        p = p * r + 2.48015873015873e-05
-        p = p * r + 0.0001984126984126984
-        p = p * r + 0.001388888888888889
-        p = p * r + 0.008333333333333333
-        p = p * r + 0.041666666666666664
-        p = p * r + 0.16666666666666666
-        p = p * r + 0.5
-        p = p * r + 1.0
-        out[lane] = p * r + 1.0
-        exponents[lane] = np.int64(max(k, -1022.0)) + 1023 << 52
-    scale = exponents.view(np.float64)
-    for lane in range(len(x)):
-        out[lane] *= scale[lane]
-
-
-@jit
-def _turn(size, angle, real, imaginary):  # size * exp(-i angle), for an angle >= 0, not too large
+def _turn(size, angle, real, imaginary):  # size * exp(-i angle)
     for lane in range(len(size)):
-        y = angle[lane]
-        k = math.floor(y * 0.15915494309189535 + 0.5)
-        r = ((y - k * 6.283185307179586) - k * 2.4492935982947064e-16) * 0.25
-        z = r * r
-        s = -7.647163731819816e-13
-        s = s * z + 1.6059043836821613e-10
-        s = s * z - 2.505210838544172e-08
-        s = s * z + 2.7557319223985893e-06
-        s = s * z - 0.0001984126984126984
-        s = s * z + 0.008333333333333333
-        s = s * z - 0.16666666666666666
-        s = s * z * r + r
-        c = 4.779477332387385e-14
-        c = c * z - 1.1470745597729725e-11
-        c = c * z + 2.08767569878681e-09
-        c = c * z - 2.755731922398589e-07
-        c = c * z + 2.48015873015873e-05
-        c = c * z - 0.001388888888888889
-        c = c * z + 0.041666666666666664
-        c = c * z * z - 0.5 * z + 1.0
-        s, c = 2.0 * s * c, 1.0 - 2.0 * s * s
-        s, c = 2.0 * s * c, 1.0 - 2.0 * s * s
-        long = size[lane]  # `real` may be `size` itself
-        real[lane], imaginary[lane] = long * c, -long * s
+        long, turned = size[lane], angle[lane]  # `real` may be `size` itself
+        real[lane] = long * math.cos(turned)
+        imaginary[lane] = -long * math.sin(turned)
 
 
 @jit
@@ -139,14 +92,14 @@ def _load(tile, x, order, columns, slots, fills, chunks, group, halo, scale, nod
                     item = item_at(order, row, begin + p)
                     values[c, p + 1, lane] = columns[slot, row, item]
     size = (longest + 1) * gaps.shape[1]
-    far, exponents = np.empty(size), np.empty(size, np.int64)
+    far = np.empty(size)
     for k in range(0, len(decays), 2):  # the decay of the first node, then that of a step
         rate, turn = (nodes[0], nodes[1]) if k == 0 else (nodes[2], nodes[3])
         flat = gaps[1 : longest + 2].reshape(-1)
-        for i in range(size):
-            far[i] = -min(rate * flat[i], FARTHEST)
         decay = decays[k, 1 : longest + 2].reshape(-1)
-        exp(far, decay, exponents)
+        for i in range(size):
+            decay[i] = -min(rate * flat[i], FARTHEST)
+        exp(decay, far)
         if len(decays) > 1:
             for i in range(size):
                 far[i] = turn * min(flat[i], FARTHEST)

@@ -9,10 +9,6 @@ from torch import Tensor
 
 from ltr.kernels._jit import run_parallel
 from ltr.kernels._lanes import CHUNK, LANES, ROOM, WIDTH, chain, cut, ends, sums
-from ltr.kernels._line import one_node
-
-LONG = 512
-"""From this mean length on, a single real node is swept along each list instead of across lists."""
 
 FEW = 256
 """For up to this many lists, the chunks are cached for the next call."""
@@ -56,16 +52,6 @@ def kernel_sums(
     out = (np.empty if total == scores.numel() else np.zeros)((outputs, *x.shape), x.dtype)
     work = total * (2 + count) * (len(used) + outputs)
     columns_of = x, item, values, slots, fills
-    if count == 1 and total >= LONG * size.size and not (rest[2] or rest[1][2]):
-        ties = rest[1][0]
-        run_parallel(
-            lambda a, b: one_node(
-                *columns_of, out, first, size, scale * nodes[0], weights, ties, a, b
-            ),
-            size.size,
-            work,
-        )
-        return [torch.from_numpy(y.reshape(scores.shape)) for y in out]
     given = scale, tuple(nodes), weights, *rest
     states = np.empty((2, 0, len(used), 3 + 2 * count))
     if joined:

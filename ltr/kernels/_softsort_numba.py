@@ -5,7 +5,8 @@ import math
 import numpy as np
 
 from ltr.kernels._jit import entry, jit
-from ltr.kernels._lanes import FARTHEST, LANES, exp
+from ltr.kernels._lanes import LANES
+from ltr.kernels._vectors_numba import FARTHEST, exp
 
 
 @jit
@@ -16,12 +17,12 @@ def _decays(x, order, n, scale, t, d):
     for p in range(n):
         t[p] = x[order[p]]
         finite &= math.isfinite(t[p])
-    clipped, exponents = np.zeros(LANES), np.empty(LANES, np.int64)
+    scratch = np.empty(LANES)
     for begin in range(1, n, LANES):
-        for lane in range(min(LANES, n - begin)):
-            p = begin + lane
-            clipped[lane] = -min((np.float64(t[p - 1]) - t[p]) * scale, FARTHEST)
-        exp(clipped, d[begin : begin + LANES], exponents)
+        end = min(begin + LANES, n)
+        for p in range(begin, end):
+            d[p] = -min((np.float64(t[p - 1]) - t[p]) * scale, FARTHEST)
+        exp(d[begin:end], scratch)
     d[0] = 0.0
     d[n] = 0.0
     return finite
@@ -32,7 +33,7 @@ def _decays(x, order, n, scale, t, d):
 def forward(x, order, lengths, scale, ranks, sums, begin, stop):
     """Compute ranks K (rho / c) and sums c = K 1, in sorted order, of rows `begin` to `stop`."""
     size = x.shape[1]
-    t, d = np.empty(size, x.dtype), np.empty(size + LANES)
+    t, d = np.empty(size, x.dtype), np.empty(size + 1)
     u, below = np.empty(size), np.empty(size)
     for row in range(begin, stop):
         n, items, c = lengths[row], order[row], sums[row]
@@ -73,7 +74,7 @@ def backward(x, order, lengths, scale, sums, gradients, out, begin, stop):
     See `ltr.kernels.softsort_ranks`. S v is the sum above minus the sum below, without tied items.
     """
     size = x.shape[1]
-    t, h, d = np.empty(size, x.dtype), np.empty(size, x.dtype), np.empty(size + LANES)
+    t, h, d = np.empty(size, x.dtype), np.empty(size, x.dtype), np.empty(size + 1)
     steep_u, steep_h, steep_1 = np.empty(size), np.empty(size), np.empty(size)
     grad_c = np.empty(size)
     for row in range(begin, stop):

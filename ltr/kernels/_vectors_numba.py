@@ -1,4 +1,4 @@
-"""Exponentials, sums and products of vectors for the compiled rows, by numba."""
+"""Exponentials, sums and products of vectors, compiled by numba."""
 
 import numpy as np
 
@@ -9,10 +9,12 @@ sums_jit = compiler("reassoc", "contract", "nsz")
 
 SHIFT = 6755399441055744.0  # 1.5 * 2^52: adding it leaves the nearest whole number in the low bits
 BIAS = 1023 << 52
+FARTHEST = 600.0
+"""exp(-600) is nothing beside any other number, and far from the subnormal ones."""
 
 
 @jit
-def exp(x, scale):  # x = exp(x) for x in [-600, 0], to the last digit or two
+def exp(x, scale):  # x = exp(x) for x in [-FARTHEST, 0], to the last digit or two
     for k in range(len(x)):
         shifted = x[k] * 1.4426950408889634 + SHIFT
         scale[k] = shifted

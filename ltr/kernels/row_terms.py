@@ -38,7 +38,11 @@ def slopes(blocks: tuple[Block, ...], temperature: float, power: float | None) -
 
 def sloped(columns: Tensor, terms: list[Term]) -> tuple[Tensor, tuple[Block, ...]]:
     """Return the columns of the terms side by side, and their blocks."""
-    parts = [factor * columns[..., place] for factor, place, _ in terms]
+    # not an index: torch's older vmap takes no index of everything
+    parts = [
+        factor * columns.narrow(-1, place.start, place.stop - place.start)
+        for factor, place, _ in terms
+    ]
     return torch.cat(parts, -1), tuple(block for _, _, block in terms)
 
 

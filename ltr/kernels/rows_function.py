@@ -11,13 +11,18 @@ linear in the points and `slack`: L_ij = (2 (j - i) t_j - slack_j + slack_i) / t
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ltr.kernels.autodiff import Maybe, Rule, differentiable
 from ltr.kernels.row_terms import ONE, Block, flat, folded, sloped, slopes
 from ltr.kernels.rows import row_log_sums, row_products, row_vjp
+
+Numbers = tuple[float, float | None, int]
+"""The temperature, the power (None for NeuralSort) and the number of rows."""
 
 
 class RowSoftmax:
@@ -58,22 +63,22 @@ class RowSoftmax:
 
     def products(self, columns: Tensor, blocks: tuple[Block, ...], transposed: bool) -> Tensor:
         """Return the sums over j (over i if transposed) of w_ij P_ij times the columns."""
-        return _products()(columns, *self.arguments(), blocks, transposed)
+        rule = _Products(self.numbers, blocks, transposed)
+        return differentiable(rule, columns, *self.tensors)[0]
 
     def log_sums(self) -> Tensor:
         """Return the log of the sum over j of exp(L_ij), (..., rows): log P_ij = L_ij - this."""
-        return _log_sums()(*self.arguments())
+        return differentiable(_LogSums(self.numbers), *self.tensors)[0]
 
-    def arguments(self) -> tuple[Any, ...]:
-        """Return the constructor's arguments."""
-        return (
-            self.points,
-            self.slack,
-            self.lengths,
-            self.temperature,
-            self.power,
-            self.rows,
-        )
+    @property
+    def tensors(self) -> tuple[Tensor, Maybe, Tensor]:
+        """Return points, slack and lengths."""
+        return self.points, self.slack, self.lengths
+
+    @property
+    def numbers(self) -> Numbers:
+        """Return temperature, power and number of rows."""
+        return self.temperature, self.power, self.rows
 
     # The parts of the derivatives.
 
@@ -105,7 +110,7 @@ class RowSoftmax:
         if torch.compiler.is_compiling():  # it supports no Function inside a backward
             found = self.vjp_by_products(G, V, blocks)
         else:
-            found = _Vjp.apply(G, V, *self.arguments(), blocks)
+            (found,) = differentiable(_Vjp(self.numbers, blocks), G, V, *self.tensors)
         if self.power is not None:
             return found[..., 0], None
         near, far = found.unbind(-1)
@@ -156,7 +161,7 @@ class RowSoftmax:
             by_slope, block = self.sloped(columns, blocks)
             across = t * self.folded(self.products(by_slope, block, True), blocks)
             if self.power is not None:
-                rows = t[..., : self.rows, :]
+                rows = t.narrow(-2, 0, self.rows)
                 by_slope, block = self.sloped(rows * columns, blocks)
                 across = self.folded(self.products(by_slope, block, True), blocks) - across
             change = change + across
@@ -180,199 +185,132 @@ class RowSoftmax:
             if self.power is not None:
                 by_slope, block = self.sloped(V, blocks)
                 own = self.folded(self.products(by_slope, block, False), blocks)
-                change = t[..., : self.rows, :] * own - change
+                change = t.narrow(-2, 0, self.rows) * own - change
         if slack is not None:
             part = self.products(slack.unsqueeze(-1) * V, blocks, False) / self.temperature
             change = -part if change is None else change - part
         return torch.zeros(()) if change is None else change
 
 
-def _products() -> Callable[..., Tensor]:
-    return (_Products if torch.compiler.is_compiling() else _ForwardProducts).apply
+@dataclass(frozen=True, eq=False)
+class _Products(Rule):
+    """`RowSoftmax.products` of columns, points, slack and lengths."""
 
+    numbers: Numbers
+    blocks: tuple[Block, ...]
+    transposed: bool
+    kept = (0,)
 
-def _log_sums() -> Callable[..., Tensor]:
-    return (_LogSums if torch.compiler.is_compiling() else _ForwardLogSums).apply
+    def values(
+        self, columns: Tensor, points: Tensor, slack: Maybe, lengths: Tensor
+    ) -> tuple[Tensor, ...]:
+        given = *self.numbers, flat(self.blocks), self.transposed
+        return (row_products(points, lengths, columns, *given),)
 
-
-def _in_front(
-    info: Any, in_dims: Sequence[Any], tensors: Sequence[Tensor | None]
-) -> list[Tensor | None]:
-    # move vmap's axis to the front, and expand tensors without it
-    moved: list[Tensor | None] = []
-    for x, dim in zip(tensors, in_dims, strict=False):
-        if x is None:
-            moved.append(None)
-        elif dim is None:
-            moved.append(x.expand(info.batch_size, *x.shape))
-        else:
-            moved.append(x.movedim(dim, 0))
-    return moved
-
-
-class _Products(torch.autograd.Function):
-    """`RowSoftmax.products` for `torch.compile`, which supports no Function with a jvp."""
-
-    @staticmethod
-    def forward(
-        columns: Tensor,
-        points: Tensor,
-        slack: Tensor | None,
-        lengths: Tensor,
-        temperature: float,
-        power: float | None,
-        rows: int,
-        blocks: tuple[Block, ...],
-        transposed: bool,
-    ) -> Tensor:
-        return row_products(
-            points, lengths, columns, temperature, power, rows, flat(blocks), transposed
-        )
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        columns, points, slack, lengths, *ctx.numbers, ctx.blocks, ctx.transposed = inputs
-        ctx.save_for_backward(columns, points, slack, lengths)
-        ctx.save_for_forward(columns, points, slack, lengths, output)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        columns, points, slack, lengths = ctx.saved_tensors
-        (g,) = grads
-        P = RowSoftmax(points, slack, lengths, *ctx.numbers)
+    def gradients(
+        self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any
+    ) -> tuple[Maybe, ...]:
+        columns, points, slack, lengths, _ = saved
+        g = given[0]
+        assert g is not None
+        P = RowSoftmax(points, slack, lengths, *self.numbers)
         to_columns = to_points = to_slack = None
-        if ctx.needs_input_grad[0]:
-            to_columns = P.products(g, ctx.blocks, not ctx.transposed)
-        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            sides = (columns, g) if ctx.transposed else (g, columns)
-            to_points, to_slack = P.vjp(*sides, ctx.blocks)
-        return to_columns, to_points, to_slack, *[None] * 6
+        if needed[0]:
+            to_columns = P.products(g, self.blocks, not self.transposed)
+        if needed[1] or needed[2]:
+            sides = (columns, g) if self.transposed else (g, columns)
+            to_points, to_slack = P.vjp(*sides, self.blocks)
+        return to_columns, to_points, to_slack, None
 
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *arguments: Any) -> tuple[Tensor, int]:
-        return _products()(*_in_front(info, in_dims, arguments[:4]), *arguments[4:]), 0
-
-
-class _ForwardProducts(_Products):
-    """The parent class with forward mode."""
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        columns, points, slack, lengths, out = ctx.saved_tensors
-        by_columns, by_points, by_slack = tangents[:3]
-        P = RowSoftmax(points, slack, lengths, *ctx.numbers)
+    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+        columns, points, slack, lengths, out = saved
+        by_columns, by_points, by_slack, _ = moved
+        P = RowSoftmax(points, slack, lengths, *self.numbers)
         change = torch.zeros_like(out)
         if by_columns is not None:
-            change = P.products(by_columns, ctx.blocks, ctx.transposed)
+            change = P.products(by_columns, self.blocks, self.transposed)
         if by_points is not None or by_slack is not None:
-            by_matrix = P.jvp(columns, ctx.blocks, ctx.transposed, by_points, by_slack, out)
+            by_matrix = P.jvp(columns, self.blocks, self.transposed, by_points, by_slack, out)
             change = change + by_matrix
-        return change
+        return (change,)
 
 
-class _Vjp(torch.autograd.Function):
+@dataclass(frozen=True, eq=False)
+class _Vjp(Rule):
     """`RowSoftmax.vjp_by_products` in one sweep; its own derivatives are those of the products."""
 
-    @staticmethod
-    def forward(
-        G: Tensor,
-        V: Tensor,
-        points: Tensor,
-        slack: Tensor | None,
-        lengths: Tensor,
-        temperature: float,
-        power: float | None,
-        rows: int,
-        blocks: tuple[Block, ...],
-    ) -> Tensor:
-        return row_vjp(points, lengths, G, V, temperature, power, rows, flat(blocks))
+    numbers: Numbers
+    blocks: tuple[Block, ...]
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        G, V, points, slack, lengths, *ctx.numbers, ctx.blocks = inputs
-        ctx.save_for_backward(G, V, points, slack, lengths)
-        ctx.save_for_forward(G, V, points, slack, lengths)
+    def values(
+        self, G: Tensor, V: Tensor, points: Tensor, slack: Maybe, lengths: Tensor
+    ) -> tuple[Tensor, ...]:
+        return (row_vjp(points, lengths, G, V, *self.numbers, flat(self.blocks)),)
 
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        function, arguments = _Vjp.plain(ctx)
-        found = torch.func.vjp(function, *arguments)[1](*grads)
-        return *found, *[None] * (9 - len(found))
+    def gradients(self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any) -> list[Maybe]:
+        function, arguments = self.plain(*saved)
+        found = torch.func.vjp(function, *arguments)[1](given[0])
+        return [*found, *[None] * (5 - len(found))]
 
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        function, arguments = _Vjp.plain(ctx)
-        pairs = zip(arguments, tangents, strict=False)
+    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+        function, arguments = self.plain(*saved)
+        pairs = zip(arguments, moved, strict=False)
         changes = tuple(torch.zeros_like(x) if dx is None else dx for x, dx in pairs)
-        return torch.func.jvp(function, arguments, changes)[1]
+        return (torch.func.jvp(function, arguments, changes)[1],)
 
-    @staticmethod
-    def plain(ctx: Any) -> tuple[Callable[..., Tensor], tuple[Tensor, ...]]:
+    def plain(self, *saved: Any) -> tuple[Callable[..., Tensor], tuple[Tensor, ...]]:
         """Return a differentiable function of the saved tensors, and these tensors."""
-        *tensors, slack, lengths = ctx.saved_tensors
+        *tensors, slack, lengths = saved
 
-        def function(G: Tensor, V: Tensor, points: Tensor, slack: Tensor | None = None) -> Tensor:
-            P = RowSoftmax(points, slack, lengths, *ctx.numbers)
-            return P.vjp_by_products(G, V, ctx.blocks)
+        def function(G: Tensor, V: Tensor, points: Tensor, slack: Maybe = None) -> Tensor:
+            P = RowSoftmax(points, slack, lengths, *self.numbers)
+            return P.vjp_by_products(G, V, self.blocks)
 
         return function, tuple(tensors) if slack is None else (*tensors, slack)
 
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *arguments: Any) -> tuple[Tensor, int]:
-        return _Vjp.apply(*_in_front(info, in_dims, arguments[:5]), *arguments[5:]), 0
 
+@dataclass(frozen=True, eq=False)
+class _LogSums(Rule):
+    """`RowSoftmax.log_sums` of points, slack and lengths."""
 
-class _LogSums(torch.autograd.Function):
-    """`RowSoftmax.log_sums` for `torch.compile`."""
+    numbers: Numbers
 
-    @staticmethod
-    def forward(
-        points: Tensor,
-        slack: Tensor | None,
-        lengths: Tensor,
-        temperature: float,
-        power: float | None,
-        rows: int,
-    ) -> Tensor:
-        return row_log_sums(points, lengths, temperature, power, rows)
+    def values(self, points: Tensor, slack: Maybe, lengths: Tensor) -> tuple[Tensor, ...]:
+        return (row_log_sums(points, lengths, *self.numbers),)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        points, slack, lengths, *ctx.numbers = inputs
-        ctx.save_for_backward(points, slack, lengths)
-        ctx.save_for_forward(points, slack, lengths)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        points, slack, lengths = ctx.saved_tensors
-        P = RowSoftmax(points, slack, lengths, *ctx.numbers)
-        r = grads[0].unsqueeze(-1)
+    def gradients(
+        self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any
+    ) -> tuple[Maybe, ...]:
+        points, slack, lengths = saved
+        P, g = RowSoftmax(points, slack, lengths, *self.numbers), given[0]
+        assert g is not None
+        r = g.unsqueeze(-1)
         if P.power is None:
             by_slope, each = P.at_once(P.sloped(r, ONE), (r, ONE), transposed=True)
-            to_slack = (P.all_rows(grads[0]) - each.squeeze(-1)) / P.temperature
+            to_slack = (P.all_rows(g) - each.squeeze(-1)) / P.temperature
             # rows past the real ones have the sum 0 for any points
-            real = torch.arange(points.shape[-1], device=points.device) < lengths.unsqueeze(-1)
-            return by_slope.squeeze(-1), torch.where(real, to_slack, 0.0), *[None] * 4
+            real = positions_below(P.points.shape[-1], P.lengths)
+            return by_slope.squeeze(-1), torch.where(real, to_slack, 0.0), None
         below = P.products(*P.sloped(r, ONE), True).squeeze(-1)
-        ones = torch.ones_like(points).unsqueeze(-1)
-        above = grads[0] * P.products(*P.sloped(ones, ONE), False).squeeze(-1)
-        return P.all_rows(above) - below, None, *[None] * 4
+        ones = torch.ones_like(P.points).unsqueeze(-1)
+        above = g * P.products(*P.sloped(ones, ONE), False).squeeze(-1)
+        return P.all_rows(above) - below, None, None
 
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *arguments: Any) -> tuple[Tensor, int]:
-        return _log_sums()(*_in_front(info, in_dims, arguments[:3]), *arguments[3:]), 0
+    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+        points, slack, lengths = saved
+        P = RowSoftmax(points, slack, lengths, *self.numbers)
+        by_points, by_slack, _ = moved
+        change = P.mean_change(by_points, by_slack).squeeze(-1)
+        if by_slack is not None:
+            own = by_slack.narrow(-1, 0, P.rows) / P.temperature
+            change = change + torch.where(positions_below(P.rows, P.lengths), own, 0.0)
+        return (change,)
 
 
-class _ForwardLogSums(_LogSums):
-    """The parent class with forward mode."""
+def positions_below(n: int, lengths: Tensor) -> Tensor:
+    """Return whether each of the places 0..n-1 is real, (..., n), for lengths (...).
 
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        points, slack, lengths = ctx.saved_tensors
-        P = RowSoftmax(points, slack, lengths, *ctx.numbers)
-        change = P.mean_change(*tangents[:2]).squeeze(-1)
-        if tangents[1] is not None:
-            own = tangents[1][..., : P.rows] / P.temperature
-            real = torch.arange(P.rows, device=points.device) < lengths.unsqueeze(-1)
-            change = change + torch.where(real, own, 0.0)
-        return change
+    >>> positions_below(3, torch.tensor([2]))
+    tensor([[ True,  True, False]])
+    """
+    return torch.arange(n, device=lengths.device) < lengths.unsqueeze(-1)

@@ -5,6 +5,8 @@ exp(-|t_i - t_j| / temperature). With h = dLoss/dy, grad_c = -(K h) u / c = dLos
 v, the sums of the slopes, dLoss/dt = h S u + u S h + grad_c S 1 + S grad_c.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -13,12 +15,11 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import positions
-from ltr.kernels._eager import apply, has_values, is_batched, transformed
+from ltr.kernels.autodiff import Maybe, Rule, differentiable
 from ltr.kernels.implementations import implementation
 from ltr.kernels.lists import SortedLists
 from ltr.kernels.named import laplace
-from ltr.kernels.sorting import batch_first
-from ltr.kernels.sums import kernel_sums
+from ltr.kernels.sums import inner_sums
 
 
 def compiled_ranks(
@@ -41,120 +42,100 @@ def compiled_ranks(
     >>> compiled_ranks(scores, torch.tensor([1, 2, 0]), None, 0.2)
     tensor([2.7751, 1.0788, 2.1461])
     """
-    if transformed():
-        return _Ranks.apply(scores, order, lengths, temperature)[0]
-    return apply(_Eager, scores, order, lengths, temperature)
+    return differentiable(_Ranks(temperature), scores, order, lengths)[0]
 
 
 def fused(scores: Tensor) -> bool:
-    """Return whether `compiled_ranks` takes these scores: eager, on the CPU, with numba."""
-    if not scores.is_cpu or not has_values(scores) or not scores.numel():
+    """Return whether `compiled_ranks` takes these scores: on the CPU, with numba, in no graph."""
+    if not scores.is_cpu or torch.compiler.is_compiling() or not scores.numel():
         return False
     return implementation("cpu").__module__ == "ltr.kernels._numba"
 
 
-class _Ranks(torch.autograd.Function):
+@dataclass(frozen=True, eq=False)
+class _Ranks(Rule):
     # it also returns c in sorted order, which the compiled backward needs
+    temperature: float
+    kept = (1,)
+    constant = (1,)
 
-    @staticmethod
-    def forward(
-        scores: Tensor, order: Tensor, lengths: Tensor | None, temperature: float
-    ) -> tuple[Tensor, Tensor]:
-        ranks, sums = _forward(_arrays(scores, order, lengths), temperature)
-        shape = scores.shape
-        return torch.from_numpy(ranks.reshape(shape)), torch.from_numpy(sums.reshape(shape))
+    def values(self, scores: Tensor, order: Tensor, lengths: Maybe) -> tuple[Tensor, ...]:
+        return torch.ops.ltr.softsort_ranks(scores, order, lengths, self.temperature)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        scores, order, lengths, ctx.temperature = inputs
-        ctx.mark_non_differentiable(output[1])
-        ctx.save_for_backward(scores, order, lengths, output[1])
-        ctx.save_for_forward(scores, order, lengths)
+    def gradients(
+        self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any
+    ) -> tuple[Maybe, ...]:
+        scores, order, lengths, sums = saved
+        h = given[0]
+        assert h is not None
+        if torch.is_grad_enabled():  # for second derivatives
+            return _gradient(scores, order, lengths, h, self.temperature), None, None
+        op = torch.ops.ltr.softsort_ranks_backward
+        return op(scores, order, lengths, sums, h, self.temperature), None, None
 
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
-        scores, order, lengths, sums = ctx.saved_tensors
-        gradient = grad_outputs[0]
-        if _in_parts(gradient):
-            found = _gradient(scores, order, lengths, gradient, ctx.temperature)
-        else:
-            arrays = _arrays(scores, order, lengths)
-            found = _backward(arrays, _rows(sums, scores.shape[-1]), gradient, ctx.temperature)
-        return found, None, None, None
-
-    @staticmethod
-    def jvp(ctx: Any, *grad_inputs: Any) -> tuple[Tensor, None]:
-        scores, order, lengths = ctx.saved_tensors
-        lists, u, c, one = _parts(scores, order, lengths, ctx.temperature)
-        moved, k = grad_inputs[0], laplace()
+    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+        scores, order, lengths, _ = saved
+        lists, u, c, one = _parts(scores, order, lengths, self.temperature)
+        change, k = moved[0], laplace()
+        assert change is not None
         slope = k.derivative
         outputs = [(0, slope), (1, slope), (2, slope), (3, slope)]
-        columns = [one, moved, u, moved * u]
-        a, b, e, f = kernel_sums(scores, columns, outputs, lists, ctx.temperature)
-        of_u = -u * (moved * a - b) / c
-        (g,) = kernel_sums(scores, [of_u], [(0, k)], lists, ctx.temperature)
-        return moved * e - f + g, None
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, tuple[int, int]]:
-        pairs = zip(args[:3], in_dims[:3], strict=True)
-        tensors = [batch_first(x, dim, info.batch_size) for x, dim in pairs]
-        return _Ranks.apply(*tensors, args[3]), (0, 0)
+        columns = [one, change, u, change * u]
+        a, b, e, f = inner_sums(scores, columns, outputs, lists, self.temperature)
+        of_u = -u * (change * a - b) / c
+        (g,) = inner_sums(scores, [of_u], [(0, k)], lists, self.temperature)
+        return change * e - f + g, None
 
 
-class _Eager(torch.autograd.Function):
-    # The same without transforms. A call for a short list takes half the time, because the context
-    # stores what the backward needs directly, beside the tensors that autograd tracks.
-
-    @staticmethod
-    def forward(
-        ctx: Any, scores: Tensor, order: Tensor, lengths: Tensor | None, temperature: float
-    ) -> Tensor:
-        arrays = _arrays(scores, order, lengths)
-        ranks, sums = _forward(arrays, temperature)
-        ctx.save_for_backward(scores, order, lengths)
-        ctx.save_for_forward(scores, order, lengths)
-        ctx.arrays, ctx.sums, ctx.temperature = arrays, sums, temperature
-        return torch.from_numpy(ranks.reshape(scores.shape))
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor | None, ...]:
-        scores, order, lengths = ctx.saved_tensors
-        (gradient,) = grad_outputs
-        if _in_parts(gradient):
-            found = _gradient(scores, order, lengths, gradient, ctx.temperature)
-        else:
-            found = _backward(ctx.arrays, ctx.sums, gradient, ctx.temperature)
-        return found, None, None, None
-
-    @staticmethod
-    def jvp(ctx: Any, *grad_inputs: Any) -> Tensor:
-        return _Ranks.jvp(ctx, *grad_inputs)[0]
+torch.library.define(
+    "ltr::softsort_ranks",
+    "(Tensor scores, Tensor order, Tensor? lengths, float temperature) -> (Tensor, Tensor)",
+)
+torch.library.define(
+    "ltr::softsort_ranks_backward",
+    "(Tensor scores, Tensor order, Tensor? lengths, Tensor sums, Tensor gradient,"
+    " float temperature) -> Tensor",
+)
 
 
-def _in_parts(gradient: Tensor) -> bool:
-    # the path for second derivatives and for batched gradients
-    return torch.is_grad_enabled() or is_batched(gradient)
+@torch.library.register_fake("ltr::softsort_ranks")
+def _(scores: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(scores), torch.empty_like(scores)
 
 
-def _forward(arrays: tuple[Any, Any, Any], temperature: float) -> tuple[Any, Any]:
+@torch.library.register_fake("ltr::softsort_ranks_backward")
+def _(scores: Tensor, *rest: Any) -> Tensor:
+    return torch.empty_like(scores)
+
+
+@torch.library.impl("ltr::softsort_ranks", "CPU")
+def _forward(
+    scores: Tensor, order: Tensor, lengths: Maybe, temperature: float
+) -> tuple[Tensor, Tensor]:
     from ltr.kernels._softsort_numba import forward
 
-    x = arrays[0]
-    ranks, sums = np.empty_like(x), np.empty_like(x)
+    arrays = _arrays(scores, order, lengths)
+    ranks, sums = np.empty_like(arrays[0]), np.empty_like(arrays[0])
     _each_row(forward, *arrays, 1 / temperature, ranks, sums)
-    return ranks, sums
+    shape = scores.shape
+    return torch.from_numpy(ranks.reshape(shape)), torch.from_numpy(sums.reshape(shape))
 
 
+@torch.library.impl("ltr::softsort_ranks_backward", "CPU")
 def _backward(
-    arrays: tuple[Any, Any, Any], sums: Any, gradient: Tensor, temperature: float
+    scores: Tensor,
+    order: Tensor,
+    lengths: Maybe,
+    sums: Tensor,
+    gradient: Tensor,
+    temperature: float,
 ) -> Tensor:
     from ltr.kernels._softsort_numba import backward
 
+    arrays, n = _arrays(scores, order, lengths), scores.shape[-1]
     found = np.empty_like(arrays[0])
-    given = _rows(gradient, found.shape[1])
-    _each_row(backward, *arrays, 1 / temperature, sums, given, found)
-    return torch.from_numpy(found.reshape(gradient.shape))
+    _each_row(backward, *arrays, 1 / temperature, _rows(sums, n), _rows(gradient, n), found)
+    return torch.from_numpy(found.reshape(scores.shape))
 
 
 def _parts(
@@ -165,7 +146,7 @@ def _parts(
         lengths = order.new_full((*scores.shape[:-1], 1), scores.shape[-1])
     lists = SortedLists(order, torch.zeros_like(lengths), lengths)
     one = scores.new_ones(()).expand(scores.shape)
-    (c,) = kernel_sums(scores, [one], [(0, laplace())], lists, temperature)
+    (c,) = inner_sums(scores, [one], [(0, laplace())], lists, temperature)
     rho = torch.empty_like(scores).scatter(-1, order, positions(scores).expand(scores.shape))
     real = rho <= lengths
     c = torch.where(real, c, 1.0)
@@ -175,14 +156,14 @@ def _parts(
 def _gradient(
     scores: Tensor, order: Tensor, lengths: Tensor | None, h: Tensor, temperature: float
 ) -> Tensor:
-    # the formula above, by `kernel_sums`: the plain definition of the compiled backward
+    # the formula above, by kernel sums: the plain definition of the compiled backward
     lists, u, c, one = _parts(scores, order, lengths, temperature)
     k = laplace()
     slope = k.derivative
     outputs = [(0, slope), (1, slope), (2, slope), (1, k)]
-    a, b, e, w = kernel_sums(scores, [u, h, one], outputs, lists, temperature)
+    a, b, e, w = inner_sums(scores, [u, h, one], outputs, lists, temperature)
     grad_c = -w * u / c
-    (f,) = kernel_sums(scores, [grad_c], [(0, slope)], lists, temperature)
+    (f,) = inner_sums(scores, [grad_c], [(0, slope)], lists, temperature)
     return h * a + u * b + grad_c * e + f
 
 

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import HALF
-from ltr.kernels._eager import is_eager
 
 FEW = 1024
 """For up to this many numbers `torch.argsort` takes less time than the setup of numpy's sort."""
@@ -40,26 +39,18 @@ def descending_order(scores: Tensor, mask: Tensor | None = None) -> Tensor:
             f"mask must be bool, of the shape of scores {tuple(scores.shape)}, "
             f"got {mask.dtype} {tuple(mask.shape)}"
         )
-    if is_eager(scores):
-        few = mask is None and scores.numel() <= FEW
-        return (by_torch if few else by_numpy)(scores.detach(), mask)
     return torch.ops.ltr.descending_order(scores.detach(), mask)
 
 
 def falling_values(values: Tensor) -> Tensor:
-    """Return each list's values in falling order: (..., n) -> (..., n). NaN is at one of the ends.
+    """Return each list's values in falling order: (..., n) -> (..., n). NaN comes first.
 
-    If no gradient needs the order, numpy sorts the values alone, in a fraction of the time.
+    Cost: one sort, as fast as that of `descending_order`.
 
     >>> falling_values(torch.tensor([0.5, 2.0, 1.0]))
     tensor([2.0000, 1.0000, 0.5000])
     """
-    whole = values.dtype in (torch.float32, torch.float64)
-    if whole and not values.requires_grad and is_eager(values):
-        rising = -values.numpy()
-        rising.sort(axis=-1)
-        return torch.from_numpy(rising).neg_()
-    return values.sort(dim=-1, descending=True).values
+    return values.gather(-1, descending_order(values))
 
 
 def by_torch(scores: Tensor, mask: Tensor | None) -> Tensor:
@@ -147,7 +138,12 @@ def group_order(order: Tensor, ids: Tensor) -> Tensor:
 
 torch.library.define("ltr::descending_order", "(Tensor scores, Tensor? mask) -> Tensor")
 torch.library.impl("ltr::descending_order", "CompositeExplicitAutograd", by_torch)
-torch.library.impl("ltr::descending_order", "CPU", by_numpy)
+
+
+@torch.library.impl("ltr::descending_order", "CPU")
+def _on_cpu(scores: Tensor, mask: Tensor | None) -> Tensor:
+    few = mask is None and scores.numel() <= FEW
+    return (by_torch if few else by_numpy)(scores, mask)
 
 
 @torch.library.register_fake("ltr::descending_order")

@@ -7,17 +7,17 @@ more call of the same function.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ltr.kernels._eager import apply, has_values, is_batched
+from ltr.kernels.autodiff import Maybe, Rule, differentiable
 from ltr.kernels.implementations import implementation
 from ltr.kernels.kernel import Kernel
 from ltr.kernels.lists import SortedLists
-from ltr.kernels.sorting import batch_first
 
 Outputs = tuple[tuple[int, Kernel], ...]
 """The sums to compute: pairs of a column's index and the kernel to sum it with."""
@@ -55,25 +55,8 @@ def kernel_sums(
     True
     """
     check_sums(scores, columns, outputs, lists, temperature)
-    arguments = lists.order, lists.starts, lists.lengths, tuple(outputs), float(temperature)
-    if not torch.compiler.is_compiling():
-        return apply(_KernelSums, scores, *arguments, *columns)
-    # it counts the arguments of a function that needs no gradient, which here are any number
-    graph = torch.is_grad_enabled() and any(x.requires_grad for x in (scores, *columns))
-    return (_Compiled.apply if graph else _KernelSums.forward)(scores, *arguments, *columns)
-
-
-def bare_sums(
-    scores: Tensor,
-    columns: list[Tensor],
-    outputs: Outputs,
-    lists: SortedLists,
-    temperature: float,
-) -> list[Tensor]:
-    """Return the `kernel_sums` of an eager call, without checks and derivatives."""
-    numbers = _kept_numbers(outputs, temperature)
-    arguments = lists.order, lists.starts, lists.lengths, columns, 1 / temperature
-    return _bare(scores, *arguments, *numbers)
+    rule = _KernelSums(tuple(outputs), float(temperature))
+    return differentiable(rule, scores, lists.order, lists.starts, lists.lengths, *columns)
 
 
 def check_sums(
@@ -110,119 +93,100 @@ def check_sums(
         )
 
 
-class _KernelSums(torch.autograd.Function):
-    """The op with its derivatives, backward and forward, and a batch rule for `vmap`."""
+def inner_sums(
+    scores: Tensor,
+    columns: Sequence[Tensor],
+    outputs: Sequence[tuple[int, Kernel]],
+    lists: SortedLists,
+    temperature: float,
+) -> tuple[Tensor, ...]:
+    """Return `kernel_sums` as a part of a rule, without checks.
 
-    @staticmethod
-    def forward(
-        scores: Tensor,
-        order: Tensor | None,
-        starts: Tensor,
-        lengths: Tensor,
-        outputs: Outputs,
-        temperature: float,
-        *columns: Tensor,
+    The columns may be batched gradients. The results are views of one tensor. They have
+    derivatives only if grad mode is enabled and nothing is compiled, since torch.compile has no
+    second derivatives.
+    """
+    rule = _KernelSums(tuple(outputs), temperature, inside=True)
+    tensors = scores, lists.order, lists.starts, lists.lengths, *columns
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        return differentiable(rule, *tensors)
+    return rule.values(*tensors)
+
+
+@dataclass(frozen=True, eq=False)
+class _KernelSums(Rule):
+    """The sums of scores, order, starts, lengths and columns.
+
+    Args:
+        inside: Whether the sums are a part of a derivative, whose batched gradients the op takes
+            only as one tensor.
+    """
+
+    outputs: Outputs
+    temperature: float
+    inside: bool = False
+
+    def values(
+        self, scores: Tensor, order: Maybe, starts: Tensor, lengths: Tensor, *columns: Tensor
     ) -> tuple[Tensor, ...]:
-        lists = order, starts, lengths, list(columns), 1 / temperature
-        if torch.compiler.is_compiling():
-            return tuple(
-                torch.ops.ltr.kernel_sums(scores, *lists, *op_numbers(outputs, temperature))
-            )
-        numbers = _kept_numbers(outputs, temperature)
-        # torch.autograd.grad(is_grads_batched=True) and functional.jacobian(vectorize=True): torch
-        # loops over an op then, but not over one that takes a list
-        if any(map(is_batched, columns)):
-            lists = order, starts, lengths, torch.stack(columns), 1 / temperature
-            return torch.ops.ltr.stacked_kernel_sums(scores, *lists, *numbers).unbind()
-        # Skip the dispatcher, which takes longer than the sums of a short list, unless a dispatch
-        # mode must see the op.
-        call = _bare if has_values(scores) else torch.ops.ltr.kernel_sums
-        return tuple(call(scores, *lists, *numbers))
+        numbers = op_numbers if torch.compiler.is_compiling() else _kept_numbers
+        given = 1 / self.temperature, *numbers(self.outputs, self.temperature)
+        lists = order, starts, lengths
+        if self.inside:
+            found = torch.ops.ltr.stacked_kernel_sums(scores, *lists, torch.stack(columns), *given)
+            return tuple(found.unbind())
+        return tuple(torch.ops.ltr.kernel_sums(scores, *lists, list(columns), *given))
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        scores, order, starts, lengths, ctx.outputs, ctx.temperature, *columns = inputs
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(scores, order, starts, lengths, *columns)
-        ctx.save_for_forward(scores, order, starts, lengths, *columns)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        # Without second derivatives the op itself is enough. torch.compile has no second
-        # derivatives, and does not support this function in its own backward.
-        bare = torch.compiler.is_compiling() or not torch.is_grad_enabled()
-        call = _KernelSums.forward if bare else _KernelSums.apply
-        scores, order, starts, lengths, *columns = ctx.saved_tensors
-        given = [(o, g) for o, g in enumerate(gradients) if g is not None]
-        sources = [*columns, *(g for _, g in given)]
+    def gradients(self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any) -> list[Maybe]:
+        scores, order, starts, lengths, *columns = saved
+        by_scores, _, _, _, *by_column = needed
+        some = [(o, g) for o, g in enumerate(given) if g is not None]
         wanted: list[tuple[int, Kernel]] = []
-        for g, (o, _) in enumerate(given, len(columns)):
-            column, kernel = ctx.outputs[o]
-            if ctx.needs_input_grad[0]:
+        for g, (o, _) in enumerate(some, len(columns)):
+            column, kernel = self.outputs[o]
+            if by_scores:
                 wanted += [(column, kernel.derivative), (g, kernel.derivative.transpose)]
-            if ctx.needs_input_grad[6 + column]:
+            if by_column[column]:
                 wanted.append((g, kernel.transpose))
-        of_scores: Tensor | None = None
-        of_columns: list[Tensor | None] = [None] * len(columns)
+        of_scores: Maybe = None
+        of_columns: list[Maybe] = [None] * len(columns)
         if wanted:
-            lists = order, starts, lengths
-            # for long lists this saves two tensors at the peak
-            in_place = bare and not torch.compiler.is_compiling()
-            in_place = in_place and not any(is_batched(gradient) for _, gradient in given)
-            found = iter(call(scores, *lists, tuple(wanted), ctx.temperature, *sources))
-            for o, gradient in given:
-                column, _ = ctx.outputs[o]
-                if ctx.needs_input_grad[0]:
+            lists = SortedLists(order, starts, lengths)
+            sources = [*columns, *(g for _, g in some)]
+            found = iter(inner_sums(scores, sources, wanted, lists, self.temperature))
+            for o, gradient in some:
+                column, _ = self.outputs[o]
+                if by_scores:
                     own, others = next(found), next(found)
-                    own = own.mul_(gradient) if in_place else own * gradient
-                    moved = torch.addcmul(own, columns[column], others, value=-1)
-                    of_scores = _add(of_scores, moved, in_place)
-                if ctx.needs_input_grad[6 + column]:
-                    of_columns[column] = _add(of_columns[column], next(found))
-        return of_scores, None, None, None, None, None, *of_columns
+                    moved = torch.addcmul(own * gradient, columns[column], others, value=-1)
+                    of_scores = moved if of_scores is None else of_scores + moved
+                if by_column[column]:
+                    part, total = next(found), of_columns[column]
+                    of_columns[column] = part if total is None else total + part
+        return [of_scores, None, None, None, *of_columns]
 
-    @staticmethod
-    def jvp(ctx: Any, *grad_inputs: Any) -> tuple[Tensor | None, ...]:
-        x, order, starts, lengths, *columns = ctx.saved_tensors
-        scores, moved = grad_inputs[0], grad_inputs[6:]
+    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+        x, order, starts, lengths, *columns = saved
+        by_scores, _, _, _, *by_column = moved
         sources, wanted, parts = list(columns), [], []
-        for column, kernel in ctx.outputs:
-            if scores is not None:
-                sources.append(columns[column] * scores)
+        for column, kernel in self.outputs:
+            if by_scores is not None:
+                sources.append(columns[column] * by_scores)
                 wanted += [(column, kernel.derivative), (len(sources) - 1, kernel.derivative)]
-            if moved[column] is not None:
-                sources.append(moved[column])
+            more = by_column[column]
+            if more is not None:
+                sources.append(more)
                 wanted.append((len(sources) - 1, kernel))
         lists = SortedLists(order, starts, lengths)
-        found = iter(kernel_sums(x, sources, wanted, lists, ctx.temperature) if wanted else ())
-        for column, _ in ctx.outputs:
+        found = iter(inner_sums(x, sources, wanted, lists, self.temperature) if wanted else ())
+        for column, _ in self.outputs:
             part = torch.zeros_like(x)
-            if scores is not None:
-                part = part + scores * next(found) - next(found)
-            if moved[column] is not None:
+            if by_scores is not None:
+                part = part + by_scores * next(found) - next(found)
+            if by_column[column] is not None:
                 part = part + next(found)
             parts.append(part)
         return tuple(parts)
-
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[Any, ...], *args: Any
-    ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        outputs, temperature = args[4:6]
-        tensors = [*args[:4], *args[6:]]
-        dims = [*in_dims[:4], *in_dims[6:]]
-        pairs = zip(tensors, dims, strict=True)
-        tensors = [batch_first(x, dim, info.batch_size) for x, dim in pairs]
-        found = _KernelSums.apply(*tensors[:4], outputs, temperature, *tensors[4:])
-        return found, (0,) * len(outputs)
-
-
-class _Compiled(torch.autograd.Function):
-    """The parent's twin without `jvp`, which `torch.compile` does not support."""
-
-    forward = staticmethod(_KernelSums.forward)
-    setup_context = staticmethod(_KernelSums.setup_context)
-    backward = staticmethod(_KernelSums.backward)
 
 
 def op_numbers(outputs: Outputs, temperature: float) -> tuple[tuple[Any, ...], ...]:
@@ -236,12 +200,6 @@ def op_numbers(outputs: Outputs, temperature: float) -> tuple[tuple[Any, ...], .
 
 
 _kept_numbers = lru_cache(op_numbers)
-
-
-def _add(total: Tensor | None, more: Tensor, in_place: bool = False) -> Tensor:
-    if total is None:
-        return more
-    return total.add_(more) if in_place else total + more
 
 
 torch.library.define(

@@ -1,12 +1,14 @@
 """The sums over pairs, with their slopes: in sort time, or in blocks of bounded memory."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ltr.kernels import descending_order
-from ltr.kernels._eager import apply
+from ltr.kernels.autodiff import Maybe, Rule, differentiable
 from ltr.kernels.pairs import graded_pair_sums
 from ltr.losses.pairs import (
     PairCost,
@@ -41,8 +43,8 @@ def pair_sums(
         weights = None if weights is None else weights.detach()
         return all_pairs(cost, pair_weights, scores, labels.detach(), mask, weights)
     slopes = scores.requires_grad and torch.is_grad_enabled()
-    inputs = cost, pair_weights, slopes, scores, labels, mask, weights
-    total, weight, _ = apply(_PairSums, *inputs)
+    rule = _PairSums(cost, pair_weights, slopes)
+    total, weight, _ = differentiable(rule, scores, labels, mask, weights)
     return total, weight
 
 
@@ -107,51 +109,42 @@ def _block_sums(
     return total.view(batch), weight.view(batch), gradient
 
 
-class _PairSums(torch.autograd.Function):
+@dataclass(frozen=True, eq=False)
+class _PairSums(Rule):
     """The sums over pairs: the forward computes the slopes too, which the backward uses."""
 
-    @staticmethod
-    def forward(
-        cost: PairCost, pair_weights: PairWeights, slopes: bool, *lists: Any
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        scores, labels, mask, weights = lists
-        found = _graded_sums(cost, pair_weights, scores, labels, mask, weights)
+    cost: PairCost
+    pair_weights: PairWeights
+    slopes: bool
+    kept = (2,)
+    constant = (1, 2)
+
+    def values(
+        self, scores: Tensor, labels: Tensor, mask: Maybe, weights: Maybe
+    ) -> tuple[Tensor, ...]:
+        lists = scores, labels, mask, weights
+        found = _graded_sums(self.cost, self.pair_weights, *lists)
         if found is None:
-            found = _block_sums(cost, pair_weights, scores, labels, mask, weights, slopes)
+            found = _block_sums(self.cost, self.pair_weights, *lists, self.slopes)
         return found
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.cost, ctx.pair_weights, _, *lists = inputs
-        ctx.save_for_backward(output[2], *lists)
-        ctx.save_for_forward(output[2], *lists)
-        ctx.mark_non_differentiable(output[1], output[2])
-        ctx.set_materialize_grads(False)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        gradient, *lists = ctx.saved_tensors
-        if grads[0] is None:
-            return (None,) * 7
+    def gradients(
+        self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any
+    ) -> tuple[Maybe, ...]:
+        *lists, gradient = saved
+        g = given[0]
+        if g is None:
+            return (None,) * 4
         if torch.is_grad_enabled():  # for second derivatives
-            gradient = _plain_slopes(ctx.cost, ctx.pair_weights, *lists)
-        return None, None, None, grads[0].unsqueeze(-1) * gradient, None, None, None
+            gradient = _plain_slopes(self.cost, self.pair_weights, *lists)
+        return g.unsqueeze(-1) * gradient, None, None, None
 
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        _, *lists = ctx.saved_tensors
-        slopes = _plain_slopes(ctx.cost, ctx.pair_weights, *lists)
-        return (slopes * tangents[3]).sum(-1), None, None
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
-        def in_front(x: Any, dim: int | None) -> Any:
-            if not isinstance(x, Tensor):
-                return x
-            return x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
-
-        outputs = _PairSums.apply(*map(in_front, inputs, in_dims))
-        return outputs, (0, 0, 0)
+    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+        *lists, _ = saved
+        change = moved[0]
+        assert change is not None
+        slopes = _plain_slopes(self.cost, self.pair_weights, *lists)
+        return (slopes * change).sum(-1), None, None
 
 
 def _plain_slopes(

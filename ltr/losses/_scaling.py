@@ -1,12 +1,14 @@
 """Sinkhorn scaling of a relaxed permutation, with derivatives through its iterations."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ltr.kernels._eager import is_eager
+from ltr.kernels.autodiff import Maybe, Rule, differentiable
 from ltr.kernels.implementations import implementation
 from ltr.operators import SoftPermutation
 
@@ -37,8 +39,7 @@ def sinkhorn_scaled(P: SoftPermutation, iterations: int, *, columns_last: bool =
     matrix = torch.where(log_p < least, -torch.inf, log_p).exp()
     if columns_last:
         matrix = matrix.mT
-    function = _Potentials if torch.compiler.is_compiling() else _PotentialsForward
-    us, vs = function.apply(matrix, iterations)
+    us, vs = differentiable(_Potentials(iterations), matrix)
     scaled = us[..., -1, :].unsqueeze(-1) * matrix * vs[..., -1, :].unsqueeze(-2)
     return scaled.mT if columns_last else scaled
 
@@ -110,70 +111,90 @@ def tangents(matrix: Tensor, moved: Tensor, iterations: int) -> tuple[Tensor, Te
     return torch.cat(of_us, -2), torch.cat(of_vs, -2)
 
 
-def _compiled(x: Tensor) -> bool:
-    # whether to run numba's code, which takes one matrix at a time and keeps it in the cache
-    return is_eager(x) and x.numel() > 0 and implementation("cpu").__module__.endswith("._numba")
-
-
 def _inverse(sums: Tensor) -> Tensor:
     none = sums == 0
     return torch.where(none, 0.0, 1 / sums.clamp(min=torch.finfo(sums.dtype).tiny))
 
 
-class _Potentials(torch.autograd.Function):
+@dataclass(frozen=True, eq=False)
+class _Potentials(Rule):
     """`potentials` with a backward of one product.
 
-    Autograd alone would add a matrix to the gradient in each iteration. There is no `jvp` here,
-    because `torch.compile` does not accept one.
+    Autograd alone would add a matrix to the gradient in each iteration.
     """
 
-    generate_vmap_rule = True
+    iterations: int
+    kept = (0, 1)
 
-    @staticmethod
-    def forward(matrix: Tensor, iterations: int) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        if not _compiled(matrix):
-            return potentials(matrix, iterations)
-        from ltr.kernels import _scaling_numba
+    def values(self, matrix: Tensor) -> tuple[Tensor, ...]:
+        if torch.compiler.is_compiling():
+            return potentials(matrix, self.iterations)
+        return torch.ops.ltr.sinkhorn_potentials(matrix, self.iterations)
 
-        return _scaling_numba.potentials(matrix, iterations)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        ctx.iterations = inputs[1]
-        ctx.save_for_backward(inputs[0], *output)
-        ctx.save_for_forward(inputs[0])
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        matrix, us, vs = ctx.saved_tensors
+    def gradients(
+        self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any
+    ) -> tuple[Maybe, ...]:
+        matrix, us, vs = saved
+        of_us, of_vs = (
+            torch.zeros_like(x) if g is None else g for g, x in zip(given, (us, vs), strict=True)
+        )
         if torch.is_grad_enabled():  # a second derivative needs the graph of the potentials
-            us, vs = potentials(matrix, ctx.iterations)
-            left, right = adjoint(matrix, us, vs, *grads)
-        elif _compiled(matrix) and _compiled(grads[0]):
-            from ltr.kernels import _scaling_numba
-
-            left, right = _scaling_numba.adjoint(matrix, us, vs, *grads)
-        else:
-            left, right = adjoint(matrix, us, vs, *grads)
+            us, vs = potentials(matrix, self.iterations)
+        plain = torch.is_grad_enabled() or torch.compiler.is_compiling()
+        call = adjoint if plain else torch.ops.ltr.sinkhorn_adjoint
+        left, right = call(matrix, us, vs, of_us, of_vs)
         before = torch.cat([torch.ones_like(us[..., :1, :]), us[..., :-1, :]], -2)
         rows, columns = torch.cat([left, before], -2), torch.cat([vs, right], -2)
-        return torch.matmul(rows.mT, columns), None
+        return (torch.matmul(rows.mT, columns),)
+
+    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+        change = moved[0]
+        assert change is not None
+        return tangents(saved[0], change, self.iterations)
 
 
-class _PotentialsForward(_Potentials):
-    """`_Potentials` with forward mode, and with a `vmap` that supports forward mode."""
+torch.library.define(
+    "ltr::sinkhorn_potentials", "(Tensor matrix, int iterations) -> (Tensor, Tensor)"
+)
+torch.library.define(
+    "ltr::sinkhorn_adjoint",
+    "(Tensor matrix, Tensor us, Tensor vs, Tensor of_us, Tensor of_vs) -> (Tensor, Tensor)",
+)
+torch.library.impl("ltr::sinkhorn_potentials", "CompositeExplicitAutograd", potentials)
+torch.library.impl("ltr::sinkhorn_adjoint", "CompositeExplicitAutograd", adjoint)
 
-    generate_vmap_rule = False
 
-    @staticmethod
-    def jvp(ctx: Any, *grad_inputs: Any) -> tuple[Tensor, Tensor]:
-        (matrix,) = ctx.saved_tensors
-        return tangents(matrix, grad_inputs[0], ctx.iterations)
+@torch.library.register_fake("ltr::sinkhorn_potentials")
+def _(matrix: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
+    *batch, n, m = matrix.shape
+    return matrix.new_empty((*batch, iterations, n)), matrix.new_empty((*batch, iterations, m))
 
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[Any, ...], *args: Any
-    ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-        matrix, iterations = args
-        us, vs = _PotentialsForward.apply(matrix.movedim(in_dims[0], 0), iterations)
-        return (us, vs), (0, 0)
+
+@torch.library.register_fake("ltr::sinkhorn_adjoint")
+def _(matrix: Tensor, us: Tensor, vs: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(us), torch.empty_like(vs)
+
+
+@torch.library.impl("ltr::sinkhorn_potentials", "CPU")
+def _potentials_on_cpu(matrix: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
+    if not _is_compiled(matrix):
+        return potentials(matrix, iterations)
+    from ltr.kernels import _scaling_numba
+
+    return _scaling_numba.potentials(matrix, iterations)
+
+
+@torch.library.impl("ltr::sinkhorn_adjoint", "CPU")
+def _adjoint_on_cpu(
+    matrix: Tensor, us: Tensor, vs: Tensor, of_us: Tensor, of_vs: Tensor
+) -> tuple[Tensor, Tensor]:
+    if not _is_compiled(matrix):
+        return adjoint(matrix, us, vs, of_us, of_vs)
+    from ltr.kernels import _scaling_numba
+
+    return _scaling_numba.adjoint(matrix, us, vs, of_us, of_vs)
+
+
+def _is_compiled(x: Tensor) -> bool:
+    # numba's code takes one matrix at a time and keeps it in the cache
+    return x.numel() > 0 and implementation("cpu").__module__.endswith("._numba")

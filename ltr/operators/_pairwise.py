@@ -1,6 +1,5 @@
 """Soft counts of the items above each item, and the sorted order, for several operators."""
 
-import math
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -11,15 +10,15 @@ from ltr._shapes import check_lists, check_temperature, count, masked_fill, posi
 from ltr.kernels import (
     Distribution,
     Lengths,
+    SortedLists,
     in_order,
-    kernel_totals,
+    kernel_sums,
     level_of,
     prefers_dense,
     sort_lists,
     sort_ragged,
     survival,
 )
-from ltr.kernels._eager import is_eager
 from ltr.operators._distributions import CUMULATIVE
 from ltr.operators._transport import item_weights
 from ltr.operators.base import RankOperator
@@ -75,10 +74,7 @@ def nan_unless_finite(x: Tensor, scores: Tensor) -> Tensor:
     tensor([[1.],
             [nan]])
     """
-    scores = scores.detach()
-    if is_eager(scores) and math.isfinite(scores.sum()):  # the usual case, in less time
-        return x
-    return x + (scores * 0).sum(-1, keepdim=True)
+    return x + (scores.detach() * 0).sum(-1, keepdim=True)
 
 
 def kernel_ranks(
@@ -110,18 +106,31 @@ def kernel_ranks(
             (scores.unsqueeze(-2) - scores.unsqueeze(-1)) / temperature
         )
         return _ranks_of(chances, scores, mask, column)
-    above = survival(distribution, level_of(scores.dtype))
     if scores.shape[-1] < LONG:
         lists = sort_lists(scores, mask)
-        chances = kernel_totals(scores, above, lists, temperature, column)
+        chances = _chances(scores, distribution, lists, temperature, column)
     else:
         order = descending_order(scores, mask)
         points = falling(scores, order, mask)
         column = None if column is None else column.gather(-1, order)
         lists = in_order(points, mask)
-        chances = kernel_totals(points, above, lists, temperature, column)
+        chances = _chances(points, distribution, lists, temperature, column)
         chances = torch.empty_like(chances).scatter(-1, order, chances)
     return with_masked(0.5 + chances, mask)  # the sum counts the item itself as 1/2
+
+
+def _chances(
+    scores: Tensor,
+    distribution: Distribution,
+    lists: SortedLists,
+    temperature: float,
+    column: Tensor | None = None,
+) -> Tensor:
+    # return the sums of the chances that each item is above, the item itself with 1/2
+    above = survival(distribution, level_of(scores.dtype))
+    column = scores.new_ones(()).expand(scores.shape) if column is None else column
+    (chances,) = kernel_sums(scores, [column], [(0, above)], lists, temperature)
+    return chances
 
 
 def hard_expected_ranks(
@@ -225,8 +234,7 @@ class KernelRank(TemperatureRank):
             return super().ragged(scores, lengths, weights)
         scores = upcast(scores)
         lists = sort_ragged(scores, lengths)
-        above = survival(self.distribution, level_of(scores.dtype))
-        return 0.5 + kernel_totals(scores, above, lists, self.width * self.temperature)
+        return 0.5 + _chances(scores, self.distribution, lists, self.width * self.temperature)
 
     def ragged_discounts(
         self, discount: Callable[[Tensor], Tensor], scores: Tensor, lengths: Lengths

@@ -5,9 +5,8 @@ is a kernel sum. A discount that is a short sum of powers z^rank needs one kerne
 plain definition is `rank_distribution`.
 """
 
-import inspect
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +14,9 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import check_lists, masked_fill, upcast, widened
-from ltr.kernels import SortedLists, kernel_sums, sort_lists
-from ltr.kernels.sorting import batch_first
-from ltr.kernels.sums import _KernelSums
+from ltr.kernels import SortedLists, sort_lists
+from ltr.kernels.autodiff import Maybe, Rule, differentiable
+from ltr.kernels.sums import inner_sums
 from ltr.kernels.two_sets import merge
 from ltr.operators.rank_powers import Discount, Power, powers_of
 
@@ -85,18 +84,8 @@ def expected_discounts(
     # a log-mean of many terms that cancel
     exact = widened(x)
     order = None if noise else sort_lists(x, mask).order
-    call = _Compiled.apply if torch.compiler.is_compiling() else _Means.apply
-    return masked_fill(call(exact, mask, order, plan).to(x.dtype), mask)
-
-
-Sums = Callable[..., tuple[Tensor, ...]]
-
-
-def _bare(
-    points: Tensor, columns: list[Tensor], outputs: Any, lists: SortedLists, temperature: float
-) -> tuple[Tensor, ...]:
-    arguments = lists.order, lists.starts, lists.lengths, tuple(outputs), temperature
-    return _KernelSums.forward(points, *arguments, *columns)
+    (means,) = differentiable(_Means(plan), exact, mask, order)
+    return masked_fill(means.to(x.dtype), mask)
 
 
 @dataclass(frozen=True)
@@ -182,7 +171,7 @@ def _add_means(
 ) -> None:
     # a separate function, so that its tensors are freed before the next group of powers
     outputs = [(0, power.kernel) for power in powers]
-    logs = _bare(copies.points, [copies.column], outputs, copies.lists, temperature)
+    logs = inner_sums(copies.points, [copies.column], outputs, copies.lists, temperature)
     for power, each in zip(powers, logs, strict=True):
         part = copies.targets(power, each)
         total += part.sum(-2) if copies.noise else part
@@ -194,7 +183,6 @@ def _gradient(
     mask: Tensor | None,
     order: Tensor | None,
     plan: Plan,
-    sums: Sums,
 ) -> Tensor:
     # The gradient of sum_j g_j y_j: with G_j = g_j times a power's part of y_j, it is the sum over
     # powers of G_i (k' 1)_i - (k'^T G)_i.
@@ -202,7 +190,7 @@ def _gradient(
     g = g.unsqueeze(-2) if plan.noise else g
     for copies in _copies(scores, mask, order, plan):
         for powers in copies.groups(plan):
-            total = _add_gradient(total, g, copies, powers, plan.temperature, sums)
+            total = _add_gradient(total, g, copies, powers, plan.temperature)
     return torch.zeros_like(scores) if total is None else total
 
 
@@ -212,19 +200,17 @@ def _add_gradient(
     copies: _Copies,
     powers: tuple[Power, ...],
     temperature: float,
-    sums: Sums,
 ) -> Tensor | None:
     common = copies.lists, temperature
     outputs = [(0, k) for p in powers for k in (p.kernel, p.kernel.derivative)]
-    found = list(sums(copies.points, [copies.column], outputs, *common))
+    found = list(inner_sums(copies.points, [copies.column], outputs, *common))
     moved = []
     for power in powers:
         part = copies.targets(power, found.pop(0))
-        part = part * g if torch.is_grad_enabled() else part.mul_(g)
-        moved.append(copies.spread(part))
+        moved.append(copies.spread(part * g))
         total = _add(total, copies.fold(moved[-1] * found.pop(0)))
     outputs = [(m, p.kernel.derivative.transpose) for m, p in enumerate(powers)]
-    for others in sums(copies.points, moved, outputs, *common):
+    for others in inner_sums(copies.points, moved, outputs, *common):
         total = _add(total, copies.sources(others), -1.0)
     return total
 
@@ -239,7 +225,7 @@ def _tangent(
         for powers in copies.groups(plan):
             kernels = [power.kernel for power in powers]
             outputs = [o for k in kernels for o in ((0, k), (0, k.derivative), (1, k.derivative))]
-            found = kernel_sums(copies.points, columns, outputs, copies.lists, plan.temperature)
+            found = inner_sums(copies.points, columns, outputs, copies.lists, plan.temperature)
             for m, power in enumerate(powers):
                 logs, own, others = found[3 * m : 3 * m + 3]
                 part = copies.spread(copies.targets(power, logs)) * (moves * own - others)
@@ -252,46 +238,25 @@ def _add(total: Tensor | None, more: Tensor, factor: float = 1.0) -> Tensor:
     return more if total is None else total.add_(more, alpha=factor)
 
 
-class _Means(torch.autograd.Function):
+@dataclass(frozen=True, eq=False)
+class _Means(Rule):
     """sum_m c_m E[z_m^rank] with derivatives that keep O(n) numbers and no graph."""
 
-    @staticmethod
-    def forward(scores: Tensor, mask: Tensor | None, order: Tensor | None, plan: Plan) -> Tensor:
-        return _means(scores, mask, order, plan)
+    plan: Plan
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        *tensors, ctx.plan = inputs
-        ctx.save_for_backward(*tensors)
-        ctx.save_for_forward(*tensors)
+    def values(self, scores: Tensor, mask: Maybe, order: Maybe) -> tuple[Tensor, ...]:
+        return (_means(scores, mask, order, self.plan),)
 
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        # torch.compile has no second derivatives: see ltr.kernels.sums
-        sums = _bare if torch.compiler.is_compiling() else kernel_sums
-        scores, mask, order = ctx.saved_tensors
-        return _gradient(gradients[0], scores, mask, order, ctx.plan, sums), None, None, None
+    def gradients(
+        self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any
+    ) -> tuple[Maybe, ...]:
+        gradient = given[0]
+        assert gradient is not None
+        scores, mask, order = saved
+        return _gradient(gradient, scores, mask, order, self.plan), None, None
 
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        scores, mask, order = ctx.saved_tensors
-        return _tangent(tangents[0], scores, mask, order, ctx.plan)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, *inputs: Any) -> tuple[Tensor, int]:
-        *tensors, plan = inputs
-        pairs = zip(tensors, in_dims[:-1], strict=True)
-        tensors = [batch_first(x, dim, info.batch_size) for x, dim in pairs]
-        return _Means.apply(*tensors, plan), 0
-
-
-# torch looks the signature up at every call
-_Means.forward.__signature__ = inspect.signature(_Means.forward)
-
-
-class _Compiled(torch.autograd.Function):
-    """`_Means` without `jvp`, which `torch.compile` does not support."""
-
-    forward = staticmethod(_Means.forward)
-    setup_context = staticmethod(_Means.setup_context)
-    backward = staticmethod(_Means.backward)
+    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+        change = moved[0]
+        assert change is not None
+        scores, mask, order = saved
+        return (_tangent(change, scores, mask, order, self.plan),)

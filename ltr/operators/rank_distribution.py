@@ -1,6 +1,8 @@
 """The distribution of the ranks of noisy scores, by the recursion of SoftRank's authors."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -8,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ltr._shapes import check_lists, check_temperature, check_top_k, masked_fill, positions, upcast
+from ltr.kernels.autodiff import Maybe, Rule, differentiable
 from ltr.operators._distributions import normal_cdf
 from ltr.operators.hard import hard_ranks
 
@@ -158,59 +161,58 @@ def mean_by_recursion(
         * (len(noise_nodes(x.dtype)[0]) if distribution == "exact" else 1)
     )
     if n * row > LARGE and not (values.requires_grad or torch.compiler.is_compiling()):
-        found = _Tiles.apply(x, mask, values, (k, temperature, distribution), max(1, LARGE // row))
+        rule = _Tiles((k, temperature, distribution), max(1, LARGE // row))
+        (found,) = differentiable(rule, x, mask, values)
     else:
         found = _rank_rows(x, mask, slice(None), (k, temperature, distribution)) @ values
     return masked_fill(found, mask)
 
 
-class _Tiles(torch.autograd.Function):
+@dataclass(frozen=True, eq=False)
+class _Tiles(Rule):
     """The mean of values (width,) under the rank distribution, some rows at a time both ways."""
 
-    generate_vmap_rule = True
+    settings: tuple[int, float, RankDistribution]
+    size: int
 
-    @staticmethod
-    def forward(
-        scores: Tensor,
-        mask: Tensor | None,
-        values: Tensor,
-        settings: tuple[int, float, RankDistribution],
-        size: int,
-    ) -> Tensor:
+    def values(self, scores: Tensor, mask: Maybe, values: Tensor) -> tuple[Tensor, ...]:
         tiles = [
-            _rank_rows(scores, mask, slice(i, i + size), settings) @ values
-            for i in range(0, scores.shape[-1], size)
+            self.means(scores, mask, values, slice(i, i + self.size))
+            for i in range(0, scores.shape[-1], self.size)
         ]
-        return torch.cat(tiles, -1)
+        return (torch.cat(tiles, -1),)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        scores, mask, values, ctx.settings, ctx.size = inputs
-        ctx.save_for_backward(scores, mask, values)
-        ctx.save_for_forward(scores, mask, values)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        scores, mask, values = ctx.saved_tensors
+    def gradients(
+        self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any
+    ) -> tuple[Maybe, ...]:
+        scores, mask, values = saved
+        gradient = given[0]
+        assert gradient is not None
         total = torch.zeros_like(scores)
-        for i in range(0, scores.shape[-1], ctx.size):
-            rows = slice(i, i + ctx.size)
+        for i in range(0, scores.shape[-1], self.size):
+            rows = slice(i, i + self.size)
 
             def tile(x: Tensor, rows: slice = rows) -> Tensor:
-                return _rank_rows(x, mask, rows, ctx.settings) @ values
+                return self.means(x, mask, values, rows)
 
             vjp = torch.func.vjp(tile, scores)[1]
-            total = total + vjp(gradients[0][..., rows])[0]
-        return total, None, None, None, None
+            total = total + vjp(gradient[..., rows])[0]
+        return total, None, None
 
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        scores, mask, values = ctx.saved_tensors
+    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+        scores, mask, values = saved
 
         def all_rows(x: Tensor) -> Tensor:
-            return _rank_rows(x, mask, slice(None), ctx.settings) @ values
+            return self.means(x, mask, values, slice(None))
 
-        return torch.func.jvp(all_rows, (scores,), (tangents[0],))[1]
+        return (torch.func.jvp(all_rows, (scores,), (moved[0],))[1],)
+
+    def means(self, scores: Tensor, mask: Maybe, values: Tensor, rows: slice) -> Tensor:
+        """Return the means of some rows. With `vmap` the values have its batch axis."""
+        chances = _rank_rows(scores, mask, rows, self.settings)
+        axes = (1,) * (chances.dim() - 1 - values.dim())
+        values = values.view(*values.shape[:-1], *axes, values.shape[-1], 1)
+        return (chances @ values).squeeze(-1)
 
 
 def check_distribution(distribution: str) -> None:

@@ -138,7 +138,6 @@ def test_short_lists(make, n):
         assert slope(make(0.5), scores).isfinite().all()
 
 
-# LONG is where a kernel of one node is swept along the list: lengths on both sides of it
 LENGTHS = {
     "short": [7, 0, 1, 40, 2],
     "long": [520, 600, 513],
@@ -262,9 +261,15 @@ def test_autocast_leaves_ranks_alone(make):
 
 @both
 @operators
-def test_batched_gradients(make):
+@pytest.mark.parametrize("form", ["dense", "sums"])
+def test_batched_gradients(make, form):
     # torch.autograd's own vmap, older than torch.func: a whole Jacobian in one backward
     operator, scores = make(0.4), draw(6)
+    with use_form(form):
+        check_batched(operator, scores)
+
+
+def check_batched(operator, scores):
     expected = torch.autograd.functional.jacobian(operator, scores)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "There is a performance drop")
@@ -489,7 +494,7 @@ def test_without_numba_and_triton_plain_pytorch_takes_over_and_says_so_once():
 def test_every_compiled_function_is_kept_on_disk():
     from numba.core.dispatcher import Dispatcher
 
-    names = ("_lanes", "_line", "_rows_numba", "_rows_power_numba")
+    names = ("_lanes", "_rows_numba", "_rows_power_numba")
     modules = [__import__(f"ltr.kernels.{name}", fromlist=[name]) for name in names]
     functions = [
         f for module in modules for f in vars(module).values() if isinstance(f, Dispatcher)

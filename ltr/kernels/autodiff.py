@@ -1,0 +1,116 @@
+"""Derivatives of every kind for functions that autograd cannot look into: a rule for each.
+
+Autograd registered on a custom op breaks `vmap(grad)`, and `jvp` of it is silently zero. So the ops
+of this package have no derivatives of their own. A `Rule` computes the values of a function, its
+gradients and its tangents; `differentiable` applies it. This is the only place with an
+`autograd.Function`.
+"""
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ltr.kernels.sorting import batch_first
+
+Maybe = Tensor | None
+
+
+class Rule:
+    """A function of tensors with its derivatives. Subclasses hold all arguments but the tensors.
+
+    A tensor may be None. `kept` names the outputs that the derivatives need, and `constant` those
+    that have no derivative. All batch axes come first, so that `vmap` adds one more.
+    """
+
+    kept: tuple[int, ...] = ()
+    constant: tuple[int, ...] = ()
+
+    def values(self, *tensors: Any, **_: Any) -> tuple[Tensor, ...]:
+        """Return the outputs."""
+        raise NotImplementedError
+
+    def gradients(
+        self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any
+    ) -> Sequence[Maybe]:
+        """Return the gradient by each tensor, or None.
+
+        If grad mode is enabled, they must be differentiable.
+
+        Args:
+            needed: for each tensor, whether its gradient is needed.
+            given: The gradients by the outputs, None for 0.
+            saved: the tensors, then the outputs that are `kept`.
+        """
+        raise NotImplementedError
+
+    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+        """Return the change of each output, for the change of each tensor (None for 0)."""
+        raise NotImplementedError
+
+
+def differentiable(rule: Rule, *tensors: Maybe) -> tuple[Tensor, ...]:
+    """Return the values of the rule, with derivatives of any order and a rule for `vmap`.
+
+    >>> class Cube(Rule):
+    ...     def values(self, x):
+    ...         return (x**3,)
+    ...
+    ...     def gradients(self, needed, given, x):
+    ...         return (3 * x**2 * given[0],)
+    >>> x = torch.tensor(2.0, requires_grad=True)
+    >>> (y,) = differentiable(Cube(), x)
+    >>> torch.autograd.grad(y, x)
+    (tensor(12.),)
+    """
+    if not torch.compiler.is_compiling():
+        return _Function.apply(rule, *tensors)
+    # torch.compile counts the arguments of a Function that needs no gradient: here any number
+    wanted = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+    return _Compiled.apply(rule, *tensors) if wanted else rule.values(*tensors)
+
+
+class _Compiled(torch.autograd.Function):
+    """A rule for `torch.compile`, which takes no Function with a jvp."""
+
+    @staticmethod
+    def forward(rule: Rule, *tensors: Maybe) -> tuple[Tensor, ...]:
+        return tuple(rule.values(*tensors))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.rule, *tensors = inputs
+        saved = *tensors, *[output[k] for k in ctx.rule.kept]
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*saved)
+        ctx.save_for_forward(*saved)
+        if ctx.rule.constant:
+            ctx.mark_non_differentiable(*[output[k] for k in ctx.rule.constant])
+
+    @staticmethod
+    def backward(ctx: Any, *given: Maybe) -> tuple[Maybe, ...]:
+        needed = ctx.needs_input_grad[1:]
+        if all(g is None for g in given):
+            return (None,) * (1 + len(needed))
+        return None, *ctx.rule.gradients(needed, given, *ctx.saved_tensors)
+
+
+class _Function(_Compiled):
+    """A rule with forward mode, and with its batch rule."""
+
+    @staticmethod
+    def jvp(ctx: Any, *moved: Any) -> tuple[Maybe, ...]:
+        return tuple(ctx.rule.tangents(moved[1:], *ctx.saved_tensors))
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:
+        rule, *tensors = inputs
+        pairs = zip(tensors, in_dims[1:], strict=True)
+        found = _Function.apply(rule, *(batch_first(x, dim, info.batch_size) for x, dim in pairs))
+        return found, (0,) * len(found)
+
+
+# torch looks the signature up at every call
+_Compiled.forward.__signature__ = inspect.signature(_Compiled.forward)
