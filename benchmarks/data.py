@@ -8,20 +8,20 @@ process of its own:
 
 - parse: read the text into float32 and drop it, beside scikit-learn's `load_svmlight_file` (on at
   most 1,000,000 documents), in CPU seconds. The reader's compiled code is in numba's cache.
-- convert: `ltr convert` to a store, in seconds by the clock and of the CPU.
+- convert: to a store, as `ltr convert` does.
 - group: the same of a Parquet file of the documents in random order (at most 1,000,000).
 - open: the store, in milliseconds by the clock: the median of five.
 - epoch: the batches of a shuffled pass of a `DataLoader`, 64 lists each, ragged; `padded` ones too.
 
-`peak` is the most memory that the process holds in all, Python and torch included; `anonymous` is
-without the pages of mapped files, which the system takes back when it needs them. MB are 10^6
-bytes. `base` is what the imports alone take.
+`cpu` is in seconds of CPU time, which other programs do not change, and `wall` by the clock;
+`documents_per_second` is of CPU time. `peak` is the most memory that the process holds in all,
+Python and torch included; `anonymous` is without the pages of mapped files, which the system takes
+back when it needs them. MB are 10^6 bytes. `base` is what the imports alone take.
 """
 
 import argparse
 import json
 import os
-import resource
 import shutil
 import statistics
 import subprocess
@@ -104,13 +104,18 @@ def measured(call: Callable[[], Any]) -> dict[str, float]:
 
 def peak() -> float:
     """Return the largest resident size so far, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+    return _status("VmHWM")
 
 
 def anonymous() -> float:
     """Return the resident memory that is not of files, in MB."""
+    return _status("RssAnon")
+
+
+def _status(key: str) -> float:
+    # getrusage would count the parent's memory before the program was loaded
     lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) * 1024 / 1e6
+    return next(int(line.split()[1]) for line in lines if line.startswith(key)) * 1024 / 1e6
 
 
 def parse(source: Path, store: Path) -> dict[str, float]:
@@ -218,7 +223,7 @@ def size_of(documents: int, folder: Path) -> dict[str, Any]:
             continue
         result = found["open" if stage == "opening" else stage] = run(stage, source, store)
         if "cpu" in result:
-            result["documents_per_second"] = rounded(documents / result["wall"])
+            result["documents_per_second"] = rounded(documents / result["cpu"])
         print(f"{documents:,} documents, {stage}: {result}", flush=True)
     if "sklearn" in found:
         found["times_sklearn"] = rounded(found["sklearn"]["cpu"] / found["parse"]["cpu"])
@@ -240,9 +245,11 @@ def main() -> None:
         print(json.dumps(STAGES[name](*map(Path, paths))))
         return
     given.folder.mkdir(parents=True, exist_ok=True)
-    sizes = [size_of(documents, given.folder) for documents in given.documents]
-    result = {"environment": environment(), "features": FEATURES, "batch": BATCH, "sizes": sizes}
-    write(given.output, result)
+    sizes = []
+    for documents in given.documents:
+        sizes.append(size_of(documents, given.folder))
+        result = {"environment": environment(), "features": FEATURES, "batch": BATCH}
+        write(given.output, {**result, "sizes": sizes})
 
 
 if __name__ == "__main__":
