@@ -3,9 +3,10 @@
     python benchmarks/cache.py
 
 For each shape a store of one shard of random lists is written, and timed are: the checksum of the
-shard's file, CRC-32 of it (zlib) for comparison, a pass of a `DataLoader` over all lists in batches of 64, and an
-epoch of training (that loader, a linear scorer, softmax loss, SGD: about the least that training
-can be). The shapes are those of MQ2008, of MSLR-WEB10K, of long lists and of wide features.
+shard's file, CRC-32 of it (zlib) for comparison, a pass of a `DataLoader` over all lists in batches
+of 64, and an epoch of training (that loader, a linear scorer, softmax loss, SGD: about the least
+that training can be). The shapes are those of MQ2008, of MSLR-WEB10K, of long lists and of wide
+features.
 """
 
 import argparse
