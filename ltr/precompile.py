@@ -95,7 +95,7 @@ def _operators() -> list[RankOperator]:
 
 def main() -> int:
     """Compile ahead of time, print the cache folder, and return 1 if there is none."""
-    from ltr.kernels._vectors_numba import exp
+    from ltr.kernels.cpu.vectors import exp
 
     begin = time.perf_counter()
     precompile()

@@ -226,6 +226,16 @@ class TableDataModule(ListDataModule):
             raise ValueError("there must be a table to score, got none")
         return add_scores(self._keys, rows, scores)
 
+    def keys(self, rows: np.ndarray) -> pa.Table:
+        """Return the qid and, where there is one, the document id of rows of the table to score.
+
+        Raises:
+            ValueError: there is no such table.
+        """
+        if self._keys is None:
+            raise ValueError("there must be a table to score, got none")
+        return self._keys.take(pa.array(rows))
+
     def predict_dataloader(self) -> DataLoader[Any]:
         """Batches of the table to score: lists, or with `stream` rows where that is possible."""
         if not self._streams():

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ltr.kernels import _torch
-from ltr.kernels.implementations import implementation
+from ltr.kernels.implementations import is_compiled
 from ltr.kernels.lists import sort_lists
 from ltr.kernels.named import level_of, softplus
 from ltr.kernels.sorting import descending_order
@@ -120,10 +119,10 @@ def graded_pair_sums(
     >>> graded_pair_sums(s, y)
     (tensor(3.3197), tensor(3.), tensor([-0.2311,  1.4621, -1.2311]))
     """
-    if scores.device.type != "cpu" or implementation("cpu") is _torch.kernel_sums:
+    if scores.device.type != "cpu" or not is_compiled():
         return None
-    from ltr.kernels._jit import run_parallel
-    from ltr.kernels._pairs_numba import graded_pairs
+    from ltr.kernels.cpu.jit import run_parallel
+    from ltr.kernels.cpu.pairs import graded_pairs
 
     kind = pair_weights or GradedWeights()
     n, batch = scores.shape[-1], scores.shape[:-1]

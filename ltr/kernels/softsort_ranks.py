@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ltr._shapes import positions
 from ltr.kernels.autodiff import Maybe, Rule, differentiable
-from ltr.kernels.implementations import implementation
+from ltr.kernels.implementations import is_compiled
 from ltr.kernels.lists import SortedLists
 from ltr.kernels.named import laplace
 from ltr.kernels.sums import inner_sums
@@ -49,7 +49,7 @@ def fused(scores: Tensor) -> bool:
     """Return whether `compiled_ranks` takes these scores: on the CPU, with numba, in no graph."""
     if not scores.is_cpu or torch.compiler.is_compiling() or not scores.numel():
         return False
-    return implementation("cpu").__module__ == "ltr.kernels._numba"
+    return is_compiled()
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +112,7 @@ def _(scores: Tensor, *rest: Any) -> Tensor:
 def _forward(
     scores: Tensor, order: Tensor, lengths: Maybe, temperature: float
 ) -> tuple[Tensor, Tensor]:
-    from ltr.kernels._softsort_numba import forward
+    from ltr.kernels.cpu.softsort import forward
 
     arrays = _arrays(scores, order, lengths)
     ranks, sums = np.empty_like(arrays[0]), np.empty_like(arrays[0])
@@ -130,7 +130,7 @@ def _backward(
     gradient: Tensor,
     temperature: float,
 ) -> Tensor:
-    from ltr.kernels._softsort_numba import backward
+    from ltr.kernels.cpu.softsort import backward
 
     arrays, n = _arrays(scores, order, lengths), scores.shape[-1]
     found = np.empty_like(arrays[0])
@@ -186,6 +186,6 @@ def _rows(x: Tensor, n: int) -> Any:
 
 
 def _each_row(function: Any, x: Any, *rest: Any) -> None:
-    from ltr.kernels._jit import run_parallel
+    from ltr.kernels.cpu.jit import run_parallel
 
     run_parallel(lambda a, b: function(x, *rest, a, b), len(x), 8 * x.size)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ltr._shapes import widened
-from ltr.kernels._row_blocks_torch import LONG, RowBlock, plan_blocks
+from ltr.kernels.reference.row_blocks import LONG, RowBlock, plan_blocks
 
 TILE = 1 << 18
 """The entries of a tile on the CPU. A tile bounds the memory, and should fit the cache."""
@@ -37,14 +37,14 @@ def row_cut(points: Tensor, power: float | None) -> float:
 
 
 def flat(points: Tensor, lengths: Tensor, *columns: Tensor) -> tuple[Tensor, ...]:
-    # merge all batch axes into one
+    """Return the tensors with all batch axes merged into one."""
     *batch, n = points.shape
     lists = math.prod(batch)
     others = (x.reshape(lists, *x.shape[-2:]) for x in columns)
     return points.reshape(lists, n), lengths.reshape(lists), *others
 
 
-def tiled_row_products(
+def row_products(
     points: Tensor,
     lengths: Tensor,
     columns: Tensor,
@@ -83,7 +83,7 @@ def tiled_row_products(
     return out.reshape(*batch, count, columns.shape[-1])
 
 
-def tiled_row_log_sums(
+def row_log_sums(
     points: Tensor, lengths: Tensor, temperature: float, power: float | None, rows: int
 ) -> Tensor:
     """Compute `ltr.kernels.rows.row_log_sums`."""
@@ -95,7 +95,7 @@ def tiled_row_log_sums(
     return out.reshape(*batch, rows)
 
 
-def tiled_row_vjp(
+def row_vjp(
     points: Tensor,
     lengths: Tensor,
     G: Tensor,

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ltr.kernels._jit import entry, jit, run_parallel
-from ltr.kernels._rows_numba import _pieces, by_column, together
-from ltr.kernels._rows_torch import row_cut
-from ltr.kernels._vectors_numba import dot, exp, total_of
+from ltr.kernels.cpu.jit import entry, jit, run_parallel
+from ltr.kernels.cpu.neuralsort_rows import _pieces, by_column, together
+from ltr.kernels.cpu.vectors import dot, exp, total_of
+from ltr.kernels.reference.rows import row_cut
 
 
 @jit

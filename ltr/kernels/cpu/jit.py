@@ -2,7 +2,7 @@
 
 This module is imported only when a compiled function is needed: `import ltr` does not load numba.
 The cache is in the folder NUMBA_CACHE_DIR, else beside the installed files, else in the user's
-cache folder. `ltr.kernels._cache` handles the case that none of these can be written.
+cache folder. `ltr.kernels.cpu.cache` handles the case that none of these can be written.
 """
 
 import os
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from numba import njit
 
-from ltr.kernels._cache import cached, turn
+from ltr.kernels.cpu.cache import cached, turn
 
 
 def compiler(*fastmath: str) -> Callable[[Callable[..., Any]], Any]:

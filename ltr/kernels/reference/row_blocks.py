@@ -1,6 +1,6 @@
 """NeuralSort's rows in plain PyTorch, many at a time where points are tied or near each other.
 
-The mathematics is that of `ltr.kernels._row_blocks_numba`: the rows of a block share a Taylor
+The mathematics is that of `ltr.kernels.cpu.row_blocks`: the rows of a block share a Taylor
 series around the middle one, so that P is the product of two narrow matrices.
 """
 
@@ -64,7 +64,7 @@ class RowBlock:
         t: (1, n), falling.
         place: first, last, left, right and the largest |y|, from `plan_blocks`.
         temperature: > 0.
-        cut: see `ltr.kernels._rows_torch.row_cut`.
+        cut: see `ltr.kernels.reference.rows.row_cut`.
     """
 
     def __init__(

@@ -6,6 +6,7 @@ longer than about the square root of the list. Long lists are processed in piece
 memory: each sweep continues with the states at the end of the piece before.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -14,6 +15,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ltr._shapes import NO_FLOAT64
+from ltr.kernels.interface import SumNumbers
+from ltr.kernels.lists import SortedLists
 
 FARTHEST = 745.0  # exp(-745) is the smallest double
 
@@ -29,21 +32,17 @@ PIECE_ELSEWHERE = 1 << 20
 
 def kernel_sums(
     scores: Tensor,
-    order: Tensor | None,
-    starts: Tensor,
-    lengths: Tensor,
-    columns: list[Tensor],
-    scale: float,
-    nodes: list[float],
-    rows: list[float],
-    sources: list[int],
+    lists: SortedLists,
+    columns: Sequence[Tensor],
+    numbers: SumNumbers,
 ) -> list[Tensor]:
-    """Compute `ltr::kernel_sums`: scores, order, columns (..., N), starts, lengths (..., R)."""
+    """Compute `ltr.kernels.interface.Implementation.kernel_sums`, for any device."""
+    scale, nodes, rows, sources = numbers
     n, sources = scores.shape[-1], list(sources)  # a tuple would index several axes
-    numbers = torch.tensor(rows, dtype=_exact(scores), device=scores.device)
-    numbers = numbers.view(len(sources), -1)
-    own = numbers[:, :1].unsqueeze(-1)
-    above, below = numbers[:, 1:].view(len(sources), 2, -1).unbind(1)
+    order, starts, lengths = lists.order, lists.starts, lists.lengths
+    table = torch.tensor(rows, dtype=_exact(scores), device=scores.device).view(len(sources), -1)
+    own = table[:, :1].unsqueeze(-1)
+    above, below = table[:, 1:].view(len(sources), 2, -1).unbind(1)
     size = PIECE if scores.device.type == "cpu" else PIECE_ELSEWHERE
     out = [torch.empty(scores.shape, dtype=scores.dtype, device=scores.device) for _ in sources]
     given = [y.reshape(-1, y.shape[-1]) for y in (scores, starts, lengths, *columns)]
@@ -51,10 +50,10 @@ def kernel_sums(
     together = max(1, max(size, TOGETHER) // max(n, 1))
     for first in range(0, len(given[0]), together):
         some = slice(first, first + together)
-        lists = _Lists(*(y[some] for y in given), order=None if places is None else places[some])
+        part = _Lists(*(y[some] for y in given), order=None if places is None else places[some])
         down = _Sweep(scale, nodes, above, sources)
         up = _Sweep(scale, nodes, below, sources)
-        _sums(lists, (down, up), own, [y.view(-1, n)[some] for y in out], size)
+        _sums(part, (down, up), own, [y.view(-1, n)[some] for y in out], size)
     return out
 
 
@@ -142,7 +141,7 @@ def _sums(
 class _Sweep:
     """The sums over the items before each item, one piece of the rows after another."""
 
-    def __init__(self, scale: float, nodes: list[float], weights: Tensor, sources: list[int]):
+    def __init__(self, scale: float, nodes: Sequence[float], weights: Tensor, sources: list[int]):
         self.scale, self.sources = scale, sources
         self.weights = weights
         first, step = complex(nodes[0], nodes[1]), complex(nodes[2], nodes[3])

@@ -1,4 +1,4 @@
-"""The device code of the kernel sums in Triton; `ltr.kernels._triton` explains and launches it."""
+"""The device code of the kernel sums in Triton; `sums.py` explains and launches it."""
 
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportGeneralTypeIssues=false
 # pyright: reportInvalidTypeForm=false, reportPossiblyUnboundVariable=false
@@ -120,6 +120,7 @@ def sweep(
     SUMS: tl.constexpr,
     LINEAR: tl.constexpr,
 ):
+    """Sum over the items before each item: `sums.py` says how."""
     dtype = x.dtype.element_ty
     largest: tl.constexpr = 1e300 if x.dtype.element_ty == tl.float64 else 1e30
     piece = tl.program_id(0)
@@ -305,6 +306,7 @@ def chain(
     TIES: tl.constexpr,
     SUMS: tl.constexpr,
 ):
+    """Join the states at the ends of a row's blocks."""
     slot = tl.program_id(0)
     row = tl.program_id(1).to(tl.int64)
     area = 2 * rows.to(tl.int64) * SLOTS * pieces

@@ -1,18 +1,17 @@
-"""Fit the table of exponential sums: `python -m ltr.kernels.fit` writes table.json.
+"""Fit the table of exponential sums: `python tools/fit_table/fit_table.py`.
 
-It takes a few minutes and needs SciPy and mpmath. The table is part of the repository. The tests
-measure its errors again, and `pytest -m slow` fits it again.
+It writes ltr/kernels/table.json, in a few minutes, and needs SciPy and mpmath. The table is part of
+the repository. The tests measure its errors again, and `pytest -m slow` fits it again.
 """
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
-from ltr.kernels.fit_softrank import DISCOUNTS, LENGTHS, fit_powers, fit_profiles
-from ltr.kernels.fit_sums import fit_sums
+from fit_softrank import DISCOUNTS, LENGTHS, fit_powers, fit_profiles
+from fit_sums import fit_sums
 
-PATH = Path(__file__).with_name("table.json")
+from ltr.kernels.table import PATH
 
 
 def fit() -> dict[str, Any]:

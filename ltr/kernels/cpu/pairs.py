@@ -9,8 +9,8 @@ import math
 
 import numpy as np
 
-from ltr.kernels._jit import entry, jit
-from ltr.kernels._pairs_step import LANES, advance
+from ltr.kernels.cpu.jit import entry, jit
+from ltr.kernels.cpu.pairs_step import LANES, advance
 
 
 @entry

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ltr.kernels._jit import jit
-from ltr.kernels._vectors_numba import dot, exp, total_of
+from ltr.kernels.cpu.jit import jit
+from ltr.kernels.cpu.vectors import dot, exp, total_of
 
 WIDEST = 4.0
 """The largest |y|. The terms of the series stay below 11, and rounding below 1e-15 of the sum."""

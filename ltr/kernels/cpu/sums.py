@@ -1,5 +1,6 @@
 """The kernel sums on the CPU, compiled by numba: the choice of the sweep and of the threads."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -7,8 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ltr.kernels._jit import run_parallel
-from ltr.kernels._lanes import CHUNK, LANES, ROOM, WIDTH, chain, cut, ends, sums
+from ltr.kernels.cpu.jit import run_parallel
+from ltr.kernels.cpu.lanes import CHUNK, LANES, ROOM, WIDTH, chain, cut, ends, sums
+from ltr.kernels.interface import SumNumbers
+from ltr.kernels.lists import SortedLists
 
 FEW = 256
 """For up to this many lists, the chunks are cached for the next call."""
@@ -18,21 +21,17 @@ NO_ORDER = np.empty((0, 0), np.int64)
 
 def kernel_sums(
     scores: Tensor,
-    order: Tensor | None,
-    starts: Tensor,
-    lengths: Tensor,
-    columns: list[Tensor],
-    scale: float,
-    nodes: list[float],
-    rows: list[float],
-    sources: list[int],
+    lists: SortedLists,
+    columns: Sequence[Tensor],
+    numbers: SumNumbers,
 ) -> list[Tensor]:
-    """Compute `ltr::kernel_sums` of CPU tensors: scores (..., N), starts (..., R)."""
+    """Compute `ltr.kernels.interface.Implementation.kernel_sums` of CPU tensors."""
+    scale, nodes, rows, sources = numbers
     used, weights, *rest = _plan(tuple(nodes), tuple(rows), tuple(sources))
     count, outputs = int(nodes[4]), len(sources)
     x = _rows(scores)
-    item = NO_ORDER if order is None else _rows(order)
-    first, size = _rows(starts), _rows(lengths)
+    item = NO_ORDER if lists.order is None else _rows(lists.order)
+    first, size = _rows(lists.starts), _rows(lists.lengths)
     # a constant column is passed as one number
     slots, fills, written = [], [], []
     for source in used:

@@ -1,4 +1,4 @@
-"""Best linear fits by exponentials, beyond double precision, for `ltr.kernels.fit`."""
+"""Best linear fits by exponentials, beyond double precision, for `tools/fit_table`."""
 
 import math
 from fractions import Fraction

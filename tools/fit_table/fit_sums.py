@@ -1,4 +1,4 @@
-"""Fit the half-line profiles of the kernels, with their derivatives, for `ltr.kernels.fit`."""
+"""Fit the half-line profiles of the kernels, with their derivatives, for `tools/fit_table`."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 
 import mpmath
 import numpy as np
+from fit_minimax import Array, Wide, evaluate, fit_row, line_nodes, rounded, up
 from scipy.optimize import minimize
-
-from ltr.kernels.fit_minimax import Array, Wide, evaluate, fit_row, line_nodes, rounded, up
 
 GOALS = {"float32": 2e-8, "float64": 1e-12}
 """The largest errors of f, f' and f''. The fit takes the fewest nodes that reach them. They are a

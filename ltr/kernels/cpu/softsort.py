@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 
-from ltr.kernels._jit import entry, jit
-from ltr.kernels._lanes import LANES
-from ltr.kernels._vectors_numba import FARTHEST, exp
+from ltr.kernels.cpu.jit import entry, jit
+from ltr.kernels.cpu.lanes import LANES
+from ltr.kernels.cpu.vectors import FARTHEST, exp
 
 
 @jit

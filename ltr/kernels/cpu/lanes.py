@@ -14,8 +14,8 @@ import math
 
 import numpy as np
 
-from ltr.kernels._jit import entry, jit
-from ltr.kernels._lanes_step import (
+from ltr.kernels.cpu.jit import entry, jit
+from ltr.kernels.cpu.lanes_step import (
     WIDTH,
     add_states,
     complex_step,
@@ -23,7 +23,7 @@ from ltr.kernels._lanes_step import (
     real_step,
     real_step_alone,
 )
-from ltr.kernels._vectors_numba import FARTHEST, exp
+from ltr.kernels.cpu.vectors import FARTHEST, exp
 
 LANES = 64
 CHUNK = 256
@@ -40,6 +40,7 @@ def _turn(size, angle, real, imaginary):  # size * exp(-i angle)
 
 @jit
 def item_at(order, row, place):
+    """Return the item at a place of a row; an empty order is 0, 1, ..."""
     return order[row, place] if len(order) else place
 
 

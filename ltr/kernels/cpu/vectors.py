@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ltr.kernels._jit import compiler, jit
+from ltr.kernels.cpu.jit import compiler, jit
 
 sums_jit = compiler("reassoc", "contract", "nsz")
 """Compile like `jit`, but allow sums in any order, so that they use vector lanes."""
@@ -14,7 +14,8 @@ FARTHEST = 600.0
 
 
 @jit
-def exp(x, scale):  # x = exp(x) for x in [-FARTHEST, 0], to the last digit or two
+def exp(x, scale):
+    """Raise e to the powers x in [-FARTHEST, 0], in place, to a digit or two; scale is scratch."""
     for k in range(len(x)):
         shifted = x[k] * 1.4426950408889634 + SHIFT
         scale[k] = shifted
@@ -43,6 +44,7 @@ def exp(x, scale):  # x = exp(x) for x in [-FARTHEST, 0], to the last digit or t
 
 @sums_jit
 def total_of(x):
+    """Return the sum of x."""
     total = 0.0
     for k in range(len(x)):
         total += x[k]
@@ -51,6 +53,7 @@ def total_of(x):
 
 @sums_jit
 def dot(x, y):
+    """Return the sum of x y."""
     total = 0.0
     for k in range(len(x)):
         total += x[k] * y[k]

@@ -1,15 +1,15 @@
 """NeuralSort's rows on the CPU, compiled by numba: each goes from its diagonal out to its cut.
 
 Everything is in float64. Rows whose points are tied or near each other are computed in blocks
-(`_row_blocks_numba`). The others are computed one by one, in a buffer for one row of P.
+(`row_blocks`). The others are computed one by one, in a buffer for one row of P.
 """
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ltr.kernels._jit import entry, jit, run_parallel
-from ltr.kernels._row_blocks_numba import (
+from ltr.kernels.cpu.jit import entry, jit, run_parallel
+from ltr.kernels.cpu.row_blocks import (
     FIRST,
     LEAST,
     add_spread,
@@ -20,8 +20,8 @@ from ltr.kernels._row_blocks_numba import (
     new_work,
     open_block,
 )
-from ltr.kernels._rows_torch import row_cut
-from ltr.kernels._vectors_numba import dot, exp, total_of
+from ltr.kernels.cpu.vectors import dot, exp, total_of
+from ltr.kernels.reference.rows import row_cut
 
 
 @jit

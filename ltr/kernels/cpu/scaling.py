@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ltr.kernels._jit import entry, jit, run_parallel
-from ltr.kernels._vectors_numba import sums_jit
+from ltr.kernels.cpu.jit import entry, jit, run_parallel
+from ltr.kernels.cpu.vectors import sums_jit
 
 
 @sums_jit

@@ -1,13 +1,13 @@
-"""Fit discounts as sums of powers and SoftRank's vertical line, for `ltr.kernels.fit`."""
+"""Fit discounts as sums of powers and SoftRank's vertical line, for `tools/fit_table`."""
 
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from fit_minimax import Array, line_nodes, up
+from fit_sums import PRICE
 from scipy.optimize import least_squares, minimize
 
-from ltr.kernels.fit_minimax import Array, line_nodes, up
-from ltr.kernels.fit_sums import PRICE
 from ltr.kernels.powers import largest_error, powers, spaced_ranks
 from ltr.kernels.profiles import profile_weights, profiles
 

@@ -13,6 +13,7 @@ This has only run under Triton's interpreter (TRITON_INTERPRET=1, set before tri
 The tests compile it for CUDA, but it has not run on a CUDA device, and nothing has been timed.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -20,7 +21,9 @@ import torch
 import triton
 from torch import Tensor
 
-from ltr.kernels._triton_kernels import chain, sweep
+from ltr.kernels.interface import SumNumbers
+from ltr.kernels.lists import SortedLists
+from ltr.kernels.triton.sweeps import chain, sweep
 
 BLOCK = 1024  # the longest block (half of it in float64): its states fit in registers
 LONG = 4096  # past this length a row's blocks are done side by side,
@@ -32,25 +35,22 @@ def available() -> bool:
     """Return whether these kernels can run: on a CUDA device, or in Triton's interpreter.
 
     With TRITON_INTERPRET=1 in the environment before triton is imported, they take CPU tensors:
-    `with ltr.kernels.implementations.use(_triton.kernel_sums): ...`.
+    `with ltr.kernels.implementations.use(TRITON): ...`.
     """
     return not isinstance(sweep, triton.JITFunction) or torch.cuda.is_available()
 
 
 def kernel_sums(
     scores: Tensor,
-    order: Tensor | None,
-    starts: Tensor,
-    lengths: Tensor,
-    columns: list[Tensor],
-    scale: float,
-    nodes: list[float],
-    rows: list[float],
-    sources: list[int],
+    lists: SortedLists,
+    columns: Sequence[Tensor],
+    numbers: SumNumbers,
 ) -> list[Tensor]:
-    """Compute `ltr::kernel_sums` of CUDA tensors: scores (..., N), starts (..., R)."""
-    n, count, lists = scores.shape[-1], int(nodes[4]), starts.shape[-1]
-    if not scores.numel() or not lists:
+    """Compute `ltr.kernels.interface.Implementation.kernel_sums` of CUDA tensors."""
+    scale, nodes, rows, sources = numbers
+    order, starts, lengths = lists.order, lists.starts, lists.lengths
+    n, count, segments = scores.shape[-1], int(nodes[4]), starts.shape[-1]
+    if not scores.numel() or not segments:
         return [torch.zeros_like(scores) for _ in sources]
     x = scores.reshape(-1, n).contiguous()
     batch = len(x)
@@ -59,8 +59,8 @@ def kernel_sums(
     values = torch.stack([columns[c].reshape(-1, n) for c in used]).to(x.dtype)
     item = None if order is None else order.reshape(-1, n).contiguous()
     starts, lengths = (
-        starts.reshape(-1, lists).contiguous(),
-        lengths.reshape(-1, lists).contiguous(),
+        starts.reshape(-1, segments).contiguous(),
+        lengths.reshape(-1, segments).contiguous(),
     )
     plan = _plan(tuple(nodes), tuple(rows), tuple(sources), x.dtype, x.device)
     slots = triton.next_power_of_2(FIXED + count)
@@ -106,12 +106,12 @@ def kernel_sums(
             given["ENDS"] = False
             sweep[(batch * pieces, len(used))](**given)
         else:
-            typical = n if lists == 1 else min(n, 2 * n // lists)
+            typical = n if segments == 1 else min(n, 2 * n // segments)
             block = min(size, triton.next_power_of_2(max(typical, 32)))
-            given |= {"begins": starts, "sizes": lengths, "labels": starts, "pieces": lists}
+            given |= {"begins": starts, "sizes": lengths, "labels": starts, "pieces": segments}
             given |= {"ends": x, "seeds": x, "BLOCK": block, "num_warps": _warps(block, x.dtype)}
             given |= {"BLOCKS": False, "SINGLE": n <= block, "ENDS": False}
-            sweep[(batch * lists, len(used))](**given)
+            sweep[(batch * segments, len(used))](**given)
     return _apart(out, scores.shape)
 
 
