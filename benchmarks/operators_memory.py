@@ -14,6 +14,7 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -66,14 +67,19 @@ def in_this_process(key: str, lists: int, n: int) -> dict[str, Any]:
     for shorter in SHORTER:
         contestant.call(scores_of(1, min(n, shorter)))()
     call = contestant.call(scores_of(lists, n))
+    results, start = [], time.perf_counter()
+    peak = peak_of(lambda: results.append(call()))
+    seconds = time.perf_counter() - start
+    finite = bool(results[0].isfinite().all())
+    return {"bytes": peak, "seconds": rounded(seconds), "finite": finite}
+
+
+def peak_of(call: Callable[[], Any]) -> int:
+    """Return the most bytes by which the resident size grows during a call."""
     Path("/proc/self/clear_refs").write_text("5")  # reset the peak to the present size
     before = _status("VmRSS")
-    start = time.perf_counter()
-    result = call()
-    seconds = time.perf_counter() - start
-    peak = _status("VmHWM") - before
-    finite = bool(result.isfinite().all())
-    return {"bytes": peak, "seconds": rounded(seconds), "finite": finite}
+    call()
+    return _status("VmHWM") - before
 
 
 def _status(name: str) -> int:

@@ -29,6 +29,7 @@ from lightgbm import LGBMRanker
 from measure import RESULTS, environment, write
 from quality_sets import SETS, Fold, load
 from quality_summary import TREES, cell_path, summarize, validation
+from quality_tabm import TabMRanker
 from sklearn.base import BaseEstimator
 
 from ltr._files import atomic_write
@@ -153,6 +154,7 @@ METHODS = {
     "MLP with bins, NeuralNDCG": _bins(NeuralNDCG()),
     "additive with bins, XENDCG": _bins(XENDCG(gamma="random"), AdditiveScorer(hidden=())),
     "self-attention with bins, XENDCG": _bins(XENDCG(gamma="random"), AttentionScorer()),
+    "TabM with bins, XENDCG": Method(TabMRanker, "rate", (3e-3,)),
 }
 
 

@@ -4,12 +4,16 @@
 
 Each operator takes its ranks forward and backward in both forms, in turns, in one thread, compiled
 and plain, in float32 and float64. The least time of the turns counts. The threshold is the pair of
-numbers with the least loss: the largest ratio of the chosen form's time to the other's. Takes ten
-minutes.
+numbers with the least loss: the largest ratio of the chosen form's time to the other's.
+SinkhornSort takes strips in place of sums, and its threshold is the number of rows at which they
+are as fast. Takes ten minutes.
 """
 
 import argparse
 import itertools
+import math
+import re
+import statistics
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,13 +27,14 @@ from ltr.kernels import use
 from ltr.kernels.choice import MOST, Form
 from ltr.kernels.implementations import use as use_implementation
 from ltr.kernels.reference import REFERENCE
-from ltr.kernels.thresholds import THRESHOLDS, Operator, Threshold
+from ltr.kernels.thresholds import ROWS, THRESHOLDS, Operator, Threshold
 from ltr.operators import (
     GaussianRank,
     LaplaceRank,
     NeuralSort,
     RankOperator,
     SigmoidRank,
+    SinkhornSort,
     SoftSort,
     SoftSortRank,
 )
@@ -52,6 +57,9 @@ OPERATORS: dict[Operator, RankOperator] = {
     "softsort 1 ranks": SoftSort(TEMPERATURE),
     "softsort 2": SoftSort(TEMPERATURE, power=2),
 }
+SQUARES = [200, 250, 300, 350, 400, 500, 700]
+"""Lengths of lists for SinkhornSort, with a row for each item."""
+
 TURN = 0.01
 """The seconds of a turn, which is at least one call."""
 
@@ -109,12 +117,29 @@ def best_threshold(times: Times) -> tuple[Threshold, float]:
     return best, loss(best)[0]
 
 
+def most_rows(rounds: int) -> int:
+    """Return the rows at which SinkhornSort takes as much time in strips as with an array."""
+    ratios = []
+    for n in SQUARES:
+        x = scores_of(1, n).requires_grad_()
+        signs, operator = signs_of(x), SinkhornSort()
+        best: dict[Form, float] = {"dense": float("inf"), "sums": float("inf")}
+        for _ in range(rounds):
+            for form in best:
+                best[form] = min(best[form], turn(operator, x, signs, form, compiled=True))
+        ratios.append(math.log(best["sums"] / best["dense"]))
+        print(f"sinkhorn, {n} rows: strips {best['sums']:.3g} s, array {best['dense']:.3g} s")
+    # the logarithm of the ratio falls about linearly in that of the rows
+    slope, start = statistics.linear_regression([math.log(n) for n in SQUARES], ratios)
+    return 10 * round(math.exp(-start / slope) / 10)
+
+
 def main() -> None:
     """Measure, print each threshold with its loss, and write the file."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
-        "--only", nargs="+", choices=list(OPERATORS), help="keep the others' numbers"
+        "--only", nargs="+", choices=[*OPERATORS, "sinkhorn"], help="keep the others' numbers"
     )
     parser.add_argument("--output", type=Path, default=Path(ltr.kernels.thresholds.__file__))
     options = parser.parse_args()
@@ -133,6 +158,8 @@ def main() -> None:
             operator = OPERATORS["softsort 1 ranks"]
         found[key], loss = best_threshold(measured(operator, compiled, double, options.rounds))
         print(f"{name}, {compiled=}, {double=}: {found[key]}, loss {loss:.2f}", flush=True)
+    rows = most_rows(options.rounds) if "sinkhorn" in (options.only or ["sinkhorn"]) else ROWS
+    print(f"sinkhorn: {rows} rows", flush=True)
     lines = [
         f'    ("{name}", {compiled}, {double}): Threshold({length}, {entries:_}),\n'
         for (name, compiled, double), (length, entries) in found.items()
@@ -141,6 +168,7 @@ def main() -> None:
     head, opening, _ = source.partition(
         "THRESHOLDS: dict[tuple[Operator, bool, bool], Threshold] = {\n"
     )
+    head = re.sub(r"^ROWS = \d+$", f"ROWS = {rows}", head, flags=re.MULTILINE)
     options.output.write_text(head + opening + "".join(lines) + "}\n")
     print(f"wrote {options.output}")
 

@@ -26,7 +26,7 @@ def table_of(recipe: Recipe, overlay: str = "") -> str:
     content = json.loads((recipe.folder / _file("results.json", overlay)).read_text("utf-8"))
     finished = {run["name"]: run for run in content["runs"] if "metrics" in run}
     if not overlay:
-        return render(make_plan(recipe.name, []), finished)
+        return render(make_plan(recipe.name, content["overrides"]), finished)
     values = {**content["grid"], **content.get("search", {})}
     given = [part for key, some in values.items() for part in (f"--{key}", json.dumps(some))]
     plan = make_plan(f"{recipe.name}/{overlay}", [*given, *content["overrides"]])

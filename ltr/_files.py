@@ -44,19 +44,44 @@ def atomic_write(path: str | PathLike[str]) -> Iterator[Path]:
     ([], ['scores.csv'])
     """
     target = Path(os.path.realpath(path))
+    try:
+        with temporary_beside(target) as partial:
+            yield partial
+            with partial.open("r+b") as file:
+                os.fsync(file.fileno())
+            os.replace(partial, target)
+            _sync_folder(target.parent)
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+@contextmanager
+def temporary_beside(path: str | PathLike[str]) -> Iterator[Path]:
+    """Give a temporary file, empty, in the folder of `path`, and remove it at the end.
+
+    Its name holds the host and the process, as that of `atomic_write`, for `remove_leftovers`.
+
+    Args:
+        path: a file; its folder must be there.
+
+    Raises:
+        OSError: the file cannot be made.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     with temporary_beside(f"{folder}/scores.csv") as part:
+    ...         seen = [part.parent == Path(folder), part.exists()]
+    ...     seen, part.exists()
+    ([True, True], False)
+    """
+    target = Path(os.path.realpath(path))
     partial = target.with_name(_partial_name(target.name))
     _being_written.add(partial.name)
     try:
         partial.open("xb").close()
         yield partial
-        with partial.open("r+b") as file:
-            os.fsync(file.fileno())
-        os.replace(partial, target)
-        _sync_folder(target.parent)
-    except OSError as error:
-        if error.filename is None:
-            error.filename = str(path)
-        raise
     finally:
         with suppress(OSError):  # a second error must not hide the first
             partial.unlink(missing_ok=True)

@@ -46,6 +46,7 @@ _COMMANDS = {
     "export": ("ltr.export.command", "write a model for other programs: ONNX, torch.export"),
     "recipes": ("ltr.cli.recipes", "list the recipes"),
     "copy": ("ltr.cli.recipes", "copy a recipe's file, to change it"),
+    "datasets": ("ltr.cli.datasets", "list published data sets: layout, size, source, terms"),
 }
 
 _HELP = "\n".join(

@@ -96,6 +96,8 @@ def run_bench(plan: Plan, out: Path, chosen: list[Run], trust: Sequence[str] = (
     for folder in (out, *out.glob("runs/*")):
         remove_leftovers(folder)
     _check(out, plan)
+    left = [one for one in chosen if not (out / "runs" / one.name / "result.json").is_file()]
+    _check_files(plan, left)
     for number, one in enumerate(chosen, start=1):
         folder = out / "runs" / one.name
         if not (folder / "result.json").is_file():
@@ -125,6 +127,21 @@ def _check(out: Path, plan: Plan) -> None:
         f"{out} has results of another configuration, with other {', '.join(names[:3])}{more}: "
         f"give another --out, or delete {out}"
     )
+
+
+def _check_files(plan: Plan, left: list[Run]) -> None:
+    """Raise `ValueError` if the files of any run are missing, before the first is trained."""
+    from ltr.cli.lightning_cli import make_cli
+    from ltr.cli.quiet import quiet
+    from ltr.datasets.loaders import SplitDataModule
+
+    points = [{k: v for k, v in one.point.items() if k.startswith("data.")} for one in left]
+    for point in (one for place, one in enumerate(points) if one not in points[:place]):
+        options = [f"--{key}={json.dumps(value)}" for key, value in point.items()]
+        with quiet(brief=True):
+            data = make_cli("test", [*plan.args, *options]).datamodule
+        if isinstance(data, SplitDataModule):
+            data.check_files()
 
 
 def _perform(plan: Plan, one: Run, folder: Path, trust: Sequence[str]) -> Result:

@@ -130,6 +130,7 @@ class BenchFile:
         published: the papers' numbers.
         table: its layout.
         figure: import path of a function that draws a picture, folder -> file.
+        epochs: the published length of a run; the tables' titles say whether the runs have it.
     """
 
     metrics: dict[str, str]
@@ -140,6 +141,7 @@ class BenchFile:
     published: list[Published] = field(default_factory=list)
     table: Layout = field(default_factory=Layout)
     figure: str | None = None
+    epochs: int | None = None
 
 
 def holds(where: dict, place: Place) -> bool:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ltr.cli.chosen import Result, tried_runs
+from ltr.cli.layers import plain
+from ltr.cli.options import pairs
 from ltr.cli.plan import Plan, short_name
 from ltr.cli.table import Table, make_tables, number, sources_of
 
@@ -59,10 +61,17 @@ def caption(plan: Plan, results: dict[str, Result]) -> str:
         parts.append(f"trained {_span(epochs)} epochs, {_span(steps)} steps")
     if seeds:
         parts.append(f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}")
+    given = {plain(option.removeprefix("--")): value for option, value in pairs(plan.overrides)}
+    parts += [
+        f"{option} {value}" for option, value in given.items() if short_name(option) == "seed"
+    ]
     for option in plan.grid:
         if short_name(option) == "seed" and option != "seed_everything":
             found = dict.fromkeys(run.point[option] for run in plan.runs if run.name in results)
             parts.append(f"{option} {', '.join(map(str, found))}")
+    precision = plan.config.get("trainer", {}).get("precision")
+    if precision := given.get("trainer.precision", precision):
+        parts.append(f"precision {precision}")
     parts += dict.fromkeys(_machine(one) for one in environments)
     parts += dict.fromkeys(_versions(one) for one in environments)
     text = "; ".join(parts)

@@ -1,8 +1,11 @@
 """The user's mistakes, each reported in one line."""
 
+import re
 import sys
 
 from ltr._names import one_line
+
+_LOST = re.compile("gloo.*Connection (closed|reset) by peer", re.DOTALL)
 
 
 class CommandError(Exception):
@@ -31,11 +34,15 @@ def as_user_error(error: Exception) -> str | None:
     'temperature must be >= 0, got -1.0'
     >>> as_user_error(FileNotFoundError(2, "No such file or directory", "train.txt"))
     'train.txt: No such file or directory'
+    >>> as_user_error(RuntimeError("gloo/transport/tcp/pair.cc:553] Connection closed by peer"))
+    'another process of this run has ended: what it said tells the cause'
     >>> as_user_error(KeyError("x")) is None
     True
     """
     if isinstance(error, OSError) and error.filename is not None:
         return one_line(f"{error.filename}: {error.strerror}")
+    if isinstance(error, RuntimeError) and _LOST.search(str(error)):
+        return "another process of this run has ended: what it said tells the cause"
     if isinstance(error, (CommandError, ValueError)):
         return innermost(str(error)) or type(error).__name__
     # Lightning raises this for options that exclude each other; then its module is loaded

@@ -178,16 +178,26 @@ class RankingCLI(LightningCLI):
             if self.config.ckpt_path is None:
                 raise CommandError("--ckpt_path is required: a checkpoint file, `best` or `last`")
         self.ckpt_path = self._find_checkpoint(self.config.ckpt_path)
+        self._seed_data()
+
+    def _seed_data(self) -> None:
+        """Give data without a seed that of their training, or that of `seed_everything`."""
+        options = self.config.get("data.init_args") or {}
+        if "seed" in options and options["seed"] is None:
+            seed = self.trained_on.get("seed", self.config.seed_everything)
+            options["seed"] = 0 if seed is None else int(seed)
 
     def _find_checkpoint(self, value: str | None) -> str | None:
         self.run = self.root
         self.goes_on = False
+        self.trained_on: dict[str, Any] = {}
         if value is None:
             return None
         if value in ("best", "last"):
             path = find_checkpoint(self.root, value)
             if path is None and (value, self.command) == ("last", "fit"):
-                print(f"no last.ckpt in {self.root} yet: training from the start")
+                if is_first_process():
+                    print(f"no last.ckpt in {self.root} yet: training from the start")
                 return None
             if path is not None:
                 self.run = path.parent.parent
@@ -197,7 +207,8 @@ class RankingCLI(LightningCLI):
             path = Path(value).expanduser()
         if path is None or not path.is_file():
             raise no_checkpoint(self.root, value)
-        _check_checkpoint(path)
+        content = _read_checkpoint(path)
+        self.trained_on = content.get(LightningDataModule.CHECKPOINT_HYPER_PARAMS_KEY, {})
         return str(path)
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
@@ -271,7 +282,8 @@ class RankingCLI(LightningCLI):
             if self.command == "predict":
                 _check_predicts(self.model)
                 self.trainer.predict(self.model, return_predictions=False, **options)
-                print(f"wrote {self.writer.path}: {self.writer.rows} rows")
+                if self.trainer.is_global_zero:
+                    print(f"wrote {self.writer.path}: {self.writer.rows} rows")
             else:
                 getattr(self.trainer, self.command)(self.model, **options)
 
@@ -308,7 +320,7 @@ def run(command: str, args: list[str]) -> int:
     """Run the command `fit`, `validate`, `test` or `predict`."""
     with quiet():
         cli = make_cli(command, args)  # pyright: ignore[reportArgumentType]
-        if command == "test" and cli.ckpt_path is None:
+        if command == "test" and cli.ckpt_path is None and is_first_process():
             print("no --ckpt_path: testing a model that is not trained")
         cli.execute()
         if command == "fit" and cli.trainer.is_global_zero:
@@ -353,8 +365,8 @@ def _checkpoint_errors(path: str | None) -> Iterator[None]:
         raise CommandError(f"{path} is not a checkpoint: {error}") from error
 
 
-def _check_checkpoint(path: Path) -> None:
-    """Check, before the data are read, that a file is a whole checkpoint of Lightning."""
+def _read_checkpoint(path: Path) -> dict[str, Any]:
+    """Return the content of a file, before the data are read, if it is a whole checkpoint."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, EOFError, OSError, RuntimeError, KeyError) as error:
@@ -364,3 +376,4 @@ def _check_checkpoint(path: Path) -> None:
         *content
     }:
         raise CommandError(f"{path} is not a checkpoint of ltr fit")
+    return content

@@ -73,6 +73,7 @@ class Plan:
         runs: all runs.
         figure: import path of a function that draws a picture, folder -> file.
         published: the papers' numbers; results do not depend on them.
+        epochs: the published length of a run, if there is one.
     """
 
     recipe: str
@@ -86,6 +87,7 @@ class Plan:
     runs: list[Run] = field(repr=False)
     figure: str | None = None
     published: list[Published] = field(default_factory=list, repr=False)
+    epochs: int | None = None
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -149,6 +151,7 @@ def make_plan(recipe: str, overrides: list[str]) -> Plan:
         runs=_runs(bench, file, grid),
         figure=file.figure,
         published=file.published,
+        epochs=file.epochs,
     )
 
 

@@ -14,6 +14,7 @@ _IGNORED_WARNINGS = [
     ".*was configured so validation will run.*",
     ".*is not supported by the model summary.*",
     ".*callbacks used to create the checkpoint need to be provided.*",
+    ".*infer the batch indices.*",
     ".*LeafSpec.*",
     ".*torch.jit.script.*",
 ]

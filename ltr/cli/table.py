@@ -2,6 +2,7 @@
 
 import itertools
 import statistics
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -12,6 +13,8 @@ from ltr.cli.chosen import Result, chosen_runs
 from ltr.cli.plan import Plan, in_words
 
 NOT_RUN = "not run"
+
+_PUBLISHED = ", published ["
 
 _MEAN = "mean"
 """Stands for all values of an option of the grid."""
@@ -116,8 +119,9 @@ def make_tables(plan: Plan, results: dict[str, Result]) -> list[Table]:
     """Return the tables, one for each variant or metric if these are neither rows nor columns.
 
     If an option of the grid makes the columns (or rows), a last column (or row) has the mean and
-    standard deviation over it. Published numbers have their own rows below ours, or their own
-    columns beside ours if the variants are columns.
+    standard deviation over it. What was not run at all has neither row nor column. Published
+    numbers have their own rows below ours, or their own columns beside ours if the variants are
+    columns.
     """
     layout = plan.table
     across = layout.columns == "variant"
@@ -132,21 +136,55 @@ def make_tables(plan: Plan, results: dict[str, Result]) -> list[Table]:
         for value in _values(plan, main):
             label = _label(plan, main, value)
             keys = [(*title, value, one) for one in _values(plan, other)]
-            lines[label] = [cells.get(key, "") for key in keys]
+            line = [cells.get(key, "") for key in keys]
+            if not _was_run(line):
+                continue
+            lines[label] = line
             places = [_place(dict(zip([*kinds, main, other], key, strict=True))) for key in keys]
             for count, source in enumerate(sources_of(plan), start=1):
                 entries = [one for one in plan.published if one.source == source]
                 found = [next(filter(None, (e.at(p) for e in entries)), "") for p in places]
                 if any(found):
-                    lines[f"{label}, published [{count}]"] = found
+                    lines[f"{label}{_PUBLISHED}{count}]"] = found
+        if not lines:
+            continue
         labels = [_label(plan, other, value) for value in _values(plan, other)]
         grid = pd.DataFrame.from_dict(lines, orient="index", columns=labels)
+        ours = grid[~grid.index.str.contains(_PUBLISHED, regex=False)]
+        grid = grid.loc[:, [_was_run(ours[label]) for label in labels]]
         grid = grid.T if across else grid
         body = [[label, *line] for label, line in zip(grid.index, grid.to_numpy(), strict=True)]
         words = [_label(plan, kind, value) for kind, value in zip(kinds, title, strict=True)]
         name = ", ".join(words) if len(titles) > 1 else ""
+        if length := length_of(plan, results):
+            name = f"{name} ({length})" if name else length
         tables.append(Table(name, ["", *grid.columns], body))
     return tables
+
+
+def _was_run(cells: Iterable[str]) -> bool:
+    return any(cell not in ("", NOT_RUN) for cell in cells)
+
+
+def length_of(plan: Plan, results: dict[str, Result]) -> str:
+    """Return whether the runs have the published length, and how many seeds; "" if there is none.
+
+    >>> from ltr.cli.bench_file import Layout
+    >>> plan = Plan("sort", [], {}, [], [], {}, {}, Layout(), [], epochs=100)
+    >>> length_of(plan, {"a": {"epochs": 3, "seed": 1}, "b": {"epochs": 30, "seed": 1}})
+    'shortened: 3 to 30 of 100 epochs, 1 seed'
+    >>> length_of(plan, {"a": {"epochs": 100, "seed": 1}, "b": {"epochs": 100, "seed": 2}})
+    'full length: 100 epochs, 2 seeds'
+    """
+    trained = [result for result in results.values() if "epochs" in result]
+    if plan.epochs is None or not trained:
+        return ""
+    epochs = sorted({result["epochs"] for result in trained})
+    seeds = len({result["seed"] for result in trained})
+    some = " to ".join(str(one) for one in dict.fromkeys([epochs[0], epochs[-1]]))
+    whole = epochs[0] >= plan.epochs
+    said = f"full length: {some}" if whole else f"shortened: {some} of {plan.epochs}"
+    return f"{said} epochs, {seeds} seed{'s' * (seeds > 1)}"
 
 
 def sources_of(plan: Plan) -> list[str]:

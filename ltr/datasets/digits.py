@@ -36,7 +36,7 @@ class DigitsDataModule(ListDataModule):
         transform: transform of the features, fitted on the training lists. Default:
             `NoTransform()`.
         num_workers: processes that make batches.
-        seed: seed of the split, the lists and the shuffling, >= 0.
+        seed: seed of the split, the lists and the shuffling, >= 0. Default: see `SplitDataModule`.
 
     Raises:
         ValueError: an argument is out of range.
@@ -58,7 +58,7 @@ class DigitsDataModule(ListDataModule):
         batch_size: int = 64,
         transform: FeatureTransform | None = None,
         num_workers: int = 0,
-        seed: int = 0,
+        seed: int | None = None,
     ) -> None:
         super().__init__(
             batch_size=batch_size,

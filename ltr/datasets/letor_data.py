@@ -33,7 +33,7 @@ class LetorDataModule(ListDataModule):
             side for ever. None holds out none.
         predict_path: the file to score with `predict`; None takes the test file.
         num_workers: processes that make batches.
-        seed: of the shuffling and of `validation`, >= 0.
+        seed: of the shuffling and of `validation`, >= 0. Default: see `SplitDataModule`.
         cache_dir: the folder in which the lists are kept once read, such as `root`; None: the
             user's cache folder.
         missing: "keep" keeps the values `NULL` and NaN as missing; "error" refuses them.
@@ -57,7 +57,7 @@ class LetorDataModule(ListDataModule):
         validation: float | None = None,
         predict_path: str | Path | None = None,
         num_workers: int = 0,
-        seed: int = 0,
+        seed: int | None = None,
         cache_dir: str | Path | None = None,
         missing: Literal["keep", "error"] = "keep",
     ) -> None:
@@ -83,6 +83,10 @@ class LetorDataModule(ListDataModule):
         self.cache_dir = cache_dir
         self.missing: Literal["keep", "error"] = missing
         self._prepared: dict[Path, ListDataset] = {}  # in this process, by `prepare_data`
+
+    def check_files(self) -> None:
+        """Raise `ValueError` if the folder or the fold is missing."""
+        self._files()
 
     def prepare_data(self) -> None:
         """Read the files once, so that the processes of a run find them in the cache."""

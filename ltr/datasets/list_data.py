@@ -34,7 +34,7 @@ class ListDataModule(SplitDataModule):
         batch_size: lists in a batch, in each process.
         transform: fitted on the training lists in `setup`.
         num_workers: processes that make batches; 0 for none but this one.
-        seed: of the shuffling, >= 0.
+        seed: of the shuffling, >= 0. Default: see `SplitDataModule`.
 
     Attributes:
         bucket: whether the lists of a batch have similar lengths (see `BucketSampler`), except in
@@ -54,7 +54,7 @@ class ListDataModule(SplitDataModule):
         batch_size: int,
         transform: FeatureTransform,
         num_workers: int = 0,
-        seed: int = 0,
+        seed: int | None = None,
     ) -> None:
         super().__init__(batch_size, num_workers, seed)
         self.feature_transform = transform

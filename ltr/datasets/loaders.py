@@ -67,17 +67,21 @@ class SplitDataModule(LightningDataModule):
     Args:
         batch_size: lists in a batch, in each process.
         num_workers: processes that make batches; 0 for none but this one.
-        seed: of the shuffling, >= 0.
+        seed: of the shuffling, >= 0. Default: 0; `ltr` gives it the seed of `seed_everything`, and
+            after the training the seed that the checkpoint was trained with.
 
     Raises:
         ValueError: for an argument out of range.
     """
 
-    def __init__(self, batch_size: int, num_workers: int = 0, seed: int = 0) -> None:
+    def __init__(self, batch_size: int, num_workers: int = 0, seed: int | None = None) -> None:
         super().__init__()
         self.batch_size = check_whole("batch_size", batch_size)
         self.num_workers = check_at_least("num_workers", num_workers, 0)
-        self.seed = check_at_least("seed", seed, 0)
+        self.seed = check_at_least("seed", 0 if seed is None else seed, 0)
+
+    def check_files(self) -> None:
+        """Raise `ValueError` if a file is missing, without reading any; `ltr bench` asks first."""
 
     def dataset(self, split: str) -> Dataset[Any]:
         """The data set of "train", "val", "test" or "predict"."""

@@ -13,6 +13,7 @@ _SPLITS = {
 # a split's name, with or without an ending, or one with a prefix: rank.train, set1.train.txt
 _NAME = r"(?:{})(?:\.(?:txt|dat|svm|svmlight|libsvm|letor))?"
 _PREFIX = r".*[._-]"
+_SET = re.compile(r"set([0-9]+)[._-].*", re.IGNORECASE)  # Yahoo's set1.train.txt, set2.train.txt
 _FOLD = re.compile(r"fold[ _-]?([0-9]+)", re.IGNORECASE)
 
 
@@ -20,8 +21,9 @@ def find_splits(root: Path, fold: int) -> dict[str, Path]:
     """Return the files of the splits "train", "val" and "test" that a folder has.
 
     Args:
-        root: a folder with the files, or with the folders Fold1, Fold2, ...
-        fold: the number of the fold; 1 if there are no folds.
+        root: a folder with the files, or with the folders Fold1, Fold2, ..., or with files of
+            several sets, such as set1.train.txt and set2.train.txt.
+        fold: the number of the fold or set; 1 if there are none.
 
     Returns:
         A path for each split that is there. A plain file is preferred to its compressed copy.
@@ -42,19 +44,13 @@ def find_splits(root: Path, fold: int) -> dict[str, Path]:
         for folder in root.iterdir()
         if folder.is_dir() and (match := _FOLD.fullmatch(folder.name))
     }
-    if not folds:
-        if fold != 1:
-            raise ValueError(
-                f"fold must be 1 where root has no folds, got {fold} "
-                f"(root {root} holds {list_folder(root)})"
-            )
-        return _splits_in(root)
-    if fold not in folds:
+    sets = {int(match.group(1)) for path in root.iterdir() if (match := _SET.fullmatch(path.name))}
+    if fold not in (folds or sets or (1,)):
+        known = f"one of {sorted(folds or sets)}" if folds or sets else "1 where root has no folds"
         raise ValueError(
-            f"fold must be one of {sorted(folds)}, got {fold} "
-            f"(root {root} holds {list_folder(root)})"
+            f"fold must be {known}, got {fold} (root {root} holds {list_folder(root)})"
         )
-    return _splits_in(folds[fold])
+    return _splits_in(folds[fold]) if folds else _splits_in(root, fold if sets else None)
 
 
 def list_folder(folder: Path) -> str:
@@ -69,11 +65,12 @@ def list_folder(folder: Path) -> str:
     return ", ".join(names[:12] + ["..."] * (len(names) > 12)) or "nothing"
 
 
-def _splits_in(folder: Path) -> dict[str, Path]:
+def _splits_in(folder: Path, one_set: int | None = None) -> dict[str, Path]:
     found: dict[str, Path] = {}
+    prefix = _PREFIX if one_set is None else f"set{one_set}[._-]"
     for split, words in _SPLITS.items():
         name = _NAME.format("|".join(words))
-        files = _matching(folder, name) or _matching(folder, _PREFIX + name)
+        files = _matching(folder, name) or _matching(folder, prefix + name)
         if len(files) > 1:
             raise ValueError(f"root must hold one {split} file, got {', '.join(files)} in {folder}")
         if files:

@@ -66,7 +66,7 @@ class TableDataModule(ListDataModule):
         max_levels: how many levels of a category have a code of their own, the most frequent ones
             in training.
         num_workers: processes that make batches.
-        seed: of the shuffling and of `validation`, >= 0.
+        seed: of the shuffling and of `validation`, >= 0. Default: see `SplitDataModule`.
         sort_by_qid: gather the lines of a query that comes back in LETOR text. The rows of other
             tables are always gathered.
 
@@ -106,7 +106,7 @@ class TableDataModule(ListDataModule):
         missing: Literal["keep", "error"] = "keep",
         max_levels: int = 256,
         num_workers: int = 0,
-        seed: int = 0,
+        seed: int | None = None,
         sort_by_qid: bool = False,
     ) -> None:
         super().__init__(
@@ -232,7 +232,8 @@ class TableDataModule(ListDataModule):
         """Batches of the table to score: lists, or with `stream` rows where that is possible."""
         if not self._streams():
             return super().predict_dataloader()
-        rows = RowStream(self.sources["predict"], self._schema_of("predict"), self.missing)
+        schema = self._schema_of("predict")
+        rows = RowStream(self.sources["predict"], schema, self.missing, **self.replicas())
         self._tell_unused("predict", rows.unused)
         return DataLoader(rows, batch_size=None)
 

@@ -36,12 +36,16 @@ class RowStream(IterableDataset[dict[str, Any]]):
 
     A batch holds rows that stand together, at most 16,384. Rows of one query may be in several
     batches, and are one list in each. Beside what a batch of `ListDataset` has, `rows` counts from
-    the first row of the batch, and `keys` is an Arrow table of the qid and the document ids.
+    the first row of the batch, `keys` is an Arrow table of the qid and the document ids, and
+    `piece` counts the batches of all processes. Every process reads the files; those pieces that
+    are not its own are neither checked nor scored there.
 
     Args:
         source: files of CSV or Parquet; see `load_table`.
         schema: how the columns are used. Labels, weights and positions may be missing.
         missing: see `read_table`.
+        num_replicas: how many processes share the pieces, each taking the next one in turn.
+        rank: the number of this process, from 0.
 
     Attributes:
         unused: the columns that the schema does not have.
@@ -66,7 +70,11 @@ class RowStream(IterableDataset[dict[str, Any]]):
         source: str | PathLike[str],
         schema: Schema,
         missing: Literal["keep", "error"] = "keep",
+        num_replicas: int = 1,
+        rank: int = 0,
     ) -> None:
+        self.num_replicas = num_replicas
+        self.rank = rank
         self.source = source
         self.schema = schema
         self.missing: Literal["keep", "error"] = missing
@@ -88,12 +96,14 @@ class RowStream(IterableDataset[dict[str, Any]]):
         self.rows = 0
         keys = [name for name in (self.schema.qid, self.schema.doc_id) if name is not None]
         with naming(self.source):
-            for table in self._tables():
-                with _counting_from(self.rows):
+            for piece, table in enumerate(self._tables()):
+                before, self.rows = self.rows, self.rows + table.num_rows
+                if piece % self.num_replicas != self.rank:
+                    continue
+                with _counting_from(before):
                     data, table = self._read(table)
-                self.rows += table.num_rows
                 batch = data.__getitems__(range(len(data)))
-                yield {**batch, "keys": table.select([*dict.fromkeys(keys)])}
+                yield {**batch, "piece": piece, "keys": table.select([*dict.fromkeys(keys)])}
         if not self.rows:
             raise ValueError(f"a table must have a row at least, got none{of_file(self.source)}")
 

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from ltr.kernels.implementations import is_compiled
-from ltr.kernels.thresholds import THRESHOLDS, Operator
+from ltr.kernels.thresholds import ROWS, THRESHOLDS, Operator
 
 Form = Literal["dense", "sums"]
 
 MOST = 1 << 22
-"""The most entries of the matrices of a batch: 16 MiB in float32."""
+"""The most entries of the matrices of a batch: 16 MiB in float32. For Sinkhorn, of a list."""
 
 _pinned: list[Form] = []  # for all threads: a GPU's backward pass runs on one of torch's own
 
@@ -71,6 +71,29 @@ def prefers_dense(operator: Operator, scores: Tensor) -> bool:
     kind = operator, has_compiled_sums(scores), scores.dtype == torch.float64
     length, entries = THRESHOLDS[kind]
     return numbers * (n - length) <= entries
+
+
+def prefers_strips(rows: int, scores: Tensor, width: float = 1.0) -> bool:
+    """Return whether a Sinkhorn problem of rows x n is solved in strips, not as one array.
+
+    It is if the problem has so many rows that strips take less time, or more than `MOST` entries.
+    Strips are for the CPU, and not for `torch.compile`. A pin of "sums" is one of strips.
+
+    Args:
+        rows: the number of rows.
+        scores: (..., n). Strips take the lists one by one.
+        width: of the kernel, epsilon^(1 / power), where the rows lie in [0, 1]. Strips need many
+            iterations for a kernel as narrow as the gaps between rows.
+
+    >>> prefers_strips(10, torch.zeros(10)), prefers_strips(3000, torch.zeros(3000))
+    (False, True)
+    """
+    if torch.compiler.is_compiling():
+        return False
+    if _pinned:
+        return _pinned[-1] == "sums"
+    faster = rows > ROWS and rows * width > 2
+    return scores.is_cpu and (faster or rows * scores.shape[-1] > MOST)
 
 
 def has_compiled_sums(scores: Tensor) -> bool:

@@ -32,6 +32,9 @@ class Threshold(NamedTuple):
     entries: int
 
 
+ROWS = 320
+"""The most rows of a Sinkhorn problem that takes less time as one array than in strips."""
+
 # The keys: the operator, whether its sums are compiled, whether the scores are float64.
 THRESHOLDS: dict[tuple[Operator, bool, bool], Threshold] = {
     ("laplace", True, False): Threshold(0, 5_145),

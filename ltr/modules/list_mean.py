@@ -40,11 +40,15 @@ class ListMean(Metric):
         return (self.total / self.lists).float()
 
     def sums(self) -> dict[str, float]:
-        """Return the sums so far, for a checkpoint."""
-        return {"total": self.total.item(), "lists": self.lists.item()}
+        """Return the sums so far over all processes, for a checkpoint; each of them calls this."""
+        both = torch.stack([self.total, self.lists])
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.all_reduce(both)
+        total, lists = both.tolist()
+        return {"total": total, "lists": lists}
 
     def go_on(self, sums: dict[str, float]) -> None:
-        """Restore the sums that `sums` returned.
+        """Restore the sums that `sums` returned, in one of the processes.
 
         >>> mean, other = ListMean(), ListMean()
         >>> mean.update(torch.tensor(1.0), lists=torch.tensor(3))

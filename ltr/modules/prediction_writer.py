@@ -1,24 +1,24 @@
 """Predictions on disk: one row a document, with its score and rank."""
 
-import csv
-from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
-from lightning.pytorch import Callback, LightningModule, Trainer
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import BasePredictionWriter
 
-from ltr._files import atomic_write, remove_leftovers
+from ltr._files import atomic_write, remove_leftovers, temporary_beside
 from ltr.datasets.collate import pad_batch
 from ltr.datasets.table_data import TableDataModule
 from ltr.datasets.tables import add_scores
+from ltr.modules.prediction_files import LISTS, PLACE, Format, PredictionFile, hard_ranks
+from ltr.modules.prediction_parts import PartFile, join_parts
 from ltr.modules.scores import check_scores
 
-_EXTENSIONS = {
+_EXTENSIONS: dict[str, Format] = {
     ".csv": "csv",
     ".parquet": "parquet",
     ".run": "trec",
@@ -26,47 +26,8 @@ _EXTENSIONS = {
     ".txt": "trec",
 }
 
-_SCHEMA = pa.schema(
-    [
-        ("qid", pa.string()),
-        ("doc_id", pa.string()),
-        ("score", pa.float32()),
-        ("rank", pa.int32()),
-    ]
-)
 
-_TAG = "ltr"
-
-
-def hard_ranks(scores: np.ndarray) -> np.ndarray:
-    """Return ranks 1..n of one list's scores (n,), 1 = highest; equal scores rank in list order.
-
-    >>> hard_ranks(np.array([0.5, 2.0, 0.5])).tolist()
-    [2, 1, 3]
-    """
-    order = np.argsort(-scores, kind="stable")
-    ranks = np.empty(len(scores), dtype=np.int32)
-    ranks[order] = np.arange(1, len(scores) + 1, dtype=np.int32)
-    return ranks
-
-
-def falling(scores: np.ndarray) -> np.ndarray:
-    """Return scores (n,), given in falling order, with ties broken in the last digit.
-
-    Evaluation tools read the scores of a TREC run as float32, sort by them and break ties in their
-    own way. So each score that is not below the one before becomes the next smaller float32.
-
-    >>> falling(np.array([2.0, 2.0, 1.0], dtype=np.float32)).tolist()
-    [2.0, 1.9999998807907104, 1.0]
-    """
-    apart = scores.astype(np.float32)
-    for i in range(1, len(apart)):
-        if apart[i] >= apart[i - 1]:
-            apart[i] = np.nextafter(apart[i - 1], np.float32(-np.inf), dtype=np.float32)
-    return apart
-
-
-class PredictionWriter(Callback):
+class PredictionWriter(BasePredictionWriter):
     """Writes one row a document (`qid`, `doc_id`, `score`, `rank`) as the lists are scored.
 
     Rows of CSV (with a header) and Parquet are in the data's order. Lines of a TREC run (`qid Q0
@@ -76,10 +37,16 @@ class PredictionWriter(Callback):
     they are read, in memory that does not grow with the table, where the model looks at each row
     alone. The file appears under its name when it is complete, and then replaces an older one.
 
+    Of several processes each writes a part beside the file. When all are done, the first one joins
+    the parts in the data's order. All must see the folder of the file.
+
     Args:
         output: the file.
         format: "csv", "parquet" or "trec". Default: by the file's extension: .csv, .parquet, .run,
             .trec or .txt.
+
+    Attributes:
+        rows: how many rows the file has, once it is written.
 
     Raises:
         ValueError: there is no output, or its extension is unknown; in prediction, a score is NaN
@@ -91,7 +58,8 @@ class PredictionWriter(Callback):
 scores.xlsx; or say --format csv, parquet or trec
     """
 
-    def __init__(self, output: str | None, format: str | None = None) -> None:
+    def __init__(self, output: str | None, format: Format | None = None) -> None:
+        super().__init__("batch")
         if output is None:
             raise ValueError("--output is required: a file .csv, .parquet, .run, .trec or .txt")
         self.path = Path(output).expanduser()
@@ -104,41 +72,38 @@ scores.xlsx; or say --format csv, parquet or trec
         if self.path.exists() and not self.path.is_file():
             kind = "folder" if self.path.is_dir() else "device"
             raise ValueError(f"--output must be a file, got the {kind} {output}")
-        self.format = found
+        self.format: Format = found
         self.rows = 0
         self._open = ExitStack()
-        self._text: IO[str] | None = None
-        self._parquet: pq.ParquetWriter | None = None
+        self._file: PredictionFile | PartFile
+        self._together = False
+        self._lists = 0
         # of a table: rows and scores, put in the table's order at the end
         self._table: TableDataModule | None = None
         self._scored: list[tuple[np.ndarray, np.ndarray]] = []
-        # of a table whose rows come in order
-        self._rows: pq.ParquetWriter | pa_csv.CSVWriter | None = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Let a table be scored as it is read: its rows have no ranks in CSV and Parquet."""
+        super().setup(trainer, pl_module, stage)
         data = getattr(trainer, "datamodule", None)
         if stage == "predict" and isinstance(data, TableDataModule):
             data.stream = self.format != "trec"
 
     def on_predict_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Open the file."""
-        if trainer.world_size > 1:
-            raise ValueError("ltr predict writes from one process: give --trainer.devices 1")
+        """Open the file, or this process's part."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(self.path.parent)
-        part = self._open.enter_context(atomic_write(self.path))
-        self._table = getattr(trainer, "datamodule", None)
-        if isinstance(self._table, TableDataModule) and self.format != "trec":
-            self._part = part
-            return
-        self._table = None
-        if self.format == "parquet":
-            self._parquet = self._open.enter_context(pq.ParquetWriter(part, _SCHEMA))
-            return
-        self._text = self._open.enter_context(part.open("w", encoding="utf-8", newline=""))
-        if self.format == "csv":
-            csv.writer(self._text, lineterminator="\n").writerow(_SCHEMA.names)
+        self._together = trainer.world_size > 1
+        data = getattr(trainer, "datamodule", None)
+        if isinstance(data, TableDataModule) and self.format != "trec":
+            self._table = data
+        if self._together:
+            self._part = self._open.enter_context(temporary_beside(self.path))
+            self._file = PartFile(self._part)
+        else:
+            self._part = self._open.enter_context(atomic_write(self.path))
+            self._file = PredictionFile(self._part, self.format)
+        self._open.push(self._file)
 
     def on_predict_batch_end(
         self,
@@ -164,49 +129,85 @@ scores.xlsx; or say --format csv, parquet or trec
         values = scores.cpu().numpy()
         if "keys" in batch:
             assert rows is not None  # every batch of a table has them
-            self._write_rows(add_scores(batch["keys"], rows.cpu().numpy(), values))
+            table = add_scores(batch["keys"], rows.cpu().numpy(), values)
+            place = np.full(len(values), batch["piece"])
+            self._file.write(table.append_column(PLACE, pa.array(place)))
             return
         if self._table is not None:
             assert rows is not None
             self._scored.append((rows.cpu().numpy(), values))
             return
-        start = 0
-        for qid, length in zip(batch["qid"], lengths.tolist(), strict=True):
-            if length:
-                own = slice(start, start + length)
-                known = [str(p) for p in range(length)] if ids is None else ids[own]
-                self._write_list(qid, known, values[own])
-            start += length
+        places = self._places(trainer, len(lengths))
+        self._file.write(self._ranked(places, batch["qid"], lengths.cpu().numpy(), ids, values))
 
-    def _write_list(self, qid: str, ids: list[str], scores: np.ndarray) -> None:
-        ranks = hard_ranks(scores)
-        self.rows += len(ids)
-        if self._parquet is not None:
-            columns = [[qid] * len(ids), ids, scores.astype(np.float32), ranks]
-            self._parquet.write_table(pa.table(columns, schema=_SCHEMA))
-        elif self._text is not None and self.format == "csv":
-            lines = zip([qid] * len(ids), ids, map(_digits, scores), ranks, strict=True)
-            csv.writer(self._text, lineterminator="\n").writerows(lines)
-        elif self._text is not None:
-            self._text.writelines(_trec_lines(qid, ids, scores, ranks))
+    def _places(self, trainer: Trainer, lists: int) -> np.ndarray:
+        """Return where in the data the lists of a batch stand; it may be -1 for an empty one."""
+        if self._together:
+            places = np.asarray(trainer.predict_loop.current_batch_indices, dtype=np.int64)
+            if len(places) != lists:
+                raise ValueError(
+                    "a data module must tell the order of its lists to several processes, by a "
+                    "DataLoader with a sampler in predict_dataloader: give --trainer.devices 1"
+                )
+            return places
+        self._lists += lists
+        return np.arange(self._lists - lists, self._lists)
+
+    def _ranked(
+        self,
+        places: np.ndarray,
+        qids: list[str],
+        lengths: np.ndarray,
+        ids: list[str] | None,
+        scores: np.ndarray,
+    ) -> pa.Table:
+        """Return scored lists in the columns of `LISTS`."""
+        ends = np.cumsum(lengths)
+        bounds = [*zip((ends - lengths).tolist(), ends.tolist(), strict=True)]
+        ranks = [hard_ranks(scores[start:end]) for start, end in bounds]
+        if ids is None:
+            ids = [str(place) for start, end in bounds for place in range(end - start)]
+        names = np.repeat(np.asarray(qids, dtype=object), lengths)
+        if self.format == "trec":
+            _check_names(names, ids)
+        every = np.concatenate([np.empty(0, np.int32), *ranks])
+        columns = [np.repeat(places, lengths), names, ids, scores.astype(np.float32), every]
+        return pa.table(columns, schema=LISTS)
 
     def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Close the file and give it its name."""
+        """Close the file and give it its name; the first process joins the parts."""
         if self._scored and self._table is not None:
             rows, scores = (np.concatenate(one) for one in zip(*self._scored, strict=True))
-            self._write_rows(self._table.scored(rows, scores))
-        self._open.close()
-
-    def _write_rows(self, table: pa.Table) -> None:
-        self.rows += table.num_rows
-        if self._rows is None:
-            if self.format == "parquet":
-                file = pq.ParquetWriter(self._part, table.schema)
+            if self._together:
+                self._file.write(pa.table({PLACE: rows, "score": scores}))
             else:
-                options = pa_csv.WriteOptions(quoting_style="needed")
-                file = pa_csv.CSVWriter(self._part, table.schema, write_options=options)
-            self._rows = self._open.enter_context(file)
-        self._rows.write_table(table)
+                self._file.write(self._table.scored(rows, scores))
+        if self._together:
+            self._join(trainer)
+        else:
+            self._open.close()
+            self.rows = self._file.rows
+
+    def _join(self, trainer: Trainer) -> None:
+        self._file.__exit__(None, None, None)
+        parts: list[Any] = [None] * trainer.world_size
+        own = (str(self._part.absolute()), bool(self._scored))
+        torch.distributed.all_gather_object(parts, own)
+        scattered = self._table is not None and any(scattered for _, scattered in parts)
+        failure: Exception | None = None
+        if trainer.is_global_zero:
+            scored = self._table.scored if self._table is not None and scattered else None
+            try:
+                paths = [Path(path) for path, _ in parts]
+                self.rows = join_parts(paths, self.path, self.format, scored)
+            except (ValueError, OSError) as error:
+                failure = error
+        said = trainer.strategy.broadcast(None if failure is None else str(failure))
+        self._open.close()
+        if failure is not None:
+            raise failure
+        if said is not None:  # the processes end together, each with the cause
+            raise ValueError(said)
 
     def on_exception(
         self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
@@ -216,17 +217,11 @@ scores.xlsx; or say --format csv, parquet or trec
             self._open.__exit__(type(exception), exception, exception.__traceback__)
 
 
-def _digits(score: float) -> str:
-    return f"{np.float32(score):.9g}"  # enough digits to read back any float32 exactly
-
-
-def _trec_lines(qid: str, ids: list[str], scores: np.ndarray, ranks: np.ndarray) -> Iterator[str]:
-    for name in (qid, *ids):
-        if not name or len(name.split()) != 1:
-            raise ValueError(
-                f"names in a TREC run must be one word, got {name!r} in qid {qid!r}: "
-                "write CSV or Parquet"
-            )
-    order = np.argsort(ranks)
-    for rank, (i, score) in enumerate(zip(order, falling(scores[order]), strict=True), start=1):
-        yield f"{qid} Q0 {ids[i]} {rank} {_digits(score)} {_TAG}\n"
+def _check_names(qids: np.ndarray, ids: list[str]) -> None:
+    for qid, doc_id in zip(qids.tolist(), ids, strict=True):
+        for name in (qid, doc_id):
+            if not name or len(name.split()) != 1:
+                raise ValueError(
+                    f"names in a TREC run must be one word, got {name!r} in qid {qid!r}: "
+                    "write CSV or Parquet"
+                )

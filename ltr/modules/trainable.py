@@ -126,14 +126,14 @@ class TrainableModule(PortableModule):
         """Add the optimizer's class and the mean of the loss so far."""
         super().on_save_checkpoint(checkpoint)
         checkpoint["optimizers"] = [type(one).__name__ for one in self.trainer.optimizers]
-        if self.trainer.world_size == 1:
-            checkpoint["train_loss"] = self.train_loss.sums()
+        checkpoint["train_loss"] = self.train_loss.sums()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep the optimizer's class, and restore the mean of the loss."""
         super().on_load_checkpoint(checkpoint)
         self._resumed = checkpoint.get("optimizers")
-        if (sums := checkpoint.get("train_loss")) is not None:
+        sums = checkpoint.get("train_loss")
+        if sums is not None and self.global_rank == 0:  # they are those of all processes
             self.train_loss.go_on(sums)
 
 

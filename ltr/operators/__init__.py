@@ -35,6 +35,7 @@ from ltr.operators.neuralsort import NeuralSort, neuralsort
 from ltr.operators.permutation import SoftPermutation, TransposedPermutation, register_permutation
 from ltr.operators.sigmoid import SigmoidRank, sigmoid_ranks
 from ltr.operators.sinkhorn import SinkhornSort
+from ltr.operators.sinkhorn_long import LongSinkhornPermutation
 from ltr.operators.sinkhorn_permutation import SinkhornPermutation
 from ltr.operators.softrank import SoftRank, rank_distribution
 from ltr.operators.softsort import SoftSort, softsort
@@ -61,6 +62,7 @@ __all__ = [
     "LapSum",
     "LapSumPermutation",
     "LaplaceRank",
+    "LongSinkhornPermutation",
     "Matching",
     "NetworkPermutation",
     "NeuralSort",

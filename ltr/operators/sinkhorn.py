@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from numbers import Integral, Real
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -19,8 +19,10 @@ from ltr._shapes import (
     upcast,
     widened,
 )
-from ltr.operators._pairwise import abs_power
+from ltr.kernels.choice import prefers_strips
+from ltr.operators import _sinkhorn_strips as strips
 from ltr.operators._sinkhorn import item_potentials, row_potentials
+from ltr.operators._sinkhorn_solver import Line, Transport, log_kernel
 from ltr.operators._transport import (
     item_weights,
     milestone_shares,
@@ -30,6 +32,7 @@ from ltr.operators._transport import (
 )
 from ltr.operators.base import SortOperator
 from ltr.operators.hard import descending_order, hard_ranks
+from ltr.operators.sinkhorn_long import LongSinkhornPermutation
 from ltr.operators.sinkhorn_permutation import SinkhornPermutation
 
 Squash = Literal["arctan", "logistic"]
@@ -181,8 +184,9 @@ class SinkhornSort(SortOperator):
         items = count(scores, mask)
         first = items.clamp(max=k)
         b = torch.cat([first, items - first], -1)
-        a, kernel, a_share, b_share = self._problem(scores, mask, None, b, None)
-        rows = row_potentials(kernel, a_share, b_share, threshold=self.threshold)
+        a, t = self._problem(scores, mask, None, b, None)
+        kernel = self._log_kernel(t, scores.dtype)
+        rows = row_potentials(kernel, t.a, t.b, threshold=self.threshold)
         inside = (rows.unsqueeze(-1) + kernel).softmax(-2)[..., 0, :].to(scores.dtype)
         return torch.where(a == 0, 0.0, inside)
 
@@ -286,16 +290,23 @@ class SinkhornSort(SortOperator):
             broken = scores.isnan().any(-1, keepdim=True).unsqueeze(-1)
             log_p = torch.where(broken, torch.nan, log_p)
         else:
-            a, kernel, a_share, b_share = self._problem(scores, mask, weights, b, places)
-            rows = row_potentials(
-                kernel,
-                a_share,
-                b_share,
-                iterations=self.iterations,
-                threshold=self.threshold,
-                implicit=self.gradient == "implicit",
-            )
-            items = item_potentials(rows, kernel, a_share)
+            a, t = self._problem(scores, mask, weights, b, places)
+            settings: dict[str, Any] = {
+                "iterations": self.iterations,
+                "threshold": self.threshold,
+                "implicit": self.gradient == "implicit",
+            }
+            if not callable(self.cost) and prefers_strips(
+                b.shape[-1], scores, self.epsilon ** (1 / self.cost)
+            ):
+                line = Line(self.cost, self.epsilon)
+                rows = strips.row_potentials(t, line, **settings)
+                items = strips.item_potentials(t, line, rows)
+                shown = scores, mask, order, a, b, b.shape[-1]
+                return LongSinkhornPermutation(items, t.places, t.points, *shown, *line)
+            kernel = self._log_kernel(t, scores.dtype)
+            rows = row_potentials(kernel, t.a, t.b, **settings)
+            items = item_potentials(rows, kernel, t.a)
             log_p = (items.unsqueeze(-2) + kernel).log_softmax(-1).to(scores.dtype)
             log_p = torch.where((b == 0).unsqueeze(-1), -torch.inf, log_p)
         return SinkhornPermutation(log_p, scores, mask, order, a, b, b.shape[-1])
@@ -307,25 +318,27 @@ class SinkhornSort(SortOperator):
         weights: Tensor | None,
         b: Tensor,
         places: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the item weights, the log-kernel, and both weights as shares that sum to 1.
+    ) -> tuple[Tensor, Transport]:
+        """Return the item weights, and the problem of which both weights sum to 1.
 
-        All but the first are float64, since the division of costs by epsilon magnifies rounding.
+        The problem is in float64, since the division of costs by epsilon magnifies rounding.
         """
         a = item_weights(scores, mask, weights)
-        items = widened(count(scores, mask))
-        gone = items == 0  # a list without a real item is solved like others, then masked
-        a_share = torch.where(gone, 1.0, a) / torch.where(gone, a.shape[-1], items)
-        b_share = torch.where(gone, 1.0, b) / torch.where(gone, b.shape[-1], items)
+        gone = count(scores, mask) == 0  # a list without a real item is solved, then masked
+        a_share, b_share = (torch.where(gone, 1.0, widened(w)) for w in (a, b))
+        a_share, b_share = (w / w.sum(-1, keepdim=True) for w in (a_share, b_share))
         if places is None:
             places = 1 - (b_share.cumsum(-1) - b_share / 2)
         x = squashed(scores, a_share, self.squash)
-        difference = places.to(x).unsqueeze(-1) - x.unsqueeze(-2)
-        if callable(self.cost):  # in the scores' dtype, which a module's parameters share
-            h = widened(self.cost(difference.to(scores.dtype)))
-        else:
-            h = abs_power(difference, self.cost)
-        return a, -h / self.epsilon, a_share, b_share
+        return a, Transport(places.to(x).expand(b_share.shape), x, a_share, b_share)
+
+    def _log_kernel(self, t: Transport, dtype: torch.dtype) -> Tensor:
+        """Return minus the cost over epsilon, (..., rows, n)."""
+        if not callable(self.cost):
+            return log_kernel(t.places, t.points, Line(self.cost, self.epsilon))
+        # in the scores' dtype, which a module's parameters share
+        difference = t.places.unsqueeze(-1) - t.points.unsqueeze(-2)
+        return -widened(self.cost(difference.to(dtype))) / self.epsilon
 
     def extra_repr(self) -> str:
         """Return the hyper-parameters, for `print`."""

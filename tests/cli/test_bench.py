@@ -133,7 +133,10 @@ def test_only_some_variants(bench):
     assert answer.code == 0, answer.err
     ran = {name for name, metrics in metrics_of("out").items() if metrics}
     assert ran == {"before-seed-1", "before-seed-2", "mse-seed-1", "mse-seed-2"}
-    assert "| NDCG | not run | not run | not run |" in Path("out/table.md").read_text()
+    table = Path("out/table.md").read_text()
+    assert "| MSE | 0." in table
+    assert "| NDCG |" not in table
+    assert "4 of 6 runs finished" in table.replace("\n", " ")
     # the others can be run later
     assert bench("out").code == 0
     assert None not in metrics_of("out").values()
@@ -219,4 +222,4 @@ def test_the_letor_table(ltr, letor_root):
             row = next(line for line in lines if line.startswith(f"| {name}, {convention} | 0."))
             assert " ± " in row
     assert any(line.startswith("| MAP | 0.") for line in lines)
-    assert any(line.startswith("| MRR | 0.") for line in lines)
+    assert any(line.startswith("| MRR | ") for line in lines)

@@ -13,7 +13,11 @@ HEAVY = {"torch", "lightning", "jsonargparse", "numpy", "yaml", "rich", "pandas"
 
 
 @pytest.mark.parametrize(
-    "args", [["--help"], ["--version"], ["recipes"], ["copy", "digits", "mine.yaml"], []]
+    "args",
+    [
+        *(["--help"], ["--version"], ["recipes"], ["copy", "digits", "mine.yaml"], []),
+        ["datasets", "mq2008"],
+    ],
 )
 def test_what_needs_no_torch_loads_none(args: list[str], tmp_path):
     code = (
@@ -48,8 +52,9 @@ def test_no_command_is_help_and_an_error(ltr):
     ("args", "named", "near"),
     [
         (["fti"], "'fti'", "did you mean fit?"),
-        (["frobnicate"], "'frobnicate'", "choose from bench, copy, evaluate"),
+        (["frobnicate"], "'frobnicate'", "choose from bench, copy, datasets"),
         (["--verison"], "'--verison'", "unknown option"),
+        (["datasets", "MSLR-WEB20K"], "'MSLR-WEB20K'", "did you mean MSLR-WEB30K"),
         (["recipes", "--al"], "--al", "ltr recipes --help"),
         (["copy", "digits"], "DEST", "ltr copy --help"),
         (["copy", "digit", "x.yaml"], "'digit'", "did you mean digits"),

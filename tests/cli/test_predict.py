@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from ltr.modules.prediction_writer import PredictionWriter, falling, hard_ranks
+from ltr.modules.prediction_files import falling, hard_ranks
+from ltr.modules.prediction_writer import PredictionWriter
 
 
 @pytest.fixture
@@ -171,7 +172,7 @@ def test_a_prediction_that_fails_leaves_nothing(trained, monkeypatch):
     def broken(self, *args):
         raise ValueError("out of order")
 
-    monkeypatch.setattr(PredictionWriter, "_write_list", broken)
+    monkeypatch.setattr(PredictionWriter, "_ranked", broken)
     answer = predict(trained, "p.csv")
     assert answer.code == 2
     assert answer.err.endswith("out of order\n")

@@ -144,8 +144,8 @@ def test_the_papers_experiments_are_there():
 @pytest.mark.parametrize("name", find_recipes())
 def test_the_committed_results_are_of_the_committed_configuration(name):
     folder = find_recipes()[name].folder
-    plan = make_plan(name, [])
     results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    plan = make_plan(name, results["overrides"])
     assert results["digest"] == plan.digest
     assert [run["name"] for run in results["runs"]] == [run.name for run in plan.runs]
     finished = {run["name"]: run for run in results["runs"] if "metrics" in run}

@@ -1,5 +1,6 @@
 """The numbers of a bench's table, on results made up by hand."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -38,13 +39,13 @@ def test_mean_and_deviation_over_what_the_table_does_not_show(tmp_path, results)
     (table,) = make_tables(plan_with(tmp_path, "{rows: variant, columns: metric}"), results)
     assert table.head == ["", "X", "seconds"]
     # mean 0.45; squares (0.35, 0.15, 0.05, 0.45)^2 sum to 0.35, over 3: sd = 0.34157
-    assert table.rows == [["A", "0.4500 ± 0.3416", "101.5 ± 0.6"], ["B", "not run", "not run"]]
+    assert table.rows == [["A", "0.4500 ± 0.3416", "101.5 ± 0.6"]]
     assert table.title == ""
 
 
 def test_columns_of_a_grid_option_have_their_mean(tmp_path, results):
     tables = make_tables(plan_with(tmp_path, "{rows: metric, columns: data.fold}"), results)
-    assert [table.title for table in tables] == ["A", "B"]
+    assert [table.title for table in tables] == ["A"]  # nothing of B was run
     assert tables[0].head == ["", "fold 1", "fold 2", "mean"]
     assert tables[0].rows == [
         ["X", "0.2000 ± 0.1414", "0.7000 ± 0.2828", "0.4500 ± 0.3416"],
@@ -77,7 +78,11 @@ def test_a_cell_that_is_not_planned_is_empty(tmp_path, results):
     table = "table: {rows: variant, columns: data.fold, mean: false}\n"
     (tmp_path / "bench.yaml").write_text(text + table)
     x, _ = make_tables(make_plan(str(tmp_path), []), results)
-    assert x.rows == [["A", "0.2000 ± 0.1414", "0.7000 ± 0.2828"], ["B", "not run", ""]]
+    assert x.rows == [["A", "0.2000 ± 0.1414", "0.7000 ± 0.2828"]]
+
+    results["b-fold-1-seed-7"] = {"metrics": {"test_x": 0.25}}
+    x, _ = make_tables(make_plan(str(tmp_path), []), results)
+    assert x.rows[1:] == [["B", "0.2500 (1 of 2)", ""]]
 
 
 PUBLISHED = """\
@@ -103,47 +108,47 @@ def test_published_numbers_are_below_ours(tmp_path, results):
         ["A", "0.2000 ± 0.1414", "0.7000 ± 0.2828"],
         ["A, published [1]", "0.20", "0.25"],
         ["A, published [2]", "", "0.3"],
-        ["B", "not run", "not run"],
-        ["B, published [2]", "12", ""],
     ]
-    assert [row[0] for row in seconds.rows] == ["A", "B"]
+    assert [row[0] for row in seconds.rows] == ["A"]
 
 
 def test_published_numbers_of_a_mean_there_are_none(tmp_path, results):
     x, _ = make_tables(published_plan(tmp_path, "{rows: variant, columns: data.fold}"), results)
     assert x.head == ["", "fold 1", "fold 2", "mean"]
-    assert [row[-1] for row in x.rows] == ["0.4500 ± 0.3416", "", "", "not run", ""]
+    assert [row[-1] for row in x.rows] == ["0.4500 ± 0.3416", "", ""]
 
 
 def test_published_numbers_are_beside_columns_of_variants(tmp_path, results):
     x, seconds = make_tables(
         published_plan(tmp_path, "{rows: data.fold, columns: variant}"), results
     )
-    assert x.head == ["", "A", "A, published [1]", "A, published [2]", "B", "B, published [2]"]
+    assert x.head == ["", "A", "A, published [1]", "A, published [2]"]
     assert x.rows == [
-        ["fold 1", "0.2000 ± 0.1414", "0.20", "", "not run", "12"],
-        ["fold 2", "0.7000 ± 0.2828", "0.25", "0.3", "not run", ""],
-        ["mean", "0.4500 ± 0.3416", "", "", "not run", ""],
+        ["fold 1", "0.2000 ± 0.1414", "0.20", ""],
+        ["fold 2", "0.7000 ± 0.2828", "0.25", "0.3"],
+        ["mean", "0.4500 ± 0.3416", "", ""],
     ]
-    assert seconds.head == ["", "A", "B"]
+    assert seconds.head == ["", "A"]
 
 
 def test_published_numbers_of_metrics_in_columns(tmp_path, results):
     plan_with(tmp_path, "{rows: variant, columns: metric}")
     with (tmp_path / "bench.yaml").open("a") as file:
         file.write("published: [{source: P, where: {variant: B}, metric: test_x, value: 0.125}]")
+    results["b-fold-1-seed-7"] = {"metrics": {"test_x": 0.25}}
     (table,) = make_tables(make_plan(str(tmp_path), []), results)
     assert table.rows == [
         ["A", "0.4500 ± 0.3416", "101.5 ± 0.6"],
-        ["B", "not run", "not run"],
+        ["B", "0.2500 (1 of 4)", "-"],
         ["B, published [1]", "0.125", ""],
     ]
 
 
 def test_published_numbers_of_tables_by_variant(tmp_path, results):
+    results["b-fold-1-seed-7"] = {"metrics": {"test_x": 0.25}}
     a, b = make_tables(published_plan(tmp_path, "{rows: metric, columns: data.fold}"), results)
     assert [row[0] for row in a.rows] == ["X", "X, published [1]", "X, published [2]", "seconds"]
-    assert b.rows[1] == ["X, published [2]", "12", "", ""]
+    assert b.rows[1] == ["X, published [2]", "12", ""]
 
 
 def test_whole_numbers():
@@ -197,7 +202,6 @@ def test_markdown(tmp_path, results):
         "|  | X | seconds |",
         "|:--|--:|--:|",
         "| A | 0.4500 ± 0.3416 | 101.5 ± 0.6 |",
-        "| B | not run | not run |",
     ]
 
 
@@ -205,3 +209,23 @@ def test_numbers():
     assert number(-0.00004) == "-0.0000"
     assert number(9.99996) == "10.0000"
     assert number(10) == "10.0"
+
+
+def test_a_column_that_was_not_run_is_left_out(tmp_path, results):
+    short = {name: one for name, one in results.items() if "fold-2" not in name}
+    layout = "{rows: variant, columns: data.fold, mean: false}"
+    x, _ = make_tables(plan_with(tmp_path, layout), short)
+    assert x.head == ["", "fold 1"]
+    assert x.rows == [["A", "0.2000 ± 0.1414"]]
+    assert make_tables(plan_with(tmp_path, layout), {}) == []
+
+
+def test_titles_say_whether_the_runs_have_the_published_length(tmp_path, results):
+    plan = replace(plan_with(tmp_path, "{}"), epochs=10)
+    trained = {name: {**one, "epochs": 10, "seed": 7} for name, one in results.items()}
+    assert [table.title for table in make_tables(plan, trained)] == [
+        "full length: 10 epochs, 1 seed"
+    ]
+    trained["a-fold-1-seed-8"] |= {"epochs": 2, "seed": 8}
+    (table,) = make_tables(plan, trained)
+    assert table.title == "shortened: 2 to 10 of 10 epochs, 2 seeds"

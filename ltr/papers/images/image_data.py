@@ -42,7 +42,8 @@ class ImageDataModule(SplitDataModule):
             the source's numbers, or by the training images' if it has none.
         augment: whether to pad training images by 4 black pixels on each side, crop them to their
             size at random, and flip half of them left to right.
-        seed: seed of the validation images, the order and the crops, >= 0.
+        seed: seed of the validation images, the order and the crops, >= 0. Default: see
+            `SplitDataModule`.
 
     Attributes:
         splits: the `Images` "train", "val" and "test", uint8; after `setup`.
@@ -71,7 +72,7 @@ class ImageDataModule(SplitDataModule):
         val_count: int | None = None,
         normalize: bool = True,
         augment: bool = False,
-        seed: int = 0,
+        seed: int | None = None,
     ) -> None:
         super().__init__(batch_size, seed=seed)
         with warnings.catch_warnings():

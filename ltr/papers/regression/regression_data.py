@@ -34,7 +34,7 @@ class RegressionDataModule(LightningDataModule):
         outlier_size: size of the outliers, in standard deviations of the labels, > 0.
         test_share: share of the patients in the test sample, in (0, 1).
         steps: steps in an epoch.
-        seed: seed of the split and of the outliers, >= 0.
+        seed: seed of the split and of the outliers, >= 0. Default: see `SplitDataModule`.
 
     Attributes:
         num_features: d, after `setup`.
@@ -66,7 +66,7 @@ class RegressionDataModule(LightningDataModule):
         outlier_size: float = 5.0,
         test_share: float = 0.2,
         steps: int = 100,
-        seed: int = 0,
+        seed: int | None = None,
     ) -> None:
         super().__init__()
         self.save_hyperparameters(logger=False)  # names may be the model's too
@@ -78,7 +78,7 @@ class RegressionDataModule(LightningDataModule):
         if self.test_share >= 1:
             raise ValueError(f"test_share must be in (0, 1), got {test_share}")
         self.steps = check_whole("steps", steps)
-        self.seed = check_at_least("seed", seed, 0)
+        self.seed = check_at_least("seed", 0 if seed is None else seed, 0)
         self.splits: dict[str, tuple[Tensor, Tensor]] = {}
 
     def setup(self, stage: str | None = None) -> None:

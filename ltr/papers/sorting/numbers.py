@@ -164,7 +164,7 @@ class NumbersDataModule(SplitDataModule):
         val_batches: batches of validation. Default: as above.
         test_batches: batches of test. Default: as above.
         num_workers: processes that make batches.
-        seed: seed of the validation images and the lists, >= 0.
+        seed: seed of the validation images and the lists, >= 0. Default: see `SplitDataModule`.
 
     Attributes:
         num_features: (C, H, W) of a number; after `setup`.
@@ -196,7 +196,7 @@ class NumbersDataModule(SplitDataModule):
         val_batches: int | None = None,
         test_batches: int | None = None,
         num_workers: int = 0,
-        seed: int = 0,
+        seed: int | None = None,
     ) -> None:
         super().__init__(batch_size, num_workers, seed)
         with warnings.catch_warnings():

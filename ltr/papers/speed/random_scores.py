@@ -20,7 +20,7 @@ class RandomScoresDataModule(LightningDataModule):
     Args:
         n: scores in a list.
         lists: the number of lists.
-        seed: seed of the scores, >= 0.
+        seed: seed of the scores, >= 0. Default: see `SplitDataModule`.
 
     Attributes:
         start: (lists, n), the scores before the training.
@@ -36,12 +36,12 @@ class RandomScoresDataModule(LightningDataModule):
             [0, 1, 2]])
     """
 
-    def __init__(self, n: int = 100, lists: int = 20, seed: int = 0) -> None:
+    def __init__(self, n: int = 100, lists: int = 20, seed: int | None = None) -> None:
         super().__init__()
         self.save_hyperparameters(logger=False)  # names may be the model's too
         self.n = check_whole("n", n)
         self.lists = check_whole("lists", lists)
-        self.seed = check_at_least("seed", seed, 0)
+        self.seed = check_at_least("seed", 0 if seed is None else seed, 0)
 
     @property
     def start(self) -> Tensor:

@@ -1,0 +1,86 @@
+"""`ltr datasets`: what is known of published data sets. Nothing is downloaded."""
+
+import sys
+from textwrap import fill
+
+from ltr._names import nearest
+from ltr.cli.errors import CommandError
+from ltr.cli.published import PUBLISHED, PublishedSet
+from ltr.cli.recipes import LineParser
+
+_UNKNOWN = "not known"
+
+
+def run(command: str, args: list[str]) -> int:
+    """Run the command `datasets`."""
+    parser = LineParser(
+        "ltr datasets",
+        description="List published data sets, or describe one. Nothing is downloaded.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="a data set, such as MSLR-WEB30K")
+    name = parser.parse_args(args).name
+    if name is None:
+        _list()
+        return 0
+    known = {one.name.lower(): one for one in PUBLISHED}
+    if name.lower() not in known:
+        names = [one.name for one in PUBLISHED]
+        raise CommandError(f"no data set {name!r}: {nearest(name, names)}")
+    print(_described(known[name.lower()]))
+    return 0
+
+
+def _list() -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD)
+    for heading in ("", "queries", "documents", "features", "labels", "folds"):
+        table.add_column(heading, justify="right" if heading else "left")
+    for one in PUBLISHED:
+        labels = f"{one.labels[0]} to {one.labels[1]}"
+        sizes = (_count(one.queries), _count(one.documents), str(one.features))
+        table.add_row(one.name, *sizes, labels, str(one.folds))
+    Console(width=None if sys.stdout.isatty() else 100, highlight=False).print(table)
+    print("Layout, source and terms of one: ltr datasets NAME. Nothing is downloaded.")
+
+
+def _count(number: int | None) -> str:
+    return _UNKNOWN if number is None else f"{number:,}"
+
+
+def _described(one: PublishedSet) -> str:
+    """Return what is known of a data set, and the command that trains on it."""
+    folds = f"{one.folds}, --data.fold 1 to {one.folds}" if one.folds > 1 else "none: one split"
+    if one.sets > 1:
+        folds = f"none: {one.sets} sets, --data.fold 1 to {one.sets}"
+    rows = {
+        "what": one.about,
+        "files": ", ".join(one.layout) + (" (and so on for each fold)" if one.folds > 1 else ""),
+        "queries": _count(one.queries),
+        "documents": _count(one.documents),
+        "features": str(one.features),
+        "labels": f"{one.labels[0]} to {one.labels[1]}",
+        "folds": folds,
+        "split": one.splits,
+        "source": one.source,
+        "terms": one.terms,
+        "notes": one.notes,
+    }
+    lines = [one.name, ""]
+    for key, text in rows.items():
+        if text:
+            lines.append(
+                fill(
+                    f"  {key:<11}{text}",
+                    width=100,
+                    subsequent_indent=" " * 13,
+                    break_long_words=False,
+                    break_on_hyphens=False,
+                )
+            )
+    more = " --data.validation 0.2" if not any("val" in file for file in one.layout) else ""
+    lines += ["", f"  ltr fit --config letor --data.root {one.name}{more}"]
+    return "\n".join(lines)

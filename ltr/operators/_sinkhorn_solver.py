@@ -1,0 +1,251 @@
+"""Entropic optimal transport between points on a line, in strips: no array of rows x items.
+
+It solves the same problem as `_sinkhorn`, for one list and the cost |y - x|^power. The matrix is
+computed strip by strip, all rows of a few items, and only what a strip adds to a sum is kept. So
+memory is O(rows + items). Newton's equations are solved by conjugate gradients. Their
+preconditioner is exact for steps between groups of neighboring rows. The first potentials are
+those of a problem with fewer rows and items.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ltr.operators._over_strips import STRIP
+from ltr.operators._pairwise import abs_power
+from ltr.operators._sinkhorn import MOST_STEPS, newton, scaled_laplacian
+
+GROUPS = 256
+"""The most groups of rows of the preconditioner, and the most rows that are solved densely."""
+
+COARSER = 4
+"""The factor by which rows and items get fewer from one problem to the coarser one."""
+
+MOST_ITERATIONS = 1000
+"""The most iterations of the conjugate gradients."""
+
+
+class Transport(NamedTuple):
+    """The transport of items' mass to rows. Here it is one list; elsewhere there may be more axes.
+
+    Args:
+        places: (rows,) float64, falling: the rows on the line.
+        points: (n,) float64: the items on the line.
+        a: (n,) item weights, summing to 1; 0 deletes an item.
+        b: (rows,) row weights, summing to 1; 0 deletes a row.
+    """
+
+    places: Tensor
+    points: Tensor
+    a: Tensor
+    b: Tensor
+
+
+class Line(NamedTuple):
+    """The cost |place - point|^power, and epsilon, the entropy's strength."""
+
+    power: float
+    epsilon: float
+
+
+class State(NamedTuple):
+    """What one pass over the strips finds for given row potentials."""
+
+    rows: Tensor  # the row potentials
+    items: Tensor  # minus the log-sum-exp of each item
+    sums: Tensor  # of the rows
+    value: Tensor  # of the function that is minimized
+
+
+def log_kernel(places: Tensor, points: Tensor, line: Line) -> Tensor:
+    """Return minus the cost over epsilon, (..., rows, n), of places (..., rows), points (..., n).
+
+    >>> log_kernel(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 3.0]), Line(2, 0.5))
+    tensor([[ -2.,  -8.],
+            [ -0., -18.]])
+    """
+    return abs_power(places.unsqueeze(-1) - points.unsqueeze(-2), line.power).mul(-1 / line.epsilon)
+
+
+def strips(count: int, length: int) -> Iterator[slice]:
+    """Yield slices of 0 ... count - 1, each of at most `STRIP` / length numbers, or of one.
+
+    >>> list(strips(3, STRIP // 2))
+    [slice(0, 2, None), slice(2, 3, None)]
+    """
+    size = max(1, STRIP // max(1, length))
+    for start in range(0, count, size):
+        yield slice(start, min(start + size, count))
+
+
+def solve(t: Transport, line: Line, threshold: float, iterations: int) -> tuple[Tensor, Tensor]:
+    """Return the row potentials (rows,) and the preconditioner's inverse (groups, groups).
+
+    Args:
+        t: the problem.
+        line: the cost.
+        threshold: of the sum over rows of |row sum - b|. One more step follows.
+        iterations: The number of Sinkhorn iterations, or 0 for Newton's method.
+    """
+    kept, live = t.b > 0, t.a > 0
+    groups = min(GROUPS, len(t.b))
+    if not (t.points.isfinite().all() and kept.any() and live.any()):
+        return torch.full_like(t.b, torch.nan), t.b.new_full((groups, groups), torch.nan)
+    order = t.points.argsort(descending=True)
+    order = order[live[order]]
+    small = t._replace(places=t.places[kept], points=t.points[order], a=t.a[order], b=t.b[kept])
+    found = _iterated(small, line, iterations) if iterations else _newton(small, line, threshold)
+    rows = torch.full_like(t.b, -torch.inf)
+    rows[kept] = found
+    return rows, coarse_inverse(t, line, rows)
+
+
+def solve_hessian(t: Transport, line: Line, rows: Tensor, inverse: Tensor, right: Tensor) -> Tensor:
+    """Return v (rows,) with H v = right, H the Hessian at the potentials `rows`.
+
+    `right` must sum to 0, as H v does. `inverse` is the preconditioner's, see `solve`.
+    """
+    state = _pass(t, line, rows)
+    return _conjugate_gradients(t, line, state, inverse, right, 1e-13)
+
+
+def _iterated(t: Transport, line: Line, iterations: int) -> Tensor:
+    log_a, rows = t.a.log(), torch.zeros_like(t.b)
+    for _ in range(iterations - 1):
+        rows = _extended(t, line, log_a + _pass(t, line, rows).items)
+    return rows
+
+
+def _extended(t: Transport, line: Line, items: Tensor) -> Tensor:
+    # the row potentials for which the coupling has the row sums b: one half-step
+    rows = [
+        (items + log_kernel(t.places[s], t.points, line)).logsumexp(-1)
+        for s in strips(len(t.b), len(t.a))
+    ]
+    return t.b.log() - torch.cat(rows)
+
+
+def _newton(t: Transport, line: Line, threshold: float) -> Tensor:
+    if max(len(t.b), len(t.a)) <= GROUPS:
+        kernel = log_kernel(t.places, t.points, line)
+        return newton(kernel, t.a, t.b, t.b.log(), threshold)
+    rough = t._replace(
+        **_fewer(t.points, t.a, "points", "a"), **_fewer(t.places, t.b, "places", "b")
+    )
+    start = _newton(rough, line, 1e-3)
+    items = rough.a.log() + _pass(rough, line, start).items
+    state = _pass(t, line, _extended(rough._replace(places=t.places, b=t.b), line, items))
+    goal = max(
+        threshold, 2e-15 * float((t.places[0] - t.points).abs().max()) ** line.power / line.epsilon
+    )
+    for _ in range(MOST_STEPS):
+        lack = t.b - state.sums
+        error = float(lack.abs().sum())
+        inverse = coarse_inverse(t, line, state.rows)
+        accuracy = min(0.1, max(error, 1e-7))
+        state = _step(t, line, state, _conjugate_gradients(t, line, state, inverse, lack, accuracy))
+        if not error > goal:
+            break
+    return state.rows
+
+
+def _step(t: Transport, line: Line, state: State, step: Tensor) -> State:
+    # the longest of a few steps that descends; a step of log(1 + range) / range is sure to do so
+    span = step.max() - step.min()
+    if span < 0.1:
+        return _pass(t, line, state.rows + step)
+    sure = float(span.log1p() / span)
+    for length in (1.0, sure**0.5, sure):
+        found = _pass(t, line, state.rows + length * step)
+        if found.value <= state.value:
+            break
+    return found
+
+
+def _fewer(points: Tensor, weights: Tensor, *names: str) -> dict[str, Tensor]:
+    # the points in groups of neighbors, if they are many: their means and their weights
+    if len(points) <= GROUPS:
+        return dict(zip(names, (points, weights), strict=True))
+    groups = max(GROUPS, len(points) // COARSER)
+    total = _grouped(weights, groups)
+    return dict(zip(names, (_grouped(weights * points, groups) / total, total), strict=True))
+
+
+def _grouped(x: Tensor, groups: int) -> Tensor:
+    # the sums (..., groups) of neighbors in x (..., n); groups differ in size by one at most
+    if x.shape[-1] == groups:
+        return x
+    group = torch.arange(x.shape[-1], device=x.device) * groups // x.shape[-1]
+    return x.new_zeros((*x.shape[:-1], groups)).index_add_(-1, group, x)
+
+
+def _pass(t: Transport, line: Line, rows: Tensor) -> State:
+    items, sums = torch.empty_like(t.a), torch.zeros_like(t.b)
+    for s in strips(len(t.a), len(t.b)):
+        shares = log_kernel(t.points[s], t.places, line).add_(rows)
+        most = shares.amax(-1, keepdim=True)
+        shares = shares.sub_(most).exp_()
+        total = shares.sum(-1)
+        sums += (t.a[s] / total) @ shares
+        items[s] = -(most.squeeze(-1) + total.log())
+    real = t.b > 0
+    value = -(t.a * items).sum() - torch.where(real, t.b * rows, 0.0).sum()
+    return State(rows, items, sums, value)
+
+
+def _shares(t: Transport, line: Line, rows: Tensor, items: Tensor, s: slice) -> Tensor:
+    # how the mass of some items is shared among the rows, (items, rows)
+    logits = log_kernel(t.points[s], t.places, line).add_(rows)
+    return logits.add_(items[s].unsqueeze(-1)).exp_()
+
+
+def coarse_inverse(t: Transport, line: Line, rows: Tensor) -> Tensor:
+    """Return the inverse (groups, groups) of the Hessian between groups of rows."""
+    items, groups = _pass(t, line, rows).items, min(GROUPS, len(t.b))
+    links = t.b.new_zeros(groups, groups)
+    for s in strips(len(t.a), len(t.b)):
+        shares = _grouped(_shares(t, line, rows, items, s), groups)
+        links += shares.mT @ (t.a[s].unsqueeze(-1) * shares)
+    hessian, scale = scaled_laplacian(links, _grouped(t.b, groups))
+    inverse = torch.linalg.inv_ex(hessian).inverse
+    return inverse * scale.unsqueeze(-1) * scale
+
+
+def _conjugate_gradients(
+    t: Transport, line: Line, state: State, inverse: Tensor, right: Tensor, accuracy: float
+) -> Tensor:
+    groups = len(inverse)
+    weight = torch.where(t.b > 0, t.b, torch.inf)  # of the diagonal
+    total = _grouped(t.b, groups)
+    total = torch.where(total > 0, total, torch.inf)
+    group = torch.arange(len(t.b), device=t.b.device) * groups // len(t.b)
+
+    def within(r: Tensor) -> Tensor:  # what steps of whole groups cannot change
+        return (r / weight) - (_grouped(r, groups) / total)[group]
+
+    def precondition(r: Tensor) -> Tensor:
+        return (inverse @ _grouped(r, groups))[group] + within(r)
+
+    def apply(v: Tensor) -> Tensor:
+        found = state.sums * v
+        for s in strips(len(t.a), len(t.b)):
+            shares = _shares(t, line, state.rows, state.items, s)
+            found -= (t.a[s] * (shares @ v)) @ shares
+        return found
+
+    v, left = torch.zeros_like(right), right - right.sum() * t.b
+    z = precondition(left)
+    direction, size = z, left @ z
+    goal = accuracy**2 * size
+    for _ in range(MOST_ITERATIONS):
+        if not size > goal:
+            break
+        along = apply(direction)
+        length = size / (direction @ along)
+        v, left = v + length * direction, left - length * along
+        z = precondition(left)
+        size, before = left @ z, size
+        direction = z + size / before * direction
+    return torch.where(t.b > 0, v, 0.0)

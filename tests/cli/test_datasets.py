@@ -1,0 +1,133 @@
+"""`ltr datasets`, and the readers on small files in the form of each set that it names."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from ltr.cli.published import PUBLISHED, PublishedSet
+from ltr.datasets import LetorDataModule
+from ltr.datasets.splits import find_splits
+
+BY_NAME = {one.name: one for one in PUBLISHED}
+DOCUMENTS = 4  # of a query
+
+
+def lines(one: PublishedSet, queries: range, seed: int) -> list[str]:
+    """Lines as the publisher writes them."""
+    draw = random.Random(seed)
+    found = []
+    for query in queries:
+        for place in range(DOCUMENTS):
+            label = one.labels[place % 2]  # the smallest and the largest grade
+            pairs = [f"{i}:{draw.random():.6f}" for i in range(1, one.features + 1)]
+            end = ""
+            if one.name.startswith("MSLR"):
+                end = " "
+            elif one.name == "Yahoo-LTRC":  # sparse, and a set lacks features throughout
+                pairs = [pairs[i] for i in sorted(draw.sample(range(one.features - 1), 20))]
+            elif one.name == "MQ2007":  # the version NULL
+                pairs[39] = "40:NULL"
+                end = " #docid = GX029-35-5894638 inc = 0.0119881192468859 prob = 0.139842"
+            elif one.name == "MQ2008":
+                end = " #docid = GX004-93-7097963 inc = 0.0428115405134536 prob = 0.860366"
+            elif one.name == "OHSUMED":
+                end = " #docid = 40626\r"
+            found.append(f"{label} qid:{query} {' '.join(pairs)}{end}\n")
+    return found
+
+
+def fill(one: PublishedSet, root: Path) -> Path:
+    """Write a folder with the layout of a set: each split of each fold has other queries."""
+    files = [file for file in one.layout if " " not in file]
+    for fold in range(1, max(one.folds, one.sets) + 1):
+        for number, file in enumerate(files):
+            name = file.replace("Fold1", f"Fold{fold}").replace("set1", f"set{fold}")
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            first = 100 * fold + 10 * number
+            text = "".join(lines(one, range(first, first + 3), first))
+            path.write_bytes(text.encode())
+    return root
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_small_files_of_the_same_form(name, tmp_path):
+    one = BY_NAME[name]
+    root = fill(one, tmp_path / name)
+    without_val = name == "Istella"
+    for fold in {1, max(one.folds, one.sets)}:
+        data = LetorDataModule(
+            root,
+            fold=fold,
+            num_features=one.features,
+            validation=0.5 if without_val else None,
+            cache_dir=tmp_path,
+        )
+        data.prepare_data()
+        data.setup("fit")
+        queries = [query for split in data.splits.values() for query in split.qids]
+        assert len(set(queries)) == 3 * len(find_splits(root, fold))
+        assert all(query.startswith(str(fold)) for query in queries)
+        assert data.num_features == one.features
+        labels = {label for split in data.splits.values() for label in split.labels.tolist()}
+        assert labels == set(one.labels)
+        for batch in (*data.train_dataloader(), *data.val_dataloader(), *data.test_dataloader()):
+            assert data.feature_transform(batch["features"]).isfinite().all()
+
+
+def test_a_set_or_fold_that_is_not_there(tmp_path):
+    yahoo = fill(BY_NAME["Yahoo-LTRC"], tmp_path / "yahoo")
+    assert find_splits(yahoo, 2)["val"].name == "set2.valid.txt"
+    with pytest.raises(ValueError, match=r"fold must be one of \[1, 2\], got 3"):
+        find_splits(yahoo, 3)
+    for file in yahoo.glob("set2.*"):
+        file.unlink()
+    assert find_splits(yahoo, 1)["test"].name == "set1.test.txt"
+    with pytest.raises(ValueError, match=r"fold must be one of \[1\], got 2"):
+        find_splits(yahoo, 2)
+
+
+def test_the_real_folders_are_as_they_are_described(data_root):
+    for name, (first, second, third) in {
+        "MQ2008": ("train", "vali", "test"),
+        "OHSUMED": ("trainingset", "validationset", "testset"),
+    }.items():
+        one = BY_NAME[name]
+        files = {f"Fold1/{file}.txt" for file in (first, second, third)}
+        assert set(one.layout) == files
+        assert all((data_root / name / f"{file}.gz").is_file() for file in files)
+        folds = [path for path in (data_root / name).iterdir() if path.name.startswith("Fold")]
+        assert len(folds) == one.folds
+
+
+def test_the_list_names_every_set(ltr):
+    answer = ltr("datasets")
+    assert answer.code == 0
+    for one in PUBLISHED:
+        (line,) = [line for line in answer.out.splitlines() if line.split()[:1] == [one.name]]
+        assert f" {one.features} " in line
+        assert f"{one.labels[0]} to {one.labels[1]}" in line
+    assert "Nothing is downloaded" in answer.out
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_one_set(ltr, name):
+    one, answer = BY_NAME[name], ltr("datasets", name.lower())
+    assert answer.code == 0
+    said = " ".join(answer.out.split())
+    for text in (one.name, one.source, one.terms, *one.layout, f"features {one.features}"):
+        assert text in said
+    if one.queries is None:
+        assert "queries not known" in said
+
+
+@pytest.mark.parametrize("name", ["Istella", "Yahoo-LTRC", "OHSUMED"])  # one of each layout
+def test_the_command_is_one_that_works(name, ltr, tmp_path):
+    fill(BY_NAME[name], tmp_path / name)
+    (command,) = [line for line in ltr("datasets", name).out.splitlines() if " ltr fit " in line]
+    options = command.split()[1:]
+    if "--data.validation" in options:
+        options[options.index("--data.validation") + 1] = "0.5"  # of three queries
+    answer = ltr(*options, "--trainer.max_epochs", 1)
+    assert answer.code == 0, answer.err

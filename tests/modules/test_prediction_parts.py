@@ -1,0 +1,103 @@
+"""The parts of several processes, joined: all rows, in order, each once."""
+
+import errno
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ltr.modules import prediction_parts
+from ltr.modules.prediction_files import PLACE
+from ltr.modules.prediction_parts import PartFile, join_parts, merged
+
+
+def write(path: Path, batches: list[list[int]], owner: int = 0) -> Path:
+    """A part with a row for each place, numbered within the part."""
+    path.touch()
+    row = 0
+    with PartFile(path) as part:
+        for places in batches:
+            rows = [1000 * owner + row + i for i in range(len(places))]
+            part.write(pa.table({PLACE: pa.array(places, pa.int64()), "row": rows}))
+            row += len(places)
+    return path
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    lengths=st.lists(st.integers(1, 3), max_size=30),
+    owners=st.lists(st.integers(0, 2), min_size=30, max_size=30),
+    size=st.integers(1, 4),
+)
+def test_rows_come_in_the_order_of_their_places(tmp_path_factory, lengths, owners, size):
+    folder = tmp_path_factory.mktemp("parts")
+    parts, expected = [], {}
+    for owner in range(3):
+        lists = [place for place in range(len(lengths)) if owners[place] == owner]
+        batches, row = [], 0
+        for start in range(0, len(lists), size):
+            batches.append([p for p in lists[start : start + size] for _ in range(lengths[p])])
+            for place in batches[-1]:
+                expected.setdefault(place, []).append(1000 * owner + row)
+                row += 1
+        parts.append(write(folder / str(owner), batches, owner))
+    found = [row for table in merged(parts) for row in table["row"].to_pylist()]
+    assert found == [row for place in sorted(expected) for row in expected[place]]
+
+
+def test_little_is_in_memory(tmp_path):
+    # two processes that take lists in turn, as samplers share them
+    parts = [write(tmp_path / str(r), [[r + 2 * i] for i in range(50)], r) for r in (0, 1)]
+    assert max(map(len, merged(parts))) <= 3
+
+
+def test_a_list_in_two_processes(tmp_path):
+    parts = [write(tmp_path / "0", [[0, 2]]), write(tmp_path / "1", [[1, 2]])]
+    with pytest.raises(ValueError, match="each list must be in one process, got list 2 in two"):
+        join_parts(parts, tmp_path / "p.csv", "csv")
+    assert not (tmp_path / "p.csv").exists()
+
+
+@pytest.mark.parametrize("batches", [[[2, 1]], [[3], [2]], [[3], [3]]])
+def test_a_process_out_of_order(tmp_path, batches):
+    with pytest.raises(ValueError, match="the lists of a process must come in order"):
+        join_parts([write(tmp_path / "0", batches)], tmp_path / "p.csv", "csv")
+
+
+def test_a_part_that_this_machine_does_not_see(tmp_path):
+    parts = [write(tmp_path / "0", [[0]]), tmp_path / "elsewhere" / "1"]
+    with pytest.raises(ValueError, match=r"got no file .*1 here: give an --output on a disk"):
+        join_parts(parts, tmp_path / "p.csv", "csv")
+
+
+def test_rows_that_lists_have_scattered(tmp_path):
+    parts = []
+    for rank, rows in enumerate([[3, 0], [2, 1]]):
+        with PartFile(path := tmp_path / str(rank)) as part:
+            part.write(pa.table({PLACE: rows, "score": np.array(rows) / 2}))
+        parts.append(path)
+
+    def scored(rows, scores):
+        order = np.argsort(rows)
+        return pa.table({"row": rows[order], "score": scores[order]})
+
+    assert join_parts(parts, tmp_path / "p.parquet", "parquet", scored) == 4
+    assert pq.read_table(tmp_path / "p.parquet")["score"].to_pylist() == [0, 0.5, 1, 1.5]
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
+    part, path = write(tmp_path / "0", [[0]]), tmp_path / "p.csv"
+    path.write_text("old")
+
+    def full(self, table):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(prediction_parts.PredictionFile, "write", full)
+    with pytest.raises(OSError, match=r"No space left on device: '.*p\.csv'"):
+        join_parts([part], path, "csv")
+    assert path.read_text() == "old"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["0", "p.csv"]

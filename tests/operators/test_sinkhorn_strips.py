@@ -1,0 +1,201 @@
+"""SinkhornSort in strips: it agrees with the form that keeps the array, in less memory."""
+
+import pytest
+import torch
+from operator_table import draw
+from torch.func import hessian, jacfwd, jacrev, jvp, vmap
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ltr.kernels import use
+from ltr.kernels.choice import MOST, prefers_strips
+from ltr.kernels.thresholds import ROWS
+from ltr.operators import LongSinkhornPermutation, SinkhornPermutation, SinkhornSort
+from ltr.operators import _over_strips as over
+from ltr.operators import _sinkhorn_solver as solver
+
+OPTIONS = {
+    "an item each": {},
+    "few rows": {"milestones": 7},
+    "placed": {"milestones": [1.2, 0.7, 0.1], "milestone_weights": [1.0, 3.0, 2.0], "cost": 1.5},
+    "kinks": {"cost": 1.0, "epsilon": 0.1},
+    "sharp": {"epsilon": 1e-3},
+    "iterations": {"iterations": 4},
+    "unrolled": {"iterations": 4, "gradient": "unrolled", "epsilon": 0.1},
+}
+options = pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Strips and groups so small that a list of 40 has many, and coarser problems."""
+    monkeypatch.setattr(over, "STRIP", 128)
+    monkeypatch.setattr(solver, "STRIP", 128)
+    monkeypatch.setattr(solver, "GROUPS", 6)
+
+
+def in_both_forms(compute):
+    with use("dense"):
+        array = compute()
+    with use("sums"):
+        return array, compute()
+
+
+@options
+@pytest.mark.parametrize("masked", [False, True], ids=["full", "masked"])
+def test_ranks_and_two_derivatives_agree(options, masked, small):
+    x, weights = draw(2, 40).requires_grad_(), draw(2, 40, seed=1).abs().requires_grad_()
+    mask, direction = draw(2, 40, seed=2) < 0.8 if masked else None, draw(2, 40, seed=3)
+    operator = SinkhornSort(**options)
+
+    def found():
+        ranks = operator(x, mask, weights)
+        slopes = torch.autograd.grad((ranks * direction).sum(), (x, weights), create_graph=True)
+        twice = torch.autograd.grad((slopes[0] * direction).sum(), (x, weights))
+        return ranks, *slopes, *twice
+
+    for array, strips in zip(*in_both_forms(found), strict=True):
+        scale = array.abs().max().item()
+        torch.testing.assert_close(strips, array, rtol=1e-7, atol=1e-7 * scale)
+
+
+@options
+@pytest.mark.parametrize("k", [None, 2])
+def test_products_agree(options, k, small):
+    x, mask = draw(3, 20).requires_grad_(), draw(3, 20, seed=2) < 0.8
+    v, operator = draw(3, 20, 2, seed=1), SinkhornSort(**options)
+
+    def found():
+        P = operator.permutation(x, mask)
+        P = P if k is None else P.top(k)
+        w = v[:, : P.rows]
+        picked = torch.arange(P.rows).expand(3, P.rows)
+        given = [P.mv(v[..., 0]), P @ v, P.mT.mv(w[..., 0]), P.mT @ w, P.sort(), P.dense()]
+        given += [
+            P.log_prob(picked).clamp(min=-50),
+            P @ v[0],
+            P.mv(v[0, :, 0]),
+            P.spread(w[..., 0]),
+        ]
+        total = torch.stack([y.square().sum() for y in given]).sum()
+        return [*given, torch.autograd.grad(total, x)[0]]
+
+    for array, strips in zip(*in_both_forms(found), strict=True):
+        torch.testing.assert_close(strips, array, rtol=1e-8, atol=1e-8)
+
+
+def test_quantiles_and_normalized_scores_agree(small):
+    x, operator = draw(2, 30).requires_grad_(), SinkhornSort(0.01)
+    for compute in (
+        lambda: operator.quantiles([0.0, 0.3, 0.3, 1.0], x),
+        lambda: operator.normalize(x, draw(9)),
+    ):
+        array, strips = in_both_forms(compute)
+        torch.testing.assert_close(strips, array, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("options", [OPTIONS["an item each"], OPTIONS["unrolled"]])
+def test_transforms_agree(options):
+    x, tangent, operator = draw(3, 5), draw(3, 5, seed=1), SinkhornSort(**options)
+
+    def found():
+        return [
+            vmap(operator)(x),
+            vmap(operator.permutation)(x).dense(),
+            jacrev(operator)(x[0]),
+            jacfwd(operator)(x[0]),
+            jvp(operator, (x,), (tangent,))[1],
+            hessian(lambda x: operator(x).square().sum())(x[0]),
+            vmap(jacrev(lambda x: operator(x)))(x),
+        ]
+
+    for array, strips in zip(*in_both_forms(found), strict=True):
+        torch.testing.assert_close(strips, array, rtol=1e-7, atol=1e-8)
+
+
+def test_derivatives_are_right(small):
+    operator, x = SinkhornSort(0.1), draw(12).requires_grad_()
+    with use("sums"):
+        assert torch.autograd.gradcheck(operator, x)
+        assert torch.autograd.gradgradcheck(operator, x)
+
+
+@pytest.mark.parametrize("cost", [1, 2])
+@pytest.mark.parametrize("epsilon", [1e-2, 1.0, 100.0])
+def test_columns_are_right_for_any_epsilon(cost, epsilon, small):
+    lists = torch.stack([draw(40), draw(40).round(), torch.arange(40.0).double()])
+    weights = draw(3, 40, seed=2).abs() ** 4
+    with use("sums"):
+        P = SinkhornSort(epsilon, cost=cost).permutation(lists, None, weights)
+        columns = P.mT.mv(P.row_weights)
+    torch.testing.assert_close(columns, P.item_weights, rtol=0, atol=1e-8)
+
+
+def test_float32_and_nan_agree():
+    x = draw(3, 50, dtype=torch.float32)
+    x[1, 4] = torch.nan
+    array, strips = in_both_forms(lambda: SinkhornSort()(x))
+    assert strips.dtype == torch.float32
+    torch.testing.assert_close(strips, array, equal_nan=True, rtol=2e-6, atol=2e-5)
+
+
+class Largest(TorchDispatchMode):
+    """Note the largest tensor that any operation returns."""
+
+    numel = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for x in result if isinstance(result, (tuple, list)) else [result]:
+            if isinstance(x, torch.Tensor):
+                self.numel = max(self.numel, x.untyped_storage().nbytes() // x.element_size())
+        return result
+
+
+def test_no_array_is_larger_than_a_strip():
+    n = 1200
+    x = draw(n, dtype=torch.float32).requires_grad_()
+    with Largest() as largest:
+        ranks = SinkhornSort(0.01)(x)
+        torch.autograd.grad(ranks.square().sum(), x)
+    assert largest.numel <= max(over.STRIP, solver.GROUPS**2) < n * n / 10
+
+
+def test_the_choice_is_by_rows_and_memory():
+    assert not prefers_strips(ROWS, torch.zeros(ROWS))
+    assert prefers_strips(ROWS + 1, torch.zeros(5))
+    assert not prefers_strips(ROWS + 1, torch.zeros(5), width=1e-3)
+    assert not prefers_strips(2, torch.zeros(MOST // 2))
+    assert prefers_strips(2, torch.zeros(MOST // 2 + 1))
+    assert not prefers_strips(9999, torch.zeros(9, device="meta"))
+    with use("sums"):
+        assert prefers_strips(1, torch.zeros(1))
+        P = SinkhornSort().permutation(draw(4))
+        assert isinstance(P, LongSinkhornPermutation)
+        assert isinstance(P.detach(), LongSinkhornPermutation)
+        assert not isinstance(SinkhornSort(cost=torch.square).permutation(draw(4)), type(P))
+    with use("dense"):
+        assert not prefers_strips(9999, torch.zeros(9999))
+        assert type(SinkhornSort().permutation(draw(4))) is SinkhornPermutation
+
+
+def test_strips_of_any_function(monkeypatch):
+    monkeypatch.setattr(over, "STRIP", 6)
+
+    def part(whole, cut):
+        array = torch.exp(whole[0].unsqueeze(-1) * cut[0].unsqueeze(-2) / 3)
+        return [array.sum(-1), (array * cut[1].unsqueeze(-2)).sum(-1)], [array.square().sum(-2)]
+
+    task = over.Strips(part, whole=1, sums=2, length=3)
+    x, y, z = (draw(2, n, seed=n).requires_grad_() for n in (3, 5, 5))
+    for found, expected in zip(
+        over.over_strips(task, x, y, z), [y for ys in part([x], [y, z]) for y in ys], strict=True
+    ):
+        torch.testing.assert_close(found, expected)
+    tensors = (x, y, z)
+    assert torch.autograd.gradcheck(
+        lambda *t: over.over_strips(task, *t),
+        tensors,
+        check_forward_ad=True,
+        check_batched_grad=True,
+    )
+    assert torch.autograd.gradgradcheck(lambda *t: over.over_strips(task, *t), tensors)
