@@ -101,7 +101,15 @@ def test_a_writable_folder_is_used_without_a_warning(run: Run, tmp_path: Path):
     assert Path(again["path"]).parent == cache
 
 
-READ_ONLY = "from ltr.kernels.cpu import cache\ncache._writable = lambda folder: False\n"
+READ_ONLY = """
+import os, tempfile
+written = tempfile.TemporaryFile
+def refuse(*args, dir=None, **kwargs):
+    if dir == os.environ["NUMBA_CACHE_DIR"]:
+        raise OSError
+    return written(*args, dir=dir, **kwargs)
+tempfile.TemporaryFile = refuse
+"""
 
 
 def test_a_read_only_cache_is_read_through_links(run: Run, tmp_path: Path):

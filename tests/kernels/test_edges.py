@@ -508,7 +508,7 @@ def test_every_compiled_function_is_kept_on_disk():
 def test_a_second_process_compiles_nothing_even_where_the_install_cannot_be_written(tmp_path):
     # A file where the folder of an install's cache would be: not even root can write into it.
     shutil.copytree(ROOT / "ltr", tmp_path / "ltr", ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "ltr" / "kernels" / "__pycache__").write_text("no folder")
+    (tmp_path / "ltr" / "kernels" / "cpu" / "__pycache__").write_text("no folder")
     code = (
         "import numpy as np\n"
         "from ltr.kernels.cpu.lanes import cut\n"

@@ -133,8 +133,9 @@ def test_tied_points_are_one_block():
     n = 100_000
     numba_blocks = pytest.importorskip("ltr.kernels.cpu.row_blocks")
     points, work = torch.zeros(n), numba_blocks.new_work(n)
-    found = numba_blocks.find_block(points.numpy(), 0, n, n, 1.0, 20.0, numba_blocks.FIRST, work)
-    assert found[:4] == (n, 0, n, 1)
+    given = numba_blocks.Points(points.numpy(), 1.0, n, 20.0)
+    found, _ = numba_blocks.find_block(given, 0, n, numba_blocks.FIRST, work)
+    assert found == (0, n, 0, n, 1)
     whole = torch.zeros(n, dtype=torch.int64), torch.full((n,), n)
     (place,) = plain_blocks.plan_blocks(points, *whole, 1.0)
     assert place == (0, n, 0, n, 0.0)

@@ -42,15 +42,16 @@ other files inline, touch those files too.
 def entry(function: Any) -> Callable[..., Any]:
     """Wrap a compiled function that Python calls, so that only one of several processes compiles.
 
-    The first argument must be an array. The first call for each of its dtypes takes turns with
-    other processes that share the cache: the first one compiles, the others load its cached code.
-    A second layout of the arguments compiles without waiting.
+    The first argument must be an array, or a tuple that begins with one. The first call for each of
+    its dtypes takes turns with other processes that share the cache: the first one compiles, the
+    others load its cached code. A second layout of the arguments compiles without waiting.
     """
     ready = set()
 
     @wraps(function)
     def call(*arguments: Any) -> Any:
-        dtype = arguments[0].dtype
+        first = arguments[0]
+        dtype = (first[0] if isinstance(first, tuple) else first).dtype
         if dtype in ready:
             return function(*arguments)
         with turn(function.stats.cache_path):

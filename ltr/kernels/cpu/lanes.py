@@ -11,6 +11,7 @@ float64.
 """
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +29,39 @@ from ltr.kernels.cpu.vectors import FARTHEST, exp
 LANES = 64
 CHUNK = 256
 ROOM = LANES * CHUNK  # positions of all lanes together: they should fit the processor's cache
+
+
+class Data(NamedTuple):
+    """What is summed."""
+
+    x: Any
+    """The scores (rows, N)."""
+    order: Any
+    """The items (rows, N) in order, or empty if the scores fall."""
+    columns: Any
+    """The columns (., rows, N) that are no single number."""
+    slots: Any
+    """Where each column is among these; -1 for a single number."""
+    fills: Any
+    """That number."""
+
+
+class Plan(NamedTuple):
+    """The kernels' numbers."""
+
+    scale: float
+    """1 / temperature."""
+    nodes: tuple[float, ...]
+    """As in `ltr.kernels.interface.SumNumbers`."""
+    weights: Any
+    """(3, outputs, 4 + 2 nodes): for both sides the column, constant, linear, tie and the weights
+    of the nodes; as a third side the column and own."""
+    leads: Any
+    """The first output of each column."""
+    uses: tuple[bool, bool, bool]
+    """Whether ties, sums or linear parts are in use."""
+    is_complex: bool
+    """Whether the nodes are complex, or not multiples of the first."""
 
 
 @jit
@@ -61,11 +95,13 @@ def _width(chunks):  # the number of lanes
 
 
 @jit
-def _load(tile, x, order, columns, slots, fills, chunks, group, halo, scale, nodes):
+def _load(tile, data, plan, chunks, group, halo):
     # Fill values[c, p] for the items p = 1, 2, ... of each lane, and 0 elsewhere. Fill the gaps and
     # decays between p - 1 and p; with a halo also those to the neighboring chunks. Return the
     # longest length.
     values, gaps, decays, _ = tile
+    x, order, columns, slots, fills = data
+    scale, nodes = plan.scale, plan.nodes
     some = chunks[group : group + _width(chunks)]
     longest = some[:, 2].max()
     gaps[1 : longest + 2] = 0.0
@@ -109,12 +145,13 @@ def _load(tile, x, order, columns, slots, fills, chunks, group, halo, scale, nod
 
 
 @jit
-def _sweep(state, tile, side, first, steps, width, weights, leads, uses, is_complex):
+def _sweep(state, tile, plan, side, first, steps, width):
     # Advance the states by `steps` positions from `first` on, from the top (side 0) or the bottom.
     # With a result, result[p, o] += the outputs' weights times the states. The first output of a
     # column (its lead) is added in the same pass that updates the states.
     values, gaps, decays, result = tile
-    ties, sums, linear = uses
+    weights, leads, is_complex = plan.weights, plan.leads, plan.is_complex
+    ties, sums, linear = plan.uses
     count, outputs = (state.shape[1] - 3) // 2, result.shape[1]
     for k in range(steps):
         p, came = (first + k, first + k - 1) if side == 0 else (first - k, first - k + 1)
@@ -133,18 +170,18 @@ def _sweep(state, tile, side, first, steps, width, weights, leads, uses, is_comp
                     state[c, 1, lane] += values[c, came, lane]
             places = side, c, p, came, at, leads[c], width, count
             if is_complex and outputs:
-                complex_step(state, decays, values, result, weights, *places)
+                complex_step(state, decays, values, result, weights, places)
             elif is_complex:
-                complex_step_alone(state, decays, values, result, weights, *places)
+                complex_step_alone(state, decays, values, result, weights, places)
             elif outputs:
-                real_step(state, decays, values, result, weights, *places)
+                real_step(state, decays, values, result, weights, places)
             else:
-                real_step_alone(state, decays, values, result, weights, *places)
+                real_step_alone(state, decays, values, result, weights, places)
         for o in range(outputs):
             c = np.int64(weights[side, o, 0])
             if leads[c] != o:
                 both = 2 * count if is_complex else count
-                add_states(state, result, weights, side, c, p, o, width, both)
+                add_states(state, result, weights, (side, c, p, o, width, both))
             if ties:
                 for lane in range(width):
                     result[p, o, lane] += weights[side, o, 3] * state[c, 0, lane]
@@ -158,36 +195,21 @@ def _sweep(state, tile, side, first, steps, width, weights, leads, uses, is_comp
 
 @entry
 @jit
-def ends(
-    x,
-    order,
-    columns,
-    slots,
-    fills,
-    chunks,
-    states,
-    scale,
-    nodes,
-    weights,
-    leads,
-    uses,
-    is_complex,
-    begin,
-    stop,
-):
+def ends(data, plan, chunks, states, begin, stop):
     """Compute states[side, chunk]: what one of a list's chunks adds, as seen from its end."""
     width = _width(chunks)
-    tile = _tile(len(slots), chunks[:, 2].max(), 0, width, is_complex)
-    state = np.empty((len(slots), states.shape[3], width + WIDTH))
+    columns = len(data.slots)
+    tile = _tile(columns, chunks[:, 2].max(), 0, width, plan.is_complex)
+    state = np.empty((columns, states.shape[3], width + WIDTH))
     for group in range(begin, stop, LANES):
         some = chunks[group : group + LANES]
         if (some[:, 3:5] < 0).all():
             continue
-        longest = _load(tile, x, order, columns, slots, fills, chunks, group, False, scale, nodes)
+        longest = _load(tile, data, plan, chunks, group, False)
         for side in range(2):
             first = 1 if side == 0 else longest
             state[:] = 0.0
-            _sweep(state, tile, side, first, longest + 1, width, weights, leads, uses, is_complex)
+            _sweep(state, tile, plan, side, first, longest + 1, width)
             for lane in range(len(some)):
                 states[side, group + lane] = state[:, :, lane]
 
@@ -237,32 +259,16 @@ def chain(x, order, chunks, states, scale, nodes):
 
 @entry
 @jit
-def sums(
-    x,
-    order,
-    columns,
-    slots,
-    fills,
-    out,
-    chunks,
-    states,
-    scale,
-    nodes,
-    weights,
-    leads,
-    uses,
-    is_complex,
-    begin,
-    stop,
-):
+def sums(data, plan, out, chunks, states, begin, stop):
     """Compute out[o, row, item], the kernel sums of the chunks from `begin` to `stop`."""
     width = _width(chunks)
-    tile = _tile(len(slots), chunks[:, 2].max(), len(out), width, is_complex)
+    columns, order, weights = len(data.slots), data.order, plan.weights
+    tile = _tile(columns, chunks[:, 2].max(), len(out), width, plan.is_complex)
     values, result = tile[0], tile[3]
-    state = np.empty((len(slots), states.shape[3], width + WIDTH))
+    state = np.empty((columns, states.shape[3], width + WIDTH))
     for group in range(begin, stop, LANES):
         some = chunks[group : group + LANES]
-        longest = _load(tile, x, order, columns, slots, fills, chunks, group, True, scale, nodes)
+        longest = _load(tile, data, plan, chunks, group, True)
         for p in range(1, longest + 1):
             for o in range(len(out)):
                 c = np.int64(weights[2, o, 0])
@@ -274,7 +280,7 @@ def sums(
             if states.shape[1]:
                 for lane in range(len(some)):
                     state[:, :, lane] = states[side, group + lane]
-            _sweep(state, tile, side, first, longest, width, weights, leads, uses, is_complex)
+            _sweep(state, tile, plan, side, first, longest, width)
         for lane in range(len(some)):
             row, start, length, _, _, _ = some[lane]
             for o in range(len(out)):

@@ -65,7 +65,7 @@ class _Lanes:
 def _step(is_complex: bool, with_result: bool) -> Any:
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         at = _Lanes(context, builder, signature.args[:5], given[:5])
-        side, c, p, came, between, o, width, count = given[5:]
+        side, c, p, came, between, o, width, count = cgutils.unpack_tuple(builder, given[5], 8)
         plus, minus, times = at.plus, at.minus, at.times
 
         def whole(k: int) -> Any:
@@ -111,48 +111,25 @@ def _step(is_complex: bool, with_result: bool) -> Any:
         return context.get_dummy_value()
 
     def typed(
-        typing: Any,
-        state: Any,
-        decays: Any,
-        values: Any,
-        result: Any,
-        weights: Any,
-        side: Any,
-        c: Any,
-        p: Any,
-        came: Any,
-        between: Any,
-        o: Any,
-        width: Any,
-        count: Any,
+        typing: Any, state: Any, decays: Any, values: Any, result: Any, weights: Any, places: Any
     ) -> Any:
         arrays = state, decays, values, result, weights
-        return types.void(*arrays, *[types.int64] * 8), generate
+        return types.void(*arrays, types.UniTuple(types.int64, 8)), generate
 
     return intrinsic(typed)
 
 
-# In the first `width` lanes: state[c, 3:] becomes (the state + values[c, came]) times the powers of
-# the decays at `between`; then result[p, o] += weights[side, o, 4:] times the new state.
+# places: side, c, p, came, between, o, width, count. In the first `width` lanes, state[c, 3:]
+# becomes (the state + values[c, came]) times the powers of the decays at `between`; then
+# result[p, o] += weights[side, o, 4:] times the new state.
 real_step, real_step_alone = _step(False, True), _step(False, False)
 complex_step, complex_step_alone = _step(True, True), _step(True, False)
 
 
-def _add_states(
-    typing: Any,
-    state: Any,
-    result: Any,
-    weights: Any,
-    side: Any,
-    c: Any,
-    p: Any,
-    o: Any,
-    width: Any,
-    count: Any,
-) -> Any:
+def _add_states(typing: Any, state: Any, result: Any, weights: Any, places: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         at = _Lanes(context, builder, signature.args[:3], given[:3])
-        side, c, p, o, width, count = given[3:]
+        side, c, p, o, width, count = cgutils.unpack_tuple(builder, given[3], 6)
 
         def whole(k: int) -> Any:
             return ir.Constant(count.type, k)
@@ -167,8 +144,9 @@ def _add_states(
             at.store(builder.load(total), 1, p, o, lane)
         return context.get_dummy_value()
 
-    return types.void(state, result, weights, *[types.int64] * 6), generate
+    return types.void(state, result, weights, types.UniTuple(types.int64, 6)), generate
 
 
-# For further outputs: result[p, o] += weights[side, o, 4:] times the first `count` of state[c, 3:].
+# places: side, c, p, o, width, count. For further outputs, result[p, o] += weights[side, o, 4:]
+# times the first `count` of state[c, 3:].
 add_states: Any = intrinsic(_add_states)

@@ -12,6 +12,7 @@ from ltr.kernels.cpu.jit import entry, jit, run_parallel
 from ltr.kernels.cpu.row_blocks import (
     FIRST,
     LEAST,
+    Points,
     add_spread,
     block_log_sums,
     block_products,
@@ -25,8 +26,14 @@ from ltr.kernels.reference.rows import row_cut
 
 
 @jit
-def _walk(t, i, m, rate, cut, row, middle):
+def _one(points, row):
+    return Points(points.t[row], points.rate, points.lengths[row], points.cut)
+
+
+@jit
+def _walk(points, i, row, middle):
     # the logits of row i, at row[middle - left : middle + right + 1], from points of any dtype
+    t, rate, m, cut = points
     row[middle] = 0.0
     logit, odd, right = 0.0, 1.0, 0
     for j in range(i, m - 1):
@@ -48,12 +55,12 @@ def _walk(t, i, m, rate, cut, row, middle):
 
 
 @jit
-def _row_products(t, rate, m, columns, steps, cut, transposed, first, last, vectors, out):
-    # columns and out are of this list
-    middle = len(t)
+def _row_products(points, columns, steps, transposed, span, vectors, out):
+    # points, columns and out are of this list
+    middle = len(points.t)
     buffer, scale, _ = vectors
-    for i in range(first, last):
-        left, right = _walk(t, i, m, rate, cut, buffer, middle)
+    for i in range(span[0], span[1]):
+        left, right = _walk(points, i, buffer, middle)
         P = buffer[middle - left : middle + right + 1]
         exp(P, scale[: len(P)])
         share = 1.0 / total_of(P)
@@ -76,42 +83,40 @@ def _row_products(t, rate, m, columns, steps, cut, transposed, first, last, vect
 
 @entry
 @jit
-def _products(t, rate, lengths, columns, steps, cut, transposed, pieces, out, begin, stop):
+def _products(points, columns, steps, transposed, pieces, out, begin, stop):
     # if transposed, each piece adds to its own out[piece]; else the pieces of a list share out[row]
-    n = t.shape[1]
+    n = points.t.shape[1]
     vectors, work = (np.empty(2 * n), np.empty(2 * n), np.empty(0)), new_work(n)
     for piece in range(begin, stop):
         row, first, last = pieces[piece]
-        m, half = lengths[row], FIRST
-        last, into = min(last, m), out[piece] if transposed else out[row]
+        one, half = _one(points, row), FIRST
+        last, into = min(last, one.lengths), out[piece] if transposed else out[row]
         while first < last:
-            found = find_block(t[row], first, last, m, rate, cut, half, work)
-            count, left, right, terms, half = found
+            block, half = find_block(one, first, last, half, work)
+            count, left, right = block.size, block.left, block.right
             if not count:
                 end = min(first + LEAST, last)
-                given = t[row], rate, m, columns[row], steps, cut, transposed, first, end
-                _row_products(*given, vectors, into)
+                _row_products(one, columns[row], steps, transposed, (first, end), vectors, into)
                 first = end
                 continue
-            open_block(first, count, left, right, terms, work)
-            block = first, count, left, right, terms, work
+            open_block(block, work)
             for c in range(len(steps)):
                 if transposed:
                     w, ones = columns[row, c, first : first + count], work.ones[: right - left]
-                    add_spread(w, steps[c], *block, ones, into[c, left:right])
+                    add_spread(w, steps[c], block, work, ones, into[c, left:right])
                 else:
                     values, some = columns[row, c, left:right], into[c, first : first + count]
-                    block_products(values, steps[c], *block, some)
+                    block_products(values, steps[c], block, work, some)
             first += count
 
 
 @jit
-def _row_vjp(t, rate, m, G, V, steps, cut, first, last, vectors, out):
-    # G, V and out are of this list
-    middle = len(t)
+def _row_vjp(points, G, V, steps, span, vectors, out):
+    # points, G, V and out are of this list
+    middle = len(points.t)
     buffer, scale, means = vectors
-    for i in range(first, last):
-        left, right = _walk(t, i, m, rate, cut, buffer, middle)
+    for i in range(span[0], span[1]):
+        left, right = _walk(points, i, buffer, middle)
         P = buffer[middle - left : middle + right + 1]
         exp(P, scale[: len(P)])
         share = 1.0 / total_of(P)
@@ -143,48 +148,45 @@ def _row_vjp(t, rate, m, G, V, steps, cut, first, last, vectors, out):
 
 @entry
 @jit
-def _vjp(t, rate, lengths, G, V, steps, cut, pieces, out, begin, stop):
-    n = t.shape[1]
+def _vjp(points, G, V, steps, pieces, out, begin, stop):
+    n = points.t.shape[1]
     vectors, work = (np.empty(2 * n), np.empty(2 * n), np.empty(2 * n)), new_work(n)
     for piece in range(begin, stop):
         row, first, last = pieces[piece]
-        m, half = lengths[row], FIRST
-        last = min(last, m)
+        one, half = _one(points, row), FIRST
+        last = min(last, one.lengths)
         while first < last:
-            found = find_block(t[row], first, last, m, rate, cut, half, work)
-            count, left, right, terms, half = found
-            if not count:
+            block, half = find_block(one, first, last, half, work)
+            if not block.size:
                 end = min(first + LEAST, last)
-                given = t[row], rate, m, G[row], V[row], steps, cut, first, end
-                _row_vjp(*given, vectors, out[piece])
+                _row_vjp(one, G[row], V[row], steps, (first, end), vectors, out[piece])
                 first = end
                 continue
-            open_block(first, count, left, right, terms, work)
-            block = first, count, left, right, terms, work
-            block_vjp(G[row], V[row], steps, *block, out[piece, 0], out[piece, 1])
-            first += count
+            open_block(block, work)
+            block_vjp(G[row], V[row], steps, block, work, out[piece, 0], out[piece, 1])
+            first += block.size
 
 
 @entry
 @jit
-def _log_sums(t, rate, lengths, cut, pieces, out, begin, stop):
-    n = t.shape[1]
+def _log_sums(points, pieces, out, begin, stop):
+    n = points.t.shape[1]
     buffer, scale, work = np.empty(2 * n), np.empty(2 * n), new_work(n)
     for piece in range(begin, stop):
         row, first, last = pieces[piece]
-        m, half = lengths[row], FIRST
-        last = min(last, m)
+        one, half = _one(points, row), FIRST
+        last = min(last, one.lengths)
         while first < last:
-            found = find_block(t[row], first, last, m, rate, cut, half, work)
-            count, left, right, terms, half = found
+            block, half = find_block(one, first, last, half, work)
+            count = block.size
             if count:
-                open_block(first, count, left, right, terms, work)
+                open_block(block, work)
                 block_log_sums(count, work, out[row, first : first + count])
                 first += count
                 continue
             end = min(first + LEAST, last)
             for i in range(first, end):
-                before, after = _walk(t[row], i, m, rate, cut, buffer, n)
+                before, after = _walk(one, i, buffer, n)
                 P = buffer[n - before : n + after + 1]
                 exp(P, scale[: len(P)])
                 out[row, i] = np.log(total_of(P))
@@ -214,8 +216,9 @@ def by_column(x: Tensor, places: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(x.numpy())
 
 
-def _points(points: Tensor, temperature: float) -> tuple[np.ndarray, float]:
-    return np.ascontiguousarray(points.numpy()), 1 / temperature
+def _points(points: Tensor, lengths: Tensor, temperature: float) -> Points:
+    t = np.ascontiguousarray(points.numpy())
+    return Points(t, 1 / temperature, lengths.numpy(), row_cut(points, None))
 
 
 def _steps(blocks: list[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -241,10 +244,9 @@ def row_products(
     pieces = _pieces(B, rows)
     shape = (len(pieces), len(steps), n) if transposed else (B, len(steps), rows)
     out = np.zeros(shape)
-    arguments = *_points(points, temperature), lengths.numpy(), values, steps
-    cut = row_cut(points, None)
+    arguments = _points(points, lengths, temperature), values, steps
     run_parallel(
-        lambda a, b: _products(*arguments, cut, transposed, pieces, out, a, b),
+        lambda a, b: _products(*arguments, transposed, pieces, out, a, b),
         len(pieces),
         B * rows * min(n, 64) * (4 + len(steps)),
     )
@@ -269,10 +271,9 @@ def row_vjp(
     columns = by_column(G, rising), by_column(V, rising)
     pieces = _pieces(B, rows)
     out = np.zeros((len(pieces), 2, n))
-    arguments = *_points(points, temperature), lengths.numpy(), *columns, steps
-    cut = row_cut(points, None)
+    arguments = _points(points, lengths, temperature), *columns, steps
     run_parallel(
-        lambda a, b: _vjp(*arguments, cut, pieces, out, a, b),
+        lambda a, b: _vjp(*arguments, pieces, out, a, b),
         len(pieces),
         B * rows * min(n, 64) * (6 + 2 * len(steps)),
     )
@@ -283,9 +284,9 @@ def row_log_sums(points: Tensor, lengths: Tensor, temperature: float, rows: int)
     """Compute `ltr.kernels.rows.row_log_sums` of points (B, n), for NeuralSort."""
     pieces = _pieces(len(points), rows)
     out = np.zeros((len(points), rows))
-    arguments = *_points(points, temperature), lengths.numpy(), row_cut(points, None)
+    given = _points(points, lengths, temperature)
     run_parallel(
-        lambda a, b: _log_sums(*arguments, pieces, out, a, b),
+        lambda a, b: _log_sums(given, pieces, out, a, b),
         len(pieces),
         len(points) * rows * min(points.shape[-1], 64) * 4,
     )

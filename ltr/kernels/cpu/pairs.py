@@ -6,6 +6,7 @@ the product of both. So there is no work per pair, and no sum is found by subtra
 """
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,36 +14,56 @@ from ltr.kernels.cpu.jit import entry, jit
 from ltr.kernels.cpu.pairs_step import LANES, advance
 
 
+class Lists(NamedTuple):
+    """Lists with their items: (B, n) each; mask, weights and gains may be empty."""
+
+    x: Any
+    order: Any
+    labels: Any
+    mask: Any
+    items: Any
+    """The item weights."""
+    gains: Any
+
+
+class PairRule(NamedTuple):
+    """How pairs count, and the cost of a pair."""
+
+    discounts: Any
+    """(n,) or empty."""
+    ideal: Any
+    """(n,), the discounts of the ideal DCG, or empty."""
+    upper: int
+    last: int
+    """As in `ltr.kernels.pairs.GradedWeights`."""
+    scale: float
+    """1 / temperature."""
+    fit: Any
+    """(2, blocks, LANES), the weights of f and f'."""
+    most: int
+    """The most grades of a list."""
+
+
+class Found(NamedTuple):
+    """The results, which are filled."""
+
+    total: Any
+    weight: Any
+    slopes: Any
+    flags: Any
+
+
 @entry
 @jit
-def graded_pairs(
-    x,
-    order,
-    labels,
-    mask,
-    items,
-    gains,
-    discounts,
-    ideal,
-    upper,
-    last,
-    scale,
-    fit,
-    most,
-    total,
-    weight,
-    slopes,
-    flags,
-    begin,
-    stop,
-):
+def graded_pairs(lists, rule, found, begin, stop):
     """Compute total, weight and slopes of the lists from `begin` to `stop`.
 
-    x, order, labels (B, n); mask, items (the item weights) and gains (B, n) or empty; discounts
-    (n,) or empty, `ideal` (n,) those of the ideal DCG, or empty; `fit` (2, blocks,
-    LANES), the weights of f and f'. flags[begin] is set to 1 if a list has more than `most` grades
-    or a number that is not finite; the results must not be used then. See `ltr.kernels.pairs`.
+    flags[begin] is set to 1 if a list has more than `most` grades or a number that is not finite;
+    the results must not be used then. See `ltr.kernels.pairs`.
     """
+    x, order, labels, mask, items, gains = lists
+    discounts, ideal, upper, last, scale, fit, most = rule
+    total, weight, slopes, flags = found
     n = x.shape[1]
     blocks = fit.shape[1]
     by_rank, by_item = len(discounts) > 0, len(items) > 0
@@ -57,6 +78,7 @@ def graded_pairs(
     state = np.empty((blocks, most * columns, LANES))
     passed, linear = np.empty(most * columns), np.empty(most * columns)
     share, came = np.empty(most * columns), np.empty(columns)
+    work = state, came, passed, linear, share
     for row in range(begin, stop):
         m = n
         if len(mask):
@@ -96,24 +118,10 @@ def graded_pairs(
         m = min(m, last)
         slope[:m] = 0.0
         for side in range(2):
-            found = _sweep(
-                side,
-                m,
-                upper,
-                grades,
-                by_rank,
-                by_item,
-                (gap, decay, grade, each, discounts, apart),
-                fit,
-                state,
-                came,
-                passed,
-                linear,
-                share,
-                slope,
-            )
+            kinds, places = (upper, by_rank, by_item), (gap, decay, grade, each, discounts, apart)
+            sums = _sweep(side, m, grades, kinds, places, fit, work, slope)
             if side == 0:
-                total[row], weight[row] = found
+                total[row], weight[row] = sums
         for p in range(m):
             slopes[row, order[row, p]] = slope[p] * scale
 
@@ -165,15 +173,15 @@ def _ideal(worth, count, grades, ideal):
 
 
 @jit
-def _sweep(
-    side, m, upper, grades, by_rank, by_item, items, fit, state, came, passed, linear, share, slope
-):
+def _sweep(side, m, grades, kinds, places, fit, work, slope):
     # Side 0 goes from the top down and pairs each item with those above it. It counts each pair
     # once, and adds up cost and weight. Side 1 goes from the bottom up. Both add the slopes by the
     # item's own score.
-    gap, decay, grade, each, discounts, apart = items
-    kinds = 2 if by_rank else 1
-    columns = 2 * kinds if by_item else kinds
+    upper, by_rank, by_item = kinds
+    gap, decay, grade, each, discounts, apart = places
+    state, came, passed, linear, share = work
+    half = 2 if by_rank else 1
+    columns = 2 * half if by_item else half
     rows = grades * columns
     turn = 1.0 if side == 0 else -1.0
     total = weight = 0.0
@@ -207,7 +215,7 @@ def _sweep(
                 share[r + 1] = low * turn
             if by_item:
                 high = factor * (1.0 - lower)
-                share[r + kinds] = high * one
+                share[r + half] = high * one
                 if by_rank:
                     share[r + 3] = high * turn
             for c in range(r, r + columns):
@@ -217,7 +225,7 @@ def _sweep(
                 wrong += out * counts
                 line += out * share[c] * linear[c]
         smooth, falls = advance(  # pyright: ignore[reportCallIssue]
-            state, came, share, fit, e, rows, state.shape[1], at
+            state, came, share, fit, e, rows, at
         )
         if side == 0:
             total += smooth + line
@@ -230,7 +238,7 @@ def _sweep(
         at = own * columns
         for c in range(columns):
             v = discounts[p] if by_rank and c % 2 else 1.0
-            if c >= kinds:
+            if c >= half:
                 v *= mine
             came[c] = v
             passed[at + c] += v

@@ -12,7 +12,7 @@ LANES = 4
 
 @intrinsic
 def advance(
-    typing: Any, state: Any, came: Any, share: Any, fit: Any, e: Any, rows: Any, most: Any, own: Any
+    typing: Any, state: Any, came: Any, share: Any, fit: Any, e: Any, rows: Any, own: Any
 ) -> Any:
     """Advance all states, and return (sum of fit[0] * s, sum of fit[1] * s).
 
@@ -27,7 +27,8 @@ def advance(
             for kind, value in zip(signature.args[:4], given[:4], strict=True)
         ]
         state, came, share, fit = (array.data for array in arrays)
-        e, rows, most, own = given[4:]
+        e, rows, own = given[4:]
+        most = cgutils.unpack_tuple(builder, arrays[0].shape)[1]
         columns = cgutils.unpack_tuple(builder, arrays[1].shape)[0]
         blocks = cgutils.unpack_tuple(builder, arrays[3].shape)[1]
         lanes = ir.Constant(rows.type, LANES)
@@ -89,4 +90,4 @@ def advance(
         return context.make_tuple(builder, signature.return_type, sums)
 
     two = types.UniTuple(types.float64, 2)
-    return two(state, came, share, fit, e, rows, most, own), generate
+    return two(state, came, share, fit, e, rows, own), generate

@@ -4,6 +4,7 @@ For these powers |x|^power is a product and at most one square root. Everything 
 """
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -84,12 +85,26 @@ def _work(n):
     return np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n)
 
 
+class Points(NamedTuple):
+    """The points of lists, and the power of their distances."""
+
+    t: Any
+    """(lists, n), falling."""
+    lengths: Any
+    """(lists,), the number of real points."""
+    halves: int
+    """Twice the power."""
+    scale: float
+    """1 / temperature."""
+    reach: float
+    """The largest distance that counts."""
+
+
 @entry
 @jit
-def _products(
-    t, lengths, columns, weights, halves, scale, reach, transposed, pieces, out, begin, stop
-):
+def _products(points, columns, weights, transposed, pieces, out, begin, stop):
     # if transposed, each piece adds to its own out[piece]; else the pieces of a list share out[row]
+    t, lengths, halves, scale, reach = points
     whole, spare = _work(t.shape[1]), np.empty(t.shape[1])
     for piece in range(begin, stop):
         row, first, last = pieces[piece]
@@ -114,7 +129,8 @@ def _products(
 
 @entry
 @jit
-def _vjp(t, lengths, G, V, weights, halves, scale, reach, pieces, out, begin, stop):
+def _vjp(points, G, V, weights, pieces, out, begin, stop):
+    t, lengths, halves, scale, reach = points
     n = t.shape[1]
     whole, spare, means, slopes = _work(n), np.empty(n), np.empty(n), np.empty(n)
     for piece in range(begin, stop):
@@ -153,7 +169,8 @@ def _vjp(t, lengths, G, V, weights, halves, scale, reach, pieces, out, begin, st
 
 @entry
 @jit
-def _log_sums(t, lengths, halves, scale, reach, pieces, out, begin, stop):
+def _log_sums(points, pieces, out, begin, stop):
+    t, lengths, halves, scale, reach = points
     whole = _work(t.shape[1])
     for piece in range(begin, stop):
         row, first, last = pieces[piece]
@@ -169,8 +186,10 @@ def takes(power: float | None) -> bool:
     return power is not None and power <= 16 and float(2 * power).is_integer()
 
 
-def _kind(points: Tensor, temperature: float, power: float) -> tuple[int, float, float]:
-    return int(2 * power), 1 / temperature, (row_cut(points, power) * temperature) ** (1 / power)
+def _points(points: Tensor, lengths: Tensor, temperature: float, power: float) -> Points:
+    reach = (row_cut(points, power) * temperature) ** (1 / power)
+    t = points.double().numpy()
+    return Points(t, lengths.numpy(), int(2 * power), 1 / temperature, reach)
 
 
 def _weights(blocks: list[int]) -> np.ndarray:
@@ -194,10 +213,9 @@ def row_products(
     values = by_column(columns, np.arange(len(weights)))
     shape = (len(pieces), len(weights), n) if transposed else (B, len(weights), rows)
     out = np.zeros(shape)
-    arguments = points.double().numpy(), lengths.numpy(), values, weights
-    kind = _kind(points, temperature, power)
+    arguments = _points(points, lengths, temperature, power), values, weights
     run_parallel(
-        lambda a, b: _products(*arguments, *kind, transposed, pieces, out, a, b),
+        lambda a, b: _products(*arguments, transposed, pieces, out, a, b),
         len(pieces),
         B * rows * n * (4 + len(weights)) // 2,
     )
@@ -219,10 +237,9 @@ def row_vjp(
     weights, pieces = _weights(blocks), _pieces(B, rows)
     columns = [by_column(x, np.arange(len(weights))) for x in (G, V)]
     out = np.zeros((len(pieces), n))
-    arguments = points.double().numpy(), lengths.numpy(), columns[0], columns[1], weights
-    kind = _kind(points, temperature, power)
+    arguments = _points(points, lengths, temperature, power), columns[0], columns[1], weights
     run_parallel(
-        lambda a, b: _vjp(*arguments, *kind, pieces, out, a, b),
+        lambda a, b: _vjp(*arguments, pieces, out, a, b),
         len(pieces),
         B * rows * n * (4 + 2 * len(weights)) // 2,
     )
@@ -234,9 +251,9 @@ def row_log_sums(
 ) -> Tensor:
     """Compute `ltr.kernels.rows.row_log_sums` of points (B, n)."""
     pieces, out = _pieces(len(points), rows), np.zeros((len(points), rows))
-    arguments = points.double().numpy(), lengths.numpy(), *_kind(points, temperature, power)
+    given = _points(points, lengths, temperature, power)
     run_parallel(
-        lambda a, b: _log_sums(*arguments, pieces, out, a, b),
+        lambda a, b: _log_sums(given, pieces, out, a, b),
         len(pieces),
         len(points) * rows * points.shape[-1] * 2,
     )

@@ -51,6 +51,32 @@ class Work(NamedTuple):
     moments: Any
 
 
+class Points(NamedTuple):
+    """The points of lists, or of one list with its length."""
+
+    t: Any
+    """(lists, n) or (n,), falling."""
+    rate: float
+    """1 / temperature."""
+    lengths: Any
+    """The number of real points."""
+    cut: float
+    """The largest -L_ij that counts."""
+
+
+class Block(NamedTuple):
+    """Rows that share an expansion around their middle."""
+
+    first: int
+    size: int
+    """Their number; 0: take the next `LEAST` rows one by one."""
+    left: int
+    right: int
+    """Their bands have the columns left to right - 1."""
+    terms: int
+    """The terms of the series."""
+
+
 @jit
 def new_work(n):
     """Make the vectors of a block of any size in a list of n points."""
@@ -93,19 +119,19 @@ def _walk(t, middle, side, steps, h, rate, cut, work):
 
 
 @jit
-def find_block(t, first, last, m, rate, cut, half, work):
+def find_block(points, first, last, half, work):
     """Find rows from `first` on, before `last`, that share an expansion around their middle.
 
     Returns:
-        Their number (0: take the next `LEAST` rows one by one), the columns left to right - 1 of
-        their bands, the number of terms, and the half-width to try next.
+        The `Block`, and the half-width to try next.
     """
+    t, rate, m, cut = points
     shrunk, own = m < LONG, len(work.y) // 2
     half = min(half, m) if m >= LONG else 0
     while True:
         count = min(2 * half + 1, last - first)
         if count < LEAST:
-            return 0, 0, 0, 0, LEAST
+            return Block(first, 0, 0, 0, 0), LEAST
         h = count // 2
         middle = first + h
         work.logits[own] = work.y[own] = 0.0
@@ -118,7 +144,8 @@ def find_block(t, first, last, m, rate, cut, half, work):
         if not shrunk and 4 * widest < WIDEST and first + count < last:
             half *= 4 if 16 * widest < WIDEST else 2
             continue
-        return count, middle - left, middle + right + 1, _count_terms(widest, cut), half
+        terms = _count_terms(widest, cut)
+        return Block(first, count, middle - left, middle + right + 1, terms), half
 
 
 @jit
@@ -133,19 +160,21 @@ def _count_terms(widest, cut):
 
 
 @jit
-def _columns(first, count, left, right, work):
+def _columns(block, work):
     # return the columns' e, y and a work vector for them
+    first, count, left, right, _ = block
     width, start = right - left, len(work.y) // 2 + left - (first + count // 2)
     return work.e[:width], work.y[start : start + width], work.p[:width]
 
 
 @jit
-def open_block(first, count, left, right, terms, work):
+def open_block(block, work):
     """Compute the columns' e = exp(L_cj), the rows' x, and 1 / the sum over j of exp(L_ij)."""
+    first, count, left, _, terms = block
     h = count // 2
     for i in range(count):
         work.x[i] = (i - h) / max(h, 1)
-    e, y, p = _columns(first, count, left, right, work)
+    e, y, p = _columns(block, work)
     start = len(work.y) // 2 + left - (first + h)
     e[:] = work.logits[start : start + len(e)]
     exp(e, p)
@@ -184,10 +213,11 @@ def _binomial(u, v):
 
 
 @jit
-def block_products(values, u, first, count, left, right, terms, work, out):
+def block_products(values, u, block, work, out):
     """Set out_i to the sum over j of (j - i)^u P_ij V_j, for the columns' `values` V."""
+    first, count, left, _, terms = block
     h = count // 2
-    e, y, p = _columns(first, count, left, right, work)
+    e, y, p = _columns(block, work)
     x, found = work.x[:count], work.found[:count]
     out[:] = 0.0
     for v in range(u + 1):  # (j - i)^u by the powers of j - c and c - i
@@ -207,8 +237,9 @@ def block_products(values, u, first, count, left, right, terms, work, out):
 
 
 @jit
-def block_spread(values, s, first, count, left, right, terms, work, out):
+def block_spread(values, s, block, work, out):
     """Set out_j to the sum over i of (c - i)^s P_ij W_i, for the rows' `values` W."""
+    count, terms = block.size, block.terms
     h = count // 2
     p, x = work.found[:count], work.x[:count]
     for i in range(count):
@@ -222,20 +253,21 @@ def block_spread(values, s, first, count, left, right, terms, work, out):
         step /= k + 1
         for i in range(count):
             p[i] *= x[i]
-    e, y, _ = _columns(first, count, left, right, work)
+    e, y, _ = _columns(block, work)
     _polynomial(work.moments, terms, y, out)
     for j in range(len(e)):
         out[j] *= e[j]
 
 
 @jit
-def add_spread(values, u, first, count, left, right, terms, work, factors, out):
+def add_spread(values, u, block, work, factors, out):
     """Add factor_j times the sum over i of (j - i)^u P_ij W_i to out_j, for rows' `values` W."""
+    first, count, left, right, _ = block
     middle = first + count // 2
     total, q = work.q[: right - left], work.p[: right - left]
     total[:] = 0.0
     for v in range(u, -1, -1):  # by Horner's rule in j - c
-        block_spread(values, u - v, first, count, left, right, terms, work, q)
+        block_spread(values, u - v, block, work, q)
         factor = _binomial(u, v)
         for j in range(len(q)):
             total[j] = total[j] * (left + j - middle) + factor * q[j]
@@ -244,21 +276,21 @@ def add_spread(values, u, first, count, left, right, terms, work, factors, out):
 
 
 @jit
-def block_vjp(G, V, steps, first, count, left, right, terms, work, near, far):
+def block_vjp(G, V, steps, block, work, near, far):
     """Add to near_j and far_j the sums over i of D_ij and of (j - i) D_ij."""
-    block = first, count, left, right, terms, work
+    first, count, left, right, _ = block
     r, found = work.r[:count], work.logits[:count]  # the logits are no longer needed
     r[:] = 0.0
     for c in range(len(steps)):
         g, values = G[c, first : first + count], V[c, left:right]
-        block_products(values, steps[c], *block, found)
+        block_products(values, steps[c], block, work, found)
         for i in range(count):
             r[i] -= g[i] * found[i]
-        add_spread(g, steps[c], *block, values, near[left:right])
-        add_spread(g, steps[c] + 1, *block, values, far[left:right])
+        add_spread(g, steps[c], block, work, values, near[left:right])
+        add_spread(g, steps[c] + 1, block, work, values, far[left:right])
     ones = work.ones[: right - left]
-    add_spread(r, 0, *block, ones, near[left:right])
-    add_spread(r, 1, *block, ones, far[left:right])
+    add_spread(r, 0, block, work, ones, near[left:right])
+    add_spread(r, 1, block, work, ones, far[left:right])
 
 
 @jit

@@ -1,10 +1,14 @@
 """SoftSort's ranks for power 1 and their gradient, each in one compiled call."""
 
 import math
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from ltr.kernels.cpu.jit import entry, jit
+from ltr.kernels.cpu.jit import entry, jit, run_parallel
 from ltr.kernels.cpu.lanes import LANES
 from ltr.kernels.cpu.vectors import FARTHEST, exp
 
@@ -28,10 +32,20 @@ def _decays(x, order, n, scale, t, d):
     return finite
 
 
+class Lists(NamedTuple):
+    """Scores and order (lists, n), lengths (lists,), and 1 / temperature."""
+
+    x: Any
+    order: Any
+    lengths: Any
+    scale: float
+
+
 @entry
 @jit
-def forward(x, order, lengths, scale, ranks, sums, begin, stop):
+def forward(lists, ranks, sums, begin, stop):
     """Compute ranks K (rho / c) and sums c = K 1, in sorted order, of rows `begin` to `stop`."""
+    x, order, lengths, scale = lists
     size = x.shape[1]
     t, d = np.empty(size, x.dtype), np.empty(size + 1)
     u, below = np.empty(size), np.empty(size)
@@ -68,11 +82,12 @@ def forward(x, order, lengths, scale, ranks, sums, begin, stop):
 
 @entry
 @jit
-def backward(x, order, lengths, scale, sums, gradients, out, begin, stop):
+def backward(lists, sums, gradients, out, begin, stop):
     """Fill out with dLoss/dscores, from gradients = dLoss/dranks = h.
 
     See `ltr.kernels.softsort_ranks`. S v is the sum above minus the sum below, without tied items.
     """
+    x, order, lengths, scale = lists
     size = x.shape[1]
     t, h, d = np.empty(size, x.dtype), np.empty(size, x.dtype), np.empty(size + 1)
     steep_u, steep_h, steep_1 = np.empty(size), np.empty(size), np.empty(size)
@@ -125,3 +140,50 @@ def backward(x, order, lengths, scale, sums, gradients, out, begin, stop):
                 tied = 0.0
             out[row, items[p]] = (steep_u[p] + state - tied) * scale
             state, tied = state + grad_c[p], tied + grad_c[p]
+
+
+def ranks(
+    scores: Tensor, order: Tensor, lengths: Tensor | None, temperature: float
+) -> tuple[Tensor, Tensor]:
+    """Compute the ranks (..., n) and, in sorted order, the sums c."""
+    lists = _lists(scores, order, lengths, temperature)
+    found, sums = np.empty_like(lists.x), np.empty_like(lists.x)
+    _each_row(forward, lists, found, sums)
+    return torch.from_numpy(found).view(scores.shape), torch.from_numpy(sums).view(scores.shape)
+
+
+def gradient(
+    scores: Tensor,
+    order: Tensor,
+    lengths: Tensor | None,
+    sums: Tensor,
+    given: Tensor,
+    temperature: float,
+) -> Tensor:
+    """Compute the gradient by the scores from the one by the ranks, `given`."""
+    lists, n = _lists(scores, order, lengths, temperature), scores.shape[-1]
+    found = np.empty_like(lists.x)
+    _each_row(backward, lists, _rows(sums, n), _rows(given, n), found)
+    return torch.from_numpy(found).view(scores.shape)
+
+
+def _lists(scores: Tensor, order: Tensor, lengths: Tensor | None, temperature: float) -> Lists:
+    # each array in one layout, so that numba compiles once
+    n = scores.shape[-1]
+    x = _rows(scores, n)
+    sizes = _all(*x.shape) if lengths is None else _rows(lengths, 1)[:, 0]
+    return Lists(x, _rows(order, n), sizes, 1 / temperature)
+
+
+@lru_cache(16)
+def _all(lists: int, n: int) -> Any:
+    lengths = np.full((lists, 1), n)  # numpy's array is writable, like the others
+    return lengths[:, 0]
+
+
+def _rows(x: Tensor, n: int) -> Any:
+    return np.ascontiguousarray(x.numpy()).reshape(-1, n)
+
+
+def _each_row(function: Any, lists: Lists, *rest: Any) -> None:
+    run_parallel(lambda a, b: function(lists, *rest, a, b), len(lists.x), 8 * lists.x.size)

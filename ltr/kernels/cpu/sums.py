@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ltr.kernels.cpu.jit import run_parallel
-from ltr.kernels.cpu.lanes import CHUNK, LANES, ROOM, WIDTH, chain, cut, ends, sums
+from ltr.kernels.cpu.lanes import CHUNK, LANES, ROOM, WIDTH, Data, Plan, chain, cut, ends, sums
 from ltr.kernels.interface import SumNumbers
 from ltr.kernels.lists import SortedLists
 
@@ -27,7 +27,7 @@ def kernel_sums(
 ) -> list[Tensor]:
     """Compute `ltr.kernels.interface.Implementation.kernel_sums` of CPU tensors."""
     scale, nodes, rows, sources = numbers
-    used, weights, *rest = _plan(tuple(nodes), tuple(rows), tuple(sources))
+    used, *weights = _plan(tuple(nodes), tuple(rows), tuple(sources))
     count, outputs = int(nodes[4]), len(sources)
     x = _rows(scores)
     item = NO_ORDER if lists.order is None else _rows(lists.order)
@@ -50,20 +50,19 @@ def kernel_sums(
         return [torch.zeros_like(scores) for _ in sources]
     out = (np.empty if total == scores.numel() else np.zeros)((outputs, *x.shape), x.dtype)
     work = total * (2 + count) * (len(used) + outputs)
-    columns_of = x, item, values, slots, fills
-    given = scale, tuple(nodes), weights, *rest
+    data, plan = Data(x, item, values, slots, fills), Plan(scale, tuple(nodes), *weights)
     states = np.empty((2, 0, len(used), 3 + 2 * count))
     if joined:
         states = np.empty((2, len(chunks), len(used), 3 + 2 * count))
         run_parallel(
-            lambda a, b: ends(*columns_of, lanes, states, *given, a, b),
+            lambda a, b: ends(data, plan, lanes, states, a, b),
             len(lanes),
             work,
             LANES,
         )
         chain(x, item, chunks, states, scale, tuple(nodes))
     run_parallel(
-        lambda a, b: sums(*columns_of, out, lanes, states, *given, a, b),
+        lambda a, b: sums(data, plan, out, lanes, states, a, b),
         len(lanes),
         work,
         LANES,
@@ -108,8 +107,7 @@ def _chunk(total: int, lists: int) -> int:
 
 @lru_cache
 def _plan(nodes: tuple[float, ...], rows: tuple[float, ...], sources: tuple[int, ...]) -> Any:
-    # Return the columns in use; weights[side, output] = (column, constant, linear, tie, nodes),
-    # with (column, own) as a third side; each column's first output; and which states are needed.
+    # return the columns in use, and weights, leads, uses and is_complex of the `Plan`
     count, outputs = int(nodes[4]), len(sources)
     used = sorted(set(sources))
     weights = np.zeros((3, outputs, 4 + 2 * count))
