@@ -169,6 +169,7 @@ def _was_run(cells: Iterable[str]) -> bool:
 def length_of(plan: Plan, results: dict[str, Result]) -> str:
     """Return whether the runs have the published length, and how many seeds; "" if there is none.
 
+    >>> from ltr.cli.bench_file import Layout
     >>> plan = Plan("sort", [], {}, [], [], {}, {}, Layout(), [], epochs=100)
     >>> length_of(plan, {"a": {"epochs": 3, "seed": 1}, "b": {"epochs": 30, "seed": 1}})
     'shortened: 3 to 30 of 100 epochs, 1 seed'

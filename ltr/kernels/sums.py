@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ltr.kernels.autodiff import Maybe, Rule, differentiable
 from ltr.kernels.implementations import implementation
+from ltr.kernels.interface import SumNumbers
 from ltr.kernels.kernel import Kernel
 from ltr.kernels.lists import SortedLists
 
@@ -130,7 +131,7 @@ class _KernelSums(Rule):
         self, scores: Tensor, order: Maybe, starts: Tensor, lengths: Tensor, *columns: Tensor
     ) -> tuple[Tensor, ...]:
         numbers = op_numbers if torch.compiler.is_compiling() else _kept_numbers
-        given = 1 / self.temperature, *numbers(self.outputs, self.temperature)
+        given = numbers(self.outputs, self.temperature)
         lists = order, starts, lengths
         if self.inside:
             found = torch.ops.ltr.stacked_kernel_sums(scores, *lists, torch.stack(columns), *given)
@@ -189,10 +190,11 @@ class _KernelSums(Rule):
         return tuple(parts)
 
 
-def op_numbers(outputs: Outputs, temperature: float) -> tuple[tuple[Any, ...], ...]:
-    """Return nodes, rows and sources of the outputs, as `ltr::kernel_sums` takes them."""
+def op_numbers(outputs: Outputs, temperature: float) -> SumNumbers:
+    """Return scale, nodes, rows and sources of the outputs, as `ltr::kernel_sums` takes them."""
     nodes = outputs[0][1].nodes
-    return (
+    return SumNumbers(
+        1 / temperature,
         (nodes.first.real, nodes.first.imag, nodes.step.real, nodes.step.imag, nodes.count),
         tuple([number / temperature**k.order for _, k in outputs for number in k.row]),
         tuple([column for column, _ in outputs]),
@@ -219,7 +221,9 @@ torch.library.register_fake("ltr::kernel_sums", _fake)
 def _bare(scores: Tensor, *arguments: Any) -> list[Tensor]:
     if not scores.numel():
         return _fake(scores, *arguments)
-    return implementation(scores.device.type)(scores, *arguments)
+    order, starts, lengths, columns, *numbers = arguments
+    lists, numbers = SortedLists(order, starts, lengths), SumNumbers(*numbers)
+    return implementation(scores.device.type).kernel_sums(scores, lists, columns, numbers)
 
 
 torch.library.impl("ltr::kernel_sums", "CompositeExplicitAutograd", _bare)
