@@ -61,7 +61,7 @@ _DESCRIPTIONS = {
     "fit": "Train a model; with --ray-workers N, in N processes of a Ray cluster.",
     "validate": "Evaluate a model on the validation lists.",
     "test": "Evaluate a model on the test lists.",
-    "predict": "Write scores and ranks of documents; with --ray or --ray-workers N, on a Ray cluster.",
+    "predict": "Write scores and ranks of documents; with --ray, on a Ray cluster.",
 }
 
 
