@@ -52,7 +52,7 @@ def test_no_command_is_help_and_an_error(ltr):
     ("args", "named", "near"),
     [
         (["fti"], "'fti'", "did you mean fit?"),
-        (["frobnicate"], "'frobnicate'", "choose from bench, copy, datasets"),
+        (["frobnicate"], "'frobnicate'", "choose from bench, convert, copy"),
         (["--verison"], "'--verison'", "unknown option"),
         (["datasets", "MSLR-WEB20K"], "'MSLR-WEB20K'", "did you mean MSLR-WEB30K"),
         (["recipes", "--al"], "--al", "ltr recipes --help"),
