@@ -75,7 +75,8 @@ def write_store(
     folder = Path(path)
     with locked(folder):
         for journal in folder.glob("*-journal.jsonl"):
-            journal.unlink()  # what was begun before is of other lists
+            if _OURS.fullmatch(journal.name):
+                journal.unlink()  # what was begun before is of other lists
         StoreWriter(folder, source, schema, shard_bytes).write(lambda *_: parts)
 
 
