@@ -17,6 +17,7 @@ from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.plugins import CheckpointIO
+from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.utilities import rank_zero_info
 
 import ltr.datasets
@@ -25,6 +26,7 @@ import ltr.modules
 import ltr.operators
 from ltr._files import name_full_disk, remove_leftovers
 from ltr._names import one_line
+from ltr.cli import on_ray
 from ltr.cli.epoch_lines import EpochLines
 from ltr.cli.errors import CommandError
 from ltr.cli.explain import explain
@@ -91,6 +93,7 @@ class RankingCLI(LightningCLI):
         args: the options, `--config` with files only.
         name: the run's name; the default of `trainer.default_root_dir` is `runs/<name>`.
         numbered: whether `fit` makes a folder for each run; otherwise it uses the root.
+        trainer: options of the Trainer, as objects, in place of those in `args`.
 
     Raises:
         CommandError: an option, class or value is wrong.
@@ -101,8 +104,16 @@ class RankingCLI(LightningCLI):
     alone: bool = False
     """Whether the model is the checkpoint's, no configuration having said what it is."""
 
-    def __init__(self, command: Command, args: list[str], name: str, numbered: bool) -> None:
+    def __init__(
+        self,
+        command: Command,
+        args: list[str],
+        name: str,
+        numbered: bool,
+        trainer: dict[str, Any] | None = None,
+    ) -> None:
         self.command: Command = command
+        self._trainer_options = trainer or {}
         self.numbered = numbered
         super().__init__(
             LightningModule,
@@ -145,6 +156,10 @@ class RankingCLI(LightningCLI):
             metavar="PACKAGE",
             help="packages whose classes the checkpoint may name, besides ltr's",
         )
+        if self.command in ("fit", "predict"):
+            parser.add_argument(  # for the help; `run` takes it before
+                "--ray-workers", type=int | None, default=None, help="processes on a Ray cluster"
+            )
         if self.command == "predict":
             parser.add_argument(
                 "--output", type=str | None, default=None, help="file: .csv, .parquet, .run or .txt"
@@ -213,7 +228,7 @@ class RankingCLI(LightningCLI):
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Return the trainer, with ltr's callbacks for `fit` and a CSV log."""
-        config = {**self.config_init.trainer.as_dict(), **kwargs}
+        config = {**self.config_init.trainer.as_dict(), **kwargs, **self._trainer_options}
         light = config["fast_dev_run"] or config["barebones"]
         if self.command == "fit" and not self.goes_on:
             # the first process makes the folder; the others take it from its callbacks
@@ -232,9 +247,9 @@ class RankingCLI(LightningCLI):
         if self.command == "fit" and not light:
             plugins = _as_list(config["plugins"] or [])
             # strategies for sharded models write checkpoints in their own way
-            if re.match("auto|ddp|single", str(config["strategy"])) and not any(
-                isinstance(one, CheckpointIO) for one in plugins
-            ):
+            whole = re.match("auto|ddp|single", str(config["strategy"]))
+            whole = whole or isinstance(config["strategy"], DDPStrategy)
+            if whole and not any(isinstance(one, CheckpointIO) for one in plugins):
                 config["plugins"] = [*plugins, WholeCheckpoints()]
             if self.config.early_stopping.patience is not None:
                 callbacks.append(self.config_init.early_stopping)
@@ -282,14 +297,18 @@ class RankingCLI(LightningCLI):
             if self.command == "predict":
                 _check_predicts(self.model)
                 self.trainer.predict(self.model, return_predictions=False, **options)
-                if self.trainer.is_global_zero:
+                if self.trainer.is_global_zero and self.writer.part is None:
                     print(f"wrote {self.writer.path}: {self.writer.rows} rows")
             else:
                 getattr(self.trainer, self.command)(self.model, **options)
 
 
 def make_cli(
-    command: Command, args: list[str], name: str | None = None, numbered: bool = True
+    command: Command,
+    args: list[str],
+    name: str | None = None,
+    numbered: bool = True,
+    trainer: dict[str, Any] | None = None,
 ) -> RankingCLI:
     """Parse and instantiate a command; `args` may name recipes after `--config`.
 
@@ -298,6 +317,7 @@ def make_cli(
         args: its options.
         name: the run's name. Default: the recipe's or file's name, or "ltr" without a `--config`.
         numbered: whether each `fit` makes its own folder.
+        trainer: see `RankingCLI`.
 
     Raises:
         CommandError: a file, option, class or value is wrong.
@@ -309,26 +329,31 @@ def make_cli(
     if command != "fit":
         expanded = in_newest_run(expanded)
     alone = command != "fit" and is_alone(expanded)
-    cli = RankingCLI(
-        command, with_data(expanded) if alone else expanded, name or found or "ltr", numbered
-    )
+    given = with_data(expanded) if alone else expanded
+    cli = RankingCLI(command, given, name or found or "ltr", numbered, trainer)
     cli.alone = alone
     return cli
 
 
 def run(command: str, args: list[str]) -> int:
     """Run the command `fit`, `validate`, `test` or `predict`."""
+    if command in ("fit", "predict"):
+        args, workers = on_ray.take_workers(args, flag=command == "predict")
+        if workers is not None:
+            with quiet():
+                return (on_ray.fit if command == "fit" else on_ray.predict)(args, workers)
     with quiet():
         cli = make_cli(command, args)  # pyright: ignore[reportArgumentType]
         if command == "test" and cli.ckpt_path is None and is_first_process():
             print("no --ckpt_path: testing a model that is not trained")
         cli.execute()
         if command == "fit" and cli.trainer.is_global_zero:
-            _say_best(cli)
+            say_best(cli)
     return 0
 
 
-def _say_best(cli: RankingCLI) -> None:
+def say_best(cli: RankingCLI) -> None:
+    """Print the best value of a training, and the file with its weights."""
     callback = cli.trainer.checkpoint_callback
     if isinstance(callback, BestCheckpoint) and callback.best_model_score is not None:
         score, path = callback.best_model_score, callback.best_model_path
