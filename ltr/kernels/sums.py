@@ -103,11 +103,10 @@ def inner_sums(
 ) -> tuple[Tensor, ...]:
     """Return `kernel_sums` as a part of a rule, without checks.
 
-    The columns may be batched gradients. The results are views of one tensor. They have
-    derivatives only if grad mode is enabled and nothing is compiled, since torch.compile has no
-    second derivatives.
+    They have derivatives only if grad mode is enabled and nothing is compiled, since torch.compile
+    has no second derivatives.
     """
-    rule = _KernelSums(tuple(outputs), temperature, inside=True)
+    rule = _KernelSums(tuple(outputs), temperature)
     tensors = scores, lists.order, lists.starts, lists.lengths, *columns
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
         return differentiable(rule, *tensors)
@@ -116,16 +115,10 @@ def inner_sums(
 
 @dataclass(frozen=True, eq=False)
 class _KernelSums(Rule):
-    """The sums of scores, order, starts, lengths and columns.
-
-    Args:
-        inside: Whether the sums are a part of a derivative, whose batched gradients the op takes
-            only as one tensor.
-    """
+    """The sums of scores, order, starts, lengths and columns."""
 
     outputs: Outputs
     temperature: float
-    inside: bool = False
 
     def values(
         self, scores: Tensor, order: Maybe, starts: Tensor, lengths: Tensor, *columns: Tensor
@@ -133,9 +126,6 @@ class _KernelSums(Rule):
         numbers = op_numbers if torch.compiler.is_compiling() else _kept_numbers
         given = numbers(self.outputs, self.temperature)
         lists = order, starts, lengths
-        if self.inside:
-            found = torch.ops.ltr.stacked_kernel_sums(scores, *lists, torch.stack(columns), *given)
-            return tuple(found.unbind())
         return tuple(torch.ops.ltr.kernel_sums(scores, *lists, list(columns), *given))
 
     def gradients(self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any) -> list[Maybe]:
@@ -229,25 +219,23 @@ def _bare(scores: Tensor, *arguments: Any) -> list[Tensor]:
 torch.library.impl("ltr::kernel_sums", "CompositeExplicitAutograd", _bare)
 
 
-def _stacked(
-    scores: Tensor,
-    order: Tensor | None,
-    starts: Tensor,
-    lengths: Tensor,
-    columns: Tensor,
-    *numbers: Any,
-) -> Tensor:
-    return torch.stack(_bare(scores, order, starts, lengths, list(columns), *numbers))
-
-
+# torch.autograd.grad(is_grads_batched=True) and functional.jacobian(vectorize=True): torch loops
+# over an op then, but not over one that takes a list. So this one takes and returns one tensor.
 torch.library.define(
     "ltr::stacked_kernel_sums",
     "(Tensor scores, Tensor? order, Tensor starts, Tensor lengths, Tensor columns, float scale,"
     " float[] nodes, float[] rows, int[] sources) -> Tensor",
 )
-torch.library.impl("ltr::stacked_kernel_sums", "CompositeExplicitAutograd", _stacked)
 
 
-@torch.library.register_fake("ltr::stacked_kernel_sums")
-def _(scores: Tensor, *rest: Any) -> Tensor:
-    return torch.stack(_fake(scores, *rest))
+@torch.library.impl("ltr::stacked_kernel_sums", "CompositeExplicitAutograd")
+def _stacked(scores: Tensor, *arguments: Any) -> Tensor:
+    order, starts, lengths, columns, *numbers = arguments
+    return torch.stack(_bare(scores, order, starts, lengths, list(columns), *numbers))
+
+
+@torch.library.impl("ltr::kernel_sums", "Batched")
+def _batched(scores: Tensor, *arguments: Any) -> list[Tensor]:
+    order, starts, lengths, columns, *numbers = arguments
+    given = order, starts, lengths, torch.stack(columns), *numbers
+    return list(torch.ops.ltr.stacked_kernel_sums(scores, *given).unbind())
