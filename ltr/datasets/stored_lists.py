@@ -283,7 +283,8 @@ class StoredLists(ListDataset):
         shards = np.searchsorted(store.first_list, lists, side="right") - 1
         together = (np.diff(lists) == 1) & (np.diff(shards) == 0)  # with the list before
         firsts = np.flatnonzero(np.r_[True, ~together][: len(lists)])
-        for first, end in zip(firsts, np.r_[firsts[1:], len(lists)], strict=True):
+        ends = np.r_[firsts[1:], len(lists)][: len(firsts)]  # none of no lists
+        for first, end in zip(firsts, ends, strict=True):
             number = int(shards[first])
             shard = store.shard(number)
             begin, stop = int(offsets[first]), int(offsets[end])
