@@ -3,7 +3,7 @@ import itertools
 import pytest
 from torch.utils.data import DistributedSampler
 
-from ltr.datasets import ListSampler, samplers
+from ltr.datasets import ListDataset, ListSampler, open_store, samplers, write_store
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
