@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ltr.kernels._jit import compiler, entry
+from ltr.kernels.cpu.jit import compiler, entry
 
 DONE, FULL, ODD = 0, 1, 2
 """Why the parser stopped: at the end of the text, without room for a document, at an odd line."""
