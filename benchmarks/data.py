@@ -7,7 +7,7 @@ features that are whole numbers, zeros and decimals, lists of 40 to 199 document
 process of its own:
 
 - parse: read the text into float32 and drop it, beside scikit-learn's `load_svmlight_file` (on at
-  most 1,000,000 documents), in CPU seconds. The reader's compiled code is in numba's cache.
+  most 100,000 documents). The reader's compiled code is in numba's cache.
 - convert: to a store, as `ltr convert` does.
 - group: the same of a Parquet file of the documents in random order (at most 1,000,000).
 - open: the store, in milliseconds by the clock: the median of five.
@@ -39,7 +39,7 @@ import pyarrow.parquet as pq
 from measure import RESULTS, environment, rounded, write
 
 FEATURES, BATCH, BLOCK = 136, 64, 100_000
-SKLEARN_LARGEST = GROUP_LARGEST = 1_000_000
+SKLEARN_LARGEST, GROUP_LARGEST = 100_000, 1_000_000
 
 
 def make_lines(documents: int) -> tuple[list[bytes], list[bytes], np.ndarray]:
@@ -245,11 +245,14 @@ def main() -> None:
         print(json.dumps(STAGES[name](*map(Path, paths))))
         return
     given.folder.mkdir(parents=True, exist_ok=True)
-    sizes = []
+    sizes: dict[int, dict[str, Any]] = {}
+    if given.output.is_file():  # other numbers of documents that were measured before
+        sizes = {one["documents"]: one for one in json.loads(given.output.read_text())["sizes"]}
     for documents in given.documents:
-        sizes.append(size_of(documents, given.folder))
+        sizes[documents] = size_of(documents, given.folder)
+        kept = [sizes[key] for key in sorted(sizes)]
         result = {"environment": environment(), "features": FEATURES, "batch": BATCH}
-        write(given.output, {**result, "sizes": sizes})
+        write(given.output, {**result, "sizes": kept})
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ def beyond(result: Result) -> str:
     rows = [
         ["text", f"{number(size['text_mb'] * GOAL / size['documents'] / 1e3)} GB"],
         ["store", f"{number(size['open']['bytes_per_document'] * GOAL / 1e9)} GB"],
-        ["shards of 128 MB", number(size["open"]["bytes_per_document"] * GOAL / 128e6)],
+        ["shards of 64 MiB", number(size["open"]["bytes_per_document"] * GOAL / (1 << 26))],
         ["lists", f"{number(GOAL / per_list / 1e6)} million"],
         ["the offsets of the lists, mapped", f"{number(8 * GOAL / per_list / 1e6)} MB"],
         ["converting, on one core", f"{number(hours['convert'])} hours"],

@@ -75,7 +75,7 @@ def _parser() -> LineParser:
     add("--max-levels", type=int, default=256, help="of a category with codes; default: 256")
     add("--missing", choices=["keep", "error"], default="keep", help="missing features")
     add("--sort-by-qid", action="store_true", help="gather the lines of a qid in LETOR text")
-    add("--shard-mb", type=float, default=128, help="megabytes of a shard, about; default: 128")
+    add("--shard-mb", type=float, default=64, help="megabytes of a shard, about; default: 64")
     add("--quiet", action="store_true", help="no progress bar")
     return parser
 

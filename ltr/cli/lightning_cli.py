@@ -1,15 +1,12 @@
 """`ltr fit`, `validate`, `test` and `predict`: Lightning's command line with ltr's defaults."""
 
-import pickle
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-import torch
 from jsonargparse import Namespace
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
@@ -27,6 +24,7 @@ import ltr.operators
 from ltr._files import name_full_disk, remove_leftovers
 from ltr._names import one_line
 from ltr.cli import on_ray
+from ltr.cli.checkpoint_file import checkpoint_errors, read_checkpoint
 from ltr.cli.epoch_lines import EpochLines
 from ltr.cli.errors import CommandError
 from ltr.cli.explain import explain
@@ -60,10 +58,10 @@ SEED = 42
 """The default of `seed_everything`. It is fixed, so that a run can be repeated."""
 
 _DESCRIPTIONS = {
-    "fit": "Train a model.",
+    "fit": "Train a model; with --ray-workers N, in N processes of a Ray cluster.",
     "validate": "Evaluate a model on the validation lists.",
     "test": "Evaluate a model on the test lists.",
-    "predict": "Write scores and ranks of documents.",
+    "predict": "Write scores and ranks of documents; with --ray, on a Ray cluster.",
 }
 
 
@@ -156,10 +154,6 @@ class RankingCLI(LightningCLI):
             metavar="PACKAGE",
             help="packages whose classes the checkpoint may name, besides ltr's",
         )
-        if self.command in ("fit", "predict"):
-            parser.add_argument(  # for the help; `run` takes it before
-                "--ray-workers", type=int | None, default=None, help="processes on a Ray cluster"
-            )
         if self.command == "predict":
             parser.add_argument(
                 "--output", type=str | None, default=None, help="file: .csv, .parquet, .run or .txt"
@@ -222,7 +216,7 @@ class RankingCLI(LightningCLI):
             path = Path(value).expanduser()
         if path is None or not path.is_file():
             raise no_checkpoint(self.root, value)
-        content = _read_checkpoint(path)
+        content = read_checkpoint(path)
         self.trained_on = content.get(LightningDataModule.CHECKPOINT_HYPER_PARAMS_KEY, {})
         return str(path)
 
@@ -283,7 +277,7 @@ class RankingCLI(LightningCLI):
         fit = self.command == "fit" and is_first_process()
         with ExitStack() as stack:
             stack.enter_context(self.memory.explained(self.datamodule))
-            stack.enter_context(_checkpoint_errors(self.ckpt_path))
+            stack.enter_context(checkpoint_errors(self.ckpt_path))
             stack.enter_context(name_full_disk(self.run))
             if fit and self.trainer.checkpoint_callbacks:
                 stack.enter_context(hold(self.run))
@@ -370,35 +364,3 @@ def _check_predicts(model: LightningModule) -> None:
 
 def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
-
-
-@contextmanager
-def _checkpoint_errors(path: str | None) -> Iterator[None]:
-    """Report a checkpoint of another model, or a file that is no checkpoint, in one line."""
-    try:
-        yield
-    except RuntimeError as error:
-        if path is None or "loading state_dict" not in str(error):
-            raise
-        raise CommandError(
-            f"{path} is of another model than the configuration: use the configuration that it was "
-            "trained with, config.yaml in the run's logs"
-        ) from error
-    except (pickle.UnpicklingError, EOFError) as error:
-        if path is None:
-            raise
-        raise CommandError(f"{path} is not a checkpoint: {error}") from error
-
-
-def _read_checkpoint(path: Path) -> dict[str, Any]:
-    """Return the content of a file, before the data are read, if it is a whole checkpoint."""
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, EOFError, OSError, RuntimeError, KeyError) as error:
-        cause = one_line(error).partition(". ")[0] or "it is empty"
-        raise CommandError(f"{path} is not a checkpoint, or a damaged one: {cause}") from error
-    if not isinstance(content, dict) or not {"state_dict", "pytorch-lightning_version"} <= {
-        *content
-    }:
-        raise CommandError(f"{path} is not a checkpoint of ltr fit")
-    return content

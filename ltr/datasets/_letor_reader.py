@@ -94,7 +94,7 @@ class LetorReader:
                 skip = int(state[2])
             place, lines = int(state[0]), int(state[1])
             while place < len(text):
-                piece = _Piece(text, place, lines, self.width)
+                piece = _Piece(text, place, lines, self.width, block.count(b"\n", place))
                 self._fill(piece, compiled)
                 place, lines = piece.place, piece.lines
                 if piece.documents:
@@ -234,8 +234,8 @@ class LetorReader:
 class _Piece:
     """The arrays that a piece of the file is read into."""
 
-    def __init__(self, text: np.ndarray, place: int, lines: int, width: int) -> None:
-        room = max(1, min(_ROOM // (4 * max(width, 1)), len(text) // 2))
+    def __init__(self, text: np.ndarray, place: int, lines: int, width: int, most: int) -> None:
+        room = max(1, min(_ROOM // (4 * max(width, 1)), most))
         self.text = text
         self.state = np.array([place, lines, 0, 0])
         self.rows = np.empty((room, width), np.float32)
@@ -271,8 +271,8 @@ class _Piece:
         place, runs = int(self.state[2]), int(self.state[3])
         if width > self.rows.shape[1]:
             before = self.rows
-            self.rows = np.zeros((max(place + 1, _ROOM // (4 * width)), width), np.float32)
-            self.rows = self.rows[: len(before)]
+            room = min(len(before), max(place + 1, _ROOM // (4 * width)))
+            self.rows = np.zeros((room, width), np.float32)
             self.rows[:place, : before.shape[1]] = before[:place]
         self.rows[place] = 0
         self.rows[place, np.array(indices, np.int64) - 1] = values

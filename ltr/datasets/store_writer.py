@@ -28,7 +28,7 @@ from ltr.datasets.schema import Schema
 from ltr.datasets.shards import Shard, ShardEntry, check_shard, map_shard, write_shard
 from ltr.datasets.store import LISTS, Store, write_manifest
 
-SHARD_BYTES = 1 << 27
+SHARD_BYTES = 1 << 26
 """The bytes of a shard, about."""
 
 _OURS = re.compile(r"[0-9a-f]{8}-(?:[0-9]{6}\.arrow|offsets\.npy|lists\.arrow|journal\.jsonl)")
@@ -75,7 +75,8 @@ def write_store(
     folder = Path(path)
     with locked(folder):
         for journal in folder.glob("*-journal.jsonl"):
-            journal.unlink()  # what was begun before is of other lists
+            if _OURS.fullmatch(journal.name):
+                journal.unlink()  # what was begun before is of other lists
         StoreWriter(folder, source, schema, shard_bytes).write(lambda *_: parts)
 
 
