@@ -70,7 +70,7 @@ class _OverStrips(torch.autograd.Function):
         ctx.save_for_forward(*tensors)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         task, tensors = ctx.task, ctx.saved_tensors
         wanted = [i for i, needed in enumerate(ctx.needs_input_grad[1:]) if needed]
         whole, cut = tensors[: task.whole], tensors[task.whole :]
@@ -82,7 +82,7 @@ class _OverStrips(torch.autograd.Function):
         return (None, *found)
 
     @staticmethod
-    def jvp(ctx: Any, _: None, *tangents: Tensor | None) -> tuple[Tensor, ...]:
+    def jvp(ctx: Any, _: None, *tangents: Tensor | None) -> tuple[Tensor, ...]:  # type: ignore[override]
         task, tensors = ctx.task, ctx.saved_tensors
         moved = [i for i, tangent in enumerate(tangents) if tangent is not None]
         within = [i for i in moved if i < task.whole]
@@ -96,7 +96,7 @@ class _OverStrips(torch.autograd.Function):
         return over_strips(_pushforward(task, len(cut), moved), *given)
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], task: Strips, *tensors: Tensor) -> Any:
+    def vmap(info: Any, in_dims: tuple[Any, ...], task: Strips, *tensors: Tensor) -> Any:  # type: ignore[override]
         batched = [
             x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
             for x, dim in zip(tensors, in_dims[1:], strict=True)
@@ -114,7 +114,7 @@ def _pullback(task: Strips, cuts: int, wanted: list[int]) -> Strips:
         def results(*chosen: Tensor) -> tuple[Tensor, ...]:
             return _flat(task, inputs, wanted, chosen)
 
-        _, pull = torch.func.vjp(results, *[inputs[i] for i in wanted])
+        _, pull, *_ = torch.func.vjp(results, *[inputs[i] for i in wanted])
         grads = pull((*whole[task.whole :], *cut[cuts:]))
         return grads[:inside], grads[inside:]
 
@@ -132,8 +132,8 @@ def _pushforward(task: Strips, cuts: int, moved: list[int]) -> Strips:
             return _flat(task, inputs, moved, chosen)
 
         # the gradient's gradient is the tangent; torch.func.jvp does not nest in forward mode
-        values, pull = torch.func.vjp(results, *[inputs[i] for i in moved])
-        _, push = torch.func.vjp(pull, tuple(torch.zeros_like(y) for y in values))
+        values, pull, *_ = torch.func.vjp(results, *[inputs[i] for i in moved])
+        _, push, *_ = torch.func.vjp(pull, tuple(torch.zeros_like(y) for y in values))
         (found,) = push((*whole[task.whole :], *cut[cuts:]))
         return found[: task.sums], found[task.sums :]
 

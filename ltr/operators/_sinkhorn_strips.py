@@ -117,16 +117,16 @@ class _Solved(torch.autograd.Function):
         ctx.save_for_forward(*fixed)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         fixed = ctx.saved_tensors
         return (None, _Solved.apply(ctx.line, grad, *fixed), *(None for _ in fixed))
 
     @staticmethod
-    def jvp(ctx: Any, _: None, tangent: Tensor, *others: None) -> Tensor:
+    def jvp(ctx: Any, _: None, tangent: Tensor, *others: None) -> Tensor:  # type: ignore[override]
         return _Solved.apply(ctx.line, tangent, *ctx.saved_tensors)
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], line: Line, *tensors: Tensor) -> Any:
+    def vmap(info: Any, in_dims: tuple[Any, ...], line: Line, *tensors: Tensor) -> Any:  # type: ignore[override]
         return _Solved.apply(line, *_batched(info.batch_size, in_dims[1:], tensors)), 0
 
 
