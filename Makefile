@@ -35,6 +35,7 @@ docs: .venv/.docs  ## the plots, the benchmarks' tables, and the site, strict, i
 	$(BIN)/python docs/soft_ndcg.py
 	$(BIN)/python docs/scorer_plots.py
 	$(BIN)/python docs/quality_tables.py
+	$(BIN)/python docs/sizing.py
 	$(BIN)/python docs/recipe_pages.py
 	$(BIN)/mkdocs build --strict
 

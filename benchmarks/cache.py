@@ -2,10 +2,11 @@
 
     python benchmarks/cache.py
 
-For each shape a shard of random lists is written, and timed are: the checksums of the whole file,
-CRC-32 of it (zlib) for comparison, a pass of a `DataLoader` over all lists in batches of 64, and an
-epoch of training (that loader, a linear scorer, softmax loss, SGD: about the least that training
-can be). The shapes are those of MQ2008, of MSLR-WEB10K, of long lists and of wide features.
+For each shape a store of one shard of random lists is written, and timed are: the checksum of the
+shard's file, CRC-32 of it (zlib) for comparison, a pass of a `DataLoader` over all lists in batches
+of 64, and an epoch of training (that loader, a linear scorer, softmax loss, SGD: about the least
+that training can be). The shapes are those of MQ2008, of MSLR-WEB10K, of long lists and of wide
+features.
 """
 
 import argparse
@@ -19,8 +20,8 @@ import torch
 from measure import RESULTS, environment, rounded, times, write
 from torch.utils.data import DataLoader
 
-from ltr.datasets import ListDataset, collate_lists, read_shard, write_shard
-from ltr.datasets._checksums import check_sealed
+from ltr.datasets import ListDataset, collate_lists, open_store, write_store
+from ltr.datasets._checksums import file_checksum
 from ltr.losses import ListNet
 from ltr.models import LinearScorer
 
@@ -47,10 +48,10 @@ def random_lists(lists: int, documents: int, features: int) -> ListDataset:
 def measured(lists: int, documents: int, features: int, rounds: int) -> dict[str, Any]:
     """Return the seconds of each, and the share of the checksums."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "lists.arrow")
-        write_shard(random_lists(lists, documents, features), path)
+        write_store(random_lists(lists, documents, features), folder, shard_bytes=1 << 40)
+        [path] = Path(folder).glob("*-000000.arrow")
         raw = np.memmap(path, np.uint8, "r")
-        data = read_shard(path)
+        data = open_store(folder)
         scorer, loss = LinearScorer(num_features=features), ListNet()
         optimizer = torch.optim.SGD(scorer.parameters(), lr=1e-3)
 
@@ -64,7 +65,7 @@ def measured(lists: int, documents: int, features: int, rounds: int) -> dict[str
 
         seconds = times(
             {
-                "checksums": lambda: check_sealed(raw),
+                "checksums": lambda: file_checksum(path),
                 "crc32": lambda: zlib.crc32(raw),
                 "loader": lambda: epoch(train=False),
                 "training": lambda: epoch(train=True),

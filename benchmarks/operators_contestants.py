@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ltr.kernels import _torch, descending_order
+from ltr.kernels import descending_order
 from ltr.kernels.implementations import use
+from ltr.kernels.reference import REFERENCE
 from ltr.operators import (
     GaussianRank,
     LaplaceRank,
@@ -76,7 +77,7 @@ class Contestant:
         return both
 
     def _implementation(self) -> AbstractContextManager[None]:
-        return use(_torch.kernel_sums) if self.group == "plain" else nullcontext()
+        return use(REFERENCE) if self.group == "plain" else nullcontext()
 
     def fits(self, lists: int, n: int) -> bool:
         """Return whether its matrices are within `NAIVE_BYTES`, if it has any."""

@@ -34,8 +34,18 @@ _NOT_TEXT = {
 _READABLE = "plain text, or text in gzip, bzip2, xz, zstd or zip"
 
 
+class TextFile(io.BufferedReader):
+    """A text file that is open for reading bytes, and may be compressed."""
+
+    on_disk: IO[bytes]
+
+    def place(self) -> int:
+        """The bytes that have been read of the file as it is on the disk."""
+        return self.on_disk.tell()
+
+
 @contextmanager
-def open_text(path: Path) -> Iterator[IO[bytes]]:
+def open_text(path: Path) -> Iterator[TextFile]:
     """Open a text file for reading bytes: plain, gzip, bzip2, xz, zstd or a zip of one file.
 
     Args:
@@ -62,7 +72,8 @@ def open_text(path: Path) -> Iterator[IO[bytes]]:
                 raise ValueError(f"{path}: the file must be {_READABLE}, got {kind}")
         form = next((name for magic, name in _FORMATS.items() if head.startswith(magic)), None)
         try:
-            with io.BufferedReader(cast(Any, _decompressed(path, raw, form)), 1 << 16) as file:
+            with TextFile(cast(Any, _decompressed(path, raw, form)), 1 << 16) as file:
+                file.on_disk = raw
                 if file.peek(512)[257:262] == b"ustar":
                     raise ValueError(f"{path}: the file must be {_READABLE}, got a tar archive")
                 yield file

@@ -218,8 +218,7 @@ def ideal_dcg(
 
 def _largest(gains: Tensor, top_k: int | None) -> Tensor:
     # the k largest gains, falling; a gradient needs the order of tied ones, which topk leaves open
-    few = top_k is not None and SELECTED * top_k <= gains.shape[-1]
-    if few and not gains.requires_grad:
+    if top_k is not None and SELECTED * top_k <= gains.shape[-1] and not gains.requires_grad:
         return gains.topk(top_k).values
     return falling_values(gains)[..., :top_k]
 

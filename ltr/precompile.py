@@ -1,12 +1,15 @@
-"""Compile the CPU engine ahead of time, for container images: `python -m ltr.precompile`."""
+"""Compile all compiled code ahead of time, for container images: `python -m ltr.precompile`."""
 
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from torch import Tensor
 
+from ltr.datasets.letor import letor_reader
 from ltr.kernels import use
 from ltr.losses import LambdaLoss, LambdaRank, NeuralNDCG, RankingLoss, RankNet, SoftNDCG
 from ltr.operators import (
@@ -29,8 +32,13 @@ def precompile() -> None:
     """Call the losses and operators that use compiled code, so that numba compiles and caches it.
 
     This takes minutes on an empty cache and seconds on a full one. Each loss and operator runs in
-    float32 and float64, on short, long and ragged lists, forward and backward.
+    float32 and float64, on short, long and ragged lists, forward and backward; and the parser of
+    LETOR text reads a line.
     """
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "train.txt")
+        path.write_text("1 qid:1 1:1 # a\n0 qid:1 1:2 # b\n")
+        list(letor_reader(path, None, False, None, "keep").pieces())
     for dtype in (torch.float32, torch.float64):
         for length in LENGTHS:
             scores = torch.linspace(-1, 1, 2 * length, dtype=dtype).view(2, length).sin()
@@ -87,7 +95,7 @@ def _operators() -> list[RankOperator]:
 
 def main() -> int:
     """Compile ahead of time, print the cache folder, and return 1 if there is none."""
-    from ltr.kernels._vectors_numba import exp
+    from ltr.kernels.cpu.vectors import exp
 
     begin = time.perf_counter()
     precompile()

@@ -76,7 +76,7 @@ def test_sinkhorn_in_strips(tmp_path):
     rows = {(row["form"], row["n"]): row for row in saved["rows"]}
     array, strips = rows["array", 1000], rows["strips", 1000]
     assert sum(strips[x] for x in ("forward", "backward")) < array["forward"] + array["backward"]
-    assert rows["strips", 10_000]["bytes"] < 5 * strips["bytes"]  # not the square
+    assert rows["strips", 10_000]["bytes"] < rows["array", 2000]["bytes"]
 
 
 @pytest.mark.slow
@@ -263,6 +263,28 @@ def test_the_checksums_of_a_cache(tmp_path):
     assert shape(result) == shape(committed("cache.json"))
     for seconds in (x["seconds"] for x in committed("cache.json")["shapes"].values()):
         assert seconds["checksums"] <= 0.1 * seconds["training"]
+
+
+@pytest.mark.slow
+def test_data(tmp_path):
+    where = ["--folder", tmp_path / "big", "--documents", "3000"]
+    result = run("data.py", tmp_path / "result.json", *where)
+    kept = committed("data.json")
+    assert shape(result) == shape(kept)
+    assert list((tmp_path / "big").iterdir()) == []
+
+
+def test_the_sizing_page_is_that_of_its_numbers():
+    sizing = load(ROOT / "docs" / "sizing.py")
+    kept = committed("data.json")
+    page = sizing.PAGE.read_text()
+    assert sizing.filled(page, sizing.tables(kept)) == page
+    for size in kept["sizes"]:
+        for stage in ("convert", "group"):
+            if stage in size:
+                assert size[stage]["peak_mb"] < 1074  # 1 GiB
+        if "times_sklearn" in size:
+            assert size["times_sklearn"] >= 5
 
 
 def test_estimators(tmp_path):

@@ -77,7 +77,8 @@ def test_every_import_is_declared():
     known = {"sklearn": "scikit-learn", "yaml": "pyyaml"}
     declared = project()["project"]
     extras = declared["optional-dependencies"]
-    required = names(declared["dependencies"] + extras["plots"] + extras["export"])
+    used = [*extras["plots"], *extras["export"], *extras["ray"]]
+    required = names(declared["dependencies"] + used)
     assert {known.get(name, name) for name in imported} <= required
 
 
@@ -121,7 +122,8 @@ def test_private_names_are_found():
 def test_extras_are_what_code_uses_and_the_groups_are_the_extras():
     content = project()
     extras = content["project"]["optional-dependencies"]
-    assert set(extras) == {"baselines", "export", "plots", "docs", "dev"}
+    assert set(extras) == {"baselines", "export", "plots", "ray", "docs", "dev"}
+    assert set(extras["ray"]) <= set(extras["dev"])
     assert "lightgbm" in (ROOT / "benchmarks" / "estimators.py").read_text(encoding="utf-8")
     for group, requirements in content["dependency-groups"].items():
         assert requirements == [f"{content['project']['name']}[plots,{group}]"]

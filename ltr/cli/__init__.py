@@ -7,6 +7,7 @@
     ltr bench digits --out runs/digits         run a recipe's whole table
     ltr evaluate my.run --qrels qrels.txt      metrics of scores in a file, without any model
     ltr export best.ckpt --out model.onnx      write a model that onnxruntime runs
+    ltr convert train.parquet --out train.store --qid query --label grade     beyond memory
 
 `fit`, `validate`, `test` and `predict` take `--config` any number of times. Its value is a recipe
 (`digits`), an overlay of a recipe (`digits/smoke`, laid over `digits`) or a file; each is laid over
@@ -43,6 +44,7 @@ _COMMANDS = {
     "predict": ("ltr.cli.lightning_cli", "write scores and ranks: CSV, Parquet or a TREC run"),
     "bench": ("ltr.cli.bench", "run a recipe's whole table: folds, seeds, variants"),
     "evaluate": ("ltr.cli.evaluate", "metrics of a TREC run or a table of scores"),
+    "convert": ("ltr.cli.convert", "files of any size into a store of lists"),
     "export": ("ltr.export.command", "write a model for other programs: ONNX, torch.export"),
     "recipes": ("ltr.cli.recipes", "list the recipes"),
     "copy": ("ltr.cli.recipes", "copy a recipe's file, to change it"),

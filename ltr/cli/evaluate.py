@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ltr._files import atomic_write, remove_leftovers
 from ltr._names import nearest
+from ltr.cli import on_ray
 from ltr.cli.errors import CommandError
 from ltr.cli.recipes import LineParser
 
@@ -34,6 +35,7 @@ _TIES = "order of equal scores; default: stable, which is trec_eval's order, or 
 
 def run(command: str, args: list[str]) -> int:
     """Run the command `evaluate`."""
+    args, workers = on_ray.take_workers(args, flag=True)
     options = _parser().parse_args(args)
     out = None if options.out is None else Path(options.out).expanduser()
     plot = None if options.plot is None else Path(options.plot).expanduser()
@@ -50,7 +52,7 @@ def run(command: str, args: list[str]) -> int:
         raise CommandError(f"--seed must be >= 0, got {options.seed}")
 
     # the rest imports torch, which takes a while; the mistakes above are reported at once
-    models = _evaluate(options)
+    models = _evaluate(options, workers)
     content = _report(options, models, plot)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -89,13 +91,15 @@ def _parser() -> LineParser:
     add("--resamples", type=int, default=10_000, help="default: 10000")
     add("--seed", type=int, default=0, help="seed of the resampling; default: 0")
     add("--plot", metavar="FILE", help="draw the means or differences with intervals")
+    add("--ray", action="store_true", help="on a Ray cluster, in as many parts as it has CPUs")
+    add("--ray-workers", metavar="N", type=int, help="on a Ray cluster, in N parts")
     add("--out", metavar="FILE.json", help="write the numbers, and every list's values")
     return parser
 
 
-def _evaluate(options: argparse.Namespace) -> "list[Evaluated]":
+def _evaluate(options: argparse.Namespace, workers: int | None) -> "list[Evaluated]":
+    from ltr.cli.evaluate_parts import Task, evaluate
     from ltr.metrics import ranked_files as files
-    from ltr.metrics.trec import read_qrels
 
     columns = files.Columns(options.qid, options.label, options.score or ["score"], options.doc_id)
     measures = _measures(options.metrics, options.at, of_runs=options.qrels is not None)
@@ -109,20 +113,11 @@ def _evaluate(options: argparse.Namespace) -> "list[Evaluated]":
                 f"{path}: --qrels is required for a TREC run; a table ends in .csv or .parquet"
             )
     names = _names(options.files, columns)
-    if options.qrels is None:
-        found = []
-        tables = [files.read_scored(path, columns) for path in options.files]
-        largest = max(float(table.labels.max()) for table in tables)  # one scale for all tables
-        for table, several in zip(tables, names, strict=True):
-            found += files.evaluate_table(table, several, measures, chosen, largest)
-        return _align(found)
-    qrels = read_qrels(options.qrels)
-    return [
-        files.evaluate_run(
-            path, name, qrels, measures, chosen, skip_missing=options.skip_missing, columns=columns
-        )
-        for path, (name, *_) in zip(options.files, names, strict=True)
-    ]
+    task = Task(
+        options.files, columns, names, measures, chosen, options.qrels, options.skip_missing
+    )
+    found = evaluate(task, workers)
+    return _align(found) if options.qrels is None else found
 
 
 def _measures(
@@ -209,7 +204,7 @@ def _align(models: "list[Evaluated]") -> "list[Evaluated]":
             lacking = len(qids) - len(model.qids)
             notes.append(f"{model.name}: {lacking:,} of {len(qids):,} lists are missing")
         by_title = {str(title): x.to_numpy() for title, x in values.items()}
-        aligned.append(Evaluated(model.name, qids, by_title, model.empty, notes))
+        aligned.append(Evaluated(model.name, qids, by_title, model.empty, notes=notes))
     return aligned
 
 

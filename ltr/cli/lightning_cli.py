@@ -1,15 +1,12 @@
 """`ltr fit`, `validate`, `test` and `predict`: Lightning's command line with ltr's defaults."""
 
-import pickle
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-import torch
 from jsonargparse import Namespace
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
@@ -17,6 +14,7 @@ from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.plugins import CheckpointIO
+from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.utilities import rank_zero_info
 
 import ltr.datasets
@@ -25,6 +23,8 @@ import ltr.modules
 import ltr.operators
 from ltr._files import name_full_disk, remove_leftovers
 from ltr._names import one_line
+from ltr.cli import on_ray
+from ltr.cli.checkpoint_file import checkpoint_errors, read_checkpoint
 from ltr.cli.epoch_lines import EpochLines
 from ltr.cli.errors import CommandError
 from ltr.cli.explain import explain
@@ -58,10 +58,10 @@ SEED = 42
 """The default of `seed_everything`. It is fixed, so that a run can be repeated."""
 
 _DESCRIPTIONS = {
-    "fit": "Train a model.",
+    "fit": "Train a model; with --ray-workers N, in N processes of a Ray cluster.",
     "validate": "Evaluate a model on the validation lists.",
     "test": "Evaluate a model on the test lists.",
-    "predict": "Write scores and ranks of documents.",
+    "predict": "Write scores and ranks of documents; with --ray, on a Ray cluster.",
 }
 
 
@@ -91,6 +91,7 @@ class RankingCLI(LightningCLI):
         args: the options, `--config` with files only.
         name: the run's name; the default of `trainer.default_root_dir` is `runs/<name>`.
         numbered: whether `fit` makes a folder for each run; otherwise it uses the root.
+        trainer: options of the Trainer, as objects, in place of those in `args`.
 
     Raises:
         CommandError: an option, class or value is wrong.
@@ -101,8 +102,16 @@ class RankingCLI(LightningCLI):
     alone: bool = False
     """Whether the model is the checkpoint's, no configuration having said what it is."""
 
-    def __init__(self, command: Command, args: list[str], name: str, numbered: bool) -> None:
+    def __init__(
+        self,
+        command: Command,
+        args: list[str],
+        name: str,
+        numbered: bool,
+        trainer: dict[str, Any] | None = None,
+    ) -> None:
         self.command: Command = command
+        self._trainer_options = trainer or {}
         self.numbered = numbered
         super().__init__(
             LightningModule,
@@ -207,13 +216,13 @@ class RankingCLI(LightningCLI):
             path = Path(value).expanduser()
         if path is None or not path.is_file():
             raise no_checkpoint(self.root, value)
-        content = _read_checkpoint(path)
+        content = read_checkpoint(path)
         self.trained_on = content.get(LightningDataModule.CHECKPOINT_HYPER_PARAMS_KEY, {})
         return str(path)
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Return the trainer, with ltr's callbacks for `fit` and a CSV log."""
-        config = {**self.config_init.trainer.as_dict(), **kwargs}
+        config = {**self.config_init.trainer.as_dict(), **kwargs, **self._trainer_options}
         light = config["fast_dev_run"] or config["barebones"]
         if self.command == "fit" and not self.goes_on:
             # the first process makes the folder; the others take it from its callbacks
@@ -232,9 +241,9 @@ class RankingCLI(LightningCLI):
         if self.command == "fit" and not light:
             plugins = _as_list(config["plugins"] or [])
             # strategies for sharded models write checkpoints in their own way
-            if re.match("auto|ddp|single", str(config["strategy"])) and not any(
-                isinstance(one, CheckpointIO) for one in plugins
-            ):
+            whole = re.match("auto|ddp|single", str(config["strategy"]))
+            whole = whole or isinstance(config["strategy"], DDPStrategy)
+            if whole and not any(isinstance(one, CheckpointIO) for one in plugins):
                 config["plugins"] = [*plugins, WholeCheckpoints()]
             if self.config.early_stopping.patience is not None:
                 callbacks.append(self.config_init.early_stopping)
@@ -268,7 +277,7 @@ class RankingCLI(LightningCLI):
         fit = self.command == "fit" and is_first_process()
         with ExitStack() as stack:
             stack.enter_context(self.memory.explained(self.datamodule))
-            stack.enter_context(_checkpoint_errors(self.ckpt_path))
+            stack.enter_context(checkpoint_errors(self.ckpt_path))
             stack.enter_context(name_full_disk(self.run))
             if fit and self.trainer.checkpoint_callbacks:
                 stack.enter_context(hold(self.run))
@@ -282,14 +291,18 @@ class RankingCLI(LightningCLI):
             if self.command == "predict":
                 _check_predicts(self.model)
                 self.trainer.predict(self.model, return_predictions=False, **options)
-                if self.trainer.is_global_zero:
+                if self.trainer.is_global_zero and self.writer.part is None:
                     print(f"wrote {self.writer.path}: {self.writer.rows} rows")
             else:
                 getattr(self.trainer, self.command)(self.model, **options)
 
 
 def make_cli(
-    command: Command, args: list[str], name: str | None = None, numbered: bool = True
+    command: Command,
+    args: list[str],
+    name: str | None = None,
+    numbered: bool = True,
+    trainer: dict[str, Any] | None = None,
 ) -> RankingCLI:
     """Parse and instantiate a command; `args` may name recipes after `--config`.
 
@@ -298,6 +311,7 @@ def make_cli(
         args: its options.
         name: the run's name. Default: the recipe's or file's name, or "ltr" without a `--config`.
         numbered: whether each `fit` makes its own folder.
+        trainer: see `RankingCLI`.
 
     Raises:
         CommandError: a file, option, class or value is wrong.
@@ -309,26 +323,31 @@ def make_cli(
     if command != "fit":
         expanded = in_newest_run(expanded)
     alone = command != "fit" and is_alone(expanded)
-    cli = RankingCLI(
-        command, with_data(expanded) if alone else expanded, name or found or "ltr", numbered
-    )
+    given = with_data(expanded) if alone else expanded
+    cli = RankingCLI(command, given, name or found or "ltr", numbered, trainer)
     cli.alone = alone
     return cli
 
 
 def run(command: str, args: list[str]) -> int:
     """Run the command `fit`, `validate`, `test` or `predict`."""
+    if command in ("fit", "predict"):
+        args, workers = on_ray.take_workers(args, flag=command == "predict")
+        if workers is not None:
+            with quiet():
+                return (on_ray.fit if command == "fit" else on_ray.predict)(args, workers)
     with quiet():
         cli = make_cli(command, args)  # pyright: ignore[reportArgumentType]
         if command == "test" and cli.ckpt_path is None and is_first_process():
             print("no --ckpt_path: testing a model that is not trained")
         cli.execute()
         if command == "fit" and cli.trainer.is_global_zero:
-            _say_best(cli)
+            say_best(cli)
     return 0
 
 
-def _say_best(cli: RankingCLI) -> None:
+def say_best(cli: RankingCLI) -> None:
+    """Print the best value of a training, and the file with its weights."""
     callback = cli.trainer.checkpoint_callback
     if isinstance(callback, BestCheckpoint) and callback.best_model_score is not None:
         score, path = callback.best_model_score, callback.best_model_path
@@ -345,35 +364,3 @@ def _check_predicts(model: LightningModule) -> None:
 
 def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
-
-
-@contextmanager
-def _checkpoint_errors(path: str | None) -> Iterator[None]:
-    """Report a checkpoint of another model, or a file that is no checkpoint, in one line."""
-    try:
-        yield
-    except RuntimeError as error:
-        if path is None or "loading state_dict" not in str(error):
-            raise
-        raise CommandError(
-            f"{path} is of another model than the configuration: use the configuration that it was "
-            "trained with, config.yaml in the run's logs"
-        ) from error
-    except (pickle.UnpicklingError, EOFError) as error:
-        if path is None:
-            raise
-        raise CommandError(f"{path} is not a checkpoint: {error}") from error
-
-
-def _read_checkpoint(path: Path) -> dict[str, Any]:
-    """Return the content of a file, before the data are read, if it is a whole checkpoint."""
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, EOFError, OSError, RuntimeError, KeyError) as error:
-        cause = one_line(error).partition(". ")[0] or "it is empty"
-        raise CommandError(f"{path} is not a checkpoint, or a damaged one: {cause}") from error
-    if not isinstance(content, dict) or not {"state_dict", "pytorch-lightning_version"} <= {
-        *content
-    }:
-        raise CommandError(f"{path} is not a checkpoint of ltr fit")
-    return content

@@ -8,7 +8,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ltr._names import no_attribute, renamed
+from ltr.datasets.cache import load_letor
 from ltr.datasets.collate import collate_lists, collate_ragged, pad_batch
+from ltr.datasets.conversion import convert
 from ltr.datasets.letor import read_letor
 from ltr.datasets.list_transforms import (
     ListTransform,
@@ -21,7 +23,9 @@ from ltr.datasets.quantiles import PiecewiseLinearBins, Quantile
 from ltr.datasets.query_splits import QueryFolds, query_folds
 from ltr.datasets.samplers import BucketSampler, ListSampler
 from ltr.datasets.schema import Category, Schema
-from ltr.datasets.store import load_letor, read_shard, write_shard
+from ltr.datasets.store import is_store
+from ltr.datasets.store_writer import write_store
+from ltr.datasets.stored_lists import StoredLists, open_store
 from ltr.datasets.summary import ListSummary
 from ltr.datasets.table_files import load_table
 from ltr.datasets.table_transform import TableTransform
@@ -48,6 +52,8 @@ _LAZY = {
 }
 
 _RENAMED = {
+    "read_shard": "open_store",
+    "write_shard": "write_store",
     "SignedLog1pStandardise": "SignedLog1pStandardize",
     "Standardise": "Standardize",
 }
@@ -74,18 +80,21 @@ __all__ = [
     "SignedLog1pStandardize",
     "Standardize",
     "StandardizePerList",
+    "StoredLists",
     "TableDataModule",
     "TableTransform",
     "collate_lists",
     "collate_ragged",
+    "convert",
+    "is_store",
     "load_letor",
     "load_table",
+    "open_store",
     "pad_batch",
     "query_folds",
     "read_letor",
-    "read_shard",
     "read_table",
-    "write_shard",
+    "write_store",
 ]
 
 

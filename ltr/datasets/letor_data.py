@@ -6,10 +6,10 @@ from typing import Literal
 
 import numpy as np
 
+from ltr.datasets.cache import load_letor
 from ltr.datasets.list_data import ListDataModule
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.splits import find_splits, list_folder
-from ltr.datasets.store import load_letor
 from ltr.datasets.table_transform import TableTransform
 from ltr.datasets.transforms import FeatureTransform
 

@@ -9,11 +9,13 @@ import numpy as np
 import pyarrow as pa
 from lightning.pytorch.utilities import rank_zero_info
 
+from ltr.datasets.cache import load_letor
+from ltr.datasets.joins import join_lists
 from ltr.datasets.letor import read_letor
-from ltr.datasets.lists import ListDataset, find_return, gather_runs
+from ltr.datasets.lists import ListDataset
+from ltr.datasets.runs import find_return, gather_runs
 from ltr.datasets.schema import Schema
 from ltr.datasets.splits import find_splits
-from ltr.datasets.store import load_letor
 from ltr.datasets.table_files import find_files, kind_of_file
 
 
@@ -58,11 +60,8 @@ def load_letor_table(
     width = max(part.num_features for part in parts)
     parts = [part.widen(width) for part in parts]
     if keep_order:
-        start = 0
-        for part in parts:
-            rows = np.arange(len(part.features)) if part.rows is None else part.rows
-            part.rows = rows + start
-            start += len(rows)
+        starts = np.cumsum([0, *(int(part.offsets[-1]) for part in parts)])
+        parts = [part.numbered(int(start)) for part, start in zip(parts, starts, strict=False)]
     return parts[0] if len(parts) == 1 else _joined(parts, files, sort_by_qid)
 
 
@@ -104,13 +103,14 @@ def by_schema(data: ListDataset, schema: Schema) -> ListDataset:
         rank_zero_info(f"features that the model does not use: {shown}{more}")
     data = data.widen(max(data.num_features, int(places.max()) + 1))
     if not np.array_equal(places, np.arange(data.num_features)):
-        data.features = data.features[:, places]
+        data = data.take_features(places)
     return data
 
 
 def keys_of(data: ListDataset, qid: str) -> pa.Table:
     """Return the columns of qids and, where there are any, of document ids, by `data.rows`."""
-    back = np.argsort(data.rows) if data.rows is not None else np.arange(len(data.features))
+    rows = data.rows
+    back = np.arange(int(data.offsets[-1])) if rows is None else np.argsort(rows)
     qids = np.repeat(np.array(data.qids, dtype=object), data.lengths)
     columns: dict[str, Any] = {qid: pa.array(qids[back], pa.string())}
     if data.doc_ids is not None:
@@ -127,22 +127,4 @@ def _joined(parts: list[ListDataset], files: list[Path], sort_by_qid: bool) -> L
             f"{again}: a qid must not come back, got {qids[back[1]]!r}, which stood in {first} "
             "(sort_by_qid=True gathers it)"
         )
-    offsets = np.r_[0, np.cumsum(np.concatenate([part.lengths for part in parts]))]
-    doc_ids = None
-    if any(part.doc_ids is not None for part in parts):
-        empty = [pa.array([""] * len(part.features), pa.string()) for part in parts]
-        ids = [
-            one if part.doc_ids is None else part.doc_ids
-            for one, part in zip(empty, parts, strict=True)
-        ]
-        doc_ids = pa.concat_arrays(ids)
-    rows = [part.rows for part in parts if part.rows is not None]
-    data = ListDataset(
-        np.concatenate([part.features for part in parts]),
-        np.concatenate([part.labels for part in parts]),
-        offsets,
-        qids,
-        doc_ids,
-        rows=np.concatenate(rows) if rows else None,
-    )
-    return gather_runs(data)
+    return gather_runs(join_lists(parts))

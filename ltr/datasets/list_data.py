@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.loaders import SplitDataModule
 from ltr.datasets.query_splits import query_shares
-from ltr.datasets.samplers import BucketSampler, ListSampler
+from ltr.datasets.samplers import EXACT, BucketSampler, ListSampler
 from ltr.datasets.transforms import FeatureTransform
 
 _CHUNK = 1 << 16  # documents at a time
@@ -39,7 +39,7 @@ class ListDataModule(SplitDataModule):
     Attributes:
         bucket: whether the lists of a batch have similar lengths (see `BucketSampler`), except in
             prediction. None, which it is at first: if the model's scorer looks at whole lists, and
-            so gets padded ones.
+            so gets padded ones. Never of more than 10 million lists, whose lengths are not sorted.
         num_features: features of a document; after `setup`.
         feature_transform: the transform; fitted after `setup` where there is a training split.
         splits: the lists by split ("train", "val", "test", "predict"), those that there are; after
@@ -99,7 +99,7 @@ class ListDataModule(SplitDataModule):
         Raises:
             ValueError: features are missing, or there are categories, and the transform takes none.
         """
-        transform = self.feature_transform
+        transform, train = self.feature_transform, train.to_fit()
         if train.categories is not None:
             transform.fit(train.features, train.categories)
             return
@@ -147,7 +147,8 @@ class ListDataModule(SplitDataModule):
     def sampler(self, split: str, dataset: Dataset[Any]) -> ListSampler:
         """The order of a split's lists; this process's share of them."""
         assert isinstance(dataset, ListDataset)
-        if split == "predict" or not self._in_buckets():
+        # lengths are sorted in memory
+        if split == "predict" or len(dataset) > EXACT or not self._in_buckets():
             return super().sampler(split, dataset)
         return BucketSampler(
             dataset.lengths,

@@ -1,6 +1,6 @@
 """Lists of documents in flat arrays, and the batches that are cut from them."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import Dataset
 
 from ltr.datasets._arrays import as_names, as_numbers, is_absent, is_missing
+from ltr.datasets.runs import find_return, gather_runs
 from ltr.datasets.summary import ListSummary
 
 
@@ -211,7 +212,7 @@ class ListDataset(Dataset[dict[str, Any]]):
             "mask": torch.ones(end - start, dtype=torch.bool),
             "qid": self.qids[index],
         }
-        for name, array in self._columns().items():
+        for name, array in self.columns().items():
             item[name] = torch.from_numpy(np.array(array[start:end]))
         if self.doc_ids is not None:
             item["doc_ids"] = self.doc_ids[start:end].to_pylist()
@@ -237,7 +238,7 @@ class ListDataset(Dataset[dict[str, Any]]):
             "lengths": torch.from_numpy(lengths),
             "qid": [self.qids[i] if i >= 0 else "" for i in chosen.tolist()],
         }
-        for name, array in self._columns().items():
+        for name, array in self.columns().items():
             batch[name] = torch.from_numpy(array.take(rows, axis=0))
         if self.doc_ids is not None:
             batch["doc_ids"] = self.doc_ids.take(pa.array(rows)).to_pylist()
@@ -256,13 +257,13 @@ class ListDataset(Dataset[dict[str, Any]]):
             "mask": torch.zeros(1, dtype=torch.bool),
             "qid": "",
         }
-        for name, array in self._columns().items():
+        for name, array in self.columns().items():
             item[name] = torch.from_numpy(np.zeros((1, *array.shape[1:]), array.dtype))
         if self.doc_ids is not None:
             item["doc_ids"] = []
         return item
 
-    def _columns(self) -> dict[str, np.ndarray]:
+    def columns(self) -> dict[str, np.ndarray]:
         """The arrays beside the features that the data has, by the names of a batch."""
         named = {"labels": self._labels, "categories": self.categories, "weights": self.weights}
         named |= {"positions": self.positions, "rows": self.rows}
@@ -328,9 +329,27 @@ class ListDataset(Dataset[dict[str, Any]]):
         rows = self._rows(self.offsets[chosen], lengths)
         doc_ids = None if self.doc_ids is None else self.doc_ids.take(pa.array(rows))
         qids = [self.qids[i] for i in chosen.tolist()]
-        columns = {name: array[rows] for name, array in self._columns().items()}
+        columns = {name: array[rows] for name, array in self.columns().items()}
         labels = columns.pop("labels", None)
         return ListDataset(self.features[rows], labels, offsets, qids, doc_ids, **columns)
+
+    def take_features(self, places: np.ndarray) -> "ListDataset":
+        """The same lists with the features at some places (a copy)."""
+        columns = self.columns()
+        labels = columns.pop("labels", None)
+        features = self.features[:, places]
+        return ListDataset(features, labels, self.offsets, self.qids, self.doc_ids, **columns)
+
+    def numbered(self, start: int) -> "ListDataset":
+        """The same lists with `rows` that count from `start`, if they have none."""
+        columns = {"rows": np.arange(len(self.features)), **self.columns()}
+        columns["rows"] = columns["rows"] + start
+        labels = columns.pop("labels", None)
+        return ListDataset(self.features, labels, self.offsets, self.qids, self.doc_ids, **columns)
+
+    def to_fit(self) -> "ListDataset":
+        """The lists to fit a transform on: these."""
+        return self
 
     def widen(self, num_features: int) -> "ListDataset":
         """The same lists, with features of 0 up to `num_features` (sparse files leave them out).
@@ -349,42 +368,6 @@ class ListDataset(Dataset[dict[str, Any]]):
             return self
         features = np.zeros((len(self.features), num_features), dtype=np.float32)
         features[:, : self.num_features] = self.features
-        columns = self._columns()
+        columns = self.columns()
         labels = columns.pop("labels", None)
         return ListDataset(features, labels, self.offsets, self.qids, self.doc_ids, **columns)
-
-
-def find_return(runs: Sequence[Hashable]) -> tuple[int, int] | None:
-    """The first run whose name came before: (where it was last, where it comes back), or None.
-
-    >>> find_return(["a", "b", "a"])
-    (0, 2)
-    """
-    last: dict[Hashable, int] = {}
-    for place, name in enumerate(runs):
-        if name in last:
-            return last[name], place
-        last[name] = place
-    return None
-
-
-def gather_runs(data: ListDataset) -> ListDataset:
-    """Join runs of the same qid into one list each, in the order of first appearance, stably.
-
-    >>> rows = np.ones((3, 1), dtype=np.float32)
-    >>> runs = ListDataset(rows, np.arange(3.0), np.arange(4), ["a", "b", "a"])
-    >>> joined = gather_runs(runs)
-    >>> joined.qids, joined.labels.tolist()
-    (['a', 'b'], [0.0, 2.0, 1.0])
-    """
-    names = list(dict.fromkeys(data.qids))
-    if len(names) == len(data):
-        return data
-    place = {name: i for i, name in enumerate(names)}
-    groups = np.array([place[name] for name in data.qids])
-    order = np.argsort(groups, kind="stable")
-    ordered = data.select(order)
-    lengths = np.bincount(groups, weights=data.lengths, minlength=len(names)).astype(np.int64)
-    offsets = np.r_[0, np.cumsum(lengths)]
-    ordered.offsets, ordered.qids = offsets, names
-    return ordered

@@ -70,6 +70,10 @@ class SplitDataModule(LightningDataModule):
         seed: of the shuffling, >= 0. Default: 0; `ltr` gives it the seed of `seed_everything`, and
             after the training the seed that the checkpoint was trained with.
 
+    Attributes:
+        share: None, or (part, parts): the lists that the loaders give are one of several parts, as
+            if this were process `part`, from 0, of as many processes. Others take the other parts.
+
     Raises:
         ValueError: for an argument out of range.
     """
@@ -79,6 +83,7 @@ class SplitDataModule(LightningDataModule):
         self.batch_size = check_whole("batch_size", batch_size)
         self.num_workers = check_at_least("num_workers", num_workers, 0)
         self.seed = check_at_least("seed", 0 if seed is None else seed, 0)
+        self.share: tuple[int, int] | None = None
 
     def check_files(self) -> None:
         """Raise `ValueError` if a file is missing, without reading any; `ltr bench` asks first."""
@@ -94,7 +99,9 @@ class SplitDataModule(LightningDataModule):
         )
 
     def replicas(self) -> dict[str, Any]:
-        """The number of processes and this one's, as a sampler takes them."""
+        """The number of processes and this one's, as a sampler takes them; see `share`."""
+        if self.share is not None:
+            return {"rank": self.share[0], "num_replicas": self.share[1]}
         return (self.trainer.distributed_sampler_kwargs if self.trainer else None) or {}
 
     def collate(self, batch: Any) -> dict[str, Any]:

@@ -19,9 +19,10 @@ def query_shares(qids: Sequence[Any], seed: int = 0) -> np.ndarray:
     >>> query_shares(["a", "b"])
     array([0.74171942, 0.38296227])
     """
-    texts = [f"{seed}:{qid}".encode(errors="surrogatepass") for qid in qids]
+    texts = (f"{seed}:{qid}".encode(errors="surrogatepass") for qid in qids)
     digests = (hashlib.blake2b(text, digest_size=8).digest() for text in texts)
-    return np.array([int.from_bytes(one, "big") >> 11 for one in digests], np.float64) / 2**53
+    numbers = (int.from_bytes(one, "big") >> 11 for one in digests)
+    return np.fromiter(numbers, np.float64, len(qids)) / 2**53
 
 
 class QueryFolds:

@@ -9,6 +9,12 @@ from torch.utils.data import DistributedSampler
 
 from ltr._shapes import check_at_least, check_whole
 
+EXACT = 10**7
+"""The most lists whose order is drawn as a whole; of more, it is drawn by blocks."""
+
+_BLOCK = 1 << 12  # neighboring lists that stay together, and how many are in memory at a time
+_WINDOW = 1 << 8  # blocks
+
 MOST_PADDING = 0.1
 """The largest share of padded cells in the batches of a `BucketSampler`."""
 
@@ -19,6 +25,10 @@ class ListSampler(DistributedSampler[int]):
     If the lists do not divide evenly, some processes get the index -1, the filler of `ListDataset`,
     instead of a list that another process has too. So no metric counts a list twice. The class is a
     `DistributedSampler`, so Lightning keeps it and calls `set_epoch`.
+
+    Up to `EXACT` lists (10 million), every order is equally likely, and takes 8 bytes a list. Of
+    more, blocks of 4,096 neighboring lists are shuffled, and then the lists of each 256 blocks
+    together: it takes the memory of a million lists.
 
     Args:
         dataset: anything with a length.
@@ -69,7 +79,28 @@ class ListSampler(DistributedSampler[int]):
         # a generator, so that epoch and `skip` are read when the first index is asked for
         skip, self.skip = self.skip, 0
         draws = np.random.default_rng([self.seed, self.epoch]) if self.shuffle else None
-        yield from self.order(draws)[self.rank :: self.num_replicas][skip:].tolist()
+        place = self.rank + skip * self.num_replicas  # of this process's next list, in its part
+        for part in self.parts(draws):
+            mine = part[place :: self.num_replicas]
+            place += len(mine) * self.num_replicas - len(part)
+            for start in range(0, len(mine), _BLOCK):
+                yield from mine[start : start + _BLOCK].tolist()
+
+    def parts(self, draws: np.random.Generator | None) -> Iterator[np.ndarray]:
+        """Yield the order of the lists of all processes part by part; see `order`."""
+        lists = len(cast(Sized, self.dataset))
+        if lists <= EXACT:
+            yield self.order(draws)
+            return
+        blocks = -(-lists // _BLOCK)
+        starts = (np.arange(blocks) if draws is None else draws.permutation(blocks)) * _BLOCK
+        for begin in range(0, blocks, _WINDOW):
+            several = starts[begin : begin + _WINDOW, None] + np.arange(_BLOCK)
+            part = several[several < lists]
+            if draws is not None:
+                draws.shuffle(part)
+            yield part
+        yield np.full(self.total_size - lists, -1)
 
     def order(self, draws: np.random.Generator | None) -> np.ndarray:
         """Return the lists of all processes, the next one of each in turn; -1 for a filler.
@@ -128,6 +159,10 @@ class BucketSampler(ListSampler):
         self._together = together
         self.total_size = len(self._batches) * together
         self.num_samples = self.total_size // self.num_replicas
+
+    def parts(self, draws: np.random.Generator | None) -> Iterator[np.ndarray]:
+        """Yield the whole order, however many lists there are."""
+        yield self.order(draws)
 
     def order(self, draws: np.random.Generator | None) -> np.ndarray:
         """Return the lists of all processes, batch by batch; see `ListSampler.order`."""

@@ -171,14 +171,20 @@ class Schema:
         >>> schema.categories["shop"].levels
         ('b',)
         """
+        counts = {name: count_levels(table.column(name)) for name in self.categories}
+        return self.with_levels(counts, max_levels)
+
+    def with_levels(
+        self, counts: Mapping[str, Mapping[str, int]], max_levels: int = 256
+    ) -> "Schema":
+        """Return the schema with levels, from how often each value occurs; see `fit_levels`."""
         if max_levels < 1:
             raise ValueError(f"max_levels must be >= 1, got {max_levels}")
         fitted = {}
         for name, category in self.categories.items():
-            counted = pc.value_counts(as_text(table.column(name)).drop_null())
-            pairs = [(-one["counts"].as_py(), one["values"].as_py()) for one in counted]
-            kept = sorted(level for _, level in sorted(pairs)[:max_levels])
-            fitted[name] = replace(category, levels=tuple(kept))
+            pairs = sorted((-count, level) for level, count in counts[name].items())
+            levels = tuple(sorted(level for _, level in pairs[:max_levels]))
+            fitted[name] = replace(category, levels=levels)
         return replace(self, categories=fitted)
 
     @property
@@ -331,6 +337,12 @@ def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
         column = column.cast(pa.float64())
         column = pc.if_else(pc.is_nan(column), pa.scalar(None, pa.float64()), column)
     return column.cast(pa.string())
+
+
+def count_levels(column: pa.ChunkedArray) -> dict[str, int]:
+    """Return how often each value of a column of categories, as text, occurs."""
+    counted = pc.value_counts(as_text(column).drop_null())
+    return {one["values"].as_py(): one["counts"].as_py() for one in counted}
 
 
 def encode(column: pa.ChunkedArray, category: Category) -> np.ndarray:

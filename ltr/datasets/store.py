@@ -1,298 +1,267 @@
-"""The list store: lists in one Arrow IPC file (a shard), read by mapping it into memory.
+"""The list store: a folder of shards of whole lists, and a manifest.
 
-A shard is one record batch with one row per list: `qid` string, `labels` list<float32>, `features`
-list<fixed_size_list<float32, d>>, and `doc_ids` list<string> where the data has them. Its buffers
-are the flat arrays of `ListDataset`, so that reading copies nothing. The schema's metadata holds
-the version of this format, and, for a cache, what the lists were made from. The checksums of the
-file's blocks follow after the Arrow file (`ltr.datasets._checksums`); they are compared before
-anything else is read. A shard holds only numbers and strings, and reading it runs no code from it:
-any other schema, also with Arrow's extension types, is an error.
+The manifest, `manifest.json`, is written last. It has the schema, what the lists were made from,
+and the counts and the checksum of each shard; `KEY-offsets.npy` says where each list begins, and
+`KEY-lists.arrow` has the qids. A folder without a manifest is no store. Opening one reads the
+manifest and maps the offsets; a shard is mapped when a list of it is asked for, the first time
+after its checksum is compared.
 """
 
 import hashlib
 import json
-import logging
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import platformdirs
 import pyarrow as pa
 
-from ltr._files import atomic_write, remove_leftovers
-from ltr.datasets._checksums import DamagedError, check_sealed, seal
-from ltr.datasets.letor import find_group_file, read_letor
-from ltr.datasets.lists import ListDataset
+from ltr._files import atomic_write
+from ltr.datasets._checksums import DamagedError, file_checksum
+from ltr.datasets.schema import Schema
+from ltr.datasets.shards import Shard, ShardEntry, check_shard, map_shard
 
-FORMAT_VERSION = "2"
-_READER_VERSION = 2  # raise it when `read_letor` returns other lists for the same text
-_SUFFIX = ".ltr-cache.arrow"
-_log = logging.getLogger(__name__)
-
-
-class _StaleError(ValueError):
-    """A shard is sound, but of another version or made from something else."""
+FORMAT_VERSION = 3
+MANIFEST = "manifest.json"
+LISTS = pa.schema([("qid", pa.large_string()), ("relevant", pa.bool_())])
+_OPEN = 256  # shards that are mapped at a time, since each takes a file descriptor
 
 
-def write_shard(
-    data: ListDataset, path: str | PathLike[str], *, source: dict[str, Any] | None = None
-) -> None:
-    """Write lists as one shard, atomically: a reader sees the old file or the new one.
-
-    Args:
-        data: the lists.
-        path: the file; what is there is replaced.
-        source: what the lists were made from, kept as JSON; `read_shard` can check it.
-
-    Raises:
-        ValueError: the lists have no labels, or have categories, weights, positions or rows, for
-            which a shard has no place.
-        OSError: the file cannot be written.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> data = ListDataset.from_arrays([[1.0], [2.0], [3.0]], labels=[0, 2, 1], qid=[7, 7, 8])
-    >>> with TemporaryDirectory() as folder:
-    ...     write_shard(data, f"{folder}/lists.arrow")
-    ...     read_shard(f"{folder}/lists.arrow").qids
-    ['7', '8']
-    """
-    others = {"categories": data.categories, "weights": data.weights}
-    others |= {"positions": data.positions, "rows": data.rows}
-    if extra := [name for name, array in others.items() if array is not None]:
-        raise ValueError(f"a shard has no place for {', '.join(extra)}: keep the table itself")
-    offsets = pa.array(data.offsets, pa.int32())
-    rows = pa.FixedSizeListArray.from_arrays(
-        pa.array(np.ascontiguousarray(data.features).reshape(-1)), data.num_features
-    )
-    columns = [
-        pa.array(data.qids, pa.string()),
-        pa.ListArray.from_arrays(offsets, pa.array(data.labels)),
-        pa.ListArray.from_arrays(offsets, rows),
-    ]
-    if data.doc_ids is not None:
-        columns.append(pa.ListArray.from_arrays(offsets, data.doc_ids))
-    schema = _schema(data.num_features, data.doc_ids is not None).with_metadata(
-        {
-            "ltr.format_version": FORMAT_VERSION,
-            "ltr.num_features": str(data.num_features),
-            "ltr.source": _as_json(source),
-        }
-    )
-    with atomic_write(path) as partial:
-        with partial.open("wb") as file, pa.ipc.new_file(file, schema) as writer:
-            writer.write_batch(pa.record_batch(columns, schema=schema))
-        seal(partial)
+class StaleError(ValueError):
+    """Says that a store is sound, but of another version or made from something else."""
 
 
-def read_shard(path: str | PathLike[str], *, source: dict[str, Any] | None = None) -> ListDataset:
-    """Map a shard into memory, after comparing the checksums of all its blocks.
+class Store:
+    """The files of a store.
+
+    Most users open a store by `open_store`, which gives its lists.
 
     Args:
-        path: the file.
-        source: what the shard must have been made from. Default: anything.
+        path: the folder.
+
+    Attributes:
+        path: the folder.
+        source: what the lists were made from.
+        schema: of the table that they come from; None for LETOR text.
+        entries: of the shards.
+        offsets: int64 (lists + 1,), mapped: the first document of each list.
+        first_list: int64 (shards + 1,), of each shard.
+        first_document: int64 (shards + 1,), of each shard.
+        widths: of each column, the largest of any shard.
 
     Raises:
-        ValueError: the file is missing, damaged, not a shard, of another version of the format, or
-            made from another source.
-
-    >>> read_shard("no/such.arrow")
-    Traceback (most recent call last):
-    ...
-    ValueError: path must be a list shard, got no/such.arrow (no such file)
+        ValueError: the folder is not a store, is of another version, or is damaged.
     """
-    if not Path(path).is_file():
-        raise ValueError(f"path must be a list shard, got {path} (no such file)")
-    try:
-        return _read(path, source)
-    except (_StaleError, DamagedError) as error:
-        raise type(error)(f"path must be a list shard, got {path} ({error})") from None
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        self.path = Path(path)
+        manifest = _read_manifest(self.path)
+        try:
+            self.source: Any = manifest["source"]
+            schema = manifest["schema"]
+            self.schema = None if schema is None else Schema.from_dict(schema)
+            self.entries = [ShardEntry(**entry) for entry in manifest["shards"]]
+            self._names = manifest["files"]
+            lists = [entry.lists for entry in self.entries]
+            documents = [entry.documents for entry in self.entries]
+            self.first_list = np.r_[0, np.cumsum(lists, dtype=np.int64)]
+            self.first_document = np.r_[0, np.cumsum(documents, dtype=np.int64)]
+            self.widths: dict[str, int] = {}
+            for entry in self.entries:
+                for key, width in entry.widths.items():
+                    self.widths[key] = max(width, self.widths.get(key, 0))
+            offsets = self._file("offsets")
+        except (KeyError, TypeError, AttributeError) as error:
+            raise DamagedError(f"{self.path}: the manifest is damaged: {error!r}") from None
+        self.offsets: np.ndarray = np.load(offsets, mmap_mode="r", allow_pickle=False)
+        if self.offsets.shape != (self.first_list[-1] + 1,):
+            raise DamagedError(f"{offsets}: the offsets are not those of the manifest")
+        self._mapped: OrderedDict[int, Shard] = OrderedDict()
+        self._known: set[int] = set()
+
+    def shard(self, number: int) -> Shard:
+        """Map a shard; the first time its checksum is compared and its values are checked.
+
+        Raises:
+            ValueError: it is damaged.
+        """
+        if number in self._mapped:
+            self._mapped.move_to_end(number)
+            return self._mapped[number]
+        entry = self.entries[number]
+        known = number in self._known
+        if not known:
+            check_shard(self.path, entry)
+        shard = map_shard(self.path, entry, known=known)
+        if not known:
+            first = int(self.first_list[number])
+            wanted = self.offsets[first : first + entry.lists + 1] - self.offsets[first]
+            if not np.array_equal(wanted, shard.offsets):
+                name = self._names["offsets"]["name"]
+                raise DamagedError(f"{self.path / entry.name}: its offsets are not those of {name}")
+            self._known.add(number)
+        self._mapped[number] = shard
+        if len(self._mapped) > _OPEN:
+            self._mapped.popitem(last=False)
+        return shard
+
+    @cached_property
+    def _lists(self) -> list[pa.RecordBatch]:
+        """Of the lists of each shard: `qid`, and `relevant`, null without labels; mapped."""
+        path = self._file("lists")
+        try:
+            with pa.ipc.open_file(pa.memory_map(str(path))) as reader:
+                if not reader.schema.equals(LISTS):
+                    raise DamagedError(f"{path}: the columns must be those of the format")
+                batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+            for batch in batches:
+                batch.validate(full=True)
+        except (pa.ArrowException, OSError) as error:
+            raise DamagedError(f"{path}: the lists are damaged: {error}") from None
+        if [len(batch) for batch in batches] != np.diff(self.first_list).tolist():
+            raise DamagedError(f"{path}: the lists are not those of the manifest")
+        return batches
+
+    @property
+    def qids(self) -> "Qids":
+        """The qids of all lists, mapped.
+
+        Raises:
+            ValueError: the file is damaged.
+        """
+        return Qids([batch.column("qid") for batch in self._lists], self.first_list)
+
+    def relevant(self, lists: np.ndarray | None = None) -> np.ndarray:
+        """Return which lists, of all or of some, have a document of label > 0: bool (lists,).
+
+        Raises:
+            ValueError: the file is damaged.
+        """
+        parts = [batch.column("relevant").to_numpy(zero_copy_only=False) for batch in self._lists]
+        found = np.concatenate(parts).astype(bool)
+        return found if lists is None else found[lists]
+
+    @property
+    def names(self) -> set[str]:
+        """The names of the files, without the manifest."""
+        files = {file["name"] for file in self._names.values()}
+        return files | {entry.name for entry in self.entries}
+
+    def check(self) -> None:
+        """Compare the checksums of all shards: reads the whole store.
+
+        Raises:
+            DamagedError: one is damaged, which the message names.
+        """
+        for number in range(len(self.entries)):
+            self.shard(number)
+        len(self.qids)
+
+    def _file(self, key: str) -> Path:
+        path = self.path / self._names[key]["name"]
+        try:
+            found = file_checksum(path)
+        except OSError as error:
+            raise DamagedError(f"{path}: the file cannot be read: {error.strerror}") from None
+        if found != self._names[key]["checksum"]:
+            raise DamagedError(f"{path}: the file is damaged: its checksum is not the manifest's")
+        return path
+
+    def __reduce__(self) -> tuple[type["Store"], tuple[Path]]:
+        return Store, (self.path,)  # another process maps the files itself
 
 
-def _read(path: str | PathLike[str], source: dict[str, Any] | None) -> ListDataset:
-    try:
-        content = pa.memory_map(str(path)).read_buffer()
-        content = content.slice(0, check_sealed(content))
-        with pa.ipc.open_file(content) as reader:
-            metadata = reader.schema.metadata or {}
-            version = metadata.get(b"ltr.format_version", b"none")
-            if version != FORMAT_VERSION.encode():
-                found = version[:20].decode(errors="replace").strip()
-                raise _StaleError(f"format version {FORMAT_VERSION} wanted, {found} found")
-            if source is not None and metadata.get(b"ltr.source") != _as_json(source).encode():
-                raise _StaleError("made from another source")
-            _check_schema(reader.schema)
-            if reader.num_record_batches != 1:
-                raise DamagedError(f"1 record batch wanted, {reader.num_record_batches} found")
-            batch = reader.get_batch(0)
-        batch.validate(full=True)  # checks offsets and strings, and the number of the features
-        return _from_batch(batch)
-    except (_StaleError, DamagedError):
-        raise
-    except (pa.ArrowException, ValueError, KeyError, OSError, OverflowError) as error:
-        raise DamagedError(" ".join(str(error).split())) from error
+class Qids(Sequence[str]):
+    """The qids of the lists of a store, read from the disk as they are asked for."""
+
+    def __init__(
+        self, chunks: list[Any], first: np.ndarray, lists: np.ndarray | None = None
+    ) -> None:
+        self._chunks = chunks
+        self._first = first
+        self._lists = lists
+
+    def __len__(self) -> int:
+        return int(self._first[-1]) if self._lists is None else len(self._lists)
+
+    def __getitem__(self, index: Any) -> Any:
+        places = range(len(self))[index]
+        if isinstance(places, range):
+            return [self[place] for place in places]
+        number = places if self._lists is None else int(self._lists[places])
+        chunk = int(np.searchsorted(self._first, number, side="right")) - 1
+        return self._chunks[chunk][number - int(self._first[chunk])].as_py()
+
+    def __iter__(self) -> Iterator[str]:
+        if self._lists is not None:
+            yield from (self[place] for place in range(len(self)))
+            return
+        for chunk in self._chunks:
+            for start in range(0, len(chunk), 1 << 12):
+                yield from chunk[start : start + (1 << 12)].to_pylist()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence) or isinstance(other, str):
+            return NotImplemented
+        return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def __repr__(self) -> str:
+        more = ["..."] if len(self) > 6 else []
+        return f"Qids([{', '.join([*map(repr, self[:6]), *more])}])"
+
+    def take(self, lists: np.ndarray) -> "Qids":
+        """Return those of some lists of the store."""
+        return Qids(self._chunks, self._first, lists)
 
 
-def _schema(num_features: int, has_doc_ids: bool) -> pa.Schema:
-    fields: list[tuple[str, pa.DataType]] = [
-        ("qid", pa.string()),
-        ("labels", pa.list_(pa.float32())),
-        ("features", pa.list_(pa.list_(pa.float32(), num_features))),
-    ]
-    return pa.schema([*fields, ("doc_ids", pa.list_(pa.string()))] if has_doc_ids else fields)
+def is_store(path: Any) -> bool:
+    """Whether a path is a folder with the manifest of a store.
 
-
-def _check_schema(schema: pa.Schema) -> None:
-    width = (schema.metadata or {}).get(b"ltr.num_features", b"")
-    if not width.isdigit() or not 1 <= int(width[:10]) < 2**31:
-        raise DamagedError(f"the number of features must be >= 1, got {width[:20]!r}")
-    wanted = _schema(int(width[:10]), "doc_ids" in schema.names)
-    # a field with metadata could be one of Arrow's extension types
-    if not schema.equals(wanted) or any(field.metadata for field in schema):
-        fields = ", ".join(f"{field.name}: {field.type}" for field in wanted)
-        raise DamagedError(f"the columns must be {fields}")
-
-
-def _from_batch(batch: pa.RecordBatch) -> ListDataset:
-    labels: Any = batch.column("labels")
-    lists: Any = batch.column("features")
-    names: Any = batch.column("qid")
-    doc_ids: Any = batch.column("doc_ids") if "doc_ids" in batch.schema.names else None
-    offsets = labels.offsets.to_numpy()
-    nested = [lists] if doc_ids is None else [lists, doc_ids]
-    if (np.diff(offsets) < 1).any() or not all(
-        column.offsets.equals(labels.offsets) for column in nested
-    ):
-        raise DamagedError("the columns' offsets must rise and be the same")
-    inner = [column.values for column in (labels, *nested)]
-    if any(a.null_count for a in (names, labels, *nested, *inner)):
-        raise DamagedError("no value must be null")
-    grades = labels.values.to_numpy(zero_copy_only=True)
-    if not (np.isfinite(grades) & (grades >= 0)).all():
-        raise DamagedError("the labels must be finite and >= 0")
-    rows: Any = lists.values
-    return ListDataset(
-        rows.values.to_numpy(zero_copy_only=True).reshape(-1, rows.type.list_size),
-        grades,
-        offsets.astype(np.int64),
-        names.to_pylist(),
-        None if doc_ids is None else doc_ids.values,
-    )
-
-
-def load_letor(
-    path: str | PathLike[str],
-    *,
-    num_features: int | None = None,
-    sort_by_qid: bool = False,
-    group_file: str | PathLike[str] | None = None,
-    missing: Literal["keep", "error"] = "keep",
-    cache_dir: str | PathLike[str] | None = None,
-) -> ListDataset:
-    """Read a file as `read_letor` does, but only once: later calls map a shard of its lists.
-
-    The lists have no `rows`.
-
-    The shard is a file in the user's cache folder, or in `cache_dir`, named after the source and
-    its path; nothing is written into the source's folder. Its checksums are compared before it is
-    used. It is made again if the source, its file of group sizes or an argument has changed, and,
-    with a warning, if it is damaged. A source has changed if its size, modification time, change
-    time or inode has. If the cache cannot be written, the lists are returned with a warning. Any
-    file of the cache may be deleted at any time.
-
-    Args:
-        path: see `read_letor`.
-        num_features: see `read_letor`.
-        sort_by_qid: see `read_letor`.
-        group_file: see `read_letor`.
-        missing: see `read_letor`.
-        cache_dir: the folder for the cache, made if it is missing. Default: the user's cache folder
-            (`~/.cache/ltr` on Linux).
-
-    Raises:
-        ValueError: as `read_letor`.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     file = Path(folder, "train.txt")
-    ...     _ = file.write_text("2 qid:7 1:0.5")
-    ...     _ = load_letor(file, cache_dir=f"{folder}/cache")
-    ...     [p.suffixes[-2:] for p in Path(folder, "cache").iterdir()]
-    [['.ltr-cache', '.arrow']]
+    >>> is_store("no/such/folder")
+    False
     """
-    path = Path(path)
-    if not path.is_file():
-        raise ValueError(f"path must be a file, got {path}")
-    sizes = find_group_file(path, group_file)
-    # stamp before reading: if the source changes meanwhile, the next call makes the cache again
-    source = {
-        "reader": _READER_VERSION,
-        "num_features": num_features,
-        "sort_by_qid": sort_by_qid,
-        "missing": missing,
-        "file": _stamp(path),
-        "group_file": None if sizes is None else [str(sizes.resolve()), *_stamp(sizes)],
-        "group_file_given": group_file is not None,
-    }
-    options: dict[str, Any] = {
-        "num_features": num_features,
-        "sort_by_qid": sort_by_qid,
-        "group_file": group_file,
-        "missing": missing,
-    }
+    return isinstance(path, str | PathLike) and (Path(path).expanduser() / MANIFEST).is_file()
+
+
+def write_manifest(folder: Path, content: dict[str, Any], entries: list[ShardEntry]) -> None:
+    """Write the manifest of a store, atomically."""
+    body = {"format": "ltr store", "version": FORMAT_VERSION, **content}
+    body["shards"] = [asdict(entry) for entry in entries]
+    text = json.dumps({**body, "checksum": _digest(body)}, indent=1)
+    with atomic_write(folder / MANIFEST) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
     try:
-        cache = cache_path(path, cache_dir)
-    except RuntimeError as error:
-        _log.warning("%s is read each time: %s", path, error)
-        data = read_letor(path, **options)
-        data.rows = None
-        return data
-    remove_leftovers(cache.parent)
-    try:
-        return read_shard(cache, source=source)
-    except DamagedError as error:
-        _log.warning("%s is read again, since its cache is damaged: %s", path, error)
-    except ValueError as error:
-        _log.debug("reading %s: %s", path, error)
-    data = read_letor(path, **options)
-    data.rows = None  # for which a shard has no place
-    try:
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        write_shard(data, cache, source=source)
-    except OSError as error:
-        _log.warning("%s is read each time, since its cache cannot be written: %s", path, error)
-    return data
+        found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        reason = "its conversion has not ended" if _unfinished(folder) else f"no {MANIFEST}"
+        raise ValueError(f"path must be a list store, got {folder} ({reason})") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise DamagedError(f"{folder}: the manifest is damaged: {error}") from None
+    if not isinstance(found, dict) or found.get("format") != "ltr store":
+        raise DamagedError(f"{folder}: the manifest is damaged: it is not that of a list store")
+    if found.get("version") != FORMAT_VERSION:
+        version = str(found.get("version"))[:20]
+        raise StaleError(
+            f"path must be a list store of version {FORMAT_VERSION}, got {folder} ({version})"
+        )
+    checksum = found.pop("checksum", None)
+    if checksum != _digest(found):
+        raise DamagedError(f"{folder}: the manifest is damaged: its checksum is another one")
+    return found
 
 
-def cache_path(path: str | PathLike[str], cache_dir: str | PathLike[str] | None = None) -> Path:
-    """Return the path of the shard in which `load_letor` keeps the lists of a file.
-
-    Args:
-        path: the source.
-        cache_dir: the folder for the cache. Default: the user's cache folder.
-
-    Raises:
-        RuntimeError: the user has no home folder.
-
-    >>> cache_path("/data/train.txt", "/caches").name
-    'train.txt-0b1fc96600.ltr-cache.arrow'
-    """
-    path = Path(path).absolute()
-    if cache_dir is not None:
-        folder = Path(cache_dir).absolute()
-    else:
-        folder = platformdirs.user_cache_path("ltr")
-        if not folder.is_absolute():  # with an older platformdirs it begins with a literal "~"
-            raise RuntimeError("there is no home folder for a cache: give cache_dir")
-    digest = hashlib.sha256(str(path).encode(errors="surrogateescape")).hexdigest()[:10]
-    return folder / f"{path.name}-{digest}{_SUFFIX}"
+def _unfinished(folder: Path) -> bool:
+    return folder.is_dir() and any(folder.glob("*-journal.jsonl"))
 
 
-def _stamp(path: Path) -> list[int]:
-    # `cp -p` over a file keeps size and modification time, but not the time of the change
-    status = path.stat()
-    return [status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns]
-
-
-def _as_json(source: dict[str, Any] | None) -> str:
-    return json.dumps(source, sort_keys=True)
+def _digest(body: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The data module for tables: CSV, Parquet, LETOR text, pandas, polars and Arrow."""
+"""The data module for tables: CSV, Parquet, LETOR text, stores, pandas, polars and Arrow."""
 
 import warnings
 from dataclasses import replace
@@ -12,14 +12,9 @@ from lightning.pytorch.utilities import rank_zero_info
 from torch.utils.data import DataLoader
 
 from ltr._shapes import check_at_least
-from ltr.datasets.letor_tables import (
-    by_schema,
-    is_letor,
-    keys_of,
-    letor_schema,
-    load_letor_table,
-)
+from ltr.datasets.letor_tables import keys_of
 from ltr.datasets.list_data import ListDataModule
+from ltr.datasets.list_tables import holds_lists, load_lists, schema_of, with_schema
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.schema import Schema
 from ltr.datasets.table_files import load_table, naming
@@ -42,6 +37,9 @@ class TableDataModule(ListDataModule):
     columns are `qid`, `label` and the features, called by their numbers. It needs no names, and a
     feature that no line has is 0. Comments are document ids. A query that comes back is an error
     unless `sort_by_qid` is given.
+
+    A store, as `ltr convert` makes it, is a table too, and need not fit into memory. It has the
+    names and the levels with which it was converted.
 
     Args:
         path: the table to train on; where there is no `test_path` or `predict_path`, `test` and
@@ -228,6 +226,16 @@ class TableDataModule(ListDataModule):
             raise ValueError("there must be a table to score, got none")
         return add_scores(self._keys, rows, scores)
 
+    def keys(self, rows: np.ndarray) -> pa.Table:
+        """Return the qid and, where there is one, the document id of rows of the table to score.
+
+        Raises:
+            ValueError: there is no such table.
+        """
+        if self._keys is None:
+            raise ValueError("there must be a table to score, got none")
+        return self._keys.take(pa.array(rows))
+
     def predict_dataloader(self) -> DataLoader[Any]:
         """Batches of the table to score: lists, or with `stream` rows where that is possible."""
         if not self._streams():
@@ -244,7 +252,7 @@ class TableDataModule(ListDataModule):
         return (
             self.stream
             and isinstance(source, str | PathLike)
-            and not is_letor(source)
+            and not holds_lists(source)
             and getattr(scorer, "per_document", False)
             and not getattr(transform, "within_list", False)
             and self.trainer is not None
@@ -264,7 +272,7 @@ class TableDataModule(ListDataModule):
             raise self.missing_split("train")
         if self.validation is None and self.sources["val"] is None:
             raise self.missing_split("val")
-        read = self._read_letor if is_letor(source) else self._read_table
+        read = self._read_lists if holds_lists(source) else self._read_table
         schema, train, held = read(source)
         self.splits["train"] = train
         if held is not None:
@@ -307,15 +315,15 @@ class TableDataModule(ListDataModule):
         self._tell(table, schema, train)
         return schema, lists, held
 
-    def _read_letor(self, source: Any) -> tuple[Schema, ListDataset, ListDataset | None]:
-        """The same of LETOR text."""
-        names = {"qid": "qid", "label": "label", "doc_id": "doc_id"}
-        for key, name in {**self.uses, "categories": self.categories}.items():
-            if name and name != names.get(key):
-                raise ValueError(f"{key} must be None for LETOR text, got {name!r}")
-        data = load_letor_table(source, sort_by_qid=self.sort_by_qid, missing=self.missing)
-        schema = self.schema or letor_schema(data, self.features)
-        data = by_schema(data, schema)
+    def _read_lists(self, source: Any) -> tuple[Schema, ListDataset, ListDataset | None]:
+        """The same of LETOR text or a store."""
+        if self.categories:
+            raise ValueError(
+                f"categories must be None for LETOR text or a store, got {self.categories!r}"
+            )
+        data = load_lists(source, sort_by_qid=self.sort_by_qid, missing=self.missing)
+        schema = self.schema or schema_of(data, self.uses, self.features)
+        data = with_schema(data, schema)
         if self.validation is None:
             return schema, data, None
         out = self.hold_out(data.qids, self.validation)
@@ -327,15 +335,15 @@ class TableDataModule(ListDataModule):
             raise self.missing_split(split)
         needs_label = split != "predict"
         schema = self._schema_of(split)
-        if is_letor(source):
+        if holds_lists(source):
             with naming(source):
-                data = load_letor_table(
+                data = load_lists(
                     source,
                     sort_by_qid=self.sort_by_qid,
                     missing=self.missing,
                     keep_order=split == "predict",
                 )
-                self.splits[split] = data = by_schema(data, schema)
+                self.splits[split] = data = with_schema(data, schema)
             if split == "predict":
                 self._keys = keys_of(data, schema.qid)
             if split != "val":

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv
 
-from ltr._compressed import SUFFIXES, open_text
+from ltr._compressed import SUFFIXES, TextFile, open_text
 from ltr.datasets._arrays import is_absent, pc
 from ltr.datasets.schema import kind_of
 
@@ -211,7 +211,7 @@ def _load_file(file: Path, text: frozenset[str]) -> pa.Table:
         if kind == "parquet":
             # one file at a time, since Arrow would fill columns that a file lacks with nulls
             return pq.ParquetFile(file).read()
-        with open_csv(file, kind) as reader:
+        with open_csv(file, kind) as (reader, _):
             return reader.read_all()
 
 
@@ -225,8 +225,12 @@ def naming_damage() -> Iterator[None]:
 
 
 @contextmanager
-def open_csv(file: Path, delimiter: str, block: int = 1 << 24) -> Iterator[csv.CSVStreamingReader]:
+def open_csv(
+    file: Path, delimiter: str, block: int = 1 << 24
+) -> Iterator[tuple[csv.CSVStreamingReader, TextFile]]:
     """Open a CSV file; its columns are text, null where a value is missing.
+
+    Gives the reader, and the file that it reads from.
 
     Args:
         file: plain or compressed.
@@ -249,7 +253,7 @@ def open_csv(file: Path, delimiter: str, block: int = 1 << 24) -> Iterator[csv.C
         open_text(file) as content,
         csv.open_csv(content, options, parse, convert) as reader,
     ):
-        yield reader
+        yield reader, content
 
 
 def compare(first: pa.Table, other: pa.Table, file: Path) -> None:
@@ -282,21 +286,46 @@ def typed(table: pa.Table, text: frozenset[str]) -> pa.Table:
 
 def _guess(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     trimmed = pc.utf8_trim_whitespace(column)
+    kind, numbers, distinct = kind_of_values(trimmed)
+    if kind == "missing":
+        return pa.chunked_array([pa.nulls(len(column))])
+    if kind == "boolean":
+        return pc.utf8_lower(trimmed).cast(pa.bool_())
+    if kind == "number":
+        return trimmed.cast(pa.float64())
+    if numbers > 0.5 * distinct:
+        raise not_numbers(name, *first_text_of(column))
+    return column
+
+
+def kind_of_values(trimmed: pa.ChunkedArray) -> tuple[str, int, int]:
+    """Return the kind of what text shows, and of its distinct values: the numbers, and all.
+
+    >>> kind_of_values(pa.chunked_array([["1", "2.5", None]]))
+    ('number', 2, 2)
+    """
     values = pa.chunked_array([pc.unique(trimmed.drop_null())])
     if not len(values):
-        return pa.chunked_array([pa.nulls(len(column))])
+        return "missing", 0, 0
     if pc.all(pc.is_in(values, pa.array(_TRUE + _FALSE))).as_py():
-        return pc.utf8_lower(trimmed).cast(pa.bool_())
-    is_number = _are_numbers(values)
-    if is_number.all():
-        return trimmed.cast(pa.float64())
-    if is_number.mean() > 0.5:
-        row = first_text(column)
-        raise ValueError(
-            f"row {row}, column {name!r}: most values are numbers, got {column[row].as_py()!r} "
-            "(a column of text must be named in categories, doc_id or qid)"
-        )
-    return column
+        return "boolean", 0, len(values)
+    numbers = int(_are_numbers(values).sum())
+    return "number" if numbers == len(values) else "string", numbers, len(values)
+
+
+def not_numbers(name: str, row: int, value: str) -> ValueError:
+    """Return the error of a column of numbers that holds something else."""
+    return ValueError(
+        f"row {row}, column {name!r}: most values are numbers, got {value!r} "
+        "(a column of text must be named in categories, doc_id or qid)"
+    )
+
+
+def first_text_of(column: pa.ChunkedArray) -> tuple[int, str]:
+    """Return the first row of a column that holds no number, and its text."""
+    row = first_text(column)
+    assert row is not None  # else all are numbers
+    return row, column[row].as_py()
 
 
 def first_text(column: pa.ChunkedArray) -> int | None:

@@ -28,7 +28,8 @@ from ltr.datasets.tables import read_table
 ROWS = 1 << 14
 """The rows of a piece."""
 
-_BLOCK = 1 << 21  # bytes of a CSV file; Arrow reads 32 blocks ahead
+BLOCK = 1 << 21
+"""The bytes of a CSV file that are read at a time; Arrow reads 32 blocks ahead."""
 
 
 class RowStream(IterableDataset[dict[str, Any]]):
@@ -50,6 +51,8 @@ class RowStream(IterableDataset[dict[str, Any]]):
     Attributes:
         unused: the columns that the schema does not have.
         rows: how many rows the last pass has read so far.
+        place: how far it is, in bytes of the files as they are.
+        size: of the files together, in bytes.
         columns: the columns that it has.
         types: their types in the files.
 
@@ -79,8 +82,10 @@ class RowStream(IterableDataset[dict[str, Any]]):
         self.schema = schema
         self.missing: Literal["keep", "error"] = missing
         self.rows = 0
+        self.place = 0
         self.files = find_files(Path(source).expanduser())
-        first, *others = (_empty(file) for file in self.files)
+        self.size = sum(file.stat().st_size for file in self.files)
+        first, *others = (empty_table(file) for file in self.files)
         for file, other in zip(self.files[1:], others, strict=True):
             with naming(file):
                 compare(first, other, self.files[0])
@@ -93,22 +98,33 @@ class RowStream(IterableDataset[dict[str, Any]]):
         self.types = both.select(self.columns).schema
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        self.rows = 0
         keys = [name for name in (self.schema.qid, self.schema.doc_id) if name is not None]
+        for piece, data, table in self.pieces():
+            batch = data.__getitems__(range(len(data)))
+            yield {**batch, "piece": piece, "keys": table.select([*dict.fromkeys(keys)])}
+
+    def pieces(self, skip: int = 0) -> Iterator[tuple[int, ListDataset, pa.Table]]:
+        """Yield this process's pieces: their number, their rows as lists and as they are.
+
+        Args:
+            skip: how many rows to leave out first.
+        """
+        self.rows = self.place = 0
         with naming(self.source):
-            for piece, table in enumerate(self._tables()):
-                before, self.rows = self.rows, self.rows + table.num_rows
-                if piece % self.num_replicas != self.rank:
+            for piece, table in enumerate(self.tables(skip)):
+                left_out = min(max(0, skip - self.rows), table.num_rows)
+                before, self.rows = self.rows + left_out, self.rows + table.num_rows
+                if left_out == table.num_rows or piece % self.num_replicas != self.rank:
                     continue
                 with _counting_from(before):
-                    data, table = self._read(table)
-                batch = data.__getitems__(range(len(data)))
-                yield {**batch, "piece": piece, "keys": table.select([*dict.fromkeys(keys)])}
+                    data, table = self._read(table.slice(left_out))
+                yield piece, data, table
         if not self.rows:
             raise ValueError(f"a table must have a row at least, got none{of_file(self.source)}")
 
-    def _tables(self) -> Iterator[pa.Table]:
-        """Yield the rows as they are in the files."""
+    def tables(self, skip: int = 0) -> Iterator[pa.Table]:
+        """Yield the rows as they are in the files, maybe without groups of rows before `skip`."""
+        before = 0
         for file in self.files:
             kind = kind_of_table(file)
             with naming(file), naming_damage():
@@ -116,14 +132,26 @@ class RowStream(IterableDataset[dict[str, Any]]):
                     # by a buffer, since a group of rows may be as large as the file; what is read
                     # ahead (`pre_buffer`) is never given back
                     whole = pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
-                    for batch in whole.iter_batches(ROWS, columns=self.columns):
-                        yield pa.table(batch)
-                    continue
-                with open_csv(file, kind, block=_BLOCK) as reader:
-                    for batch in reader:
-                        table = pa.table(batch).select(self.columns)
-                        for start in range(0, table.num_rows, ROWS):
-                            yield table.slice(start, ROWS)
+                    for number in range(whole.num_row_groups):
+                        rows = whole.metadata.row_group(number).num_rows
+                        if self.rows + rows <= skip:
+                            self.rows += rows
+                            continue
+                        start = self.rows
+                        options: Any = {"row_groups": [number], "columns": self.columns}
+                        for batch in whole.iter_batches(ROWS, **options):
+                            part = (self.rows - start + batch.num_rows) / rows
+                            done = (number + part) / whole.num_row_groups
+                            self.place = before + int(file.stat().st_size * done)
+                            yield pa.table(batch)
+                else:
+                    with open_csv(file, kind, block=BLOCK) as (reader, content):
+                        for batch in reader:
+                            self.place = before + content.place()
+                            table = pa.table(batch).select(self.columns)
+                            for start in range(0, table.num_rows, ROWS):
+                                yield table.slice(start, ROWS)
+            before += file.stat().st_size
 
     def _read(self, table: pa.Table) -> tuple[ListDataset, pa.Table]:
         """Return the rows as lists, and in the types that `load_table` gives them."""
@@ -137,13 +165,13 @@ class RowStream(IterableDataset[dict[str, Any]]):
         return read_table(table, self.schema, missing=self.missing, needs_label=False), table
 
 
-def _empty(file: Path) -> pa.Table:
+def empty_table(file: Path) -> pa.Table:
     """Return a table without rows, with the columns of a file."""
     kind = kind_of_table(file)
     with naming(file), naming_damage():
         if kind == "parquet":
             return pq.read_schema(file).empty_table()
-        with open_csv(file, kind, block=_BLOCK) as reader:
+        with open_csv(file, kind, block=BLOCK) as (reader, _):
             return reader.schema.empty_table()
 
 

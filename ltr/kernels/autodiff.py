@@ -2,8 +2,8 @@
 
 Autograd registered on a custom op breaks `vmap(grad)`, and `jvp` of it is silently zero. So the ops
 of this package have no derivatives of their own. A `Rule` computes the values of a function, its
-gradients and its tangents; `differentiable` applies it. This is the only place with an
-`autograd.Function`.
+gradients and its tangents; `differentiable` applies it. No other file of the kernels and losses has
+an `autograd.Function`.
 """
 
 import inspect
@@ -12,8 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-
-from ltr.kernels.sorting import batch_first
 
 Maybe = Tensor | None
 
@@ -70,6 +68,17 @@ def differentiable(rule: Rule, *tensors: Maybe) -> tuple[Tensor, ...]:
     # torch.compile counts the arguments of a Function that needs no gradient: here any number
     wanted = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
     return _Compiled.apply(rule, *tensors) if wanted else rule.values(*tensors)
+
+
+def batch_first(x: Tensor | None, dim: int | None, size: int) -> Tensor | None:
+    """Return a tensor under `vmap` with its batch axis in front, expanded if it has none.
+
+    >>> batch_first(torch.ones(3), None, 2).shape
+    torch.Size([2, 3])
+    """
+    if x is None:
+        return None
+    return x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
 
 
 class _Compiled(torch.autograd.Function):

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ltr.kernels.implementations import implementation
+from ltr.kernels.implementations import is_compiled
 from ltr.kernels.thresholds import ROWS, THRESHOLDS, Operator
 
 Form = Literal["dense", "sums"]
@@ -106,4 +106,4 @@ def has_compiled_sums(scores: Tensor) -> bool:
         return False
     if torch.compiler.is_compiling():  # the choice of an implementation is no part of a graph
         return True
-    return implementation("cpu").__module__ == "ltr.kernels._numba"
+    return is_compiled()

@@ -1,16 +1,13 @@
 """The choice of the implementation of the kernel sums: compiled if possible, else plain PyTorch."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
-from torch import Tensor
-
-from ltr.kernels import _torch
+from ltr.kernels.interface import Implementation
+from ltr.kernels.reference import REFERENCE
 from ltr.kernels.self_check import checked
-
-Implementation = Callable[..., list[Tensor]]
 
 # for all threads: a GPU's backward pass runs on one of torch's own
 _forced: list[Implementation] = []
@@ -22,21 +19,19 @@ def implementation(device: str) -> Implementation:
     If numba or Triton is missing, plain PyTorch replaces it, and one warning says so. The first
     call for a device compares Triton's kernels with plain PyTorch there: see `checked`.
 
-    >>> from ltr.kernels import _torch
-    >>> implementation("meta") is _torch.kernel_sums
-    True
+    >>> implementation("meta").name
+    'reference'
     """
     return _forced[-1] if _forced else _fastest(device)
 
 
 @contextmanager
 def use(chosen: Implementation) -> Iterator[None]:
-    """Use `chosen` for all kernel sums within the block, on all threads: for tests and benchmarks.
+    """Use `chosen` within the block, on all threads: for tests and benchmarks.
 
-    >>> from ltr.kernels import _torch
-    >>> with use(_torch.kernel_sums):
-    ...     implementation("cpu") is _torch.kernel_sums
-    True
+    >>> with use(REFERENCE):
+    ...     implementation("cpu").name
+    'reference'
     """
     _forced.append(chosen)
     try:
@@ -45,17 +40,27 @@ def use(chosen: Implementation) -> Iterator[None]:
         _forced.pop()
 
 
+def is_compiled() -> bool:
+    """Return whether numba's code does the sums on the CPU.
+
+    >>> with use(REFERENCE):
+    ...     is_compiled()
+    False
+    """
+    return implementation("cpu").name == "cpu"
+
+
 @cache
 def _fastest(device: str) -> Implementation:
     try:
         if device == "cpu":
-            from ltr.kernels import _numba
+            from ltr.kernels.cpu import CPU
 
-            return _numba.kernel_sums
+            return CPU
         if device == "cuda":
-            from ltr.kernels import _triton
+            from ltr.kernels.triton import TRITON
 
-            return checked(_triton.kernel_sums, _torch.kernel_sums, device)
+            return checked(TRITON, REFERENCE, device)
     except ImportError as error:
         warnings.warn(f"plain PyTorch does the kernel sums, slower: {error}", stacklevel=2)
-    return _torch.kernel_sums
+    return REFERENCE

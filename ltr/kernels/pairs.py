@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ltr.kernels import _torch
-from ltr.kernels.implementations import implementation
+from ltr.kernels.implementations import is_compiled
 from ltr.kernels.lists import sort_lists
 from ltr.kernels.named import level_of, softplus
 from ltr.kernels.sorting import descending_order
@@ -120,10 +119,10 @@ def graded_pair_sums(
     >>> graded_pair_sums(s, y)
     (tensor(3.3197), tensor(3.), tensor([-0.2311,  1.4621, -1.2311]))
     """
-    if scores.device.type != "cpu" or implementation("cpu") is _torch.kernel_sums:
+    if scores.device.type != "cpu" or not is_compiled():
         return None
-    from ltr.kernels._jit import run_parallel
-    from ltr.kernels._pairs_numba import graded_pairs
+    from ltr.kernels.cpu.jit import run_parallel
+    from ltr.kernels.cpu.pairs import Found, Lists, PairRule, graded_pairs
 
     kind = pair_weights or GradedWeights()
     n, batch = scores.shape[-1], scores.shape[:-1]
@@ -131,13 +130,15 @@ def graded_pair_sums(
     x = _rows(scores, n)
     total, weight = np.zeros(size, x.dtype), np.zeros(size, x.dtype)
     slopes, flags = np.zeros((size, n), x.dtype), np.zeros(size, np.int8)
-    arguments = (
+    lists = Lists(
         x,
         _rows(descending_order(scores, mask), n),
         _rows(labels, n),
         np.empty((0, 0), np.bool_) if mask is None else _rows(mask, n),
         _rows(weights, n, scores),
         _rows(kind.gains, n, scores),
+    )
+    rule = PairRule(
         np.asarray([] if kind.discounts is None else kind.discounts, np.float64),
         np.asarray([] if kind.ideal is None else kind.ideal, np.float64),
         n if kind.upper is None else kind.upper,
@@ -145,13 +146,10 @@ def graded_pair_sums(
         1 / temperature,
         _fit(level_of(scores.dtype)),
         MOST,
-        total,
-        weight,
-        slopes,
-        flags,
     )
+    found = Found(total, weight, slopes, flags)
     if n and size:
-        run_parallel(lambda a, b: graded_pairs(*arguments, a, b), size, 20 * size * n)
+        run_parallel(lambda a, b: graded_pairs(lists, rule, found, a, b), size, 20 * size * n)
     if flags.any():
         return None
     sums, of = (torch.from_numpy(y.reshape(batch)) for y in (total, weight))

@@ -17,12 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ltr.kernels._rows_torch import (
-    flat,
-    tiled_row_log_sums,
-    tiled_row_products,
-    tiled_row_vjp,
-)
 from ltr.kernels.implementations import implementation
 
 torch.library.define(
@@ -122,73 +116,18 @@ def _(points, lengths, temperature, power, rows):
     return points.new_empty((*points.shape[:-1], rows))
 
 
-def _row_products(
-    points: Tensor,
-    lengths: Tensor,
-    columns: Tensor,
-    temperature: float,
-    power: float | None,
-    rows: int,
-    blocks: list[int],
-    transposed: bool,
-) -> Tensor:
-    compiled = _compiled(points, rows, power)
-    if compiled is None:
-        return tiled_row_products(
-            points, lengths, columns, temperature, power, rows, blocks, transposed
-        )
-    t, m, columns = flat(points, lengths, columns)
-    numbers = (temperature,) if power is None else (temperature, power)
-    out = compiled.row_products(t, m, columns, *numbers, rows, blocks, transposed)
-    return out.reshape(*points.shape[:-1], *out.shape[-2:])
+def _row_products(points: Tensor, *arguments: Any) -> Tensor:
+    return implementation(points.device.type).row_products(points, *arguments)
 
 
-def _row_vjp(
-    points: Tensor,
-    lengths: Tensor,
-    G: Tensor,
-    V: Tensor,
-    temperature: float,
-    power: float | None,
-    rows: int,
-    blocks: list[int],
-) -> Tensor:
-    compiled = _compiled(points, rows, power)
-    if compiled is None:
-        return tiled_row_vjp(points, lengths, G, V, temperature, power, rows, blocks)
-    t, m, G, V = flat(points, lengths, G, V)
-    numbers = (temperature,) if power is None else (temperature, power)
-    out = compiled.row_vjp(t, m, G, V, *numbers, rows, blocks)
-    return out.reshape(*points.shape, out.shape[-1])
+def _row_log_sums(points: Tensor, *arguments: Any) -> Tensor:
+    return implementation(points.device.type).row_log_sums(points, *arguments)
 
 
-def _row_log_sums(
-    points: Tensor, lengths: Tensor, temperature: float, power: float | None, rows: int
-) -> Tensor:
-    compiled = _compiled(points, rows, power)
-    if compiled is None:
-        return tiled_row_log_sums(points, lengths, temperature, power, rows)
-    t, m = flat(points, lengths)
-    numbers = (temperature,) if power is None else (temperature, power)
-    return compiled.row_log_sums(t, m, *numbers, rows).reshape(*points.shape[:-1], rows)
+def _row_vjp(points: Tensor, *arguments: Any) -> Tensor:
+    return implementation(points.device.type).row_vjp(points, *arguments)
 
 
-torch.library.impl("ltr::row_products", "CompositeExplicitAutograd", tiled_row_products)
-torch.library.impl("ltr::row_log_sums", "CompositeExplicitAutograd", tiled_row_log_sums)
-torch.library.impl("ltr::row_vjp", "CompositeExplicitAutograd", tiled_row_vjp)
-torch.library.impl("ltr::row_products", "CPU", _row_products)
-torch.library.impl("ltr::row_vjp", "CPU", _row_vjp)
-torch.library.impl("ltr::row_log_sums", "CPU", _row_log_sums)
-
-
-def _compiled(points: Tensor, rows: int, power: float | None) -> Any:
-    # return the module with the compiled rows, or None; `implementation` has checked for numba
-    if not points.numel() or not rows:
-        return None
-    if implementation("cpu").__module__ != "ltr.kernels._numba":
-        return None
-    from ltr.kernels import _rows_numba, _rows_power_numba
-
-    if power is None:
-        return _rows_numba
-    return _rows_power_numba if _rows_power_numba.takes(power) else None
+torch.library.impl("ltr::row_products", "CompositeExplicitAutograd", _row_products)
+torch.library.impl("ltr::row_log_sums", "CompositeExplicitAutograd", _row_log_sums)
+torch.library.impl("ltr::row_vjp", "CompositeExplicitAutograd", _row_vjp)

@@ -2,25 +2,26 @@
 
 import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from ltr.kernels.interface import Implementation, SumNumbers
 from ltr.kernels.kernel import Kernel
+from ltr.kernels.lists import SortedLists, sort_lists
 from ltr.kernels.named import gaussian, laplace, survival
-
-if TYPE_CHECKING:
-    from ltr.kernels.implementations import Implementation
 
 SHAPES = ((3, 40), (1, 9000))
 """Several short lists and a long one: a kernel may have code of its own for each."""
+
+Case = tuple[Tensor, SortedLists, list[Tensor], SumNumbers]
+"""The arguments of `kernel_sums`."""
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
 """The largest difference of two sums, in units of the largest one."""
 
 
-def checked(fast: "Implementation", plain: "Implementation", device: str) -> "Implementation":
+def checked(fast: Implementation, plain: Implementation, device: str) -> Implementation:
     """Return `fast` if it gives what `plain` gives on this device, else `plain` and a warning.
 
     Both compute fixed sums and those of their gradients, in float32 and float64, with ties and a
@@ -31,8 +32,8 @@ def checked(fast: "Implementation", plain: "Implementation", device: str) -> "Im
         plain: the reference.
         device: the type of the device, such as "cuda".
 
-    >>> from ltr.kernels import _torch
-    >>> checked(_torch.kernel_sums, _torch.kernel_sums, "cpu") is _torch.kernel_sums
+    >>> from ltr.kernels.reference import REFERENCE
+    >>> checked(REFERENCE, REFERENCE, "cpu") is REFERENCE
     True
     """
     try:
@@ -47,11 +48,11 @@ def checked(fast: "Implementation", plain: "Implementation", device: str) -> "Im
     return plain
 
 
-def _difference(fast: "Implementation", plain: "Implementation", device: str) -> str | None:
+def _difference(fast: Implementation, plain: Implementation, device: str) -> str | None:
     # return what differs, or None
     for name, dtype, arguments in _cases(device):
-        expected = plain(*arguments)
-        for ours, right in zip(fast(*arguments), expected, strict=True):
+        expected = plain.kernel_sums(*arguments)
+        for ours, right in zip(fast.kernel_sums(*arguments), expected, strict=True):
             largest = right.abs().max().item()
             off = (ours - right).abs().max().item()
             if not off <= TOLERANCE[dtype] * largest:  # NaN is a difference too
@@ -59,8 +60,7 @@ def _difference(fast: "Implementation", plain: "Implementation", device: str) ->
     return None
 
 
-def _cases(device: str) -> Iterator[tuple[str, torch.dtype, tuple[object, ...]]]:
-    from ltr.kernels.lists import sort_lists
+def _cases(device: str) -> Iterator[tuple[str, torch.dtype, Case]]:
     from ltr.kernels.sums import op_numbers
 
     for shape in SHAPES:
@@ -79,8 +79,7 @@ def _cases(device: str) -> Iterator[tuple[str, torch.dtype, tuple[object, ...]]]
             columns = [_numbers(shape, 0.61, dtype, device), _numbers(shape, 0.83, dtype, device)]
             for name, kernel in kernels.items():
                 outputs = _with_gradient(kernel)
-                given = lists.order, lists.starts, lists.lengths, columns, 1 / 0.7
-                yield name, dtype, (scores, *given, *op_numbers(outputs, 0.7))
+                yield name, dtype, (scores, lists, columns, op_numbers(outputs, 0.7))
 
 
 def _with_gradient(kernel: Kernel) -> tuple[tuple[int, Kernel], ...]:

@@ -7,16 +7,14 @@ v, the sums of the slopes, dLoss/dt = h S u + u S h + grad_c S 1 + S grad_c.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ltr._shapes import positions
 from ltr.kernels.autodiff import Maybe, Rule, differentiable
-from ltr.kernels.implementations import implementation
+from ltr.kernels.implementations import is_compiled
 from ltr.kernels.lists import SortedLists
 from ltr.kernels.named import laplace
 from ltr.kernels.sums import inner_sums
@@ -49,7 +47,7 @@ def fused(scores: Tensor) -> bool:
     """Return whether `compiled_ranks` takes these scores: on the CPU, with numba, in no graph."""
     if not scores.is_cpu or torch.compiler.is_compiling() or not scores.numel():
         return False
-    return implementation("cpu").__module__ == "ltr.kernels._numba"
+    return is_compiled()
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,33 +107,17 @@ def _(scores: Tensor, *rest: Any) -> Tensor:
 
 
 @torch.library.impl("ltr::softsort_ranks", "CPU")
-def _forward(
-    scores: Tensor, order: Tensor, lengths: Maybe, temperature: float
-) -> tuple[Tensor, Tensor]:
-    from ltr.kernels._softsort_numba import forward
+def _forward(scores: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    from ltr.kernels.cpu.softsort import ranks
 
-    arrays = _arrays(scores, order, lengths)
-    ranks, sums = np.empty_like(arrays[0]), np.empty_like(arrays[0])
-    _each_row(forward, *arrays, 1 / temperature, ranks, sums)
-    shape = scores.shape
-    return torch.from_numpy(ranks.reshape(shape)), torch.from_numpy(sums.reshape(shape))
+    return ranks(scores, *rest)
 
 
 @torch.library.impl("ltr::softsort_ranks_backward", "CPU")
-def _backward(
-    scores: Tensor,
-    order: Tensor,
-    lengths: Maybe,
-    sums: Tensor,
-    gradient: Tensor,
-    temperature: float,
-) -> Tensor:
-    from ltr.kernels._softsort_numba import backward
+def _backward(scores: Tensor, *rest: Any) -> Tensor:
+    from ltr.kernels.cpu.softsort import gradient
 
-    arrays, n = _arrays(scores, order, lengths), scores.shape[-1]
-    found = np.empty_like(arrays[0])
-    _each_row(backward, *arrays, 1 / temperature, _rows(sums, n), _rows(gradient, n), found)
-    return torch.from_numpy(found.reshape(scores.shape))
+    return gradient(scores, *rest)
 
 
 def _parts(
@@ -165,27 +147,3 @@ def _gradient(
     grad_c = -w * u / c
     (f,) = inner_sums(scores, [grad_c], [(0, slope)], lists, temperature)
     return h * a + u * b + grad_c * e + f
-
-
-def _arrays(scores: Tensor, order: Tensor, lengths: Tensor | None) -> tuple[Any, Any, Any]:
-    # return scores and order (lists, n) and lengths (lists,) in one layout, so that numba compiles
-    # once
-    n = scores.shape[-1]
-    x = _rows(scores, n)
-    return x, _rows(order, n), _all(*x.shape) if lengths is None else _rows(lengths, 1)[:, 0]
-
-
-@lru_cache(16)
-def _all(lists: int, n: int) -> Any:
-    lengths = np.full((lists, 1), n)  # numpy's array is writable, like the others
-    return lengths[:, 0]
-
-
-def _rows(x: Tensor, n: int) -> Any:
-    return np.ascontiguousarray(x.numpy()).reshape(-1, n)
-
-
-def _each_row(function: Any, x: Any, *rest: Any) -> None:
-    from ltr.kernels._jit import run_parallel
-
-    run_parallel(lambda a, b: function(x, *rest, a, b), len(x), 8 * x.size)

@@ -1,11 +1,13 @@
 """The descending stable sort that forward and backward share."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ltr._shapes import HALF
+from ltr.kernels.autodiff import Maybe, Rule, batch_first, differentiable
 
 FEW = 1024
 """For up to this many numbers `torch.argsort` takes less time than the setup of numpy's sort."""
@@ -43,14 +45,33 @@ def descending_order(scores: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 def falling_values(values: Tensor) -> Tensor:
-    """Return each list's values in falling order: (..., n) -> (..., n). NaN comes first.
+    """Return each list's values in falling order: (..., n) -> (..., n). NaN is at one of the ends.
 
-    Cost: one sort, as fast as that of `descending_order`.
+    Cost: one sort, faster than that of `descending_order`.
 
     >>> falling_values(torch.tensor([0.5, 2.0, 1.0]))
     tensor([2.0000, 1.0000, 0.5000])
     """
-    return values.gather(-1, descending_order(values))
+    return differentiable(_FallingValues(), values)[0]
+
+
+class _FallingValues(Rule):
+    # numpy sorts values alone in a fraction of the time; derivatives need their order
+
+    def values(self, values: Tensor) -> tuple[Tensor, ...]:
+        return (torch.ops.ltr.falling_values(values),)
+
+    def gradients(
+        self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any
+    ) -> tuple[Maybe, ...]:
+        g, order = given[0], descending_order(saved[0])
+        assert g is not None
+        return (torch.zeros_like(g).scatter(-1, order, g),)
+
+    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+        change = moved[0]
+        assert change is not None
+        return (change.gather(-1, descending_order(saved[0])),)
 
 
 def by_torch(scores: Tensor, mask: Tensor | None) -> Tensor:
@@ -158,15 +179,28 @@ def _vmap(info: Any, in_dims: Any, scores: Tensor, mask: Tensor | None) -> tuple
     return torch.ops.ltr.descending_order(*batched), 0
 
 
-def batch_first(x: Tensor | None, dim: int | None, size: int) -> Tensor | None:
-    """Return a tensor under `vmap` with its batch axis in front, expanded if it has none.
-
-    >>> batch_first(torch.ones(3), None, 2).shape
-    torch.Size([2, 3])
-    """
-    if x is None:
-        return None
-    return x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
-
-
 torch.library.register_vmap("ltr::descending_order", _vmap)
+
+
+torch.library.define("ltr::falling_values", "(Tensor values) -> Tensor")
+
+
+def _falling_values(values: Tensor) -> Tensor:
+    return values.sort(dim=-1, descending=True).values
+
+
+torch.library.impl("ltr::falling_values", "CompositeExplicitAutograd", _falling_values)
+
+
+@torch.library.impl("ltr::falling_values", "CPU")
+def _falling_values_on_cpu(values: Tensor) -> Tensor:
+    if values.dtype not in (torch.float32, torch.float64):
+        return _falling_values(values)
+    rising = -values.numpy()
+    rising.sort(axis=-1)
+    return torch.from_numpy(rising).neg_()
+
+
+@torch.library.register_fake("ltr::falling_values")
+def _(values: Tensor) -> Tensor:
+    return torch.empty_like(values, memory_format=torch.contiguous_format)

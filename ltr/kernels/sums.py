@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ltr.kernels.autodiff import Maybe, Rule, differentiable
 from ltr.kernels.implementations import implementation
+from ltr.kernels.interface import SumNumbers
 from ltr.kernels.kernel import Kernel
 from ltr.kernels.lists import SortedLists
 
@@ -102,11 +103,10 @@ def inner_sums(
 ) -> tuple[Tensor, ...]:
     """Return `kernel_sums` as a part of a rule, without checks.
 
-    The columns may be batched gradients. The results are views of one tensor. They have
-    derivatives only if grad mode is enabled and nothing is compiled, since torch.compile has no
-    second derivatives.
+    They have derivatives only if grad mode is enabled and nothing is compiled, since torch.compile
+    has no second derivatives.
     """
-    rule = _KernelSums(tuple(outputs), temperature, inside=True)
+    rule = _KernelSums(tuple(outputs), temperature)
     tensors = scores, lists.order, lists.starts, lists.lengths, *columns
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
         return differentiable(rule, *tensors)
@@ -115,26 +115,17 @@ def inner_sums(
 
 @dataclass(frozen=True, eq=False)
 class _KernelSums(Rule):
-    """The sums of scores, order, starts, lengths and columns.
-
-    Args:
-        inside: Whether the sums are a part of a derivative, whose batched gradients the op takes
-            only as one tensor.
-    """
+    """The sums of scores, order, starts, lengths and columns."""
 
     outputs: Outputs
     temperature: float
-    inside: bool = False
 
     def values(
         self, scores: Tensor, order: Maybe, starts: Tensor, lengths: Tensor, *columns: Tensor
     ) -> tuple[Tensor, ...]:
         numbers = op_numbers if torch.compiler.is_compiling() else _kept_numbers
-        given = 1 / self.temperature, *numbers(self.outputs, self.temperature)
+        given = numbers(self.outputs, self.temperature)
         lists = order, starts, lengths
-        if self.inside:
-            found = torch.ops.ltr.stacked_kernel_sums(scores, *lists, torch.stack(columns), *given)
-            return tuple(found.unbind())
         return tuple(torch.ops.ltr.kernel_sums(scores, *lists, list(columns), *given))
 
     def gradients(self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any) -> list[Maybe]:
@@ -189,10 +180,11 @@ class _KernelSums(Rule):
         return tuple(parts)
 
 
-def op_numbers(outputs: Outputs, temperature: float) -> tuple[tuple[Any, ...], ...]:
-    """Return nodes, rows and sources of the outputs, as `ltr::kernel_sums` takes them."""
+def op_numbers(outputs: Outputs, temperature: float) -> SumNumbers:
+    """Return scale, nodes, rows and sources of the outputs, as `ltr::kernel_sums` takes them."""
     nodes = outputs[0][1].nodes
-    return (
+    return SumNumbers(
+        1 / temperature,
         (nodes.first.real, nodes.first.imag, nodes.step.real, nodes.step.imag, nodes.count),
         tuple([number / temperature**k.order for _, k in outputs for number in k.row]),
         tuple([column for column, _ in outputs]),
@@ -219,31 +211,31 @@ torch.library.register_fake("ltr::kernel_sums", _fake)
 def _bare(scores: Tensor, *arguments: Any) -> list[Tensor]:
     if not scores.numel():
         return _fake(scores, *arguments)
-    return implementation(scores.device.type)(scores, *arguments)
+    order, starts, lengths, columns, *numbers = arguments
+    lists, numbers = SortedLists(order, starts, lengths), SumNumbers(*numbers)
+    return implementation(scores.device.type).kernel_sums(scores, lists, columns, numbers)
 
 
 torch.library.impl("ltr::kernel_sums", "CompositeExplicitAutograd", _bare)
 
 
-def _stacked(
-    scores: Tensor,
-    order: Tensor | None,
-    starts: Tensor,
-    lengths: Tensor,
-    columns: Tensor,
-    *numbers: Any,
-) -> Tensor:
-    return torch.stack(_bare(scores, order, starts, lengths, list(columns), *numbers))
-
-
+# torch.autograd.grad(is_grads_batched=True) and functional.jacobian(vectorize=True): torch loops
+# over an op then, but not over one that takes a list. So this one takes and returns one tensor.
 torch.library.define(
     "ltr::stacked_kernel_sums",
     "(Tensor scores, Tensor? order, Tensor starts, Tensor lengths, Tensor columns, float scale,"
     " float[] nodes, float[] rows, int[] sources) -> Tensor",
 )
-torch.library.impl("ltr::stacked_kernel_sums", "CompositeExplicitAutograd", _stacked)
 
 
-@torch.library.register_fake("ltr::stacked_kernel_sums")
-def _(scores: Tensor, *rest: Any) -> Tensor:
-    return torch.stack(_fake(scores, *rest))
+@torch.library.impl("ltr::stacked_kernel_sums", "CompositeExplicitAutograd")
+def _stacked(scores: Tensor, *arguments: Any) -> Tensor:
+    order, starts, lengths, columns, *numbers = arguments
+    return torch.stack(_bare(scores, order, starts, lengths, list(columns), *numbers))
+
+
+@torch.library.impl("ltr::kernel_sums", "Batched")
+def _batched(scores: Tensor, *arguments: Any) -> list[Tensor]:
+    order, starts, lengths, columns, *numbers = arguments
+    given = order, starts, lengths, torch.stack(columns), *numbers
+    return list(torch.ops.ltr.stacked_kernel_sums(scores, *given).unbind())

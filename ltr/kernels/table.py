@@ -1,4 +1,4 @@
-"""The table of exponential sums: constants fitted by `ltr.kernels.fit`, read from table.json."""
+"""The table of exponential sums: constants from tools/fit_table, read from table.json."""
 
 import json
 from dataclasses import dataclass

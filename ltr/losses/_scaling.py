@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ltr.kernels.autodiff import Maybe, Rule, differentiable
-from ltr.kernels.implementations import implementation
+from ltr.kernels.implementations import is_compiled
 from ltr.operators import SoftPermutation
 
 
@@ -179,9 +179,9 @@ def _(matrix: Tensor, us: Tensor, vs: Tensor, *rest: Tensor) -> tuple[Tensor, Te
 def _potentials_on_cpu(matrix: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
     if not _is_compiled(matrix):
         return potentials(matrix, iterations)
-    from ltr.kernels import _scaling_numba
+    from ltr.kernels.cpu import scaling
 
-    return _scaling_numba.potentials(matrix, iterations)
+    return scaling.potentials(matrix, iterations)
 
 
 @torch.library.impl("ltr::sinkhorn_adjoint", "CPU")
@@ -190,11 +190,11 @@ def _adjoint_on_cpu(
 ) -> tuple[Tensor, Tensor]:
     if not _is_compiled(matrix):
         return adjoint(matrix, us, vs, of_us, of_vs)
-    from ltr.kernels import _scaling_numba
+    from ltr.kernels.cpu import scaling
 
-    return _scaling_numba.adjoint(matrix, us, vs, of_us, of_vs)
+    return scaling.adjoint(matrix, us, vs, of_us, of_vs)
 
 
 def _is_compiled(x: Tensor) -> bool:
     # numba's code takes one matrix at a time and keeps it in the cache
-    return x.numel() > 0 and implementation("cpu").__module__.endswith("._numba")
+    return x.numel() > 0 and is_compiled()

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ltr._names import nearest, one_line
 from ltr.metrics import RankingMetric, RankingMetrics, functional
+from ltr.metrics._shares import ROW, Share, in_share, rows_of_share
 from ltr.metrics.trec import Qrels, Run, join, read_run
 
 Metric = Callable[..., Tensor]
@@ -89,6 +90,9 @@ class Evaluated:
         qids: the query ids of the lists.
         values: (lists,) float64 by the measure's title; NaN for a list that is left out.
         empty: how many lists have no relevant document.
+        missing: how many judged queries a run lacks.
+        unjudged: how many queries of a run have no judgements.
+        places: (lists,) where each list stands in the whole file, or the judgements.
         notes: what was left out or is missing, one line each.
     """
 
@@ -96,6 +100,9 @@ class Evaluated:
     qids: list[str]
     values: dict[str, np.ndarray]
     empty: int
+    missing: int = 0
+    unjudged: int = 0
+    places: np.ndarray | None = None
     notes: list[str] = field(default_factory=list)
 
 
@@ -108,12 +115,14 @@ class Scored:
         lists: (rows,) the number of each row's list.
         labels: (rows,) float64, >= 0.
         scores: (rows,) float64, by the name of the column.
+        first: (lists,) the first row of each list in the file, from 1.
     """
 
     qids: list[str]
     lists: np.ndarray
     labels: np.ndarray
     scores: list[np.ndarray]
+    first: np.ndarray
 
 
 def metric_names() -> list[str]:
@@ -149,12 +158,24 @@ def evaluate_run(
     *,
     skip_missing: bool,
     columns: Columns,
+    share: Share | None = None,
 ) -> Evaluated:
-    """Return the per-list values of a TREC run, or of a table with a column of document ids."""
+    """Return the per-list values of a TREC run, or of a table with a column of document ids.
+
+    With a `share`, they are those of its lists, which may be none.
+    """
     run = _table_run(path, columns) if is_table(path) else read_run(path)
     if not run.keys() & qrels.keys():
         raise ValueError(f"{path}: has no query of the qrels")
     options = _with_scale(options, max(max(x.values(), default=0) for x in qrels.values()))
+    places = np.arange(len(qrels))
+    if share is not None:
+        places = np.flatnonzero(in_share(list(qrels), share))
+        of_run = in_share(list(run), share)
+        qrels = {qid: qrels[qid] for qid in np.array(list(qrels), dtype=object)[places]}
+        run = {qid: found for (qid, found), own in zip(run.items(), of_run, strict=True) if own}
+    if not qrels:  # of a share without lists
+        return Evaluated(name, [], {}, 0, 0, len(run), places)
     deepest = max([1, *(m.top_k for m in measures if m.top_k is not None)])
     chunks: dict[str, list[Tensor]] = {measure.title: [] for measure in measures}
     empty = 0
@@ -167,28 +188,26 @@ def evaluate_run(
         for title, metric in metrics.metrics.items():
             chunks[title].append(metric.per_list_values)
     missing, unjudged = len(qrels.keys() - run.keys()), len(run.keys() - qrels.keys())
-    notes = []
-    if missing:
-        how = "left out" if skip_missing else "counted as empty lists (--skip-missing: left out)"
-        notes.append(f"{name}: {missing:,} of {len(qrels):,} judged queries are missing: {how}")
-    if unjudged:
-        notes.append(f"{name}: {unjudged:,} queries have no judgements: left out")
     values = {title: torch.cat(parts).numpy() for title, parts in chunks.items()}
-    return Evaluated(name, list(qrels), values, empty, notes)
+    return Evaluated(name, list(qrels), values, empty, missing, unjudged, places)
 
 
-def read_scored(path: str, columns: Columns) -> Scored:
-    """Read a table of labels and scores, and check it."""
-    table = _read_table(path, [columns.qid, columns.label, *columns.score], columns.qid)
+def read_scored(path: str, columns: Columns, share: Share | None = None) -> Scored:
+    """Read a table of labels and scores, or the lists of a share of it, and check it."""
+    wanted = [columns.qid, columns.label, *columns.score]
+    table = _read_table(path, wanted, columns.qid, share=share)
     labels = _numbers(path, table, columns.label)
     if (labels < 0).any():
-        row = int((labels < 0).argmax()) + 1
+        place = int((labels < 0).argmax())
         raise ValueError(
-            f"{path}, row {row}: column {columns.label!r} must be >= 0, got {labels[row - 1]:g}"
+            f"{path}, row {_row(table, place)}: column {columns.label!r} must be >= 0, "
+            f"got {labels[place]:g}"
         )
     qids, lists = _encode(table, columns.qid)
     scores = [_numbers(path, table, column) for column in columns.score]
-    return Scored(qids, lists, labels, scores)
+    first = np.unique(lists, return_index=True)[1]
+    rows = np.array([_row(table, int(place)) for place in first], dtype=np.int64)
+    return Scored(qids, lists, labels, scores, rows)
 
 
 def evaluate_table(
@@ -199,6 +218,8 @@ def evaluate_table(
     largest: float,
 ) -> list[Evaluated]:
     """Return the per-list values of a table: a row is a document, a column of scores a model."""
+    if not table.qids:  # of a share without lists
+        return [Evaluated(name, [], {}, 0, places=table.first) for name in names]
     relevant = np.bincount(table.lists, weights=table.labels > 0, minlength=len(table.qids))
     options = _with_scale(options, largest)
     ids, grades = torch.from_numpy(table.lists), torch.from_numpy(table.labels)
@@ -210,7 +231,8 @@ def evaluate_table(
         values = {
             title: metric.per_list_values.numpy() for title, metric in metrics.metrics.items()
         }
-        found.append(Evaluated(name, table.qids, values, int((relevant == 0).sum())))
+        empty = int((relevant == 0).sum())
+        found.append(Evaluated(name, table.qids, values, empty, places=table.first))
     return found
 
 
@@ -248,8 +270,14 @@ def _table_run(path: str, columns: Columns) -> Run:
     return run
 
 
-def _read_table(path: str, wanted: Sequence[str], *text: str) -> pa.Table:
-    """Return columns of a file: those in `text` as strings, the others as float64."""
+def _read_table(
+    path: str, wanted: Sequence[str], *text: str, share: Share | None = None
+) -> pa.Table:
+    """Return columns of a file: those in `text` as strings, the others as float64.
+
+    With a `share`, the rows are those of its lists, by the first column of `text`, and `ROW` is
+    their number in the file. In memory are a few pieces of the file and these rows.
+    """
     import pyarrow.csv
     import pyarrow.parquet
 
@@ -260,20 +288,33 @@ def _read_table(path: str, wanted: Sequence[str], *text: str) -> pa.Table:
         if path.lower().endswith(".parquet"):
             with pyarrow.parquet.ParquetFile(path) as file:
                 _check_columns(path, wanted, file.schema_arrow.names)
-                table = file.read(columns=list(types))
-            table = table.cast(pa.schema([(c, types[c]) for c in table.column_names]))
+                if share is None:
+                    table = file.read(columns=list(types))
+                    table = table.cast(pa.schema([(c, types[c]) for c in table.column_names]))
+                else:
+                    pieces = file.iter_batches(columns=list(types))
+                    table = rows_of_share(pieces, types, text[0], share)
         else:
             with pyarrow.csv.open_csv(path) as reader:
                 _check_columns(path, wanted, reader.schema.names)
             convert = pyarrow.csv.ConvertOptions(column_types=types, include_columns=list(types))
-            table = pyarrow.csv.read_csv(path, convert_options=convert)
+            if share is None:
+                table = pyarrow.csv.read_csv(path, convert_options=convert)
+            else:
+                with pyarrow.csv.open_csv(path, convert_options=convert) as reader:
+                    table = rows_of_share(reader, types, text[0], share)
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise ValueError(one_line(f"{path}: {error}")) from None
-    if not len(table):
+    if not len(table) and share is None:
         raise ValueError(f"{path}: the table must have at least one row, got none")
     for name in text:
-        _refuse_missing(path, name, np.asarray(table.column(name).is_null()))
+        _refuse_missing(path, table, name, np.asarray(table.column(name).is_null()))
     return table
+
+
+def _row(table: pa.Table, place: int) -> int:
+    """Return the number in the file, from 1, of a row of the table."""
+    return table.column(ROW)[place].as_py() if ROW in table.column_names else place + 1
 
 
 def _check_columns(path: str, wanted: Sequence[str], names: list[str]) -> None:
@@ -286,14 +327,14 @@ def _check_columns(path: str, wanted: Sequence[str], names: list[str]) -> None:
 
 def _numbers(path: str, table: pa.Table, column: str) -> np.ndarray:
     numbers = table.column(column).to_numpy()
-    _refuse_missing(path, column, ~np.isfinite(numbers))
+    _refuse_missing(path, table, column, ~np.isfinite(numbers))
     return np.array(numbers)  # a copy, since torch needs writable memory
 
 
-def _refuse_missing(path: str, column: str, bad: np.ndarray) -> None:
+def _refuse_missing(path: str, table: pa.Table, column: str, bad: np.ndarray) -> None:
     if bad.any():
         raise ValueError(
-            f"{path}, row {int(bad.argmax()) + 1}: column {column!r} must have a value "
+            f"{path}, row {_row(table, int(bad.argmax()))}: column {column!r} must have a value "
             f"in every row, finite where it is a number; {int(bad.sum()):,} have none"
         )
 

@@ -1,6 +1,6 @@
 """Predictions of several processes: each writes a part, and one joins the parts in order."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -51,7 +51,7 @@ def join_parts(
     parts: Sequence[Path],
     path: Path,
     format: Format,
-    scored: Callable[[np.ndarray, np.ndarray], pa.Table] | None = None,
+    scattered: bool = False,
 ) -> int:
     """Write the file of predictions from its parts, whole or not at all.
 
@@ -63,15 +63,14 @@ def join_parts(
         parts: the files that `PartFile` wrote, each of a process that sees this folder.
         path: the file of predictions; an older one is replaced.
         format: its format.
-        scored: (rows, scores) -> the table to write, where the places are a table's rows, which
-            its lists have scattered. All of them are in memory then. Default: None, for rising
-            places.
+        scattered: whether places come in any order, each once, and without a gap. All rows are in
+            memory then.
 
     Returns:
         The number of rows.
 
     Raises:
-        ValueError: a part is not there, or two parts have the same place.
+        ValueError: a part is not there, two parts have the same place, or a place is missing.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -89,14 +88,11 @@ def join_parts(
                 "--output on a disk that all machines share"
             )
     with atomic_write(path) as whole, PredictionFile(whole, format) as file:
-        if scored is None:
+        if scattered:
+            file.write(_in_order([table for part in parts for table in _tables(part)]))
+        else:
             for table in merged(parts):
                 file.write(table)
-        else:
-            tables = [table for part in parts for table in _tables(part)]
-            rows = np.concatenate([table[PLACE].to_numpy() for table in tables])
-            scores = np.concatenate([table["score"].to_numpy() for table in tables])
-            file.write(scored(rows, scores))
     return file.rows
 
 
@@ -141,6 +137,15 @@ def merged(parts: Sequence[Path]) -> Iterator[pa.Table]:
         rest = (number for number in np.unique(owners[order[cut:]]).tolist())
         later = order[cut:]
         waiting = [(number, rows.take(pa.array(later[owners[later] == number]))) for number in rest]
+
+
+def _in_order(tables: list[pa.Table]) -> pa.Table:
+    rows = pa.concat_tables(tables)
+    places = rows[PLACE].to_numpy()
+    order = np.argsort(places, kind="stable")
+    if not np.array_equal(places[order], np.arange(len(places))):
+        raise ValueError(f"each of the rows must be in one process once, got {len(places)} rows")
+    return rows.take(pa.array(order))
 
 
 def _tables(part: Path) -> Iterator[pa.Table]:

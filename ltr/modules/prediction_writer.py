@@ -47,6 +47,9 @@ class PredictionWriter(BasePredictionWriter):
 
     Attributes:
         rows: how many rows the file has, once it is written.
+        part: None, or a file of its own for this process's share, which `join_parts` of several
+            such files takes; then `output` is not written.
+        scattered: whether the rows of the part are not in the order of their places.
 
     Raises:
         ValueError: there is no output, or its extension is unknown; in prediction, a score is NaN
@@ -76,6 +79,8 @@ scores.xlsx; or say --format csv, parquet or trec
         self.rows = 0
         self._open = ExitStack()
         self._file: PredictionFile | PartFile
+        self.part: Path | None = None
+        self.scattered = False
         self._together = False
         self._lists = 0
         # of a table: rows and scores, put in the table's order at the end
@@ -91,18 +96,20 @@ scores.xlsx; or say --format csv, parquet or trec
 
     def on_predict_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Open the file, or this process's part."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(self.path.parent)
-        self._together = trainer.world_size > 1
+        path = self.path if self.part is None else self.part
+        path.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(path.parent)
+        self._together = trainer.world_size > 1 or self.part is not None
+        self._scored, self._lists = [], 0
         data = getattr(trainer, "datamodule", None)
         if isinstance(data, TableDataModule) and self.format != "trec":
             self._table = data
+        beside = temporary_beside if self._together and self.part is None else atomic_write
+        self._partial = self._open.enter_context(beside(path))
         if self._together:
-            self._part = self._open.enter_context(temporary_beside(self.path))
-            self._file = PartFile(self._part)
+            self._file = PartFile(self._partial)
         else:
-            self._part = self._open.enter_context(atomic_write(self.path))
-            self._file = PredictionFile(self._part, self.format)
+            self._file = PredictionFile(self._partial, self.format)
         self._open.push(self._file)
 
     def on_predict_batch_end(
@@ -176,13 +183,15 @@ scores.xlsx; or say --format csv, parquet or trec
 
     def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Close the file and give it its name; the first process joins the parts."""
+        self.scattered = bool(self._scored)
         if self._scored and self._table is not None:
             rows, scores = (np.concatenate(one) for one in zip(*self._scored, strict=True))
             if self._together:
-                self._file.write(pa.table({PLACE: rows, "score": scores}))
+                table = add_scores(self._table.keys(rows), np.arange(len(rows)), scores)
+                self._file.write(table.append_column(PLACE, pa.array(rows)))
             else:
                 self._file.write(self._table.scored(rows, scores))
-        if self._together:
+        if trainer.world_size > 1:
             self._join(trainer)
         else:
             self._open.close()
@@ -191,15 +200,14 @@ scores.xlsx; or say --format csv, parquet or trec
     def _join(self, trainer: Trainer) -> None:
         self._file.__exit__(None, None, None)
         parts: list[Any] = [None] * trainer.world_size
-        own = (str(self._part.absolute()), bool(self._scored))
+        own = (str(self._partial.absolute()), self.scattered)
         torch.distributed.all_gather_object(parts, own)
-        scattered = self._table is not None and any(scattered for _, scattered in parts)
         failure: Exception | None = None
         if trainer.is_global_zero:
-            scored = self._table.scored if self._table is not None and scattered else None
+            scattered = any(scattered for _, scattered in parts)
             try:
                 paths = [Path(path) for path, _ in parts]
-                self.rows = join_parts(paths, self.path, self.format, scored)
+                self.rows = join_parts(paths, self.path, self.format, scattered)
             except (ValueError, OSError) as error:
                 failure = error
         said = trainer.strategy.broadcast(None if failure is None else str(failure))

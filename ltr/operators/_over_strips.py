@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ltr.kernels.autodiff import Maybe, Rule, differentiable
+
 STRIP = 1 << 16
 """The entries of a strip: 512 KiB in float64, which a processor's cache holds."""
 
@@ -24,13 +26,15 @@ class Strips(NamedTuple):
     Args:
         part: computes a strip. It works on the last axes, so that more may come before them.
         whole: the number of tensors that it gets whole. The others are cut.
-        sums: The number of results that are summed over the strips. The others are joined.
+        sums: The number of results that are summed over the strips.
+        joined: The number of the other results, whose strips are joined.
         length: entries of the arrays of a strip for each place on the cut axis.
     """
 
     part: Part
     whole: int
     sums: int
+    joined: int
     length: int
 
 
@@ -41,15 +45,19 @@ def over_strips(task: Strips, *tensors: Tensor) -> tuple[Tensor, ...]:
     ...     array = torch.exp(whole[0].unsqueeze(-1) * cut[0].unsqueeze(-2))
     ...     return [array.sum(-1)], [array.sum(-2)]
     >>> x, y = torch.tensor([0.0, 1.0]), torch.tensor([0.0, 0.0, 1.0])
-    >>> over_strips(Strips(part, whole=1, sums=1, length=2), x, y)
+    >>> over_strips(Strips(part, whole=1, sums=1, joined=1, length=2), x, y)
     (tensor([3.0000, 4.7183]), tensor([2.0000, 2.0000, 3.7183]))
     """
-    return _OverStrips.apply(task, *tensors)  # type: ignore[return-value]
+    return differentiable(_OverStrips(task), *tensors)
 
 
-class _OverStrips(torch.autograd.Function):
-    @staticmethod
-    def forward(task: Strips, *tensors: Tensor) -> tuple[Tensor, ...]:
+class _OverStrips(Rule):
+    def __init__(self, task: Strips) -> None:
+        self.task = task
+        self.kept = tuple(range(task.sums + task.joined))
+
+    def values(self, *tensors: Tensor, **_: Any) -> tuple[Tensor, ...]:
+        task = self.task
         whole, cut = tensors[: task.whole], tensors[task.whole :]
         count, entries = cut[0].shape[-1], task.length * cut[0].shape[:-1].numel()
         size = max(1, STRIP // max(1, entries))
@@ -62,47 +70,34 @@ class _OverStrips(torch.autograd.Function):
             joined.append(list(results))
         return (*sums, *(torch.cat(parts, -1) for parts in zip(*joined, strict=True)))
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        task, *tensors = inputs
-        ctx.task = task
-        ctx.save_for_backward(*tensors)
-        ctx.save_for_forward(*tensors)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        task, tensors = ctx.task, ctx.saved_tensors
-        wanted = [i for i, needed in enumerate(ctx.needs_input_grad[1:]) if needed]
+    def gradients(
+        self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any
+    ) -> Sequence[Maybe]:
+        task, tensors, results = self.task, saved[: len(needed)], saved[len(needed) :]
+        wanted = [i for i, one in enumerate(needed) if one]
+        grads = [
+            torch.zeros_like(x) if g is None else g for x, g in zip(results, given, strict=True)
+        ]
         whole, cut = tensors[: task.whole], tensors[task.whole :]
-        given = [*whole, *grads[: task.sums], *cut, *grads[task.sums :]]
-        results = over_strips(_pullback(task, len(cut), wanted), *given)
-        found: list[Tensor | None] = [None] * len(tensors)
-        for i, grad in zip(wanted, results, strict=True):
+        inputs = [*whole, *grads[: task.sums], *cut, *grads[task.sums :]]
+        found: list[Maybe] = [None] * len(tensors)
+        for i, grad in zip(
+            wanted, over_strips(_pullback(task, len(cut), wanted), *inputs), strict=True
+        ):
             found[i] = grad
-        return (None, *found)
+        return found
 
-    @staticmethod
-    def jvp(ctx: Any, _: None, *tangents: Tensor | None) -> tuple[Tensor, ...]:  # type: ignore[override]
-        task, tensors = ctx.task, ctx.saved_tensors
-        moved = [i for i, tangent in enumerate(tangents) if tangent is not None]
-        within = [i for i in moved if i < task.whole]
+    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+        task, tensors = self.task, saved[: len(moved)]
+        known = {i: x for i, x in enumerate(moved) if x is not None}
         whole, cut = tensors[: task.whole], tensors[task.whole :]
-        given = [
+        inputs = [
             *whole,
-            *(tangents[i] for i in within),
+            *(x for i, x in known.items() if i < task.whole),
             *cut,
-            *(tangents[i] for i in moved if i >= task.whole),
+            *(x for i, x in known.items() if i >= task.whole),
         ]
-        return over_strips(_pushforward(task, len(cut), moved), *given)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], task: Strips, *tensors: Tensor) -> Any:  # type: ignore[override]
-        batched = [
-            x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
-            for x, dim in zip(tensors, in_dims[1:], strict=True)
-        ]
-        results = over_strips(task, *batched)
-        return results, (0,) * len(results)
+        return over_strips(_pushforward(task, len(cut), [*known]), *inputs)
 
 
 def _pullback(task: Strips, cuts: int, wanted: list[int]) -> Strips:
@@ -114,12 +109,12 @@ def _pullback(task: Strips, cuts: int, wanted: list[int]) -> Strips:
         def results(*chosen: Tensor) -> tuple[Tensor, ...]:
             return _flat(task, inputs, wanted, chosen)
 
-        _, pull, *_ = torch.func.vjp(results, *[inputs[i] for i in wanted])
+        _, pull = torch.func.vjp(results, *[inputs[i] for i in wanted])  # pyright: ignore
         grads = pull((*whole[task.whole :], *cut[cuts:]))
         return grads[:inside], grads[inside:]
 
     inside = sum(i < task.whole for i in wanted)
-    return Strips(part, task.whole + task.sums, inside, task.length)
+    return Strips(part, task.whole + task.sums, inside, len(wanted) - inside, task.length)
 
 
 def _pushforward(task: Strips, cuts: int, moved: list[int]) -> Strips:
@@ -132,13 +127,13 @@ def _pushforward(task: Strips, cuts: int, moved: list[int]) -> Strips:
             return _flat(task, inputs, moved, chosen)
 
         # the gradient's gradient is the tangent; torch.func.jvp does not nest in forward mode
-        values, pull, *_ = torch.func.vjp(results, *[inputs[i] for i in moved])
-        _, push, *_ = torch.func.vjp(pull, tuple(torch.zeros_like(y) for y in values))
+        values, pull = torch.func.vjp(results, *[inputs[i] for i in moved])  # pyright: ignore
+        _, push = torch.func.vjp(pull, tuple(torch.zeros_like(y) for y in values))  # pyright: ignore
         (found,) = push((*whole[task.whole :], *cut[cuts:]))
         return found[: task.sums], found[task.sums :]
 
     inside = sum(i < task.whole for i in moved)
-    return Strips(part, task.whole + inside, task.sums, task.length)
+    return Strips(part, task.whole + inside, task.sums, task.joined, task.length)
 
 
 def _flat(

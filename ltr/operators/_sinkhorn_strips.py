@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ltr.kernels.autodiff import Maybe, Rule, differentiable
 from ltr.operators import _sinkhorn_solver as solver
 from ltr.operators._over_strips import Strips, over_strips
 from ltr.operators._sinkhorn import safe_log
@@ -37,7 +38,7 @@ def row_potentials(
     for _ in range(2):  # see `_sinkhorn.row_potentials`
         residual = _columns(line, t, rows)[0] - t.b
         change = residual - residual.detach()
-        rows = rows - _Solved.apply(line, change, start, inverse, *fixed)
+        rows = rows - differentiable(_Solved(line), change, start, inverse, *fixed)[0]
     return rows
 
 
@@ -58,7 +59,7 @@ def mix(t: Transport, line: Line, items: Tensor, V: Tensor) -> Tensor:
         items, points, V = whole
         return [], [V @ _softmax(line, cut[0], points, items).mT]
 
-    (found,) = over_strips(Strips(part, 3, 0, V.shape[-1]), items, t.points, V, t.places)
+    (found,) = over_strips(Strips(part, 3, 0, 1, V.shape[-1]), items, t.points, V, t.places)
     return found
 
 
@@ -69,7 +70,7 @@ def spread(t: Transport, line: Line, items: Tensor, W: Tensor) -> Tensor:
         items, points = whole
         return [cut[1] @ _softmax(line, cut[0], points, items)], []
 
-    (found,) = over_strips(Strips(part, 2, 1, t.points.shape[-1]), items, t.points, t.places, W)
+    (found,) = over_strips(Strips(part, 2, 1, 0, t.points.shape[-1]), items, t.points, t.places, W)
     return found
 
 
@@ -84,7 +85,7 @@ def log_normalizers(t: Transport, line: Line, items: Tensor) -> Tensor:
         items, points = whole
         return [], [(items.unsqueeze(-2) + log_kernel(cut[0], points, line)).logsumexp(-1)]
 
-    (found,) = over_strips(Strips(part, 2, 0, items.shape[-1]), items, t.points, t.places)
+    (found,) = over_strips(Strips(part, 2, 0, 1, items.shape[-1]), items, t.points, t.places)
     return found
 
 
@@ -98,36 +99,29 @@ def _columns(line: Line, t: Transport, rows: Tensor) -> tuple[Tensor, Tensor]:
         shares = (logits - sums.unsqueeze(-1)).exp()
         return [(a.unsqueeze(-2) @ shares).squeeze(-2)], [sums]
 
-    task = Strips(part, 2, 1, rows.shape[-1])
+    task = Strips(part, 2, 1, 1, rows.shape[-1])
     sums, items = over_strips(task, rows, t.places, t.points, t.a)
     return sums, items
 
 
-class _Solved(torch.autograd.Function):
+class _Solved(Rule):
     # H^-1 right, for a fixed Hessian, which is symmetric
 
-    @staticmethod
-    def forward(line: Line, right: Tensor, *fixed: Tensor) -> Tensor:
-        return solve_hessians(line, right, *fixed)
+    def __init__(self, line: Line) -> None:
+        self.line = line
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.line, _, *fixed = inputs
-        ctx.save_for_backward(*fixed)
-        ctx.save_for_forward(*fixed)
+    def values(self, right: Tensor, *fixed: Tensor, **_: Any) -> tuple[Tensor, ...]:
+        return (solve_hessians(self.line, right, *fixed),)
 
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        fixed = ctx.saved_tensors
-        return (None, _Solved.apply(ctx.line, grad, *fixed), *(None for _ in fixed))
+    def gradients(
+        self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any
+    ) -> Sequence[Maybe]:
+        _, *fixed = saved
+        return (*differentiable(self, given[0], *fixed), *(None for _ in fixed))
 
-    @staticmethod
-    def jvp(ctx: Any, _: None, tangent: Tensor, *others: None) -> Tensor:  # type: ignore[override]
-        return _Solved.apply(ctx.line, tangent, *ctx.saved_tensors)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], line: Line, *tensors: Tensor) -> Any:  # type: ignore[override]
-        return _Solved.apply(line, *_batched(info.batch_size, in_dims[1:], tensors)), 0
+    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+        _, *fixed = saved
+        return differentiable(self, moved[0], *fixed)
 
 
 @torch.library.custom_op("ltr::sinkhorn_lists", mutates_args=())

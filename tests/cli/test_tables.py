@@ -221,3 +221,35 @@ def test_letor_text_needs_no_names(ltr, tmp_path):
     assert answer.code == 2
     assert answer.err.count("\n") == 1
     assert "new.txt, line 13" in answer.err
+
+
+def test_a_store_in_the_place_of_a_table(ltr, tmp_path, write_table):
+    write_table(tmp_path / "train.parquet", 300)
+    uses = ("--qid", "query", "--label", "grade", "--features", "price", "stock")
+    command = ("convert", "train.parquet", "--out", "train.store", *uses, "--categories", "shop")
+    answer = ltr(*command, "--shard-mb", 0.002)
+    assert answer.code == 0, answer.err
+    assert "wrote train.store: " in answer.out
+    assert " shards, " in answer.out
+    assert len(list((tmp_path / "train.store").glob("*-0*.arrow"))) > 2
+    fit = ("fit", "--config", "table/smoke", "--data.path", "train.store", "--data.validation", 0.2)
+    answer = ltr(*fit)
+    assert answer.code == 0, answer.err
+    for name in ("train.store", "train.parquet"):
+        answer = predict(ltr, name, f"{name}.csv")
+        assert answer.code == 0, answer.err
+    one, two = (
+        pd.read_csv(f"train.{kind}.csv").sort_values(["query", "score"], kind="stable")
+        for kind in ("store", "parquet")
+    )
+    assert one["query"].tolist() == two["query"].tolist()
+    np.testing.assert_allclose(one["score"], two["score"], rtol=1e-5, atol=1e-6)
+    for wrong, message in (
+        (("--shard-mb", 0), "--shard-mb must be > 0, got 0"),
+        (("--qid", "q"), "train.parquet: qid must name a column of the table, got 'q'"),
+        (("--max-levels", 0), "max_levels must be >= 1, got 0"),
+    ):
+        answer = ltr(*command[:3], "other.store", *uses, "--categories", "shop", *wrong)
+        assert answer.code == 2
+        assert message in answer.err
+        assert answer.err.count("\n") == 1

@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_svmlight_file
 
-from ltr.datasets import ListDataset, letor, read_letor
-from ltr.datasets._svmlight import MalformedError, quick_pairs, strict_pairs
+from ltr.datasets import ListDataset, _letor_reader, _letor_text, _svmlight_jit, read_letor
+from ltr.datasets._svmlight import FLOAT32_OVERFLOW
 
 Write = Callable[..., Path]
 
@@ -22,6 +22,11 @@ def write(tmp_path: Path) -> Write:
         return path
 
     return write
+
+
+def always_odd(*_) -> int:
+    """In place of the compiled parser: the strict one reads each line."""
+    return _svmlight_jit.ODD
 
 
 def assert_same(got: ListDataset, want: ListDataset) -> None:
@@ -202,7 +207,7 @@ def test_a_bad_line_is_named(write: Write, case: str):
 @pytest.mark.parametrize("strict", [False, True])
 def test_missing_values_are_kept(write: Write, monkeypatch: pytest.MonkeyPatch, strict: bool):
     if strict:
-        monkeypatch.setattr(letor, "quick_pairs", lambda *_: None)
+        monkeypatch.setattr(_svmlight_jit, "parse", always_odd)
     path = write("0 qid:0 1:1 2:NULL\n1 qid:0 1:NaN 2:nan\n0 qid:1 2:2\n")
     want = [[1, np.nan], [np.nan, np.nan], [0, 2]]
     np.testing.assert_array_equal(read_letor(path).features, want)
@@ -304,7 +309,7 @@ def test_long_text_is_cut_short(write: Write):
     assert len(str(error.value)) < 400
 
 
-# --- the quick parser agrees with the strict one, and blocks join up ---
+# --- the compiled parser agrees with the strict one and with scikit-learn; blocks join up ---
 
 token = st.text("0123456789:+-.eE nx,_\t", max_size=12)
 lines = st.one_of(
@@ -322,36 +327,71 @@ lines = st.one_of(
 @example(["1:1e-400 2:-0"])
 @example(["2:1 1:1", ""])
 @example(["", "1:1", "", "", "2:2", ""])
-@settings(max_examples=300, deadline=None)
-def test_quick_and_strict_agree(texts: list[str]):
-    raw = [text.encode() for text in texts]
-    quick = quick_pairs(raw, num_features=10)
-    if quick is None:
-        return
-    strict = strict_pairs(raw, num_features=10)
-    got, want = np.zeros((2, len(raw), 10), dtype=np.float32)
-    quick.write_to(got)
-    strict.write_to(want)
-    np.testing.assert_array_equal(got, want)
-    assert quick.width == strict.width
-    assert quick.counts.tolist() == strict.counts.tolist()
+@example(["1:1 1:1"])
+@example(["1:nan 2:NULL", "1:\x0c1"])
+@settings(max_examples=150, deadline=None)
+def test_compiled_and_strict_agree(tmp_path_factory, texts: list[str]):
+    path = tmp_path_factory.getbasetemp() / "agree.txt"
+    path.write_text("".join(f"1 qid:1 {text}\n" for text in ["10:1", *texts]))
+    found = []
+    for strict in (False, True):
+        with pytest.MonkeyPatch.context() as patch:
+            if strict:
+                patch.setattr(_svmlight_jit, "parse", always_odd)
+            try:
+                found.append(read_letor(path, num_features=10).features.tobytes())
+            except ValueError as error:
+                found.append(str(error))
+    assert found[0] == found[1]
 
 
-def test_quick_takes_the_usual_and_leaves_the_rest():
-    assert quick_pairs([b"1:0.5 2:3", b"1:1 2:1"], None) is not None
-    assert quick_pairs([b"2:0.5 7:3", b"", b"1:-1e5\t"], None) is not None
-    for text in (
-        b"1:nan",
-        b"0x1:3",
-        b"1:2,3:4",
-        b"1,2",
-        b"1:\x0c1",
-        b"\xef\xbb\xbf1:2",
-        b"1:1 1:2",
-    ):
-        assert quick_pairs([text], None) is None
-    with pytest.raises(MalformedError):
-        strict_pairs([b"1:1", b"x"], None)
+middles = st.floats(2.0**-120, 2.0**120, width=32).map(
+    # halfway between two float32, where a wrong last digit of the float64 shows
+    lambda x: (float(x) + float(np.nextafter(np.float32(x), np.float32(np.inf)))) / 2
+)
+numbers = st.one_of(
+    st.from_regex(r"[+-]?[0-9]{0,25}\.[0-9]{1,25}([eE][+-]?[0-9]{1,2})?", fullmatch=True),
+    st.from_regex(r"[+-]?[0-9]{1,24}([eE][+-]?[0-9]{1,3})?", fullmatch=True),
+    st.floats(width=32, allow_nan=False, allow_infinity=False).map(repr),
+    st.floats(-3e38, 3e38).map(repr),
+    st.floats(-3e38, 3e38).map(lambda x: f"{x:.16g}"),
+    middles.map(lambda x: f"{x:.60g}"),
+    middles.map(lambda x: repr(float(np.nextafter(x, 0)))),
+    middles.map(lambda x: f"{float(np.nextafter(x, np.inf)):.25e}"),
+)
+
+
+@given(st.lists(numbers, min_size=1, max_size=12))
+@example(["16777217", "33554435", "-0", "0.000", "1e-45", "7e-46", "1.17549435e-38", "00012.50"])
+@example(["3.4028235677973365e38", "9007199254740993", "123456789012345678901234567890e-20"])
+@example(["0e999", "-0e-999", "1e-310", "2.2250738585072011e-308", "4.9406564584124654e-324"])
+@settings(max_examples=150, deadline=None)
+def test_the_bits_of_numbers_are_those_of_sklearn(tmp_path_factory, texts: list[str]):
+    texts = [text for text in texts if abs(float(text)) < FLOAT32_OVERFLOW]
+    path = tmp_path_factory.getbasetemp() / "bits.txt"
+    first = " ".join(f"{i}:1" for i in range(1, len(texts) + 2))
+    pairs = " ".join(f"{i}:{text}" for i, text in enumerate(texts, start=1))
+    path.write_text(f"1 qid:1 {first}\n1 qid:1 {pairs} {len(texts) + 1}:1\n")
+    with np.errstate(over="ignore", under="ignore"):
+        wanted, *_ = load_svmlight_file(str(path), dtype=np.float32)
+    got = read_letor(path).features
+    assert got.tobytes() == wanted.data.reshape(got.shape).tobytes()
+
+
+def test_the_compiled_parser_reads_the_usual_lines_itself(write: Write, monkeypatch):
+    text = "1 qid:1 1:0.5 2:-3e2 3:nan 4:16777217 5:0.1234567890123456789 # docid = X\n"
+    path = write(text * 3)
+    odd = []
+    strict = _letor_reader.LetorReader._read_odd
+    monkeypatch.setattr(
+        _letor_reader.LetorReader,
+        "_read_odd",
+        lambda *given: (odd.append(given), strict(*given)),
+    )
+    data = read_letor(path)
+    assert len(odd) == 1  # the first line, which says how wide the lists are
+    assert data.features[1].tobytes() == data.features[0].tobytes()
+    assert data.doc_ids.to_pylist() == ["X"] * 3
 
 
 documents = st.lists(
@@ -386,7 +426,7 @@ def test_lists_to_text_and_back(tmp_path_factory, lists, line_end: str, strict: 
             file.write(f"{label} qid:{qid}{pairs} #{comment}{line_end}")
     with pytest.MonkeyPatch.context() as patch:
         if strict:
-            patch.setattr(letor, "quick_pairs", lambda *_: None)
+            patch.setattr(_svmlight_jit, "parse", always_odd)
         data = read_letor(path, num_features=9)
     want = np.zeros((len(rows), 9), dtype=np.float32)
     for row, (_, _, features, _) in zip(want, rows, strict=True):
@@ -405,7 +445,7 @@ def test_blocks_join_up(write: Write, monkeypatch: pytest.MonkeyPatch, block: in
     text = MQ2008 + "1 qid:x 3:5 1:2 # odd\n" + MQ2008.replace("qid:1", "qid:2")
     path = write(text.rstrip())
     want = read_letor(path)
-    monkeypatch.setattr(letor, "_BLOCK", block)
+    monkeypatch.setattr(_letor_text, "BLOCK", block)
     assert_same(read_letor(path), want)
     path.write_text(text + "1 qid:y 1:NULL\n")
     with pytest.raises(ValueError, match=r"line 8: .*'1:NULL'"):
@@ -446,7 +486,7 @@ def test_real_files_against_sklearn(data_root: Path, name: str, monkeypatch: pyt
     np.testing.assert_array_equal(data.features, features.toarray().astype(np.float32))
     np.testing.assert_array_equal(data.labels, labels)
     assert np.repeat(data.qids, data.lengths).tolist() == [str(qid) for qid in qids]
-    monkeypatch.setattr(letor, "quick_pairs", lambda *_: None)
+    monkeypatch.setattr(_svmlight_jit, "parse", always_odd)
     assert_same(read_letor(data_root / name), data)
 
 

@@ -127,7 +127,7 @@ def test_lists_are_held_out_where_that_is_asked_for(tmp_path: Path, caplog):
     def split(**options) -> tuple[list[str], list[str]]:
         data = LetorDataModule(tmp_path, **options)
         data.setup("fit")
-        return data.splits["train"].qids, data.splits["val"].qids
+        return list(data.splits["train"].qids), list(data.splits["val"].qids)
 
     with pytest.raises(ValueError, match=r"root must hold a val file .*, or validation must be"):
         split()

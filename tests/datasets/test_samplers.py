@@ -1,7 +1,9 @@
+import itertools
+
 import pytest
 from torch.utils.data import DistributedSampler
 
-from ltr.datasets import ListSampler
+from ltr.datasets import ListSampler, samplers
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
@@ -59,3 +61,39 @@ def test_bad_arguments():
         ListSampler(range(3), seed=-1)
     with pytest.raises(ValueError, match=r"rank must be in \[0, num_replicas=2\), got 2"):
         ListSampler(range(3), num_replicas=2, rank=2)
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_blocks_of_many_lists(monkeypatch: pytest.MonkeyPatch, replicas: int, shuffle: bool):
+    monkeypatch.setattr(samplers, "EXACT", 1000)
+    monkeypatch.setattr(samplers, "_BLOCK", 16)
+    monkeypatch.setattr(samplers, "_WINDOW", 4)
+    several = [
+        ListSampler(range(1003), shuffle=shuffle, num_replicas=replicas, rank=rank)
+        for rank in range(replicas)
+    ]
+    orders = [list(sampler) for sampler in several]
+    assert [len(order) for order in orders] == [len(several[0])] * replicas
+    together = [index for turn in zip(*orders, strict=True) for index in turn]
+    fillers = len(together) - 1003
+    assert sorted(together) == [-1] * fillers + [*range(1003)]
+    if not shuffle:
+        assert together == [*range(1003)] + [-1] * fillers
+        return
+    # neighbors are apart, but those of a window come from a few blocks
+    assert sum(abs(a - b) == 1 for a, b in itertools.pairwise(together)) < 60
+    assert len({index // 16 for index in together[:64]}) <= 5
+    for sampler, order in zip(several, orders, strict=True):
+        assert list(sampler) == order
+        sampler.skip = 100
+        assert list(sampler) == order[100:]
+        sampler.set_epoch(1)
+        assert list(sampler) != order
+
+
+def test_up_to_the_limit_the_order_is_exact(monkeypatch: pytest.MonkeyPatch):
+    exact = list(ListSampler(range(1003)))
+    monkeypatch.setattr(samplers, "EXACT", 1003)
+    monkeypatch.setattr(samplers, "_BLOCK", 16)
+    assert list(ListSampler(range(1003))) == exact

@@ -1,18 +1,28 @@
 import hashlib
+import json
 import os
+import re
 import shutil
 import threading
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ltr.datasets import ListDataset, load_letor, read_letor, read_shard, store, write_shard
-from ltr.datasets._checksums import BLOCK, block_sums, check_sealed, seal
+from ltr.datasets import (
+    ListDataset,
+    cache,
+    conversion,
+    letor,
+    load_letor,
+    open_store,
+    read_letor,
+    write_store,
+)
+from ltr.datasets._checksums import BLOCK, block_sums, file_checksum
 
 TEXT = "2 qid:7 1:0.5 3:1 #docid = A1\n0 qid:7 2:0.25 #docid = B2\n1 qid:8 1:1 #docid = C3\n"
 
@@ -30,11 +40,14 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files that were really read, one entry a time."""
     paths = []
 
-    def counting(path, **options):
-        paths.append(path)
-        return read_letor(path, **options)
+    reader = conversion.letor_reader
 
-    monkeypatch.setattr(store, "read_letor", counting)
+    def counting(path, *options):
+        paths.append(path)
+        return reader(path, *options)
+
+    monkeypatch.setattr(conversion, "letor_reader", counting)
+    monkeypatch.setattr(letor, "letor_reader", counting)
     return paths
 
 
@@ -44,66 +57,64 @@ def assert_same(got: ListDataset, want: ListDataset) -> None:
     np.testing.assert_array_equal(got.features, want.features)
     np.testing.assert_array_equal(got.labels, want.labels)
     np.testing.assert_array_equal(got.offsets, want.offsets)
-    assert got.qids == want.qids
+    assert list(got.qids) == list(want.qids)
     assert (got.doc_ids is None) == (want.doc_ids is None)
     if got.doc_ids is not None:
         assert got.doc_ids.to_pylist() == want.doc_ids.to_pylist()
 
 
 def cache_of(source: Path) -> Path:
-    return store.cache_path(source)
+    return cache.cache_path(source)
 
 
-def open_arrow(path: Path) -> pa.ipc.RecordBatchFileReader:
-    """The Arrow file that a shard is, without its checksums."""
-    raw = path.read_bytes()
-    return pa.ipc.open_file(raw[: check_sealed(raw)])
-
-
-def write_arrow(path: Path, table: pa.Table, **options: Any) -> None:
-    """Write any table as a shard, with checksums that are right."""
-    with pa.ipc.new_file(path, table.schema, **options) as writer:
-        writer.write_table(table)
-    seal(path)
+def the_shard(folder: Path) -> Path:
+    [path] = folder.glob("*-000000.arrow")
+    return path
 
 
 @pytest.mark.parametrize("doc_ids", [None, ["a", "", "ü"]])
-def test_shard_round_trip(tmp_path: Path, doc_ids):
+def test_store_round_trip(tmp_path: Path, doc_ids):
     data = ListDataset.from_arrays([[1.0, 2], [3, 4], [5, 6]], [0, 1, 2], ["x", "x", "y"], doc_ids)
-    write_shard(data, tmp_path / "lists.arrow")
-    assert_same(read_shard(tmp_path / "lists.arrow"), data)
-    assert [path.name for path in tmp_path.iterdir()] == ["lists.arrow"]
+    write_store(data, tmp_path / "store")
+    assert_same(open_store(tmp_path / "store"), data)
+    write_store(data.select([1]), tmp_path / "store")  # in the place of the other one
+    assert_same(open_store(tmp_path / "store"), data.select([1]))
+    assert len(list((tmp_path / "store").iterdir())) == 5
 
 
 def test_shard_layout(tmp_path: Path):
     data = ListDataset.from_arrays([[1.0, 2], [3, 4], [5, 6]], [0, 1, 2], ["x", "x", "y"], "abc")
-    write_shard(data, tmp_path / "lists.arrow")
-    table = open_arrow(tmp_path / "lists.arrow").read_all()
+    write_store(data, tmp_path)
+    table = pa.ipc.open_file(the_shard(tmp_path)).read_all()
     assert table.to_pylist() == [
-        {"qid": "x", "labels": [0, 1], "features": [[1, 2], [3, 4]], "doc_ids": ["a", "b"]},
-        {"qid": "y", "labels": [2], "features": [[5, 6]], "doc_ids": ["c"]},
+        {"qid": "x", "features": [[1, 2], [3, 4]], "labels": [0, 1], "doc_ids": ["a", "b"]},
+        {"qid": "y", "features": [[5, 6]], "labels": [2], "doc_ids": ["c"]},
     ]
-    assert table.schema.field("features").type == pa.list_(pa.list_(pa.float32(), 2))
-    assert table.schema.metadata[b"ltr.format_version"] == b"2"
-    assert table.schema.metadata[b"ltr.num_features"] == b"2"
+    assert table.schema.field("features").type == pa.large_list(pa.list_(pa.float32(), 2))
+    assert table.schema.field("doc_ids").type == pa.large_list(pa.large_string())
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert manifest["version"] == 3
+    assert manifest["shards"][0]["checksum"] == file_checksum(the_shard(tmp_path))
 
 
 def test_a_shard_is_mapped_and_its_items_are_writable(tmp_path: Path):
     data = ListDataset.from_arrays([[1.0, 2], [3, 4]], [0, 1], ["x", "x"])
-    write_shard(data, tmp_path / "lists.arrow")
-    mapped = read_shard(tmp_path / "lists.arrow")
+    write_store(data, tmp_path)
+    mapped = open_store(tmp_path)
     assert not mapped.features.flags.owndata
+    assert not mapped.features.flags.writeable
     mapped[0]["features"].zero_()
     assert mapped[0]["features"].tolist() == [[1, 2], [3, 4]]
 
 
 def test_read_once(source: Path, reads: list[Path]):
     want = read_letor(source)
+    reads.clear()
     assert_same(load_letor(source), want)
     assert_same(load_letor(source), want)
     assert_same(load_letor(str(source)), want)
     assert reads == [source]
-    assert cache_of(source).is_file()
+    assert cache_of(source).is_dir()
 
 
 def test_a_changed_source_is_read_again(source: Path, reads: list[Path]):
@@ -142,7 +153,7 @@ def test_a_bad_file_is_an_error_each_time_and_leaves_no_cache(source: Path):
     for _ in range(2):
         with pytest.raises(ValueError, match=r"train.txt, line 1: .*'1:NULL'"):
             load_letor(source, missing="error")
-    assert not cache_of(source).exists()
+    assert not (cache_of(source) / "manifest.json").exists()
     for _ in range(2):  # read, and mapped
         assert np.isnan(load_letor(source).features).all()
     with pytest.raises(ValueError, match="'1:NULL'"):
@@ -151,52 +162,52 @@ def test_a_bad_file_is_an_error_each_time_and_leaves_no_cache(source: Path):
         load_letor(source.with_name("none.txt"))
 
 
-def test_a_shard_has_no_place_for_columns_of_tables(tmp_path: Path):
-    codes = np.zeros((1, 1), dtype=np.int64)
-    lists = ListDataset(np.ones((1, 1)), np.ones(1), np.array([0, 1]), ["q"], categories=codes)
-    with pytest.raises(ValueError, match="a shard has no place for categories"):
-        write_shard(lists, tmp_path / "x.arrow")
-
-
-@pytest.mark.parametrize("damage", ["empty", "half", "tail", "text", "foreign", "old", "folder"])
-def test_a_damaged_cache_is_made_again(source: Path, reads: list[Path], damage: str, monkeypatch):
+@pytest.mark.parametrize(
+    "damage", ["empty", "half", "tail", "gone", "offsets", "lists", "manifest", "text", "old"]
+)
+def test_a_damaged_cache_is_made_again(source: Path, reads: list[Path], damage: str, caplog):
     want = load_letor(source)
+    want = want.select(range(2)).to_fit()
     cache = cache_of(source)
-    raw = cache.read_bytes()
+    shard = the_shard(cache)
+    raw, manifest = shard.read_bytes(), cache / "manifest.json"
     if damage == "empty":
-        cache.write_bytes(b"")
+        shard.write_bytes(b"")
     elif damage == "half":
-        cache.write_bytes(raw[: len(raw) // 2])
+        shard.write_bytes(raw[: len(raw) // 2])
     elif damage == "tail":
-        cache.write_bytes(raw[:-1])
+        shard.write_bytes(raw[:-1])
+    elif damage == "gone":
+        shard.unlink()
+    elif damage in ("offsets", "lists"):
+        [path] = cache.glob(f"*-{damage}.*")
+        path.write_bytes(b"\0" * path.stat().st_size)
+    elif damage == "manifest":
+        manifest.write_text(manifest.read_text().replace('"documents": 3', '"documents": 2'))
     elif damage == "text":
-        cache.write_text("this is no cache\n" * 100)
-    elif damage == "foreign":
-        cache.unlink()
-        write_arrow(cache, pa.table({"a": [1, 2]}))
-    elif damage == "old":
-        with monkeypatch.context() as patch:
-            patch.setattr(store, "FORMAT_VERSION", "0")
-            cache.unlink()
-            load_letor(source)
-        reads.pop()
+        manifest.write_text("this is no cache\n" * 100)
     else:
-        cache.unlink()
-        cache.mkdir()
+        manifest.write_text(manifest.read_text().replace('"version": 3', '"version": 2'))
     assert_same(load_letor(source), want)
     assert len(reads) == 2
     assert_same(load_letor(source), want)
-    assert len(reads) == (3 if damage == "folder" else 2)
+    assert len(reads) == 2
+    assert ("its cache is damaged" in caplog.text) == (damage != "old")
 
 
-def test_what_a_shard_must_be(tmp_path: Path):
-    path = tmp_path / "x.arrow"
-    path.write_text("nonsense")
-    with pytest.raises(ValueError, match=f"path must be a list shard, got {path}"):
-        read_shard(path)
-    write_arrow(path, pa.table({"a": [1]}))
-    with pytest.raises(ValueError, match="format version 2 wanted, none found"):
-        read_shard(path)
+def test_what_a_store_must_be(tmp_path: Path):
+    with pytest.raises(ValueError, match=r"got .*/none \(no manifest.json\)"):
+        open_store(tmp_path / "none")
+    (tmp_path / "file").write_text("nonsense")
+    with pytest.raises(ValueError, match=f"path must be a list store, got {tmp_path}/file"):
+        open_store(tmp_path / "file")
+    for text in ("[]", "{}", "nonsense", "[" * 10**5, '{"format": "ltr store", "version": 3}'):
+        (tmp_path / "manifest.json").write_text(text)
+        with pytest.raises(ValueError, match=f"{tmp_path}: the manifest is damaged"):
+            open_store(tmp_path)
+    (tmp_path / "manifest.json").write_text('{"format": "ltr store", "version": 99}')
+    with pytest.raises(ValueError, match=r"a list store of version 3, got .* \(99\)"):
+        open_store(tmp_path)
 
 
 def test_reading_writes_nothing_into_the_folder_of_the_source(source: Path, reads, user_cache):
@@ -204,7 +215,7 @@ def test_reading_writes_nothing_into_the_folder_of_the_source(source: Path, read
     assert_same(load_letor(source), want)
     assert [path.name for path in source.parent.iterdir()] == ["train.txt"]
     assert reads == [source]
-    assert cache_of(source).is_file()
+    assert cache_of(source).is_dir()
     assert cache_of(source).parent == user_cache / "ltr"
 
 
@@ -252,9 +263,10 @@ def test_a_damaged_cache_is_announced_and_a_stale_one_is_not(source: Path, caplo
     os.utime(source, ns=(0, 0))
     load_letor(source)
     assert caplog.text == ""
-    raw = bytearray(cache_of(source).read_bytes())
+    shard = the_shard(cache_of(source))
+    raw = bytearray(shard.read_bytes())
     raw[len(raw) // 2] ^= 1
-    cache_of(source).write_bytes(raw)
+    shard.write_bytes(raw)
     load_letor(source)
     assert caplog.text.count("is read again, since its cache is damaged") == 1
     assert str(source) in caplog.text
@@ -262,43 +274,58 @@ def test_a_damaged_cache_is_announced_and_a_stale_one_is_not(source: Path, caplo
     assert len(caplog.records) == 1
 
 
-def shard_bytes(path: Path) -> bytes:
-    """A shard of several blocks, of which the last is not full."""
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory) -> Path:
+    """A store of three shards of several blocks, of which the last is not full."""
     rng = np.random.default_rng(0)
     features = rng.normal(size=(5000, 9)).astype(np.float32)
     qid = np.sort(rng.integers(0, 300, 5000))
     ids = [f"doc-{i}" for i in range(5000)]
     data = ListDataset.from_arrays(features, rng.integers(0, 5, 5000), qid, ids)
-    write_shard(data, path, source={"file": "x"})
-    return path.read_bytes()
+    folder = tmp_path_factory.mktemp("stored")
+    write_store(data, folder, shard_bytes=100_000)
+    return folder
 
 
-def test_no_flipped_bit_is_read_as_data(tmp_path: Path):
-    path = tmp_path / "lists.arrow"
-    raw = shard_bytes(path)
-    assert len(raw) > 3 * 65536
+def refused(folder: Path, path: Path, raw: bytes, changed: bytes) -> None:
+    """A list of the damaged file is refused, by the name of the file; the others are read."""
+    path.write_bytes(changed)
+    try:
+        data = open_store(folder)
+        number = int(path.name[9:15]) if path.name[9].isdigit() else 0
+        first = int(data.store.first_list[number])
+        with pytest.raises(ValueError, match=re.escape(str(path))):
+            data.__getitems__([first])
+        for other in range(3):
+            if other != number:
+                assert data[int(data.store.first_list[other])]["features"].isfinite().all()
+    finally:
+        path.write_bytes(raw)
+
+
+def test_no_flipped_bit_is_read_as_data(stored: Path):
+    path = sorted(stored.glob("*-0*.arrow"))[1]
+    raw = path.read_bytes()
+    assert len(raw) > 65536
     rng = np.random.default_rng(1)
-    length = check_sealed(raw)
     places = [
-        *range(16),  # magic and schema
-        *rng.integers(0, length, 200).tolist(),
-        *range(length - 300, length, 7),  # Arrow's footer
-        *range(length, len(raw)),  # the checksums, and the checksum of these
+        *range(16),
+        *rng.integers(0, len(raw), 60).tolist(),
+        *range(len(raw) - 300, len(raw), 9),
     ]
     for place in places:
         changed = bytearray(raw)
         changed[place] ^= 1 << int(rng.integers(8))
-        path.write_bytes(changed)
-        with pytest.raises(ValueError, match="path must be a list shard"):
-            read_shard(path)
-    path.write_bytes(raw)
-    assert len(read_shard(path)) == 300
+        refused(stored, path, raw, bytes(changed))
+    assert len(open_store(stored)) == 300
+    open_store(stored).store.check()
 
 
 @given(data=st.data())
-def test_no_damage_is_read_as_data(tmp_path_factory, data):
-    path = tmp_path_factory.getbasetemp() / "hypothesis.arrow"
-    raw = (shard_bytes if not path.exists() else Path.read_bytes)(path)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_damage_is_read_as_data(stored: Path, data):
+    path = sorted(stored.glob("*-0*.arrow"))[data.draw(st.integers(0, 2))]
+    raw = path.read_bytes()
     start = data.draw(st.integers(0, len(raw) - 1))
     kind = data.draw(st.sampled_from(["cut", "overwrite", "insert", "swap", "zero"]))
     few = data.draw(st.binary(min_size=1, max_size=64))
@@ -310,10 +337,17 @@ def test_no_damage_is_read_as_data(tmp_path_factory, data):
         "zero": raw[:start] + bytes(len(raw[start : start + 4096])) + raw[start + 4096 :],
     }[kind]
     if changed != raw:
-        target = path.with_name("damaged.arrow")
-        target.write_bytes(changed)
-        with pytest.raises(ValueError, match="path must be a list shard"):
-            read_shard(target)
+        refused(stored, path, raw, changed)
+
+
+def test_damaged_offsets_and_qids_are_named(stored: Path):
+    for name in ("offsets", "lists"):
+        [path] = stored.glob(f"*-{name}.*")
+        raw = path.read_bytes()
+        path.write_bytes(raw[:-3] + b"abc")
+        with pytest.raises(ValueError, match=re.escape(str(path))):
+            list(open_store(stored).qids)
+        path.write_bytes(raw)
 
 
 def test_checksums_are_those_of_the_definition():
@@ -326,6 +360,15 @@ def test_checksums_are_those_of_the_definition():
         values = (int.from_bytes(words[i : i + 8], "little") for i in range(0, BLOCK, 8))
         wanted = sum(v * f for v, f in zip(values, factors, strict=True)) % 2**64
         assert found == wanted
+
+
+def test_the_checksum_of_a_file(tmp_path: Path):
+    raw = np.random.default_rng(0).bytes(5 << 20)
+    for size in (0, 1, BLOCK, BLOCK + 1, 5 << 20):
+        (tmp_path / "file").write_bytes(raw[:size])
+        sums = block_sums(raw[:size]).astype("<u8").tobytes()
+        wanted = hashlib.sha256(sums + size.to_bytes(8, "little")).hexdigest()
+        assert file_checksum(tmp_path / "file") == wanted
 
 
 def test_files_of_one_name_do_not_share_a_cache(source: Path, tmp_path: Path):
@@ -349,23 +392,23 @@ def test_where_no_cache_can_be_written_the_lists_come_all_the_same(source: Path,
 
 def test_writers_at_once(source: Path):
     want = read_letor(source)
-    results: list[ListDataset] = []
+    failed: list[BaseException] = []
 
     def work() -> None:
-        for _ in range(10):
-            cache_of(source).unlink(missing_ok=True)
-            results.append(load_letor(source))
+        try:
+            for _ in range(10):
+                assert_same(load_letor(source), want)
+        except BaseException as error:
+            failed.append(error)
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(results) == 40
-    for result in results:
-        assert_same(result, want)
-    left = {path.name for path in cache_of(source).parent.glob("*train.txt*")}
-    assert [name for name in left if name.startswith(".")] == []
+    assert failed == []
+    left = {path.name for path in cache_of(source).iterdir()}
+    assert [name for name in left if name.startswith(".")] == [".lock"]
 
 
 def test_real_file_through_the_cache(data_root: Path, tmp_path: Path):

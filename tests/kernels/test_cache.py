@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from ltr.kernels import _cache
+from ltr.kernels.cpu import cache
 
 ROOT = Path(__file__).parents[2]
 
 MODULE = """
 import numpy as np
-from ltr.kernels._jit import entry, jit
+from ltr.kernels.cpu.jit import entry, jit
 
 @jit
 def _twice(x):
@@ -101,7 +101,15 @@ def test_a_writable_folder_is_used_without_a_warning(run: Run, tmp_path: Path):
     assert Path(again["path"]).parent == cache
 
 
-READ_ONLY = "from ltr.kernels import _cache\n_cache._writable = lambda folder: False\n"
+READ_ONLY = """
+import os, tempfile
+written = tempfile.TemporaryFile
+def refuse(*args, dir=None, **kwargs):
+    if dir == os.environ["NUMBA_CACHE_DIR"]:
+        raise OSError
+    return written(*args, dir=dir, **kwargs)
+tempfile.TemporaryFile = refuse
+"""
 
 
 def test_a_read_only_cache_is_read_through_links(run: Run, tmp_path: Path):
@@ -153,8 +161,8 @@ def test_one_process_compiles_and_the_others_load(run: Run, tmp_path: Path):
 
 HOLD = """
 import time
-from ltr.kernels import _cache
-with _cache.turn({folder!r}):
+from ltr.kernels.cpu import cache
+with cache.turn({folder!r}):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -173,19 +181,19 @@ def test_a_dead_holder_gives_up_its_turn(run: Run, tmp_path: Path):
     holder.send_signal(signal.SIGKILL)
     holder.communicate()
     begin = time.monotonic()
-    with _cache.turn(str(tmp_path / "cache")):
+    with cache.turn(str(tmp_path / "cache")):
         pass
-    assert time.monotonic() - begin < _cache.WAIT / 2  # not the limit but the lock
+    assert time.monotonic() - begin < cache.WAIT / 2  # not the limit but the lock
 
 
 def test_waiting_for_a_hanging_holder_ends(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     holder = held(run, tmp_path / "cache")
-    monkeypatch.setattr(_cache, "WAIT", 0.2)
+    monkeypatch.setattr(cache, "WAIT", 0.2)
     try:
         entered = False
-        with _cache.turn(str(tmp_path / "cache")):
+        with cache.turn(str(tmp_path / "cache")):
             entered = True
         assert entered
     finally:
@@ -197,19 +205,19 @@ def test_a_folder_that_cannot_be_locked_is_no_error(tmp_path: Path):
     (tmp_path / "file").touch()
     for folder in (None, str(tmp_path / "file")):
         entered = False
-        with _cache.turn(folder):
+        with cache.turn(folder):
             entered = True
         assert entered
 
 
 def test_an_error_within_a_turn_is_raised_and_ends_it(tmp_path: Path):
     def fail() -> None:
-        with _cache.turn(str(tmp_path)):
+        with cache.turn(str(tmp_path)):
             raise OSError("no space left")
 
     with pytest.raises(OSError, match="no space left"):
         fail()
-    with _cache.turn(str(tmp_path)):
+    with cache.turn(str(tmp_path)):
         pass
 
 

@@ -20,9 +20,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ltr.kernels import (
     Kernel,
     SortedLists,
-    _jit,
-    _numba,
-    _torch,
     descending_order,
     gaussian,
     kernel_sums,
@@ -31,7 +28,9 @@ from ltr.kernels import (
     survival,
 )
 from ltr.kernels.choice import use as use_form
+from ltr.kernels.cpu import CPU, jit
 from ltr.kernels.implementations import use
+from ltr.kernels.reference import REFERENCE
 from ltr.operators import (
     GaussianRank,
     LaplaceRank,
@@ -43,7 +42,7 @@ from ltr.operators import (
 )
 
 ROOT = Path(__file__).parents[2]
-IMPLEMENTATIONS = {"torch": _torch.kernel_sums, "numba": _numba.kernel_sums}
+IMPLEMENTATIONS = {"torch": REFERENCE, "numba": CPU}
 NOT_FINITE = [float("nan"), float("inf"), -float("inf")]
 ENGINE = {
     "SoftSort-1": lambda tau: SoftSort(tau),
@@ -363,7 +362,7 @@ def two_threads(monkeypatch):
     """Two threads for any amount of work."""
     before = torch.get_num_threads()
     torch.set_num_threads(2)
-    monkeypatch.setattr(_jit, "LEAST", 1)
+    monkeypatch.setattr(jit, "LEAST", 1)
     yield
     torch.set_num_threads(before)
 
@@ -416,9 +415,9 @@ def test_a_chosen_implementation_holds_on_all_threads():
 
     def chosen(*arguments):
         seen.append(threading.get_ident())
-        return _torch.kernel_sums(*arguments)
+        return REFERENCE.kernel_sums(*arguments)
 
-    with use(chosen):
+    with use(REFERENCE._replace(kernel_sums=chosen)):
         thread = threading.Thread(target=lambda: LaplaceRank(0.1)(draw(2000)))
         thread.start()
         thread.join()
@@ -437,7 +436,7 @@ def test_the_number_of_threads_is_torchs(threads, two_threads):
         pieces.append((begin, stop))
         lock.wait()  # all pieces run at once
 
-    _jit.run_parallel(call, 64 * threads, 10**9)
+    jit.run_parallel(call, 64 * threads, 10**9)
     assert len(used) == threads
     assert sorted(pieces) == [(64 * i, 64 * i + 64) for i in range(threads)]
 
@@ -494,8 +493,8 @@ def test_without_numba_and_triton_plain_pytorch_takes_over_and_says_so_once():
 def test_every_compiled_function_is_kept_on_disk():
     from numba.core.dispatcher import Dispatcher
 
-    names = ("_lanes", "_rows_numba", "_rows_power_numba")
-    modules = [__import__(f"ltr.kernels.{name}", fromlist=[name]) for name in names]
+    names = ("lanes", "neuralsort_rows", "power_rows", "pairs", "softsort", "scaling")
+    modules = [__import__(f"ltr.kernels.cpu.{name}", fromlist=[name]) for name in names]
     functions = [
         f for module in modules for f in vars(module).values() if isinstance(f, Dispatcher)
     ]
@@ -509,10 +508,10 @@ def test_every_compiled_function_is_kept_on_disk():
 def test_a_second_process_compiles_nothing_even_where_the_install_cannot_be_written(tmp_path):
     # A file where the folder of an install's cache would be: not even root can write into it.
     shutil.copytree(ROOT / "ltr", tmp_path / "ltr", ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "ltr" / "kernels" / "__pycache__").write_text("no folder")
+    (tmp_path / "ltr" / "kernels" / "cpu" / "__pycache__").write_text("no folder")
     code = (
         "import numpy as np\n"
-        "from ltr.kernels._lanes import cut\n"
+        "from ltr.kernels.cpu.lanes import cut\n"
         "cut(np.zeros((1, 1), np.int64), np.full((1, 1), 9), 4)\n"
         "stats = cut.__wrapped__.stats\n"
         "print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()), stats.cache_path)"

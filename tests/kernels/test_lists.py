@@ -101,3 +101,14 @@ def test_ragged_lists_are_sorted_one_by_one(lengths):
 def test_lengths_that_do_not_fit(scores, lengths, words):
     with pytest.raises(ValueError, match=words):
         sort_ragged(scores, lengths)
+
+
+def test_falling_values_have_the_derivatives_of_a_sort():
+    values = torch.randn(3, 5, dtype=torch.float64)
+    leaf = values.clone().requires_grad_()
+    assert torch.autograd.gradcheck(falling_values, (leaf,), check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(falling_values, (leaf,))
+    expected = values.sort(-1, descending=True).values
+    assert torch.vmap(falling_values)(values).equal(expected)
+    assert torch.func.jvp(falling_values, (values,), (torch.ones_like(values),))[0].equal(expected)
+    assert falling_values(torch.tensor([1, 3, 2])).equal(torch.tensor([3, 2, 1]))

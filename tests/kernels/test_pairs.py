@@ -6,13 +6,12 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-from ltr.kernels import _numba, _torch
+from ltr.kernels.cpu import CPU
 from ltr.kernels.implementations import use
 from ltr.kernels.pairs import MOST, GradedWeights, graded_pair_sums, graded_softplus_sums
+from ltr.kernels.reference import REFERENCE
 
-both = pytest.mark.parametrize(
-    "implementation", [_torch.kernel_sums, _numba.kernel_sums], ids=["torch", "numba"]
-)
+both = pytest.mark.parametrize("implementation", [REFERENCE, CPU], ids=["torch", "numba"])
 GRADES = [0.0, 1.0, 2.0, 4.0]
 
 
@@ -175,7 +174,7 @@ def test_pairs_far_apart(gap, dtype):
 def test_inputs_that_use_all_pairs():
     scores, labels, _, _ = draw(3, 50)
     assert graded_pair_sums(scores, labels) is not None
-    with use(_torch.kernel_sums):
+    with use(REFERENCE):
         assert graded_pair_sums(scores, labels) is None
     assert graded_pair_sums(scores.to("meta"), labels.to("meta")) is None
     grades = (torch.arange(150) % (MOST + 1)).double().view(3, 50)

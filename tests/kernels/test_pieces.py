@@ -5,21 +5,23 @@ import torch
 from dense import dense_sum
 from test_sums import KERNELS, any_kernel, both, draw
 
-from ltr.kernels import _torch, in_order, kernel_sums, sort_lists, sort_ragged
+from ltr.kernels import in_order, kernel_sums, sort_lists, sort_ragged
 from ltr.kernels.implementations import use
 from ltr.kernels.named import sign
+from ltr.kernels.reference import REFERENCE
+from ltr.kernels.reference import sums as plain_sums
 
 
 @pytest.fixture(params=[1, 2, 7])
 def size(request, monkeypatch):
     """Places in a piece."""
-    monkeypatch.setattr(_torch, "PIECE", request.param)
-    monkeypatch.setattr(_torch, "TOGETHER", 16)  # so that rows and nodes are taken in parts too
+    monkeypatch.setattr(plain_sums, "PIECE", request.param)
+    monkeypatch.setattr(plain_sums, "TOGETHER", 16)  # so that rows and nodes are taken in parts too
     return request.param
 
 
 def plain(*arguments, **options):
-    with use(_torch.kernel_sums):
+    with use(REFERENCE):
         return kernel_sums(*arguments, **options)
 
 

@@ -5,7 +5,9 @@ import math
 import pytest
 import torch
 
-from ltr.kernels import _row_blocks_torch, _rows_torch, rows, use
+from ltr.kernels import rows, use
+from ltr.kernels.reference import row_blocks as plain_blocks
+from ltr.kernels.reference import rows as plain_rows
 from ltr.operators import NeuralSort
 
 N = 500
@@ -42,9 +44,9 @@ CASES = {
 PATHS = {
     "compiled": (rows.row_products, rows.row_log_sums, rows.row_vjp),
     "plain": (
-        _rows_torch.tiled_row_products,
-        _rows_torch.tiled_row_log_sums,
-        _rows_torch.tiled_row_vjp,
+        plain_rows.row_products,
+        plain_rows.row_log_sums,
+        plain_rows.row_vjp,
     ),
 }
 
@@ -52,7 +54,7 @@ PATHS = {
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
     """Blocks for shorter lists than is worth while."""
-    monkeypatch.setattr(_rows_torch, "LONG", 256)
+    monkeypatch.setattr(plain_rows, "LONG", 256)
 
 
 @pytest.mark.parametrize("real", [N, N - 30])
@@ -129,14 +131,15 @@ def test_ranks_and_their_gradients_are_those_of_the_matrix(case, form, dtype):
 
 def test_tied_points_are_one_block():
     n = 100_000
-    numba_blocks = pytest.importorskip("ltr.kernels._row_blocks_numba")
+    numba_blocks = pytest.importorskip("ltr.kernels.cpu.row_blocks")
     points, work = torch.zeros(n), numba_blocks.new_work(n)
-    found = numba_blocks.find_block(points.numpy(), 0, n, n, 1.0, 20.0, numba_blocks.FIRST, work)
-    assert found[:4] == (n, 0, n, 1)
+    given = numba_blocks.Points(points.numpy(), 1.0, n, 20.0)
+    found, _ = numba_blocks.find_block(given, 0, n, numba_blocks.FIRST, work)
+    assert found == (0, n, 0, n, 1)
     whole = torch.zeros(n, dtype=torch.int64), torch.full((n,), n)
-    (place,) = _row_blocks_torch.plan_blocks(points, *whole, 1.0)
+    (place,) = plain_blocks.plan_blocks(points, *whole, 1.0)
     assert place == (0, n, 0, n, 0.0)
-    block = _row_blocks_torch.RowBlock(points.unsqueeze(0), place, 1.0, 20.0)
+    block = plain_blocks.RowBlock(points.unsqueeze(0), place, 1.0, 20.0)
     assert block.F.shape == block.X.shape == (1, n, 1)
 
 
@@ -145,8 +148,8 @@ def test_rows_share_blocks_where_they_are_wide():
     points = draw(20_000).sort(descending=True).values
     for temperature in (1.0, 1e2, 1e4):
         gaps = ((points[:-1] - points[1:]) / temperature).unsqueeze(0)
-        bands = _rows_torch._bands(gaps, 44.0)
-        places = list(_row_blocks_torch.plan_blocks(points, *bands, temperature))
+        bands = plain_rows._bands(gaps, 44.0)
+        places = list(plain_blocks.plan_blocks(points, *bands, temperature))
         entries = sum(right - left for _, _, left, right, _ in places)
         assert entries < 60 * len(points)
 

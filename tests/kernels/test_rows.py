@@ -5,16 +5,19 @@ import math
 import pytest
 import torch
 
-from ltr.kernels import _rows_torch, _torch
-from ltr.kernels._rows_torch import tiled_row_log_sums, tiled_row_products, tiled_row_vjp
 from ltr.kernels.implementations import use
+from ltr.kernels.reference import REFERENCE
+from ltr.kernels.reference import rows as plain_rows
+from ltr.kernels.reference.rows import row_log_sums as plain_row_log_sums
+from ltr.kernels.reference.rows import row_products as plain_row_products
+from ltr.kernels.reference.rows import row_vjp as plain_row_vjp
 from ltr.kernels.rows import row_log_sums, row_products, row_vjp
 from ltr.kernels.rows_function import RowSoftmax
 
 POWERS = [None, 0.5, 1.0, 1.5, 2.0, 3.0]
 IMPLEMENTATIONS = {
     "fastest": (row_products, row_log_sums),
-    "plain": (tiled_row_products, tiled_row_log_sums),
+    "plain": (plain_row_products, plain_row_log_sums),
 }
 WEIGHTS = [(0, 0), (1, 0), (2, 0)]  # of NeuralSort
 POWER_WEIGHTS = [(0, 0), (1, 1), (2, 2), (1, 2), (2, 3)]
@@ -117,7 +120,7 @@ def test_weights(name, power):
 
 @pytest.mark.parametrize("power", [None, 1.0, 1.5, 2.0, 3.0])
 @pytest.mark.parametrize("n", [2, 33, 301])
-@pytest.mark.parametrize("vjp", [row_vjp, tiled_row_vjp], ids=IMPLEMENTATIONS)
+@pytest.mark.parametrize("vjp", [row_vjp, plain_row_vjp], ids=IMPLEMENTATIONS)
 def test_row_vjp_is_the_gradient_by_autograd(vjp, n, power):
     for dtype, tolerance in [(torch.float64, 1e-10), (torch.float32, 3e-5)]:
         points, lengths = lists(n, dtype)
@@ -179,9 +182,9 @@ def test_plain_pytorch_takes_over_where_numba_is_missing():
     points, lengths = lists(40)
     for power in POWERS:
         arguments = (points, lengths, draw(3, 40, 2), 0.3, power, 40, [2, 0, 0], True)
-        with use(_torch.kernel_sums):  # the choice that all kernels share
+        with use(REFERENCE):  # the choice that all kernels share
             found = row_products(*arguments)
-        assert torch.equal(found, tiled_row_products(*arguments))
+        assert torch.equal(found, plain_row_products(*arguments))
 
 
 def test_threads_agree():
@@ -205,7 +208,7 @@ def test_blocks_cover_the_rows_and_are_bounded():
         place = torch.arange(n)
         begin, end = (place - reach).clamp(min=0), (place + reach + 1).clamp(max=n)
         left = 0
-        for first, last, low, high in _rows_torch._blocks(begin, end, 2, 5000):
+        for first, last, low, high in plain_rows._blocks(begin, end, 2, 5000):
             assert first == left < last
             assert low <= begin[first]
             assert high >= end[last - 1]

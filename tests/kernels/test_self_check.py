@@ -5,10 +5,13 @@ import warnings
 import pytest
 import torch
 
-from ltr.kernels import _torch, _triton, implementations
+from ltr.kernels import implementations
+from ltr.kernels.cpu import CPU
+from ltr.kernels.reference import REFERENCE
 from ltr.kernels.self_check import checked
+from ltr.kernels.triton import TRITON
 
-plain = _torch.kernel_sums
+plain = REFERENCE.kernel_sums
 
 
 def off_by_little(*arguments):
@@ -50,17 +53,17 @@ WRONG = {
 
 @pytest.mark.parametrize("kernels", WRONG, ids=lambda kernels: kernels.__name__)
 def test_wrong_kernels_are_not_used(kernels):
+    wrong = REFERENCE._replace(kernel_sums=kernels)
     with pytest.warns(UserWarning, match=f"kernels of cpu are not used.*{WRONG[kernels]}") as told:
-        assert checked(kernels, plain, "cpu") is plain
+        assert checked(wrong, REFERENCE, "cpu") is REFERENCE
     assert len(told) == 1
 
 
 def test_right_kernels_are_used():
-    from ltr.kernels import _numba
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert checked(_numba.kernel_sums, plain, "cpu") is _numba.kernel_sums
+        assert checked(CPU, REFERENCE, "cpu") is CPU
 
 
 @pytest.fixture
@@ -74,21 +77,21 @@ def fresh():
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_device_that_fails_has_one_warning_a_process(fresh):
     with pytest.warns(UserWarning, match="the kernels of cuda are not used"):
-        assert implementations.implementation("cuda") is plain
+        assert implementations.implementation("cuda") is REFERENCE
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert implementations.implementation("cuda") is plain
+        assert implementations.implementation("cuda") is REFERENCE
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 def test_a_gpu_uses_its_kernels(fresh):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert implementations.implementation("cuda") is _triton.kernel_sums
+        assert implementations.implementation("cuda") is TRITON
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 def test_a_wrong_kernel_on_a_gpu(fresh, monkeypatch):
-    monkeypatch.setattr(_triton, "kernel_sums", off_by_little)
+    monkeypatch.setattr("ltr.kernels.triton.TRITON", TRITON._replace(kernel_sums=off_by_little))
     with pytest.warns(UserWarning, match="the kernels of cuda are not used"):
-        assert implementations.implementation("cuda") is plain
+        assert implementations.implementation("cuda") is REFERENCE

@@ -17,8 +17,6 @@ from ltr.kernels import (
     Nodes,
     Profile,
     SortedLists,
-    _numba,
-    _torch,
     gaussian,
     in_order,
     kernel_sums,
@@ -26,9 +24,11 @@ from ltr.kernels import (
     sort_lists,
     survival,
 )
+from ltr.kernels.cpu import CPU
 from ltr.kernels.implementations import use
+from ltr.kernels.reference import REFERENCE
 
-IMPLEMENTATIONS = {"torch": _torch.kernel_sums, "numba": _numba.kernel_sums}
+IMPLEMENTATIONS = {"torch": REFERENCE, "numba": CPU}
 both = pytest.mark.parametrize("implementation", IMPLEMENTATIONS.values(), ids=IMPLEMENTATIONS)
 
 
@@ -304,15 +304,15 @@ def test_float32_at_length():
 def test_threads_give_the_same(monkeypatch):
     scores, v = draw(300, 40), draw(300, 40, seed=1)
     lists, kernel = sort_lists(scores), KERNELS["complex"]
-    expected = call(_numba.kernel_sums, scores, [v], [(0, kernel)], lists)[0]
+    expected = call(CPU, scores, [v], [(0, kernel)], lists)[0]
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        monkeypatch.setattr("ltr.kernels._jit.LEAST", 1)
+        monkeypatch.setattr("ltr.kernels.cpu.jit.LEAST", 1)
         results = []
 
         def work():
-            results.extend(call(_numba.kernel_sums, scores, [v], [(0, kernel)], lists))
+            results.extend(call(CPU, scores, [v], [(0, kernel)], lists))
 
         threads = [threading.Thread(target=work) for _ in range(4)]
         for thread in threads:

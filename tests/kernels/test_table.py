@@ -6,16 +6,16 @@ import math
 import subprocess
 import sys
 
+import fit_table as fit
 import mpmath
 import numpy as np
 import pytest
 import torch
+from fit_minimax import line_nodes
+from fit_softrank import fit_powers
+from fit_sums import fit_rows
 from scipy.special import ndtr
 
-from ltr.kernels import fit
-from ltr.kernels.fit_minimax import line_nodes
-from ltr.kernels.fit_softrank import fit_powers
-from ltr.kernels.fit_sums import fit_rows
 from ltr.kernels.table import (
     PATH,
     Nodes,

@@ -14,16 +14,19 @@ import numpy as np
 import pytest
 import torch
 
-from ltr.kernels import _torch, gaussian, kernel_sums, laplace, sort_lists, survival
+from ltr.kernels import gaussian, kernel_sums, laplace, sort_lists, survival
 from ltr.kernels.implementations import use
+from ltr.kernels.interface import SumNumbers
 from ltr.kernels.kernel import Kernel, Profile
 from ltr.kernels.lists import SortedLists
+from ltr.kernels.reference import REFERENCE
 from ltr.kernels.self_check import checked
 from ltr.kernels.table import Nodes
 
 triton = pytest.importorskip("triton")
 
-from ltr.kernels import _triton, _triton_kernels  # noqa: E402
+from ltr.kernels.triton import TRITON, sweeps  # noqa: E402
+from ltr.kernels.triton import sums as triton_sums  # noqa: E402
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 interpreted = pytest.mark.skipif(not INTERPRETED, reason="test_in_the_interpreter runs it")
@@ -83,19 +86,19 @@ def _quick_scans(monkeypatch):
 def scheme(request, monkeypatch):
     """Each of the ways to go through a list, with blocks of 8 in float64 and 16 in float32."""
     if request.param != "one block":
-        monkeypatch.setattr(_triton, "BLOCK", 16)
+        monkeypatch.setattr(triton_sums, "BLOCK", 16)
     if request.param == "side by side":
-        monkeypatch.setattr(_triton, "LONG", 0)
+        monkeypatch.setattr(triton_sums, "LONG", 0)
     return request.param
 
 
-def bare(function, scores, columns, outputs, lists, temperature=1.0):
+def bare(room, scores, columns, outputs, lists, temperature=1.0):
     nodes = outputs[0][1].nodes
     numbers = nodes.first.real, nodes.first.imag, nodes.step.real, nodes.step.imag, nodes.count
     rows = [number for _, kernel in outputs for number in kernel.row]
-    places = lists.order, lists.starts, lists.lengths
     sources = [column for column, _ in outputs]
-    return function(scores, *places, columns, 1 / temperature, list(numbers), rows, sources)
+    numbers = SumNumbers(1 / temperature, list(numbers), rows, sources)
+    return room.kernel_sums(scores, lists, columns, numbers)
 
 
 def profile(kernel, which, gaps):
@@ -178,7 +181,7 @@ def test_compiles_for_cuda(dtype, is_complex, tmp_path, monkeypatch):
     more = every | {"OUTPUTS": 2, "LINEAR": True, "IN_ORDER": False}
     lists = more | {"BLOCKS": False, "ENDS": False, "SINGLE": False}
     blocks = more | {"BLOCKS": True, "ENDS": True, "SINGLE": True}
-    sweep, chain = _triton_kernels.sweep, _triton_kernels.chain
+    sweep, chain = sweeps.sweep, sweeps.chain
     for kernel, constants in [(sweep, lists), (sweep, blocks), (chain, every)]:
         signature = {
             name: "constexpr" if name in constants else types.get(name, f"*{dtype}")
@@ -191,7 +194,7 @@ def test_compiles_for_cuda(dtype, is_complex, tmp_path, monkeypatch):
 
 
 def test_available():
-    assert _triton.available() == (INTERPRETED or torch.cuda.is_available())
+    assert triton_sums.available() == (INTERPRETED or torch.cuda.is_available())
 
 
 @interpreted
@@ -203,7 +206,7 @@ def test_padded_lists(name, scheme):
     mask[0, 0, 5] = mask[0, 1] = False
     lists = sort_lists(scores, mask)
     outputs = [(1, kernel), (0, kernel.derivative), (1, kernel.transpose)]
-    found = bare(_triton.kernel_sums, scores, columns, outputs, lists, 0.5)
+    found = bare(TRITON, scores, columns, outputs, lists, 0.5)
     close(found, dense(scores, columns, outputs, lists, 0.5))
     assert all((y[~mask] == 0).all() for y in found)
     assert len({y.data_ptr() for y in found}) == 3
@@ -224,7 +227,7 @@ def test_ragged_lists(scheme):
     lists = SortedLists(order, starts, lengths)
     outputs = [(0, COMPLEX)]
     close(
-        bare(_triton.kernel_sums, scores, [column], outputs, lists),
+        bare(TRITON, scores, [column], outputs, lists),
         dense(scores, [column], outputs, lists),
     )
 
@@ -235,7 +238,7 @@ def test_scores_in_order(scheme):
     lists = SortedLists(None, torch.zeros(2, 1).long(), torch.tensor([[20], [13]]))
     outputs = [(0, REAL)]
     close(
-        bare(_triton.kernel_sums, scores, [column], outputs, lists),
+        bare(TRITON, scores, [column], outputs, lists),
         dense(scores, [column], outputs, lists),
     )
 
@@ -245,7 +248,7 @@ def test_strides_and_sizes():
     for n in (0, 1, 2):
         scores, columns = draw(3, n), [draw(3, n, seed=1)]
         lists = sort_lists(scores)
-        found = bare(_triton.kernel_sums, scores, columns, [(0, REAL)], lists)
+        found = bare(TRITON, scores, columns, [(0, REAL)], lists)
         if n:
             close(found, dense(scores, columns, [(0, REAL)], lists))
         assert found[0].shape == (3, n)
@@ -253,13 +256,13 @@ def test_strides_and_sizes():
     lists = sort_lists(scores)
     outputs = [(0, COMPLEX)]
     close(
-        bare(_triton.kernel_sums, scores, columns, outputs, lists),
+        bare(TRITON, scores, columns, outputs, lists),
         dense(scores, columns, outputs, lists),
     )
     scores, columns = tied(11), [draw(11, seed=1)]
     lists = sort_lists(scores)
     close(
-        bare(_triton.kernel_sums, scores, columns, [(0, REAL)], lists),
+        bare(TRITON, scores, columns, [(0, REAL)], lists),
         dense(scores, columns, [(0, REAL)], lists),
     )
 
@@ -272,10 +275,10 @@ def test_non_finite_numbers_make_their_list_nan(scheme):
     order = scores.view(3, 10).argsort(-1, descending=True) + places.unsqueeze(-1)
     lists = SortedLists(order.flatten(), places, torch.full_like(places, 10))
     outputs = [(0, BARE), (1, BARE)]
-    right = bare(_triton.kernel_sums, scores, columns, outputs, lists)
+    right = bare(TRITON, scores, columns, outputs, lists)
     for hit, bad in [(scores, math.nan), (columns[0], -math.inf)]:
         kept, hit[14] = hit[14].clone(), bad
-        found = bare(_triton.kernel_sums, scores, columns, outputs, lists)
+        found = bare(TRITON, scores, columns, outputs, lists)
         hit[14] = kept
         for o, (y, z) in enumerate(zip(found, right, strict=True)):
             if hit is scores or o == 0:
@@ -293,7 +296,7 @@ def test_extreme_temperatures(dtype, temperature, scheme):
     scores, columns = tied(1, 20).to(dtype), [draw(1, 20, seed=1).to(dtype)]
     kernel, tolerance = (REAL, 1e-12) if dtype == torch.float64 else (COMPLEX, 2e-6)
     lists = sort_lists(scores)
-    found = bare(_triton.kernel_sums, scores, columns, [(0, kernel)], lists, temperature)
+    found = bare(TRITON, scores, columns, [(0, kernel)], lists, temperature)
     close(found, dense(scores, columns, [(0, kernel)], lists, temperature), tolerance)
     assert found[0].dtype == dtype
 
@@ -305,7 +308,7 @@ def test_a_far_crowd_keeps_its_digits():
     scores = torch.cat([torch.zeros(1), torch.full((1000,), 12.0), torch.full((20,), -9.0)])
     slope = Kernel(laplace().nodes, laplace().above, laplace().below)
     lists = sort_lists(scores)
-    found = bare(_triton.kernel_sums, scores, [torch.ones(1021)], [(0, slope)], lists)[0]
+    found = bare(TRITON, scores, [torch.ones(1021)], [(0, slope)], lists)[0]
     expected = 1000 * math.exp(-12) + 20 * math.exp(-9)
     assert found[0].item() == pytest.approx(expected, rel=1e-6)
 
@@ -317,7 +320,7 @@ def test_rounding_in_float32():
     scores = (n - 1 - torch.arange(n)).float()
     columns, outputs = [torch.ones(n)], [(0, laplace())]
     lists, gap = sort_lists(scores), 1 / (n * temperature)
-    found = bare(_triton.kernel_sums, scores, columns, outputs, lists, 1 / gap)[0]
+    found = bare(TRITON, scores, columns, outputs, lists, 1 / gap)[0]
     places = torch.arange(n).double()
     expected = -torch.expm1(-gap * (places + 1)) - torch.expm1(-gap * (n - places))
     expected = expected / -math.expm1(-gap) - 1
@@ -326,12 +329,12 @@ def test_rounding_in_float32():
 
 @interpreted
 def test_more_blocks_than_the_chain_takes_at_once(monkeypatch):
-    monkeypatch.setattr(_triton, "BLOCK", 8)
-    monkeypatch.setattr(_triton, "LONG", 0)
+    monkeypatch.setattr(triton_sums, "BLOCK", 8)
+    monkeypatch.setattr(triton_sums, "LONG", 0)
     scores, columns = tied(1, 22), [draw(1, 22, seed=1)]  # 6 blocks, in fours
     lists = sort_lists(scores)
     for kernel in KERNELS.values():
-        found = bare(_triton.kernel_sums, scores, columns, [(0, kernel)], lists)
+        found = bare(TRITON, scores, columns, [(0, kernel)], lists)
         close(found, dense(scores, columns, [(0, kernel)], lists))
 
 
@@ -342,8 +345,8 @@ def test_more_blocks_than_the_chain_takes_at_once(monkeypatch):
 def test_agrees_with_plain_pytorch(kernel):
     scores, columns = tied(1, 30), [draw(1, 30, seed=1)]
     arguments = scores, columns, [(0, kernel), (0, kernel.derivative)], sort_lists(scores), 0.7
-    found = bare(_triton.kernel_sums, *arguments)
-    close(found, bare(_torch.kernel_sums, *arguments), 1e-12)
+    found = bare(TRITON, *arguments)
+    close(found, bare(REFERENCE, *arguments), 1e-12)
 
 
 @interpreted
@@ -356,7 +359,7 @@ def test_derivatives(kernel):
     taken = []
 
     for function in (kernel_sums, dense):
-        with use(_triton.kernel_sums):
+        with use(TRITON):
             y, *_ = function(x, [v], [(0, kernel)], lists, 0.8)
             first = torch.autograd.grad(y, (x, v), gradient, create_graph=True)
             total = (first[0] * gradient).sum() + (first[1] * scores).sum()
@@ -368,7 +371,7 @@ def test_derivatives(kernel):
 @interpreted
 def test_the_self_check_accepts_it(monkeypatch):
     monkeypatch.setattr("ltr.kernels.self_check.SHAPES", ((2, 12),))
-    assert checked(_triton.kernel_sums, _torch.kernel_sums, "cpu") is _triton.kernel_sums
+    assert checked(TRITON, REFERENCE, "cpu") is TRITON
 
 
 @interpreted
@@ -378,6 +381,6 @@ def test_the_interpreters_own_scan(monkeypatch):
     lists = sort_lists(scores)
     outputs = [(0, COMPLEX)]
     close(
-        bare(_triton.kernel_sums, scores, columns, outputs, lists),
+        bare(TRITON, scores, columns, outputs, lists),
         dense(scores, columns, outputs, lists),
     )

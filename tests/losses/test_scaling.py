@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ltr.kernels import _scaling_numba
+from ltr.kernels.cpu import scaling
 from ltr.losses import NeuralNDCG
 from ltr.losses._scaling import adjoint, potentials
 from ltr.operators import NeuralSort
@@ -21,11 +21,11 @@ def test_potentials_and_their_derivatives(shape, iterations):
         matrix[..., 1, :] = 0  # like a masked row
         matrix[..., :, 2] = 0
     given = potentials(matrix, iterations)
-    found = _scaling_numba.potentials(matrix, iterations)
+    found = scaling.potentials(matrix, iterations)
     torch.testing.assert_close(found, given, rtol=1e-12, atol=1e-12)
     grads = [draw(*x.shape, seed=1) - 0.5 for x in given]
     kept = [x.clone() for x in grads]
-    found = _scaling_numba.adjoint(matrix, *given, *grads)
+    found = scaling.adjoint(matrix, *given, *grads)
     torch.testing.assert_close(found, adjoint(matrix, *given, *grads), rtol=1e-11, atol=1e-11)
     torch.testing.assert_close(grads, kept, rtol=0, atol=0)
 
@@ -33,9 +33,7 @@ def test_potentials_and_their_derivatives(shape, iterations):
 def test_nan_stays_in_its_matrix():
     matrix = draw(2, 3, 3)
     matrix[0, 1, 1] = torch.nan
-    for found, expected in zip(
-        _scaling_numba.potentials(matrix, 3), potentials(matrix, 3), strict=True
-    ):
+    for found, expected in zip(scaling.potentials(matrix, 3), potentials(matrix, 3), strict=True):
         assert found[0, -1].isnan().all()
         torch.testing.assert_close(found, expected, equal_nan=True)
 

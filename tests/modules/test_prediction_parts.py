@@ -3,7 +3,6 @@
 import errno
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -74,19 +73,21 @@ def test_a_part_that_this_machine_does_not_see(tmp_path):
         join_parts(parts, tmp_path / "p.csv", "csv")
 
 
-def test_rows_that_lists_have_scattered(tmp_path):
-    parts = []
-    for rank, rows in enumerate([[3, 0], [2, 1]]):
-        with PartFile(path := tmp_path / str(rank)) as part:
-            part.write(pa.table({PLACE: rows, "score": np.array(rows) / 2}))
-        parts.append(path)
-
-    def scored(rows, scores):
-        order = np.argsort(rows)
-        return pa.table({"row": rows[order], "score": scores[order]})
-
-    assert join_parts(parts, tmp_path / "p.parquet", "parquet", scored) == 4
-    assert pq.read_table(tmp_path / "p.parquet")["score"].to_pylist() == [0, 0.5, 1, 1.5]
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [([3, 0, 2, 1], None), ([3, 0, 2, 2], "once, got 4 rows"), ([3, 0, 2, 4], "got 4 rows")],
+)
+def test_rows_that_lists_have_scattered(tmp_path, rows, message):
+    parts = [write(tmp_path / str(rank), [rows[2 * rank : 2 * rank + 2]]) for rank in (0, 1)]
+    path = tmp_path / "p.parquet"
+    if message:
+        with pytest.raises(ValueError, match=message):
+            join_parts(parts, path, "parquet", scattered=True)
+        assert not path.exists()
+        return
+    assert join_parts(parts, path, "parquet", scattered=True) == 4
+    assert pq.read_table(path)["row"].to_pylist() == [1, 1, 0, 0]  # both parts count from 0
+    assert pq.read_schema(path).names == ["row"]
 
 
 def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):

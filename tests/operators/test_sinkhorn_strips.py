@@ -185,7 +185,7 @@ def test_strips_of_any_function(monkeypatch):
         array = torch.exp(whole[0].unsqueeze(-1) * cut[0].unsqueeze(-2) / 3)
         return [array.sum(-1), (array * cut[1].unsqueeze(-2)).sum(-1)], [array.square().sum(-2)]
 
-    task = over.Strips(part, whole=1, sums=2, length=3)
+    task = over.Strips(part, whole=1, sums=2, joined=1, length=3)
     x, y, z = (draw(2, n, seed=n).requires_grad_() for n in (3, 5, 5))
     for found, expected in zip(
         over.over_strips(task, x, y, z), [y for ys in part([x], [y, z]) for y in ys], strict=True

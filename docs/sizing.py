@@ -1,0 +1,103 @@
+"""Write docs/sizing.md's tables: `python docs/sizing.py`.
+
+The text between `<!-- table NAME -->` and `<!-- end -->` comes from benchmarks/results/data.json. A
+test checks that the page and the file agree.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tables import filled, number, table
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "sizing.md"
+RESULT = ROOT / "benchmarks" / "results" / "data.json"
+STAGES = {
+    "sklearn": "`load_svmlight_file` of scikit-learn",
+    "parse": "the parser of LETOR text alone",
+    "convert": "`ltr convert` of LETOR text",
+    "group": "`ltr convert` of ungrouped Parquet",
+    "epoch": "the batches of an epoch",
+    "padded": "the same, padded",
+}
+GOAL = 10**9  # documents
+
+Result = Mapping[str, Any]
+
+
+def speed(result: Result) -> str:
+    """Return documents a second of CPU time, by the stage and the number of documents."""
+    return _by_stage(result, "documents_per_second")
+
+
+def memory(result: Result) -> str:
+    """Return the peak of memory in MB, by the stage and the number of documents."""
+    return _by_stage(result, "peak_mb")
+
+
+def disk(result: Result) -> str:
+    """Return what opening a store takes, and its bytes."""
+    rows = []
+    for size in result["sizes"]:
+        opened = size["open"]
+        row = [f"{size['documents']:,}", number(size["text_mb"] * 1e6 / size["documents"])]
+        row += [number(opened["bytes_per_document"]), number(opened["milliseconds"])]
+        rows.append([*row, number(max(0.0, opened["anonymous_mb"]))])
+    head = ["documents", "bytes of text each", "bytes in the store each", "ms to open"]
+    return table([*head, "MB of memory"], rows)
+
+
+def beyond(result: Result) -> str:
+    """Return the arithmetic to a thousand million documents, from the largest size measured."""
+    size = result["sizes"][-1]
+    per_list = size["documents"] / size["open"]["lists"]
+    hours = {
+        name: GOAL / size[name]["documents_per_second"] / 3600 for name in ("convert", "epoch")
+    }
+    rows = [
+        ["text", f"{number(size['text_mb'] * GOAL / size['documents'] / 1e3)} GB"],
+        ["store", f"{number(size['open']['bytes_per_document'] * GOAL / 1e9)} GB"],
+        ["shards of 64 MiB", number(size["open"]["bytes_per_document"] * GOAL / (1 << 26))],
+        ["lists", f"{number(GOAL / per_list / 1e6)} million"],
+        ["the offsets of the lists, mapped", f"{number(8 * GOAL / per_list / 1e6)} MB"],
+        ["converting, on one core", f"{number(hours['convert'])} hours"],
+        ["the batches of an epoch, on one core", f"{number(hours['epoch'])} hours"],
+    ]
+    return table(["", "1,000,000,000 documents"], rows)
+
+
+def ratio(result: Result) -> str:
+    """Return how many times scikit-learn's speed the parser has, in CPU time."""
+    rows = [
+        [f"{size['documents']:,}", number(size["text_mb"]), number(size["times_sklearn"])]
+        for size in result["sizes"]
+        if "times_sklearn" in size
+    ]
+    return table(["documents", "MB of text", "times as fast"], rows)
+
+
+def tables(result: Result) -> dict[str, str]:
+    """Return the tables of the page by their names."""
+    made = (speed, memory, disk, beyond, ratio)
+    return {one.__name__: one(result) for one in made}
+
+
+def _by_stage(result: Result, key: str) -> str:
+    sizes = result["sizes"]
+    rows = [
+        [name, *(number(size[stage][key]) if stage in size else "-" for size in sizes)]
+        for stage, name in STAGES.items()
+    ]
+    return table(["", *(f"{size['documents']:,}" for size in sizes)], rows)
+
+
+def main() -> None:
+    """Fill the page."""
+    result = json.loads(RESULT.read_text())
+    PAGE.write_text(filled(PAGE.read_text(), tables(result)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""`ltr convert`: files of any size into a store of lists."""
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ltr.cli.errors import CommandError
+from ltr.cli.recipes import LineParser
+
+if TYPE_CHECKING:
+    from ltr.datasets.stored_lists import StoredLists
+
+_EPILOG = """\
+The store is a folder of shards and a manifest. `ltr fit`, `test` and `predict` take it in the place
+of a table; its lists are read from the disk as they are needed. The conversion takes at most 1 GiB
+of memory. If it is stopped, the same command goes on.
+
+  ltr convert train.parquet --out train.store --qid query --label grade
+  ltr convert 'msn/Fold1/train.txt' --out train.store
+  ltr fit --config table --data.path train.store --data.validation 0.2
+"""
+
+
+def run(command: str, args: list[str]) -> int:
+    """Run the command `convert`."""
+    options = _parser().parse_args(args)
+    if options.shard_mb <= 0:
+        raise CommandError(f"--shard-mb must be > 0, got {options.shard_mb:g}")
+    from ltr.datasets import convert  # imports torch, which takes a while
+
+    begin = time.monotonic()
+    with _progress(options.input, quiet=options.quiet) as watch:
+        data = convert(
+            options.input,
+            options.out,
+            qid=options.qid,
+            label=options.label,
+            weight=options.weight,
+            position=options.position,
+            doc_id=options.doc_id,
+            features=options.features,
+            categories=options.categories,
+            max_levels=options.max_levels,
+            missing=options.missing,
+            sort_by_qid=options.sort_by_qid,
+            shard_bytes=max(1, int(options.shard_mb * 1e6)),
+            watch=watch,
+        )
+    print(f"wrote {options.out}: {_told(data, time.monotonic() - begin)}")
+    return 0
+
+
+def _parser() -> LineParser:
+    parser = LineParser(
+        "ltr convert",
+        usage="ltr convert INPUT --out STORE [--qid COLUMN] [--label COLUMN] ...",
+        description="Convert LETOR text, CSV or Parquet of any size into a store of lists.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("input", metavar="INPUT", help="a file, a folder of files or a pattern")
+    add("--out", required=True, metavar="STORE", help="the folder of the store")
+    add("--qid", metavar="COLUMN", help="column of the queries; not for LETOR text")
+    add("--label", metavar="COLUMN", help="column of the labels, if there are any")
+    add("--weight", metavar="COLUMN", help="column of the weights")
+    add("--position", metavar="COLUMN", help="column of the positions")
+    add("--doc-id", metavar="COLUMN", help="column of the documents' names")
+    add("--features", nargs="+", metavar="COLUMN", help="default: all other columns of numbers")
+    add("--categories", nargs="+", metavar="COLUMN", help="default: other text and booleans")
+    add("--max-levels", type=int, default=256, help="of a category with codes; default: 256")
+    add("--missing", choices=["keep", "error"], default="keep", help="missing features")
+    add("--sort-by-qid", action="store_true", help="gather the lines of a qid in LETOR text")
+    add("--shard-mb", type=float, default=64, help="megabytes of a shard, about; default: 64")
+    add("--quiet", action="store_true", help="no progress bar")
+    return parser
+
+
+@contextmanager
+def _progress(name: str, quiet: bool) -> Iterator[Callable[[int, int, int], None]]:
+    """Show on stderr what is read, with the rate and the time left; gives what to tell it."""
+    from rich import progress
+    from rich.console import Console
+
+    columns = (
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.DownloadColumn(),
+        progress.TransferSpeedColumn(),
+        progress.TextColumn("{task.fields[documents]:,} documents"),
+        progress.TimeRemainingColumn(),
+    )
+    console = Console(stderr=True)
+    with progress.Progress(
+        *columns, console=console, disable=quiet or not console.is_terminal
+    ) as bar:
+        task = bar.add_task(Path(name).name, total=None, documents=0)
+
+        def watch(done: int, total: int, documents: int) -> None:
+            bar.update(task, completed=done, total=total, documents=documents)
+
+        yield watch
+
+
+def _told(data: "StoredLists", seconds: float) -> str:
+    summary, entries = data.summary(), data.store.entries
+    size = sum(entry.bytes for entry in entries)
+    return (
+        f"{summary}; {len(entries)} shards, {size / 1e6:,.1f} MB, "
+        f"{summary.documents / max(seconds, 1e-3):,.0f} documents a second"
+    )

@@ -1,0 +1,299 @@
+"""The compiled parser of svmlight lines: one pass over the bytes of a block.
+
+It takes the usual lines and stops at any other one, whether right or wrong; then
+`ltr.datasets._letor_reader` reads that line with the strict parser of `ltr.datasets._svmlight`.
+
+A number becomes the float32 that Python's `float` and a conversion to float32 give. Where the
+digits fit a float64 and the power of ten is exact, one operation rounds as `float` does. Elsewhere
+the product is within a few units of the true float64, so the float32 is right unless the product
+lies near the middle between two of them; such a number is left to `float`. This module loads numba.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from ltr.kernels.cpu.jit import compiler, entry
+
+DONE, FULL, ODD = 0, 1, 2
+"""Why the parser stopped: at the end of the text, without room for a document, at an odd line."""
+
+_POWERS = np.array([float(f"1e{i}") for i in range(291)])
+_EXACT = 22  # 10^22 is the largest power of ten that a float64 holds exactly
+_MIDDLE = 1 << 28  # of the 29 bits that float32 lacks
+_NEAR = 64  # more units in the last place than the product can be off
+_LEAST, _LARGEST = 2.0**-125, 3.4e38  # beyond these, subnormal or infinite: left to `float`
+_TAB, _LF, _CR, _SPACE, _HASH, _PLUS, _MINUS, _DOT, _COLON = b"\t\n\r #+-.:"
+_E, _SMALL_E, _N, _SMALL_N = b"EeNn"
+_NULL, _NAN, _SMALL_NAN = (np.frombuffer(word, np.uint8) for word in (b"NULL", b"NaN", b"nan"))
+_QID, _DOCID = (np.frombuffer(word, np.uint8) for word in (b"qid:", b"docid"))
+
+_jit = compiler()  # no liberty with numbers: -0 stays -0
+
+
+@_jit
+def _is_blank(c: Any) -> Any:
+    return c in (_SPACE, _TAB, _CR)
+
+
+@_jit
+def _is_space(c: Any) -> Any:
+    return c == _SPACE or 9 <= c <= 13
+
+
+@_jit
+def _starts(text: Any, i: Any, word: Any) -> Any:
+    if i + len(word) > len(text):
+        return False
+    for k in range(len(word)):  # noqa: SIM110 (numba has no generators in `all`)
+        if text[i + k] != word[k]:
+            return False
+    return True
+
+
+@_jit
+def _number(text: Any, i: Any) -> Any:
+    """Return the number at text[i:], the place after it, and whether it is sure."""
+    negative = text[i] == _MINUS
+    if negative or text[i] == _PLUS:
+        i += 1
+    mantissa = np.uint64(0)
+    ten = np.uint64(10)
+    digits = 0
+    exponent = 0
+    begin = i
+    while 48 <= text[i] <= 57:
+        if digits < 19:
+            mantissa = mantissa * ten + np.uint64(text[i] - 48)
+            digits += mantissa > 0
+        else:
+            exponent += 1
+        i += 1
+    seen = i - begin
+    if text[i] == _DOT:
+        i += 1
+        begin = i
+        while 48 <= text[i] <= 57:
+            if digits < 19:
+                mantissa = mantissa * ten + np.uint64(text[i] - 48)
+                digits += mantissa > 0
+                exponent -= 1
+            i += 1
+        seen += i - begin
+    if seen == 0:
+        return 0.0, i, False
+    if text[i] == _E or text[i] == _SMALL_E:
+        i += 1
+        down = text[i] == _MINUS
+        if down or text[i] == _PLUS:
+            i += 1
+        power = 0
+        begin = i
+        while 48 <= text[i] <= 57:
+            if power < 10000:
+                power = power * 10 + (text[i] - 48)
+            i += 1
+        if i == begin:
+            return 0.0, i, False
+        exponent += -power if down else power
+    value = float(mantissa)
+    if mantissa > 0 and exponent != 0:
+        if exponent > 290 or exponent < -290:
+            return 0.0, i, False
+        value = value * _POWERS[exponent] if exponent > 0 else value / _POWERS[-exponent]
+    exact = mantissa <= np.uint64(1 << 53) and -_EXACT <= exponent <= _EXACT
+    if mantissa > 0 and not exact:
+        if value < _LEAST or value > _LARGEST:
+            return 0.0, i, False
+        low = np.float64(value).view(np.int64) & ((1 << 29) - 1)
+        if abs(low - _MIDDLE) <= _NEAR:
+            return 0.0, i, False
+    return (-value if negative else value), i, True
+
+
+@_jit
+def _comment(text: Any, i: Any) -> Any:
+    """Return where the document's id begins and ends, and the place of the line's end.
+
+    text[i:] is what follows the #.
+    """
+    end = i
+    while text[end] != _LF:
+        end += 1
+    line_end = end
+    while i < end and _is_space(text[i]):
+        i += 1
+    while end > i and _is_space(text[end - 1]):
+        end -= 1
+    if _starts(text, i, _DOCID):
+        k = i + len(_DOCID)
+        while k < end and _is_space(text[k]):
+            k += 1
+        if k < end and text[k] == 61:  # =
+            k += 1
+            while k < end and _is_space(text[k]):
+                k += 1
+            if k < end:
+                i = k
+                while k < end and not _is_space(text[k]):
+                    k += 1
+                end = k
+    return i, end, line_end
+
+
+@_jit
+def _parse(
+    text: Any,
+    state: Any,
+    has_qid: Any,
+    keep_missing: Any,
+    rows: Any,
+    labels: Any,
+    ids: Any,
+    runs: Any,
+) -> Any:
+    pos, lines, docs, found = state[0], state[1], state[2], state[3]
+    stop, width, room = len(text), rows.shape[1], len(rows)
+    why = DONE
+    while pos < stop:
+        line = pos
+        while _is_blank(text[pos]):
+            pos += 1
+        if text[pos] == _HASH:
+            while text[pos] != _LF:
+                pos += 1
+        if text[pos] == _LF:
+            pos += 1
+            lines += 1
+            continue
+        if docs == room:
+            why, pos = FULL, line
+            break
+        why, next_line = ODD, line  # until the line is read to its end
+        label, pos, sure = _number(text, pos)
+        if not sure or label < 0 or not _is_blank(text[pos]):
+            pos = line
+            break
+        while _is_blank(text[pos]):
+            pos += 1
+        first = last = pos
+        if has_qid:
+            if not _starts(text, pos, _QID):
+                pos = line
+                break
+            first = pos = pos + len(_QID)
+            while text[pos] > _SPACE and text[pos] != _HASH and text[pos] != _COLON:
+                pos += 1
+            last = pos
+            if first == last or not (
+                _is_blank(text[pos]) or text[pos] == _LF or text[pos] == _HASH
+            ):
+                pos = line
+                break
+        before = 0
+        while True:
+            while _is_blank(text[pos]):
+                pos += 1
+            c = text[pos]
+            if c in (_LF, _HASH):
+                next_line = pos
+                break
+            index = 0
+            begin = pos
+            while 48 <= text[pos] <= 57 and pos - begin < 9:
+                index = index * 10 + (text[pos] - 48)
+                pos += 1
+            if text[pos] != _COLON or index <= before or index > width:
+                break
+            pos += 1
+            c = text[pos]
+            value = np.nan
+            if c in (_N, _SMALL_N):
+                if not keep_missing:
+                    break
+                if _starts(text, pos, _NULL):
+                    pos += 4
+                elif _starts(text, pos, _NAN) or _starts(text, pos, _SMALL_NAN):
+                    pos += 3
+                else:
+                    break
+            else:
+                value, pos, sure = _number(text, pos)
+                if not sure:
+                    break
+            c = text[pos]
+            if not (_is_blank(c) or c in (_LF, _HASH)):
+                break
+            for k in range(before, index - 1):
+                rows[docs, k] = 0
+            rows[docs, index - 1] = value
+            before = index
+        if next_line == line:
+            pos = line
+            break
+        for k in range(before, width):
+            rows[docs, k] = 0
+        ids[docs, 0] = ids[docs, 1] = pos
+        if text[pos] == _HASH:
+            ids[docs, 0], ids[docs, 1], pos = _comment(text, pos + 1)
+        pos += 1
+        lines += 1
+        labels[docs] = label
+        if has_qid:
+            same = found > 0 and runs[found - 1, 2] - runs[found - 1, 1] == last - first
+            if same:
+                begin = runs[found - 1, 1]
+                for k in range(last - first):
+                    if text[begin + k] != text[first + k]:
+                        same = False
+                        break
+            if not same:
+                runs[found, 0], runs[found, 1], runs[found, 2] = docs, first, last
+                found += 1
+        docs += 1
+        why = DONE
+    state[0], state[1], state[2], state[3] = pos, lines, docs, found
+    return why
+
+
+@_jit
+def _join(text: Any, spans: Any, offsets: Any, out: Any) -> None:
+    place = 0
+    for i in range(len(spans)):
+        for k in range(spans[i, 0], spans[i, 1]):
+            out[place] = text[k]
+            place += 1
+        offsets[i + 1] = place
+
+
+@_jit
+def _skip(text: Any, state: Any, documents: Any) -> None:
+    pos, lines = state[0], state[1]
+    while pos < len(text) and documents > 0:
+        while _is_space(text[pos]) and text[pos] != _LF:
+            pos += 1
+        documents -= text[pos] != _LF and text[pos] != _HASH
+        while text[pos] != _LF:
+            pos += 1
+        pos += 1
+        lines += 1
+    state[0], state[1], state[2] = pos, lines, documents
+
+
+parse = entry(_parse)
+"""Parse documents of `text` (uint8, ending in a line feed) from `state` on, and say why it stopped.
+
+`state` holds the place in the text, the lines before it, and how many documents and runs of one qid
+are in the other arrays. Of a document these get the features (a row of `rows`, 0 where a line
+leaves one out), the label, and where its id begins and ends; of a run, its first document and where
+its qid begins and ends.
+"""
+
+comment = entry(_comment)
+"""Return where the id in a comment begins and ends; the comment begins at a place of `text`."""
+
+join = entry(_join)
+"""Copy the pieces `spans` (n, 2) of `text` one after another, and write where each one ends."""
+
+skip = entry(_skip)
+"""Move `state` (place, lines, documents left to skip) past documents."""

@@ -1,0 +1,132 @@
+"""The cache of a text file: a store of its lists, made once."""
+
+import hashlib
+import logging
+from contextlib import suppress
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+import platformdirs
+
+from ltr.datasets._checksums import DamagedError
+from ltr.datasets.conversion import convert_letor, letor_source
+from ltr.datasets.letor import find_group_file, read_letor
+from ltr.datasets.lists import ListDataset
+from ltr.datasets.store import MANIFEST, StaleError
+from ltr.datasets.stored_lists import StoredLists, open_store
+
+_SUFFIX = ".ltr-store"
+_log = logging.getLogger(__name__)
+
+
+def load_letor(
+    path: str | PathLike[str],
+    *,
+    num_features: int | None = None,
+    sort_by_qid: bool = False,
+    group_file: str | PathLike[str] | None = None,
+    missing: Literal["keep", "error"] = "keep",
+    cache_dir: str | PathLike[str] | None = None,
+) -> ListDataset:
+    """Read a file as `read_letor` does, but only once: later calls open a store of its lists.
+
+    The lists have no `rows`.
+
+    The store is a folder in the user's cache folder, or in `cache_dir`, named after the source and
+    its path; nothing is written into the source's folder. It is made in little memory, as `ltr
+    convert` makes it, and its lists are read from the disk as they are asked for (`StoredLists`).
+    Its checksums are compared before it is used. It is made again if the source, its file of group
+    sizes or an argument has changed, and, with a warning, if it is damaged. A source has changed if
+    its size, modification time, change time or inode has. If the cache cannot be written, the lists
+    are read into memory, with a warning. Any folder of the cache may be deleted at any time.
+
+    Args:
+        path: see `read_letor`.
+        num_features: see `read_letor`.
+        sort_by_qid: see `read_letor`.
+        group_file: see `read_letor`.
+        missing: see `read_letor`.
+        cache_dir: the folder for the cache, made if it is missing. Default: the user's cache folder
+            (`~/.cache/ltr` on Linux).
+
+    Raises:
+        ValueError: as `read_letor`.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     file = Path(folder, "train.txt")
+    ...     _ = file.write_text("2 qid:7 1:0.5")
+    ...     _ = load_letor(file, cache_dir=f"{folder}/cache")
+    ...     [p.suffix for p in Path(folder, "cache").iterdir()]
+    ['.ltr-store']
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"path must be a file, got {path}")
+    options: dict[str, Any] = {
+        "num_features": num_features,
+        "sort_by_qid": sort_by_qid,
+        "group_file": group_file,
+        "missing": missing,
+    }
+    sizes = find_group_file(path, group_file)
+    # stamp before reading: if the source changes meanwhile, the next call makes the cache again
+    source = letor_source([path], **{**options, "group_file": sizes})
+    source["group_file_given"] = group_file is not None
+    try:
+        cache = cache_path(path, cache_dir)
+    except RuntimeError as error:
+        _log.warning("%s is read each time: %s", path, error)
+        return _without_rows(read_letor(path, **options))
+    try:
+        return _open(cache, source)
+    except DamagedError as error:
+        _log.warning("%s is read again, since its cache is damaged: %s", path, error)
+        with suppress(OSError):
+            (cache / MANIFEST).unlink(missing_ok=True)
+    except ValueError as error:
+        _log.debug("reading %s: %s", path, error)
+    try:
+        convert_letor([path], cache, source=source, **options)
+        return _open(cache, source)
+    except (OSError, DamagedError) as error:
+        _log.warning("%s is read each time, since its cache cannot be written: %s", path, error)
+    return _without_rows(read_letor(path, **options))
+
+
+def cache_path(path: str | PathLike[str], cache_dir: str | PathLike[str] | None = None) -> Path:
+    """Return the folder of the store in which `load_letor` keeps the lists of a file.
+
+    Args:
+        path: the source.
+        cache_dir: the folder for the cache. Default: the user's cache folder.
+
+    Raises:
+        RuntimeError: the user has no home folder.
+
+    >>> cache_path("/data/train.txt", "/caches").name
+    'train.txt-0b1fc96600.ltr-store'
+    """
+    path = Path(path).absolute()
+    if cache_dir is not None:
+        folder = Path(cache_dir).absolute()
+    else:
+        folder = platformdirs.user_cache_path("ltr")
+        if not folder.is_absolute():  # with an older platformdirs it begins with a literal "~"
+            raise RuntimeError("there is no home folder for a cache: give cache_dir")
+    digest = hashlib.sha256(str(path).encode(errors="surrogateescape")).hexdigest()[:10]
+    return folder / f"{path.name}-{digest}{_SUFFIX}"
+
+
+def _open(cache: Path, source: dict[str, Any]) -> StoredLists:
+    data = open_store(cache)
+    if data.store.source != source:
+        raise StaleError(f"path must be a list store, got {cache} (made from another source)")
+    data.store.check()
+    return data
+
+
+def _without_rows(data: ListDataset) -> ListDataset:
+    data.rows = None
+    return data

@@ -1,0 +1,198 @@
+"""Group documents by their qids out of core: DuckDB sorts them on the disk."""
+
+import errno
+import shutil
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ltr.datasets._runs import SeenQids, add_all
+from ltr.datasets.lists import ListDataset
+
+MEMORY = "320MB"
+"""The memory that DuckDB may use; what is beyond lies in files."""
+
+_ROWS = 1 << 13
+_FIXED = {"labels": np.float32, "weights": np.float32, "positions": np.int64}
+_BLOBS = {"features": np.float32, "categories": np.int64}
+
+
+class NotGroupedError(Exception):
+    """Says that the rows of a query are not together."""
+
+
+def check_grouped(
+    pieces: Iterable[ListDataset], skipped: Iterable[str] = ()
+) -> Iterator[ListDataset]:
+    """Yield pieces as long as their lists stand together.
+
+    Args:
+        pieces: see `write_store`; rows that a piece had to gather are in its `rows`.
+        skipped: the qids of the lists before.
+
+    Raises:
+        NotGroupedError: a list comes back.
+    """
+    seen = SeenQids(spelling=True)
+    add_all(seen, skipped)
+    last: str | None = None
+    for piece in pieces:
+        fresh = piece.qids[piece.qids[0] == last :]
+        last = piece.qids[-1]
+        rows = piece.rows
+        if seen.add([qid.encode() for qid in fresh]) or (
+            rows is not None and (np.diff(rows) != 1).any()
+        ):
+            raise NotGroupedError
+        yield piece
+
+
+def group_pieces(pieces: Iterable[ListDataset], folder: Path) -> Generator[ListDataset, None, None]:
+    """Yield the documents again, those of a qid together, in the order of first appearance.
+
+    Args:
+        pieces: documents; where a piece has `rows`, they say in which order its documents stood.
+        folder: for temporary files, about twice as large as the documents.
+    """
+    with _database(folder) as database:
+        if not _stage(database, pieces):
+            return
+        ordered = database.sql(
+            "SELECT docs.* EXCLUDE (row) FROM docs "
+            "JOIN (SELECT qid, min(row) AS first FROM docs GROUP BY qid) AS lists USING (qid) "
+            "ORDER BY lists.first, docs.row"
+        )
+        for batch in ordered.to_arrow_reader(_ROWS):
+            if batch.num_rows:
+                yield _to_lists(batch)
+
+
+@contextmanager
+def _database(folder: Path) -> Iterator[Any]:
+    import duckdb
+
+    temporary = folder / ".grouping"
+    shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
+    temporary.mkdir(parents=True)
+    settings: dict[str, Any] = {
+        "memory_limit": MEMORY,
+        "temp_directory": str(temporary),
+        "preserve_insertion_order": "false",
+        "threads": "2",
+    }
+    database = duckdb.connect(str(temporary / "documents.duckdb"), config=settings)
+    try:
+        yield database
+    except duckdb.Error as error:
+        message = f"the rows cannot be grouped: {' '.join(str(error).split())}"
+        full = "Could not write" in message  # its class depends on when the write is made
+        if not full and not isinstance(error, (duckdb.IOException, duckdb.OutOfMemoryException)):
+            raise
+        raise OSError(errno.ENOSPC if full else errno.EIO, message, str(temporary)) from None
+    finally:
+        with suppress(duckdb.Error):  # a second error must not hide the first
+            database.close()
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _stage(database: Any, pieces: Iterable[ListDataset]) -> bool:
+    """Write the documents into the table `docs`; return whether there are any."""
+    failed: list[Exception] = []
+    batches = _until_failure(_batches(pieces), failed)
+    first = next(batches, None)
+    if first is not None:
+        reader = pa.RecordBatchReader.from_batches(first.schema, chain([first], batches))
+        database.register("incoming", reader)
+        database.execute("CREATE TABLE docs AS SELECT * FROM incoming")
+        database.unregister("incoming")
+    for error in failed:
+        raise error
+    return first is not None
+
+
+def _until_failure(
+    batches: Iterator[pa.RecordBatch], failed: list[Exception]
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches up to an error, which would else be told as one of the database."""
+    try:
+        yield from batches
+    except Exception as error:
+        failed.append(error)
+
+
+def _batches(pieces: Iterable[ListDataset]) -> Iterator[pa.RecordBatch]:
+    start = 0
+    for piece in pieces:
+        documents = len(piece.features)
+        rows = np.arange(documents) if piece.rows is None else piece.rows
+        names = np.repeat(np.arange(len(piece)), piece.lengths)
+        arrays: dict[str, Any] = {
+            "qid": pa.array(piece.qids, pa.string()).take(pa.array(names)),
+            "row": pa.array(rows + start, pa.int64()),
+            "features": _blob(piece.features),
+        }
+        for name, array in piece.columns().items():
+            if name in _BLOBS:
+                arrays[name] = _blob(array)
+            elif name in _FIXED:
+                arrays[name] = pa.array(array)
+        # a piece may lack ids, and another one have them: all have the column
+        empty = pa.repeat(pa.scalar("", pa.string()), documents)
+        arrays["doc_ids"] = empty if piece.doc_ids is None else piece.doc_ids.cast(pa.string())
+        start += documents
+        batch = pa.RecordBatch.from_pydict(arrays)
+        for begin in range(0, documents, _ROWS):
+            yield batch.slice(begin, _ROWS)
+
+
+def _blob(array: np.ndarray) -> pa.Array:
+    """Return each row of an array as bytes."""
+    array = np.ascontiguousarray(array)
+    offsets = np.arange(len(array) + 1, dtype=np.int64) * (array.shape[1] * array.itemsize)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(array)]
+    return pa.Array.from_buffers(pa.large_binary(), len(array), buffers)
+
+
+def _to_lists(batch: pa.RecordBatch) -> ListDataset:
+    found: dict[str, Any] = {}
+    for name in batch.schema.names:
+        column: Any = batch.column(name)
+        if name in _BLOBS:
+            found[name] = _from_blobs(column, _BLOBS[name])
+        elif name in _FIXED:
+            found[name] = column.to_numpy(zero_copy_only=False).astype(_FIXED[name])
+    names = batch.column("qid").to_pylist()
+    starts = [i for i, name in enumerate(names) if not i or name != names[i - 1]]
+    ids: Any = batch.column("doc_ids").cast(pa.string())
+    return ListDataset(
+        found.pop("features"),
+        found.pop("labels", None),
+        np.array([*starts, len(names)], np.int64),
+        [names[start] for start in starts],
+        ids if any(ids.to_pylist()) else None,
+        **found,
+    )
+
+
+def _from_blobs(column: Any, dtype: type) -> np.ndarray:
+    """Return bytes as the rows of an array, 0 behind the end of a short one."""
+    values = column.cast(pa.large_binary())
+    offsets = np.frombuffer(values.buffers()[1], np.int64)[values.offset :][: len(values) + 1]
+    size = np.dtype(dtype).itemsize
+    widths = np.diff(offsets) // size
+    width = int(widths.max())
+    data = values.buffers()[2]
+    flat = np.empty(0, dtype)
+    if width:
+        content = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
+        flat = np.frombuffer(content.tobytes(), dtype)
+    if (widths == width).all():
+        return flat.reshape(len(widths), width)
+    array = np.zeros((len(widths), width), dtype)
+    array[np.arange(width) < widths[:, None]] = flat
+    return array

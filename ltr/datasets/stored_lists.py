@@ -1,0 +1,359 @@
+"""The lists of a store as a data set, read from the disk as they are asked for."""
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from ltr.datasets.lists import ListDataset
+from ltr.datasets.store import Qids, Store
+from ltr.datasets.summary import ListSummary
+
+FIT_VALUES = 1 << 28
+"""Of a store with more features than this in all documents (1 GiB), a sample is read to fit on."""
+
+
+class StoredLists(ListDataset):
+    """The lists of a store (`open_store`), like those of a `ListDataset` but not in memory.
+
+    A batch is copied from the mapped shards of its lists. `features`, `labels` and the other arrays
+    read the whole column from the disk each time they are asked for; without a selection, of a
+    store of one shard, they are mapped. `select` and `widen` copy nothing but the numbers of the
+    lists.
+
+    Args:
+        store: the files.
+
+    Attributes:
+        store: the files.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._lists: np.ndarray | None = None  # which ones, if not all
+        self._offsets: np.ndarray = store.offsets
+        self._width = store.widths.get("features", 0)
+        self._places: np.ndarray | None = None  # which features, if not all
+        # of each category: its place in the store, and its codes by the store's
+        self._codes: list[tuple[int, np.ndarray]] | None = None
+        self._first_row: int | None = None
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if index == -1:
+            return self._filler()
+        if not 0 <= index < len(self):
+            raise IndexError(f"index must be in [-1, {len(self)}), got {index}")
+        item = self.__getitems__([index])
+        length = int(item.pop("lengths")[0])
+        return {
+            **item,
+            "mask": torch.ones(length, dtype=torch.bool),
+            "qid": item["qid"][0],
+        }
+
+    def __getitems__(self, indices: Sequence[int]) -> dict[str, Any]:
+        """Return a ragged batch of lists; see `ListDataset`.
+
+        Raises:
+            IndexError: there is no such list.
+            ValueError: a shard is damaged, which the message names.
+        """
+        chosen = np.asarray(indices, dtype=np.int64)
+        if len(chosen) and not (chosen.min() >= -1 and chosen.max() < len(self)):
+            raise IndexError(f"indices must be in [-1, {len(self)}), got {list(indices)}")
+        real = chosen >= 0
+        found = self._read(chosen[real])
+        lengths = np.zeros(len(chosen), np.int64)
+        lengths[real] = np.diff(found.offsets)
+        names = iter(found.qids)
+        batch: dict[str, Any] = {
+            "features": torch.from_numpy(found.features),
+            "lengths": torch.from_numpy(lengths),
+            "qid": [next(names) if there else "" for there in real.tolist()],
+        }
+        for name, array in found.columns().items():
+            batch[name] = torch.from_numpy(array)
+        if found.doc_ids is not None:
+            batch["doc_ids"] = found.doc_ids.to_pylist()
+        return batch
+
+    def in_memory(self) -> ListDataset:
+        """Return the lists in memory; those of a store of one shard are mapped.
+
+        >>> from tempfile import mkdtemp
+        >>> from ltr.datasets import open_store, write_store
+        >>> data = ListDataset.from_arrays([[1.0], [2.0]], labels=[0, 2], qid=["a", "b"])
+        >>> write_store(data, folder := mkdtemp())
+        >>> open_store(folder).in_memory().labels
+        array([0., 2.], dtype=float32)
+        """
+        if not self._is_mapped():
+            return self._read(np.arange(len(self)))
+        shard = self.store.shard(0)
+        columns = {**shard.columns}
+        if "categories" in columns:
+            columns["categories"] = columns["categories"].astype(np.int64)
+        none = np.empty((int(self._offsets[-1]), 0), np.float32)
+        ids = None if shard.doc_ids is None else shard.doc_ids.cast(pa.string())
+        return ListDataset(
+            columns.pop("features", none),
+            columns.pop("labels", None),
+            shard.offsets,
+            shard.qids.to_pylist(),
+            ids,
+            **columns,
+        )
+
+    def to_fit(self) -> ListDataset:
+        """Return the lists to fit a transform on, in memory.
+
+        They are all lists, or of a store with more than `FIT_VALUES` features in all documents a
+        sample of whole lists, drawn without regard to their labels; the same one each time.
+        """
+        values = max(1, int(self._offsets[-1])) * max(1, self.num_features)
+        if values <= FIT_VALUES:
+            return self.in_memory()
+        count = max(1, len(self) * FIT_VALUES // values)
+        drawn = np.random.default_rng(0).choice(len(self), count, replace=False, shuffle=False)
+        return self._read(np.sort(drawn))
+
+    def select(self, lists: Sequence[int] | np.ndarray) -> "StoredLists":
+        """A data set of some of the lists, in the order given; nothing is read."""
+        chosen = np.asarray(lists, dtype=np.int64)
+        found = self._copy()
+        found._lists = chosen if self._lists is None else self._lists[chosen]
+        found._offsets = np.r_[0, np.cumsum(self.lengths[chosen])]
+        return found
+
+    def widen(self, num_features: int) -> "StoredLists":
+        """The same lists, with features of 0 up to `num_features`; nothing is read.
+
+        Raises:
+            ValueError: there are more features than that already.
+        """
+        if num_features < self.num_features:
+            raise ValueError(f"num_features must be >= {self.num_features}, got {num_features}")
+        if num_features == self.num_features:
+            return self
+        found = self._copy()
+        if self._places is None:
+            found._width = num_features
+        else:  # past the last feature of the store is one of 0
+            more = np.full(num_features - self.num_features, self._width)
+            found._places, found._width = np.r_[self._places, more], self._width + 1
+        return found
+
+    def take_features(self, places: np.ndarray) -> "StoredLists":
+        """The same lists with the features at some places; nothing is read."""
+        found = self._copy()
+        found._places = places if self._places is None else self._places[places]
+        return found
+
+    def with_codes(self, codes: list[tuple[int, np.ndarray]]) -> "StoredLists":
+        """The same lists with other categories; nothing is read.
+
+        Args:
+            codes: of each category its place in the store, and the new code of each of the store's.
+        """
+        found = self._copy()
+        found._codes = codes
+        return found
+
+    def numbered(self, start: int) -> "StoredLists":
+        """The same lists with `rows` that count from `start` in the store's order."""
+        found = self._copy()
+        found._first_row = start
+        return found
+
+    @property
+    def features(self) -> np.ndarray:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The features of all documents, read from the disk."""
+        return self._only("features").features
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The labels of all documents, read from the disk; see `ListDataset.labels`."""
+        return self._only("labels").labels
+
+    @property
+    def categories(self) -> np.ndarray | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The categories of all documents, read from the disk."""
+        return self._only("categories").categories
+
+    @property
+    def weights(self) -> np.ndarray | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The weights of all documents, read from the disk."""
+        return self._only("weights").weights
+
+    @property
+    def positions(self) -> np.ndarray | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The positions of all documents, read from the disk."""
+        return self._only("positions").positions
+
+    @property
+    def doc_ids(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The ids of all documents, read from the disk."""
+        return self._only("doc_ids").doc_ids
+
+    @property
+    def rows(self) -> np.ndarray | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The row of each document, where they are numbered."""
+        return self._only("rows").rows
+
+    @property
+    def offsets(self) -> np.ndarray:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The first document of each list, int64 (lists + 1,); mapped, without a selection."""
+        return self._offsets
+
+    @property
+    def qids(self) -> Qids:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The qids, read from the disk as they are asked for."""
+        return self.store.qids if self._lists is None else self.store.qids.take(self._lists)
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether there are labels."""
+        return "labels" in self.store.widths
+
+    @property
+    def num_features(self) -> int:
+        """How many features a document has."""
+        return self._width if self._places is None else len(self._places)
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """The arrays beside the features; see `ListDataset.columns`."""
+        return self.in_memory().columns()
+
+    def summary(self) -> ListSummary:
+        """Count lists and documents; see `ListDataset.summary`. No shard is read."""
+        lengths = self.lengths
+        without = None
+        if self.has_labels:
+            without = int((~self.store.relevant(self._lists)).sum())
+        return ListSummary(
+            lists=len(self),
+            documents=int(self._offsets[-1]),
+            features=self.num_features,
+            longest=int(lengths.max(initial=0)),
+            without_relevant=without,
+            of_one=int((lengths == 1).sum()),
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_offsets"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)  # the files are mapped again
+        every, lists = self.store.offsets, self._lists
+        self._offsets = every
+        if lists is not None:
+            self._offsets = np.r_[0, np.cumsum(every[lists + 1] - every[lists])]
+
+    def _copy(self) -> "StoredLists":
+        found = StoredLists(self.store)
+        found.__dict__.update(self.__dict__)
+        return found
+
+    def _is_mapped(self) -> bool:
+        """Whether the arrays are those of the only shard."""
+        changes = (self._lists, self._places, self._codes, self._first_row)
+        same = self._width == self.store.widths.get("features", 0)
+        return len(self.store.entries) == 1 and same and all(one is None for one in changes)
+
+    def _only(self, name: str) -> ListDataset:
+        """Return all lists with one column."""
+        return self.in_memory() if self._is_mapped() else self._read(np.arange(len(self)), {name})
+
+    def _read(self, chosen: np.ndarray, only: set[str] | None = None) -> ListDataset:
+        """Copy lists from the shards into memory, all columns or some."""
+        store = self.store
+        lists = chosen if self._lists is None else self._lists[chosen]
+        starts = store.offsets[lists]
+        offsets = np.r_[0, np.cumsum(store.offsets[lists + 1] - starts)]
+        widths = {key: n for key, n in store.widths.items() if only is None or key in only}
+        arrays = self._empty(int(offsets[-1]), widths, only is None or "features" in only)
+        qids: list[str] = []
+        ids: list[Any] = []
+        shards = np.searchsorted(store.first_list, lists, side="right") - 1
+        together = (np.diff(lists) == 1) & (np.diff(shards) == 0)  # with the list before
+        firsts = np.flatnonzero(np.r_[True, ~together][: len(lists)])
+        for first, end in zip(firsts, np.r_[firsts[1:], len(lists)], strict=True):
+            number = int(shards[first])
+            shard = store.shard(number)
+            begin, stop = int(offsets[first]), int(offsets[end])
+            place = int(starts[first] - store.first_document[number])
+            there = slice(place, place + stop - begin)
+            for key, array in arrays.items():
+                source = shard.columns.get(key)
+                if array.ndim == 1 and source is not None:
+                    array[begin:stop] = source[there]
+                elif array.ndim == 2 and array.shape[1]:  # a shard may be narrower than another
+                    width = 0 if source is None else source.shape[1]
+                    array[begin:stop, width:] = 0
+                    if source is not None:
+                        array[begin:stop, :width] = source[there]
+            local = int(lists[first] - store.first_list[number])
+            qids += shard.qids.slice(local, int(end - first)).to_pylist()
+            if "doc_ids" in widths:
+                ids.append(_ids(shard.doc_ids, there))
+        features = arrays.pop("features")
+        if self._places is not None and features.shape[1]:
+            features = features[:, self._places]
+        if self._codes is not None and "categories" in arrays:
+            codes = arrays.pop("categories")
+            new = [table[codes[:, place]] for place, table in self._codes]
+            arrays |= {"categories": np.stack(new, axis=1)} if new else {}
+        if self._first_row is not None and (only is None or "rows" in only):
+            before = self._first_row + self._offsets[chosen] - offsets[:-1]
+            arrays["rows"] = np.arange(int(offsets[-1])) + np.repeat(before, np.diff(offsets))
+        doc_ids = None
+        if "doc_ids" in widths:
+            doc_ids = pa.concat_arrays(ids) if ids else pa.array([], pa.string())
+        labels = arrays.pop("labels", None)
+        return ListDataset(features, labels, offsets, qids, doc_ids, **arrays)
+
+    def _empty(
+        self, documents: int, widths: dict[str, int], with_features: bool
+    ) -> dict[str, np.ndarray]:
+        """Return arrays to read columns into, of the shapes that the store has."""
+        width = max(self.store.widths.get("features", 0), self._width) if with_features else 0
+        arrays: dict[str, Any] = {"features": np.empty((documents, width), np.float32)}
+        for key, wide in widths.items():
+            if key == "categories":
+                arrays[key] = np.empty((documents, wide), np.int64)
+            elif key not in ("features", "doc_ids"):
+                dtype = np.int64 if key == "positions" else np.float32
+                arrays[key] = np.empty(documents, dtype)
+        return arrays
+
+
+def open_store(path: str | PathLike[str]) -> StoredLists:
+    """Open a store of lists, as `ltr convert` or `write_store` makes it.
+
+    It takes milliseconds, and memory only for batches: see `StoredLists`.
+
+    Args:
+        path: the folder.
+
+    Raises:
+        ValueError: the folder is not a store, is of another version, or is damaged. A damaged shard
+            is found when a list of it is first asked for; the message names it.
+
+    >>> open_store("no/such/store")
+    Traceback (most recent call last):
+    ...
+    ValueError: path must be a list store, got no/such/store (no manifest.json)
+    """
+    return StoredLists(Store(path))
+
+
+def _ids(found: Any, there: slice) -> Any:
+    if found is None:
+        return pa.repeat(pa.scalar("", pa.string()), there.stop - there.start)
+    return found.slice(there.start, there.stop - there.start).cast(pa.string())

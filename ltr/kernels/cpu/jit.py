@@ -1,0 +1,95 @@
+"""Compile functions with numba once, cache them on disk, and run them on a pool of threads.
+
+This module is imported only when a compiled function is needed: `import ltr` does not load numba.
+The cache is in the folder NUMBA_CACHE_DIR, else beside the installed files, else in the user's
+cache folder. `ltr.kernels.cpu.cache` handles the case that none of these can be written.
+"""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, wraps
+from typing import Any
+
+import torch
+from numba import njit
+
+from ltr.kernels.cpu.cache import cached, turn
+
+
+def compiler(*fastmath: str) -> Callable[[Callable[..., Any]], Any]:
+    """Return a decorator that compiles functions without Python objects, cached if possible.
+
+    Args:
+        fastmath: The optimizations that LLVM may make. NaN and inf must keep their meaning.
+    """
+    options: dict[str, Any] = {
+        "nogil": True,
+        "error_model": "numpy",
+        "fastmath": set(fastmath),
+    }
+    return lambda function: cached(lambda cache: njit(cache=cache, **options)(function))
+
+
+jit = compiler("contract", "nsz")
+"""Compile a function that uses no Python objects. NaN and inf keep their meaning.
+
+The cached code of a function is valid until its own file changes. After an edit of a function that
+other files inline, touch those files too.
+"""
+
+
+def entry(function: Any) -> Callable[..., Any]:
+    """Wrap a compiled function that Python calls, so that only one of several processes compiles.
+
+    The first argument must be an array, or a tuple that begins with one. The first call for each of
+    its dtypes takes turns with other processes that share the cache: the first one compiles, the
+    others load its cached code. A second layout of the arguments compiles without waiting.
+    """
+    ready = set()
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        first = arguments[0]
+        dtype = (first[0] if isinstance(first, tuple) else first).dtype
+        if dtype in ready:
+            return function(*arguments)
+        with turn(function.stats.cache_path):
+            result = function(*arguments)
+        ready.add(dtype)
+        return result
+
+    return call
+
+
+LEAST = 50_000
+"""With fewer item-steps of work than this, a second thread costs more than it saves."""
+
+
+@cache
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    # numba's own threads must not start from two threads, nor after a fork. These threads may: a
+    # forked process has another process id and so makes its own pool.
+    return ThreadPoolExecutor(threads, thread_name_prefix="ltr")
+
+
+def run_parallel(call: Callable[[int, int], object], length: int, work: int, unit: int = 1) -> None:
+    """Run `call(begin, stop)` on pieces of range(length), on torch's number of threads.
+
+    Args:
+        call: Computes items begin to stop - 1. Only a call that releases the GIL gets faster.
+        length: The number of items.
+        work: The cost of all items, in item-steps of a few nanoseconds.
+        unit: Pieces begin at multiples of this number.
+    """
+    threads = min(torch.get_num_threads(), work // LEAST, -(-length // unit))
+    if threads <= 1:
+        call(0, length)
+        return
+    step = -(-length // (threads * unit)) * unit
+    begins = range(0, length, step)
+    pool = _pool(os.getpid(), torch.get_num_threads())
+    tasks = [pool.submit(call, b, min(b + step, length)) for b in begins[1:]]
+    call(0, step)
+    for task in tasks:
+        task.result()

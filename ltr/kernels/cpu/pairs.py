@@ -1,0 +1,245 @@
+"""Sums and slopes over pairs of different grade in sort time, compiled by numba.
+
+A list is swept from the top down and from the bottom up, with one state per grade and node: the sum
+over the passed items of exp(-node * distance). Each item counts as 1, its discount, its weight, or
+the product of both. So there is no work per pair, and no sum is found by subtraction.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ltr.kernels.cpu.jit import entry, jit
+from ltr.kernels.cpu.pairs_step import LANES, advance
+
+
+class Lists(NamedTuple):
+    """Lists with their items: (B, n) each; mask, weights and gains may be empty."""
+
+    x: Any
+    order: Any
+    labels: Any
+    mask: Any
+    items: Any
+    """The item weights."""
+    gains: Any
+
+
+class PairRule(NamedTuple):
+    """How pairs count, and the cost of a pair."""
+
+    discounts: Any
+    """(n,) or empty."""
+    ideal: Any
+    """(n,), the discounts of the ideal DCG, or empty."""
+    upper: int
+    last: int
+    """As in `ltr.kernels.pairs.GradedWeights`."""
+    scale: float
+    """1 / temperature."""
+    fit: Any
+    """(2, blocks, LANES), the weights of f and f'."""
+    most: int
+    """The most grades of a list."""
+
+
+class Found(NamedTuple):
+    """The results, which are filled."""
+
+    total: Any
+    weight: Any
+    slopes: Any
+    flags: Any
+
+
+@entry
+@jit
+def graded_pairs(lists, rule, found, begin, stop):
+    """Compute total, weight and slopes of the lists from `begin` to `stop`.
+
+    flags[begin] is set to 1 if a list has more than `most` grades or a number that is not finite;
+    the results must not be used then. See `ltr.kernels.pairs`.
+    """
+    x, order, labels, mask, items, gains = lists
+    discounts, ideal, upper, last, scale, fit, most = rule
+    total, weight, slopes, flags = found
+    n = x.shape[1]
+    blocks = fit.shape[1]
+    by_rank, by_item = len(discounts) > 0, len(items) > 0
+    columns = (2 if by_rank else 1) * (2 if by_item else 1)
+    gap, decay = np.zeros(n + 1), np.zeros(n + 1)
+    grade = np.empty(n, np.int64)
+    values, worth = np.empty(most + 1), np.empty(most + 1)
+    count = np.empty(most + 1, np.int64)
+    each = np.ones(n)
+    slope = np.empty(n)
+    apart = np.empty((most, most))
+    state = np.empty((blocks, most * columns, LANES))
+    passed, linear = np.empty(most * columns), np.empty(most * columns)
+    share, came = np.empty(most * columns), np.empty(columns)
+    work = state, came, passed, linear, share
+    for row in range(begin, stop):
+        m = n
+        if len(mask):
+            m = 0
+            for p in range(n):
+                m += mask[row, p]
+        grades = _grades(labels, order, row, m, most, values)
+        if grades < 0:
+            flags[begin] = 1
+            return
+        total[row] = 0.0
+        weight[row] = 0.0
+        slopes[row, :] = 0.0
+        count[:] = 0
+        for p in range(m):
+            item = order[row, p]
+            grade[p] = _place(values, grades, labels[row, item])
+            count[grade[p]] += 1
+            worth[grade[p]] = gains[row, item] if len(gains) else 1.0
+            if by_item:
+                each[p] = items[row, item]
+            if p:
+                gap[p] = (np.float64(x[row, order[row, p - 1]]) - x[row, item]) * scale
+                decay[p] = math.exp(-gap[p])
+            if not (math.isfinite(x[row, item]) and math.isfinite(gap[p])):
+                flags[begin] = 1
+                return
+        if grades < 2:
+            continue
+        over = _ideal(worth, count, grades, ideal) if len(ideal) else 1.0
+        for g in range(grades):
+            for h in range(grades):
+                if len(gains):
+                    apart[g, h] = abs(worth[g] - worth[h]) / over
+                else:
+                    apart[g, h] = 0.0 if g == h else 1.0
+        m = min(m, last)
+        slope[:m] = 0.0
+        for side in range(2):
+            kinds, places = (upper, by_rank, by_item), (gap, decay, grade, each, discounts, apart)
+            sums = _sweep(side, m, grades, kinds, places, fit, work, slope)
+            if side == 0:
+                total[row], weight[row] = sums
+        for p in range(m):
+            slopes[row, order[row, p]] = slope[p] * scale
+
+
+@jit
+def _grades(labels, order, row, m, most, values):
+    # find the distinct labels of a list, rising; return their number, or -1 if there are too many
+    # or one is not finite
+    grades = 0
+    for p in range(m):
+        y = np.float64(labels[row, order[row, p]])
+        if not math.isfinite(y):
+            return -1
+        at = _place(values, grades, y)
+        if at < grades and values[at] == y:
+            continue
+        if grades == most:
+            return -1
+        for k in range(grades, at, -1):
+            values[k] = values[k - 1]
+        values[at] = y
+        grades += 1
+    return grades
+
+
+@jit
+def _place(values, grades, y):
+    at = 0
+    while at < grades and values[at] < y:
+        at += 1
+    return at
+
+
+@jit
+def _ideal(worth, count, grades, ideal):
+    # the ideal DCG: grades by falling gain, each with the discounts of its places
+    total, first = 0.0, 0
+    done = np.zeros(grades, np.bool_)
+    for _ in range(grades):
+        best = -1
+        for g in range(grades):
+            if not done[g] and (best < 0 or worth[g] > worth[best]):
+                best = g
+        done[best] = True
+        for p in range(first, first + count[best]):
+            total += worth[best] * ideal[p]
+        first += count[best]
+    return total if total > 0 else 1.0
+
+
+@jit
+def _sweep(side, m, grades, kinds, places, fit, work, slope):
+    # Side 0 goes from the top down and pairs each item with those above it. It counts each pair
+    # once, and adds up cost and weight. Side 1 goes from the bottom up. Both add the slopes by the
+    # item's own score.
+    upper, by_rank, by_item = kinds
+    gap, decay, grade, each, discounts, apart = places
+    state, came, passed, linear, share = work
+    half = 2 if by_rank else 1
+    columns = 2 * half if by_item else half
+    rows = grades * columns
+    turn = 1.0 if side == 0 else -1.0
+    total = weight = 0.0
+    state[:, :rows] = 0.0
+    passed[:rows] = 0.0
+    came[:] = 0.0
+    at = 0
+    linear[:rows] = 0.0
+    for k in range(m):
+        p = k if side == 0 else m - 1 - k
+        own, mine = grade[p], each[p]
+        far = e = 0.0
+        if k:
+            between = p if side == 0 else p + 1
+            far, e = gap[between], decay[between]
+        counted = 1.0 if side == 0 or p < upper else 0.0
+        one = 1.0
+        if by_rank:
+            one = -discounts[p] if side == 0 else discounts[p]
+        line = wrong = 0.0
+        for h in range(grades):
+            # no branches: the processor could not predict whether h is the lower grade
+            lower = 1.0 if h < own else 0.0
+            out = lower if side == 0 else 1.0 - lower
+            factor = apart[own, h] * counted
+            r = h * columns
+            # the item with the higher grade counts with its weight
+            low = factor * lower * mine if by_item else factor
+            share[r] = low * one
+            if by_rank:
+                share[r + 1] = low * turn
+            if by_item:
+                high = factor * (1.0 - lower)
+                share[r + half] = high * one
+                if by_rank:
+                    share[r + 3] = high * turn
+            for c in range(r, r + columns):
+                linear[c] += passed[c] * far
+                counts = share[c] * passed[c]
+                weight += counts
+                wrong += out * counts
+                line += out * share[c] * linear[c]
+        smooth, falls = advance(  # pyright: ignore[reportCallIssue]
+            state, came, share, fit, e, rows, at
+        )
+        if side == 0:
+            total += smooth + line
+            slope[p] -= falls + wrong
+        else:
+            slope[p] += falls + wrong
+        came[:] = 0.0
+        if side == 0 and p >= upper:
+            continue  # it is the upper item of no pair that counts
+        at = own * columns
+        for c in range(columns):
+            v = discounts[p] if by_rank and c % 2 else 1.0
+            if c >= half:
+                v *= mine
+            came[c] = v
+            passed[at + c] += v
+    return total, weight

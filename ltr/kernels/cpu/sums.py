@@ -1,0 +1,128 @@
+"""The kernel sums on the CPU, compiled by numba: the choice of the sweep and of the threads."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ltr.kernels.cpu.jit import run_parallel
+from ltr.kernels.cpu.lanes import CHUNK, LANES, ROOM, WIDTH, Data, Plan, chain, cut, ends, sums
+from ltr.kernels.interface import SumNumbers
+from ltr.kernels.lists import SortedLists
+
+FEW = 256
+"""For up to this many lists, the chunks are cached for the next call."""
+
+NO_ORDER = np.empty((0, 0), np.int64)
+
+
+def kernel_sums(
+    scores: Tensor,
+    lists: SortedLists,
+    columns: Sequence[Tensor],
+    numbers: SumNumbers,
+) -> list[Tensor]:
+    """Compute `ltr.kernels.interface.Implementation.kernel_sums` of CPU tensors."""
+    scale, nodes, rows, sources = numbers
+    used, *weights = _plan(tuple(nodes), tuple(rows), tuple(sources))
+    count, outputs = int(nodes[4]), len(sources)
+    x = _rows(scores)
+    item = NO_ORDER if lists.order is None else _rows(lists.order)
+    first, size = _rows(lists.starts), _rows(lists.lengths)
+    # a constant column is passed as one number
+    slots, fills, written = [], [], []
+    for source in used:
+        column = columns[source]
+        is_number = not any(column.stride())
+        slots.append(-1 if is_number else len(written))
+        fills.append(column[(0,) * column.dim()].item() if is_number else 0.0)
+        if not is_number:
+            written.append(_rows(column))
+    slots, fills = np.array(slots), np.array(fills)
+    values = written[0][None] if len(written) == 1 else np.empty((len(written), *x.shape), x.dtype)
+    if len(written) > 1:
+        np.stack(written, out=values)
+    total, chunks, lanes, joined = _layout(first, size)
+    if not total:
+        return [torch.zeros_like(scores) for _ in sources]
+    out = (np.empty if total == scores.numel() else np.zeros)((outputs, *x.shape), x.dtype)
+    work = total * (2 + count) * (len(used) + outputs)
+    data, plan = Data(x, item, values, slots, fills), Plan(scale, tuple(nodes), *weights)
+    states = np.empty((2, 0, len(used), 3 + 2 * count))
+    if joined:
+        states = np.empty((2, len(chunks), len(used), 3 + 2 * count))
+        run_parallel(
+            lambda a, b: ends(data, plan, lanes, states, a, b),
+            len(lanes),
+            work,
+            LANES,
+        )
+        chain(x, item, chunks, states, scale, tuple(nodes))
+    run_parallel(
+        lambda a, b: sums(data, plan, out, lanes, states, a, b),
+        len(lanes),
+        work,
+        LANES,
+    )
+    return [torch.from_numpy(y.reshape(scores.shape)) for y in out]
+
+
+def _layout(first: Any, size: Any) -> tuple[int, Any, Any, bool]:
+    if size.size <= FEW:
+        return _kept_layout(size.shape, first.tobytes(), size.tobytes())
+    return _new_layout(first, size)
+
+
+@lru_cache(64)
+def _kept_layout(
+    shape: tuple[int, ...], starts: bytes, lengths: bytes
+) -> tuple[int, Any, Any, bool]:
+    first, size = (np.frombuffer(x, np.int64).reshape(shape).copy() for x in (starts, lengths))
+    return _new_layout(first, size)
+
+
+def _new_layout(first: Any, size: Any) -> tuple[int, Any, Any, bool]:
+    # return the number of items, the chunks, the chunks in the order of the lanes, and whether any
+    # chunk has a previous one
+    total = int(size.sum())
+    chunks = cut(first, size, _chunk(total, size.size))
+    lanes = chunks
+    if len(chunks) > LANES and (chunks[:, 2] != chunks[0, 2]).any():
+        by_length = np.argsort(-chunks[:, 2], kind="stable")  # a group's lanes end together
+        lanes = chunks[by_length]
+        chunks[by_length, 5] = np.arange(len(chunks))
+    return total, chunks, lanes, bool((chunks[:, 3] >= 0).any())
+
+
+def _chunk(total: int, lists: int) -> int:
+    # whole lists if several fit the cache side by side, else pieces that fill all lanes
+    whole = ROOM // min(LANES, -(-lists // WIDTH) * WIDTH)
+    if lists > WIDTH and total <= lists * whole:
+        return whole
+    return min(CHUNK, max(CHUNK // 2, total // LANES))
+
+
+@lru_cache
+def _plan(nodes: tuple[float, ...], rows: tuple[float, ...], sources: tuple[int, ...]) -> Any:
+    # return the columns in use, and weights, leads, uses and is_complex of the `Plan`
+    count, outputs = int(nodes[4]), len(sources)
+    used = sorted(set(sources))
+    weights = np.zeros((3, outputs, 4 + 2 * count))
+    weights[:, :, 0] = [used.index(source) for source in sources]
+    table = np.array(rows).reshape(outputs, -1)
+    weights[2, :, 1] = table[:, 0]
+    weights[0, :, 1:] = table[:, 1 : 4 + 2 * count]
+    weights[1, :, 1:] = table[:, 4 + 2 * count :]
+    weights[:2, :, 4 + count :] *= -1  # imaginary parts: their products count negative
+    leads = np.array([sources.index(source) for source in used])
+    linear = bool(weights[:2, :, 2].any())
+    uses = bool(weights[:2, :, 3].any()), linear or bool(weights[:2, :, 1].any()), linear
+    is_complex = nodes[1] != 0 or nodes[3] != 0 or (count > 1 and nodes[0] != nodes[2])
+    return used, weights, leads, uses, is_complex
+
+
+def _rows(x: Tensor) -> Any:
+    return np.ascontiguousarray(x.numpy()).reshape(-1, x.shape[-1])

@@ -1,0 +1,36 @@
+"""What each room offers: the kernel sums and the row operations, by one kind of code."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from torch import Tensor
+
+from ltr.kernels.lists import SortedLists
+
+
+class SumNumbers(NamedTuple):
+    """What to sum, in numbers: the kernels' constants as `ltr::kernel_sums` takes them."""
+
+    scale: float
+    """1 / temperature."""
+    nodes: Sequence[float]
+    """first.real, first.imag, step.real, step.imag and count of the nodes."""
+    rows: Sequence[float]
+    """`Kernel.row` of each output, one after the other."""
+    sources: Sequence[int]
+    """The column of each output."""
+
+
+class Implementation(NamedTuple):
+    """The functions of a room. Their results are those of `ltr.kernels.reference`."""
+
+    name: str
+    """The room: "cpu", "triton" or "reference"."""
+    kernel_sums: Callable[[Tensor, SortedLists, Sequence[Tensor], SumNumbers], list[Tensor]]
+    """Of scores (..., N), their lists and columns (..., N): one (..., N) per output."""
+    row_products: Callable[..., Tensor]
+    """See `ltr.kernels.rows.row_products`."""
+    row_log_sums: Callable[..., Tensor]
+    """See `ltr.kernels.rows.row_log_sums`."""
+    row_vjp: Callable[..., Tensor]
+    """See `ltr.kernels.rows.row_vjp`."""

@@ -1,0 +1,8 @@
+"""Plain PyTorch, for any device: what the other rooms are tested against."""
+
+from ltr.kernels.interface import Implementation
+from ltr.kernels.reference.rows import row_log_sums, row_products, row_vjp
+from ltr.kernels.reference.sums import kernel_sums
+
+REFERENCE = Implementation("reference", kernel_sums, row_products, row_log_sums, row_vjp)
+"""Plain PyTorch."""

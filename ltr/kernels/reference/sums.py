@@ -1,0 +1,235 @@
+"""The kernel sums in plain PyTorch, for any device: the reference for the compiled ones.
+
+Each node is a linear recurrence x_p = a_p x_{p-1} + b_p along the sorted scores, once from the top
+and once from the bottom. `scan` computes it in blocks side by side, so that no Python loop is
+longer than about the square root of the list. Long lists are processed in pieces, which bounds the
+memory: each sweep continues with the states at the end of the piece before.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from ltr._shapes import NO_FLOAT64
+from ltr.kernels.interface import SumNumbers
+from ltr.kernels.lists import SortedLists
+
+FARTHEST = 745.0  # exp(-745) is the smallest double
+
+TOGETHER = 1 << 17
+"""The most numbers that are scanned at a time: enough for all nodes of short lists."""
+
+PIECE = 1 << 15
+"""The items of a row in one piece on the CPU, where a piece should fit the cache."""
+
+PIECE_ELSEWHERE = 1 << 20
+"""The items of a row in one piece on other devices, which a small piece would leave idle."""
+
+
+def kernel_sums(
+    scores: Tensor,
+    lists: SortedLists,
+    columns: Sequence[Tensor],
+    numbers: SumNumbers,
+) -> list[Tensor]:
+    """Compute `ltr.kernels.interface.Implementation.kernel_sums`, for any device."""
+    scale, nodes, rows, sources = numbers
+    n, sources = scores.shape[-1], list(sources)  # a tuple would index several axes
+    order, starts, lengths = lists.order, lists.starts, lists.lengths
+    table = torch.tensor(rows, dtype=_exact(scores), device=scores.device).view(len(sources), -1)
+    own = table[:, :1].unsqueeze(-1)
+    above, below = table[:, 1:].view(len(sources), 2, -1).unbind(1)
+    size = PIECE if scores.device.type == "cpu" else PIECE_ELSEWHERE
+    out = [torch.empty(scores.shape, dtype=scores.dtype, device=scores.device) for _ in sources]
+    given = [y.reshape(-1, y.shape[-1]) for y in (scores, starts, lengths, *columns)]
+    places = None if order is None else order.reshape(-1, n)
+    together = max(1, max(size, TOGETHER) // max(n, 1))
+    for first in range(0, len(given[0]), together):
+        some = slice(first, first + together)
+        part = _Lists(*(y[some] for y in given), order=None if places is None else places[some])
+        down = _Sweep(scale, nodes, above, sources)
+        up = _Sweep(scale, nodes, below, sources)
+        _sums(part, (down, up), own, [y.view(-1, n)[some] for y in out], size)
+    return out
+
+
+def _exact(x: Tensor) -> torch.dtype:
+    return x.dtype if x.device.type in NO_FLOAT64 else torch.float64
+
+
+class _Piece(NamedTuple):
+    """Neighboring places of each row: points x (B, p), values v (C, B, p), in sorted order."""
+
+    x: Tensor  # 0 where not finite, as v
+    v: Tensor
+    begins: Tensor  # whether a list begins here
+    inside: Tensor  # whether the place is in a list
+    ids: Tensor  # the number of its list, 0 for no list
+    bad: Tensor  # (C, B, p), in a list, with a value or a score that is not finite
+
+
+class _Lists:
+    """The lists in some rows. Only one piece at a time is sorted and converted to float64."""
+
+    def __init__(
+        self, x: Tensor, starts: Tensor, lengths: Tensor, *columns: Tensor, order: Tensor | None
+    ):
+        self.x, self.columns, self.order = x, columns, order
+        self.shape, self.lists = x.shape, lengths.shape[-1]
+        some = (lengths > 0).int()
+        edges = torch.zeros(len(x), x.shape[-1] + 1, dtype=torch.int32, device=x.device)
+        self.begins = edges.scatter_add_(-1, starts, some)[:, :-1] > 0
+        edges.scatter_add_(-1, starts + lengths, -some)
+        self.inside = edges.cumsum(-1, dtype=torch.int32)[:, :-1] > 0
+        self.ids = self.inside
+        if self.lists > 1:
+            self.ids = self.begins.cumsum(-1, dtype=torch.int32) * self.inside
+
+    def piece(self, first: int, last: int) -> _Piece:
+        """Return the piece with the places first to last - 1."""
+        order = None if self.order is None else self.order[:, first:last]
+        x, *v = (
+            y[:, first:last] if order is None else y.gather(-1, order)
+            for y in (self.x, *self.columns)
+        )
+        begins, inside, ids = (y[:, first:last] for y in (self.begins, self.inside, self.ids))
+        x, v = x.to(_exact(x)), torch.stack(v).to(_exact(x))
+        usable = inside & x.isfinite() & v.isfinite()
+        x, v = torch.where(inside & x.isfinite(), x, 0.0), torch.where(usable, v, 0.0)
+        return _Piece(x, v, begins, inside, ids.long(), inside & ~usable)
+
+
+def _sums(
+    lists: _Lists, sweeps: "tuple[_Sweep, _Sweep]", own: Tensor, out: list[Tensor], size: int
+) -> None:
+    # fill out[o] (B, n): down the list first, then up
+    down, up = sweeps
+    rows, n = lists.shape
+    pieces = [(first, min(first + size, n)) for first in range(0, n, size)]
+    piece = lru_cache(1)(lists.piece)  # both sweeps share a single piece
+    # a score that is not finite makes its list NaN; a value, the outputs of its column
+    spoiled = torch.zeros(
+        len(lists.columns), rows, lists.lists + 1, dtype=torch.int64, device=lists.x.device
+    )
+    partial: list[Tensor] = []
+    for places in pieces:
+        x, v, begins, _, ids, bad = piece(*places)
+        spoiled.scatter_add_(-1, ids.expand(bad.shape), bad.long())
+        partial.append(down.step(x, v, begins))
+    ends = torch.ones(rows, 1, dtype=torch.bool, device=lists.x.device)
+    for first, last in reversed(pieces):
+        x, v, begins, inside, ids, bad = piece(first, last)
+        edges = begins | ~inside
+        ends = torch.cat([edges[:, 1:], ends], -1)
+        result = up.step(-x.flip(-1), v.flip(-1), ends.flip(-1)).flip(-1)
+        ends = edges[:, :1]
+        result += partial.pop()
+        result += own * v[up.sources]
+        unknown = (spoiled.gather(-1, ids.expand(bad.shape)) > 0)[up.sources]
+        result = torch.where(unknown, torch.nan, torch.where(inside, result, 0.0))
+        for y, each in zip(out, result.to(out[0].dtype), strict=True):
+            if lists.order is None:
+                y[:, first:last] = each
+            else:
+                y.scatter_(-1, lists.order[:, first:last], each)
+
+
+class _Sweep:
+    """The sums over the items before each item, one piece of the rows after another."""
+
+    def __init__(self, scale: float, nodes: Sequence[float], weights: Tensor, sources: list[int]):
+        self.scale, self.sources = scale, sources
+        self.weights = weights
+        first, step = complex(nodes[0], nodes[1]), complex(nodes[2], nodes[3])
+        self.nodes = [first + m * step for m in range(int(nodes[4]))]
+        self.is_complex = first.imag != 0 or step.imag != 0
+        self.together: int | None = None
+        self.states: dict[str, Tensor] = {}
+        self.last: tuple[Tensor, Tensor] | None = None
+
+    def step(self, x: Tensor, v: Tensor, begins: Tensor) -> Tensor:
+        """Return the sums (outputs, B, p) of the next p places.
+
+        Args:
+            x: (B, p), falling.
+            v: (C, B, p).
+            begins: (B, p).
+        """
+        last_x, last_v = self.last or (x[:, :1], torch.zeros_like(v[..., :1]))
+        self.last = x[:, -1:].clone(), v[..., -1:].clone()
+        gaps = torch.where(begins, 0.0, torch.cat([last_x, x[:, :-1]], -1).sub_(x) * self.scale)
+        keep = (~begins).to(x.dtype)
+        before = keep * torch.cat([last_v, v[..., :-1]], -1)
+        constant, linear, tie, *_ = self.weights.unbind(-1)
+        result = torch.zeros_like(v[self.sources])
+        if constant.any() or linear.any():
+            passed = self._scan("constant", keep, before)
+            result += constant[:, None, None] * passed[self.sources]
+            if linear.any():
+                moved = self._scan("linear", keep, passed * gaps)
+                result += linear[:, None, None] * moved[self.sources]
+        if tie.any():
+            tied = keep * (gaps == 0)
+            result += tie[:, None, None] * self._scan("tied", tied, tied * before)[self.sources]
+        if self.together is None:
+            self.together = max(1, TOGETHER // v.numel())
+        for begin in range(0, len(self.nodes), self.together):
+            result += self._nodes(slice(begin, begin + self.together), keep, before, gaps)
+        return result
+
+    def _nodes(self, some: slice, keep: Tensor, before: Tensor, gaps: Tensor) -> Tensor:
+        count = len(self.nodes)
+        w = self.weights[:, 3 : 3 + count].mT[some, :, None, None]
+        kind = torch.promote_types(gaps.dtype, torch.complex64)
+        nodes = torch.tensor(self.nodes[some], dtype=kind).to(gaps.device)[:, None, None, None]
+        # only lists that become NaN have negative gaps; their infinities must not reach the next
+        gaps = gaps.clamp(min=0, max=FARTHEST)
+        decay = (-nodes.real * gaps).clamp_(min=-FARTHEST).exp_().mul_(keep)
+        if not self.is_complex:
+            states = self._scan(f"node {some.start}", decay, decay * before)[:, self.sources]
+            return (w * states).sum(0)
+        decay = torch.polar(decay, -nodes.imag * gaps)
+        states = self._scan(f"node {some.start}", decay, decay * before)[:, self.sources]
+        w = torch.complex(w, self.weights[:, 3 + count :].mT[some, :, None, None])
+        return (w * states).real.sum(0)
+
+    def _scan(self, name: str, a: Tensor, b: Tensor) -> Tensor:
+        # continue where the piece before ended
+        before = self.states.get(name)
+        if before is not None:
+            b = torch.cat([b[..., :1] + a[..., :1] * before, b[..., 1:]], -1)
+        found = scan(a, b)
+        self.states[name] = found[..., -1:].clone()
+        return found
+
+
+def scan(a: Tensor, b: Tensor) -> Tensor:
+    """Return x_p = a_p x_{p-1} + b_p along the last axis, x_0 = b_0; a is broadcast against b.
+
+    >>> scan(torch.tensor([0.5]).expand(3), torch.tensor([1.0, 1.0, 1.0]))
+    tensor([1.0000, 1.5000, 1.7500])
+    """
+    n = b.shape[-1]
+    if n < 2:
+        return b
+    a = a[(None,) * (b.dim() - a.dim())]
+    blocks = max(1, int(n**0.5) if n > 64 else 1)
+    size = -(-n // blocks)
+    blocks = -(-n // size)
+    extra = blocks * size - n
+    # the position in the block is the first axis, so that a step of the loop is one row
+    x, factors = (
+        pad(t, (0, extra)).unflatten(-1, (blocks, size)).movedim(-1, 0).contiguous() for t in (b, a)
+    )
+    for p in range(1, size):
+        x[p].addcmul_(factors[p], x[p - 1])
+    if blocks > 1:
+        factors = factors.cumprod(0)
+        # each block begins with the state at the end of the one before
+        left = pad(scan(factors[-1], x[-1])[..., :-1], (1, 0))
+        x.addcmul_(factors, left)
+    return x.movedim(0, -1).flatten(-2)[..., :n]

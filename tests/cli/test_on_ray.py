@@ -1,0 +1,189 @@
+"""The commands on a Ray cluster of two CPUs, against the same commands in one process."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from ltr.cli.errors import CommandError
+from ltr.cli.on_ray import connect, take_workers
+
+from .conftest import make_table, write_letor
+
+DYING = """\
+import os
+import signal
+from pathlib import Path
+from lightning.pytorch import Callback
+
+
+class Dying(Callback):
+    def on_predict_batch_end(self, *args):
+        try:
+            Path("died").touch(exist_ok=False)
+        except FileExistsError:
+            return
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+FIT = ["--trainer.max_epochs", 2, "--data.batch_size"]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    """A cluster of this machine, with two CPUs and a small object store."""
+    ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'ltr-torch[ray]'")
+    ray.init(num_cpus=2, object_store_memory=100_000_000, include_dashboard=False)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture
+def options(ltr, tmp_path):
+    write_letor(tmp_path / "letor/train.txt", 21, 5, 0)
+    write_letor(tmp_path / "letor/vali.txt", 7, 5, 1)
+    write_letor(tmp_path / "letor/test.txt", 5, 5, 2)
+    (tmp_path / "own.yaml").write_text(
+        "model:\n"
+        "  class_path: Ranker\n"
+        "  init_args: {scorer: {class_path: MLPScorer, init_args: {hidden: [4], dropout: 0.0}}}\n"
+        "trainer: {accelerator: cpu, precision: 64-true, enable_model_summary: false}\n"
+    )
+    return ["--config", "own.yaml", "--data", "LetorDataModule", "--data.root", "letor"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # Ray's own
+def test_training_and_prediction(cluster, ltr, options):
+    runs = {}
+    for name, more in {"one": [8], "two": [4, "--ray-workers", 2]}.items():
+        folder = ["--trainer.default_root_dir", f"runs/{name}"]
+        answer = ltr("fit", *options, *folder, *FIT, *more)
+        assert answer.code == 0, answer.err
+        assert [path.name for path in Path("runs", name).iterdir()] == ["1"]
+        run = Path("runs", name, "1")
+        runs[name] = torch.load(run / "checkpoints/last.ckpt", weights_only=True)
+        runs[name]["log"] = pd.read_csv(run / "logs/version_0/metrics.csv")
+    assert runs["one"]["global_step"] == runs["two"]["global_step"] == 6
+    for key, value in runs["one"]["state_dict"].items():
+        found = runs["two"]["state_dict"][key]
+        torch.testing.assert_close(found, value, rtol=1e-5, atol=1e-7, msg=key)
+    pd.testing.assert_frame_equal(runs["two"]["log"], runs["one"]["log"], atol=1e-6, rtol=0)
+
+    # a mistake that only a worker sees
+    answer = ltr("fit", *options, *FIT, "x", "--ray-workers", 2)
+    assert answer.code == 2
+    assert answer.err.splitlines()[-1] == "ltr fit: --data.batch_size must be int, got 'x'"
+
+    predict = ["predict", *options, "--trainer.default_root_dir", "runs/one", "--ckpt_path", "last"]
+    for file in ("p.csv", "p.run"):
+        assert ltr(*predict, "--output", file).code == 0
+        answer = ltr(*predict, "--output", f"ray/{file}", "--ray")
+        assert answer.code == 0, answer.err
+        assert f"wrote ray/{file}: 15 rows" in answer.out
+        assert Path("ray", file).read_bytes() == Path(file).read_bytes()
+        assert [path.name for path in Path("ray").iterdir()] == [file]
+        Path("ray", file).unlink()
+    # a worker that dies: its part is scored again
+    Path("dying.py").write_text(DYING)
+    answer = ltr(*predict, "--output", "ray/p.csv", "--ray", "--trainer.callbacks+", "dying.Dying")
+    assert answer.code == 0, answer.err
+    assert Path("died").exists()
+    assert Path("ray/p.csv").read_bytes() == Path("p.csv").read_bytes()
+    Path("ray/p.csv").unlink()
+    answer = ltr(*predict, "--output", "ray/p.csv", "--ray", "--data.predict_path", "none.txt")
+    assert answer.code == 2
+    assert "predict_path must be a file, got none.txt" in answer.err.splitlines()[-1]
+    assert not [*Path("ray").iterdir()]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_prediction_of_a_table(cluster, ltr, options):
+    make_table(Path("train.parquet"), 300)
+    make_table(Path("new.parquet"), 61, seed=1)
+    columns = ["--data.qid", "query", "--data.label", "grade", "--data.doc_id", "sku"]
+    table = ["--config", "own.yaml", "--data", "TableDataModule", "--data.path", "train.parquet"]
+    ranks = ["--data.transform", "TableTransform", "--data.transform.numbers", "RankPerList"]
+    for name, more in {"rows": [], "lists": ranks}.items():
+        used = [*table, *columns, *more, "--trainer.default_root_dir", f"runs/{name}"]
+        held = ["--data.validation", 0.2, "--trainer.max_epochs", 1]
+        assert ltr("fit", *used, *held).code == 0
+        new = ["--ckpt_path", "last", "--data.predict_path", "new.parquet"]
+        assert ltr("predict", *used, *new, "--output", "p.csv").code == 0
+        answer = ltr("predict", *used, *new, "--output", "ray.csv", "--ray-workers", 2)
+        assert answer.code == 0, answer.err
+        assert Path("ray.csv").read_text() == Path("p.csv").read_text()
+
+
+def scored(path: Path, lists: int) -> None:
+    """A table with labels and two columns of scores, whose rows are not together."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"qid": [f"q{i}" for i in rng.permutation(np.arange(7 * lists) % lists)]})
+    frame["doc_id"] = [f"D{i}" for i in range(len(frame))]
+    frame["label"] = rng.integers(0, 4, len(frame))
+    frame["score"] = rng.normal(size=len(frame))
+    frame["other"] = frame["score"] + frame["label"]
+    frame.to_csv(path, index=False) if path.suffix == ".csv" else frame.to_parquet(path)
+    path.with_suffix(".qrels").write_text(
+        "".join(f"{q} 0 {d} {g}\n" for q, d, g in frame[["qid", "doc_id", "label"]].to_numpy())
+        + "unanswered 0 D0 1\n"
+    )
+
+
+METRICS = ["--metrics", "ndcg@10", "err@5", "mrr", "--resamples", 100]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_evaluation(cluster, ltr):
+    for file in ("s.csv", "s.parquet"):
+        scored(Path(file), 23)
+        for more in (["--score", "score", "--score", "other"], ["--qrels", "s.qrels"]):
+            one = ltr("evaluate", file, *METRICS, *more, "--out", "one.json")
+            two = ltr("evaluate", file, *METRICS, *more, "--out", "two.json", "--ray")
+            assert (one.code, two.code) == (0, 0), two.err
+            assert two.out.replace("two", "one") == one.out
+            assert json.loads(Path("two.json").read_text()) == json.loads(
+                Path("one.json").read_text()
+            )
+    frame = pd.read_csv("s.csv")
+    frame.loc[17, "label"] = -1
+    frame.to_csv("s.csv", index=False)
+    answer = ltr("evaluate", "s.csv", "--ray-workers", 2)
+    assert answer.code == 2
+    assert answer.err.splitlines()[-1] == (
+        "ltr evaluate: s.csv, row 18: column 'label' must be >= 0, got -1"
+    )
+
+
+def test_the_option(ltr):
+    assert take_workers(["--ray", "a"], flag=True) == (["a"], 0)
+    assert take_workers(["--ray-workers=3", "--ray"], flag=True) == ([], 3)
+    assert take_workers(["--ray"], flag=False) == (["--ray"], None)
+    for value in ("0", "x", "-1", ""):
+        answer = ltr("fit", "--config", "tiny.yaml", "--ray-workers", value)
+        assert answer.code == 2
+        assert answer.err == (
+            f"ltr fit: --ray-workers must be a whole number >= 1, got {value!r}\n"
+        )
+
+
+def test_more_workers_than_cpus(monkeypatch):
+    fake = SimpleNamespace(is_initialized=lambda: True, cluster_resources=lambda: {"CPU": 2.0})
+    monkeypatch.setitem(__import__("sys").modules, "ray", fake)
+    assert (connect(0), connect(2)) == (2, 2)
+    with pytest.raises(CommandError, match="--ray-workers must be <= 2, the CPUs of the cluster"):
+        connect(3)
+
+
+def test_ray_is_not_installed(ltr, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    answer = ltr("fit", "--config", "tiny.yaml", "--ray-workers", 2)
+    assert answer.code == 2
+    assert answer.err == "ltr fit: Ray is not installed: pip install 'ltr-torch[ray]'\n"

@@ -1,0 +1,415 @@
+"""Conversion into a store: the lists of `read_letor` and `read_table`, whatever happens."""
+
+import gzip
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ltr.datasets import (
+    ListDataset,
+    Schema,
+    convert,
+    grouping,
+    load_table,
+    open_store,
+    read_letor,
+    read_table,
+    table_stream,
+    write_store,
+)
+
+SMALL = 4000  # bytes of a shard
+
+
+def write_letor(path: Path, lists: int, *, seed: int = 0, back: bool = False) -> None:
+    """Write lists of 1 to 9 documents with comments; with `back`, lines of many qids mixed."""
+    draw = random.Random(seed)
+    lines = []
+    for qid in range(lists):
+        for doc in range(draw.randint(1, 9)):
+            pairs = " ".join(f"{i}:{draw.random():.6f}" for i in range(1, 12))
+            lines.append(f"{draw.randrange(3)} qid:{qid} {pairs} #docid = D{qid}-{doc}\n")
+    if back:
+        draw.shuffle(lines)
+    path.write_text("".join(lines))
+
+
+def assert_same(got: ListDataset, want: ListDataset) -> None:
+    got = got.in_memory() if hasattr(got, "in_memory") else got
+    assert list(got.qids) == list(want.qids)
+    np.testing.assert_array_equal(got.offsets, want.offsets)
+    assert got.features.tobytes() == want.features.tobytes()
+    assert {*got.columns()} - {"rows"} == {*want.columns()} - {"rows"}
+    for name, array in want.columns().items():
+        if name != "rows":
+            assert got.columns()[name].tobytes() == array.tobytes()
+    assert (got.doc_ids is None) == (want.doc_ids is None)
+    if want.doc_ids is not None:
+        assert got.doc_ids.to_pylist() == want.doc_ids.to_pylist()
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"}
+
+
+def frame(rows: int, seed: int = 0, grouped: bool = False) -> pd.DataFrame:
+    draw = np.random.default_rng(seed)
+    query = draw.integers(0, max(1, rows // 6), rows)
+    return pd.DataFrame(
+        {
+            "query": np.sort(query) if grouped else query,
+            "price": np.where(draw.random(rows) < 0.1, np.nan, draw.normal(size=rows)),
+            "stock": draw.poisson(3, rows),
+            "new": draw.random(rows) < 0.5,
+            "shop": draw.choice(["a", "b", None, "dé"], rows),
+            "w": draw.random(rows),
+            "place": draw.integers(1, 9, rows),
+            "id": [f"d{i}" for i in range(rows)],
+            "grade": draw.integers(0, 3, rows),
+        }
+    )
+
+
+USES: dict[str, Any] = {"qid": "query", "label": "grade", "weight": "w", "position": "place"}
+USES["doc_id"] = "id"
+
+
+def table_lists(path: Path) -> tuple[ListDataset, Schema]:
+    table = load_table(path, {"query", "id"})
+    schema = Schema.infer(table, **USES).fit_levels(table)
+    return read_table(table, schema), schema
+
+
+@pytest.mark.parametrize("name", ["train.txt", "train.txt.gz"])
+@pytest.mark.parametrize("shard_bytes", [1, SMALL, 1 << 20])
+def test_letor_text(tmp_path: Path, name: str, shard_bytes: int):
+    write_letor(tmp_path / "plain.txt", 60)
+    raw = (tmp_path / "plain.txt").read_bytes()
+    (tmp_path / name).write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
+    told: list[tuple[int, int, int]] = []
+    data = convert(
+        tmp_path / name,
+        tmp_path / "store",
+        shard_bytes=shard_bytes,
+        watch=lambda *numbers: told.append(numbers),
+    )
+    want = read_letor(tmp_path / name)
+    assert_same(data, want)
+    assert (len(data.store.entries) > 50) == (shard_bytes == 1)
+    assert told[-1] == (size := (tmp_path / name).stat().st_size, size, len(want.labels))
+    assert data.summary() == want.summary()
+
+
+def test_lines_that_are_not_together(tmp_path: Path):
+    write_letor(tmp_path / "train.txt", 300, back=True)
+    with pytest.raises(ValueError, match=r"line \d+: a qid must not come back .* lines \d+ to"):
+        convert(tmp_path / "train.txt", tmp_path / "store")
+    data = convert(tmp_path / "train.txt", tmp_path / "store", sort_by_qid=True, shard_bytes=SMALL)
+    assert_same(data, read_letor(tmp_path / "train.txt", sort_by_qid=True))
+    assert len(data.store.entries) > 5
+    assert not (tmp_path / "store" / ".grouping").exists()
+    (tmp_path / "train.txt").write_text("1 qid:5 1:1\n1 qid:6 1:1\n1 qid:05 1:1\n")
+    with pytest.raises(ValueError, match="line 3: a qid must be written in one way"):
+        convert(tmp_path / "train.txt", tmp_path / "other", sort_by_qid=True)
+
+
+def test_several_files_and_widths(tmp_path: Path):
+    (tmp_path / "a.txt").write_text("1 qid:1 1:1\n0 qid:1 1:2\n")
+    (tmp_path / "b.txt").write_text("1 qid:2 3:1 # x\n0 qid:3 2:2\n")
+    data = convert(tmp_path / "*.txt", tmp_path / "store", shard_bytes=1)
+    assert data.in_memory().features.tolist() == [[1, 0, 0], [2, 0, 0], [0, 0, 1], [0, 2, 0]]
+    assert data.in_memory().doc_ids.to_pylist() == ["", "", "x", ""]
+    assert data[0]["doc_ids"] == ["", ""]
+    (tmp_path / "b.txt").write_text("1 qid:2 3:1\n1 qid:1 1:1\n")
+    with pytest.raises(ValueError, match=r"b.txt: a qid must not come back, got one that stood in"):
+        convert(tmp_path / "*.txt", tmp_path / "again")
+
+
+@pytest.mark.parametrize("grouped", [True, False])
+@pytest.mark.parametrize("name", ["t.parquet", "t.csv", "t.csv.gz"])
+def test_tables(tmp_path: Path, monkeypatch, name: str, grouped: bool):
+    monkeypatch.setattr(table_stream, "ROWS", 50)
+    monkeypatch.setattr(grouping, "_ROWS", 70)
+    table = frame(500, grouped=grouped)
+    if name.endswith("parquet"):
+        table.to_parquet(tmp_path / name, row_group_size=120)
+    else:
+        table.to_csv(tmp_path / name, index=False)
+    want, schema = table_lists(tmp_path / name)
+    data = convert(tmp_path / name, tmp_path / "store", shard_bytes=SMALL, **USES)
+    assert_same(data, want)
+    assert data.store.schema == schema
+    assert len(data.store.entries) > 3
+    batch, other = data.__getitems__([3, -1, 0]), want.__getitems__([3, -1, 0])
+    assert batch.keys() == other.keys() - {"rows"}
+    for key, value in batch.items():
+        assert np.array_equal(value, other[key], equal_nan=key == "features"), key
+
+
+def test_an_embedding_and_no_label(tmp_path: Path):
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(8.0)), 2)
+    table = pa.table({"q": ["a", "b", "a", "b"], "v": vectors})
+    pq.write_table(table, tmp_path / "t.parquet")
+    data = convert(tmp_path / "t.parquet", tmp_path / "store", qid="q")
+    assert data[0]["features"].tolist() == [[0, 1], [4, 5]]
+    assert not data.has_labels
+    with pytest.raises(ValueError, match="the lists must have labels"):
+        _ = data.labels
+
+
+def test_errors_name_the_place(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(table_stream, "ROWS", 50)
+    table = frame(200)
+    table.loc[170, "price"] = np.inf
+    for name in ("t.parquet", "t.csv"):
+        (table.to_parquet if name[2:] == "parquet" else table.to_csv)(tmp_path / name, index=False)
+        for _ in range(2):  # also where a conversion goes on
+            with pytest.raises(ValueError, match=rf"{name}: row 170, column 'price': must be fin"):
+                convert(tmp_path / name, tmp_path / name[2:], shard_bytes=SMALL, **USES)
+        with pytest.raises(ValueError, match=r"\(its conversion has not ended\)"):
+            open_store(tmp_path / name[2:])
+    table["price"] = table["price"].replace(np.inf, 0).astype(object)
+    table.loc[120, "price"] = "cheap"
+    table.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(ValueError, match="row 120, column 'price': most values are numbers, got "):
+        convert(tmp_path / "t.csv", tmp_path / "x", **USES)
+    frame(20).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(ValueError, match="label must name a column of the table, got 'grad'"):
+        convert(tmp_path / "t.csv", tmp_path / "x", **{**USES, "label": "grad"})
+    with pytest.raises(ValueError, match="qid must name a column of the table, got None"):
+        convert(tmp_path / "t.csv", tmp_path / "x")
+
+
+def test_what_out_must_be(tmp_path: Path):
+    source = tmp_path / "train.txt"
+    write_letor(source, 5)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("dear to me")
+    with pytest.raises(ValueError, match=r"out must be a new folder.*holds 'mine\.txt'"):
+        convert(source, tmp_path / "full")
+    with pytest.raises(ValueError, match="out must be a folder, got the file"):
+        convert(source, source)
+    convert(source, tmp_path / "store")
+    before = content(tmp_path / "store")
+    convert(source, tmp_path / "store")  # there already
+    assert content(tmp_path / "store") == before
+    with pytest.raises(ValueError, match="a store of another source"):
+        convert(source, tmp_path / "store", missing="error")
+    write_letor(source, 6)
+    with pytest.raises(ValueError, match="a store of another source, of an older state"):
+        convert(source, tmp_path / "store")
+    with pytest.raises(ValueError, match="must not be a store already"):
+        convert(tmp_path / "store", tmp_path / "other")
+    with pytest.raises(ValueError, match="qid must be None for LETOR text, got 'q'"):
+        convert(source, tmp_path / "other", qid="q")
+
+
+CONVERT = """\
+import sys
+from ltr.datasets import convert, table_stream
+table_stream.ROWS = 64
+options = {} if sys.argv[1].endswith("txt") else dict(qid="query", label="grade")
+convert(sys.argv[1], sys.argv[2], shard_bytes=4000, **options)
+"""
+
+
+def start(code: str, *args: Any, **options: Any) -> subprocess.Popen:
+    command = [sys.executable, "-c", code, *map(str, args)]
+    return subprocess.Popen(command, **{"stderr": subprocess.PIPE, "text": True, **options})
+
+
+def killed(monkeypatch, source: Path, folder: Path, step: int, **options: Any) -> bool:
+    """Convert in this process, and stop at a step of the writing as a kill would."""
+
+    class Killed(BaseException):
+        pass
+
+    steps = iter(range(step + 1))
+
+    def stepping(call):
+        def run(*args, **more):
+            if next(steps, None) is None:
+                raise Killed
+            return call(*args, **more)
+
+        return run
+
+    with monkeypatch.context() as patch:
+        for name in ("open", "fsync", "replace"):
+            patch.setattr(os, name, stepping(getattr(os, name)))
+        # what is left lies there, as after a kill
+        patch.setattr(Path, "unlink", lambda *_, **__: None)
+        try:
+            convert(source, folder, shard_bytes=SMALL, **options)
+        except Killed:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("kind", ["letor", "grouped", "ungrouped"])
+def test_stopped_at_every_step_of_the_writing(tmp_path: Path, monkeypatch, kind: str):
+    source, options = tmp_path / "train.txt", {}
+    if kind == "letor":
+        write_letor(source, 80)
+    else:
+        monkeypatch.setattr(table_stream, "ROWS", 64)
+        source, options = tmp_path / "train.parquet", {"qid": "query", "label": "grade"}
+        frame(400, grouped=kind == "grouped").to_parquet(source)
+    want = convert(source, tmp_path / "whole", shard_bytes=SMALL, **options).in_memory()
+    whole = content(tmp_path / "whole")
+    steps = range(1, 1000, {"letor": 3, "grouped": 9, "ungrouped": 17}[kind])
+    for step in steps:
+        folder = tmp_path / f"store-{step}"
+        stopped = killed(monkeypatch, source, folder, step, **options)
+        if stopped and folder.is_dir() and "manifest.json" not in os.listdir(folder):
+            with pytest.raises(ValueError, match="path must be a list store"):
+                open_store(folder)
+        assert_same(convert(source, folder, shard_bytes=SMALL, **options), want)
+        assert content(folder) == whole
+        if not stopped:
+            break
+    else:
+        pytest.fail("there are more steps")
+    assert step > 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["letor", "ungrouped"])
+def test_killed_at_twenty_random_moments(tmp_path: Path, kind: str):
+    source = tmp_path / ("train.txt" if kind == "letor" else "train.parquet")
+    if kind == "letor":
+        write_letor(source, 3000)
+    else:
+        frame(12000).to_parquet(source)
+    quiet = {"stderr": subprocess.DEVNULL}
+    assert start(CONVERT, source, tmp_path / "whole", **quiet).wait() == 0
+    whole = content(tmp_path / "whole")
+    draw, while_writing = random.Random(0), 0
+    folder = tmp_path / "store"
+    for number in range(20):
+        if (folder / "manifest.json").exists():
+            assert content(folder) == whole
+            folder = tmp_path / f"store-{number}"
+        before = {path.name for path in folder.glob("*")}
+        process = start(CONVERT, source, folder, **quiet)
+        if number % 4:  # the imports take most of the time: kill what comes after them
+            while process.poll() is None and {path.name for path in folder.glob("*")} <= before:
+                time.sleep(0.0005)
+        time.sleep(draw.uniform(0, 0.2 if number % 4 else 2))
+        process.kill()
+        process.wait()
+        if not (folder / "manifest.json").exists():
+            while_writing += any(folder.glob("*.jsonl"))
+            with pytest.raises(ValueError, match="path must be a list store"):
+                open_store(folder)
+    assert while_writing >= 5  # else nothing was tried
+    assert start(CONVERT, source, folder, **quiet).wait() == 0
+    assert content(folder) == whole
+
+
+def test_finished_shards_are_kept(tmp_path: Path, monkeypatch):
+    source = tmp_path / "train.txt"
+    write_letor(source, 80)
+    folder = tmp_path / "store"
+    assert killed(monkeypatch, source, folder, 40)
+    kept = {path: path.stat().st_mtime_ns for path in folder.glob("*-0*.arrow")}
+    assert len(kept) >= 3
+    convert(source, folder, shard_bytes=SMALL)
+    same = [path for path, changed in kept.items() if path.stat().st_mtime_ns == changed]
+    assert len(same) >= len(kept) - 1  # the journal may lack the last one
+    # another source under the same name begins anew
+    other = tmp_path / "other"
+    assert killed(monkeypatch, source, other, 40)
+    write_letor(source, 80, seed=1)
+    assert_same(convert(source, other, shard_bytes=SMALL), read_letor(source))
+    assert {path.name[:8] for path in other.glob("*.arrow")} != {path.name[:8] for path in kept}
+
+
+def test_two_processes_convert_the_same(tmp_path: Path):
+    source = tmp_path / "train.txt"
+    write_letor(source, 2000)
+    folder = tmp_path / "store"
+    several = [start(CONVERT, source, folder) for _ in range(2)]
+    for process in several:
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+    assert_same(open_store(folder), read_letor(source))
+    assert not list(folder.glob("*.jsonl"))
+
+
+def test_threads_convert_the_same(tmp_path: Path):
+    source = tmp_path / "train.txt"
+    write_letor(source, 100)
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            convert(source, tmp_path / "store", shard_bytes=SMALL)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert_same(open_store(tmp_path / "store"), read_letor(source))
+
+
+LIMITED = """\
+import resource, sys
+from ltr.cli import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("kind", ["letor", "ungrouped"])
+def test_a_full_disk(tmp_path: Path, kind: str):
+    source, options = tmp_path / "train.txt", []
+    if kind == "letor":
+        write_letor(source, 300)
+    else:
+        source, options = tmp_path / "train.parquet", ["--qid", "query", "--label", "grade"]
+        frame(2000).to_parquet(source)
+    folder = tmp_path / "store"
+    command = ["convert", source, "--out", folder, *options]
+    process = start(LIMITED, 20_000, *command, stdout=subprocess.PIPE)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 2
+    lines = errors.strip().splitlines()
+    assert len(lines) == 1, errors
+    assert lines[0].startswith(f"ltr convert: {folder}")
+    assert "large" in lines[0] or "space" in lines[0]
+    left = [path.name for path in folder.rglob("*") if path.stat().st_size]
+    assert left == []
+    with pytest.raises(ValueError, match="path must be a list store"):
+        open_store(folder)
+    options = dict(zip(("qid", "label"), options[1::2], strict=False))
+    assert len(convert(source, folder, **options)) > 100
+
+
+def test_pieces_must_be_alike(tmp_path: Path):
+    one = ListDataset.from_arrays([[1.0]], labels=[0], qid=["a"])
+    two = ListDataset(np.ones((1, 1), np.float32), None, np.array([0, 1]), ["b"])
+    with pytest.raises(
+        ValueError, match=r"all pieces must have the columns \['labels'\], got \[\]"
+    ):
+        write_store([one, two], tmp_path / "store")
+    with pytest.raises(ValueError, match="there must be a list at least"):
+        write_store([], tmp_path / "store")
+    write_store(one, tmp_path / "store", source={"a": [1, 2]})
+    assert json.loads((tmp_path / "store" / "manifest.json").read_text())["source"] == {"a": [1, 2]}
