@@ -4,10 +4,11 @@
 
 Times are of forward and backward on float32 scores; of sorts, of the forward only. All contestants
 of a point take turns in one process. CPU time (of all threads) and wall-clock time are the least of
-the turns, in one thread and in all. `compiled` runs with numba, `plain` is PyTorch alone, `naive`
-builds n x n matrices. `ratio` is CPU time over that of `torch.sort` at the point. Then follow the
-peak memory of one call in a fresh process, float32 against float64, SoftRank's O(n^3) recursion,
-and the goals with the measured numbers.
+the turns, in one thread and in all. The C library keeps freed memory; else it gives matrices back
+and asks for them again by luck, which can take longer than the sums. `compiled` runs with numba,
+`plain` is PyTorch alone, `naive` builds n x n matrices. `ratio` is CPU time over that of
+`torch.sort` at the point. Then follow the peak memory of one call in a fresh process, float32
+against float64, SoftRank's O(n^3) recursion, and the goals with the measured numbers.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measure import RESULTS, environment, write
+from measure import KEPT, RESULTS, environment, write
 from operators_accuracy import against_recursion, errors
 from operators_contestants import NEURALSORT, SEED, TEMPERATURE, contestants, peers, scores_of
 from operators_goals import goals
@@ -122,6 +123,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="all: how many?")
     arguments = parser.parse_args()
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    if any(name not in os.environ for name in KEPT):
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEPT})
     start = time.perf_counter()
     batches, full, shorter = BATCHES, FULL, SHORTER
     memory, accuracy, recursion = MEMORY, ACCURACY, RECURSION

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measure import rounded
+from measure import KEPT, rounded
 from operators_contestants import contestants, scores_of
 
 SHORTER = [128, 4096]
@@ -42,7 +42,8 @@ def measured(key: str, lists: int, n: int) -> dict[str, Any] | None:
     Return None if the call failed or took too long.
     """
     command = [sys.executable, __file__, key, str(lists), str(n)]
-    variables = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(RETURNED)}
+    variables = {name: value for name, value in os.environ.items() if name not in KEPT}
+    variables["MALLOC_MMAP_THRESHOLD_"] = str(RETURNED)
     try:
         found = subprocess.run(
             command,

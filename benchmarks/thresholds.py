@@ -12,13 +12,16 @@ are as fast. Takes ten minutes.
 import argparse
 import itertools
 import math
+import os
 import re
 import statistics
+import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import torch
+from measure import KEPT
 from operators_contestants import NEURALSORT, TEMPERATURE, scores_of, signs_of
 from torch import Tensor
 
@@ -143,6 +146,8 @@ def main() -> None:
     )
     parser.add_argument("--output", type=Path, default=Path(ltr.kernels.thresholds.__file__))
     options = parser.parse_args()
+    if any(name not in os.environ for name in KEPT):  # as in operators.py
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEPT})
     torch.set_num_threads(1)
     found = {}
     for (name, operator), compiled, double in itertools.product(

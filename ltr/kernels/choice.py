@@ -88,12 +88,12 @@ def prefers_strips(rows: int, scores: Tensor, width: float = 1.0) -> bool:
     >>> prefers_strips(10, torch.zeros(10)), prefers_strips(3000, torch.zeros(3000))
     (False, True)
     """
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or not scores.is_cpu:
         return False
     if _pinned:
         return _pinned[-1] == "sums"
     faster = rows > ROWS and rows * width > 2
-    return scores.is_cpu and (faster or rows * scores.shape[-1] > MOST)
+    return faster or rows * scores.shape[-1] > MOST
 
 
 def has_compiled_sums(scores: Tensor) -> bool:

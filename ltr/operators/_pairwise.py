@@ -19,7 +19,7 @@ from ltr.kernels import (
     sort_ragged,
     survival,
 )
-from ltr.operators._distributions import CUMULATIVE
+from ltr.operators._distributions import counts_above
 from ltr.operators._transport import item_weights
 from ltr.operators.base import RankOperator
 from ltr.operators.hard import descending_order, hard_ranks
@@ -74,7 +74,20 @@ def nan_unless_finite(x: Tensor, scores: Tensor) -> Tensor:
     tensor([[1.],
             [nan]])
     """
-    return x + (scores.detach() * 0).sum(-1, keepdim=True)
+    fixed = scores.detach()
+    return x + (fixed - fixed).sum(-1, keepdim=True)
+
+
+def nan_for_infinite(scores: Tensor) -> Tensor:
+    """Return the scores with NaN in place of infinities.
+
+    In the difference of all pairs a NaN reaches each item of its list.
+
+    >>> nan_for_infinite(torch.tensor([1.0, -3e38, torch.inf]))
+    tensor([ 1.0000e+00, -3.0000e+38,         nan])
+    """
+    fixed = scores.detach()
+    return scores + (fixed - fixed)
 
 
 def kernel_ranks(
@@ -102,10 +115,10 @@ def kernel_ranks(
     scores = upcast(masked_fill(scores, mask))
     column = None if weights is None else item_weights(scores, mask, weights)
     if prefers_dense(distribution, scores):
-        chances = CUMULATIVE[distribution](
-            (scores.unsqueeze(-2) - scores.unsqueeze(-1)) / temperature
-        )
-        return _ranks_of(chances, scores, mask, column)
+        if mask is not None:
+            column = mask.to(scores.dtype) if column is None else column
+        chances = counts_above(nan_for_infinite(scores), distribution, temperature, column)
+        return with_masked(0.5 + chances, mask)
     if scores.shape[-1] < LONG:
         lists = sort_lists(scores, mask)
         chances = _chances(scores, distribution, lists, temperature, column)

@@ -7,9 +7,10 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from ltr._shapes import masked_fill
+from ltr._shapes import masked_fill, positions
 from ltr.kernels import prefers_dense
 from ltr.kernels.thresholds import Operator
+from ltr.operators._pairwise import with_masked
 from ltr.operators.permutation import SoftPermutation, kept_rows
 
 
@@ -45,7 +46,10 @@ class LazyPermutation(SoftPermutation):
         self.kept = kept
 
     def logits(self) -> Tensor:
-        """Return the logits (..., rows, n), whatever the mask; NaN for a broken list."""
+        """Return the logits (..., rows, n), whatever the mask; NaN for a broken list.
+
+        They may be in float64.
+        """
         raise NotImplementedError(f"{type(self).__name__} must define logits")
 
     def operator(self) -> Operator:
@@ -60,12 +64,24 @@ class LazyPermutation(SoftPermutation):
     def dense(self) -> Tensor:
         """Return the matrix itself, (..., rows, n), in O(n^2) memory."""
         logits, rows = self._masked_logits()
-        return masked_fill(torch.softmax(logits, -1), rows)
+        return masked_fill(torch.softmax(logits, -1).to(self.scores.dtype), rows)
 
     def log_dense(self) -> Tensor:
         """Return the logarithm of the matrix, (..., rows, n), in O(n^2) memory."""
         logits, rows = self._masked_logits()
-        return masked_fill(torch.log_softmax(logits, -1), rows, -torch.inf)
+        return masked_fill(torch.log_softmax(logits, -1).to(self.scores.dtype), rows, -torch.inf)
+
+    def ranks(self) -> Tensor:
+        """Return soft ranks (..., n): the transpose applied to 1..n; m + 1 where masked.
+
+        Raises:
+            ValueError: rows are missing, after `top(k)`.
+        """
+        if not self.is_short:
+            return super().ranks()
+        self._needs_all_rows("ranks")
+        matrix = self.dense()  # 0 in rows past the real items
+        return with_masked((matrix * positions(matrix).unsqueeze(-1)).sum(-2), self.mask)
 
     def _masked_logits(self) -> tuple[Tensor, Tensor | None]:
         # the logits, -inf for masked items, and which rows are real (..., rows, 1)

@@ -15,6 +15,9 @@ from ltr.operators.kernel_permutation import power_logits, thresholds_of
 from ltr.operators.lazy_permutation import LazyPermutation
 from ltr.operators.permutation import check_axis, register_permutation, take_along
 
+FEW = 1 << 14
+"""Up to this many entries NeuralSort's softmax is in float64: it takes less time than rounding."""
+
 
 class TiledPermutation(LazyPermutation):
     """The matrix of `neuralsort`, or of `softsort` with any power, which is never built.
@@ -44,7 +47,10 @@ class TiledPermutation(LazyPermutation):
         return thresholds_of(self.power)
 
     def logits(self) -> Tensor:
-        """Return the logits (..., rows, n), of any size; for NeuralSort 0 at the row's own item."""
+        """Return the logits (..., rows, n), of any size; NeuralSort's may be in float64.
+
+        Those of many entries are relative to the row's own item, and in the scores' dtype.
+        """
         if self.power is not None:
             return power_logits(self)
         # The terms are n times as large as their differences, which float64 keeps.
@@ -55,6 +61,8 @@ class TiledPermutation(LazyPermutation):
         factors = _factors(s, self.mask, self.rows).unsqueeze(-1)
         sums, tau = gaps.sum(-1).unsqueeze(-2), self.temperature
         logits = torch.addcmul(sums / -tau, factors, s.unsqueeze(-2), value=1 / tau)
+        if logits.numel() <= FEW:
+            return logits
         own = logits.detach().gather(-1, self.order[..., : self.rows].unsqueeze(-1))
         return (logits - own).to(self.scores.dtype)
 
