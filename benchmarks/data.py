@@ -235,7 +235,7 @@ def size_of(documents: int, folder: Path) -> dict[str, Any]:
 def main() -> None:
     """Measure all sizes and write the results."""
     parser = argparse.ArgumentParser(description="Time reading, storing and batching.")
-    parser.add_argument("--documents", type=int, nargs="+", default=[10**5, 10**6, 10**7])
+    parser.add_argument("--documents", type=int, nargs="+", default=[10**5, 10**6, 3 * 10**6])
     parser.add_argument("--folder", type=Path, default=Path("data-benchmark"))
     parser.add_argument("--output", type=Path, default=RESULTS / "data.json")
     parser.add_argument("--stage", nargs=3, metavar=("NAME", "SOURCE", "STORE"))

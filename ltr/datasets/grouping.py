@@ -14,7 +14,7 @@ import pyarrow as pa
 from ltr.datasets._runs import SeenQids, add_all
 from ltr.datasets.lists import ListDataset
 
-MEMORY = "320MB"
+MEMORY = "224MB"
 """The memory that DuckDB may use; what is beyond lies in files."""
 
 _ROWS = 1 << 13
