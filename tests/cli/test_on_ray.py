@@ -165,7 +165,7 @@ def test_evaluation(cluster, ltr):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_conversion(cluster, ltr, tmp_path):
+def test_conversion(cluster, ltr):
     for number in range(3):
         make_table(Path(f"in/{number}.parquet"), 60, seed=number)
         table = pd.read_parquet(f"in/{number}.parquet")
@@ -190,9 +190,8 @@ def test_conversion(cluster, ltr, tmp_path):
     table.to_parquet("in/2.parquet")
     answer = ltr("convert", "in", "--out", "three", *columns, "--ray-workers", 2)
     assert answer.code == 2
-    assert answer.err.splitlines()[-1] == (
-        "ltr convert: in/2.parquet: row 7, column 'grade': must be >= 0, got -1"
-    )
+    said = answer.err.splitlines()[-1]
+    assert said.startswith("ltr convert: in/2.parquet: row 7, column 'grade': a label must be")
 
 
 def test_conversion_of_one_file(ltr):

@@ -60,8 +60,11 @@ def test_tables(tmp_path: Path, monkeypatch, kind: str, grouped: bool):
     monkeypatch.setattr(table_stream, "ROWS", 64)
     (tmp_path / "in").mkdir()
     first, empty, last = three_frames(grouped)
-    if kind == "parquet":  # types that differ: 7 in one file is 7.0 in the other, also as a qid
-        last = last.astype({"query": "float64", "stock": "float32"})
+    if kind == "parquet":  # the files' types differ, and a fraction's text is another one
+        for table in (first, empty, last):
+            table["id"] = 10**10 + np.arange(len(table))
+        last = last.astype({"id": "float64", "query": "float64", "stock": "float32"})
+        last["shop"] = None
     for name, table in zip("abc", (first, empty, last), strict=True):
         file = tmp_path / "in" / f"{name}.{kind}"
         table.to_parquet(file) if kind == "parquet" else table.to_csv(file, index=False)
