@@ -167,9 +167,8 @@ def test_evaluation(cluster, ltr):
 @pytest.mark.filterwarnings("ignore")
 def test_conversion(cluster, ltr):
     for number in range(3):
-        make_table(Path(f"in/{number}.parquet"), 60, seed=number)
-        table = pd.read_parquet(f"in/{number}.parquet")
-        table["query"] = f"{number}-" + table["query"].astype(str)
+        table = make_table(Path(f"in/{number}.parquet"), 60, seed=number)
+        table["query"] = f"{number}-" + table["query"]
         table.to_parquet(f"in/{number}.parquet")
     columns = ["--qid", "query", "--label", "grade", "--doc-id", "sku", "--shard-mb", 0.001]
     assert ltr("convert", "in", "--out", "one", *columns).code == 0
@@ -186,6 +185,7 @@ def test_conversion(cluster, ltr):
     np.testing.assert_array_equal(two.in_memory().features, one.in_memory().features)
     assert two.in_memory().doc_ids.to_pylist() == one.in_memory().doc_ids.to_pylist()
 
+    table = pd.read_parquet("in/2.parquet")
     table.loc[7, "grade"] = -1
     table.to_parquet("in/2.parquet")
     answer = ltr("convert", "in", "--out", "three", *columns, "--ray-workers", 2)
