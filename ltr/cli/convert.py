@@ -1,12 +1,15 @@
 """`ltr convert`: files of any size into a store of lists."""
 
 import argparse
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ltr.cli import on_ray
 from ltr.cli.errors import CommandError
 from ltr.cli.recipes import LineParser
 
@@ -26,13 +29,23 @@ of memory. If it is stopped, the same command goes on.
 
 def run(command: str, args: list[str]) -> int:
     """Run the command `convert`."""
+    args, workers = on_ray.take_workers(args, flag=True)
     options = _parser().parse_args(args)
     if options.shard_mb <= 0:
         raise CommandError(f"--shard-mb must be > 0, got {options.shard_mb:g}")
     from ltr.datasets import convert  # imports torch, which takes a while
+    from ltr.datasets.store import is_store
+    from ltr.datasets.table_files import find_files
 
+    run_tasks = None
+    if workers is not None and not is_store(options.input):  # `convert` refuses a store
+        if len(find_files(Path(options.input).expanduser())) > 1:
+            run_tasks = partial(on_ray.run_tasks, workers=workers)
+        else:
+            said = f"ltr convert: {options.input} is one file: one process converts it, without Ray"
+            print(said, file=sys.stderr)
     begin = time.monotonic()
-    with _progress(options.input, quiet=options.quiet) as watch:
+    with _progress(options.input, quiet=options.quiet or run_tasks is not None) as watch:
         data = convert(
             options.input,
             options.out,
@@ -48,6 +61,7 @@ def run(command: str, args: list[str]) -> int:
             sort_by_qid=options.sort_by_qid,
             shard_bytes=max(1, int(options.shard_mb * 1e6)),
             watch=watch,
+            run_tasks=run_tasks,
         )
     print(f"wrote {options.out}: {_told(data, time.monotonic() - begin)}")
     return 0
@@ -76,6 +90,8 @@ def _parser() -> LineParser:
     add("--missing", choices=["keep", "error"], default="keep", help="missing features")
     add("--sort-by-qid", action="store_true", help="gather the lines of a qid in LETOR text")
     add("--shard-mb", type=float, default=64, help="megabytes of a shard, about; default: 64")
+    add("--ray", action="store_true", help="each file by itself, on all CPUs of a Ray cluster")
+    add("--ray-workers", metavar="N", type=int, help="the same, in N workers")
     add("--quiet", action="store_true", help="no progress bar")
     return parser
 

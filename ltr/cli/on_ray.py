@@ -8,6 +8,7 @@ import os
 import secrets
 import shutil
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -141,16 +142,35 @@ def predict(args: list[str], workers: int) -> int:
     return 0
 
 
+def run_tasks(tasks: Sequence[Callable[[], None]], workers: int) -> None:
+    """Call each task once, in `workers` processes of a cluster: a map of Ray Data.
+
+    A task whose worker dies is called again.
+
+    Raises:
+        CommandError: what the first of the failed tasks says.
+    """
+    workers = connect(workers)
+    items = [{"number": i} for i in range(len(tasks))]
+    map_items(_Caller, items, {"folder": os.getcwd(), "tasks": tasks}, workers=workers)
+
+
 def map_items(
-    kind: Any, items: list[dict[str, Any]], given: dict[str, Any], *, on_gpu: bool = False
+    kind: Any,
+    items: list[dict[str, Any]],
+    given: dict[str, Any],
+    *,
+    workers: int | None = None,
+    on_gpu: bool = False,
 ) -> list[dict[str, Any]]:
-    """Map items, one a worker, by Ray Data, and return what they gave, by their numbers.
+    """Map items by Ray Data, and return what the workers gave, by the items' numbers.
 
     Args:
         kind: the class of the workers: they take an item, and return it with an `error`, "" for
             none.
         items: each has a `number`.
         given: the arguments of the class.
+        workers: how many there are; by default, one an item.
         on_gpu: whether each worker has a GPU.
 
     Raises:
@@ -162,7 +182,7 @@ def map_items(
     mapped = ray.data.from_items(items, override_num_blocks=len(items)).map(
         kind,
         fn_constructor_kwargs=given,
-        compute=ray.data.ActorPoolStrategy(size=len(items)),
+        compute=ray.data.ActorPoolStrategy(size=min(workers or len(items), len(items))),
         num_cpus=1,
         num_gpus=1 if on_gpu else None,
     )
@@ -171,6 +191,24 @@ def map_items(
         if one["error"]:
             raise CommandError(one["error"])
     return found
+
+
+class _Caller:
+    """A worker that calls tasks."""
+
+    def __init__(self, folder: str, tasks: Sequence[Callable[[], None]]) -> None:
+        self.tasks = tasks
+        enter(folder)
+
+    def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
+        answer = {**item, "error": ""}
+        try:
+            self.tasks[int(item["number"])]()
+        except Exception as error:
+            answer["error"] = as_user_error(error)
+            if answer["error"] is None:
+                raise
+        return answer
 
 
 class _Scorer:

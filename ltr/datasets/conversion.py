@@ -7,6 +7,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
+
 from ltr.datasets._runs import SeenQids, add_all
 from ltr.datasets.grouping import NotGroupedError, check_grouped, group_pieces
 from ltr.datasets.letor import check_end, letor_reader
@@ -14,6 +16,7 @@ from ltr.datasets.lists import ListDataset
 from ltr.datasets.schema import Schema
 from ltr.datasets.splits import find_splits
 from ltr.datasets.store import is_store
+from ltr.datasets.store_parts import RunTasks, write_by_file
 from ltr.datasets.store_writer import SHARD_BYTES, Names, Pieces, StoreWriter, locked
 from ltr.datasets.stored_lists import StoredLists, open_store
 from ltr.datasets.table_files import find_files, kind_of_file
@@ -42,6 +45,7 @@ def convert(
     sort_by_qid: bool = False,
     shard_bytes: int = SHARD_BYTES,
     watch: Watch | None = None,
+    run_tasks: RunTasks | None = None,
 ) -> StoredLists:
     r"""Convert files into a store of lists, in at most 1 GiB of memory.
 
@@ -71,6 +75,10 @@ def convert(
             otherwise. The rows of other tables are always gathered.
         shard_bytes: the bytes of a shard, about.
         watch: is told how far the conversion is.
+        run_tasks: where there are several files, is given a task for each, which converts it by
+            itself, and runs them in any order and processes: those of a cluster, as `ltr convert
+            --ray` does. The lists and their order are the same; shards end where a file ends. A
+            query must then be in one file. `watch` is not told anything.
 
     Returns:
         The lists of the store.
@@ -107,9 +115,16 @@ def convert(
         options: dict[str, Any] = {"sort_by_qid": sort_by_qid, "missing": missing}
         made_of = letor_source(files, **options)
         _check_folder(folder, made_of)
-        convert_letor(
-            files, folder, source=made_of, shard_bytes=shard_bytes, watch=watch, **options
-        )
+        if run_tasks is None or len(files) == 1:
+            convert_letor(
+                files, folder, source=made_of, shard_bytes=shard_bytes, watch=watch, **options
+            )
+            return open_store(folder)
+        with locked(folder):
+            writer = StoreWriter(folder, made_of, None, shard_bytes, order="files apart")
+            if not writer.is_written():
+                write = partial(_letor_part, shard_bytes=shard_bytes, **options)
+                write_by_file(writer, files, write, run_tasks)
         return open_store(folder)
     if qid is None:
         raise ValueError("qid must name a column of the table, got None")
@@ -121,8 +136,22 @@ def convert(
     with locked(folder):
         if not StoreWriter(folder, made_of, None, shard_bytes).is_written():
             schema = scan_table(path, files, max_levels=max_levels, **named)
-            order = _TableOrder(path, schema, missing, watch)
-            _write(folder, made_of, schema, shard_bytes, order.pieces, checked=True)
+            if run_tasks is None or len(files) == 1:
+                order = _TableOrder(path, schema, missing, watch)
+                _write(folder, made_of, schema, shard_bytes, order.pieces, checked=True)
+            else:
+                types = RowStream(path, schema).types
+                write = partial(
+                    _table_part,
+                    schema=schema,
+                    types=types,
+                    missing=missing,
+                    shard_bytes=shard_bytes,
+                )
+                writer = StoreWriter(folder, made_of, schema, shard_bytes, order="files apart")
+                write_by_file(
+                    writer, [one for one in files if _has_rows(one, qid)], write, run_tasks
+                )
     return open_store(folder)
 
 
@@ -257,15 +286,51 @@ def _without_first(piece: ListDataset, documents: int) -> ListDataset:
     return piece.select(range(int((piece.offsets[1:] <= documents).sum()), len(piece)))
 
 
+def _letor_part(file: Path, folder: Path, source: Any, **options: Any) -> None:
+    """Convert a file of LETOR text by itself."""
+    convert_letor([file], folder, source=source, **options)
+
+
+def _table_part(
+    file: Path,
+    folder: Path,
+    source: Any,
+    *,
+    schema: Schema,
+    types: pa.Schema,
+    missing: str,
+    shard_bytes: int,
+) -> None:
+    """Convert a file of a table by itself; `types` are those of the columns of all files."""
+    with locked(folder):
+        if not StoreWriter(folder, source, schema, shard_bytes).is_written():
+            order = _TableOrder(file, schema, missing, types=types)
+            _write(folder, source, schema, shard_bytes, order.pieces, checked=True)
+
+
+def _has_rows(file: Path, qid: str) -> bool:
+    return any(table.num_rows for table in RowStream(file, Schema(qid)).tables())
+
+
 class _TableOrder:
     """The rows of a table in their order."""
 
-    def __init__(self, path: Path, schema: Schema, missing: Any, watch: Watch | None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        schema: Schema,
+        missing: Any,
+        watch: Watch | None = None,
+        types: pa.Schema | None = None,
+    ) -> None:
         self.path, self.schema, self.missing, self.watch = path, schema, missing, watch
+        self.types = types
 
     def pieces(self, skip: int, skipped: Names) -> Iterator[ListDataset]:
         """Yield the rows as lists, without the first `skip` of them."""
         stream = RowStream(self.path, self.schema, self.missing)
+        if self.types is not None:  # of all files: a whole number here is a fraction in another one
+            stream.types = pa.schema([self.types.field(name) for name in stream.columns])
         for _, data, _ in stream.pieces(skip):
             if self.watch is not None:
                 self.watch(stream.place, stream.size, stream.rows)

@@ -27,6 +27,7 @@ from ltr.datasets.shards import Shard, ShardEntry, check_shard, map_shard
 
 FORMAT_VERSION = 3
 MANIFEST = "manifest.json"
+PARTS = ".parts"  # stores of the source's files, until they are joined
 LISTS = pa.schema([("qid", pa.large_string()), ("relevant", pa.bool_())])
 _OPEN = 256  # shards that are mapped at a time, since each takes a file descriptor
 
@@ -260,7 +261,8 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _unfinished(folder: Path) -> bool:
-    return folder.is_dir() and any(folder.glob("*-journal.jsonl"))
+    begun = folder.is_dir() and any(folder.glob("*-journal.jsonl"))
+    return begun or (folder / PARTS).is_dir()
 
 
 def _digest(body: dict[str, Any]) -> str:

@@ -8,10 +8,12 @@ lists waits, and then finds them written.
 
 import hashlib
 import json
+import os
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator
+import shutil
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,7 @@ from ltr.datasets.joins import join_lists
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.schema import Schema
 from ltr.datasets.shards import Shard, ShardEntry, check_shard, map_shard, write_shard
-from ltr.datasets.store import LISTS, Store, write_manifest
+from ltr.datasets.store import LISTS, PARTS, Store, write_manifest
 
 SHARD_BYTES = 1 << 26
 """The bytes of a shard, about."""
@@ -149,6 +151,26 @@ class StoreWriter:
             raise ValueError("there must be a list at least, got none")
         self._finish()
 
+    def join(self, folders: Sequence[Path]) -> None:
+        """Write the lists of stores, one after another; their shards move into this one's folder.
+
+        Where a writer was killed, the same call goes on. The key must tell the same stores.
+
+        Raises:
+            ValueError: there is no store, or one is damaged.
+            OSError: a file cannot be moved or written.
+        """
+        remove_leftovers(self.folder)
+        for folder in folders:
+            for entry in Store(folder).entries:
+                name = f"{self.key}-{len(self.entries):06d}.arrow"
+                with suppress(FileNotFoundError):  # the writer that was killed had moved it
+                    os.replace(folder / entry.name, self.folder / name)
+                self.entries.append(replace(entry, name=name))
+        if not self.entries:
+            raise ValueError("there must be a list at least, got none")
+        self._finish()
+
     def add(self, piece: ListDataset) -> None:
         """Add documents; a shard is written when there are enough."""
         keys = {*piece.columns()} - {"rows"}
@@ -251,6 +273,7 @@ class StoreWriter:
             if path.name not in kept and _OURS.fullmatch(path.name):
                 with suppress(OSError):
                     path.unlink()
+        shutil.rmtree(self.folder / PARTS, ignore_errors=True)
 
 
 def _relevant(shard: Shard) -> pa.Array:

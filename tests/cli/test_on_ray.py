@@ -12,6 +12,7 @@ import torch
 
 from ltr.cli.errors import CommandError
 from ltr.cli.on_ray import connect, take_workers
+from ltr.datasets import open_store
 
 from .conftest import make_table, write_letor
 
@@ -159,6 +160,46 @@ def test_evaluation(cluster, ltr):
     assert answer.code == 2
     assert answer.err.splitlines()[-1] == (
         "ltr evaluate: s.csv, row 18: column 'label' must be >= 0, got -1"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_conversion(cluster, ltr):
+    for number in range(3):
+        table = make_table(Path(f"in/{number}.parquet"), 60, seed=number)
+        table["query"] = f"{number}-" + table["query"]
+        table.to_parquet(f"in/{number}.parquet")
+    columns = ["--qid", "query", "--label", "grade", "--doc-id", "sku", "--shard-mb", 0.001]
+    assert ltr("convert", "in", "--out", "one", *columns).code == 0
+    answer = ltr("convert", "in", "--out", "two", *columns, "--ray")
+    assert answer.code == 0, answer.err
+    one, two = open_store("one"), open_store("two")
+    two.store.check()
+    assert two.store.source == one.store.source
+    assert two.store.schema == one.store.schema
+    assert two.summary() == one.summary()
+    assert list(two.qids) == list(one.qids)
+    for name, array in one.in_memory().columns().items():
+        np.testing.assert_array_equal(two.in_memory().columns()[name], array)
+    np.testing.assert_array_equal(two.in_memory().features, one.in_memory().features)
+    assert two.in_memory().doc_ids.to_pylist() == one.in_memory().doc_ids.to_pylist()
+
+    table = pd.read_parquet("in/2.parquet")
+    table.loc[7, "grade"] = -1
+    table.to_parquet("in/2.parquet")
+    answer = ltr("convert", "in", "--out", "three", *columns, "--ray-workers", 2)
+    assert answer.code == 2
+    said = answer.err.splitlines()[-1]
+    assert said.startswith("ltr convert: in/2.parquet: row 7, column 'grade': a label must be")
+
+
+def test_conversion_of_one_file(ltr):
+    write_letor(Path("train.txt"), 5, 3, 0)
+    answer = ltr("convert", "train.txt", "--out", "store", "--ray")
+    assert answer.code == 0
+    assert answer.err == (
+        "ltr convert: train.txt is one file: one process converts it, without Ray\n"
     )
 
 
