@@ -125,6 +125,7 @@ def parse(source: Path, store: Path) -> dict[str, float]:
     tiny = source.with_suffix(".tiny")
     tiny.write_text("1 qid:1 1:1\n1 qid:1 1:2 # x\n")
     list(letor_reader(tiny, None, False, None, "keep").pieces())  # loads the compiled code
+    tiny.unlink()
     return measured(
         lambda: [None for _ in letor_reader(source, None, False, None, "keep").pieces()]
     )
