@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ltr.datasets.stored_lists import StoredLists
 
 _EPILOG = """\
-The store is a folder of shards and a manifest. `ltr fit`, `test` and `predict` take it in the place
+The store is a folder of shards and a manifest. `ltr fit`, `test` and `predict` take it instead
 of a table; its lists are read from the disk as they are needed. The conversion takes at most 1 GiB
 of memory. If it is stopped, the same command goes on.
 
@@ -98,7 +98,7 @@ def _parser() -> LineParser:
 
 @contextmanager
 def _progress(name: str, quiet: bool) -> Iterator[Callable[[int, int, int], None]]:
-    """Show on stderr what is read, with the rate and the time left; gives what to tell it."""
+    """Show on stderr what is read, with the rate and the time left; yields what takes it."""
     from rich import progress
     from rich.console import Console
 

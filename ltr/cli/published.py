@@ -8,16 +8,16 @@ class PublishedSet:
     """A published data set in the form of LETOR text.
 
     Attributes:
-        name: how papers call it.
+        name: its name in papers.
         about: what it is, in a line.
         layout: the files that its publisher ships, by their paths in the folder to give as `root`.
         features: how many a document has.
         labels: the smallest and the largest grade.
         folds: how many folds it comes with; 1 is a single split.
         source: where its publisher gives the files.
-        terms: what the publisher allows, and how far that is known.
-        queries: how many there are; None where that is not known.
-        documents: the same of documents.
+        terms: what the publisher allows, and how sure that is.
+        queries: the number of queries; None if unknown.
+        documents: the number of documents; None if unknown.
         splits: the split in words, where it is not that of the folds.
         notes: what a reader of the files must know.
         sets: how many sets of files there are in the folder; `fold` chooses one.

@@ -123,7 +123,7 @@ class RowStream(IterableDataset[dict[str, Any]]):
             raise ValueError(f"a table must have a row at least, got none{of_file(self.source)}")
 
     def tables(self, skip: int = 0) -> Iterator[pa.Table]:
-        """Yield the rows as they are in the files, maybe without groups of rows before `skip`."""
+        """Yield the rows as in the files; groups of rows before `skip` may be left out."""
         before = 0
         for file in self.files:
             kind = kind_of_table(file)

@@ -77,7 +77,7 @@ def test_store_round_trip(tmp_path: Path, doc_ids):
     data = ListDataset.from_arrays([[1.0, 2], [3, 4], [5, 6]], [0, 1, 2], ["x", "x", "y"], doc_ids)
     write_store(data, tmp_path / "store")
     assert_same(open_store(tmp_path / "store"), data)
-    write_store(data.select([1]), tmp_path / "store")  # in the place of the other one
+    write_store(data.select([1]), tmp_path / "store")  # instead of the other one
     assert_same(open_store(tmp_path / "store"), data.select([1]))
     assert len(list((tmp_path / "store").iterdir())) == 5
 

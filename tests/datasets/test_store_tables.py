@@ -1,4 +1,4 @@
-"""Stores in the place of tables: the same lists, schema, training and scores."""
+"""Stores instead of tables: the same lists, schema, training and scores."""
 
 import pickle
 from pathlib import Path
