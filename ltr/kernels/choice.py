@@ -18,7 +18,7 @@ from ltr.kernels.thresholds import ROWS, THRESHOLDS, Operator
 Form = Literal["dense", "sums"]
 
 MOST = 1 << 22
-"""The most entries of the matrices of a batch: 16 MiB in float32. For Sinkhorn, of a list."""
+"""The most entries of the matrix of a list: 16 MiB in float32. For `torch.compile`, of a batch."""
 
 _pinned: list[Form] = []  # for all threads: a GPU's backward pass runs on one of torch's own
 
@@ -66,7 +66,8 @@ def prefers_dense(operator: Operator, scores: Tensor) -> bool:
     if _pinned:
         return _pinned[-1] == "dense"
     n, numbers = scores.shape[-1], scores.numel()
-    if numbers * n > MOST:
+    # operators take some lists at a time, but not for torch.compile
+    if (numbers if torch.compiler.is_compiling() else n) * n > MOST:
         return False
     kind = operator, has_compiled_sums(scores), scores.dtype == torch.float64
     length, entries = THRESHOLDS[kind]

@@ -19,6 +19,7 @@ from ltr.kernels import (
     sort_ragged,
     survival,
 )
+from ltr.operators._by_lists import by_lists
 from ltr.operators._distributions import counts_above
 from ltr.operators._transport import item_weights
 from ltr.operators.base import RankOperator
@@ -117,7 +118,11 @@ def kernel_ranks(
     if prefers_dense(distribution, scores):
         if mask is not None:
             column = mask.to(scores.dtype) if column is None else column
-        chances = counts_above(nan_for_infinite(scores), distribution, temperature, column)
+
+        def dense(scores: Tensor, column: Tensor | None) -> Tensor:
+            return counts_above(nan_for_infinite(scores), distribution, temperature, column)
+
+        chances = by_lists(dense, scores.shape[-1] ** 2, (scores, 1), (column, 1))
         return with_masked(0.5 + chances, mask)
     if scores.shape[-1] < LONG:
         lists = sort_lists(scores, mask)

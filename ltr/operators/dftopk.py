@@ -13,6 +13,7 @@ from ltr._shapes import (
     upcast,
 )
 from ltr.kernels import kernel_sums_at, level_of, prefers_dense, survival
+from ltr.operators._by_lists import by_lists
 from ltr.operators._pairwise import TemperatureRank, falling, nan_unless_finite, with_masked
 from ltr.operators.hard import descending_order, hard_ranks
 
@@ -111,14 +112,17 @@ class DFTopK(TemperatureRank):
         if mask is not None:  # m items have m - 1 thresholds
             real = torch.arange(1, cuts.shape[-1] + 1, device=cuts.device) < count(cuts, mask)
         if not cuts.shape[-1] or prefers_dense("logistic", scores):
-            gaps = cuts.unsqueeze(-2) - scores.unsqueeze(-1)
-            missed = torch.sigmoid(gaps / self.temperature)
-            missed = masked_fill(missed, None if real is None else real.unsqueeze(-2)).sum(-1)
+            given = (scores, 1), (cuts, 1), (real, 1)
+            missed = by_lists(self._missed, scores.shape[-1] ** 2, *given)
         else:
             above = survival("logistic", level_of(scores.dtype))
             given = [(0, above)], self.temperature, mask, real
             (missed,) = kernel_sums_at(scores, cuts, [torch.ones_like(cuts)], *given)
         return with_masked(nan_unless_finite(1 + missed, scores), mask)
+
+    def _missed(self, scores: Tensor, cuts: Tensor, real: Tensor | None) -> Tensor:
+        missed = torch.sigmoid((cuts.unsqueeze(-2) - scores.unsqueeze(-1)) / self.temperature)
+        return masked_fill(missed, None if real is None else real.unsqueeze(-2)).sum(-1)
 
     def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return soft membership in the first k, (..., n) in [0, 1]: `df_top_k`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Self
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from ltr._shapes import masked_fill, positions
 from ltr.kernels import prefers_dense
 from ltr.kernels.thresholds import Operator
+from ltr.operators._by_lists import by_lists
 from ltr.operators._pairwise import with_masked
 from ltr.operators.permutation import SoftPermutation, kept_rows
 
@@ -17,8 +19,8 @@ from ltr.operators.permutation import SoftPermutation, kept_rows
 class LazyPermutation(SoftPermutation):
     """A base class of permutations that store scores and their order instead of a matrix.
 
-    Short lists take the methods of `SoftPermutation`, which build the matrix: see `is_short`. A
-    subclass defines `logits`, and the methods for long lists.
+    Short lists take the methods of `SoftPermutation`, which build the matrix, some lists at a time:
+    see `is_short`. A subclass defines `logits`, and the methods for long lists.
 
     Args:
         scores: (..., n).
@@ -80,8 +82,36 @@ class LazyPermutation(SoftPermutation):
         if not self.is_short:
             return super().ranks()
         self._needs_all_rows("ranks")
-        matrix = self.dense()  # 0 in rows past the real items
-        return with_masked((matrix * positions(matrix).unsqueeze(-1)).sum(-2), self.mask)
+        return with_masked(self._by_lists(_positions_of), self.mask)
+
+    def mv(self, v: Tensor) -> Tensor:
+        """Return P v: v (..., n) -> (..., rows)."""
+        return self._by_lists(SoftPermutation.mv, (v, 1))
+
+    def matmul(self, V: Tensor) -> Tensor:
+        """Return P V by torch.matmul's rules: V (..., n, d) -> (..., rows, d)."""
+        return self._by_lists(SoftPermutation.matmul, (V, 2))
+
+    def log_prob(self, order: Tensor) -> Tensor:
+        """Return the log-probabilities log P[i, order[i]]: order (..., rows) -> (..., rows)."""
+        return self._by_lists(SoftPermutation.log_prob, (order, 1))
+
+    def _transposed_mv(self, w: Tensor) -> Tensor:
+        return self._by_lists(SoftPermutation._transposed_mv, (w, 1))
+
+    def _transposed_matmul(self, W: Tensor) -> Tensor:
+        return self._by_lists(SoftPermutation._transposed_matmul, (W, 2))
+
+    def _by_lists(self, method: Callable[..., Tensor], *more: tuple[Tensor, int]) -> Tensor:
+        # a method that builds the matrix, for some lists at a time
+        def compute(
+            scores: Tensor, mask: Tensor | None, order: Tensor, *arguments: Tensor
+        ) -> Tensor:
+            fixed = self.temperature, self.power, self.kept
+            return method(type(self)(scores, mask, order, *fixed), *arguments)
+
+        given = (self.scores, 1), (self.mask, 1), (self.order, 1)
+        return by_lists(compute, self.rows * self.scores.shape[-1], *given, *more)
 
     def _masked_logits(self) -> tuple[Tensor, Tensor | None]:
         # the logits, -inf for masked items, and which rows are real (..., rows, 1)
@@ -106,3 +136,9 @@ class LazyPermutation(SoftPermutation):
         """Return the order (..., n) int64."""
         self._needs_all_rows("hard")
         return self.order
+
+
+def _positions_of(P: LazyPermutation) -> Tensor:
+    # the transpose applied to 1..n; the matrix is 0 in rows past the real items
+    matrix = P.dense()
+    return (matrix * positions(matrix).unsqueeze(-1)).sum(-2)

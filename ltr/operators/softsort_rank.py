@@ -15,6 +15,7 @@ from ltr._shapes import (
     upcast,
 )
 from ltr.kernels import Lengths, prefers_dense
+from ltr.operators._by_lists import by_lists
 from ltr.operators._pairwise import TemperatureRank, nan_unless_finite, with_masked
 from ltr.operators.hard import descending_order, hard_ranks
 from ltr.operators.kernel_permutation import KernelPermutation, ragged_ranks, thresholds_of
@@ -68,6 +69,18 @@ def softsort_ranks(
         places = positions(scores).expand(scores.shape)
         ranks = P.mv(torch.empty_like(scores).scatter(-1, order, places))
         return with_masked(torch.empty_like(ranks).scatter(-1, order, ranks), mask)
+    if callable(power):  # it may have parameters
+        return _dense_ranks(scores, mask, order, temperature, power)
+
+    def dense(scores: Tensor, mask: Tensor | None, order: Tensor) -> Tensor:
+        return _dense_ranks(scores, mask, order, temperature, power)
+
+    return by_lists(dense, scores.shape[-1] ** 2, (scores, 1), (mask, 1), (order, 1))
+
+
+def _dense_ranks(
+    scores: Tensor, mask: Tensor | None, order: Tensor, temperature: float, power: float | Metric
+) -> Tensor:
     logits = distances(scores, order, power) / -temperature
     if mask is not None:
         # columns of masked items keep finite logits until after the softmax

@@ -1,5 +1,7 @@
 """The two forms of an operator, matrices and kernel sums: they agree, and the choice of one."""
 
+import math
+
 import pytest
 import torch
 from operator_table import OPERATORS, TWO_FORMS, draw
@@ -129,9 +131,12 @@ def test_a_pin_ends_with_an_error():
 def test_memory_is_bounded(monkeypatch):
     generous = dict.fromkeys(THRESHOLDS, Threshold(0, 1 << 60))
     monkeypatch.setattr("ltr.kernels.choice.THRESHOLDS", generous)
-    n = 128
-    assert prefers_dense("logistic", torch.zeros(MOST // n**2, n))
-    assert not prefers_dense("logistic", torch.zeros(MOST // n**2 + 1, n))
+    n = math.isqrt(MOST)  # of a list: operators take some lists at a time
+    assert prefers_dense("logistic", torch.zeros(3, n))
+    assert not prefers_dense("logistic", torch.zeros(3, n + 1))
+    monkeypatch.setattr("torch.compiler.is_compiling", lambda: True)
+    assert prefers_dense("logistic", torch.zeros(1, n))
+    assert not prefers_dense("logistic", torch.zeros(3, n))
 
 
 def test_the_threshold_is_that_of_the_implementation():

@@ -1,0 +1,161 @@
+"""Matrices of many lists, some lists at a time: the same values and derivatives, less memory."""
+
+import pytest
+import torch
+from operator_table import OPERATORS, TWO_FORMS, draw
+from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ltr.kernels import prefers_dense, use
+from ltr.operators import NeuralSort, SigmoidRank, SoftSort, sigmoid_ranks, softsort
+from ltr.operators._by_lists import by_lists
+
+both = pytest.mark.parametrize("name", sorted(TWO_FORMS))
+N, LISTS = 6, 5
+
+
+@pytest.fixture
+def small_tiles(monkeypatch):
+    """Two lists of N items are one tile: five make three, and the last has one list."""
+    monkeypatch.setattr("ltr.operators._by_lists.TILE", 2 * N**2)
+
+    def limit(entries):
+        monkeypatch.setattr("ltr.operators._by_lists.MOST", entries)
+
+    return limit
+
+
+def in_one_and_in_tiles(limit, compute):
+    with use("dense"):
+        limit(1 << 40)
+        one = compute()
+        limit(2 * N**2)
+        return one, compute()
+
+
+def assert_same(found):
+    for one, tiles in zip(*found, strict=True):
+        torch.testing.assert_close(one, tiles, rtol=1e-12, atol=1e-12)
+
+
+@both
+@pytest.mark.parametrize("masked", [False, True], ids=["full", "masked"])
+@pytest.mark.parametrize("shape", [(LISTS, N), (2, 3, N), (LISTS, 1)], ids=str)
+def test_ranks_and_derivatives(name, masked, shape, small_tiles):
+    operator, x, weights = OPERATORS[name], draw(*shape).requires_grad_(), draw(*shape, seed=1)
+    mask = draw(*shape, seed=2) < 0.5 if masked else None  # some lists may have no item
+
+    def found():
+        ranks = operator(x, mask)
+        (slope,) = torch.autograd.grad((ranks * weights).sum(), x, create_graph=True)
+        (twice,) = torch.autograd.grad((slope * weights).sum(), x, create_graph=True)
+        third = twice
+        if twice.requires_grad:
+            (third,) = torch.autograd.grad(twice.square().sum(), x, allow_unused=True)
+        return [y for y in (ranks, slope, twice, third) if y is not None]
+
+    assert_same(in_one_and_in_tiles(small_tiles, found))
+
+
+@both
+def test_transforms(name, small_tiles):
+    operator, x = OPERATORS[name], draw(LISTS, N)
+
+    def loss(x):
+        return operator(x).square().sum()
+
+    def found():
+        batched = torch.stack([x, 2 * x])
+        return [
+            vmap(operator)(batched),
+            vmap(grad(loss))(batched),
+            jacrev(operator)(x),
+            jacfwd(operator)(x),
+            hessian(loss)(x),
+            jvp(operator, (x,), (x.cos(),))[1],
+        ]
+
+    assert_same(in_one_and_in_tiles(small_tiles, found))
+
+
+def test_weights_have_a_gradient(small_tiles):
+    x, weights = draw(LISTS, N), draw(LISTS, N, seed=1).abs().requires_grad_()
+    mask = draw(LISTS, N, seed=2) < 1
+
+    def found():
+        ranks = sigmoid_ranks(x, mask, weights)
+        return [ranks, *torch.autograd.grad(ranks.square().sum(), weights)]
+
+    assert_same(in_one_and_in_tiles(small_tiles, found))
+
+
+@pytest.mark.parametrize("power", [None, 1, 2, 1.5])
+@pytest.mark.parametrize("k", [None, 2])
+def test_products(power, k, small_tiles):
+    x, v = draw(LISTS, N).requires_grad_(), draw(LISTS, N, 2, seed=1).requires_grad_()
+    mask = draw(LISTS, N, seed=2) < 1
+
+    def found():
+        P = softsort(x, mask, power=power) if power else NeuralSort(0.7).permutation(x, mask)
+        P = P if k is None else P.top(k)
+        top, shared = v[:, : P.rows], v[0]
+        order = torch.arange(P.rows).expand(LISTS, P.rows)
+        given = [P.mv(v[..., 0]), P @ v, P.mT.mv(top[..., 0]), P.mT @ top, P.sort()]
+        given += [P @ shared, P.mv(shared[..., 0]), P.mT.mv(top[0, :, 0]), P.mT @ top[0]]
+        given += [P.log_prob(order).clamp(min=-50), P.mv(v[..., 0].expand(2, LISTS, N))]
+        total = torch.stack([y.square().sum() for y in given]).sum()
+        return [*given, *torch.autograd.grad(total, [x, v])]
+
+    assert_same(in_one_and_in_tiles(small_tiles, found))
+
+
+class Largest(TorchDispatchMode):
+    """The most entries of a tensor that an operation returns, and of those that autograd saves."""
+
+    def __init__(self):
+        super().__init__()
+        self.entries = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        found = func(*args, **(kwargs or {}))
+        for y in found if isinstance(found, (tuple, list)) else [found]:
+            if isinstance(y, torch.Tensor):
+                self.entries = max(self.entries, y.numel())
+        return found
+
+
+@both
+def test_no_tensor_has_more_entries_than_a_tile(name, monkeypatch):
+    lists, n, tile = 200, 20, 4000
+    monkeypatch.setattr("ltr.operators._by_lists.TILE", tile)
+    monkeypatch.setattr("ltr.operators._by_lists.MOST", tile)
+    x, saved = draw(lists, n).requires_grad_(), []
+
+    def save(y):
+        saved.append(y.numel())
+        return y
+
+    operator = OPERATORS[name]
+    hooks = torch.autograd.graph.saved_tensors_hooks(save, lambda y: y)
+    with use("dense"), Largest() as largest:
+        with hooks:
+            ranks = operator(x)
+        assert largest.entries <= tile == lists * n
+        (slope,) = torch.autograd.grad(ranks.square().sum(), x, create_graph=True)
+        torch.autograd.grad(slope.sum(), x)
+    assert max(saved) <= lists * n
+    assert largest.entries <= tile
+
+
+def test_a_list_larger_than_a_tile_is_one_tile(small_tiles):
+    x = draw(3, 4 * N)
+
+    def found():
+        return [SigmoidRank()(x), SoftSort()(x)]
+
+    assert_same(in_one_and_in_tiles(small_tiles, found))
+
+
+def test_many_lists_take_matrices_at_the_same_length_as_few():
+    assert prefers_dense("neuralsort", torch.zeros(8, 10))
+    assert by_lists(lambda x: x, 1, (torch.zeros(0, 3), 1)).shape == (0, 3)
