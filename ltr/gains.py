@@ -11,11 +11,8 @@ from torch import Tensor
 
 from ltr._shapes import check_number, largest, masked_fill, positions
 from ltr.kernels import list_ids, places_in_lists, sort_ragged, sum_lists
-from ltr.kernels.sorting import falling_values
+from ltr.kernels.sorting import SELECTED, falling_values
 from ltr.operators import truncated
-
-SELECTED = 64
-"""With this many items for each of the first k, a selection takes less time than a sort."""
 
 Gain = Literal["exp2", "linear"] | Callable[[Tensor], Tensor]
 Discount = Literal["log2", "letor4"] | Callable[[Tensor], Tensor]

@@ -6,16 +6,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ltr._shapes import HALF
+from ltr._shapes import HALF, check_whole
 from ltr.kernels.autodiff import Maybe, Rule, batch_first, differentiable
 
 FEW = 1024
 """For up to this many numbers `torch.argsort` takes less time than the setup of numpy's sort."""
 
+SELECTED = 64
+"""With this many items for each of the first k, a selection takes less time than a sort."""
+
 MOST_32, MOST_64 = 2**31 - 1, 2**63 - 1
 
 
-def descending_order(scores: Tensor, mask: Tensor | None = None) -> Tensor:
+def descending_order(
+    scores: Tensor, mask: Tensor | None = None, first: int | None = None
+) -> Tensor:
     """Return the items in order of falling score: `order[..., 0]` is the index of the best.
 
     Ties stay in the order of the list. -0.0 ties with 0.0. NaN comes first. Masked items come last,
@@ -24,14 +29,17 @@ def descending_order(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     Args:
         scores: (..., n).
         mask: (..., n) bool, True = a real item. Default: all are real.
+        first: how many places must be in this order; the places after them hold the other items in
+            any order, masked ones too. Default: all.
 
     Returns:
         (..., n) int64, a permutation of 0..n-1 in each list. Cost: one sort. On the CPU it is
         numpy's vectorized sort, which takes a fraction of `torch.sort`'s time
-        (benchmarks/operators.py).
+        (benchmarks/operators.py); for float32 and few first places, numpy's selection
+        (benchmarks/selection.py).
 
     Raises:
-        ValueError: the mask is not bool or of another shape.
+        ValueError: the mask is not bool or of another shape; `first` is no whole number >= 1.
 
     >>> descending_order(torch.tensor([0.1, 0.9, 0.9, 0.5]))
     tensor([1, 2, 3, 0])
@@ -41,7 +49,9 @@ def descending_order(scores: Tensor, mask: Tensor | None = None) -> Tensor:
             f"mask must be bool, of the shape of scores {tuple(scores.shape)}, "
             f"got {mask.dtype} {tuple(mask.shape)}"
         )
-    return torch.ops.ltr.descending_order(scores.detach(), mask)
+    if first is not None:
+        check_whole("first", first)
+    return torch.ops.ltr.descending_order(scores.detach(), mask, first)
 
 
 def falling_values(values: Tensor) -> Tensor:
@@ -74,8 +84,8 @@ class _FallingValues(Rule):
         return (change.gather(-1, descending_order(saved[0])),)
 
 
-def by_torch(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Sort by `torch.argsort`: the plain definition, for any device."""
+def by_torch(scores: Tensor, mask: Tensor | None, first: int | None = None) -> Tensor:
+    """Sort all by `torch.argsort`: the plain definition, for any device."""
     if mask is None:
         return torch.argsort(scores, dim=-1, descending=True, stable=True)
     # Masked items get -inf, so a real -inf is raised to stay in front of them.
@@ -84,7 +94,7 @@ def by_torch(scores: Tensor, mask: Tensor | None) -> Tensor:
     return torch.argsort(keys, dim=-1, descending=True, stable=True)
 
 
-def by_numpy(scores: Tensor, mask: Tensor | None) -> Tensor:
+def by_numpy(scores: Tensor, mask: Tensor | None, first: int | None = None) -> Tensor:
     """Sort on the CPU: float bits are mapped to whole numbers, which numpy sorts fast."""
     import numpy as np
 
@@ -115,7 +125,11 @@ def by_numpy(scores: Tensor, mask: Tensor | None) -> Tensor:
     if pairs is None:
         return torch.from_numpy(_sort_wide(keys))
     order = pairs.view(np.int64)[..., 0]
-    order.sort(axis=-1)
+    if first is not None and SELECTED * first <= order.shape[-1]:
+        order.partition(first - 1, axis=-1)
+        order[..., :first].sort(axis=-1)
+    else:
+        order.sort(axis=-1)
     order &= 0xFFFFFFFF
     return torch.from_numpy(order)
 
@@ -157,26 +171,29 @@ def group_order(order: Tensor, ids: Tensor) -> Tensor:
     return order[torch.from_numpy(pairs).bitwise_and_(0xFFFFFFFF)]
 
 
-torch.library.define("ltr::descending_order", "(Tensor scores, Tensor? mask) -> Tensor")
+torch.library.define(
+    "ltr::descending_order", "(Tensor scores, Tensor? mask, int? first=None) -> Tensor"
+)
 torch.library.impl("ltr::descending_order", "CompositeExplicitAutograd", by_torch)
 
 
 @torch.library.impl("ltr::descending_order", "CPU")
-def _on_cpu(scores: Tensor, mask: Tensor | None) -> Tensor:
+def _on_cpu(scores: Tensor, mask: Tensor | None, first: int | None = None) -> Tensor:
     few = mask is None and scores.numel() <= FEW
-    return (by_torch if few else by_numpy)(scores, mask)
+    return (by_torch if few else by_numpy)(scores, mask, first)
 
 
 @torch.library.register_fake("ltr::descending_order")
-def _fake(scores: Tensor, mask: Tensor | None) -> Tensor:
+def _fake(scores: Tensor, mask: Tensor | None, first: int | None = None) -> Tensor:
     return torch.empty_like(scores, dtype=torch.int64, memory_format=torch.contiguous_format)
 
 
-def _vmap(info: Any, in_dims: Any, scores: Tensor, mask: Tensor | None) -> tuple[Tensor, int]:
-    batched = (
-        batch_first(x, d, info.batch_size) for x, d in zip((scores, mask), in_dims, strict=True)
-    )
-    return torch.ops.ltr.descending_order(*batched), 0
+def _vmap(
+    info: Any, in_dims: Any, scores: Tensor, mask: Tensor | None, first: int | None = None
+) -> tuple[Tensor, int]:
+    pairs = zip((scores, mask), in_dims[:2], strict=True)
+    batched = (batch_first(x, dim, info.batch_size) for x, dim in pairs)
+    return torch.ops.ltr.descending_order(*batched, first), 0
 
 
 torch.library.register_vmap("ltr::descending_order", _vmap)

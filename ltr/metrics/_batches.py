@@ -80,7 +80,9 @@ def measure_lists(
             )
         return _of_ragged(metrics, lengths, items, topics, indexes)
     if indexes is None or (preds.dim() > 1 and indexes.shape == preds.shape[:-1]):
-        ranked = rank(preds, target, mask, weights, judged=judged, topics=topics)
+        ranked = rank(
+            preds, target, mask, weights, judged=judged, topics=topics, first=_places(metrics)
+        )
         return _of_padded(metrics, ranked, mask, indexes)
     if indexes.shape != preds.shape:
         raise ValueError(
@@ -107,20 +109,30 @@ def measure(
     judged: Tensor | None = None,
     lengths: Lengths | None = None,
     topics: bool = False,
+    first: int | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
     """Return a metric of padded lists, or of ragged ones with `lengths`: the public functions.
+
+    Only the `first` places need be in order, as for `rank`.
 
     >>> from ltr.metrics.mrr import mrr
     >>> mrr(torch.tensor([0.1, 0.2, 0.3]), torch.tensor([1, 1, 0]), lengths=[1, 2])
     tensor(0.7500)
     """
     if lengths is None:
-        ranked = rank(scores, labels, mask, weights, judged=judged, topics=topics)
+        ranked = rank(scores, labels, mask, weights, judged=judged, topics=topics, first=first)
         return reduce_lists(core(ranked), reduction)
     lengths, items = _check_ragged(scores, labels, lengths, mask, weights, judged, topics)
-    [found] = _ragged_values([core], lengths, items, topics)
+    [found] = _ragged_values([core], lengths, items, topics, first=first)
     return reduce_lists(found, reduction)
+
+
+def _places(metrics: Sequence["RankingMetric"]) -> int | None:
+    # how many first places all metrics need in order; None for all
+    known = [metric.places for metric in metrics]
+    places = [k for k in known if k is not None]
+    return max(places) if places and len(places) == len(known) else None
 
 
 def _of_padded(
@@ -162,7 +174,9 @@ def _of_ragged(
     real = lengths > 0
     measured = []
     for metric, found in zip(
-        metrics, _ragged_values(cores, lengths, items, topics, order), strict=True
+        metrics,
+        _ragged_values(cores, lengths, items, topics, order, _places(metrics)),
+        strict=True,
     ):
         values = found.values.double()
         if metric.deduplicate and ids is not None:  # a list without items may have any id
@@ -179,11 +193,14 @@ def _ragged_values(
     items: dict[str, Tensor],
     topics: bool,
     order: Tensor | None = None,
+    first: int | None = None,
 ) -> list[ListValues]:
     """Return the values (R,) of ragged lists, NaN for one of length 0; a chunk is ranked once."""
     places, found = [], []
     for lists, mask, columns in ragged_chunks(lengths, list(items.values()), order):
-        ranked = rank(**dict(zip(items, columns, strict=True)), mask=mask, topics=topics)
+        ranked = rank(
+            **dict(zip(items, columns, strict=True)), mask=mask, topics=topics, first=first
+        )
         places.append(lists)
         found.append([core(ranked) for core in cores])
     if not found:  # no items, no chunk

@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ltr._shapes import positions
+from ltr._shapes import check_top_k, positions
 from ltr.metrics.ranked import Ranked
 
 Ties = Literal["stable", "expected", "worst"]
@@ -20,6 +20,20 @@ def check_ties(ties: Ties) -> Ties:
     if ties not in ("stable", "expected", "worst"):
         raise ValueError(f"ties must be 'stable', 'expected' or 'worst', got {ties!r}")
     return ties
+
+
+def places_in_order(top_k: int | None, ties: Ties) -> int | None:
+    """Return how many first places a metric at k needs in order, None for all.
+
+    With stable ties they are k; the places after them count as a set. Other ties need the items
+    tied with the k-th.
+
+    >>> places_in_order(10, "stable"), places_in_order(10, "expected")
+    (10, None)
+    """
+    check_ties(ties)
+    check_top_k(top_k)
+    return top_k if ties == "stable" else None
 
 
 def places_of(values: Tensor) -> Tensor:

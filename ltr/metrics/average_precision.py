@@ -11,6 +11,7 @@ from ltr.metrics._ties import (
     Ties,
     before,
     check_ties,
+    places_in_order,
     places_of,
     run_sums,
     tied_runs,
@@ -71,6 +72,7 @@ def average_precision(
         labels,
         mask,
         lengths=lengths,
+        first=places_in_order(top_k, ties),
         reduction=reduction,
     )
 
@@ -103,6 +105,7 @@ class MAP(RankingMetric):
 
     function = staticmethod(average_precision)
     core = staticmethod(_average_precision)
+    first_only = True
 
 
 def _expected(hits: Tensor, lists: Ranked) -> Tensor:

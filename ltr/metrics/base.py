@@ -12,6 +12,7 @@ from torchmetrics import Metric
 
 from ltr.kernels import Lengths
 from ltr.metrics._batches import BatchValues, measure_lists
+from ltr.metrics._ties import places_in_order
 from ltr.metrics.ranked import rank
 from ltr.metrics.values import ListValues
 
@@ -83,6 +84,12 @@ class RankingMetric(Metric):
     function: ClassVar[Callable[..., Tensor]]
     core: ClassVar[Callable[..., ListValues]]
 
+    first_only: ClassVar[bool] = False
+    """Whether a metric at `top_k`, with stable `ties`, needs only the first k items in order.
+
+    The places after them then hold the other items in any order. A new `core` must say so anew.
+    """
+
     takes_topics: ClassVar[bool] = False
     """Whether labels may be (..., n, topics)."""
 
@@ -91,6 +98,8 @@ class RankingMetric(Metric):
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
+        if "core" in vars(cls) and "first_only" not in vars(cls):
+            cls.first_only = False
         if "__init__" in vars(cls):
             # the name of the state would not contain arguments of another constructor
             raise TypeError(f"{cls.__name__} must take its arguments from `function`")
@@ -123,6 +132,12 @@ class RankingMetric(Metric):
     def arguments(self) -> dict[str, Any]:
         """The arguments of `core`, by name."""
         return {name: getattr(self, name) for name in self._names}
+
+    @property
+    def places(self) -> int | None:
+        """How many first places the metric needs in order; None for all."""
+        given = self.arguments
+        return places_in_order(given["top_k"], given["ties"]) if self.first_only else None
 
     @property
     def takes_weights(self) -> bool:

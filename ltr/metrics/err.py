@@ -7,7 +7,7 @@ from ltr._shapes import check_top_k, positions
 from ltr.gains import check_max_label, stop_probabilities
 from ltr.kernels import Lengths
 from ltr.metrics._batches import measure
-from ltr.metrics._ties import Ties, check_ties, tied_runs, within
+from ltr.metrics._ties import Ties, check_ties, places_in_order, tied_runs, within
 from ltr.metrics.base import RankingMetric
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.values import Empty, ListValues, Reduction, list_values
@@ -61,6 +61,7 @@ def err(
         labels,
         mask,
         lengths=lengths,
+        first=places_in_order(top_k, ties),
         reduction=reduction,
     )
 
@@ -94,6 +95,7 @@ class ERR(RankingMetric):
 
     function = staticmethod(err)
     core = staticmethod(_err)
+    first_only = True
 
 
 def _expected(stops: Tensor, each: Tensor, lists: Ranked) -> Tensor:

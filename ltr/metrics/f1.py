@@ -5,7 +5,7 @@ from torch import Tensor
 from ltr._shapes import check_top_k
 from ltr.kernels import Lengths
 from ltr.metrics._batches import measure
-from ltr.metrics._ties import Ties, check_ties, hits_of, placed_sum, within
+from ltr.metrics._ties import Ties, check_ties, hits_of, placed_sum, places_in_order, within
 from ltr.metrics.base import RankingMetric
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.values import Empty, ListValues, Reduction, list_values
@@ -54,6 +54,7 @@ def f1(
         labels,
         mask,
         lengths=lengths,
+        first=places_in_order(top_k, ties),
         reduction=reduction,
     )
 
@@ -78,3 +79,4 @@ class F1(RankingMetric):
 
     function = staticmethod(f1)
     core = staticmethod(_f1)
+    first_only = True

@@ -5,7 +5,7 @@ from torch import Tensor
 from ltr._shapes import check_top_k
 from ltr.kernels import Lengths
 from ltr.metrics._batches import measure
-from ltr.metrics._ties import Ties, check_ties, first_place, within
+from ltr.metrics._ties import Ties, check_ties, first_place, places_in_order, within
 from ltr.metrics.base import RankingMetric
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.values import Empty, ListValues, Reduction, list_values
@@ -54,6 +54,7 @@ def hit_rate(
         labels,
         mask,
         lengths=lengths,
+        first=places_in_order(top_k, ties),
         reduction=reduction,
     )
 
@@ -76,3 +77,4 @@ class HitRate(RankingMetric):
 
     function = staticmethod(hit_rate)
     core = staticmethod(_hit_rate)
+    first_only = True

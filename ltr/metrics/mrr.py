@@ -5,7 +5,7 @@ from torch import Tensor
 from ltr._shapes import check_top_k, positions
 from ltr.kernels import Lengths
 from ltr.metrics._batches import measure
-from ltr.metrics._ties import Ties, check_ties, first_place, within
+from ltr.metrics._ties import Ties, check_ties, first_place, places_in_order, within
 from ltr.metrics.base import RankingMetric
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.values import Empty, ListValues, Reduction, list_values
@@ -56,6 +56,7 @@ def mrr(
         labels,
         mask,
         lengths=lengths,
+        first=places_in_order(top_k, ties),
         reduction=reduction,
     )
 
@@ -82,3 +83,4 @@ class MRR(RankingMetric):
 
     function = staticmethod(mrr)
     core = staticmethod(_mrr)
+    first_only = True

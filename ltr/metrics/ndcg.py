@@ -8,7 +8,7 @@ from ltr._shapes import check_top_k, positions
 from ltr.gains import Discount, Gain, discount_function, gain_function, ideal_dcg, item_gains
 from ltr.kernels import Lengths
 from ltr.metrics._batches import measure
-from ltr.metrics._ties import Ties, check_ties, placed_sum, within
+from ltr.metrics._ties import Ties, check_ties, placed_sum, places_in_order, within
 from ltr.metrics.base import RankingMetric
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.values import Empty, ListValues, Reduction, list_values
@@ -71,6 +71,7 @@ def ndcg(
         mask,
         weights,
         lengths=lengths,
+        first=places_in_order(top_k, ties),
         reduction=reduction,
     )
 
@@ -107,6 +108,7 @@ class NDCG(RankingMetric):
 
     function = staticmethod(ndcg)
     core = staticmethod(_ndcg)
+    first_only = True
 
 
 def dcg(
@@ -162,6 +164,7 @@ def dcg(
         mask,
         weights,
         lengths=lengths,
+        first=places_in_order(top_k, ties),
         reduction=reduction,
     )
 
@@ -186,6 +189,7 @@ class DCG(RankingMetric):
 
     function = staticmethod(dcg)
     core = staticmethod(_dcg)
+    first_only = True
 
 
 def _gains(lists: Ranked, gain: Gain) -> Tensor:

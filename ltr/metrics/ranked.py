@@ -12,6 +12,8 @@ from ltr.operators import descending_order
 class Ranked(NamedTuple):
     """Lists in order of falling score, padding last: (..., n) each.
 
+    For metrics at k, only the first k places may be in this order: see `rank`.
+
     Attributes:
         scores: falling; 0 in the padding.
         labels: in this order, in the dtype of the scores; 0 in the padding.
@@ -81,8 +83,11 @@ def rank(
     *,
     judged: Tensor | None = None,
     topics: bool = False,
+    first: int | None = None,
 ) -> Ranked:
-    """Check lists and put them in order of falling score, ties in list order. Cost: one sort.
+    """Check lists and put them in order of falling score, ties in list order.
+
+    Cost: one sort, or for few first places one selection (`descending_order`).
 
     Args:
         scores: (..., n), not NaN.
@@ -91,6 +96,8 @@ def rank(
         weights: (..., n), finite, >= 0. Default: none.
         judged: (..., n) bool, True = judged. Default: all are judged.
         topics: whether labels may have a further axis, (..., n, topics).
+        first: how many places must be in order. The places after them hold the other items and the
+            padding in any order. Default: all.
 
     Raises:
         ValueError: shapes differ; mask or judged are not bool; a real score is NaN; a real label
@@ -110,7 +117,7 @@ def rank(
     scores, labels = _check_values(scores, labels, mask)
     if weights is not None:
         weights = _check_weights(weights, scores, mask)
-    order = descending_order(scores, mask)
+    order = descending_order(scores, mask, first)
     return Ranked(
         scores=scores.gather(-1, order),
         labels=labels.gather(-1, order),
