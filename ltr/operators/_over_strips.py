@@ -62,13 +62,19 @@ class _OverStrips(Rule):
         count, entries = cut[0].shape[-1], task.length * cut[0].shape[:-1].numel()
         size = max(1, STRIP // max(1, entries))
         sums: list[Tensor] = []
-        joined: list[list[Tensor]] = []
+        joined: list[Tensor] = []
         for start in range(0, max(count, 1), size):
             strip = [x[..., start : start + size] for x in cut]
             terms, results = task.part(whole, strip)
-            sums = [x + y for x, y in zip(sums, terms, strict=True)] if start else list(terms)
-            joined.append(list(results))
-        return (*sums, *(torch.cat(parts, -1) for parts in zip(*joined, strict=True)))
+            if not start:
+                # No strip leaves a tensor behind: between those freed it would break the heap up.
+                sums = [torch.zeros_like(x) for x in terms]
+                joined = [y.new_empty((*y.shape[:-1], count)) for y in results]
+            for x, y in zip(sums, terms, strict=True):
+                x += y
+            for x, y in zip(joined, results, strict=True):
+                x[..., start : start + size] = y
+        return (*sums, *joined)
 
     def gradients(
         self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any

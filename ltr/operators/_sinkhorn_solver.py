@@ -4,7 +4,8 @@ It solves the same problem as `_sinkhorn`, for one list and the cost |y - x|^pow
 computed strip by strip, all rows of a few items, and only what a strip adds to a sum is kept. So
 memory is O(rows + items). Newton's equations are solved by conjugate gradients. Their
 preconditioner is exact for steps between groups of neighboring rows. The first potentials are
-those of a problem with fewer rows and items.
+those of a problem with fewer rows and items. Items are taken in order, so that those of a strip
+share their mass among a window of rows, and the Hessian needs no others.
 """
 
 from collections.abc import Iterator
@@ -25,6 +26,12 @@ COARSER = 4
 
 MOST_ITERATIONS = 1000
 """The most iterations of the conjugate gradients."""
+
+LEAST = -600.0
+"""The smallest argument of exp: where the result underflows, it takes six times as long."""
+
+NONE = 1e-30
+"""The largest share of a row, to that of an item's first row, that counts as none in a Hessian."""
 
 
 class Transport(NamedTuple):
@@ -57,6 +64,7 @@ class State(NamedTuple):
     items: Tensor  # minus the log-sum-exp of each item
     sums: Tensor  # of the rows
     value: Tensor  # of the function that is minimized
+    windows: list[slice]  # for each strip of items, the rows that share their mass
 
 
 def log_kernel(places: Tensor, points: Tensor, line: Line) -> Tensor:
@@ -99,7 +107,8 @@ def solve(t: Transport, line: Line, threshold: float, iterations: int) -> tuple[
     found = _iterated(small, line, iterations) if iterations else _newton(small, line, threshold)
     rows = torch.full_like(t.b, -torch.inf)
     rows[kept] = found
-    return rows, coarse_inverse(t, line, rows)
+    t = t._replace(points=t.points[order], a=t.a[order])
+    return rows, coarse_inverse(t, line, _pass(t, line, rows))
 
 
 def solve_hessian(t: Transport, line: Line, rows: Tensor, inverse: Tensor, right: Tensor) -> Tensor:
@@ -107,6 +116,8 @@ def solve_hessian(t: Transport, line: Line, rows: Tensor, inverse: Tensor, right
 
     `right` must sum to 0, as H v does. `inverse` is the preconditioner's, see `solve`.
     """
+    order = t.points.argsort(descending=True)
+    t = t._replace(points=t.points[order], a=t.a[order])
     state = _pass(t, line, rows)
     return _conjugate_gradients(t, line, state, inverse, right, 1e-13)
 
@@ -120,11 +131,10 @@ def _iterated(t: Transport, line: Line, iterations: int) -> Tensor:
 
 def _extended(t: Transport, line: Line, items: Tensor) -> Tensor:
     # the row potentials for which the coupling has the row sums b: one half-step
-    rows = [
-        (items + log_kernel(t.places[s], t.points, line)).logsumexp(-1)
-        for s in strips(len(t.b), len(t.a))
-    ]
-    return t.b.log() - torch.cat(rows)
+    rows = t.b.log()
+    for s in strips(len(t.b), len(t.a)):
+        rows[s] -= (items + log_kernel(t.places[s], t.points, line)).logsumexp(-1)
+    return rows
 
 
 def _newton(t: Transport, line: Line, threshold: float) -> Tensor:
@@ -143,7 +153,7 @@ def _newton(t: Transport, line: Line, threshold: float) -> Tensor:
     for _ in range(MOST_STEPS):
         lack = t.b - state.sums
         error = float(lack.abs().sum())
-        inverse = coarse_inverse(t, line, state.rows)
+        inverse = coarse_inverse(t, line, state)
         accuracy = min(0.1, max(error, 1e-7))
         state = _step(t, line, state, _conjugate_gradients(t, line, state, inverse, lack, accuracy))
         if not error > goal:
@@ -177,37 +187,45 @@ def _grouped(x: Tensor, groups: int) -> Tensor:
     # the sums (..., groups) of neighbors in x (..., n); groups differ in size by one at most
     if x.shape[-1] == groups:
         return x
-    group = torch.arange(x.shape[-1], device=x.device) * groups // x.shape[-1]
-    return x.new_zeros((*x.shape[:-1], groups)).index_add_(-1, group, x)
+    return x.new_zeros((*x.shape[:-1], groups)).index_add_(-1, _groups(x, groups), x)
+
+
+def _groups(x: Tensor, groups: int) -> Tensor:
+    # the group of each place of x (..., n)
+    return torch.arange(x.shape[-1], device=x.device) * groups // x.shape[-1]
 
 
 def _pass(t: Transport, line: Line, rows: Tensor) -> State:
-    items, sums = torch.empty_like(t.a), torch.zeros_like(t.b)
+    items, sums, windows = torch.empty_like(t.a), torch.zeros_like(t.b), []
     for s in strips(len(t.a), len(t.b)):
         shares = log_kernel(t.points[s], t.places, line).add_(rows)
         most = shares.amax(-1, keepdim=True)
-        shares = shares.sub_(most).exp_()
+        shares = shares.sub_(most).clamp_(min=LEAST).exp_()
         total = shares.sum(-1)
         sums += (t.a[s] / total) @ shares
         items[s] = -(most.squeeze(-1) + total.log())
+        taking = (shares.amax(0) > NONE).nonzero()
+        windows.append(slice(int(taking[0]), int(taking[-1]) + 1) if len(taking) else slice(0))
     real = t.b > 0
     value = -(t.a * items).sum() - torch.where(real, t.b * rows, 0.0).sum()
-    return State(rows, items, sums, value)
+    return State(rows, items, sums, value, windows)
 
 
-def _shares(t: Transport, line: Line, rows: Tensor, items: Tensor, s: slice) -> Tensor:
-    # how the mass of some items is shared among the rows, (items, rows)
-    logits = log_kernel(t.points[s], t.places, line).add_(rows)
-    return logits.add_(items[s].unsqueeze(-1)).exp_()
+def _shares(t: Transport, line: Line, state: State) -> Iterator[tuple[slice, slice, Tensor]]:
+    # for each strip of items, how their mass is shared among a window of rows, (items, window)
+    for s, window in zip(strips(len(t.a), len(t.b)), state.windows, strict=True):
+        logits = log_kernel(t.points[s], t.places[window], line).add_(state.rows[window])
+        logits.add_(state.items[s].unsqueeze(-1)).clamp_(min=LEAST)
+        yield s, window, logits.exp_()
 
 
-def coarse_inverse(t: Transport, line: Line, rows: Tensor) -> Tensor:
+def coarse_inverse(t: Transport, line: Line, state: State) -> Tensor:
     """Return the inverse (groups, groups) of the Hessian between groups of rows."""
-    items, groups = _pass(t, line, rows).items, min(GROUPS, len(t.b))
-    links = t.b.new_zeros(groups, groups)
-    for s in strips(len(t.a), len(t.b)):
-        shares = _grouped(_shares(t, line, rows, items, s), groups)
-        links += shares.mT @ (t.a[s].unsqueeze(-1) * shares)
+    groups = min(GROUPS, len(t.b))
+    links, group = t.b.new_zeros(groups, groups), _groups(t.b, groups)
+    for s, window, shares in _shares(t, line, state):
+        total = shares.new_zeros(len(shares), groups).index_add_(-1, group[window], shares)
+        links += total.mT @ (t.a[s].unsqueeze(-1) * total)
     hessian, scale = scaled_laplacian(links, _grouped(t.b, groups))
     inverse = torch.linalg.inv_ex(hessian).inverse
     return inverse * scale.unsqueeze(-1) * scale
@@ -220,7 +238,7 @@ def _conjugate_gradients(
     weight = torch.where(t.b > 0, t.b, torch.inf)  # of the diagonal
     total = _grouped(t.b, groups)
     total = torch.where(total > 0, total, torch.inf)
-    group = torch.arange(len(t.b), device=t.b.device) * groups // len(t.b)
+    group = _groups(t.b, groups)
 
     def within(r: Tensor) -> Tensor:  # what steps of whole groups cannot change
         return (r / weight) - (_grouped(r, groups) / total)[group]
@@ -230,9 +248,8 @@ def _conjugate_gradients(
 
     def apply(v: Tensor) -> Tensor:
         found = state.sums * v
-        for s in strips(len(t.a), len(t.b)):
-            shares = _shares(t, line, state.rows, state.items, s)
-            found -= (t.a[s] * (shares @ v)) @ shares
+        for s, window, shares in _shares(t, line, state):
+            found[window] -= (t.a[s] * (shares @ v[window])) @ shares
         return found
 
     v, left = torch.zeros_like(right), right - right.sum() * t.b

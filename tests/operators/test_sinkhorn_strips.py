@@ -1,5 +1,7 @@
 """SinkhornSort in strips: it agrees with the form that keeps the array, in less memory."""
 
+import weakref
+
 import pytest
 import torch
 from operator_table import draw
@@ -199,3 +201,33 @@ def test_strips_of_any_function(monkeypatch):
         check_batched_grad=True,
     )
     assert torch.autograd.gradgradcheck(lambda *t: over.over_strips(task, *t), tensors)
+
+
+def test_windows_hold_the_rows_that_take_from_a_strip(small):
+    n, line = 40, solver.Line(2, 1e-5)
+    places, weights = torch.linspace(1, 0, n).double(), torch.full((2, n), 1 / n).double()
+    t = solver.Transport(places, places - 0.01, *weights)
+    state = solver._pass(t, line, torch.zeros(n).double())
+    kernel = solver.log_kernel(t.points, places, line)
+    kernel = (kernel - kernel.amax(-1, keepdim=True)).exp()
+    assert len(state.windows) == len(list(solver.strips(n, n))) > 10
+    for items, window in zip(solver.strips(n, n), state.windows, strict=True):
+        taking = (kernel[items] > 1e-30).any(0).nonzero()
+        assert window == slice(int(taking.min()), int(taking.max()) + 1)
+        assert window.stop - window.start < n / 2
+
+
+def test_strips_leave_no_tensor_behind(monkeypatch):
+    monkeypatch.setattr(over, "STRIP", 10)
+    earlier = []
+
+    def part(whole, cut):
+        assert all(one() is None for one in earlier[:-2])  # the last strip's have still names
+        found = whole[0] * cut[0].sum(), cut[0] + 1
+        earlier.extend(weakref.ref(y) for y in found)
+        return [found[0]], [found[1]]
+
+    x, y = torch.ones(3), torch.arange(50.0)
+    total, joined = over.over_strips(over.Strips(part, 1, 1, 1, 1), x, y)
+    assert len(earlier) == 10
+    torch.testing.assert_close((total, joined), (x * y.sum(), y + 1))
