@@ -1,48 +1,51 @@
-"""The first k items by selection against a full sort, and what NDCG@k and SoftNDCG gain by it.
+"""The first k items by selection against a full sort, and what metrics at k gain by it.
 
     python benchmarks/selection.py
 
-The order of the best k scores; the best k gains, which make the ideal DCG; and NDCG@k with the
-ideal as it is now (`ndcg`) and by a full sort (`ndcg_sorted`). Least CPU seconds of a call, in
-turns, in one thread. `sort` is ours, which sorts all; `partition` is numpy's selection of the same
-whole numbers, with the same ties; `topk` is torch.topk, whose ties are in any order, so that it may
-only select values. Takes one minute.
+The order of the best k scores; the best k gains, which make the ideal DCG; and NDCG, MRR and
+precision at k as they are (`ndcg`) and by full sorts (`ndcg_sorted`). Least CPU seconds of a call,
+in turns, in one thread. `sort` sorts all; `partition` is numpy's selection of the same whole
+numbers, with the same ties, which ours takes for lists of 64 k and more; `topk` is torch.topk,
+whose ties are in any order, so that it may only select values. Takes one minute.
 """
 
 import argparse
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
-import numpy as np
 import torch
 from measure import KEPT, RESULTS, environment, rounded, write
 from torch import Tensor
 
-from ltr.kernels import descending_order
+from ltr import gains
+from ltr.kernels import descending_order, sorting
 from ltr.kernels.sorting import falling_values
-from ltr.metrics.functional import ndcg
+from ltr.metrics.functional import mrr, ndcg, precision
 
-SIZES = [(1000, 100), (20_000, 100), (64, 1000), (1, 100_000), (1, 1_000_000)]
+SIZES = [(1000, 100), (20_000, 100), (64, 1000), (10, 10_000), (1, 100_000), (1, 1_000_000)]
 K = 10
-LARGEST = 2**31 - 1
+
+
+@contextmanager
+def selecting_from(items: int) -> Iterator[None]:
+    """Take selections for lists with this many items for each of the first k."""
+    before = sorting.SELECTED
+    gains.SELECTED = sorting.SELECTED = items  # a mock would take a tenth of a millisecond
+    try:
+        yield
+    finally:
+        gains.SELECTED = sorting.SELECTED = before
 
 
 def partitioned_order(scores: Tensor, k: int) -> Tensor:
-    """Return `descending_order(scores)[..., :k]` of float32 scores, by selection."""
-    bits = np.subtract(0.0, scores.numpy(), dtype=np.float32, order="C").view(np.int32)
-    pairs = np.empty((*bits.shape, 2), np.int32)
-    pairs[..., 0] = np.arange(bits.shape[-1], dtype=np.int32)
-    np.bitwise_xor(bits, (bits >> 31) & LARGEST, out=pairs[..., 1])
-    keys = pairs.view(np.int64)[..., 0]
-    keys.partition(k - 1, axis=-1)
-    best = keys[..., :k].copy()
-    best.sort(axis=-1)
-    return torch.from_numpy(best & 0xFFFFFFFF)
+    """Return `descending_order(scores)[..., :k]` by selection."""
+    with selecting_from(0):
+        return descending_order(scores, first=k)[..., :k]
 
 
 def least(calls: dict[str, Callable[[], Any]], budget: float) -> dict[str, float]:
@@ -65,7 +68,7 @@ def measured(lists: int, n: int, budget: float) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(n)
     scores = torch.randn(lists, n, generator=generator)
     labels = torch.randint(0, 5, (lists, n), generator=generator).float()
-    gains = torch.exp2(labels) - 1
+    values = torch.exp2(labels) - 1
     k = min(K, n)
     assert torch.equal(partitioned_order(labels, k), descending_order(labels)[..., :k])
     order = {
@@ -74,18 +77,24 @@ def measured(lists: int, n: int, budget: float) -> dict[str, Any]:
         "topk": lambda: torch.topk(scores, k),
     }
     ideal = {
-        "sort": lambda: falling_values(gains)[..., :k],
-        "torch.sort": lambda: gains.sort(-1, descending=True).values[..., :k],
-        "topk": lambda: torch.topk(gains, k).values,
+        "sort": lambda: falling_values(values)[..., :k],
+        "torch.sort": lambda: values.sort(-1, descending=True).values[..., :k],
+        "topk": lambda: torch.topk(values, k).values,
     }
 
-    def ndcg_sorted() -> Tensor:
-        with mock.patch("ltr.gains.SELECTED", n + 1):
-            return ndcg(scores, labels, top_k=K)
+    metrics: dict[str, Callable[[], Any]] = {}
+    for metric in (ndcg, mrr, precision):
 
-    assert torch.equal(ndcg_sorted(), ndcg(scores, labels, top_k=K))
-    whole = {"ndcg": lambda: ndcg(scores, labels, top_k=K), "ndcg_sorted": ndcg_sorted}
-    found = {"order": order, "gains": ideal, "metric": whole}
+        def selected(metric: Callable[..., Tensor] = metric) -> Tensor:
+            return metric(scores, labels, top_k=K)
+
+        def by_sort(selected: Callable[[], Tensor] = selected) -> Tensor:
+            with selecting_from(n + 1):
+                return selected()
+
+        assert torch.equal(selected(), by_sort())
+        metrics |= {metric.__name__: selected, f"{metric.__name__}_sorted": by_sort}
+    found = {"order": order, "gains": ideal, "metric": metrics}
     return {"lists": lists, "n": n} | {name: least(calls, budget) for name, calls in found.items()}
 
 

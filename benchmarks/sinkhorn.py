@@ -86,10 +86,10 @@ def main() -> None:
         print(json.dumps(in_this_process(what, form, int(n), float(epsilon), int(calls))))
         return
     sizes: dict[Form, list[int]] = {"dense": [40], "sums": [40]} if options.quick else SIZES
-    cases: list[tuple[Form, int, float]] = [
-        (form, n, EPSILON) for form, lengths in sizes.items() for n in lengths
-    ]
-    cases += [("sums", 40 if options.quick else n, epsilon) for epsilon, n in SHARP.items()]
+    cases: list[tuple[Form, int, float]] = []
+    for form, lengths in sizes.items():
+        cases.extend((form, n, EPSILON) for n in lengths)
+    cases.extend(("sums", 40 if options.quick else n, epsilon) for epsilon, n in SHARP.items())
     rows = []
     for form, n, epsilon in cases:
         rows.append(measured(form, n, epsilon, 3 if n <= 1000 else 1))
