@@ -2,10 +2,12 @@
 
 It solves the same problem as `_sinkhorn`, for one list and the cost |y - x|^power. The matrix is
 computed strip by strip, all rows of a few items, and only what a strip adds to a sum is kept. So
-memory is O(rows + items). Newton's equations are solved by conjugate gradients. Their
-preconditioner is exact for steps between groups of neighboring rows. The first potentials are
-those of a problem with fewer rows and items. Items are taken in order, so that those of a strip
-share their mass among a window of rows, and the Hessian needs no others.
+memory is O(rows + items): vectors, and some arrays of a strip, of 512 KiB each.
+
+Newton's equations are solved by conjugate gradients. Their preconditioner is exact for steps
+between groups of neighboring rows. The first potentials are those of a problem with fewer rows and
+items. Items are taken in order, so that those of a strip share their mass among a window of rows,
+and the Hessian needs no others.
 """
 
 from collections.abc import Iterator

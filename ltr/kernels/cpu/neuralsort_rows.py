@@ -31,9 +31,11 @@ def _one(points, row):
 
 
 @jit
-def _walk(points, i, row, middle):
-    # the logits of row i, at row[middle - left : middle + right + 1], from points of any dtype
+def _weights(points, i, row, scale):
+    # the exponentials of row i's logits, at row[n - left : n + right + 1], and their sum; the
+    # points have any dtype
     t, rate, m, cut = points
+    middle = len(t)
     row[middle] = 0.0
     logit, odd, right = 0.0, 1.0, 0
     for j in range(i, m - 1):
@@ -51,7 +53,9 @@ def _walk(points, i, row, middle):
         odd += 2.0
         left += 1
         row[middle - left] = logit
-    return left, right
+    P = row[middle - left : middle + right + 1]
+    exp(P, scale[: len(P)])
+    return left, right, total_of(P)
 
 
 @jit
@@ -60,10 +64,8 @@ def _row_products(points, columns, steps, transposed, span, vectors, out):
     middle = len(points.t)
     buffer, scale, _ = vectors
     for i in range(span[0], span[1]):
-        left, right = _walk(points, i, buffer, middle)
-        P = buffer[middle - left : middle + right + 1]
-        exp(P, scale[: len(P)])
-        share = 1.0 / total_of(P)
+        left, right, total = _weights(points, i, buffer, scale)
+        P, share = buffer[middle - left : middle + right + 1], 1.0 / total
         for k in range(len(P)):
             P[k] *= share
         level = 0
@@ -116,10 +118,8 @@ def _row_vjp(points, G, V, steps, span, vectors, out):
     middle = len(points.t)
     buffer, scale, means = vectors
     for i in range(span[0], span[1]):
-        left, right = _walk(points, i, buffer, middle)
-        P = buffer[middle - left : middle + right + 1]
-        exp(P, scale[: len(P)])
-        share = 1.0 / total_of(P)
+        left, right, total = _weights(points, i, buffer, scale)
+        P, share = buffer[middle - left : middle + right + 1], 1.0 / total
         M = means[: len(P)]
         M[:] = 0.0
         level = 0
@@ -186,10 +186,7 @@ def _log_sums(points, pieces, out, begin, stop):
                 continue
             end = min(first + LEAST, last)
             for i in range(first, end):
-                before, after = _walk(one, i, buffer, n)
-                P = buffer[n - before : n + after + 1]
-                exp(P, scale[: len(P)])
-                out[row, i] = np.log(total_of(P))
+                out[row, i] = np.log(_weights(one, i, buffer, scale)[2])
             first = end
 
 
