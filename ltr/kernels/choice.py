@@ -65,7 +65,7 @@ def prefers_dense(operator: Operator, scores: Tensor) -> bool:
     """
     if _pinned:
         return _pinned[-1] == "dense"
-    n, numbers = scores.shape[-1], scores.numel()
+    n, numbers = scores.size(-1), scores.numel()
     # operators take some lists at a time, but not for torch.compile
     if (numbers if torch.compiler.is_compiling() else n) * n > MOST:
         return False

@@ -51,7 +51,7 @@ def descending_order(
         )
     if first is not None:
         check_whole("first", first)
-    return torch.ops.ltr.descending_order(scores.detach(), mask, first)
+    return torch.ops.ltr.descending_order.default(scores.detach(), mask, first)
 
 
 def falling_values(values: Tensor) -> Tensor:

@@ -37,8 +37,8 @@ def by_lists(compute: Callable[..., Tensor], entries: int, *given: tuple[Maybe, 
             [10., 15.],
             [36., 45.]])
     """
-    batches = [x.shape[: x.dim() - own] for x, own in given if x is not None]
-    batch = torch.broadcast_shapes(*batches)
+    batches = {x.shape[: x.dim() - own] for x, own in given if x is not None}
+    batch = batches.pop() if len(batches) == 1 else torch.broadcast_shapes(*batches)
     lists = math.prod(batch)
     if lists <= 1 or lists * entries <= MOST or torch.compiler.is_compiling():
         return compute(*(x for x, _ in given))
