@@ -37,10 +37,12 @@ def by_lists(compute: Callable[..., Tensor], entries: int, *given: tuple[Maybe, 
             [10., 15.],
             [36., 45.]])
     """
+    if torch.compiler.is_compiling():
+        return compute(*(x for x, _ in given))
     batches = {x.shape[: x.dim() - own] for x, own in given if x is not None}
     batch = batches.pop() if len(batches) == 1 else torch.broadcast_shapes(*batches)
     lists = math.prod(batch)
-    if lists <= 1 or lists * entries <= MOST or torch.compiler.is_compiling():
+    if lists <= 1 or lists * entries <= MOST:
         return compute(*(x for x, _ in given))
     tensors = [
         None if x is None else x.expand(*batch, *x.shape[x.dim() - own :]) for x, own in given
