@@ -9,6 +9,9 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from ltr._files import check_path
+from ltr._shapes import check_at_least
+from ltr.datasets._arrays import check_columns
 from ltr.datasets._runs import SeenQids, add_all
 from ltr.datasets.grouping import NotGroupedError, check_grouped, group_pieces
 from ltr.datasets.letor import check_end, letor_reader
@@ -95,16 +98,17 @@ def convert(
     ...     convert(file, f"{folder}/store", qid="q", label="y")[0]["labels"]
     tensor([0., 2.])
     """
-    if isinstance(shard_bytes, bool) or shard_bytes < 1:
-        raise ValueError(f"shard_bytes must be >= 1, got {shard_bytes}")
+    check_at_least("shard_bytes", shard_bytes, 1)
+    check_at_least("max_levels", max_levels, 1)
     if missing not in ("keep", "error"):
         raise ValueError(f'missing must be "keep" or "error", got {missing!r}')
-    path, folder = Path(source).expanduser(), Path(out).expanduser()
+    path, folder = check_path("source", source), check_path("out", out)
+    named: dict[str, Any] = {"qid": qid, "label": label, "weight": weight, "position": position}
+    named |= {"doc_id": doc_id, "features": features, "categories": categories}
+    check_columns(named)
     if is_store(path):
         raise ValueError(f"path must not be a store already, got {path}")
     files = find_files(path)
-    named = {"qid": qid, "label": label, "weight": weight, "position": position}
-    named |= {"doc_id": doc_id, "features": features, "categories": categories}
     if kind_of_file(files[0]) == "letor":
         for key, value in named.items():
             if value and value != {"qid": "qid", "label": "label", "doc_id": "doc_id"}.get(key):
@@ -129,7 +133,8 @@ def convert(
     if qid is None:
         raise ValueError("qid must name a column of the table, got None")
     columns = {
-        key: list(value) if isinstance(value, tuple) else value for key, value in named.items()
+        key: value if value is None or isinstance(value, str) else list(value)
+        for key, value in named.items()
     }
     made_of = {**_stamps(files), **columns, "missing": missing, "max_levels": max_levels}
     _check_folder(folder, made_of)
