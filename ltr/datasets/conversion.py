@@ -1,7 +1,7 @@
 """Convert files into a store of lists, in little memory."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -280,10 +280,10 @@ def _write(
                     yield _without_first(piece, skip) if skip else piece
                 skip = max(0, skip - documents)
 
-    try:
+    with suppress(NotGroupedError):  # left before the next try: an error holds what it saw
         StoreWriter(folder, source, schema, shard_bytes).write(as_they_come)
-    except NotGroupedError:
-        StoreWriter(folder, source, schema, shard_bytes, order="grouped").write(grouped)
+        return
+    StoreWriter(folder, source, schema, shard_bytes, order="grouped").write(grouped)
 
 
 def _without_first(piece: ListDataset, documents: int) -> ListDataset:

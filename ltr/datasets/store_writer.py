@@ -222,8 +222,9 @@ class StoreWriter:
                 break
             self._write(_slice(data, 0, count))
             data = _slice(data, count, len(data))
-        if len(data):
-            self._parts, self._held = [data], int(_sizes(data)[-1])
+        if len(data):  # a copy, since a slice would hold all that is written
+            rest = data.select(range(len(data)))
+            self._parts, self._held = [rest], int(_sizes(rest)[-1])
 
     def _write(self, data: ListDataset) -> None:
         entry = write_shard(data, self.folder, f"{self.key}-{len(self.entries):06d}.arrow")

@@ -142,6 +142,7 @@ def test_several_files_and_widths(tmp_path: Path):
 def test_tables(tmp_path: Path, monkeypatch, name: str, grouped: bool):
     monkeypatch.setattr(table_stream, "ROWS", 50)
     monkeypatch.setattr(grouping, "_ROWS", 70)
+    monkeypatch.setattr(grouping, "PART", 4000)
     table = frame(500, grouped=grouped)
     if name.endswith("parquet"):
         table.to_parquet(tmp_path / name, row_group_size=120)
@@ -156,6 +157,18 @@ def test_tables(tmp_path: Path, monkeypatch, name: str, grouped: bool):
     assert batch.keys() == other.keys() - {"rows"}
     for key, value in batch.items():
         assert np.array_equal(value, other[key], equal_nan=key == "features"), key
+
+
+def test_wide_rows_that_are_not_together(tmp_path: Path):
+    rows, width = 1200, 6000  # a vector of DuckDB's would take 49 MB
+    values = np.random.default_rng(0).random(rows * width, dtype=np.float32)
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(values), width)
+    qids = np.arange(rows) % 7
+    pq.write_table(pa.table({"q": qids, "v": vectors}), tmp_path / "t.parquet")
+    data = convert(tmp_path / "t.parquet", tmp_path / "store", qid="q")
+    values = values.reshape(rows, width)
+    for number in range(7):
+        assert np.array_equal(data[number]["features"], values[qids == number])
 
 
 def test_an_embedding_and_no_label(tmp_path: Path):
