@@ -29,7 +29,10 @@ from ltr.datasets.table_stream import RowStream
 _READER_VERSION = 3  # raise it when a reader returns other lists for the same file
 
 Watch = Callable[[int, int, int], object]
-"""Is told how far a conversion is: bytes read, bytes in all, documents."""
+"""Is told how far a conversion is: bytes read, bytes in all, documents.
+
+They begin anew, with no documents, where all is read again to be grouped.
+"""
 
 
 def convert(
@@ -143,7 +146,8 @@ def convert(
             schema = scan_table(path, files, max_levels=max_levels, **named)
             if run_tasks is None or len(files) == 1:
                 order = _TableOrder(path, schema, missing, watch)
-                _write(folder, made_of, schema, shard_bytes, order.pieces, checked=True)
+                pieces = order.pieces
+                _write(folder, made_of, schema, shard_bytes, pieces, checked=True, watch=watch)
             else:
                 types = RowStream(path, schema).types
                 write = partial(
@@ -213,7 +217,7 @@ def convert_letor(
 
     with locked(folder):
         if not StoreWriter(folder, source, None, shard_bytes).is_written():
-            _write(folder, source, None, shard_bytes, pieces, checked=sort_by_qid)
+            _write(folder, source, None, shard_bytes, pieces, checked=sort_by_qid, watch=watch)
 
 
 def letor_source(files: Sequence[Path], **options: Any) -> dict[str, Any]:
@@ -265,6 +269,7 @@ def _write(
     pieces: Pieces,
     *,
     checked: bool,
+    watch: Watch | None = None,
 ) -> None:
     """Write the pieces as they come, or, where lists come back, grouped."""
 
@@ -283,6 +288,8 @@ def _write(
     with suppress(NotGroupedError):  # left before the next try: an error holds what it saw
         StoreWriter(folder, source, schema, shard_bytes).write(as_they_come)
         return
+    if watch is not None:
+        watch(0, 1, 0)
     StoreWriter(folder, source, schema, shard_bytes, order="grouped").write(grouped)
 
 
