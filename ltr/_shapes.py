@@ -107,15 +107,14 @@ def check_levels(name: str, levels: float | Sequence[float]) -> list[float]:
 
 def check_lists(scores: Tensor, **others: Tensor | None) -> None:
     """Raise a ValueError unless all are tensors of one shape `(..., n)` and `mask` is bool."""
-    refuse_nested(scores=scores, **others)
+    given = {name: x for name, x in others.items() if x is not None}
+    refuse_nested(scores=scores, **given)
     if not isinstance(scores, Tensor) or scores.dim() == 0:
         got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
         raise ValueError(f"scores must be a tensor (..., n), got {got}")
     if not scores.is_floating_point():
         raise ValueError(f"scores must be floating point, got {scores.dtype}")
-    for name, other in others.items():
-        if other is None:
-            continue
+    for name, other in given.items():
         if not isinstance(other, Tensor):
             raise ValueError(f"{name} must be a tensor, got {type(other).__name__}")
         if other.shape != scores.shape:

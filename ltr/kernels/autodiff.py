@@ -85,18 +85,20 @@ class _Compiled(torch.autograd.Function):
     """A rule for `torch.compile`, which takes no Function with a jvp."""
 
     @staticmethod
-    def forward(rule: Rule, *tensors: Maybe) -> tuple[Tensor, ...]:
+    def forward(*inputs: Any) -> tuple[Tensor, ...]:
+        rule, *tensors = inputs
         return tuple(rule.values(*tensors))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.rule, *tensors = inputs
-        saved = *tensors, *[output[k] for k in ctx.rule.kept]
+        rule, *tensors = inputs
+        ctx.rule = rule
+        saved = *tensors, *[output[k] for k in rule.kept]
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*saved)
         ctx.save_for_forward(*saved)
-        if ctx.rule.constant:
-            ctx.mark_non_differentiable(*[output[k] for k in ctx.rule.constant])
+        if rule.constant:
+            ctx.mark_non_differentiable(*[output[k] for k in rule.constant])
 
     @staticmethod
     def backward(ctx: Any, *given: Maybe) -> tuple[Maybe, ...]:

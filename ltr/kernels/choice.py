@@ -65,7 +65,7 @@ def prefers_dense(operator: Operator, scores: Tensor) -> bool:
     """
     if _pinned:
         return _pinned[-1] == "dense"
-    n, numbers = scores.shape[-1], scores.numel()
+    n, numbers = scores.size(-1), scores.numel()
     if numbers * n > MOST:
         return False
     kind = operator, has_compiled_sums(scores), scores.dtype == torch.float64

@@ -58,7 +58,7 @@ class _Ranks(Rule):
     constant = (1,)
 
     def values(self, scores: Tensor, order: Tensor, lengths: Maybe) -> tuple[Tensor, ...]:
-        return torch.ops.ltr.softsort_ranks(scores, order, lengths, self.temperature)
+        return torch.ops.ltr.softsort_ranks.default(scores, order, lengths, self.temperature)
 
     def gradients(
         self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any
@@ -68,7 +68,7 @@ class _Ranks(Rule):
         assert h is not None
         if torch.is_grad_enabled():  # for second derivatives
             return _gradient(scores, order, lengths, h, self.temperature), None, None
-        op = torch.ops.ltr.softsort_ranks_backward
+        op = torch.ops.ltr.softsort_ranks_backward.default
         return op(scores, order, lengths, sums, h, self.temperature), None, None
 
     def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
@@ -108,16 +108,16 @@ def _(scores: Tensor, *rest: Any) -> Tensor:
 
 @torch.library.impl("ltr::softsort_ranks", "CPU")
 def _forward(scores: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    from ltr.kernels.cpu.softsort import ranks
+    from ltr.kernels.cpu import softsort
 
-    return ranks(scores, *rest)
+    return softsort.ranks(scores, *rest)
 
 
 @torch.library.impl("ltr::softsort_ranks_backward", "CPU")
 def _backward(scores: Tensor, *rest: Any) -> Tensor:
-    from ltr.kernels.cpu.softsort import gradient
+    from ltr.kernels.cpu import softsort
 
-    return gradient(scores, *rest)
+    return softsort.gradient(scores, *rest)
 
 
 def _parts(

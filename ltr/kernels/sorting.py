@@ -41,7 +41,7 @@ def descending_order(scores: Tensor, mask: Tensor | None = None) -> Tensor:
             f"mask must be bool, of the shape of scores {tuple(scores.shape)}, "
             f"got {mask.dtype} {tuple(mask.shape)}"
         )
-    return torch.ops.ltr.descending_order(scores.detach(), mask)
+    return torch.ops.ltr.descending_order.default(scores.detach(), mask)
 
 
 def falling_values(values: Tensor) -> Tensor:

@@ -40,7 +40,7 @@ CUMULATIVE: dict[Distribution, Callable[[Tensor], Tensor]] = {
 
 
 def counts_above(
-    scores: Tensor, distribution: Distribution, temperature: float, column: Tensor | None
+    scores: Tensor, distribution: Distribution, scales: float | Tensor, column: Tensor | None
 ) -> Tensor:
     """Return each item's sum of the chances that an item is above it, itself with 1/2: (..., n).
 
@@ -49,14 +49,14 @@ def counts_above(
     Args:
         scores: (..., n).
         distribution: of the noise.
-        temperature: its scale, > 0.
+        scales: its scale, > 0, or one for each item that may be above, (..., 1, n).
         column: (..., n), the weight of each item in the sums. Default: 1 each.
 
     >>> counts_above(torch.tensor([1.0, 3.0, 3.0]), "laplace", 0.1, None)
     tensor([2.5000, 1.0000, 1.0000])
     """
     # in-place operations change no tensor that autograd saves
-    gaps = (scores.unsqueeze(-2) - scores.unsqueeze(-1)).div_(temperature)
+    gaps = (scores.unsqueeze(-2) - scores.unsqueeze(-1)).div_(scales)
     if distribution == "logistic":
         return _product(gaps.sigmoid_(), column)
     if distribution == "normal":

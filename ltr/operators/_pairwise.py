@@ -78,18 +78,6 @@ def nan_unless_finite(x: Tensor, scores: Tensor) -> Tensor:
     return x + (fixed - fixed).sum(-1, keepdim=True)
 
 
-def nan_for_infinite(scores: Tensor) -> Tensor:
-    """Return the scores with NaN in place of infinities.
-
-    In the difference of all pairs a NaN reaches each item of its list.
-
-    >>> nan_for_infinite(torch.tensor([1.0, -3e38, torch.inf]))
-    tensor([ 1.0000e+00, -3.0000e+38,         nan])
-    """
-    fixed = scores.detach()
-    return scores + (fixed - fixed)
-
-
 def kernel_ranks(
     scores: Tensor,
     mask: Tensor | None,
@@ -105,19 +93,23 @@ def kernel_ranks(
         scores: (..., n), any floating dtype; half precision is computed in float32.
         mask: (..., n) bool, or None.
         distribution: The noise that decides a pair: "laplace", "logistic" or "normal".
-        temperature: The scale of the noise, > 0.
+        temperature: The scale of the noise, >= 0; 0 is hard.
         weights: (..., n), >= 0, scaled to sum to m; or None.
 
     >>> kernel_ranks(torch.tensor([1.0, 3.0, 3.0]), None, "logistic", 0.1)
     tensor([3.0000, 1.5000, 1.5000])
     """
+    if temperature == 0:
+        return hard_expected_ranks(scores, mask, weights)
     check_lists(scores, mask=mask, weights=weights)
     scores = upcast(masked_fill(scores, mask))
     column = None if weights is None else item_weights(scores, mask, weights)
     if prefers_dense(distribution, scores):
         if mask is not None:
             column = mask.to(scores.dtype) if column is None else column
-        chances = counts_above(nan_for_infinite(scores), distribution, temperature, column)
+        fixed = scores.detach()
+        scales = temperature + (fixed - fixed)  # NaN, and so the whole list, for an infinite score
+        chances = counts_above(scores, distribution, scales.unsqueeze(-2), column)
         return with_masked(0.5 + chances, mask)
     if scores.shape[-1] < LONG:
         lists = sort_lists(scores, mask)
@@ -240,6 +232,13 @@ class KernelRank(TemperatureRank):
 
     distribution: ClassVar[Distribution]
     width: ClassVar[float] = 1.0
+
+    def forward(
+        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
+    ) -> Tensor:
+        """Return soft ranks (..., n) of scores (..., n) and item weights (..., n)."""
+        scale = self.width * self.temperature
+        return kernel_ranks(scores, mask, self.distribution, scale, weights)
 
     def ragged(self, scores: Tensor, lengths: Lengths, weights: Tensor | None = None) -> Tensor:
         """Return soft ranks (N,) of flat scores (N,), lengths (R,) and weights (N,)."""

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from ltr._shapes import check_temperature
-from ltr.operators._pairwise import KernelRank, hard_expected_ranks, kernel_ranks
+from ltr.operators._pairwise import KernelRank, kernel_ranks
 
 
 def gaussian_ranks(
@@ -43,8 +43,6 @@ def gaussian_ranks(
     tensor([3.0000, 1.5000, 1.5000])
     """
     temperature = check_temperature(temperature)
-    if temperature == 0:
-        return hard_expected_ranks(scores, mask, weights)
     return kernel_ranks(scores, mask, "normal", 2**0.5 * temperature, weights)
 
 
@@ -71,9 +69,3 @@ class GaussianRank(KernelRank):
 
     distribution = "normal"
     width = 2**0.5
-
-    def forward(
-        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
-    ) -> Tensor:
-        """Return soft ranks (..., n) of scores (..., n) and item weights (..., n)."""
-        return gaussian_ranks(scores, mask, weights, temperature=self.temperature)

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from ltr._shapes import check_temperature
 from ltr.kernels import Kernel, Profile, SortedLists, kernel_sums, laplace
-from ltr.operators._pairwise import KernelRank, hard_expected_ranks, kernel_ranks
+from ltr.operators._pairwise import KernelRank, kernel_ranks
 
 ABOVE = Kernel(laplace().nodes, laplace().above, Profile((0,))).ready()
 BELOW = Kernel(laplace().nodes, Profile((0,)), laplace().below).ready()
@@ -47,8 +47,6 @@ def laplace_ranks(
     tensor([3.0000, 1.5000, 1.5000])
     """
     temperature = check_temperature(temperature)
-    if temperature == 0:
-        return hard_expected_ranks(scores, mask, weights)
     return kernel_ranks(scores, mask, "laplace", temperature, weights)
 
 
@@ -98,9 +96,3 @@ class LaplaceRank(KernelRank):
     """
 
     distribution = "laplace"
-
-    def forward(
-        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
-    ) -> Tensor:
-        """Return soft ranks (..., n) of scores (..., n) and item weights (..., n)."""
-        return laplace_ranks(scores, mask, weights, temperature=self.temperature)

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from ltr._shapes import check_temperature
-from ltr.operators._pairwise import KernelRank, hard_expected_ranks, kernel_ranks
+from ltr.operators._pairwise import KernelRank, kernel_ranks
 
 
 def sigmoid_ranks(
@@ -41,8 +41,6 @@ def sigmoid_ranks(
     tensor([3.0000, 1.5000, 1.5000])
     """
     temperature = check_temperature(temperature)
-    if temperature == 0:
-        return hard_expected_ranks(scores, mask, weights)
     return kernel_ranks(scores, mask, "logistic", temperature, weights)
 
 
@@ -66,9 +64,3 @@ class SigmoidRank(KernelRank):
     """
 
     distribution = "logistic"
-
-    def forward(
-        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
-    ) -> Tensor:
-        """Return soft ranks (..., n) of scores (..., n) and item weights (..., n)."""
-        return sigmoid_ranks(scores, mask, weights, temperature=self.temperature)

@@ -86,7 +86,7 @@ def _permutation(
         if power in (1, 2):
             return KernelPermutation(scores, mask, order, temperature, power)
         return TiledPermutation(scores, mask, order, temperature, power)
-    logits = -distances(scores, order, power) / temperature
+    logits = -distances(scores.gather(-1, order), scores, power) / temperature
     rows = None
     if mask is not None:
         # rows past the real items keep finite logits until after the softmax
@@ -103,9 +103,9 @@ def check_power(power: float | Metric) -> float | Metric:
     return power
 
 
-def distances(scores: Tensor, order: Tensor, power: float | Metric) -> Tensor:
-    """Return the distances d(s_[i], s_j), (..., n, n); row i is for the i-th highest score."""
-    tops, items = scores.gather(-1, order).unsqueeze(-1), scores.unsqueeze(-2)
+def distances(tops: Tensor, scores: Tensor, power: float | Metric) -> Tensor:
+    """Return the distances d(t_i, s_j), (..., n, n), of sorted scores t and scores s (..., n)."""
+    tops, items = tops.unsqueeze(-1), scores.unsqueeze(-2)
     if not callable(power):
         return abs_power(tops - items, power)
     found = power(tops, items)

@@ -15,7 +15,7 @@ from ltr._shapes import (
     upcast,
 )
 from ltr.kernels import Lengths, prefers_dense
-from ltr.operators._pairwise import TemperatureRank, nan_unless_finite, with_masked
+from ltr.operators._pairwise import TemperatureRank, with_masked
 from ltr.operators.hard import descending_order, hard_ranks
 from ltr.operators.kernel_permutation import KernelPermutation, ragged_ranks, thresholds_of
 from ltr.operators.softsort import Metric, check_power, distances, repr_of
@@ -60,22 +60,30 @@ def softsort_ranks(
         return hard_ranks(scores, mask)
     check_lists(scores, mask=mask)
     scores = upcast(masked_fill(scores, mask))
-    order = descending_order(scores.detach(), mask)
     if not callable(power) and not prefers_dense(thresholds_of(power), scores):
-        # in sorted order the distances are symmetric: a softmax of columns is one of rows
-        kind = KernelPermutation if power in (1, 2) else TiledPermutation
-        P = kind(scores, mask, order, temperature, power)
-        places = positions(scores).expand(scores.shape)
-        ranks = P.mv(torch.empty_like(scores).scatter(-1, order, places))
-        return with_masked(torch.empty_like(ranks).scatter(-1, order, ranks), mask)
-    logits = distances(scores, order, power) / -temperature
+        return _by_sums(scores, mask, temperature, power)
+    rows, tops = None, torch.sort(masked_fill(scores, mask, -torch.inf), descending=True).values
     if mask is not None:
+        rows = positions(scores) <= count(scores, mask)
+        tops = masked_fill(tops, rows)
+    logits = distances(tops, scores, power) / -temperature
+    if mask is not None and rows is not None:
         # columns of masked items keep finite logits until after the softmax
-        rows = (positions(scores) <= count(scores, mask)).unsqueeze(-1)
-        logits = torch.where(rows | ~mask.unsqueeze(-2), logits, -torch.inf)
-    places = positions(scores).unsqueeze(-1)
-    ranks = (torch.softmax(logits, dim=-2) * places).sum(-2)
-    return with_masked(nan_unless_finite(ranks, scores), mask)
+        logits = torch.where(rows.unsqueeze(-1) | ~mask.unsqueeze(-2), logits, -torch.inf)
+    fixed = tops.detach()
+    places = positions(scores) + (fixed - fixed)  # NaN for the whole list if a score is not finite
+    ranks = (torch.softmax(logits, dim=-2) * places.unsqueeze(-1)).sum(-2)
+    return with_masked(ranks, mask)
+
+
+def _by_sums(scores: Tensor, mask: Tensor | None, temperature: float, power: float) -> Tensor:
+    # in sorted order the distances are symmetric: a softmax of columns is one of rows
+    order = descending_order(scores.detach(), mask)
+    kind = KernelPermutation if power in (1, 2) else TiledPermutation
+    P = kind(scores, mask, order, temperature, power)
+    places = positions(scores).expand(scores.shape)
+    ranks = P.mv(torch.empty_like(scores).scatter(-1, order, places))
+    return with_masked(torch.empty_like(ranks).scatter(-1, order, ranks), mask)
 
 
 class SoftSortRank(TemperatureRank):

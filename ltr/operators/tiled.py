@@ -18,6 +18,9 @@ from ltr.operators.permutation import check_axis, register_permutation, take_alo
 FEW = 1 << 14
 """Up to this many entries NeuralSort's softmax is in float64: it takes less time than rounding."""
 
+FEW_GAPS = 1 << 17
+"""Up to this many pairs NeuralSort adds up their gaps: it takes less time than prefix sums."""
+
 
 class TiledPermutation(LazyPermutation):
     """The matrix of `neuralsort`, or of `softsort` with any power, which is never built.
@@ -54,12 +57,9 @@ class TiledPermutation(LazyPermutation):
         if self.power is not None:
             return power_logits(self)
         # The terms are n times as large as their differences, which float64 keeps.
-        s = widened(self.scores)
-        gaps = (s.unsqueeze(-1) - s.unsqueeze(-2)).abs()
-        if self.mask is not None:
-            gaps = masked_fill(gaps, self.mask.unsqueeze(-2))
+        s, tau = widened(self.scores), self.temperature
         factors = _factors(s, self.mask, self.rows).unsqueeze(-1)
-        sums, tau = gaps.sum(-1).unsqueeze(-2), self.temperature
+        sums = self._gap_sums(s).unsqueeze(-2)
         logits = torch.addcmul(sums / -tau, factors, s.unsqueeze(-2), value=1 / tau)
         if logits.numel() <= FEW:
             return logits
@@ -139,6 +139,22 @@ class TiledPermutation(LazyPermutation):
         Z = self._softmax(W).transposed_matmul(W)
         order = self.order.unsqueeze(-1).expand(Z.shape)  # back to the order of the items
         return self._spoil(torch.empty_like(Z).scatter(-2, order, Z), 2)
+
+    def _gap_sums(self, s: Tensor) -> Tensor:
+        # return A_j, the sum over k of |s_j - s_k|, with the slope 0 at ties
+        if s.numel() * s.shape[-1] <= FEW_GAPS:
+            gaps = (s.unsqueeze(-1) - s.unsqueeze(-2)).abs()
+            return masked_fill(gaps, None if self.mask is None else self.mask.unsqueeze(-2)).sum(-1)
+        # the higher and the lower scores are the ends of the sorted list
+        m = count(s, self.mask)
+        real = positions(s) <= m
+        points = torch.where(real, s.gather(-1, self.order), 0.0)
+        keys = torch.where(real, -points.detach(), torch.inf)
+        higher = torch.searchsorted(keys, -s.detach())
+        others = torch.searchsorted(keys, -s.detach(), right=True)  # those that are not lower
+        total = torch.nn.functional.pad(points.cumsum(-1), (1, 0))
+        lower_sum = total[..., -1:] - total.gather(-1, others)
+        return (m - others - higher) * s - lower_sum + total.gather(-1, higher)
 
     def _points(self) -> tuple[Tensor, Tensor]:
         # Return the scores in falling order and the number of real ones, (...). `_spoil` handles

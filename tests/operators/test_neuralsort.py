@@ -5,6 +5,7 @@ import pytest
 import torch
 from operator_table import draw
 
+from ltr.kernels import use
 from ltr.operators import NeuralSort, neuralsort, softsort
 
 
@@ -72,3 +73,36 @@ def test_a_mask_over_scores_that_tie_with_masked_ones():
     (NeuralSort(0.5)(scores, mask)[mask] * weights).sum().backward()
     (NeuralSort(0.5)(real) * weights).sum().backward()
     np.testing.assert_allclose(scores.grad[mask], real.grad, atol=1e-12)
+
+
+def test_gap_sums_of_many_items_are_those_of_the_formula():
+    # 400 items, with ties, take prefix sums instead of pairs
+    scores = (draw(400, seed=5) * 8).round() / 8
+    weights = draw(400, 400, seed=6)
+
+    def gradient(matrix):
+        x = scores.clone().requires_grad_()
+        return torch.autograd.grad((matrix(x) * weights).sum(), x)[0]
+
+    with use("dense"):
+        ours = neuralsort(scores).dense()
+        found = gradient(lambda x: neuralsort(x).dense())
+    torch.testing.assert_close(ours, naive_neuralsort(scores, 1.0), rtol=0, atol=1e-11)
+    torch.testing.assert_close(
+        found, gradient(lambda x: naive_neuralsort(x, 1.0)), rtol=1e-9, atol=1e-9
+    )
+
+
+def test_gap_sums_of_many_items_under_a_mask():
+    scores = draw(2, 300, seed=7)
+    mask = draw(2, 300, seed=8) > -0.5
+    scores[1, 0], mask[1, 0] = torch.inf, False
+    with use("dense"):
+        P = neuralsort(scores, mask)
+        for row in range(2):
+            real = scores[row][mask[row]]
+            alone = neuralsort(real).ranks()
+            torch.testing.assert_close(P.ranks()[row][mask[row]], alone, rtol=0, atol=1e-9)
+        broken = scores.clone()
+        broken[0, mask[0].nonzero()[0]] = -torch.inf
+        assert neuralsort(broken, mask).ranks()[0][mask[0]].isnan().all()
