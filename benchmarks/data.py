@@ -6,10 +6,14 @@ For each number of documents a file of LETOR text is made, shaped like MSLR-WEB3
 features that are whole numbers, zeros and decimals, lists of 40 to 199 documents. Then, each in a
 process of its own:
 
-- parse: read the text into float32 and drop it, beside scikit-learn's `load_svmlight_file` (on at
-  most 100,000 documents). The reader's compiled code is in numba's cache.
+- parse: read the text into float32 and drop it. The reader's compiled code is in numba's cache.
+- sklearn: the same by scikit-learn's `load_svmlight_file`, on at most 1,000,000 documents, which
+  is 1 GB of text; `differences` counts the values in which its result and the reader's differ in
+  any bit: features, labels and qids.
+- sklearn_without: the same without the qids, whose array scikit-learn grows line by line, so that
+  its time grows with the square of the documents.
 - convert: to a store, as `ltr convert` does.
-- group: the same of a Parquet file of the documents in random order (at most 1,000,000).
+- group: the same of a Parquet file of the documents in random order.
 - open: the store, in milliseconds by the clock: the median of five.
 - epoch: the batches of a shuffled pass of a `DataLoader`, 64 lists each, ragged; `padded` ones too.
 
@@ -17,6 +21,8 @@ process of its own:
 `documents_per_second` is of CPU time. `peak` is the most memory that the process holds in all,
 Python and torch included; `anonymous` is without the pages of mapped files, which the system takes
 back when it needs them. MB are 10^6 bytes. `base` is what the imports alone take.
+
+`--stages` names those to run; the file keeps what it has of the others.
 """
 
 import argparse
@@ -27,7 +33,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +45,7 @@ import pyarrow.parquet as pq
 from measure import RESULTS, environment, rounded, write
 
 FEATURES, BATCH, BLOCK = 136, 64, 100_000
-SKLEARN_LARGEST, GROUP_LARGEST = 100_000, 1_000_000
+SKLEARN_LARGEST = 1_000_000
 
 
 def make_lines(documents: int) -> tuple[list[bytes], list[bytes], np.ndarray]:
@@ -132,10 +138,33 @@ def parse(source: Path, store: Path) -> dict[str, float]:
 
 
 def sklearn(source: Path, store: Path) -> dict[str, float]:
-    """Read the text by scikit-learn."""
+    """Read the text by scikit-learn, and compare the values."""
     from sklearn.datasets import load_svmlight_file
 
-    return measured(lambda: load_svmlight_file(str(source), dtype=np.float32, query_id=True))
+    from ltr.datasets.letor import letor_reader
+
+    found: list[Any] = []
+    # its annotation knows float64 alone
+    options: dict[str, Any] = {"dtype": np.float32, "query_id": True}
+    result = measured(lambda: found.extend(load_svmlight_file(str(source), **options)))
+    features, labels, qids = found
+    start = differences = 0
+    for piece in letor_reader(source, None, False, None, "keep").pieces():
+        rows = slice(start, start := start + len(piece.features))
+        names = np.repeat(np.array(piece.qids).astype(np.int64), piece.lengths)
+        theirs = features[rows].toarray()
+        differences += (piece.features.view(np.int32) != theirs.view(np.int32)).sum()
+        differences += (piece.labels != labels[rows]).sum() + (names != qids[rows]).sum()
+    assert start == len(labels), start
+    return {**result, "differences": int(differences)}
+
+
+def sklearn_without(source: Path, store: Path) -> dict[str, float]:
+    """Read the text by scikit-learn, without the qids."""
+    from sklearn.datasets import load_svmlight_file
+
+    options: dict[str, Any] = {"dtype": np.float32}
+    return measured(lambda: load_svmlight_file(str(source), **options))
 
 
 def convert(source: Path, store: Path) -> dict[str, float]:
@@ -159,8 +188,9 @@ def opening(source: Path, store: Path) -> dict[str, float]:
     before, times = anonymous(), []
     for _ in range(5):
         start = time.perf_counter()
-        data = open_store(store)
+        open_store(store)
         times.append(time.perf_counter() - start)
+    data = open_store(store)
     lists, size = len(data), sum(path.stat().st_size for path in store.iterdir())
     return {
         "milliseconds": statistics.median(times) * 1e3,
@@ -196,7 +226,16 @@ def padded(source: Path, store: Path) -> dict[str, float]:
     return epoch(source, store, padded=True)
 
 
-STAGES = {one.__name__: one for one in (parse, sklearn, convert, opening, epoch, padded, group)}
+STAGES: dict[str, Callable[[Path, Path], dict[str, float]]] = {
+    "parse": parse,
+    "sklearn": sklearn,
+    "sklearn_without": sklearn_without,
+    "convert": convert,
+    "open": opening,
+    "epoch": epoch,
+    "padded": padded,
+    "group": group,
+}
 
 
 def run(stage: str, source: Path, store: Path) -> dict[str, float]:
@@ -206,29 +245,28 @@ def run(stage: str, source: Path, store: Path) -> dict[str, float]:
     return {key: rounded(value) for key, value in json.loads(result.stdout).items()}
 
 
-def size_of(documents: int, folder: Path) -> dict[str, Any]:
-    """Measure all stages with so many documents."""
-    source, store = folder / f"{documents}.txt", folder / f"{documents}.store"
-    make_text(source, documents)
-    size = source.stat().st_size
-    found: dict[str, Any] = {"documents": documents, "text_mb": rounded(size / 1e6)}
+def size_of(documents: int, folder: Path, stages: Collection[str]) -> dict[str, Any]:
+    """Measure stages with so many documents."""
+    text, table, store = (folder / f"{documents}.{end}" for end in ("txt", "parquet", "store"))
+    found: dict[str, Any] = {"documents": documents}
+    if {*stages} != {"group"}:
+        make_text(text, documents)
+        found["text_mb"] = rounded(text.stat().st_size / 1e6)
     for stage in STAGES:
-        if stage == "group":
-            source.unlink()
-            shutil.rmtree(store)
-            source = folder / f"{documents}.parquet"
-            if documents <= GROUP_LARGEST:
-                make_table(source, documents)
-        largest = {"sklearn": SKLEARN_LARGEST, "group": GROUP_LARGEST}.get(stage, documents)
-        if documents > largest:
+        if stage not in stages or (stage.startswith("sklearn") and documents > SKLEARN_LARGEST):
             continue
-        result = found["open" if stage == "opening" else stage] = run(stage, source, store)
+        source = table if stage == "group" else text
+        if stage == "group":
+            text.unlink(missing_ok=True)
+            shutil.rmtree(store, ignore_errors=True)
+            make_table(table, documents)
+        elif stage in ("open", "epoch", "padded") and not store.is_dir():
+            run("convert", text, store)
+        result = found[stage] = run(stage, source, store)
         if "cpu" in result:
             result["documents_per_second"] = rounded(documents / result["cpu"])
         print(f"{documents:,} documents, {stage}: {result}", flush=True)
-    if "sklearn" in found:
-        found["times_sklearn"] = rounded(found["sklearn"]["cpu"] / found["parse"]["cpu"])
-    for path in (source, store):
+    for path in (text, table, store):
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     return found
 
@@ -236,7 +274,8 @@ def size_of(documents: int, folder: Path) -> dict[str, Any]:
 def main() -> None:
     """Measure all sizes and write the results."""
     parser = argparse.ArgumentParser(description="Time reading, storing and batching.")
-    parser.add_argument("--documents", type=int, nargs="+", default=[10**5, 10**6, 3 * 10**6])
+    parser.add_argument("--documents", type=int, nargs="+", default=[10**5, 10**6, 10**7])
+    parser.add_argument("--stages", choices=[*STAGES], nargs="+", default=[*STAGES])
     parser.add_argument("--folder", type=Path, default=Path("data-benchmark"))
     parser.add_argument("--output", type=Path, default=RESULTS / "data.json")
     parser.add_argument("--stage", nargs=3, metavar=("NAME", "SOURCE", "STORE"))
@@ -246,11 +285,12 @@ def main() -> None:
         print(json.dumps(STAGES[name](*map(Path, paths))))
         return
     given.folder.mkdir(parents=True, exist_ok=True)
-    sizes: dict[int, dict[str, Any]] = {}
-    if given.output.is_file():  # other numbers of documents that were measured before
-        sizes = {one["documents"]: one for one in json.loads(given.output.read_text())["sizes"]}
     for documents in given.documents:
-        sizes[documents] = size_of(documents, given.folder)
+        found = size_of(documents, given.folder, given.stages)
+        sizes: dict[int, dict[str, Any]] = {}
+        if given.output.is_file():  # what was measured before
+            sizes = {one["documents"]: one for one in json.loads(given.output.read_text())["sizes"]}
+        sizes[documents] = {**sizes.get(documents, {}), **found}
         kept = [sizes[key] for key in sorted(sizes)]
         result = {"environment": environment(), "features": FEATURES, "batch": BATCH}
         write(given.output, {**result, "sizes": kept})

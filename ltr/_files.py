@@ -18,6 +18,18 @@ _PARTIAL = re.compile(r"\..+\.(?P<host>[^.]+)-(?P<pid>\d+)-[0-9a-f]{8}\.ltr-part
 _being_written: set[str] = set()
 
 
+def check_path(name: str, value: str | PathLike[str]) -> Path:
+    """Return a path, with the home folder for "~", or raise a ValueError that names the argument.
+
+    >>> check_path("path", 3)
+    Traceback (most recent call last):
+    ValueError: path must be a path, got 3
+    """
+    if not isinstance(value, str | PathLike):
+        raise ValueError(f"{name} must be a path, got {value!r}")
+    return Path(value).expanduser()
+
+
 @contextmanager
 def atomic_write(path: str | PathLike[str]) -> Iterator[Path]:
     """Write a file whole or not at all: a reader sees the old file or the new one.

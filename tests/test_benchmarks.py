@@ -279,10 +279,15 @@ def test_the_sizing_page_is_that_of_its_numbers():
     kept = committed("data.json")
     page = sizing.PAGE.read_text()
     assert sizing.filled(page, sizing.tables(kept)) == page
+    assert [size["documents"] for size in kept["sizes"]] == [10**5, 10**6, 10**7]
     for size in kept["sizes"]:
-        for stage in ("convert", "group"):
-            if stage in size:
-                assert size[stage]["peak_mb"] < 1074  # 1 GiB
+        for stage in ("parse", "convert", "group"):
+            assert size[stage]["peak_mb"] < 800  # 1 GiB is 1074
+    beside = kept["sizes"][1]
+    assert beside["text_mb"] > 1000
+    assert beside["sklearn"]["differences"] == 0
+    for stage in ("sklearn", "sklearn_without"):
+        assert beside[stage]["cpu"] > 5 * beside["parse"]["cpu"]
         if "times_sklearn" in size:
             assert size["times_sklearn"] >= 5
 

@@ -98,7 +98,10 @@ def _parser() -> LineParser:
 
 @contextmanager
 def _progress(name: str, quiet: bool) -> Iterator[Callable[[int, int, int], None]]:
-    """Show on stderr what is read, with the rate and the time left; yields what takes it."""
+    """Show on stderr what is read, with the rate and the time left; yields what takes it.
+
+    Where all is read again to be grouped, the bar says so, and stands at its end meanwhile.
+    """
     from rich import progress
     from rich.console import Console
 
@@ -117,6 +120,8 @@ def _progress(name: str, quiet: bool) -> Iterator[Callable[[int, int, int], None
         task = bar.add_task(Path(name).name, total=None, documents=0)
 
         def watch(done: int, total: int, documents: int) -> None:
+            if not documents:
+                bar.update(task, description=f"{Path(name).name}, grouping")
             bar.update(task, completed=done, total=total, documents=documents)
 
         yield watch

@@ -1,5 +1,6 @@
 """Arrays as users have them: numpy, torch, pandas or plain lists."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -31,12 +32,42 @@ def as_numbers(argument: str, values: Any) -> np.ndarray:
         raise ValueError(f"{argument} must be an array of numbers, got {error}") from error
 
 
-def as_names(values: Any) -> np.ndarray:
-    """Return names as an array, each of its own type."""
+def as_names(argument: str, values: Any) -> np.ndarray:
+    """Return names as an array, each of its own type, or raise an error that names the argument."""
     if hasattr(values, "__array__"):
         return as_array(values)
+    if not isinstance(values, Iterable):
+        raise ValueError(f"{argument} must be an array, got {values!r}")
     # as they are: numpy would make the text "nan" of a NaN among strings
     return np.asarray(list(values), dtype=object)
+
+
+def check_columns(named: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the use and the name of each column, or raise an error that names the use.
+
+    Args:
+        named: by its use the name of a column, or for features and categories several; None for
+            none.
+
+    >>> check_columns({"qid": "q", "label": None, "features": ["a", "b"]})
+    [('qid', 'q'), ('features', 'a'), ('features', 'b')]
+    >>> check_columns({"qid": 3})
+    Traceback (most recent call last):
+    ValueError: qid must be the name of a column, got 3
+    """
+    found: list[tuple[str, str]] = []
+    for use, given in named.items():
+        several = use in ("features", "categories")
+        if given is None:
+            continue
+        if several and (isinstance(given, str) or not isinstance(given, Iterable)):
+            raise ValueError(f"{use} must be names of columns, got {given!r}")
+        for name in given if several else [given]:
+            if not isinstance(name, str):
+                wanted = "names of columns" if several else "the name of a column"
+                raise ValueError(f"{use} must be {wanted}, got {name!r}")
+            found.append((use, name))
+    return found
 
 
 def is_missing(name: Any) -> bool:

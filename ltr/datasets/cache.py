@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import platformdirs
 
+from ltr._files import check_path
 from ltr.datasets._checksums import DamagedError
 from ltr.datasets.conversion import convert_letor, letor_source
 from ltr.datasets.letor import find_group_file, read_letor
@@ -61,7 +62,7 @@ def load_letor(
     ...     [p.suffix for p in Path(folder, "cache").iterdir()]
     ['.ltr-store']
     """
-    path = Path(path)
+    path = check_path("path", path)
     if not path.is_file():
         raise ValueError(f"path must be a file, got {path}")
     options: dict[str, Any] = {
@@ -110,7 +111,7 @@ def cache_path(path: str | PathLike[str], cache_dir: str | PathLike[str] | None 
     """
     path = Path(path).absolute()
     if cache_dir is not None:
-        folder = Path(cache_dir).absolute()
+        folder = check_path("cache_dir", cache_dir).absolute()
     else:
         folder = platformdirs.user_cache_path("ltr")
         if not folder.is_absolute():  # with an older platformdirs it begins with a literal "~"

@@ -24,7 +24,7 @@ def collate_ragged(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> di
         items as (N, ...). A filler is a list of length 0.
 
     Raises:
-        ValueError: the items' tensors differ in more than their length.
+        ValueError: there is no item, or the items' tensors differ in more than their length.
 
     >>> from ltr.datasets import ListDataset
     >>> data = ListDataset.from_arrays([[1.0], [2.0], [3.0]], labels=[0, 2, 1], qid=[7, 7, 8])
@@ -34,6 +34,12 @@ def collate_ragged(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> di
     """
     if isinstance(given, Mapping):
         return dict(given)
+    if (
+        not isinstance(given, Sequence)
+        or not given
+        or not all(isinstance(item, Mapping) for item in given)
+    ):
+        raise ValueError(f"given must be a ragged batch, or items of a ListDataset, got {given!r}")
     masks = [item["mask"] for item in given]
     batch: dict[str, Any] = {}
     for key, value in given[0].items():
@@ -65,7 +71,7 @@ def collate_lists(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> dic
         same way.
 
     Raises:
-        ValueError: the items' tensors differ in more than their length.
+        ValueError: there is no item, or the items' tensors differ in more than their length.
 
     >>> from ltr.datasets import ListDataset
     >>> data = ListDataset.from_arrays([[1.0], [2.0], [3.0]], labels=[0, 2, 1], qid=[7, 7, 8])
@@ -93,6 +99,8 @@ def pad_batch(batch: Mapping[str, Any]) -> dict[str, Any]:
     >>> pad_batch(batch)["features"].shape
     torch.Size([2, 2, 1])
     """
+    if not isinstance(batch, Mapping):
+        raise ValueError(f"batch must be a ragged batch, a dict, got {batch!r}")
     if "lengths" not in batch:
         return dict(batch)
     lengths = batch["lengths"]

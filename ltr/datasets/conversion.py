@@ -1,7 +1,7 @@
 """Convert files into a store of lists, in little memory."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -9,6 +9,9 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from ltr._files import check_path
+from ltr._shapes import check_at_least
+from ltr.datasets._arrays import check_columns
 from ltr.datasets._runs import SeenQids, add_all
 from ltr.datasets.grouping import NotGroupedError, check_grouped, group_pieces
 from ltr.datasets.letor import check_end, letor_reader
@@ -26,7 +29,10 @@ from ltr.datasets.table_stream import RowStream
 _READER_VERSION = 3  # raise it when a reader returns other lists for the same file
 
 Watch = Callable[[int, int, int], object]
-"""Is told how far a conversion is: bytes read, bytes in all, documents."""
+"""Is told how far a conversion is: bytes read, bytes in all, documents.
+
+They begin anew, with no documents, where all is read again to be grouped.
+"""
 
 
 def convert(
@@ -95,16 +101,17 @@ def convert(
     ...     convert(file, f"{folder}/store", qid="q", label="y")[0]["labels"]
     tensor([0., 2.])
     """
-    if isinstance(shard_bytes, bool) or shard_bytes < 1:
-        raise ValueError(f"shard_bytes must be >= 1, got {shard_bytes}")
+    check_at_least("shard_bytes", shard_bytes, 1)
+    check_at_least("max_levels", max_levels, 1)
     if missing not in ("keep", "error"):
         raise ValueError(f'missing must be "keep" or "error", got {missing!r}')
-    path, folder = Path(source).expanduser(), Path(out).expanduser()
+    path, folder = check_path("source", source), check_path("out", out)
+    named: dict[str, Any] = {"qid": qid, "label": label, "weight": weight, "position": position}
+    named |= {"doc_id": doc_id, "features": features, "categories": categories}
+    check_columns(named)
     if is_store(path):
         raise ValueError(f"path must not be a store already, got {path}")
     files = find_files(path)
-    named = {"qid": qid, "label": label, "weight": weight, "position": position}
-    named |= {"doc_id": doc_id, "features": features, "categories": categories}
     if kind_of_file(files[0]) == "letor":
         for key, value in named.items():
             if value and value != {"qid": "qid", "label": "label", "doc_id": "doc_id"}.get(key):
@@ -129,7 +136,8 @@ def convert(
     if qid is None:
         raise ValueError("qid must name a column of the table, got None")
     columns = {
-        key: list(value) if isinstance(value, tuple) else value for key, value in named.items()
+        key: value if value is None or isinstance(value, str) else list(value)
+        for key, value in named.items()
     }
     made_of = {**_stamps(files), **columns, "missing": missing, "max_levels": max_levels}
     _check_folder(folder, made_of)
@@ -138,7 +146,8 @@ def convert(
             schema = scan_table(path, files, max_levels=max_levels, **named)
             if run_tasks is None or len(files) == 1:
                 order = _TableOrder(path, schema, missing, watch)
-                _write(folder, made_of, schema, shard_bytes, order.pieces, checked=True)
+                pieces = order.pieces
+                _write(folder, made_of, schema, shard_bytes, pieces, checked=True, watch=watch)
             else:
                 types = RowStream(path, schema).types
                 write = partial(
@@ -208,7 +217,7 @@ def convert_letor(
 
     with locked(folder):
         if not StoreWriter(folder, source, None, shard_bytes).is_written():
-            _write(folder, source, None, shard_bytes, pieces, checked=sort_by_qid)
+            _write(folder, source, None, shard_bytes, pieces, checked=sort_by_qid, watch=watch)
 
 
 def letor_source(files: Sequence[Path], **options: Any) -> dict[str, Any]:
@@ -260,6 +269,7 @@ def _write(
     pieces: Pieces,
     *,
     checked: bool,
+    watch: Watch | None = None,
 ) -> None:
     """Write the pieces as they come, or, where lists come back, grouped."""
 
@@ -275,10 +285,12 @@ def _write(
                     yield _without_first(piece, skip) if skip else piece
                 skip = max(0, skip - documents)
 
-    try:
+    with suppress(NotGroupedError):  # left before the next try: an error holds what it saw
         StoreWriter(folder, source, schema, shard_bytes).write(as_they_come)
-    except NotGroupedError:
-        StoreWriter(folder, source, schema, shard_bytes, order="grouped").write(grouped)
+        return
+    if watch is not None:
+        watch(0, 1, 0)
+    StoreWriter(folder, source, schema, shard_bytes, order="grouped").write(grouped)
 
 
 def _without_first(piece: ListDataset, documents: int) -> ListDataset:

@@ -1,23 +1,34 @@
-"""Group documents by their qids out of core: DuckDB sorts them on the disk."""
+"""Group documents by their qids out of core.
+
+DuckDB finds the place of each document, from the qids alone. The documents then go to their places
+in two steps: into parts, each a file of neighboring places, and within a part in memory. So no
+sort holds features, and the memory depends neither on their number nor on that of the documents.
+"""
 
 import errno
 import shutil
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from ltr._files import name_full_disk
 from ltr.datasets._runs import SeenQids, add_all
 from ltr.datasets.lists import ListDataset
 
-MEMORY = "224MB"
+MEMORY = "128MB"
 """The memory that DuckDB may use; what is beyond lies in files."""
 
+PART = 1 << 24
+"""The bytes of the documents that are put in order at a time."""
+
 _ROWS = 1 << 13
+_BATCH = 1 << 22  # bytes
+_KEYS = pa.schema([("qid", pa.string()), ("row", pa.int64()), ("number", pa.int64())])
 _FIXED = {"labels": np.float32, "weights": np.float32, "positions": np.int64}
 _BLOBS = {"features": np.float32, "categories": np.int64}
 
@@ -59,31 +70,86 @@ def group_pieces(pieces: Iterable[ListDataset], folder: Path) -> Generator[ListD
         pieces: documents; where a piece has `rows`, they say in which order its documents stood.
         folder: for temporary files, about twice as large as the documents.
     """
-    with _database(folder) as database:
-        if not _stage(database, pieces):
-            return
-        ordered = database.sql(
-            "SELECT docs.* EXCLUDE (row) FROM docs "
-            "JOIN (SELECT qid, min(row) AS first FROM docs GROUP BY qid) AS lists USING (qid) "
-            "ORDER BY lists.first, docs.row"
-        )
-        for batch in ordered.to_arrow_reader(_ROWS):
-            if batch.num_rows:
-                yield _to_lists(batch)
-
-
-@contextmanager
-def _database(folder: Path) -> Iterator[Any]:
-    import duckdb
-
     temporary = folder / ".grouping"
     shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
     temporary.mkdir(parents=True)
+    try:
+        with name_full_disk(temporary):
+            parts = _part(pieces, temporary)
+            for part in range(parts):
+                yield _read_part(temporary / f"{part}.part")
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _part(pieces: Iterable[ListDataset], folder: Path) -> int:
+    """Write the documents into parts of neighboring places; return how many parts there are."""
+    staged = folder / "documents.arrow"
+    with _database(folder) as database:
+        if not _stage(database, pieces, staged):
+            return 0
+        ordered = database.sql(
+            "SELECT row_number() OVER (ORDER BY lists.first, docs.row) - 1 FROM docs "
+            "JOIN (SELECT qid, min(row) AS first FROM docs GROUP BY qid) AS lists USING (qid) "
+            "ORDER BY docs.number"
+        )
+        [(documents,)] = database.sql("SELECT count(*) FROM docs").fetchall()
+        per_part = max(1, PART * documents // staged.stat().st_size)
+        places = (batch.column(0).to_numpy() for batch in ordered.to_arrow_reader(1 << 16))
+        for table, place in _with_places(staged, places):
+            order = np.argsort(place)
+            table = table.append_column("place", pa.array(place)).take(pa.array(order))
+            part = place[order] // per_part
+            starts = np.flatnonzero(np.r_[True, np.diff(part) > 0])
+            for start, end in pairwise([*starts.tolist(), len(part)]):
+                with (
+                    (folder / f"{part[start]}.part").open("ab") as file,
+                    pa.ipc.new_stream(file, table.schema) as writer,
+                ):
+                    writer.write_table(table.slice(start, end - start))
+    staged.unlink()
+    return -(-documents // per_part)
+
+
+def _with_places(
+    staged: Path, places: Iterator[np.ndarray]
+) -> Iterator[tuple[pa.Table, np.ndarray]]:
+    """Yield the documents as they came, about `PART` bytes at a time, with their places."""
+    left = np.empty(0, np.int64)
+    with pa.OSFile(str(staged)) as file, pa.ipc.open_file(file) as reader:
+        count = reader.num_record_batches
+        several = max(1, PART * count // file.size())
+        for first in range(0, count, several):
+            numbers = range(first, min(first + several, count))
+            table = pa.Table.from_batches([reader.get_batch(number) for number in numbers])
+            while len(left) < table.num_rows:
+                left = np.r_[left, next(places)]
+            yield table, left[: table.num_rows]
+            left = left[table.num_rows :]
+
+
+def _read_part(path: Path) -> ListDataset:
+    """Return the documents of a part in the order of their places."""
+    tables = []
+    with pa.OSFile(str(path)) as file:
+        while file.tell() < file.size():
+            tables.append(pa.ipc.open_stream(file).read_all())
+    path.unlink()
+    table = pa.concat_tables(tables)
+    order = np.argsort(table.column("place").to_numpy())
+    [batch] = table.drop_columns("place").take(pa.array(order)).combine_chunks().to_batches()
+    return _to_lists(batch)
+
+
+@contextmanager
+def _database(temporary: Path) -> Iterator[Any]:
+    import duckdb
+
     settings: dict[str, Any] = {
         "memory_limit": MEMORY,
         "temp_directory": str(temporary),
         "preserve_insertion_order": "false",
-        "threads": "2",
+        "threads": "1",  # each takes memory of its own
     }
     database = duckdb.connect(str(temporary / "documents.duckdb"), config=settings)
     try:
@@ -97,22 +163,36 @@ def _database(folder: Path) -> Iterator[Any]:
     finally:
         with suppress(duckdb.Error):  # a second error must not hide the first
             database.close()
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _stage(database: Any, pieces: Iterable[ListDataset]) -> bool:
-    """Write the documents into the table `docs`; return whether there are any."""
+def _stage(database: Any, pieces: Iterable[ListDataset], staged: Path) -> bool:
+    """Write the documents into a file, and their qids into the table `docs`.
+
+    Returns whether there are any.
+    """
     failed: list[Exception] = []
     batches = _until_failure(_batches(pieces), failed)
     first = next(batches, None)
     if first is not None:
-        reader = pa.RecordBatchReader.from_batches(first.schema, chain([first], batches))
-        database.register("incoming", reader)
-        database.execute("CREATE TABLE docs AS SELECT * FROM incoming")
-        database.unregister("incoming")
+        with staged.open("wb") as file, pa.ipc.new_file(file, first.schema) as writer:
+            keys = _until_failure(_write_all(chain([first], batches), writer), failed)
+            database.register("incoming", pa.RecordBatchReader.from_batches(_KEYS, keys))
+            database.execute("CREATE TABLE docs AS SELECT * FROM incoming")
+            database.unregister("incoming")
     for error in failed:
         raise error
     return first is not None
+
+
+def _write_all(
+    batches: Iterable[pa.RecordBatch], writer: pa.RecordBatchFileWriter
+) -> Iterator[pa.RecordBatch]:
+    """Write batches, and yield the qid, the row and the number of each document."""
+    number = 0
+    for batch in batches:
+        writer.write_batch(batch)
+        numbers = pa.array(np.arange(number, number := number + batch.num_rows))
+        yield pa.record_batch([batch.column("qid"), batch.column("row"), numbers], _KEYS)
 
 
 def _until_failure(
@@ -146,8 +226,9 @@ def _batches(pieces: Iterable[ListDataset]) -> Iterator[pa.RecordBatch]:
         arrays["doc_ids"] = empty if piece.doc_ids is None else piece.doc_ids.cast(pa.string())
         start += documents
         batch = pa.RecordBatch.from_pydict(arrays)
-        for begin in range(0, documents, _ROWS):
-            yield batch.slice(begin, _ROWS)
+        rows_at_once = max(1, min(_ROWS, _BATCH * documents // batch.nbytes))
+        for begin in range(0, documents, rows_at_once):
+            yield batch.slice(begin, rows_at_once)
 
 
 def _blob(array: np.ndarray) -> pa.Array:

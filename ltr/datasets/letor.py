@@ -8,6 +8,8 @@ from typing import Literal
 import numpy as np
 
 from ltr._compressed import SUFFIXES
+from ltr._files import check_path
+from ltr._shapes import check_at_least
 from ltr.datasets._letor_reader import LetorReader
 from ltr.datasets.joins import join_lists
 from ltr.datasets.lists import ListDataset
@@ -89,13 +91,14 @@ def letor_reader(
     Raises:
         ValueError: an argument is out of range, or there is no such group file.
     """
-    if num_features is not None and num_features < 1:
-        raise ValueError(f"num_features must be >= 1, got {num_features}")
+    file = check_path("path", path)
+    if num_features is not None:
+        check_at_least("num_features", num_features, 1)
     if missing not in ("keep", "error"):
         raise ValueError(f'missing must be "keep" or "error", got {missing!r}')
-    sizes = find_group_file(path, group_file)
+    sizes = find_group_file(file, group_file)
     keep = missing == "keep"
-    return LetorReader(Path(path), num_features, sizes, keep, sort_by_qid, skipped)
+    return LetorReader(file, num_features, sizes, keep, sort_by_qid, skipped)
 
 
 def check_end(reader: LetorReader, group_file: str | PathLike[str] | None) -> None:
@@ -121,9 +124,10 @@ def find_group_file(
     True
     """
     if group_file is not None:
-        if not Path(group_file).is_file():
+        found = check_path("group_file", group_file)
+        if not found.is_file():
             raise ValueError(f"group_file must be a file, got {group_file}")
-        return Path(group_file)
+        return found
     stem = str(path)
     packed = Path(stem).suffix in SUFFIXES
     for base in (stem, *([stem.rpartition(".")[0]] if packed else [])):

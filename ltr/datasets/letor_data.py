@@ -6,6 +6,8 @@ from typing import Literal
 
 import numpy as np
 
+from ltr._files import check_path
+from ltr._shapes import check_at_least
 from ltr.datasets.cache import load_letor
 from ltr.datasets.list_data import ListDataModule
 from ltr.datasets.lists import ListDataset
@@ -70,16 +72,18 @@ class LetorDataModule(ListDataModule):
         with warnings.catch_warnings():  # Lightning warns of modules among the arguments
             warnings.filterwarnings("ignore", ".*already saved during checkpointing.*")
             self.save_hyperparameters(logger=False)  # names may be the model's too
-        if num_features is not None and num_features < 1:
-            raise ValueError(f"num_features must be >= 1, got {num_features}")
+        if num_features is not None:
+            check_at_least("num_features", num_features, 1)
         if validation is not None and not 0 < validation < 1:
             raise ValueError(f"validation must be in (0, 1), got {validation}")
-        self.root = Path(root)
+        self.root = check_path("root", root)
         self.fold = fold
         self.declared_features = num_features
         self.sort_by_qid = sort_by_qid
         self.validation = validation
-        self.predict_path = None if predict_path is None else Path(predict_path)
+        self.predict_path = None
+        if predict_path is not None:
+            self.predict_path = check_path("predict_path", predict_path)
         self.cache_dir = cache_dir
         self.missing: Literal["keep", "error"] = missing
         self._prepared: dict[Path, ListDataset] = {}  # in this process, by `prepare_data`

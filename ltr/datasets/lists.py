@@ -9,6 +9,7 @@ import pyarrow as pa
 import torch
 from torch.utils.data import Dataset
 
+from ltr._shapes import check_at_least
 from ltr.datasets._arrays import as_names, as_numbers, is_absent, is_missing
 from ltr.datasets.runs import find_return, gather_runs
 from ltr.datasets.summary import ListSummary
@@ -66,6 +67,9 @@ class ListDataset(Dataset[dict[str, Any]]):
         positions: np.ndarray | None = None,
         rows: np.ndarray | None = None,
     ) -> None:
+        for name, array in (("features", features), ("offsets", offsets)):
+            if not isinstance(array, np.ndarray):
+                raise ValueError(f"{name} must be an array of numpy, got {array!r}")
         documents = len(features) if labels is None else len(labels)
         if features.ndim != 2 or len(features) != documents:
             raise ValueError(f"features must be ({documents}, d), got shape {features.shape}")
@@ -136,11 +140,11 @@ class ListDataset(Dataset[dict[str, Any]]):
         documents = len(values)
         with np.errstate(over="ignore"):
             grades = as_numbers("labels", labels).astype(np.float32)
-        names = as_names(qid)
+        names = as_names("qid", qid)
         for argument, array in (("labels", grades), ("qid", names)):
             if array.shape != (documents,):
                 raise ValueError(f"{argument} must have shape ({documents},), got {array.shape}")
-        given_ids = None if doc_ids is None else as_names(doc_ids)
+        given_ids = None if doc_ids is None else as_names("doc_ids", doc_ids)
         rows = np.arange(documents)  # as the caller counts them
         if padding is not None:
             if isinstance(padding, bool) or not isinstance(padding, Real) or padding != padding:
@@ -362,8 +366,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         tensor([[1., 0.],
                 [2., 0.]])
         """
-        if num_features < self.num_features:
-            raise ValueError(f"num_features must be >= {self.num_features}, got {num_features}")
+        check_at_least("num_features", num_features, self.num_features)
         if num_features == self.num_features:
             return self
         features = np.zeros((len(self.features), num_features), dtype=np.float32)

@@ -84,7 +84,7 @@ def query_folds(qid: Any, n_splits: int = 5, *, seed: int = 0) -> QueryFolds:
     if n_splits < 2:
         raise ValueError(f"n_splits must be >= 2, got {n_splits}")
     seed = check_at_least("seed", seed, 0)
-    names = as_names(qid)
+    names = as_names("qid", qid)
     if names.ndim != 1:
         raise ValueError(f"qid must have shape (rows,), got {names.shape}")
     values = names.tolist()

@@ -8,6 +8,7 @@ import torch.distributed as dist
 from torch.utils.data import DistributedSampler
 
 from ltr._shapes import check_at_least, check_whole
+from ltr.datasets._arrays import as_numbers
 
 EXACT = 10**7
 """The most lists whose order is drawn as a whole; of more, it is drawn by blocks."""
@@ -26,9 +27,9 @@ class ListSampler(DistributedSampler[int]):
     instead of a list that another process has too. So no metric counts a list twice. The class is a
     `DistributedSampler`, so Lightning keeps it and calls `set_epoch`.
 
-    Up to `EXACT` lists (10 million), every order is equally likely, and takes 8 bytes a list. Of
+    Up to `EXACT` lists (10 million), every order is equally likely, and takes 16 bytes a list. Of
     more, blocks of 4,096 neighboring lists are shuffled, and then the lists of each 256 blocks
-    together: it takes the memory of a million lists.
+    together: it takes some 25 MB, and 2 MB more for each thousand million lists.
 
     Args:
         dataset: anything with a length.
@@ -43,7 +44,8 @@ class ListSampler(DistributedSampler[int]):
             within an epoch. `len()` is still that of a whole epoch.
 
     Raises:
-        ValueError: the seed is negative, or the rank is not that of a process.
+        ValueError: the data set has no length, the seed is negative, or the rank is not that of a
+            process.
 
     >>> sampler = ListSampler(range(5), shuffle=False, num_replicas=2, rank=1)
     >>> list(sampler)
@@ -63,12 +65,16 @@ class ListSampler(DistributedSampler[int]):
         rank: int | None = None,
     ) -> None:
         seed = check_at_least("seed", seed, 0)
+        if not isinstance(dataset, Sized):
+            raise ValueError(f"dataset must have a length, got {dataset!r}")
         ready = dist.is_available() and dist.is_initialized()
         if num_replicas is None:
             num_replicas = dist.get_world_size() if ready else 1
         if rank is None:
             rank = dist.get_rank() if ready else 0
-        if num_replicas < 1 or not 0 <= rank < num_replicas:
+        num_replicas = check_whole("num_replicas", num_replicas)
+        rank = check_at_least("rank", rank, 0)
+        if rank >= num_replicas:
             raise ValueError(f"rank must be in [0, num_replicas={num_replicas}), got {rank}")
         super().__init__(
             cast(Any, dataset), num_replicas=num_replicas, rank=rank, shuffle=shuffle, seed=seed
@@ -145,8 +151,11 @@ class BucketSampler(ListSampler):
         num_replicas: int | None = None,
         rank: int | None = None,
     ) -> None:
-        super().__init__(lengths, shuffle=shuffle, seed=seed, num_replicas=num_replicas, rank=rank)
-        lengths = np.asarray(lengths)
+        lengths = as_numbers("lengths", lengths)
+        if lengths.ndim != 1:
+            raise ValueError(f"lengths must have shape (lists,), got {lengths.shape}")
+        places = {"num_replicas": num_replicas, "rank": rank}
+        super().__init__(lengths, shuffle=shuffle, seed=seed, **places)
         together = check_whole("batch_size", batch_size) * self.num_replicas
         self._by_length = np.argsort(lengths, kind="stable")
         self._buckets = _buckets(lengths[self._by_length])

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from ltr.datasets._arrays import pc
+from ltr.datasets._arrays import check_columns, pc
 
 CategoryKind = Literal["string", "number", "boolean"]
 
@@ -101,9 +101,7 @@ class Schema:
         """
         keys = {"qid": qid, "label": label, "weight": weight, "position": position}
         keys["doc_id"] = doc_id
-        named = [(argument, name) for argument, name in keys.items() if name is not None]
-        named += [("features", name) for name in features or ()]
-        named += [("categories", name) for name in categories or ()]
+        named = check_columns({**keys, "features": features, "categories": categories})
         given: dict[str, str] = {}
         for argument, name in named:
             if name not in table.column_names:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ltr._files import atomic_write
+from ltr._files import atomic_write, check_path
 from ltr.datasets._checksums import DamagedError, file_checksum
 from ltr.datasets.schema import Schema
 from ltr.datasets.shards import Shard, ShardEntry, check_shard, map_shard
@@ -59,7 +59,7 @@ class Store:
     """
 
     def __init__(self, path: str | PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path = check_path("path", path)
         manifest = _read_manifest(self.path)
         try:
             self.source: Any = manifest["source"]

@@ -22,7 +22,8 @@ import numpy as np
 import pyarrow as pa
 from filelock import FileLock
 
-from ltr._files import atomic_write, name_full_disk, remove_leftovers
+from ltr._files import atomic_write, check_path, name_full_disk, remove_leftovers
+from ltr._shapes import check_whole
 from ltr.datasets._checksums import file_checksum
 from ltr.datasets.joins import join_lists
 from ltr.datasets.lists import ListDataset
@@ -63,7 +64,8 @@ def write_store(
         shard_bytes: the bytes of a shard, about.
 
     Raises:
-        ValueError: there is no list, or the columns of the pieces differ.
+        ValueError: there is no list, the columns of the pieces differ, or an argument is of another
+            type.
         OSError: a file cannot be written.
 
     >>> from tempfile import mkdtemp
@@ -73,13 +75,22 @@ def write_store(
     >>> open_store(folder)[0]["labels"]
     tensor([0., 2.])
     """
+    folder = check_path("path", path)
+    check_whole("shard_bytes", shard_bytes)
+    if schema is not None and not isinstance(schema, Schema):
+        raise ValueError(f"schema must be a Schema or None, got {schema!r}")
+    try:
+        json.dumps(source)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"source must be plain data, got {source!r} ({error})") from None
     parts = [lists] if isinstance(lists, ListDataset) else lists
-    folder = Path(path)
+    if not isinstance(parts, Iterable):
+        raise _no_lists(lists)
     with locked(folder):
         for journal in folder.glob("*-journal.jsonl"):
             if _OURS.fullmatch(journal.name):
                 journal.unlink()  # what was begun before is of other lists
-        StoreWriter(folder, source, schema, shard_bytes).write(lambda *_: parts)
+        StoreWriter(folder, source, schema, shard_bytes).write(lambda *_: map(_check_piece, parts))
 
 
 def locked(folder: Path) -> FileLock:
@@ -211,8 +222,9 @@ class StoreWriter:
                 break
             self._write(_slice(data, 0, count))
             data = _slice(data, count, len(data))
-        if len(data):
-            self._parts, self._held = [data], int(_sizes(data)[-1])
+        if len(data):  # a copy, since a slice would hold all that is written
+            rest = data.select(range(len(data)))
+            self._parts, self._held = [rest], int(_sizes(rest)[-1])
 
     def _write(self, data: ListDataset) -> None:
         entry = write_shard(data, self.folder, f"{self.key}-{len(self.entries):06d}.arrow")
@@ -274,6 +286,16 @@ class StoreWriter:
                 with suppress(OSError):
                     path.unlink()
         shutil.rmtree(self.folder / PARTS, ignore_errors=True)
+
+
+def _check_piece(piece: ListDataset) -> ListDataset:
+    if not isinstance(piece, ListDataset):
+        raise _no_lists(piece)
+    return piece
+
+
+def _no_lists(given: Any) -> ValueError:
+    return ValueError(f"lists must be a ListDataset or pieces of one, got {given!r}")
 
 
 def _relevant(shard: Shard) -> pa.Array:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from ltr._shapes import check_at_least
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.store import Qids, Store
 from ltr.datasets.summary import ListSummary
@@ -137,8 +138,7 @@ class StoredLists(ListDataset):
         Raises:
             ValueError: there are more features than that already.
         """
-        if num_features < self.num_features:
-            raise ValueError(f"num_features must be >= {self.num_features}, got {num_features}")
+        check_at_least("num_features", num_features, self.num_features)
         if num_features == self.num_features:
             return self
         found = self._copy()

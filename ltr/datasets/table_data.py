@@ -12,6 +12,7 @@ from lightning.pytorch.utilities import rank_zero_info
 from torch.utils.data import DataLoader
 
 from ltr._shapes import check_at_least
+from ltr.datasets._arrays import check_columns
 from ltr.datasets.letor_tables import keys_of
 from ltr.datasets.list_data import ListDataModule
 from ltr.datasets.list_tables import holds_lists, load_lists, schema_of, with_schema
@@ -141,6 +142,7 @@ class TableDataModule(ListDataModule):
         check_at_least("max_levels", max_levels, 1)
         self.uses = {"qid": qid, "label": label, "weight": weight, "position": position}
         self.uses["doc_id"] = doc_id
+        check_columns({**self.uses, "features": features, "categories": categories})
         self.features = features
         self.categories = categories
         self.validation = validation

@@ -26,7 +26,10 @@ from ltr.datasets.table_files import (
 from ltr.datasets.tables import read_table
 
 ROWS = 1 << 14
-"""The rows of a piece."""
+"""The most rows of a piece."""
+
+VALUES = 1 << 22
+"""The most features of all rows of a piece, if it has several rows."""
 
 BLOCK = 1 << 21
 """The bytes of a CSV file that are read at a time; Arrow reads 32 blocks ahead."""
@@ -35,11 +38,11 @@ BLOCK = 1 << 21
 class RowStream(IterableDataset[dict[str, Any]]):
     """The rows of a table's files as ragged batches, for a model that scores a row by itself.
 
-    A batch holds rows that stand together, at most 16,384. Rows of one query may be in several
-    batches, and are one list in each. Beside what a batch of `ListDataset` has, `rows` counts from
-    the first row of the batch, `keys` is an Arrow table of the qid and the document ids, and
-    `piece` counts the batches of all processes. Every process reads the files; those pieces that
-    are not its own are neither checked nor scored there.
+    A batch holds rows that stand together, at most 16,384, and fewer of many features. Rows of one
+    query may be in several batches, and are one list in each. Beside what a batch of `ListDataset`
+    has, `rows` counts from the first row of the batch, `keys` is an Arrow table of the qid and the
+    document ids, and `piece` counts the batches of all processes. Every process reads the files;
+    those pieces that are not its own are neither checked nor scored there.
 
     Args:
         source: files of CSV or Parquet; see `load_table`.
@@ -125,6 +128,8 @@ class RowStream(IterableDataset[dict[str, Any]]):
     def tables(self, skip: int = 0) -> Iterator[pa.Table]:
         """Yield the rows as in the files; groups of rows before `skip` may be left out."""
         before = 0
+        width = max(1, sum(self.schema.features.values()))
+        rows_at_once = max(1, min(ROWS, VALUES // width))
         for file in self.files:
             kind = kind_of_table(file)
             with naming(file), naming_damage():
@@ -139,7 +144,7 @@ class RowStream(IterableDataset[dict[str, Any]]):
                             continue
                         start = self.rows
                         options: Any = {"row_groups": [number], "columns": self.columns}
-                        for batch in whole.iter_batches(ROWS, **options):
+                        for batch in whole.iter_batches(rows_at_once, **options):
                             part = (self.rows - start + batch.num_rows) / rows
                             done = (number + part) / whole.num_row_groups
                             self.place = before + int(file.stat().st_size * done)
@@ -149,8 +154,8 @@ class RowStream(IterableDataset[dict[str, Any]]):
                         for batch in reader:
                             self.place = before + content.place()
                             table = pa.table(batch).select(self.columns)
-                            for start in range(0, table.num_rows, ROWS):
-                                yield table.slice(start, ROWS)
+                            for start in range(0, table.num_rows, rows_at_once):
+                                yield table.slice(start, rows_at_once)
             before += file.stat().st_size
 
     def _read(self, table: pa.Table) -> tuple[ListDataset, pa.Table]:

@@ -90,10 +90,7 @@ def query_names(rows: int, qid: Any, group: Any, suffix: str = "") -> pa.Array:
         if sizes.sum() != rows:
             raise ValueError(f"{name} must add up to the {rows} rows of X, got {sizes.sum()}")
         return pa.array(np.repeat(np.arange(len(sizes)), sizes))
-    try:
-        names = as_names(qid)
-    except TypeError:
-        raise ValueError(f"{name} must be an array, got {qid!r}") from None
+    names = as_names(name, qid)
     if names.shape != (rows,):
         raise ValueError(
             f"{name} must have an entry for each of the {rows} rows of X, got shape {names.shape}"

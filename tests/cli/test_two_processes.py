@@ -156,18 +156,18 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("processes")
     prepare(folder)
     torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    ended = subprocess.run(
-        [sys.executable, "-m", *torchrun, __file__, folder],
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
-    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-5000:]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table_stream, "ROWS", PIECE)
-        patch.syspath_prepend(folder)
-        patch.delitem(sys.modules, "stopper", raising=False)
-        work(folder, 1)
+    command = [sys.executable, "-m", *torchrun, __file__, folder]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as two, pytest.MonkeyPatch.context() as patch:
+        try:  # the one process meanwhile, since three starts take most of the time
+            patch.setattr(table_stream, "ROWS", PIECE)
+            patch.syspath_prepend(folder)
+            patch.delitem(sys.modules, "stopper", raising=False)
+            work(folder, 1)
+            said = two.communicate(timeout=500)
+        finally:
+            two.kill()
+    assert two.returncode == 0, said[0][-3000:] + said[1][-5000:]
     return folder
 
 

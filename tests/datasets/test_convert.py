@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ltr.cli import main
 from ltr.datasets import (
     ListDataset,
     Schema,
@@ -142,6 +143,7 @@ def test_several_files_and_widths(tmp_path: Path):
 def test_tables(tmp_path: Path, monkeypatch, name: str, grouped: bool):
     monkeypatch.setattr(table_stream, "ROWS", 50)
     monkeypatch.setattr(grouping, "_ROWS", 70)
+    monkeypatch.setattr(grouping, "PART", 4000)
     table = frame(500, grouped=grouped)
     if name.endswith("parquet"):
         table.to_parquet(tmp_path / name, row_group_size=120)
@@ -156,6 +158,31 @@ def test_tables(tmp_path: Path, monkeypatch, name: str, grouped: bool):
     assert batch.keys() == other.keys() - {"rows"}
     for key, value in batch.items():
         assert np.array_equal(value, other[key], equal_nan=key == "features"), key
+
+
+def test_wide_rows_that_are_not_together(tmp_path: Path):
+    rows, width = 1200, 6000  # a vector of DuckDB's would take 49 MB
+    values = np.random.default_rng(0).random(rows * width, dtype=np.float32)
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(values), width)
+    qids = np.arange(rows) % 7
+    pq.write_table(pa.table({"q": qids, "v": vectors}), tmp_path / "t.parquet")
+    data = convert(tmp_path / "t.parquet", tmp_path / "store", qid="q")
+    values = values.reshape(rows, width)
+    for number in range(7):
+        assert np.array_equal(data[number]["features"], values[qids == number])
+
+
+def test_files_with_columns_in_another_order(tmp_path: Path):
+    one = pa.table({"q": ["a", "b"], "x": [0.5, 1.5], "z": [1, 2], "y": [1, 0]})
+    two = pa.table({"y": [0, 1], "z": [3.5, 4.0], "q": ["c", "a"], "x": [2, 3]})
+    (tmp_path / "in").mkdir()
+    for number, table in enumerate((one, two)):
+        pq.write_table(table, tmp_path / f"in/{number}.parquet")
+    data = convert(tmp_path / "in", tmp_path / "store", qid="q", label="y")
+    assert list(data.qids) == ["a", "b", "c"]
+    assert data[0]["features"].tolist() == [[0.5, 1], [3, 4]]
+    assert data[0]["labels"].tolist() == [1, 1]
+    assert data[2]["features"].tolist() == [[2, 3.5]]
 
 
 def test_an_embedding_and_no_label(tmp_path: Path):
@@ -375,6 +402,28 @@ from ltr.cli import main
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
 sys.exit(main(sys.argv[2:]))
 """
+
+
+@pytest.mark.parametrize("grouped", [True, False])
+def test_the_bar_says_grouping(tmp_path: Path, monkeypatch, capsys, grouped: bool):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as in a terminal
+    frame(500, grouped=grouped).to_parquet(tmp_path / "t.parquet")
+    told: list[tuple[int, int, int]] = []
+    convert(
+        tmp_path / "t.parquet",
+        tmp_path / "store",
+        qid="query",
+        label="grade",
+        watch=lambda *numbers: told.append(numbers),
+    )
+    assert told.count((0, 1, 0)) == (not grouped)
+    size = (tmp_path / "t.parquet").stat().st_size
+    assert told[-1] == (size, size, 500)
+    command = ["convert", tmp_path / "t.parquet", "--out", tmp_path / "again", "--qid", "query"]
+    assert main([str(one) for one in command]) == 0
+    err = capsys.readouterr().err
+    assert "t.parquet" in err
+    assert ("grouping" in err) == (not grouped)
 
 
 @pytest.mark.parametrize("kind", ["letor", "ungrouped"])

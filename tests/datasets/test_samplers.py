@@ -1,5 +1,7 @@
 import itertools
+import tracemalloc
 
+import numpy as np
 import pytest
 from torch.utils.data import DistributedSampler
 
@@ -90,6 +92,23 @@ def test_blocks_of_many_lists(monkeypatch: pytest.MonkeyPatch, replicas: int, sh
         assert list(sampler) == order[100:]
         sampler.set_epoch(1)
         assert list(sampler) != order
+
+
+def test_the_memory_of_an_order_does_not_grow_with_the_lists():
+    def peak(lists: int) -> int:
+        sampler = ListSampler(range(lists))
+        tracemalloc.start()
+        parts = sampler.parts(np.random.default_rng(0))
+        for part in itertools.islice(parts, 2):
+            assert part.max() > 0.9 * lists
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    few, many, most = (peak(lists) for lists in (2 * 10**7, 10**8, 10**9))
+    assert few < 32e6  # a few arrays of a million whole numbers
+    assert many < few + 1e6
+    assert most < few + 10e6  # a few whole numbers for each block of 4,096 lists
 
 
 def test_up_to_the_limit_the_order_is_exact(monkeypatch: pytest.MonkeyPatch):
