@@ -17,7 +17,9 @@ TILE = 1 << 20
 Compute = Callable[..., tuple[Tensor, ...]]
 
 
-def by_lists(compute: Callable[..., Tensor], entries: int, *given: tuple[Maybe, int]) -> Tensor:
+def by_lists(
+    compute: Callable[..., Tensor], rows: int, scores: Tensor, *more: tuple[Maybe, int]
+) -> Tensor:
     """Return compute of tensors with batch axes in front, some lists at a time if they are many.
 
     They are if their matrices have more than `MOST` entries. Then a tile has as many lists as have
@@ -25,31 +27,28 @@ def by_lists(compute: Callable[..., Tensor], entries: int, *given: tuple[Maybe, 
     With `torch.compile` all lists are taken at once.
 
     Args:
-        compute: a function of the tensors, list by list. With tiles the tensors have one batch
+        compute: a function of all the tensors, list by list. With tiles the tensors have one batch
             axis. It must close over no tensor that needs a gradient.
-        entries: of the matrix of a list.
-        given: the tensors, or None, and for each the number of its own last axes. Their batch axes
+        rows: of the matrix of a list, rows x n.
+        scores: (..., n), with all batch axes.
+        more: other tensors, or None, and for each the number of its own last axes. Their batch axes
             are broadcast.
 
     >>> x = torch.arange(6.0).view(3, 2)
-    >>> by_lists(lambda x: (x.unsqueeze(-1) * x.unsqueeze(-2)).sum(-1), 4, (x, 1))
+    >>> by_lists(lambda x: (x.unsqueeze(-1) * x.unsqueeze(-2)).sum(-1), 2, x)
     tensor([[ 0.,  1.],
             [10., 15.],
             [36., 45.]])
     """
-    if torch.compiler.is_compiling():
-        return compute(*(x for x, _ in given))
-    batches = {x.shape[: x.dim() - own] for x, own in given if x is not None}
-    batch = batches.pop() if len(batches) == 1 else torch.broadcast_shapes(*batches)
-    lists = math.prod(batch)
-    if lists <= 1 or lists * entries <= MOST:
-        return compute(*(x for x, _ in given))
+    if scores.numel() * rows <= MOST or scores.dim() == 1 or torch.compiler.is_compiling():
+        return compute(scores, *(x for x, _ in more))
+    batch = scores.shape[:-1]
     tensors = [
-        None if x is None else x.expand(*batch, *x.shape[x.dim() - own :]) for x, own in given
+        None if x is None else x.expand(*batch, *x.shape[x.dim() - own :]) for x, own in more
     ]
-    own = tuple(own for _, own in given)
-    rule = _Tiles(lambda *tile: (compute(*tile),), max(1, TILE // entries), own)
-    return differentiable(rule, *tensors)[0]
+    size = max(1, TILE // (rows * scores.shape[-1]))
+    rule = _Tiles(lambda *tile: (compute(*tile),), size, (1, *(own for _, own in more)))
+    return differentiable(rule, scores, *tensors)[0]
 
 
 @dataclass(frozen=True, eq=False)

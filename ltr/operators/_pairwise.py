@@ -111,12 +111,10 @@ def kernel_ranks(
 
         def dense(scores: Tensor, column: Tensor | None) -> Tensor:
             fixed = scores.detach()
-            scales = temperature + (
-                fixed - fixed
-            )  # NaN, and so the whole list, for an infinite one
+            scales = temperature + (fixed - fixed)  # NaN, and so the whole list, for infinities
             return counts_above(scores, distribution, scales.unsqueeze(-2), column)
 
-        chances = by_lists(dense, scores.size(-1) ** 2, (scores, 1), (column, 1))
+        chances = by_lists(dense, scores.size(-1), scores, (column, 1))
         return with_masked(0.5 + chances, mask)
     if scores.shape[-1] < LONG:
         lists = sort_lists(scores, mask)

@@ -110,8 +110,12 @@ class LazyPermutation(SoftPermutation):
             fixed = self.temperature, self.power, self.kept
             return method(type(self)(scores, mask, order, *fixed), *arguments)
 
-        given = (self.scores, 1), (self.mask, 1), (self.order, 1)
-        return by_lists(compute, self.rows * self.scores.shape[-1], *given, *more)
+        scores = self.scores
+        if more:
+            batches = (x.shape[: x.dim() - own] for x, own in more)
+            batch = torch.broadcast_shapes(scores.shape[:-1], *batches)
+            scores = scores.expand(*batch, scores.shape[-1])
+        return by_lists(compute, self.rows, scores, (self.mask, 1), (self.order, 1), *more)
 
     def _masked_logits(self) -> tuple[Tensor, Tensor | None]:
         # the logits, -inf for masked items, and which rows are real (..., rows, 1)

@@ -64,12 +64,13 @@ def softsort_ranks(
     if not callable(power) and not prefers_dense(thresholds_of(power), scores):
         return _by_sums(scores, mask, temperature, power)
 
+    if callable(power):  # it may have parameters
+        return _dense(scores, mask, temperature, power)
+
     def dense(scores: Tensor, mask: Tensor | None) -> Tensor:
         return _dense(scores, mask, temperature, power)
 
-    if callable(power):  # it may have parameters
-        return dense(scores, mask)
-    return by_lists(dense, scores.size(-1) ** 2, (scores, 1), (mask, 1))
+    return by_lists(dense, scores.size(-1), scores, (mask, 1))
 
 
 def _dense(

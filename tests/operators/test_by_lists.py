@@ -158,4 +158,4 @@ def test_a_list_larger_than_a_tile_is_one_tile(small_tiles):
 
 def test_many_lists_take_matrices_at_the_same_length_as_few():
     assert prefers_dense("neuralsort", torch.zeros(8, 10))
-    assert by_lists(lambda x: x, 1, (torch.zeros(0, 3), 1)).shape == (0, 3)
+    assert by_lists(lambda x: x, 1, torch.zeros(0, 3)).shape == (0, 3)
