@@ -63,18 +63,26 @@ class Contestant:
         with self._implementation():
             return self.function(scores)
 
-    def call(self, scores: Tensor) -> Callable[[], Tensor]:
-        """Run forward and backward, with a fixed gradient of signs; for a sort only forward."""
-        if self.group == "sort":
-            return lambda: self.function(scores)
-        scores = scores.clone().requires_grad_()
-        signs = signs_of(scores)
+    def call(self, scores: Tensor) -> Callable[..., Tensor]:
+        """Return a function that runs forward and backward `repeats` times, 1 by default.
+
+        The gradient is one of fixed signs. Of a sort it runs the forward pass alone.
+        """
+        leaf = scores.clone().requires_grad_()
+        signs = signs_of(leaf)
 
         def both() -> Tensor:
-            with self._implementation():  # of the backward too
-                return torch.autograd.grad(self.function(scores), scores, signs)[0]
+            return torch.autograd.grad(self.function(leaf), leaf, signs)[0]
 
-        return both
+        once = (lambda: self.function(scores)) if self.group == "sort" else both
+
+        def run(repeats: int = 1) -> Tensor:
+            with self._implementation():
+                for _ in range(repeats - 1):
+                    once()
+                return once()
+
+        return run
 
     def _implementation(self) -> AbstractContextManager[None]:
         return use(REFERENCE) if self.group == "plain" else nullcontext()

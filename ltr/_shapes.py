@@ -107,16 +107,18 @@ def check_levels(name: str, levels: float | Sequence[float]) -> list[float]:
 
 def check_lists(scores: Tensor, **others: Tensor | None) -> None:
     """Raise a ValueError unless all are tensors of one shape `(..., n)` and `mask` is bool."""
-    given = {name: x for name, x in others.items() if x is not None}
-    refuse_nested(scores=scores, **given)
-    if not isinstance(scores, Tensor) or scores.dim() == 0:
+    if not isinstance(scores, Tensor) or scores.is_nested or scores.dim() == 0:
+        refuse_nested(scores=scores)
         got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
         raise ValueError(f"scores must be a tensor (..., n), got {got}")
     if not scores.is_floating_point():
         raise ValueError(f"scores must be floating point, got {scores.dtype}")
-    for name, other in given.items():
+    for name, other in others.items():
+        if other is None:
+            continue
         if not isinstance(other, Tensor):
             raise ValueError(f"{name} must be a tensor, got {type(other).__name__}")
+        refuse_nested(**{name: other})
         if other.shape != scores.shape:
             raise ValueError(
                 f"{name} must have the shape of scores {tuple(scores.shape)}, "
