@@ -37,7 +37,7 @@ class KernelPermutation(LazyPermutation):
     Args:
         scores: (..., n).
         mask: (..., n) bool, or None.
-        order: (..., n) int64, the hard order.
+        order: (..., n) int64, the hard order; None if it is to be sorted when it is needed.
         temperature: > 0.
         power: 1 or 2.
         kept: the number of rows, or None for all n.
@@ -199,7 +199,8 @@ def power_logits(P: LazyPermutation) -> Tensor:
             [-0., -4.]])
     """
     assert P.power is not None
-    tops = take_along(P.scores, P.order[..., : P.rows], -1)
+    tops = torch.sort(masked_fill(P.scores, P.mask, -torch.inf), descending=True).values
+    tops = masked_fill(tops[..., : P.rows], P.row_mask())
     return abs_power(tops.unsqueeze(-1) - P.scores.unsqueeze(-2), P.power) / -P.temperature
 
 

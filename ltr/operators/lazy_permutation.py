@@ -13,6 +13,7 @@ from ltr.kernels import prefers_dense
 from ltr.kernels.thresholds import Operator
 from ltr.operators._by_lists import by_lists
 from ltr.operators._pairwise import with_masked
+from ltr.operators.hard import descending_order
 from ltr.operators.permutation import SoftPermutation, kept_rows
 
 
@@ -25,7 +26,7 @@ class LazyPermutation(SoftPermutation):
     Args:
         scores: (..., n).
         mask: (..., n) bool, or None.
-        order: (..., n) int64, the hard order.
+        order: (..., n) int64, the hard order; None if it is to be sorted when it is needed.
         temperature: > 0.
         power: The power of the distance, or None if there is no power.
         kept: The number of rows, or None for all n.
@@ -35,17 +36,24 @@ class LazyPermutation(SoftPermutation):
         self,
         scores: Tensor,
         mask: Tensor | None,
-        order: Tensor,
+        order: Tensor | None,
         temperature: float,
         power: float | None,
         kept: int | None = None,
     ):
         self.scores = scores
         self.mask = mask
-        self.order = order
+        self._order = order
         self.temperature = temperature
         self.power = power
         self.kept = kept
+
+    @property
+    def order(self) -> Tensor:
+        """Return the hard order, (..., n) int64. Matrices of short lists do without."""
+        if self._order is None:
+            self._order = descending_order(self.scores, self.mask)
+        return self._order
 
     def logits(self) -> Tensor:
         """Return the logits (..., rows, n), whatever the mask; NaN for a broken list.
@@ -105,7 +113,7 @@ class LazyPermutation(SoftPermutation):
     def _by_lists(self, method: Callable[..., Tensor], *more: tuple[Tensor, int]) -> Tensor:
         # a method that builds the matrix, for some lists at a time
         def compute(
-            scores: Tensor, mask: Tensor | None, order: Tensor, *arguments: Tensor
+            scores: Tensor, mask: Tensor | None, order: Tensor | None, *arguments: Tensor
         ) -> Tensor:
             fixed = self.temperature, self.power, self.kept
             return method(type(self)(scores, mask, order, *fixed), *arguments)
@@ -115,7 +123,7 @@ class LazyPermutation(SoftPermutation):
             batches = (x.shape[: x.dim() - own] for x, own in more)
             batch = torch.broadcast_shapes(scores.shape[:-1], *batches)
             scores = scores.expand(*batch, scores.shape[-1])
-        return by_lists(compute, self.rows, scores, (self.mask, 1), (self.order, 1), *more)
+        return by_lists(compute, self.rows, scores, (self.mask, 1), (self._order, 1), *more)
 
     def _masked_logits(self) -> tuple[Tensor, Tensor | None]:
         # the logits, -inf for masked items, and which rows are real (..., rows, 1)
@@ -134,7 +142,7 @@ class LazyPermutation(SoftPermutation):
     def top(self, k: int) -> Self:
         """Return the first k rows, or all rows if there are fewer."""
         kept = kept_rows(self, k)
-        return type(self)(self.scores, self.mask, self.order, self.temperature, self.power, kept)
+        return type(self)(self.scores, self.mask, self._order, self.temperature, self.power, kept)
 
     def hard(self) -> Tensor:
         """Return the order (..., n) int64."""

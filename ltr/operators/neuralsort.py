@@ -48,10 +48,9 @@ def neuralsort(
     temperature = check_temperature(temperature)
     check_lists(scores, mask=mask)
     scores = upcast(masked_fill(scores, mask))
-    order = descending_order(scores.detach(), mask)
     if temperature == 0:
-        return HardPermutation(order, scores, mask)
-    return TiledPermutation(scores, mask, order, temperature, power=None)
+        return HardPermutation(descending_order(scores, mask), scores, mask)
+    return TiledPermutation(scores, mask, None, temperature, power=None)
 
 
 class NeuralSort(TemperatureRank, SortOperator):
