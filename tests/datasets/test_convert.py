@@ -144,6 +144,7 @@ def test_tables(tmp_path: Path, monkeypatch, name: str, grouped: bool):
     monkeypatch.setattr(table_stream, "ROWS", 50)
     monkeypatch.setattr(grouping, "_ROWS", 70)
     monkeypatch.setattr(grouping, "PART", 4000)
+    monkeypatch.setattr(grouping, "FILES", 3)
     table = frame(500, grouped=grouped)
     if name.endswith("parquet"):
         table.to_parquet(tmp_path / name, row_group_size=120)
