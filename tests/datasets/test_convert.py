@@ -134,7 +134,7 @@ def test_several_files_and_widths(tmp_path: Path):
     assert data.in_memory().doc_ids.to_pylist() == ["", "", "x", ""]
     assert data[0]["doc_ids"] == ["", ""]
     (tmp_path / "b.txt").write_text("1 qid:2 3:1\n1 qid:1 1:1\n")
-    with pytest.raises(ValueError, match=r"b.txt: a qid must not come back, got one that stood in"):
+    with pytest.raises(ValueError, match=r"b.txt: a qid must not come back, got '1', which stood"):
         convert(tmp_path / "*.txt", tmp_path / "again")
 
 
