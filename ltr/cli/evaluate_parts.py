@@ -1,6 +1,5 @@
 """The values of `ltr evaluate`: of all lists at once, or by parts of them on a Ray cluster."""
 
-import os
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ltr.cli.errors import as_user_error
-from ltr.cli.on_ray import connect, enter, map_items
+from ltr.cli.on_ray import connect, map_items
 from ltr.metrics.ranked_files import (
     Columns,
     Evaluated,
@@ -131,37 +129,25 @@ def _with_notes(model: Evaluated, skip_missing: bool) -> Evaluated:
 
 def _by_parts(task: Task, parts: int) -> list[Evaluated]:
     numbers = [{"number": i} for i in range(parts)]
-    given = {"folder": os.getcwd(), "task": task, "parts": parts}
+    given = {"task": task, "parts": parts}
     largest = 0.0
     if task.qrels is None:
-        largest = max(one["largest"] for one in map_items(_Evaluator, numbers, given))
-    found = map_items(_Evaluator, numbers, {**given, "largest": largest})
+        largest = max(one["largest"] for one in map_items(_find_largest, numbers, given))
+    found = map_items(_evaluate, numbers, {**given, "largest": largest})
     models = [pickle.loads(one["models"]) for one in found]
     return [joined(several) for several in zip(*models, strict=True)]
 
 
-class _Evaluator:
-    """A worker that finds the highest label of a part of the lists, or evaluates them."""
+def _find_largest(item: dict[str, Any], task: Task, parts: int) -> dict[str, Any]:
+    """Find the highest label of a part of the lists, in a worker."""
+    return {**item, "largest": largest_label(task.tables((int(item["number"]), parts)))}
 
-    def __init__(self, folder: str, task: Task, parts: int, largest: float | None = None) -> None:
-        self.task = task
-        self.parts = parts
-        self.largest = largest
-        enter(folder)
 
-    def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
-        share = (int(item["number"]), self.parts)
-        answer = {**item, "error": "", "largest": 0.0, "models": b""}
-        try:
-            if self.largest is None:
-                answer["largest"] = largest_label(self.task.tables(share))
-            elif self.task.qrels is None:
-                found = self.task.of_tables(self.task.tables(share), self.largest)
-                answer["models"] = pickle.dumps(found)
-            else:
-                answer["models"] = pickle.dumps(self.task.of_runs(share))
-        except Exception as error:
-            answer["error"] = as_user_error(error)
-            if answer["error"] is None:
-                raise
-        return answer
+def _evaluate(item: dict[str, Any], task: Task, parts: int, largest: float) -> dict[str, Any]:
+    """Evaluate a part of the lists, in a worker."""
+    share = (int(item["number"]), parts)
+    if task.qrels is None:
+        found = task.of_tables(task.tables(share), largest)
+    else:
+        found = task.of_runs(share)
+    return {**item, "models": pickle.dumps(found)}

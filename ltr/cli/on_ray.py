@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -133,9 +134,9 @@ def predict(args: list[str], workers: int) -> int:
     with ExitStack() as stack:
         parts = [stack.enter_context(temporary_beside(path)) for _ in range(workers)]
         items = [{"number": i, "part": str(part)} for i, part in enumerate(parts)]
-        given = {"folder": os.getcwd(), "args": args, "parts": workers}
+        given = {"args": args, "parts": workers}
         on_gpu = _on_gpu(read_options(expand_configs(args)[0]))
-        found = map_items(_Scorer, items, given, on_gpu=on_gpu)
+        found = map_items(_score, items, given, on_gpu=on_gpu)
         scattered = any(one["scattered"] for one in found)
         rows = join_parts(parts, path, cli.writer.format, scattered)
     print(f"wrote {cli.writer.path}: {rows} rows")
@@ -152,11 +153,11 @@ def run_tasks(tasks: Sequence[Callable[[], None]], workers: int) -> None:
     """
     workers = connect(workers)
     items = [{"number": i} for i in range(len(tasks))]
-    map_items(_Caller, items, {"folder": os.getcwd(), "tasks": tasks}, workers=workers)
+    map_items(_call, items, {"tasks": tasks}, workers=workers)
 
 
 def map_items(
-    kind: Any,
+    work: Callable[..., dict[str, Any]],
     items: list[dict[str, Any]],
     given: dict[str, Any],
     *,
@@ -165,24 +166,24 @@ def map_items(
 ) -> list[dict[str, Any]]:
     """Map items by Ray Data, and return what the workers gave, by the items' numbers.
 
+    A worker keeps its process, and so what it has imported, from one map to the next.
+
     Args:
-        kind: the class of the workers: they take an item, and return it with an `error`, "" for
-            none.
+        work: takes an item and `given`, and returns it with more.
         items: each has a `number`.
-        given: the arguments of the class.
+        given: arguments of `work`, the same for all items.
         workers: how many there are; by default, one an item.
         on_gpu: whether each worker has a GPU.
 
     Raises:
-        CommandError: a worker's `error`.
+        CommandError: a mistake that a worker found.
     """
     import ray.data
 
     ray.data.DataContext.get_current().enable_progress_bars = False
     mapped = ray.data.from_items(items, override_num_blocks=len(items)).map(
-        kind,
-        fn_constructor_kwargs=given,
-        compute=ray.data.ActorPoolStrategy(size=min(workers or len(items), len(items))),
+        partial(_with_error, work=work, folder=os.getcwd(), given=given),
+        compute=ray.data.TaskPoolStrategy(size=min(workers or len(items), len(items))),
         num_cpus=1,
         num_gpus=1 if on_gpu else None,
     )
@@ -193,51 +194,38 @@ def map_items(
     return found
 
 
-class _Caller:
-    """A worker that calls tasks."""
-
-    def __init__(self, folder: str, tasks: Sequence[Callable[[], None]]) -> None:
-        self.tasks = tasks
-        enter(folder)
-
-    def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
-        answer = {**item, "error": ""}
-        try:
-            self.tasks[int(item["number"])]()
-        except Exception as error:
-            answer["error"] = as_user_error(error)
-            if answer["error"] is None:
-                raise
-        return answer
+def _with_error(
+    item: dict[str, Any], work: Callable[..., dict[str, Any]], folder: str, given: dict[str, Any]
+) -> dict[str, Any]:
+    """Do the work of an item in a worker; `error` is "", or the user's mistake."""
+    enter(folder)
+    try:
+        return {**work(item, **given), "error": ""}
+    except Exception as error:
+        told = as_user_error(error)
+        if told is None:
+            raise
+        return {**item, "error": told}
 
 
-class _Scorer:
-    """A worker that scores parts of the lists."""
+def _call(item: dict[str, Any], tasks: Sequence[Callable[[], None]]) -> dict[str, Any]:
+    tasks[int(item["number"])]()
+    return item
 
-    def __init__(self, folder: str, args: list[str], parts: int) -> None:
-        self.parts = parts
-        self.args = args
-        enter(folder)
 
-    def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
-        from ltr.cli.lightning_cli import make_cli
-        from ltr.cli.quiet import quiet
-        from ltr.datasets.loaders import SplitDataModule
+def _score(item: dict[str, Any], args: list[str], parts: int) -> dict[str, Any]:
+    """Score a part of the lists into its file."""
+    from ltr.cli.lightning_cli import make_cli
+    from ltr.cli.quiet import quiet
+    from ltr.datasets.loaders import SplitDataModule
 
-        answer = {**item, "scattered": False, "error": ""}
-        try:
-            with quiet(brief=True):
-                cli = make_cli("predict", self.args)
-                assert isinstance(cli.datamodule, SplitDataModule)  # `predict` has looked
-                cli.datamodule.share = (int(item["number"]), self.parts)
-                cli.writer.part = Path(item["part"])
-                cli.execute()
-            answer["scattered"] = cli.writer.scattered
-        except Exception as error:
-            answer["error"] = as_user_error(error)
-            if answer["error"] is None:
-                raise
-        return answer
+    with quiet(brief=True):
+        cli = make_cli("predict", args)
+        assert isinstance(cli.datamodule, SplitDataModule)  # `predict` has looked
+        cli.datamodule.share = (int(item["number"]), parts)
+        cli.writer.part = Path(item["part"])
+        cli.execute()
+    return {**item, "scattered": cli.writer.scattered}
 
 
 def _train(config: dict[str, Any]) -> None:

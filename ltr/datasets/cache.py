@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
@@ -75,25 +76,59 @@ def load_letor(
     # stamp before reading: if the source changes meanwhile, the next call makes the cache again
     source = letor_source([path], **{**options, "group_file": sizes})
     source["group_file_given"] = group_file is not None
+    found = _load([path], cache_dir, source, **options)
+    return _without_rows(read_letor(path, **options)) if found is None else found
+
+
+def load_letor_files(
+    files: Sequence[Path],
+    *,
+    sort_by_qid: bool = False,
+    missing: Literal["keep", "error"] = "keep",
+    cache_dir: str | PathLike[str] | None = None,
+) -> ListDataset | None:
+    """Load several files as one, from one store in the cache; None if it cannot be written.
+
+    Args:
+        files: in their order; a qid is in one of them, or `sort_by_qid` gathers it.
+        sort_by_qid: see `read_letor`.
+        missing: see `read_letor`.
+        cache_dir: see `load_letor`.
+
+    Raises:
+        ValueError: as `read_letor`; or a qid comes back in another file.
+    """
+    options: dict[str, Any] = {"sort_by_qid": sort_by_qid, "missing": missing}
+    return _load(files, cache_dir, letor_source(files, **options), **options)
+
+
+def _load(
+    files: Sequence[Path],
+    cache_dir: str | PathLike[str] | None,
+    source: dict[str, Any],
+    **options: Any,
+) -> StoredLists | None:
+    """Open the store of files, made before where it has to be; None if that cannot be."""
+    name = _name(files)
     try:
-        cache = cache_path(path, cache_dir)
+        cache = _cache_folder(files, cache_dir)
     except RuntimeError as error:
-        _log.warning("%s is read each time: %s", path, error)
-        return _without_rows(read_letor(path, **options))
+        _log.warning("%s is read each time: %s", name, error)
+        return None
     try:
         return _open(cache, source)
     except DamagedError as error:
-        _log.warning("%s is read again, since its cache is damaged: %s", path, error)
+        _log.warning("%s is read again, since its cache is damaged: %s", name, error)
         with suppress(OSError):
             (cache / MANIFEST).unlink(missing_ok=True)
     except ValueError as error:
-        _log.debug("reading %s: %s", path, error)
+        _log.debug("reading %s: %s", name, error)
     try:
-        convert_letor([path], cache, source=source, **options)
+        convert_letor(files, cache, source=source, **options)
         return _open(cache, source)
     except (OSError, DamagedError) as error:
-        _log.warning("%s is read each time, since its cache cannot be written: %s", path, error)
-    return _without_rows(read_letor(path, **options))
+        _log.warning("%s is read each time, since its cache cannot be written: %s", name, error)
+    return None
 
 
 def cache_path(path: str | PathLike[str], cache_dir: str | PathLike[str] | None = None) -> Path:
@@ -109,15 +144,24 @@ def cache_path(path: str | PathLike[str], cache_dir: str | PathLike[str] | None 
     >>> cache_path("/data/train.txt", "/caches").name
     'train.txt-0b1fc96600.ltr-store'
     """
-    path = Path(path).absolute()
+    return _cache_folder([Path(path)], cache_dir)
+
+
+def _cache_folder(files: Sequence[Path], cache_dir: str | PathLike[str] | None) -> Path:
     if cache_dir is not None:
         folder = check_path("cache_dir", cache_dir).absolute()
     else:
         folder = platformdirs.user_cache_path("ltr")
         if not folder.is_absolute():  # with an older platformdirs it begins with a literal "~"
             raise RuntimeError("there is no home folder for a cache: give cache_dir")
-    digest = hashlib.sha256(str(path).encode(errors="surrogateescape")).hexdigest()[:10]
-    return folder / f"{path.name}-{digest}{_SUFFIX}"
+    paths = "\n".join(str(file.absolute()) for file in files)
+    digest = hashlib.sha256(paths.encode(errors="surrogateescape")).hexdigest()[:10]
+    return folder / f"{Path(_name(files)).name}-{digest}{_SUFFIX}"
+
+
+def _name(files: Sequence[Path]) -> str:
+    """Return the path of a file; of several, with how many more there are."""
+    return str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
 
 
 def _open(cache: Path, source: dict[str, Any]) -> StoredLists:

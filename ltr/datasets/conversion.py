@@ -204,10 +204,7 @@ def convert_letor(
                 fresh = piece.qids[piece.qids[0] == last :]
                 last = piece.qids[-1]
                 if several and seen.add([qid.encode() for qid in fresh]):
-                    raise ValueError(
-                        f"{file}: a qid must not come back, got one that stood in an earlier file "
-                        "(sort_by_qid=True gathers it)"
-                    )
+                    _check_apart(fresh, file, files[: files.index(file)], missing)
                 yield piece
                 if watch is not None:
                     watch(before + place[0], total, documents + reader.documents)
@@ -218,6 +215,19 @@ def convert_letor(
     with locked(folder):
         if not StoreWriter(folder, source, None, shard_bytes).is_written():
             _write(folder, source, None, shard_bytes, pieces, checked=sort_by_qid, watch=watch)
+
+
+def _check_apart(qids: Sequence[str], file: Path, earlier: Sequence[Path], missing: str) -> None:
+    """Raise `ValueError` if an earlier file has one of the qids; two may but share a hash."""
+    names = {*qids}
+    for other in earlier:
+        for piece in letor_reader(other, None, False, None, missing).pieces():
+            for qid in piece.qids:
+                if qid in names:
+                    raise ValueError(
+                        f"{file}: a qid must not come back, got {qid!r}, which stood in {other} "
+                        "(sort_by_qid=True gathers it)"
+                    )
 
 
 def letor_source(files: Sequence[Path], **options: Any) -> dict[str, Any]:

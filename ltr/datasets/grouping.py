@@ -1,8 +1,10 @@
 """Group documents by their qids out of core.
 
 DuckDB finds the place of each document, from the qids alone. The documents then go to their places
-in two steps: into parts, each a file of neighboring places, and within a part in memory. So no
-sort holds features, and the memory depends neither on their number nor on that of the documents.
+in steps: into files of neighboring places, at most `FILES` at a time, those into files of fewer
+places, until a file is a part that is put in order in memory. So no sort holds features, the memory
+depends neither on their number nor on that of the documents, and each step reads and writes each
+document once: one step up to 1 GiB, two up to 64 GiB, three up to 4 TiB.
 """
 
 import errno
@@ -25,6 +27,9 @@ MEMORY = "128MB"
 
 PART = 1 << 24
 """The bytes of the documents that are put in order at a time."""
+
+FILES = 64
+"""The most files into which one is divided."""
 
 _ROWS = 1 << 13
 _BATCH = 1 << 22  # bytes
@@ -75,19 +80,23 @@ def group_pieces(pieces: Iterable[ListDataset], folder: Path) -> Generator[ListD
     temporary.mkdir(parents=True)
     try:
         with name_full_disk(temporary):
-            parts = _part(pieces, temporary)
-            for part in range(parts):
-                yield _read_part(temporary / f"{part}.part")
+            path = temporary / "part"
+            found = _divide_pieces(pieces, path)
+            for part in _parts(path, *found):
+                yield _read_part(part)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _part(pieces: Iterable[ListDataset], folder: Path) -> int:
-    """Write the documents into parts of neighboring places; return how many parts there are."""
-    staged = folder / "documents.arrow"
-    with _database(folder) as database:
+def _divide_pieces(pieces: Iterable[ListDataset], path: Path) -> tuple[int, int, int]:
+    """Write the documents into files of neighboring places; see `_divide`.
+
+    Returns how many documents there are, how many a file has, and how many a part may have.
+    """
+    staged = path.with_name("documents.arrow")
+    with _database(path.parent) as database:
         if not _stage(database, pieces, staged):
-            return 0
+            return 0, 1, 1
         ordered = database.sql(
             "SELECT row_number() OVER (ORDER BY lists.first, docs.row) - 1 FROM docs "
             "JOIN (SELECT qid, min(row) AS first FROM docs GROUP BY qid) AS lists USING (qid) "
@@ -96,24 +105,52 @@ def _part(pieces: Iterable[ListDataset], folder: Path) -> int:
         [(documents,)] = database.sql("SELECT count(*) FROM docs").fetchall()
         per_part = max(1, PART * documents // staged.stat().st_size)
         places = (batch.column(0).to_numpy() for batch in ordered.to_arrow_reader(1 << 16))
-        for table, place in _with_places(staged, places):
-            order = np.argsort(place)
-            table = table.append_column("place", pa.array(place)).take(pa.array(order))
-            part = place[order] // per_part
-            starts = np.flatnonzero(np.r_[True, np.diff(part) > 0])
-            for start, end in pairwise([*starts.tolist(), len(part)]):
-                with (
-                    (folder / f"{part[start]}.part").open("ab") as file,
-                    pa.ipc.new_stream(file, table.schema) as writer,
-                ):
-                    writer.write_table(table.slice(start, end - start))
+        step = _divide(_with_places(staged, places), path, documents, per_part)
     staged.unlink()
-    return -(-documents // per_part)
+    return documents, step, per_part
 
 
-def _with_places(
-    staged: Path, places: Iterator[np.ndarray]
-) -> Iterator[tuple[pa.Table, np.ndarray]]:
+def _parts(path: Path, documents: int, step: int, per_part: int) -> Iterator[Path]:
+    """Yield the parts of what `_divide` wrote for `path`, one file divided at a time."""
+    for number, first in enumerate(range(0, documents, step)):
+        file = path.with_name(f"{path.name}-{number}")
+        if step <= per_part:
+            yield file
+        else:
+            count = min(step, documents - first)
+            smaller = _divide(_tables(file, first), file, count, per_part)
+            file.unlink()
+            yield from _parts(file, count, smaller, per_part)
+
+
+def _divide(tables: Iterable[pa.Table], path: Path, documents: int, per_part: int) -> int:
+    """Write documents into files of neighboring places; return how many places a file has.
+
+    Args:
+        tables: with the documents' places, from 0, in the column `place`.
+        path: the files are this with "-0", "-1", ... at the end.
+        documents: how many there are.
+        per_part: how many a part has.
+    """
+    step = per_part
+    while step * FILES < documents:
+        step *= FILES
+    for table in tables:
+        place = table.column("place").to_numpy()
+        order = np.argsort(place)
+        table = table.take(pa.array(order))
+        number = place[order] // step
+        starts = np.flatnonzero(np.r_[True, np.diff(number) > 0])
+        for start, end in pairwise([*starts.tolist(), len(number)]):
+            with (
+                path.with_name(f"{path.name}-{number[start]}").open("ab") as file,
+                pa.ipc.new_stream(file, table.schema) as writer,
+            ):
+                writer.write_table(table.slice(start, end - start))
+    return step
+
+
+def _with_places(staged: Path, places: Iterator[np.ndarray]) -> Iterator[pa.Table]:
     """Yield the documents as they came, about `PART` bytes at a time, with their places."""
     left = np.empty(0, np.int64)
     with pa.OSFile(str(staged)) as file, pa.ipc.open_file(file) as reader:
@@ -124,18 +161,34 @@ def _with_places(
             table = pa.Table.from_batches([reader.get_batch(number) for number in numbers])
             while len(left) < table.num_rows:
                 left = np.r_[left, next(places)]
-            yield table, left[: table.num_rows]
+            yield table.append_column("place", pa.array(left[: table.num_rows]))
             left = left[table.num_rows :]
+
+
+def _streams(path: Path) -> Iterator[pa.Table]:
+    """Yield the tables that were appended to a file."""
+    with pa.OSFile(str(path)) as file:
+        while file.tell() < file.size():
+            yield pa.ipc.open_stream(file).read_all()
+
+
+def _tables(path: Path, first: int) -> Iterator[pa.Table]:
+    """Yield the tables of a file, about `PART` bytes at a time, their places less `first`."""
+    kept: list[pa.Table] = []
+    for table in chain(_streams(path), [None]):
+        if kept and (table is None or sum(one.nbytes for one in kept) >= PART):
+            joined = pa.concat_tables(kept)
+            places = pa.array(joined.column("place").to_numpy() - first)
+            yield joined.drop_columns("place").append_column("place", places)
+            kept = []
+        if table is not None:
+            kept.append(table)
 
 
 def _read_part(path: Path) -> ListDataset:
     """Return the documents of a part in the order of their places."""
-    tables = []
-    with pa.OSFile(str(path)) as file:
-        while file.tell() < file.size():
-            tables.append(pa.ipc.open_stream(file).read_all())
+    table = pa.concat_tables(_streams(path))
     path.unlink()
-    table = pa.concat_tables(tables)
     order = np.argsort(table.column("place").to_numpy())
     [batch] = table.drop_columns("place").take(pa.array(order)).combine_chunks().to_batches()
     return _to_lists(batch)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from lightning.pytorch.utilities import rank_zero_info
 
-from ltr.datasets.cache import load_letor
+from ltr.datasets.cache import load_letor, load_letor_files
 from ltr.datasets.joins import join_lists
 from ltr.datasets.letor import read_letor
 from ltr.datasets.lists import ListDataset
@@ -55,6 +55,10 @@ def load_letor_table(
         raise ValueError(f"a folder of a table must hold one split, got {names} in {path}")
     files = find_files(path)
     # a cache does not know the rows of lines that were gathered
+    if len(files) > 1 and not (keep_order and sort_by_qid):
+        data = load_letor_files(files, sort_by_qid=sort_by_qid, missing=missing)
+        if data is not None:
+            return data.numbered(0) if keep_order else data
     read = read_letor if keep_order and sort_by_qid else load_letor
     parts = [read(file, sort_by_qid=sort_by_qid, missing=missing) for file in files]
     width = max(part.num_features for part in parts)

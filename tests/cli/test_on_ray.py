@@ -2,9 +2,10 @@
 
 import json
 import os
-import re
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,16 +38,37 @@ class Dying(Callback):
         os.kill(os.getpid(), signal.SIGKILL)
 """
 
-FIT = ["--trainer.max_epochs", 2, "--data.batch_size"]
+BATCH = "--data.batch_size"
+COLUMNS = ["--qid", "query", "--label", "grade", "--doc-id", "sku", "--shard-mb", 0.001]
+METRICS = ["--metrics", "ndcg@10", "err@5", "mrr", "--resamples", 100]
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
     """A cluster of this machine, with two CPUs and a small object store."""
     ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'ltr-torch[ray]'")
-    ray.init(num_cpus=2, object_store_memory=100_000_000, include_dashboard=False)
-    yield
-    ray.shutdown()
+    handlers = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+    with (
+        # not below pytest's folder: the names of sockets are short
+        tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        for name in ("worker_register_timeout_seconds", "TRAIN_WORKER_GROUP_START_TIMEOUT_S"):
+            patch.setenv(f"RAY_{name}", "300")  # of a machine that does much besides
+        patch.setenv("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # a process less to start
+        try:
+            ray.init(
+                num_cpus=2,
+                object_store_memory=100_000_000,
+                include_dashboard=False,
+                log_to_driver=False,  # the output is that of the command alone
+                _temp_dir=folder,
+            )
+            yield
+        finally:
+            ray.shutdown()
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
 
 
 @pytest.fixture
@@ -63,26 +85,49 @@ def options(ltr, tmp_path):
     return ["--config", "own.yaml", "--data", "LetorDataModule", "--data.root", "letor"]
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # Ray's own
-def test_training_and_prediction(cluster, ltr, options):
+def test_the_jobs(cluster, ltr, options):
+    """Each job once; in one test, so that pytest-xdist starts one cluster."""
+    fit_both(ltr, options, epochs=1)
+    where = ["--trainer.default_root_dir", "runs/one", "--ckpt_path", "last"]
+    predict = ["predict", *options, *where, "--output"]
+    assert ltr(*predict, "one.csv").code == 0
+    answer = ltr(*predict, "two.csv", "--ray")
+    assert answer.code == 0, answer.err
+    assert Path("two.csv").read_bytes() == Path("one.csv").read_bytes()
+
+    scored(Path("s.csv"), 23)
+    same_evaluation(ltr, "s.csv", "--score", "score", "--score", "other")
+
+    make_tables(2, 60)
+    convert_both(ltr)
+
+
+def fit_both(ltr, options, epochs: int) -> None:
+    """Train in one process and in two workers, and compare all that is written."""
     runs = {}
     for name, more in {"one": [8], "two": [4, "--ray-workers", 2]}.items():
-        folder = ["--trainer.default_root_dir", f"runs/{name}"]
-        answer = ltr("fit", *options, *folder, *FIT, *more)
+        used = [f"--trainer.default_root_dir=runs/{name}", f"--trainer.max_epochs={epochs}"]
+        answer = ltr("fit", *options, *used, BATCH, *more)
         assert answer.code == 0, answer.err
         assert [path.name for path in Path("runs", name).iterdir()] == ["1"]
         run = Path("runs", name, "1")
         runs[name] = torch.load(run / "checkpoints/last.ckpt", weights_only=True)
         runs[name]["log"] = pd.read_csv(run / "logs/version_0/metrics.csv")
-    assert runs["one"]["global_step"] == runs["two"]["global_step"] == 6
+    assert runs["one"]["global_step"] == runs["two"]["global_step"] == 3 * epochs
     for key, value in runs["one"]["state_dict"].items():
         found = runs["two"]["state_dict"][key]
         torch.testing.assert_close(found, value, rtol=1e-5, atol=1e-7, msg=key)
     pd.testing.assert_frame_equal(runs["two"]["log"], runs["one"]["log"], atol=1e-6, rtol=0)
 
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_training_and_prediction(cluster, ltr, options):
+    fit_both(ltr, options, epochs=2)
+
     # a mistake that only a worker sees
-    answer = ltr("fit", *options, *FIT, "x", "--ray-workers", 2)
+    answer = ltr("fit", *options, BATCH, "x", "--ray-workers", 2)
     assert answer.code == 2
     assert answer.err.splitlines()[-1] == "ltr fit: --data.batch_size must be int, got 'x'"
 
@@ -142,7 +187,13 @@ def scored(path: Path, lists: int) -> None:
     )
 
 
-METRICS = ["--metrics", "ndcg@10", "err@5", "mrr", "--resamples", 100]
+def same_evaluation(ltr, file: str, *more: str) -> None:
+    """Evaluate in one process and on the cluster, and compare what is said and written."""
+    one = ltr("evaluate", file, *METRICS, *more, "--out", "one.json")
+    two = ltr("evaluate", file, *METRICS, *more, "--out", "two.json", "--ray")
+    assert (one.code, two.code) == (0, 0), two.err
+    assert two.out.replace("two", "one") == one.out
+    assert json.loads(Path("two.json").read_text()) == json.loads(Path("one.json").read_text())
 
 
 @pytest.mark.slow
@@ -150,14 +201,8 @@ METRICS = ["--metrics", "ndcg@10", "err@5", "mrr", "--resamples", 100]
 def test_evaluation(cluster, ltr):
     for file in ("s.csv", "s.parquet"):
         scored(Path(file), 23)
-        for more in (["--score", "score", "--score", "other"], ["--qrels", "s.qrels"]):
-            one = ltr("evaluate", file, *METRICS, *more, "--out", "one.json")
-            two = ltr("evaluate", file, *METRICS, *more, "--out", "two.json", "--ray")
-            assert (one.code, two.code) == (0, 0), two.err
-            assert results(two.out).replace("two", "one") == one.out
-            assert json.loads(Path("two.json").read_text()) == json.loads(
-                Path("one.json").read_text()
-            )
+        same_evaluation(ltr, file, "--score", "score", "--score", "other")
+        same_evaluation(ltr, file, "--qrels", "s.qrels")
     frame = pd.read_csv("s.csv")
     frame.loc[17, "label"] = -1
     frame.to_csv("s.csv", index=False)
@@ -168,23 +213,19 @@ def test_evaluation(cluster, ltr):
     )
 
 
-def results(out: str) -> str:
-    """What a command printed, without lines of Ray's log, which may come at any time."""
-    lines = out.splitlines(keepends=True)
-    return "".join(line for line in lines if not re.match(r"\(|\[?\d{4}-\d\d-\d\d ", line))
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_conversion(cluster, ltr):
-    for number in range(3):
-        table = make_table(Path(f"in/{number}.parquet"), 60, seed=number)
+def make_tables(count: int, rows: int) -> None:
+    """Tables in the folder `in`, none with a query of another one."""
+    for number in range(count):
+        table = make_table(Path(f"in/{number}.parquet"), rows, seed=number)
         table["query"] = f"{number}-" + table["query"]
         table.to_parquet(f"in/{number}.parquet")
-    columns = ["--qid", "query", "--label", "grade", "--doc-id", "sku", "--shard-mb", 0.001]
-    assert ltr("convert", "in", "--out", "one", *columns).code == 0
-    answer = ltr("convert", "in", "--out", "two", *columns, "--ray")
-    assert answer.code == 0, answer.err
+
+
+def convert_both(ltr) -> None:
+    """Convert in one process and on the cluster, and compare the stores."""
+    for store, more in {"one": [], "two": ["--ray"]}.items():
+        answer = ltr("convert", "in", "--out", store, *COLUMNS, *more)
+        assert answer.code == 0, answer.err
     one, two = open_store("one"), open_store("two")
     two.store.check()
     assert two.store.source == one.store.source
@@ -196,10 +237,16 @@ def test_conversion(cluster, ltr):
     np.testing.assert_array_equal(two.in_memory().features, one.in_memory().features)
     assert two.in_memory().doc_ids.to_pylist() == one.in_memory().doc_ids.to_pylist()
 
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_conversion(cluster, ltr):
+    make_tables(3, 60)
+    convert_both(ltr)
     table = pd.read_parquet("in/2.parquet")
     table.loc[7, "grade"] = -1
     table.to_parquet("in/2.parquet")
-    answer = ltr("convert", "in", "--out", "three", *columns, "--ray-workers", 2)
+    answer = ltr("convert", "in", "--out", "three", *COLUMNS, "--ray-workers", 2)
     assert answer.code == 2
     said = answer.err.splitlines()[-1]
     assert said.startswith("ltr convert: in/2.parquet: row 7, column 'grade': a label must be")
@@ -211,12 +258,8 @@ def test_a_conversion_that_is_killed(cluster, ltr):
     """The command is killed while it writes, several times; its cluster lives on."""
     import ray
 
-    for number in range(4):
-        table = make_table(Path(f"in/{number}.parquet"), 3000, seed=number)
-        table["query"] = f"{number}-" + table["query"]
-        table.to_parquet(f"in/{number}.parquet")
-    columns = ["--qid", "query", "--label", "grade", "--doc-id", "sku", "--shard-mb", "0.003"]
-    given = ["convert", "in", *columns, "--ray", "--out"]
+    make_tables(4, 3000)
+    given = ["convert", "in", *COLUMNS[:-1], "0.003", "--ray", "--out"]
     assert ltr(*given, "whole").code == 0
     whole = content(Path("whole"))
 

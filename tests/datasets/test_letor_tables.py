@@ -10,9 +10,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
 from lightning.pytorch import Trainer
 
-from ltr.datasets import TableDataModule, load_table
+from ltr.datasets import StoredLists, TableDataModule, load_table
+from ltr.datasets.letor_tables import load_letor_table
 from ltr.losses import SoftmaxLoss
 from ltr.models import LinearScorer
 from ltr.modules import Ranker
@@ -89,6 +91,34 @@ def test_compressed_files_folders_and_patterns(name: str):
     assert lists.qids == [str(i) for i in range(1, 31)]
     assert lists.doc_ids.to_pylist()[:6] == [*(f"D1-{i}" for i in range(5)), "D2-0"]
     assert lists.num_features == data.splits["val"].num_features == (6 if "parts" in name else 4)
+
+
+@pytest.mark.parametrize("sort_by_qid", [False, True])
+@pytest.mark.parametrize("keep_order", [False, True])
+def test_several_files_are_one_store(sort_by_qid: bool, keep_order: bool, monkeypatch):
+    Path("parts").mkdir()
+    Path("parts/a.txt").write_text(lines(range(1, 21), null=True))
+    Path("parts/b.txt").write_text(lines(range(21 - 3 * sort_by_qid, 31), width=6))
+    options = {"sort_by_qid": sort_by_qid, "keep_order": keep_order}
+    data = load_letor_table("parts", **options)
+    in_memory = sort_by_qid and keep_order  # a cache does not know the rows
+    assert isinstance(data, StoredLists) != in_memory
+    if not in_memory:
+        [made] = Path("cache/ltr").iterdir()
+        changed = (made / "manifest.json").stat().st_mtime_ns
+        load_letor_table("parts", **options)
+        assert (made / "manifest.json").stat().st_mtime_ns == changed
+    # without a cache
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    joined = load_letor_table("parts", **options)
+    assert not isinstance(joined, StoredLists)
+    assert list(data.qids) == joined.qids
+    for place in range(len(joined)):
+        for key, value in joined[place].items():
+            if isinstance(value, torch.Tensor):
+                torch.testing.assert_close(data[place][key], value, rtol=0, atol=0, equal_nan=True)
+            else:
+                assert data[place][key] == value
 
 
 def test_scores_are_in_the_files_order():
