@@ -178,6 +178,19 @@ def falling(scores: Tensor, order: Tensor, mask: Tensor | None) -> Tensor:
     return torch.where(positions(points) <= m, points, last)
 
 
+def falling_scores(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the scores (..., n) in falling order, -inf in the masked places, by `torch.sort`.
+
+    Ties stay in the order of the list, which decides their derivatives. For short lists this takes
+    less time than an order and `falling`.
+
+    >>> falling_scores(torch.tensor([1.0, 3.0, 2.0]), torch.tensor([True, True, False]))
+    tensor([3., 1., -inf])
+    """
+    filled = masked_fill(scores, mask, -torch.inf)
+    return torch.sort(filled, descending=True, stable=True).values
+
+
 def inverse(order: Tensor) -> Tensor:
     """Return the inverse of a permutation `order` (..., n): the position of each item."""
     places = torch.arange(order.shape[-1], device=order.device).expand_as(order)

@@ -20,7 +20,7 @@ from ltr.kernels import (
 from ltr.kernels.kernel import Kernel
 from ltr.kernels.softsort_ranks import compiled_ranks, fused
 from ltr.kernels.thresholds import Operator
-from ltr.operators._pairwise import abs_power, falling
+from ltr.operators._pairwise import abs_power, falling, falling_scores
 from ltr.operators.lazy_permutation import LazyPermutation
 from ltr.operators.permutation import check_axis, register_permutation, take_along
 
@@ -199,7 +199,7 @@ def power_logits(P: LazyPermutation) -> Tensor:
             [-0., -4.]])
     """
     assert P.power is not None
-    tops = torch.sort(masked_fill(P.scores, P.mask, -torch.inf), descending=True).values
+    tops = falling_scores(P.scores, P.mask)
     tops = masked_fill(tops[..., : P.rows], P.row_mask())
     return abs_power(tops.unsqueeze(-1) - P.scores.unsqueeze(-2), P.power) / -P.temperature
 

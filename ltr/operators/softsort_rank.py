@@ -16,7 +16,7 @@ from ltr._shapes import (
 )
 from ltr.kernels import Lengths, prefers_dense
 from ltr.operators._by_lists import by_lists
-from ltr.operators._pairwise import TemperatureRank, with_masked
+from ltr.operators._pairwise import TemperatureRank, falling_scores, with_masked
 from ltr.operators.hard import descending_order, hard_ranks
 from ltr.operators.kernel_permutation import KernelPermutation, ragged_ranks, thresholds_of
 from ltr.operators.softsort import Metric, check_power, distances, repr_of
@@ -76,7 +76,7 @@ def softsort_ranks(
 def _dense(
     scores: Tensor, mask: Tensor | None, temperature: float, power: float | Metric
 ) -> Tensor:
-    rows, tops = None, torch.sort(masked_fill(scores, mask, -torch.inf), descending=True).values
+    rows, tops = None, falling_scores(scores, mask)
     if mask is not None:
         rows = positions(scores) <= count(scores, mask)
         tops = masked_fill(tops, rows)

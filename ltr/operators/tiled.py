@@ -150,8 +150,9 @@ class TiledPermutation(LazyPermutation):
         real = positions(s) <= m
         points = torch.where(real, s.gather(-1, self.order), 0.0)
         keys = torch.where(real, -points.detach(), torch.inf)
-        higher = torch.searchsorted(keys, -s.detach())
-        others = torch.searchsorted(keys, -s.detach(), right=True)  # those that are not lower
+        found = -s.detach().contiguous()
+        higher = torch.searchsorted(keys, found)
+        others = torch.searchsorted(keys, found, right=True)  # those that are not lower
         total = torch.nn.functional.pad(points.cumsum(-1), (1, 0))
         lower_sum = total[..., -1:] - total.gather(-1, others)
         return (m - others - higher) * s - lower_sum + total.gather(-1, higher)
