@@ -98,9 +98,9 @@ def _parser() -> LineParser:
 
 @contextmanager
 def _progress(name: str, quiet: bool) -> Iterator[Callable[[int, int, int], None]]:
-    """Show on stderr what is read, with the rate and the time left; yields what takes it.
+    """Show a bar on stderr, with the rate and the time left; yield the function that moves it.
 
-    Where all is read again to be grouped, the bar says so, and stands at its end meanwhile.
+    If the rows have to be grouped, the bar says "grouping" and stands at its end.
     """
     from rich import progress
     from rich.console import Console

@@ -108,7 +108,7 @@ def _load(
     source: dict[str, Any],
     **options: Any,
 ) -> StoredLists | None:
-    """Open the store of files, made before where it has to be; None if that cannot be."""
+    """Open the store of files; make it first if there is none; None if it cannot be made."""
     name = _name(files)
     try:
         cache = _cache_folder(files, cache_dir)

@@ -31,7 +31,8 @@ _READER_VERSION = 3  # raise it when a reader returns other lists for the same f
 Watch = Callable[[int, int, int], object]
 """Is told how far a conversion is: bytes read, bytes in all, documents.
 
-They begin anew, with no documents, where all is read again to be grouped.
+If the rows have to be grouped, all is read a second time: the numbers start again, with no
+documents.
 """
 
 

@@ -1,8 +1,8 @@
-"""Convert each file of a source by itself, in any process, and join what comes of it.
+"""Convert each file of a source by itself, in any process, and join the results.
 
 Each file becomes a store in a folder of its own within the new store's folder. Those are joined in
 the order of the files: their shards are moved, not copied, and the manifest is written last. So a
-conversion that was killed keeps what its files have come to.
+conversion that was killed keeps the stores that were done.
 """
 
 from collections.abc import Callable, Sequence

@@ -18,7 +18,7 @@ class TableTransform(FeatureTransform):
     - the d features, a missing one (NaN) replaced by the column's median over the training
       documents that have it (0 where none has), and then transformed by `numbers`;
     - for each feature that is missing in some training document, 1 where it is missing and else 0;
-    - for each category, a 1 instead of its level and else 0 (one-hot). In front of a linear
+    - for each category, a 1 at the place of its level and else 0 (one-hot). In front of a linear
       layer this is a learned embedding. Code 0, a value that is missing or unseen, has a place too,
       which is always 0 where no training document had it.
 

@@ -87,7 +87,8 @@ class RankingMetric(Metric):
     first_only: ClassVar[bool] = False
     """Whether a metric at `top_k`, with stable `ties`, needs only the first k items in order.
 
-    The places after them then hold the other items in any order. A new `core` must say so anew.
+    The places after them then hold the other items in any order. A subclass with its own `core`
+    must set it itself.
     """
 
     takes_topics: ClassVar[bool] = False

@@ -37,7 +37,7 @@ class KernelPermutation(LazyPermutation):
     Args:
         scores: (..., n).
         mask: (..., n) bool, or None.
-        order: (..., n) int64, the hard order; None if it is to be sorted when it is needed.
+        order: (..., n) int64, the hard order, or None: see `LazyPermutation`.
         temperature: > 0.
         power: 1 or 2.
         kept: the number of rows, or None for all n.

@@ -26,7 +26,8 @@ class LazyPermutation(SoftPermutation):
     Args:
         scores: (..., n).
         mask: (..., n) bool, or None.
-        order: (..., n) int64, the hard order; None if it is to be sorted when it is needed.
+        order: (..., n) int64, the hard order. If None, scores of long lists are sorted here, and
+            those of short lists by each method that needs their order, which few do.
         temperature: > 0.
         power: The power of the distance, or None if there is no power.
         kept: The number of rows, or None for all n.
@@ -43,16 +44,18 @@ class LazyPermutation(SoftPermutation):
     ):
         self.scores = scores
         self.mask = mask
-        self._order = order
         self.temperature = temperature
         self.power = power
         self.kept = kept
+        self._order = order
+        if order is None and not self.is_short:
+            self._order = descending_order(scores, mask)
 
     @property
     def order(self) -> Tensor:
-        """Return the hard order, (..., n) int64. Matrices of short lists do without."""
+        """Return the hard order, (..., n) int64. Most matrices of short lists do not need it."""
         if self._order is None:
-            self._order = descending_order(self.scores, self.mask)
+            return descending_order(self.scores, self.mask)
         return self._order
 
     def logits(self) -> Tensor:

@@ -79,12 +79,12 @@ def _permutation(
 ) -> KernelPermutation | TiledPermutation | DensePermutation | HardPermutation:
     check_lists(scores, mask=mask)
     scores = upcast(masked_fill(scores, mask))
-    if temperature > 0 and not callable(power):
+    if temperature == 0:
+        return HardPermutation(descending_order(scores, mask), scores, mask)
+    if not callable(power):
         kind = KernelPermutation if power in (1, 2) else TiledPermutation
         return kind(scores, mask, None, temperature, power)
     order = descending_order(scores, mask)
-    if temperature == 0 or not callable(power):
-        return HardPermutation(order, scores, mask)
     logits = -distances(scores.gather(-1, order), scores, power) / temperature
     rows = None
     if mask is not None:

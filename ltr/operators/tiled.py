@@ -34,7 +34,7 @@ class TiledPermutation(LazyPermutation):
     Args:
         scores: (..., n).
         mask: (..., n) bool, or None.
-        order: (..., n) int64, the hard order; None if it is to be sorted when it is needed.
+        order: (..., n) int64, the hard order, or None: see `LazyPermutation`.
         temperature: > 0.
         power: softsort's, > 0; None for NeuralSort.
         kept: the number of rows, or None for all n.
