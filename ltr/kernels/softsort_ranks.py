@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from ltr._shapes import count, positions
 from ltr.kernels.autodiff import Maybe, Rule, differentiable
@@ -18,6 +19,9 @@ from ltr.kernels.implementations import is_compiled
 from ltr.kernels.lists import SortedLists
 from ltr.kernels.named import laplace
 from ltr.kernels.sums import inner_sums
+
+PLAIN = (Tensor, nn.Parameter)
+"""The types of tensors whose numbers are in memory."""
 
 
 def compiled_ranks(
@@ -44,8 +48,14 @@ def compiled_ranks(
 
 
 def fused(scores: Tensor) -> bool:
-    """Return whether `compiled_ranks` takes these scores: on the CPU, with numba, in no graph."""
-    if not scores.is_cpu or torch.compiler.is_compiling() or not scores.numel():
+    """Return whether `compiled_ranks` takes these scores: on the CPU, with numba, in no graph.
+
+    Its compiled code is called without an op, which would take a tenth of the time of a short list.
+    So it takes plain tensors alone, and nothing that another function traces.
+    """
+    if type(scores) not in PLAIN or not scores.is_cpu or not scores.numel():
+        return False
+    if torch.compiler.is_compiling() or get_proxy_mode() is not None:
         return False
     return is_compiled()
 
@@ -58,7 +68,9 @@ class _Ranks(Rule):
     constant = (1, 2)
 
     def values(self, scores: Tensor, mask: Maybe, order: Maybe) -> tuple[Tensor, ...]:
-        return torch.ops.ltr.softsort_ranks.default(scores, mask, order, self.temperature)
+        from ltr.kernels.cpu import softsort
+
+        return softsort.ranks(scores, mask, order, self.temperature)
 
     def gradients(
         self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any
@@ -66,10 +78,13 @@ class _Ranks(Rule):
         scores, mask, _, sums, order = saved
         h = given[0]
         assert h is not None
-        if torch.is_grad_enabled():  # for second derivatives
+        slopes = None if torch.is_grad_enabled() or not fused(h) else _numbers(h)
+        if slopes is None:
             return _gradient(scores, mask, order, h, self.temperature), None, None
-        op = torch.ops.ltr.softsort_ranks_backward.default
-        return op(scores, mask, order, sums, h, self.temperature), None, None
+        from ltr.kernels.cpu import softsort
+
+        found = softsort.gradient(scores, mask, order, sums, slopes, self.temperature)
+        return found, None, None
 
     def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
         scores, mask, _, _, order = saved
@@ -85,40 +100,12 @@ class _Ranks(Rule):
         return change * e - f + g, None, None
 
 
-torch.library.define(
-    "ltr::softsort_ranks",
-    "(Tensor scores, Tensor? mask, Tensor? order, float temperature) -> (Tensor, Tensor, Tensor)",
-)
-torch.library.define(
-    "ltr::softsort_ranks_backward",
-    "(Tensor scores, Tensor? mask, Tensor order, Tensor sums, Tensor gradient,"
-    " float temperature) -> Tensor",
-)
-
-
-@torch.library.register_fake("ltr::softsort_ranks")
-def _(scores: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
-    order = torch.empty(scores.shape, dtype=torch.int64, device=scores.device)
-    return torch.empty_like(scores), torch.empty_like(scores), order
-
-
-@torch.library.register_fake("ltr::softsort_ranks_backward")
-def _(scores: Tensor, *rest: Any) -> Tensor:
-    return torch.empty_like(scores)
-
-
-@torch.library.impl("ltr::softsort_ranks", "CPU")
-def _forward(scores: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
-    from ltr.kernels.cpu import softsort
-
-    return softsort.ranks(scores, *rest)
-
-
-@torch.library.impl("ltr::softsort_ranks_backward", "CPU")
-def _backward(scores: Tensor, *rest: Any) -> Tensor:
-    from ltr.kernels.cpu import softsort
-
-    return softsort.gradient(scores, *rest)
+def _numbers(x: Tensor) -> Any:
+    # the numbers as an array, or None for a batch of gradients under `vmap`, which has no memory
+    try:
+        return x.numpy()
+    except RuntimeError:
+        return None
 
 
 def _parts(

@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import gradcheck, gradgradcheck
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from ltr.kernels import descending_order
+from ltr.kernels.cpu import softsort
 from ltr.kernels.implementations import use
 from ltr.kernels.reference import REFERENCE
 from ltr.kernels.softsort_ranks import compiled_ranks, fused
@@ -50,7 +52,7 @@ def test_the_sort_within_the_call(shape, dtype):
         order = descending_order(scores, mask)
         found = compiled_ranks(scores, mask, None, 0.3)
         torch.testing.assert_close(found, compiled_ranks(scores, mask, order, 0.3), rtol=0, atol=0)
-        _, _, sorted_here = torch.ops.ltr.softsort_ranks(scores, mask, None, 0.3)
+        _, _, sorted_here = softsort.ranks(scores, mask, None, 0.3)
         assert sorted_here.equal(order)
 
 
@@ -63,22 +65,31 @@ def test_scores_in_another_layout():
     assert found.equal(expected)
 
 
-@pytest.mark.parametrize("transform", ["vmap", "compile", "make_fx"])
-def test_masks_under_transforms(transform):
-    scores = torch.randn(3, 6)
-    mask = torch.rand(3, 6) < 0.7
-    operator = SoftSort(0.2)
+def test_under_vmap_and_compile():
+    operator, scores, mask = SoftSort(0.2), torch.randn(3, 6), torch.rand(3, 6) < 0.7
     expected = operator(scores, mask)
-    if transform == "vmap":
-        found = torch.vmap(operator)(scores, mask)
-    elif transform == "compile":
-        found = torch.compile(operator, backend="eager", fullgraph=True)(scores, mask)
-    else:
-        traced = make_fx(operator)(scores, mask)
-        other = torch.randn(3, 6)
-        torch.testing.assert_close(traced(other, mask), operator(other, mask))
-        found = traced(scores, mask)
-    torch.testing.assert_close(found, expected)
+    compiled = torch.compile(operator, backend="eager", fullgraph=True)
+    for found in (torch.vmap(operator)(scores, mask), compiled(scores, mask)):
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
+def test_a_trace_keeps_no_numbers(mode):
+    def slopes(scores, mask):
+        return torch.autograd.grad(SoftSort(0.2)(scores, mask).square().sum(), scores)[0]
+
+    first, other = ((torch.randn(3, 6).requires_grad_(), torch.rand(3, 6) < 0.7) for _ in "ab")
+    found = make_fx(slopes, tracing_mode=mode)(*first)(*other)
+    torch.testing.assert_close(found, slopes(*other), rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_not_plain_takes_the_sums():
+    scores = torch.randn(3, 6)
+    assert fused(scores)
+    assert fused(torch.nn.Parameter(scores))
+    with FakeTensorMode() as mode:
+        assert not fused(mode.from_tensor(scores))
+        assert SoftSort(0.2)(mode.from_tensor(scores)).shape == (3, 6)
 
 
 def test_the_parts_that_are_differentiated_again():

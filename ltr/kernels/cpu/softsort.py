@@ -200,13 +200,14 @@ def gradient(
     mask: Tensor | None,
     order: Tensor,
     sums: Tensor,
-    given: Tensor,
+    given: Any,
     temperature: float,
 ) -> Tensor:
-    """Compute the gradient by the scores from the one by the ranks, `given`."""
+    """Compute the gradient by the scores from the one by the ranks, an array."""
     lists, n = _lists(scores, mask, order, temperature), scores.shape[-1]
     found = np.empty_like(lists.x)
-    _each_row(backward, lists, _rows(sums, n), _rows(given, n), found)
+    given = np.ascontiguousarray(given).reshape(-1, n)
+    _each_row(backward, lists, _rows(sums, n), given, found)
     return _tensor(found, scores)
 
 
