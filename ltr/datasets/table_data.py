@@ -19,7 +19,7 @@ from ltr.datasets.list_tables import holds_lists, load_lists, schema_of, with_sc
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.schema import Schema
 from ltr.datasets.table_files import load_table, naming
-from ltr.datasets.table_stream import RowStream
+from ltr.datasets.table_stream import RowStream, renumbered
 from ltr.datasets.table_transform import TableTransform
 from ltr.datasets.tables import add_scores, group_rows, read_table
 from ltr.datasets.transforms import FeatureTransform
@@ -303,17 +303,20 @@ class TableDataModule(ListDataModule):
                 features=self.features,
                 categories=self.categories,
             )
-            train, held = table, None
+            train, out = table, np.zeros(table.num_rows, bool)
             if self.validation is not None:
                 groups, qids = group_rows(table.column(schema.qid))
                 names = qids.cast(pa.string()).to_pylist()
                 out = self.hold_out(names, self.validation)[groups]
-                train, held = table.filter(pa.array(~out)), table.filter(pa.array(out))
+                train = table.filter(pa.array(~out))
             if given is None:
                 schema = schema.fit_levels(train, self.max_levels)
-            lists = read_table(train, schema, missing=self.missing)
-            if held is not None:
-                held = read_table(held, schema, missing=self.missing)
+            with renumbered(np.flatnonzero(~out)):
+                lists = read_table(train, schema, missing=self.missing)
+            held = None
+            if self.validation is not None:
+                with renumbered(np.flatnonzero(out)):
+                    held = read_table(table.filter(pa.array(out)), schema, missing=self.missing)
         self._tell(table, schema, train)
         return schema, lists, held
 
