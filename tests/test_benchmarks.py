@@ -127,9 +127,9 @@ def test_memory_of_predictions(tmp_path):
     result = run("predict.py", tmp_path / "result.json", "--rows", "600", "1200")
     saved = committed("predict.json")
     assert shape(result) == shape(saved)
-    assert [row["rows"] for row in result["tables"]] == [600, 600, 1200, 1200]
-    for kind in ("parquet", "csv"):  # ten times the rows
-        few, many = (row["megabytes"] for row in saved["tables"] if row["kind"] == kind)
+    assert [row["rows"] for row in result["tables"]] == [600] * 3 + [1200] * 3
+    for kind in ("parquet", "csv", "store"):  # ten times the rows
+        few, many = (row["anonymous"] for row in saved["tables"] if row["kind"] == kind)
         assert many < 1.15 * few
 
 

@@ -171,6 +171,19 @@ class RowStream(IterableDataset[dict[str, Any]]):
         return read_table(table, self.schema, missing=self.missing, needs_label=False), table
 
 
+def scores_rows(model: Any) -> bool:
+    """Whether a model's score of a row depends on that row alone.
+
+    >>> from ltr.models import AttentionScorer, LinearScorer
+    >>> from ltr.modules import Ranker
+    >>> scores_rows(Ranker(LinearScorer())), scores_rows(Ranker(AttentionScorer()))
+    (True, False)
+    """
+    scorer, transform = getattr(model, "scorer", None), getattr(model, "transform", None)
+    alone = getattr(scorer, "per_document", False)
+    return alone and not getattr(transform, "within_list", False)
+
+
 def empty_table(file: Path) -> pa.Table:
     """Return a table without rows, with the columns of a file."""
     kind = kind_of_table(file)
