@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ltr._shapes import positions
+from ltr._shapes import count, positions
 from ltr.kernels.autodiff import Maybe, Rule, differentiable
 from ltr.kernels.implementations import is_compiled
 from ltr.kernels.lists import SortedLists
@@ -21,7 +21,7 @@ from ltr.kernels.sums import inner_sums
 
 
 def compiled_ranks(
-    scores: Tensor, order: Tensor, lengths: Tensor | None, temperature: float
+    scores: Tensor, mask: Tensor | None, order: Tensor | None, temperature: float
 ) -> Tensor:
     """Return the ranks (..., n) of `SoftSort(temperature)`, m + 1 where masked.
 
@@ -29,18 +29,18 @@ def compiled_ranks(
 
     Args:
         scores: (..., n), float32 or float64, on the CPU.
-        order: (..., n) int64, the falling order of the scores, masked items last.
-        lengths: (..., 1) int64, the number of real items; None if all are real.
+        mask: (..., n) bool, True = a real item; None if all are real.
+        order: (..., n) int64, the falling order of the scores, masked items last; None to sort
+            here, in the same call.
         temperature: > 0.
 
-    Cost: O(n), one compiled call each way. It is differentiable to any order; derivatives of
-    higher order use `kernel_sums`.
+    Cost: the sort and O(n), one compiled call each way. It is differentiable to any order;
+    derivatives of higher order use `kernel_sums`.
 
-    >>> scores = torch.tensor([0.1, 0.9, 0.4])
-    >>> compiled_ranks(scores, torch.tensor([1, 2, 0]), None, 0.2)
+    >>> compiled_ranks(torch.tensor([0.1, 0.9, 0.4]), None, None, 0.2)
     tensor([2.7751, 1.0788, 2.1461])
     """
-    return differentiable(_Ranks(temperature), scores, order, lengths)[0]
+    return differentiable(_Ranks(temperature), scores, mask, order)[0]
 
 
 def fused(scores: Tensor) -> bool:
@@ -52,28 +52,28 @@ def fused(scores: Tensor) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Ranks(Rule):
-    # it also returns c in sorted order, which the compiled backward needs
+    # it also returns c in sorted order and the order, which the compiled backward needs
     temperature: float
-    kept = (1,)
-    constant = (1,)
+    kept = (1, 2)
+    constant = (1, 2)
 
-    def values(self, scores: Tensor, order: Tensor, lengths: Maybe) -> tuple[Tensor, ...]:
-        return torch.ops.ltr.softsort_ranks.default(scores, order, lengths, self.temperature)
+    def values(self, scores: Tensor, mask: Maybe, order: Maybe) -> tuple[Tensor, ...]:
+        return torch.ops.ltr.softsort_ranks.default(scores, mask, order, self.temperature)
 
     def gradients(
         self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any
     ) -> tuple[Maybe, ...]:
-        scores, order, lengths, sums = saved
+        scores, mask, _, sums, order = saved
         h = given[0]
         assert h is not None
         if torch.is_grad_enabled():  # for second derivatives
-            return _gradient(scores, order, lengths, h, self.temperature), None, None
+            return _gradient(scores, mask, order, h, self.temperature), None, None
         op = torch.ops.ltr.softsort_ranks_backward.default
-        return op(scores, order, lengths, sums, h, self.temperature), None, None
+        return op(scores, mask, order, sums, h, self.temperature), None, None
 
     def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
-        scores, order, lengths, _ = saved
-        lists, u, c, one = _parts(scores, order, lengths, self.temperature)
+        scores, mask, _, _, order = saved
+        lists, u, c, one = _parts(scores, mask, order, self.temperature)
         change, k = moved[0], laplace()
         assert change is not None
         slope = k.derivative
@@ -82,23 +82,24 @@ class _Ranks(Rule):
         a, b, e, f = inner_sums(scores, columns, outputs, lists, self.temperature)
         of_u = -u * (change * a - b) / c
         (g,) = inner_sums(scores, [of_u], [(0, k)], lists, self.temperature)
-        return change * e - f + g, None
+        return change * e - f + g, None, None
 
 
 torch.library.define(
     "ltr::softsort_ranks",
-    "(Tensor scores, Tensor order, Tensor? lengths, float temperature) -> (Tensor, Tensor)",
+    "(Tensor scores, Tensor? mask, Tensor? order, float temperature) -> (Tensor, Tensor, Tensor)",
 )
 torch.library.define(
     "ltr::softsort_ranks_backward",
-    "(Tensor scores, Tensor order, Tensor? lengths, Tensor sums, Tensor gradient,"
+    "(Tensor scores, Tensor? mask, Tensor order, Tensor sums, Tensor gradient,"
     " float temperature) -> Tensor",
 )
 
 
 @torch.library.register_fake("ltr::softsort_ranks")
-def _(scores: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(scores), torch.empty_like(scores)
+def _(scores: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    order = torch.empty(scores.shape, dtype=torch.int64, device=scores.device)
+    return torch.empty_like(scores), torch.empty_like(scores), order
 
 
 @torch.library.register_fake("ltr::softsort_ranks_backward")
@@ -107,7 +108,7 @@ def _(scores: Tensor, *rest: Any) -> Tensor:
 
 
 @torch.library.impl("ltr::softsort_ranks", "CPU")
-def _forward(scores: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+def _forward(scores: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     from ltr.kernels.cpu import softsort
 
     return softsort.ranks(scores, *rest)
@@ -121,11 +122,10 @@ def _backward(scores: Tensor, *rest: Any) -> Tensor:
 
 
 def _parts(
-    scores: Tensor, order: Tensor, lengths: Tensor | None, temperature: float
+    scores: Tensor, mask: Tensor | None, order: Tensor, temperature: float
 ) -> tuple[SortedLists, Tensor, Tensor, Tensor]:
     # return the lists, u and c in the order of the items, and ones
-    if lengths is None:
-        lengths = order.new_full((*scores.shape[:-1], 1), scores.shape[-1])
+    lengths = count(order, mask)
     lists = SortedLists(order, torch.zeros_like(lengths), lengths)
     one = scores.new_ones(()).expand(scores.shape)
     (c,) = inner_sums(scores, [one], [(0, laplace())], lists, temperature)
@@ -136,10 +136,10 @@ def _parts(
 
 
 def _gradient(
-    scores: Tensor, order: Tensor, lengths: Tensor | None, h: Tensor, temperature: float
+    scores: Tensor, mask: Tensor | None, order: Tensor, h: Tensor, temperature: float
 ) -> Tensor:
     # the formula above, by kernel sums: the plain definition of the compiled backward
-    lists, u, c, one = _parts(scores, order, lengths, temperature)
+    lists, u, c, one = _parts(scores, mask, order, temperature)
     k = laplace()
     slope = k.derivative
     outputs = [(0, slope), (1, slope), (2, slope), (1, k)]

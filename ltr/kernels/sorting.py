@@ -84,6 +84,12 @@ class _FallingValues(Rule):
         return (change.gather(-1, descending_order(saved[0])),)
 
 
+def on_cpu(scores: Tensor, mask: Tensor | None, first: int | None = None) -> Tensor:
+    """Sort on the CPU, as `descending_order`: few numbers by torch, others by numpy."""
+    few = mask is None and scores.numel() <= FEW
+    return (by_torch if few else by_numpy)(scores, mask, first)
+
+
 def by_torch(scores: Tensor, mask: Tensor | None, first: int | None = None) -> Tensor:
     """Sort all by `torch.argsort`: the plain definition, for any device."""
     if mask is None:
@@ -177,10 +183,7 @@ torch.library.define(
 torch.library.impl("ltr::descending_order", "CompositeExplicitAutograd", by_torch)
 
 
-@torch.library.impl("ltr::descending_order", "CPU")
-def _on_cpu(scores: Tensor, mask: Tensor | None, first: int | None = None) -> Tensor:
-    few = mask is None and scores.numel() <= FEW
-    return (by_torch if few else by_numpy)(scores, mask, first)
+torch.library.impl("ltr::descending_order", "CPU", on_cpu)
 
 
 @torch.library.register_fake("ltr::descending_order")

@@ -108,8 +108,7 @@ class KernelPermutation(LazyPermutation):
             return super().ranks()
         if prefers_dense("softsort 1 ranks", self.scores):
             return super().ranks()
-        lengths = None if self.mask is None else self.mask.sum(-1, keepdim=True)
-        return compiled_ranks(self.scores, self.order, lengths, self.temperature)
+        return compiled_ranks(self.scores, self.mask, self._order, self.temperature)
 
     def _points(self) -> Tensor:
         return falling(self.scores, self.order, self.mask)

@@ -17,6 +17,7 @@ from ltr._shapes import (
     upcast,
 )
 from ltr.kernels import Lengths
+from ltr.kernels.softsort_ranks import compiled_ranks, fused
 from ltr.operators._pairwise import abs_power
 from ltr.operators.base import SortOperator
 from ltr.operators.dense_permutation import DensePermutation
@@ -166,6 +167,19 @@ class SoftSort(SortOperator):
     def whole_ranks(self) -> bool:
         """Return whether the temperature is 0."""
         return self.temperature == 0
+
+    def forward(
+        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
+    ) -> Tensor:
+        """Return soft ranks (..., n): the transposed permutation applied to 1..n."""
+        if self.power != 1 or self.temperature == 0:
+            return super().forward(scores, mask, weights)
+        refuse_weights(self, weights)
+        check_lists(scores, mask=mask)
+        scores = upcast(masked_fill(scores, mask))
+        if not fused(scores):
+            return super().forward(scores, mask)
+        return compiled_ranks(scores, mask, None, self.temperature)
 
     def permutation(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None

@@ -3,10 +3,12 @@
 import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
+from torch.fx.experimental.proxy_tensor import make_fx
 
+from ltr.kernels import descending_order
 from ltr.kernels.implementations import use
 from ltr.kernels.reference import REFERENCE
-from ltr.kernels.softsort_ranks import fused
+from ltr.kernels.softsort_ranks import compiled_ranks, fused
 from ltr.operators import SoftSort
 
 
@@ -37,6 +39,46 @@ def test_the_dense_matrix(shape, masked, temperature):
     for y, z in zip(found, expected, strict=True):
         scale = max(1.0, float(z.abs().max()))
         torch.testing.assert_close(y / scale, z / scale, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(1,), (64, 40), (64, 41), (1, 2560), (2561,)])
+def test_the_sort_within_the_call(shape, dtype):
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(shape, generator=generator).to(dtype).round(decimals=1)  # ties
+    for mask in (None, torch.rand(shape, generator=generator) < 0.7):
+        order = descending_order(scores, mask)
+        found = compiled_ranks(scores, mask, None, 0.3)
+        torch.testing.assert_close(found, compiled_ranks(scores, mask, order, 0.3), rtol=0, atol=0)
+        _, _, sorted_here = torch.ops.ltr.softsort_ranks(scores, mask, None, 0.3)
+        assert sorted_here.equal(order)
+
+
+def test_scores_in_another_layout():
+    scores = torch.randn(7, 5).mT.requires_grad_()
+    g = torch.randn(7, 5).mT
+    (found,) = torch.autograd.grad(SoftSort(0.2)(scores), scores, g)
+    copy = scores.detach().contiguous().requires_grad_()
+    (expected,) = torch.autograd.grad(SoftSort(0.2)(copy), copy, g.contiguous())
+    assert found.equal(expected)
+
+
+@pytest.mark.parametrize("transform", ["vmap", "compile", "make_fx"])
+def test_masks_under_transforms(transform):
+    scores = torch.randn(3, 6)
+    mask = torch.rand(3, 6) < 0.7
+    operator = SoftSort(0.2)
+    expected = operator(scores, mask)
+    if transform == "vmap":
+        found = torch.vmap(operator)(scores, mask)
+    elif transform == "compile":
+        found = torch.compile(operator, backend="eager", fullgraph=True)(scores, mask)
+    else:
+        traced = make_fx(operator)(scores, mask)
+        other = torch.randn(3, 6)
+        torch.testing.assert_close(traced(other, mask), operator(other, mask))
+        found = traced(scores, mask)
+    torch.testing.assert_close(found, expected)
 
 
 def test_the_parts_that_are_differentiated_again():
