@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import torch
 from lightning.pytorch.utilities import rank_zero_info
 
 from ltr.datasets.cache import load_letor, load_letor_files
@@ -120,6 +121,30 @@ def keys_of(data: ListDataset, qid: str) -> pa.Table:
     if data.doc_ids is not None:
         columns["doc_id"] = data.doc_ids.take(pa.array(back))
     return pa.table(columns)
+
+
+def with_keys(batch: dict[str, Any], qid: str) -> dict[str, Any]:
+    """Return a batch of the lists of a store with the columns that its predictions need.
+
+    Args:
+        batch: ragged, with `rows`; see `StoredLists.numbered`.
+        qid: the name of the column of the qids.
+
+    Returns:
+        The batch with `keys`, `rows` and `piece`, as `RowStream` gives them; here `piece` is
+        the row in the store, int64 (N,).
+
+    >>> batch = {"qid": ["a"], "lengths": torch.tensor([2]), "rows": torch.tensor([7, 8])}
+    >>> found = with_keys(batch, "q")
+    >>> found["keys"].to_pydict(), found["rows"], found["piece"]
+    ({'q': ['a', 'a']}, tensor([0, 1]), array([7, 8]))
+    """
+    qids = np.repeat(np.array(batch["qid"], dtype=object), batch["lengths"].numpy())
+    columns: dict[str, Any] = {qid: pa.array(qids, pa.string())}
+    if "doc_ids" in batch:
+        columns["doc_id"] = pa.array(batch["doc_ids"], pa.string())
+    rows = torch.arange(len(batch["rows"]))
+    return {**batch, "keys": pa.table(columns), "rows": rows, "piece": batch["rows"].numpy()}
 
 
 def _joined(parts: list[ListDataset], files: list[Path], sort_by_qid: bool) -> ListDataset:

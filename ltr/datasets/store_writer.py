@@ -64,8 +64,8 @@ def write_store(
         shard_bytes: the bytes of a shard, about.
 
     Raises:
-        ValueError: there is no list, the columns of the pieces differ, or an argument is of another
-            type.
+        ValueError: there is no list, the columns of the pieces differ, `path` is a file, or an
+            argument is of another type.
         OSError: a file cannot be written.
 
     >>> from tempfile import mkdtemp
@@ -76,6 +76,8 @@ def write_store(
     tensor([0., 2.])
     """
     folder = check_path("path", path)
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"path must be a folder, got the file {folder}")
     check_whole("shard_bytes", shard_bytes)
     if schema is not None and not isinstance(schema, Schema):
         raise ValueError(f"schema must be a Schema or None, got {schema!r}")

@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import replace
+from functools import partial
 from numbers import Real
 from os import PathLike
 from typing import Any, Literal
@@ -13,13 +14,14 @@ from torch.utils.data import DataLoader
 
 from ltr._shapes import check_at_least
 from ltr.datasets._arrays import check_columns
-from ltr.datasets.letor_tables import keys_of
+from ltr.datasets.letor_tables import keys_of, with_keys
 from ltr.datasets.list_data import ListDataModule
 from ltr.datasets.list_tables import holds_lists, load_lists, schema_of, with_schema
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.schema import Schema
+from ltr.datasets.stored_lists import StoredLists
 from ltr.datasets.table_files import load_table, naming
-from ltr.datasets.table_stream import RowStream
+from ltr.datasets.table_stream import RowStream, renumbered, scores_rows
 from ltr.datasets.table_transform import TableTransform
 from ltr.datasets.tables import add_scores, group_rows, read_table
 from ltr.datasets.transforms import FeatureTransform
@@ -71,9 +73,9 @@ class TableDataModule(ListDataModule):
 
     Attributes:
         schema: what the columns are: of the table that `fit` read, or of the model; None before.
-        stream: whether `predict` scores the rows of files as it reads them, in little memory, where
-            the model looks at each row alone (`RowStream`). False at first; `PredictionWriter` sets
-            it for CSV and Parquet.
+        stream: whether the batches of `predict` have their own qids and document ids: the lists of
+            a store, and where the model looks at each row alone the rows of files (`RowStream`), as
+            they are read. False at first; `PredictionWriter` sets it for CSV and Parquet.
 
     Raises:
         ValueError: at construction for an argument out of range; later for a table that is not as
@@ -224,9 +226,7 @@ class TableDataModule(ListDataModule):
         Raises:
             ValueError: the rows are not those of the table, each once.
         """
-        if self._keys is None:
-            raise ValueError("there must be a table to score, got none")
-        return add_scores(self._keys, rows, scores)
+        return add_scores(self._all_keys(), rows, scores)
 
     def keys(self, rows: np.ndarray) -> pa.Table:
         """Return the qid and, where there is one, the document id of rows of the table to score.
@@ -234,32 +234,32 @@ class TableDataModule(ListDataModule):
         Raises:
             ValueError: there is no such table.
         """
-        if self._keys is None:
+        return self._all_keys().take(pa.array(rows))
+
+    def _all_keys(self) -> pa.Table:
+        if "predict" not in self.splits:
             raise ValueError("there must be a table to score, got none")
-        return self._keys.take(pa.array(rows))
+        if self._keys is None:  # of lists
+            self._keys = keys_of(self.splits["predict"], self._schema_of("predict").qid)
+        return self._keys
 
     def predict_dataloader(self) -> DataLoader[Any]:
         """Batches of the table to score: lists, or with `stream` rows where that is possible."""
-        if not self._streams():
+        limit = None if self.trainer is None else self.trainer.limit_predict_batches
+        # 1 is a limit of one batch: such a file would look whole
+        if not self.stream or self.trainer is None or limit != 1.0 or isinstance(limit, int):
             return super().predict_dataloader()
         schema = self._schema_of("predict")
-        rows = RowStream(self.sources["predict"], schema, self.missing, **self.replicas())
-        self._tell_unused("predict", rows.unused)
-        return DataLoader(rows, batch_size=None)
-
-    def _streams(self) -> bool:
-        """Whether the rows are scored as they are read: the model looks at each row alone."""
-        source, model = self.sources["predict"], self.trainer and self.trainer.lightning_module
-        scorer, transform = getattr(model, "scorer", None), getattr(model, "transform", None)
-        return (
-            self.stream
-            and isinstance(source, str | PathLike)
-            and not holds_lists(source)
-            and getattr(scorer, "per_document", False)
-            and not getattr(transform, "within_list", False)
-            and self.trainer is not None
-            and self.trainer.limit_predict_batches == 1.0
-        )
+        source = self.sources["predict"]
+        is_file = isinstance(source, str | PathLike)
+        if is_file and not holds_lists(source) and scores_rows(self.trainer.lightning_module):
+            rows = RowStream(source, schema, self.missing, **self.replicas())
+            self._tell_unused("predict", rows.unused)
+            return DataLoader(rows, batch_size=None)
+        options = self._loader_options("predict")
+        if isinstance(options["dataset"], StoredLists):  # its lists come in the order of its rows
+            options["collate_fn"] = partial(with_keys, qid=schema.qid)
+        return DataLoader(**options)
 
     def _source(self, split: str) -> Any:
         if split == "val" and self.validation is not None:
@@ -303,17 +303,20 @@ class TableDataModule(ListDataModule):
                 features=self.features,
                 categories=self.categories,
             )
-            train, held = table, None
+            train, out = table, np.zeros(table.num_rows, bool)
             if self.validation is not None:
                 groups, qids = group_rows(table.column(schema.qid))
                 names = qids.cast(pa.string()).to_pylist()
                 out = self.hold_out(names, self.validation)[groups]
-                train, held = table.filter(pa.array(~out)), table.filter(pa.array(out))
+                train = table.filter(pa.array(~out))
             if given is None:
                 schema = schema.fit_levels(train, self.max_levels)
-            lists = read_table(train, schema, missing=self.missing)
-            if held is not None:
-                held = read_table(held, schema, missing=self.missing)
+            with renumbered(np.flatnonzero(~out)):
+                lists = read_table(train, schema, missing=self.missing)
+            held = None
+            if self.validation is not None:
+                with renumbered(np.flatnonzero(out)):
+                    held = read_table(table.filter(pa.array(out)), schema, missing=self.missing)
         self._tell(table, schema, train)
         return schema, lists, held
 
@@ -346,8 +349,6 @@ class TableDataModule(ListDataModule):
                     keep_order=split == "predict",
                 )
                 self.splits[split] = data = with_schema(data, schema)
-            if split == "predict":
-                self._keys = keys_of(data, schema.qid)
             if split != "val":
                 rank_zero_info(f"{split}: {data.summary()}")
             return

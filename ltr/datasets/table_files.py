@@ -1,5 +1,6 @@
 """Load tables: CSV and Parquet files, and pandas, polars and Arrow tables in memory."""
 
+import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from glob import glob, has_magic
@@ -344,13 +345,45 @@ def _are_numbers(values: pa.ChunkedArray) -> np.ndarray:
 
 @contextmanager
 def naming(source: Any) -> Iterator[None]:
-    """Put the file's name before an error, if the table comes from a file."""
+    """Put the file's name before an error, if the table comes from a file.
+
+    Of a folder or pattern it is the file that has the row, which is then counted within it.
+    """
     try:
         yield
     except ValueError as error:
-        if not isinstance(source, str | PathLike) or str(error).startswith(str(source)):
+        text = str(error)
+        if not isinstance(source, str | PathLike) or text.startswith(str(source)):
             raise
-        raise ValueError(f"{source}: {error}") from None
+        path = Path(source).expanduser()
+        several = has_magic(str(path)) and not path.exists()
+        if several and text.startswith(tuple(f"{file}: " for file in find_files(path))):
+            raise
+        raise ValueError(_placed(path, text) or f"{source}: {text}") from None
+
+
+def _placed(path: Path, text: str) -> str | None:
+    """Return an error of a row of several files with the name of the row's own file."""
+    found = re.match(r"row (\d+),", text)
+    if found is None or path.is_file():
+        return None
+    row = int(found[1])
+    for file in find_files(path):
+        rows = _count_rows(file)
+        if row < rows:
+            return f"{file}: row {row},{text[found.end() :]}"
+        row -= rows
+    return None
+
+
+def _count_rows(file: Path) -> int:
+    """Return the rows of a file, read once more if it is a text."""
+    kind = kind_of_table(file)
+    with naming_damage():
+        if kind == "parquet":
+            return pq.read_metadata(file).num_rows
+        with open_csv(file, kind, block=1 << 21) as (reader, _):
+            return sum(batch.num_rows for batch in reader)
 
 
 def of_file(source: Any) -> str:

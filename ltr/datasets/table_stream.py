@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from torch.utils.data import IterableDataset
@@ -61,7 +62,7 @@ class RowStream(IterableDataset[dict[str, Any]]):
 
     Raises:
         ValueError: there is no such file, or a column is missing; in a pass, what `read_table`
-            raises, with rows counted through all files.
+            raises.
 
     >>> from tempfile import mkdtemp
     >>> table = pa.table({"q": ["a", "b", "a"], "x": [0.5, None, 1.5]})
@@ -119,7 +120,7 @@ class RowStream(IterableDataset[dict[str, Any]]):
                 before, self.rows = self.rows + left_out, self.rows + table.num_rows
                 if left_out == table.num_rows or piece % self.num_replicas != self.rank:
                     continue
-                with _counting_from(before):
+                with renumbered(np.arange(before, self.rows)):
                     data, table = self._read(table.slice(left_out))
                 yield piece, data, table
         if not self.rows:
@@ -170,6 +171,19 @@ class RowStream(IterableDataset[dict[str, Any]]):
         return read_table(table, self.schema, missing=self.missing, needs_label=False), table
 
 
+def scores_rows(model: Any) -> bool:
+    """Whether a model's score of a row depends on that row alone.
+
+    >>> from ltr.models import AttentionScorer, LinearScorer
+    >>> from ltr.modules import Ranker
+    >>> scores_rows(Ranker(LinearScorer())), scores_rows(Ranker(AttentionScorer()))
+    (True, False)
+    """
+    scorer, transform = getattr(model, "scorer", None), getattr(model, "transform", None)
+    alone = getattr(scorer, "per_document", False)
+    return alone and not getattr(transform, "within_list", False)
+
+
 def empty_table(file: Path) -> pa.Table:
     """Return a table without rows, with the columns of a file."""
     kind = kind_of_table(file)
@@ -181,10 +195,19 @@ def empty_table(file: Path) -> pa.Table:
 
 
 @contextmanager
-def _counting_from(start: int) -> Iterator[None]:
-    """Add the rows before a piece to the row that an error names."""
+def renumbered(rows: np.ndarray) -> Iterator[None]:
+    """Name the row of the whole table in the errors of a part of it.
+
+    Args:
+        rows: (n,), of each row of the part its row in the whole.
+
+    >>> with renumbered(np.array([3, 7])):
+    ...     raise ValueError("row 1, column 'x': must not be missing")
+    Traceback (most recent call last):
+    ValueError: row 7, column 'x': must not be missing
+    """
     try:
         yield
     except ValueError as error:
-        text = re.sub(r"^row (\d+),", lambda found: f"row {int(found[1]) + start},", str(error))
+        text = re.sub(r"^row (\d+),", lambda found: f"row {rows[int(found[1])]},", str(error))
         raise ValueError(text) from None

@@ -23,8 +23,8 @@ def read_table(
     The rows of a query need not be together: they are gathered. Lists and documents are in the
     order of their first appearance; `rows` of the result is the row of each document in the table.
     A missing feature is NaN. A missing category has code 0, as has any value that is not a level of
-    the schema. Errors count rows from 0, without a header, through all files of a folder or
-    pattern.
+    the schema. Errors count rows from 0, without a header; of a folder or pattern they name the
+    file, and count its rows.
 
     Args:
         source: see `load_table`.

@@ -28,6 +28,9 @@ LISTS = pa.schema(
 )
 """The columns of scored lists; `PLACE` counts lists."""
 
+GROUP = 1 << 14
+"""The rows that are written together; a group of rows of Parquet has as many at least."""
+
 _TAG = "ltr"
 
 
@@ -57,6 +60,8 @@ class PredictionFile:
         self._open = ExitStack()
         self._text: IO[str] | None = None
         self._writer: pq.ParquetWriter | pa_csv.CSVWriter | None = None
+        self._waiting: list[pa.Table] = []
+        self._rows_waiting = 0
 
     def __enter__(self) -> "PredictionFile":
         return self
@@ -93,7 +98,20 @@ class PredictionFile:
             rows = table.drop_columns([PLACE]) if PLACE in table.column_names else table
             if self._writer is None:
                 self._writer = self._open.enter_context(self._open_writer(rows.schema))
-            self._writer.write_table(rows)
+                self._open.push(self._write_rest)
+            self._waiting.append(rows)
+            self._rows_waiting += rows.num_rows
+            if self._rows_waiting >= GROUP:
+                self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        assert self._writer is not None
+        self._writer.write_table(pa.concat_tables(self._waiting))
+        self._waiting, self._rows_waiting = [], 0
+
+    def _write_rest(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is None and self._waiting:
+            self._write_waiting()
 
     def _file(self) -> IO[str]:
         if self._text is None:

@@ -56,6 +56,8 @@ def cluster() -> Iterator[None]:
         for name in ("worker_register_timeout_seconds", "TRAIN_WORKER_GROUP_START_TIMEOUT_S"):
             patch.setenv(f"RAY_{name}", "300")  # of a machine that does much besides
         patch.setenv("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # a process less to start
+        # Ray kills workers when other programs fill the machine's memory; 0 turns that off
+        patch.setenv("RAY_memory_monitor_refresh_ms", "0")
         try:
             ray.init(
                 num_cpus=2,
@@ -161,15 +163,18 @@ def test_prediction_of_a_table(cluster, ltr, options):
     columns = ["--data.qid", "query", "--data.label", "grade", "--data.doc_id", "sku"]
     table = ["--config", "own.yaml", "--data", "TableDataModule", "--data.path", "train.parquet"]
     ranks = ["--data.transform", "TableTransform", "--data.transform.numbers", "RankPerList"]
+    store = ["--out", "new.store", "--qid", "query", "--doc-id", "sku", "--shard-mb", 0.001]
+    assert ltr("convert", "new.parquet", *store, "--label", "grade").code == 0
     for name, more in {"rows": [], "lists": ranks}.items():
         used = [*table, *columns, *more, "--trainer.default_root_dir", f"runs/{name}"]
         held = ["--data.validation", 0.2, "--trainer.max_epochs", 1]
         assert ltr("fit", *used, *held).code == 0
-        new = ["--ckpt_path", "last", "--data.predict_path", "new.parquet"]
-        assert ltr("predict", *used, *new, "--output", "p.csv").code == 0
-        answer = ltr("predict", *used, *new, "--output", "ray.csv", "--ray-workers", 2)
-        assert answer.code == 0, answer.err
-        assert Path("ray.csv").read_text() == Path("p.csv").read_text()
+        for source in ("new.parquet", "new.store"):
+            new = ["--ckpt_path", "last", "--data.predict_path", source]
+            assert ltr("predict", *used, *new, "--output", "p.csv").code == 0
+            answer = ltr("predict", *used, *new, "--output", "ray.csv", "--ray-workers", 2)
+            assert answer.code == 0, answer.err
+            assert Path("ray.csv").read_text() == Path("p.csv").read_text()
 
 
 def scored(path: Path, lists: int) -> None:

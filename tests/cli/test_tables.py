@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ltr.datasets import TableDataModule
+from ltr.datasets import StoredLists, open_store
+from ltr.modules.prediction_files import PredictionFile
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def test_rows_are_scored_as_they_are_read(fitted, output, monkeypatch):
     found = []
     for streams in (True, False):
         if not streams:
-            monkeypatch.setattr(TableDataModule, "_streams", lambda self: False)
+            monkeypatch.setattr("ltr.datasets.table_data.scores_rows", lambda model: False)
         answer = predict(fitted, "new.csv", output, "--data.doc_id", "sku")
         assert answer.code == 0, answer.err
         assert f"wrote {output}: 60 rows" in answer.out
@@ -69,6 +70,63 @@ def test_rows_are_scored_as_they_are_read(fitted, output, monkeypatch):
         found.append(read(output))
     pd.testing.assert_frame_equal(found[0], found[1], rtol=1e-5, atol=1e-6)
     assert found[0]["sku"].tolist() == pd.read_csv("new.csv")["sku"].tolist()
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "run"])
+def test_lists_of_a_store_are_written_as_they_are_scored(fitted, ending, monkeypatch):
+    uses = ("--qid", "query", "--label", "grade", "--doc-id", "sku", "--features", "price", "stock")
+    convert = ("convert", "train.parquet", "--out", "new.store", *uses, "--categories", "shop")
+    assert fitted(*convert, "--shard-mb", 0.002).code == 0
+    store = open_store("new.store")
+    longest, documents, waiting, read, written = 2 * store.lengths.max(), 300, 16, [], []
+    read_lists, write = StoredLists._read, PredictionFile.write
+
+    def counted(self, chosen, only=None):
+        found = read_lists(self, chosen, only)
+        read.append(found.offsets[-1])
+        return found
+
+    def bounded(self, table):
+        write(self, table)
+        written.append(table.num_rows)
+        assert self._rows_waiting < waiting
+
+    monkeypatch.setattr("ltr.modules.prediction_files.GROUP", waiting)
+    options = ("--data.batch_size", 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(StoredLists, "_read", counted)
+        patch.setattr(PredictionFile, "write", bounded)
+        answer = predict(fitted, "new.store", f"p.{ending}", *options)
+    assert answer.code == 0, answer.err
+    assert f"wrote p.{ending}: {documents} rows" in answer.out
+    # whatever is in memory at a time is of one batch
+    for sizes in (read, written):
+        assert sum(sizes) == documents
+        assert max(sizes) <= longest
+    if ending == "run":
+        names = [line.split()[2] for line in Path("p.run").read_text().splitlines()]
+        assert sorted(names) == sorted(store.doc_ids.to_pylist())
+        return
+    # a limit that is none: the names and scores of all rows, put together at the end
+    limit = ("--trainer.limit_predict_batches", 1000)
+    assert predict(fitted, "new.store", f"whole.{ending}", *options, *limit).code == 0
+    load = pd.read_csv if ending == "csv" else pd.read_parquet
+    found = load(f"p.{ending}")
+    pd.testing.assert_frame_equal(found, load(f"whole.{ending}"))
+    assert found["doc_id"].tolist() == store.doc_ids.to_pylist()
+    assert found["query"].tolist() == np.repeat(list(store.qids), store.lengths).tolist()
+
+
+@pytest.mark.parametrize("source", ["new.csv", "new.store"])
+def test_a_limit_makes_no_file_that_looks_whole(fitted, source):
+    uses = ("--qid", "query", "--features", "price", "stock", "--categories", "shop")
+    convert = ("convert", "new.csv", "--out", "new.store", *uses, "--label", "grade")
+    assert fitted(*convert).code == 0
+    options = ("--data.batch_size", 2, "--trainer.limit_predict_batches", 1)
+    answer = predict(fitted, source, "p.csv", *options)
+    assert answer.code == 2
+    assert "each of the 60 rows must have one score, got" in answer.err
+    assert not [*Path().glob("*p.csv*")]
 
 
 def test_a_bad_row_in_the_middle_leaves_no_file(fitted, monkeypatch):

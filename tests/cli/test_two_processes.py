@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from ltr.cli import main
-from ltr.datasets import table_stream
+from ltr.datasets import convert, open_store, table_stream
 
 PIECE = 8  # rows, so that a table has several pieces
 
@@ -92,6 +92,8 @@ def prepare(folder: Path) -> None:
     write_table(folder / "train.parquet", 200, 0)
     write_table(folder / "new.parquet", 77, 1)
     write_table(folder / "new.csv", 77, 1)
+    uses = {"qid": "query", "label": "grade", "doc_id": "sku"}
+    convert(folder / "new.parquet", folder / "new.store", **uses, shard_bytes=1000)
     (folder / "config.yaml").write_text(CONFIG)
     (folder / "buckets.yaml").write_text(BUCKETS)
     (folder / "stopper.py").write_text(STOPPER)
@@ -149,6 +151,8 @@ def work(folder: Path, processes: int) -> None:
             new = folder / f"new.{ending.partition('.')[0]}"
             file = out / f"{name}.{ending}"
             ltr("predict", *options, *last, "--data.predict_path", new, "--output", file)
+        new, file = folder / "new.store", out / f"{name}.store.csv"
+        ltr("predict", *options, *last, "--data.predict_path", new, "--output", file)
 
 
 @pytest.fixture(scope="module")
@@ -215,9 +219,10 @@ def test_a_resumed_run_equals_an_unbroken_one(done, processes):
 
 LETOR = ["plain.csv", "plain.parquet", "plain.run", "buckets.csv"]
 TABLES = ["rows.csv.parquet", "rows.parquet.csv", "lists.parquet.csv", "lists.csv.run"]
+STORES = ["rows.store.csv", "lists.store.csv"]
 
 
-@pytest.mark.parametrize("name", [*LETOR, *TABLES])
+@pytest.mark.parametrize("name", [*LETOR, *TABLES, *STORES])
 def test_predictions(done, name):
     one, two = (read(done / str(n) / name) for n in (1, 2))
     pd.testing.assert_frame_equal(two, one, check_exact=False, rtol=1e-5, atol=1e-6)
@@ -225,6 +230,9 @@ def test_predictions(done, name):
     if name in LETOR:
         lines = (done / "letor/test.txt").read_text().splitlines()
         names = [line.partition("# ")[2] for line in lines]
+        found = two["doc_id"].tolist()
+    elif name in STORES:
+        names = open_store(done / "new.store").doc_ids.to_pylist()
         found = two["doc_id"].tolist()
     else:
         names = pd.read_csv(done / "new.csv")["sku"].tolist()

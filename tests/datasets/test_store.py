@@ -201,6 +201,8 @@ def test_what_a_store_must_be(tmp_path: Path):
     (tmp_path / "file").write_text("nonsense")
     with pytest.raises(ValueError, match=f"path must be a list store, got {tmp_path}/file"):
         open_store(tmp_path / "file")
+    with pytest.raises(ValueError, match=f"path must be a folder, got the file {tmp_path}/file"):
+        write_store(ListDataset.from_arrays([[1.0]], labels=[1], qid=[7]), tmp_path / "file")
     for text in ("[]", "{}", "nonsense", "[" * 10**5, '{"format": "ltr store", "version": 3}'):
         (tmp_path / "manifest.json").write_text(text)
         with pytest.raises(ValueError, match=f"{tmp_path}: the manifest is damaged"):

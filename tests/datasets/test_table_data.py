@@ -64,6 +64,22 @@ def test_the_splits_share_no_query(caplog: pytest.LogCaptureFixture):
     assert any(message.startswith(said) and "seed 0" in message for message in caplog.messages)
 
 
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_an_error_names_the_row_of_the_file(split: str, tmp_path: Path):
+    frame = make()
+    data = TableDataModule(frame, **USES, validation=0.3)
+    data.setup("fit")
+    names = data.splits[split].doc_ids.to_pylist()
+    row = max(frame.index[frame["sku"].isin(names)])
+    assert row >= len(names)  # rows of the other split stand before it
+    frame["grade"] = frame["grade"].where(frame.index != row, -1)
+    frame[:60].to_parquet(tmp_path / "1.parquet")
+    frame[60:].to_parquet(tmp_path / "2.parquet")
+    message = rf"2.parquet: row {row - 60}, column 'grade': a label must be a finite number"
+    with pytest.raises(ValueError, match=message):
+        TableDataModule(tmp_path, **USES, validation=0.3).setup("fit")
+
+
 def test_a_query_stays_on_its_side():
     sides = []
     for frame in (make(), pd.concat([make().iloc[::-1], make(60).assign(query="new")])):

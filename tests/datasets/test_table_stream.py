@@ -52,7 +52,7 @@ def write(where: Path, made: pd.DataFrame, kind: str) -> Path:
         made[half:][made.columns[::-1]].to_csv(path / "b.csv", index=False)
     else:
         made[:half].to_parquet(where / "p1.parquet")
-        made[half:].astype({"query": "int32"}).to_parquet(where / "p2.parquet")
+        made[half:].astype({"query": "Int32"}).to_parquet(where / "p2.parquet")
         path = where / "p*.parquet"
     return path
 
@@ -89,16 +89,16 @@ def test_the_rows_are_those_of_the_whole_table(kind, tmp_path):
         assert max(map(len, features)) == 7
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv", "folder"])
+@pytest.mark.parametrize("kind", ["parquet", "csv", "folder", "pattern"])
 @pytest.mark.parametrize(
     ("column", "row", "value", "message"),
     [
-        ("query", 33, None, "row 33, column 'query': a qid must not be missing"),
-        ("price", 51, np.inf, "row 51, column 'price': must be finite in float32, got inf"),
-        ("sku", 12, None, "row 12, column 'sku': a document id must not be missing"),
+        ("query", 33, None, "column 'query': a qid must not be missing"),
+        ("price", 51, np.inf, "column 'price': must be finite in float32, got inf"),
+        ("sku", 12, None, "column 'sku': a document id must not be missing"),
     ],
 )
-def test_errors_count_the_rows_of_the_whole_table(kind, column, row, value, message, tmp_path):
+def test_errors_name_the_file_and_its_row(kind, column, row, value, message, tmp_path):
     made = frame()
     made[column] = made[column].astype(object)
     made.loc[row, column] = value
@@ -106,12 +106,20 @@ def test_errors_count_the_rows_of_the_whole_table(kind, column, row, value, mess
         made["query"] = made["query"].astype("Int64")
     if column == "price":
         made["price"] = made["price"].astype(float)
-    path = write(tmp_path, made, kind)
-    with pytest.raises(ValueError, match=message) as caught:
-        [*RowStream(path, schema())]
-    assert str(caught.value).startswith(str(path))
-    with pytest.raises(ValueError, match=message):
-        read_table(path, schema(), needs_label=False)
+    path, there, half = write(tmp_path, made, kind), row, ROWS // 2
+    if kind in ("folder", "pattern"):
+        names = ("a.csv", "b.csv") if kind == "folder" else ("p1.parquet", "p2.parquet")
+        there = row % half
+        file = (path if kind == "folder" else path.parent) / names[row // half]
+    else:
+        file = path
+    for read in (
+        lambda: [*RowStream(path, schema())],
+        lambda: read_table(path, schema(), needs_label=False),
+    ):
+        with pytest.raises(ValueError, match=message) as caught:
+            read()
+        assert str(caught.value) == f"{file}: row {there}, {message}"
 
 
 def test_text_among_numbers_names_its_row(tmp_path):
