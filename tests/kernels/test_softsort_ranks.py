@@ -44,11 +44,12 @@ def test_the_dense_matrix(shape, masked, temperature):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("shape", [(1,), (64, 40), (64, 41), (1, 2560), (2561,)])
+@pytest.mark.parametrize("shape", [(1,), (64, 40), (64, 64), (2, 365), (512,), (513,)])
 def test_the_sort_within_the_call(shape, dtype):
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(shape, generator=generator).to(dtype).round(decimals=1)  # ties
-    for mask in (None, torch.rand(shape, generator=generator) < 0.7):
+    some = torch.rand(shape, generator=generator) < 0.7
+    for mask in (None, some, torch.zeros_like(some)):
         order = descending_order(scores, mask)
         found = compiled_ranks(scores, mask, None, 0.3)
         torch.testing.assert_close(found, compiled_ranks(scores, mask, order, 0.3), rtol=0, atol=0)
