@@ -71,43 +71,8 @@ def _sides(d, v, n, above, below):
     up, down = 0.0, 0.0
     for p in range(n):  # both sides at once: two recurrences that do not wait for each other
         q = n - 1 - p
+        up, down = d[p] * up, d[q + 1] * down
         above[p], below[q] = up, down
-        up, down = d[p] * up + v[p], d[q + 1] * down + v[q]
-    for p in range(n):
-        above[p] *= d[p]
-        below[p] *= d[p + 1]
-
-
-@jit
-def _three_sides(d, u, h, n, above, below):
-    # fill the same of u, h and 1, in rows 0, 1 and 2: their recurrences do not wait either
-    up_u, up_h, up_1 = 0.0, 0.0, 0.0
-    down_u, down_h, down_1 = 0.0, 0.0, 0.0
-    for p in range(n):
-        q = n - 1 - p
-        above[0, p], above[1, p], above[2, p] = up_u, up_h, up_1
-        below[0, q], below[1, q], below[2, q] = down_u, down_h, down_1
-        up_u, up_h, up_1 = d[p] * up_u + u[p], d[p] * up_h + h[p], d[p] * up_1 + 1.0
-        down_u, down_h = d[q + 1] * down_u + u[q], d[q + 1] * down_h + h[q]
-        down_1 = d[q + 1] * down_1 + 1.0
-    for k in range(3):
-        for p in range(n):
-            above[k, p] *= d[p]
-            below[k, p] *= d[p + 1]
-
-
-@jit
-def _without_ties(t, v, n, above, below):
-    # take tied items out of the sums
-    up, down = 0.0, 0.0
-    for p in range(n):
-        q = n - 1 - p
-        if p and t[p - 1] != t[p]:
-            up = 0.0
-        if p and t[q] != t[q + 1]:
-            down = 0.0
-        above[p] -= up
-        below[q] -= down
         up, down = up + v[p], down + v[q]
 
 
@@ -129,7 +94,7 @@ def forward(lists, ranks, sums, is_sorted, begin, stop):
     """
     x, mask, order, scale = lists
     size = x.shape[1]
-    t, d, u, one = np.empty(size, x.dtype), np.empty(size + 1), np.empty(size), np.ones(size)
+    t, d, u = np.empty(size, x.dtype), np.empty(size + 1), np.empty(size)
     above, below = np.empty(size), np.empty(size)
     for row in range(begin, stop):
         n, items, c = _real(mask, row, size), order[row], sums[row]
@@ -145,7 +110,8 @@ def forward(lists, ranks, sums, is_sorted, begin, stop):
                 ranks[row, items[p]] = math.nan
                 c[p] = math.nan
             continue
-        _sides(d, one, n, above, below)
+        u[:n] = 1.0
+        _sides(d, u, n, above, below)
         for p in range(n):
             c[p] = above[p] + 1.0 + below[p]
             u[p] = (p + 1) / np.float64(c[p])
@@ -163,39 +129,57 @@ def backward(lists, sums, gradients, out, begin, stop):
     """
     x, mask, order, scale = lists
     size = x.shape[1]
-    t, d, one = np.empty(size, x.dtype), np.empty(size + 1), np.ones(size)
-    h, u, grad_c, moved = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
-    above, below = np.empty((3, size)), np.empty((3, size))
+    t, h, d = np.empty(size, x.dtype), np.empty(size, x.dtype), np.empty(size + 1)
+    steep_u, steep_h, steep_1 = np.empty(size), np.empty(size), np.empty(size)
+    grad_c = np.empty(size)
     for row in range(begin, stop):
         n, items, c = _real(mask, row, size), order[row], sums[row]
         for p in range(n, size):
             out[row, items[p]] = 0.0
         if not n:
             continue
-        if not _decays(x[row], items, n, scale, t, d, moved):
+        if not _decays(x[row], items, n, scale, t, d, grad_c):
             for p in range(n):
                 out[row, items[p]] = math.nan
             continue
-        tied = False
         for p in range(n):
             h[p] = gradients[row, items[p]]
-            u[p] = (p + 1) / np.float64(c[p])
-            tied |= p > 0 and t[p - 1] == t[p]
-        _three_sides(d, u, h, n, above, below)
+        of_u, of_h, of_1 = 0.0, 0.0, 0.0  # states of all passed, and of the tied alone
+        tied_u, tied_h, tied_1 = 0.0, 0.0, 0.0
+        for p in range(n - 1, -1, -1):
+            of_u, of_h, of_1 = d[p + 1] * of_u, d[p + 1] * of_h, d[p + 1] * of_1
+            grad_c[p] = of_h
+            if p == n - 1 or t[p + 1] != t[p]:
+                tied_u, tied_h, tied_1 = 0.0, 0.0, 0.0
+            steep_u[p], steep_h[p], steep_1[p] = tied_u - of_u, tied_h - of_h, tied_1 - of_1
+            u, v = (p + 1) / np.float64(c[p]), np.float64(h[p])
+            of_u, of_h, of_1 = of_u + u, of_h + v, of_1 + 1.0
+            tied_u, tied_h, tied_1 = tied_u + u, tied_h + v, tied_1 + 1.0
+        of_u, of_h, of_1 = 0.0, 0.0, 0.0
         for p in range(n):
-            grad_c[p] = -(above[1, p] + h[p] + below[1, p]) * u[p] / c[p]  # dLoss/dc
-        if tied:
-            _without_ties(t, u, n, above[0], below[0])
-            _without_ties(t, h, n, above[1], below[1])
-            _without_ties(t, one, n, above[2], below[2])
+            of_u, of_h, of_1 = d[p] * of_u, d[p] * of_h, d[p] * of_1
+            if p == 0 or t[p - 1] != t[p]:
+                tied_u, tied_h, tied_1 = 0.0, 0.0, 0.0
+            u, v = (p + 1) / np.float64(c[p]), np.float64(h[p])
+            grad_c[p] = -(v + of_h + grad_c[p]) * u / c[p]  # dLoss/dc
+            moved = v * (steep_u[p] + of_u - tied_u) + u * (steep_h[p] + of_h - tied_h)
+            steep_u[p] = moved + grad_c[p] * (steep_1[p] + of_1 - tied_1)
+            of_u, of_h, of_1 = of_u + u, of_h + v, of_1 + 1.0
+            tied_u, tied_h, tied_1 = tied_u + u, tied_h + v, tied_1 + 1.0
+        state, tied = 0.0, 0.0
+        for p in range(n - 1, -1, -1):
+            state = d[p + 1] * state
+            if p == n - 1 or t[p + 1] != t[p]:
+                tied = 0.0
+            steep_u[p] += tied - state
+            state, tied = state + grad_c[p], tied + grad_c[p]
+        state, tied = 0.0, 0.0
         for p in range(n):
-            by_u = h[p] * (above[0, p] - below[0, p]) + u[p] * (above[1, p] - below[1, p])
-            moved[p] = by_u + grad_c[p] * (above[2, p] - below[2, p])
-        _sides(d, grad_c, n, above[0], below[0])
-        if tied:
-            _without_ties(t, grad_c, n, above[0], below[0])
-        for p in range(n):
-            out[row, items[p]] = (moved[p] + above[0, p] - below[0, p]) * scale
+            state = d[p] * state
+            if p == 0 or t[p - 1] != t[p]:
+                tied = 0.0
+            out[row, items[p]] = (steep_u[p] + state - tied) * scale
+            state, tied = state + grad_c[p], tied + grad_c[p]
 
 
 def ranks(
