@@ -12,7 +12,7 @@ from ltr.kernels.choice import MOST, has_compiled_sums
 from ltr.kernels.implementations import use as use_implementation
 from ltr.kernels.reference import REFERENCE
 from ltr.kernels.thresholds import THRESHOLDS, Threshold
-from ltr.operators import NeuralSort, SigmoidRank, softsort
+from ltr.operators import NeuralSort, SigmoidRank, SoftSort, softsort
 
 both = pytest.mark.parametrize("name", sorted(TWO_FORMS))
 TIES = torch.tensor([0.3, -1.0, 0.3, 2.0, 0.5, 0.3, 2.0]).double()
@@ -120,6 +120,18 @@ def test_the_choice_can_be_pinned():
     assert prefers_dense("logistic", short)
     with pytest.raises(ValueError, match="form must be 'dense' or 'sums', got 'fast'"), use("fast"):  # type: ignore[arg-type]
         pass
+
+
+def test_softsort_keeps_to_the_pinned_form(monkeypatch):
+    def refuse(*arguments):
+        raise SumsTakenError
+
+    monkeypatch.setattr("ltr.kernels.softsort_ranks.differentiable", refuse)
+    with use("dense"):
+        assert SoftSort()(draw(5)).shape == (5,)
+        assert softsort(draw(5)).ranks().shape == (5,)
+    with pytest.raises(SumsTakenError):
+        SoftSort()(draw(5))
 
 
 def test_a_pin_ends_with_an_error():
