@@ -73,9 +73,9 @@ class TableDataModule(ListDataModule):
 
     Attributes:
         schema: what the columns are: of the table that `fit` read, or of the model; None before.
-        stream: whether the batches of `predict` have their own qids and document ids: the lists of
-            a store, and where the model looks at each row alone the rows of files (`RowStream`), as
-            they are read. False at first; `PredictionWriter` sets it for CSV and Parquet.
+        stream: whether batches of `predict` have their own qids and document ids: of the lists of a
+            store, and of the rows of files if the model looks at each row alone (`RowStream`).
+            False at first; `PredictionWriter` sets it for CSV and Parquet.
 
     Raises:
         ValueError: at construction for an argument out of range; later for a table that is not as

@@ -347,7 +347,7 @@ def _are_numbers(values: pa.ChunkedArray) -> np.ndarray:
 def naming(source: Any) -> Iterator[None]:
     """Put the file's name before an error, if the table comes from a file.
 
-    Of a folder or pattern it is the file that has the row, which is then counted within it.
+    For a folder or pattern, name the file that has the row, and count the row within that file.
     """
     try:
         yield

@@ -172,7 +172,7 @@ class RowStream(IterableDataset[dict[str, Any]]):
 
 
 def scores_rows(model: Any) -> bool:
-    """Whether a model's score of a row depends on that row alone.
+    """Return whether a model's score of a row depends on that row alone.
 
     >>> from ltr.models import AttentionScorer, LinearScorer
     >>> from ltr.modules import Ranker

@@ -15,6 +15,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from ltr._shapes import count, positions
 from ltr.kernels.autodiff import Maybe, Rule, differentiable
+from ltr.kernels.choice import prefers_dense
 from ltr.kernels.implementations import is_compiled
 from ltr.kernels.lists import SortedLists
 from ltr.kernels.named import laplace
@@ -50,19 +51,19 @@ def compiled_ranks(
 def fused(scores: Tensor) -> bool:
     """Return whether `compiled_ranks` takes these scores: on the CPU, with numba, in no graph.
 
-    Its compiled code is called without an op, which would take a tenth of the time of a short list.
-    So it takes plain tensors alone, and nothing that another function traces.
+    The compiled code is called directly, since an op costs a tenth of a short list's time. So the
+    scores must be a plain tensor, outside any trace. A pinned form is kept.
     """
     if type(scores) not in PLAIN or not scores.is_cpu or not scores.numel():
         return False
     if torch.compiler.is_compiling() or get_proxy_mode() is not None:
         return False
-    return is_compiled()
+    return is_compiled() and not prefers_dense("softsort 1 ranks", scores)
 
 
 @dataclass(frozen=True, eq=False)
 class _Ranks(Rule):
-    # it also returns c in sorted order and the order, which the compiled backward needs
+    # the compiled backward needs c, in sorted order, and the order
     temperature: float
     kept = (1, 2)
     constant = (1, 2)

@@ -14,7 +14,6 @@ from ltr.kernels import (
     laplace,
     level_of,
     places_in_lists,
-    prefers_dense,
     sort_ragged,
 )
 from ltr.kernels.kernel import Kernel
@@ -105,8 +104,6 @@ class KernelPermutation(LazyPermutation):
             ValueError: rows are missing, after `top(k)`.
         """
         if self.power != 1 or self.kept is not None or not fused(self.scores):
-            return super().ranks()
-        if prefers_dense("softsort 1 ranks", self.scores):
             return super().ranks()
         return compiled_ranks(self.scores, self.mask, self._order, self.temperature)
 

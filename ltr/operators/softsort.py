@@ -16,7 +16,7 @@ from ltr._shapes import (
     refuse_weights,
     upcast,
 )
-from ltr.kernels import Lengths, prefers_dense
+from ltr.kernels import Lengths
 from ltr.kernels.softsort_ranks import compiled_ranks, fused
 from ltr.operators._pairwise import abs_power
 from ltr.operators.base import SortOperator
@@ -177,7 +177,7 @@ class SoftSort(SortOperator):
         refuse_weights(self, weights)
         check_lists(scores, mask=mask)
         scores = upcast(masked_fill(scores, mask))
-        if not fused(scores) or prefers_dense("softsort 1 ranks", scores):
+        if not fused(scores):
             return super().forward(scores, mask)
         return compiled_ranks(scores, mask, None, self.temperature)
 
