@@ -21,7 +21,7 @@ from measure import RESULTS, environment, rounded, times, write
 from torch.utils.data import DataLoader
 
 from ltr.datasets import ListDataset, collate_lists, open_store, write_store
-from ltr.datasets._checksums import file_checksum
+from ltr.datasets.checksums import file_checksum
 from ltr.losses import ListNet
 from ltr.models import LinearScorer
 

@@ -32,9 +32,9 @@ from quality_summary import TREES, cell_path, summarize, validation
 from quality_tabm import TabMRanker
 from sklearn.base import BaseEstimator
 
-from ltr._files import atomic_write
 from ltr.datasets import PiecewiseLinearBins, SignedLog1pStandardize, TableTransform
 from ltr.estimators import Blend, NeuralRanker
+from ltr.files import atomic_write
 from ltr.losses import (
     XENDCG,
     ApproxNDCG,

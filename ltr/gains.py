@@ -9,10 +9,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_number, largest, masked_fill, positions
 from ltr.kernels import list_ids, places_in_lists, sort_ragged, sum_lists
 from ltr.kernels.sorting import SELECTED, falling_values
 from ltr.operators import truncated
+from ltr.shapes import check_number, largest, masked_fill, positions
 
 Gain = Literal["exp2", "linear"] | Callable[[Tensor], Tensor]
 Discount = Literal["log2", "letor4"] | Callable[[Tensor], Tensor]

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ltr._compressed import open_text
+from ltr.compressed import open_text
 from ltr.datasets import LetorDataModule, read_letor
 from ltr.metrics.trec import read_run
 

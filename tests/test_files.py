@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from ltr._files import atomic_write, remove_leftovers
+from ltr.files import atomic_write, remove_leftovers
 
 WAIT = """
 import sys, time
-from ltr._files import atomic_write
+from ltr.files import atomic_write
 with atomic_write(sys.argv[1]) as partial:
     partial.write_text("half")
     print("writing", flush=True)

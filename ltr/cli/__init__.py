@@ -34,8 +34,8 @@ from contextlib import contextmanager
 from importlib import import_module
 
 from ltr import __version__
-from ltr._names import nearest
 from ltr.cli.errors import CommandError, as_user_error
+from ltr.names import nearest
 
 _COMMANDS = {
     "fit": ("ltr.cli.lightning_cli", "train a model"),

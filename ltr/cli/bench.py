@@ -15,8 +15,6 @@ from typing import Any
 import yaml
 
 from ltr import __version__
-from ltr._files import atomic_write, remove_leftovers
-from ltr._names import close_matches, nearest
 from ltr.cli.caption import render
 from ltr.cli.chosen import FIT, Result, chosen_runs, read_json, read_result
 from ltr.cli.curves import read_curves
@@ -25,6 +23,8 @@ from ltr.cli.layers import differences
 from ltr.cli.plan import Plan, Run, make_plan
 from ltr.cli.recipes import LineParser
 from ltr.cli.table import NOT_RUN, Table, make_tables, summaries
+from ltr.files import atomic_write, remove_leftovers
+from ltr.names import close_matches, nearest
 
 _EPILOG = """\
 All other options are those of `ltr fit` and apply to every run: --trainer.max_epochs 5,

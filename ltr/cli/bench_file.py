@@ -8,10 +8,10 @@ from typing import Any
 
 from jsonargparse import ArgumentError, ArgumentParser
 
-from ltr._names import nearest
 from ltr.cli.errors import CommandError
 from ltr.cli.layers import plain
 from ltr.cli.options import load_options
+from ltr.names import nearest
 
 # `dict` without types: jsonargparse would build the objects that a configuration names
 

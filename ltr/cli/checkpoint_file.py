@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from ltr._names import one_line
 from ltr.cli.errors import CommandError
+from ltr.names import one_line
 
 
 @contextmanager

@@ -5,9 +5,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-from ltr._names import one_line
 from ltr.cli.errors import CommandError
 from ltr.cli.plan import Plan, Run
+from ltr.names import one_line
 
 Result = dict[str, Any]
 """The content of a run's result.json: `variant`, `point`, `metrics`, `seconds` and more."""

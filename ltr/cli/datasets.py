@@ -3,10 +3,10 @@
 import sys
 from textwrap import fill
 
-from ltr._names import nearest
 from ltr.cli.errors import CommandError
 from ltr.cli.published import PUBLISHED, PublishedSet
 from ltr.cli.recipes import LineParser
+from ltr.names import nearest
 
 _UNKNOWN = "not known"
 

@@ -3,7 +3,7 @@
 import re
 import sys
 
-from ltr._names import one_line
+from ltr.names import one_line
 
 _LOST = re.compile("gloo.*Connection (closed|reset) by peer", re.DOTALL)
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ltr._files import atomic_write, remove_leftovers
-from ltr._names import nearest
 from ltr.cli import on_ray
 from ltr.cli.errors import CommandError
 from ltr.cli.recipes import LineParser
+from ltr.files import atomic_write, remove_leftovers
+from ltr.names import nearest
 
 if TYPE_CHECKING:
     from ltr.metrics.compare import Comparison, Interval

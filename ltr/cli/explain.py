@@ -16,9 +16,9 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from ltr._names import close_matches, nearest
 from ltr.cli.errors import innermost
 from ltr.cli.options import Node, read_options, without_nesting
+from ltr.names import close_matches, nearest
 
 _KINDS = (nn.Module, LightningDataModule, Callback, Optimizer, LRScheduler)
 """Base classes of the classes that a configuration may name without their module."""

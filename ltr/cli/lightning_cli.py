@@ -21,8 +21,6 @@ import ltr.datasets
 import ltr.models
 import ltr.modules
 import ltr.operators
-from ltr._files import name_full_disk, remove_leftovers
-from ltr._names import one_line
 from ltr.cli import on_ray
 from ltr.cli.checkpoint_file import checkpoint_errors, read_checkpoint
 from ltr.cli.epoch_lines import EpochLines
@@ -34,6 +32,7 @@ from ltr.cli.quiet import quiet
 from ltr.cli.recipes import expand_configs
 from ltr.cli.runs import find_checkpoint, hold, new_run, no_checkpoint, numbered
 from ltr.config import check_trust
+from ltr.files import name_full_disk, remove_leftovers
 from ltr.modules import CheckFinite, CheckMonitors, PortableModule
 from ltr.modules.checkpoints import (
     BestCheckpoint,
@@ -44,6 +43,7 @@ from ltr.modules.checkpoints import (
 )
 from ltr.modules.memory import BatchInMemory
 from ltr.modules.prediction_writer import PredictionWriter
+from ltr.names import one_line
 from ltr.papers import images, knn, networks, regression, sorting, speed, topk
 
 # the command line finds only classes that are imported; some packages import them on first access

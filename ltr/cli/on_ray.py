@@ -119,9 +119,9 @@ def predict(args: list[str], workers: int) -> int:
         CommandError: a mistake in the options, the configuration or the data.
     """
     workers = connect(workers)
-    from ltr._files import remove_leftovers, temporary_beside
     from ltr.cli.lightning_cli import make_cli
     from ltr.datasets.loaders import SplitDataModule
+    from ltr.files import remove_leftovers, temporary_beside
     from ltr.modules.prediction_parts import join_parts
 
     cli = make_cli("predict", args)

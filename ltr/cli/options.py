@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from ltr._names import one_line
 from ltr.cli.errors import CommandError
+from ltr.names import one_line
 
 NESTING = ("init_args", "dict_kwargs")
 

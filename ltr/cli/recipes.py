@@ -16,8 +16,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import NoReturn
 
-from ltr._names import close_matches, nearest
 from ltr.cli.errors import CommandError
+from ltr.names import close_matches, nearest
 
 _NOT_OVERLAYS = {"config.yaml", "bench.yaml"}
 

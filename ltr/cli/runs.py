@@ -6,8 +6,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from ltr._names import nearest
 from ltr.cli.errors import CommandError
+from ltr.names import nearest
 
 _PATIENCE = 10  # seconds; the loaders of a killed run hold its lock for a few more
 

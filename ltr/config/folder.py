@@ -12,9 +12,9 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import ltr
-from ltr._files import atomic_write
 from ltr.config.reading import from_config
 from ltr.config.writing import to_config
+from ltr.files import atomic_write
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 

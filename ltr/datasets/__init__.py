@@ -7,7 +7,6 @@ for.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ltr._names import no_attribute, renamed
 from ltr.datasets.cache import load_letor
 from ltr.datasets.collate import collate_lists, collate_ragged, pad_batch
 from ltr.datasets.conversion import convert
@@ -37,6 +36,7 @@ from ltr.datasets.transforms import (
     SignedLog1pStandardize,
     Standardize,
 )
+from ltr.names import no_attribute, renamed
 
 if TYPE_CHECKING:
     from ltr.datasets.digits import DigitsDataModule

@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 import platformdirs
 
-from ltr._files import check_path
-from ltr.datasets._checksums import DamagedError
+from ltr.datasets.checksums import DamagedError
 from ltr.datasets.conversion import convert_letor, letor_source
 from ltr.datasets.letor import find_group_file, read_letor
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.store import MANIFEST, StaleError
 from ltr.datasets.stored_lists import StoredLists, open_store
+from ltr.files import check_path
 
 _SUFFIX = ".ltr-store"
 _log = logging.getLogger(__name__)

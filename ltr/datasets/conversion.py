@@ -9,14 +9,12 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from ltr._files import check_path
-from ltr._shapes import check_at_least
-from ltr.datasets._arrays import check_columns
-from ltr.datasets._runs import SeenQids, add_all
+from ltr.datasets.arrays import check_columns
 from ltr.datasets.grouping import NotGroupedError, check_grouped, group_pieces
 from ltr.datasets.letor import check_end, letor_reader
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.schema import Schema
+from ltr.datasets.seen_qids import SeenQids, add_all
 from ltr.datasets.splits import find_splits
 from ltr.datasets.store import is_store
 from ltr.datasets.store_parts import RunTasks, write_by_file
@@ -25,6 +23,8 @@ from ltr.datasets.stored_lists import StoredLists, open_store
 from ltr.datasets.table_files import find_files, kind_of_file
 from ltr.datasets.table_scan import scan_table
 from ltr.datasets.table_stream import RowStream
+from ltr.files import check_path
+from ltr.shapes import check_at_least
 
 _READER_VERSION = 3  # raise it when a reader returns other lists for the same file
 

@@ -4,10 +4,10 @@ import warnings
 
 import numpy as np
 
-from ltr._shapes import check_at_least, check_number
 from ltr.datasets.list_data import ListDataModule
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.transforms import FeatureTransform, NoTransform
+from ltr.shapes import check_at_least, check_number
 
 _SHARES = {"train": 0.6, "val": 0.2, "test": 0.2}
 

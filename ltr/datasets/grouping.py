@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ltr._files import name_full_disk
-from ltr.datasets._runs import SeenQids, add_all
 from ltr.datasets.lists import ListDataset
+from ltr.datasets.seen_qids import SeenQids, add_all
+from ltr.files import name_full_disk
 
 MEMORY = "128MB"
 """The memory that DuckDB may use; what is beyond lies in files."""

@@ -7,13 +7,11 @@ from typing import Literal
 
 import numpy as np
 
-from ltr._compressed import SUFFIXES
-from ltr._files import check_path
-from ltr._shapes import check_at_least
-from ltr.datasets._letor_reader import LetorReader
-from ltr.datasets.joins import join_lists
-from ltr.datasets.lists import ListDataset
-from ltr.datasets.runs import gather_runs
+from ltr.compressed import SUFFIXES
+from ltr.datasets.letor_reader import LetorReader
+from ltr.datasets.lists import ListDataset, gather_runs, join_lists
+from ltr.files import check_path
+from ltr.shapes import check_at_least
 
 _GROUP_SUFFIXES = (".query", ".group")
 

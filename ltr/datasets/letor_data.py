@@ -6,14 +6,14 @@ from typing import Literal
 
 import numpy as np
 
-from ltr._files import check_path
-from ltr._shapes import check_at_least
 from ltr.datasets.cache import load_letor
 from ltr.datasets.list_data import ListDataModule
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.splits import find_splits, list_folder
 from ltr.datasets.table_transform import TableTransform
 from ltr.datasets.transforms import FeatureTransform
+from ltr.files import check_path
+from ltr.shapes import check_at_least
 
 
 class LetorDataModule(ListDataModule):

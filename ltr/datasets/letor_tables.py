@@ -11,10 +11,8 @@ import torch
 from lightning.pytorch.utilities import rank_zero_info
 
 from ltr.datasets.cache import load_letor, load_letor_files
-from ltr.datasets.joins import join_lists
 from ltr.datasets.letor import read_letor
-from ltr.datasets.lists import ListDataset
-from ltr.datasets.runs import find_return, gather_runs
+from ltr.datasets.lists import ListDataset, find_return, gather_runs, join_lists
 from ltr.datasets.schema import Schema
 from ltr.datasets.splits import find_splits
 from ltr.datasets.table_files import find_files, kind_of_file

@@ -1,6 +1,6 @@
 """Lists of documents in flat arrays, and the batches that are cut from them."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from numbers import Real
 from typing import Any
 
@@ -9,10 +9,9 @@ import pyarrow as pa
 import torch
 from torch.utils.data import Dataset
 
-from ltr._shapes import check_at_least
-from ltr.datasets._arrays import as_names, as_numbers, is_absent, is_missing
-from ltr.datasets.runs import find_return, gather_runs
+from ltr.datasets.arrays import as_names, as_numbers, is_absent, is_missing
 from ltr.datasets.summary import ListSummary
+from ltr.shapes import check_at_least
 
 
 class ListDataset(Dataset[dict[str, Any]]):
@@ -374,3 +373,98 @@ class ListDataset(Dataset[dict[str, Any]]):
         columns = self.columns()
         labels = columns.pop("labels", None)
         return ListDataset(features, labels, self.offsets, self.qids, self.doc_ids, **columns)
+
+
+def find_return(runs: Sequence[Hashable]) -> tuple[int, int] | None:
+    """The first run whose name came before: (where it was last, where it comes back), or None.
+
+    >>> find_return(["a", "b", "a"])
+    (0, 2)
+    """
+    last: dict[Hashable, int] = {}
+    for place, name in enumerate(runs):
+        if name in last:
+            return last[name], place
+        last[name] = place
+    return None
+
+
+def gather_runs(data: ListDataset) -> ListDataset:
+    """Join runs of the same qid into one list each, in the order of first appearance, stably.
+
+    >>> from ltr.datasets.lists import ListDataset
+    >>> rows = np.ones((3, 1), dtype=np.float32)
+    >>> runs = ListDataset(rows, np.arange(3.0), np.arange(4), ["a", "b", "a"])
+    >>> joined = gather_runs(runs)
+    >>> joined.qids, joined.labels.tolist()
+    (['a', 'b'], [0.0, 2.0, 1.0])
+    """
+    names = list(dict.fromkeys(data.qids))
+    if len(names) == len(data):
+        return data
+    place = {name: i for i, name in enumerate(names)}
+    groups = np.array([place[name] for name in data.qids])
+    order = np.argsort(groups, kind="stable")
+    ordered = data.select(order)
+    lengths = np.bincount(groups, weights=data.lengths, minlength=len(names)).astype(np.int64)
+    offsets = np.r_[0, np.cumsum(lengths)]
+    ordered.offsets, ordered.qids = offsets, names
+    return ordered
+
+
+def join_lists(parts: Iterable[ListDataset], *, across: bool = False) -> ListDataset:
+    """Return the lists of several data sets, one after another, in memory.
+
+    Where a part has fewer features, the others are 0; where a part has no document ids and another
+    one has, they are "". Other columns that a part lacks are left out.
+
+    Args:
+        parts: one or more.
+        across: whether the first list of a part goes on with the last one of the part before where
+            both have the same qid.
+
+    >>> one = ListDataset.from_arrays([[1.0], [2.0]], labels=[0, 1], qid=["a", "b"])
+    >>> two = ListDataset.from_arrays([[3.0, 4.0]], labels=[2], qid=["b"])
+    >>> join_lists([one, two], across=True)[1]["features"]
+    tensor([[2., 0.],
+            [3., 4.]])
+    """
+    parts = list(parts)
+    if len(parts) == 1:
+        return parts[0]
+    documents = sum(len(part.features) for part in parts)
+    width = max(part.num_features for part in parts)
+    features = np.empty((documents, width), np.float32)
+    qids: list[str] = []
+    starts = []
+    begin = 0
+    for part in parts:
+        end = begin + len(part.features)
+        features[begin:end, : part.num_features] = part.features
+        features[begin:end, part.num_features :] = 0
+        same = across and bool(qids) and qids[-1] == part.qids[0]
+        qids += part.qids[same:]
+        starts.append(part.offsets[same:-1] + begin)
+        begin = end
+    doc_ids = None
+    if any(part.doc_ids is not None for part in parts):
+        ids = [
+            pa.repeat(pa.scalar("", pa.string()), len(part.features))
+            if part.doc_ids is None
+            else part.doc_ids
+            for part in parts
+        ]
+        doc_ids = pa.concat_arrays(ids)
+    columns = {
+        name: np.concatenate([part.columns()[name] for part in parts])
+        for name in parts[0].columns()
+        if all(name in part.columns() for part in parts)
+    }
+    return ListDataset(
+        features,
+        columns.pop("labels", None),
+        np.r_[np.concatenate(starts), documents].astype(np.int64),
+        qids,
+        doc_ids,
+        **columns,
+    )

@@ -8,8 +8,8 @@ from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 from torch.utils.data import DataLoader, Dataset
 
-from ltr._shapes import check_at_least, check_whole
 from ltr.datasets.samplers import BucketSampler, ListSampler
+from ltr.shapes import check_at_least, check_whole
 
 
 class ListLoader(DataLoader[dict[str, Any]]):

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_at_least, check_whole
-from ltr.datasets._arrays import as_numbers
+from ltr.datasets.arrays import as_numbers
 from ltr.datasets.transforms import FeatureTransform
+from ltr.shapes import check_at_least, check_whole
 
 _VALUES = 1 << 24  # values at a time, so that fitting copies little of a mapped file
 _LARGEST = float(np.finfo(np.float32).max)

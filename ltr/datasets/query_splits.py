@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ltr._shapes import check_at_least, check_whole
-from ltr.datasets._arrays import as_names, is_missing
+from ltr.datasets.arrays import as_names, is_missing
+from ltr.shapes import check_at_least, check_whole
 
 
 def query_shares(qids: Sequence[Any], seed: int = 0) -> np.ndarray:

@@ -7,8 +7,8 @@ import numpy as np
 import torch.distributed as dist
 from torch.utils.data import DistributedSampler
 
-from ltr._shapes import check_at_least, check_whole
-from ltr.datasets._arrays import as_numbers
+from ltr.datasets.arrays import as_numbers
+from ltr.shapes import check_at_least, check_whole
 
 EXACT = 10**7
 """The most lists whose order is drawn as a whole; of more, it is drawn by blocks."""

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ltr._files import atomic_write
-from ltr.datasets._checksums import DamagedError, file_checksum
+from ltr.datasets.checksums import DamagedError, file_checksum
 from ltr.datasets.lists import ListDataset
+from ltr.files import atomic_write
 
 _WIDE = {"features": np.float32, "categories": np.int32}
 _NARROW = {"labels": np.float32, "weights": np.float32, "positions": np.int64}

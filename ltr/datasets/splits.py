@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from ltr._compressed import SUFFIXES
+from ltr.compressed import SUFFIXES
 
 _SPLITS = {
     "train": ("train", "training", "trainingset"),

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ltr._files import atomic_write, check_path
-from ltr.datasets._checksums import DamagedError, file_checksum
+from ltr.datasets.checksums import DamagedError, file_checksum
 from ltr.datasets.schema import Schema
 from ltr.datasets.shards import Shard, ShardEntry, check_shard, map_shard
+from ltr.files import atomic_write, check_path
 
 FORMAT_VERSION = 3
 MANIFEST = "manifest.json"

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ltr.datasets._runs import SeenQids
+from ltr.datasets.seen_qids import SeenQids
 from ltr.datasets.store import PARTS, Store
 from ltr.datasets.store_writer import StoreWriter
 

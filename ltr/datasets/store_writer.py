@@ -22,14 +22,13 @@ import numpy as np
 import pyarrow as pa
 from filelock import FileLock
 
-from ltr._files import atomic_write, check_path, name_full_disk, remove_leftovers
-from ltr._shapes import check_whole
-from ltr.datasets._checksums import file_checksum
-from ltr.datasets.joins import join_lists
-from ltr.datasets.lists import ListDataset
+from ltr.datasets.checksums import file_checksum
+from ltr.datasets.lists import ListDataset, join_lists
 from ltr.datasets.schema import Schema
 from ltr.datasets.shards import Shard, ShardEntry, check_shard, map_shard, write_shard
 from ltr.datasets.store import LISTS, PARTS, Store, write_manifest
+from ltr.files import atomic_write, check_path, name_full_disk, remove_leftovers
+from ltr.shapes import check_whole
 
 SHARD_BYTES = 1 << 26
 """The bytes of a shard, about."""

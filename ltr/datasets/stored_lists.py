@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from ltr._shapes import check_at_least
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.store import Qids, Store
 from ltr.datasets.summary import ListSummary
+from ltr.shapes import check_at_least
 
 FIT_VALUES = 1 << 28
 """Of a store with more features than this in all documents (1 GiB), a sample is read to fit on."""

@@ -12,8 +12,7 @@ import pyarrow as pa
 from lightning.pytorch.utilities import rank_zero_info
 from torch.utils.data import DataLoader
 
-from ltr._shapes import check_at_least
-from ltr.datasets._arrays import check_columns
+from ltr.datasets.arrays import check_columns
 from ltr.datasets.letor_tables import keys_of, with_keys
 from ltr.datasets.list_data import ListDataModule
 from ltr.datasets.list_tables import holds_lists, load_lists, schema_of, with_schema
@@ -25,6 +24,7 @@ from ltr.datasets.table_stream import RowStream, renumbered, scores_rows
 from ltr.datasets.table_transform import TableTransform
 from ltr.datasets.tables import add_scores, group_rows, read_table
 from ltr.datasets.transforms import FeatureTransform
+from ltr.shapes import check_at_least
 
 _SPLITS = {"train": "path", "val": "val_path", "test": "test_path", "predict": "predict_path"}
 

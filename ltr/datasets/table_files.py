@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv
 
-from ltr._compressed import SUFFIXES, TextFile, open_text
-from ltr.datasets._arrays import is_absent, pc
+from ltr.compressed import SUFFIXES, TextFile, open_text
+from ltr.datasets.arrays import is_absent, pc
 from ltr.datasets.schema import kind_of
 
 _PARQUET = (".parquet", ".pq")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ltr.datasets._arrays import pc
+from ltr.datasets.arrays import pc
 from ltr.datasets.schema import Schema, count_levels
 from ltr.datasets.table_files import (
     compare,

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from ltr.datasets._arrays import pc
+from ltr.datasets.arrays import pc
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.schema import Schema, encode, kind_of
 from ltr.datasets.table_files import first_text, load_table, naming, of_file

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ltr._shapes import check_at_least, check_mask
-from ltr.datasets._arrays import as_numbers
+from ltr.datasets.arrays import as_numbers
 from ltr.kernels import check_lengths
+from ltr.shapes import check_at_least, check_mask
 
 _LARGEST = float(np.finfo(np.float32).max)
 _CHUNK = 1 << 16  # documents at a time, so that fitting copies little of a mapped file

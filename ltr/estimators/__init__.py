@@ -5,10 +5,10 @@ Lightning, which takes seconds to import, is loaded at the first `fit`.
 
 from typing import TYPE_CHECKING, Any
 
-from ltr._names import no_attribute
 from ltr.estimators.blend import Blend
 from ltr.estimators.effects import plot_effects
 from ltr.estimators.neural_ranker import NeuralRanker
+from ltr.names import no_attribute
 
 __all__ = ["Blend", "NeuralRanker", "plot_effects"]
 

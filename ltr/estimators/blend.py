@@ -15,10 +15,10 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ltr._shapes import check_number
-from ltr.estimators import _tables as tables
-from ltr.estimators._scoring import ndcg_of_lists
+from ltr.estimators import tables as tables
+from ltr.estimators.scoring import ndcg_of_lists
 from ltr.models import Ensemble
+from ltr.shapes import check_number
 
 _STEPS = 20  # of a weight on its way from 0 to 1
 _ROUNDS = 5  # of the search through all rankers, at most

@@ -9,9 +9,9 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from ltr.datasets import read_table
-from ltr.estimators import _tables as tables
-from ltr.estimators._scoring import needs_lists
+from ltr.estimators import tables as tables
 from ltr.estimators.neural_ranker import NeuralRanker
+from ltr.estimators.scoring import needs_lists
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,8 +12,8 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from ltr.datasets import FeatureTransform, ListDataset, Schema, read_table
-from ltr.estimators import _tables as tables
-from ltr.estimators._parameters import (
+from ltr.estimators import tables as tables
+from ltr.estimators.parameters import (
     check_parameters,
     device,
     new_loss,
@@ -21,12 +21,12 @@ from ltr.estimators._parameters import (
     new_transform,
     patience,
 )
-from ltr.estimators._scoring import ndcg_of_lists, needs_lists, score_lists
+from ltr.estimators.scoring import ndcg_of_lists, needs_lists, score_lists
 from ltr.losses import RankingLoss
 from ltr.models import Ensemble, Scorer
 
 if TYPE_CHECKING:
-    from ltr.estimators._training import Trained
+    from ltr.estimators.training import Trained
     from ltr.export import Exported
 
 
@@ -247,7 +247,7 @@ class NeuralRanker(BaseEstimator):
             per_document: see `ExportedRanker`.
             test: (X, y, qid) of test lists, for the metrics of the model card.
         """
-        from ltr.estimators._exporting import export
+        from ltr.estimators.exporting import export
 
         return export(self, path, to, opset, per_document, test)
 
@@ -257,7 +257,7 @@ class NeuralRanker(BaseEstimator):
         Parameters that have no configuration (see `ltr.config.to_config`), such as a loss with a
         lambda, are left out with a warning; `load` then needs them.
         """
-        from ltr.estimators._saving import save
+        from ltr.estimators.saving import save
 
         check_is_fitted(self)
         save(self, path)
@@ -275,7 +275,7 @@ class NeuralRanker(BaseEstimator):
             ValueError: the folder holds no such model, a file is damaged or names a class that is
                 not trusted, or a parameter must be given.
         """
-        from ltr.estimators._saving import load
+        from ltr.estimators.saving import load
 
         return load(cls, path, trust, given)
 
@@ -360,7 +360,7 @@ class NeuralRanker(BaseEstimator):
         epochs: int,
         note: str,
     ) -> "Trained":
-        from ltr.estimators import _training  # it imports Lightning
+        from ltr.estimators import training  # it imports Lightning
 
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         if again:
@@ -368,7 +368,7 @@ class NeuralRanker(BaseEstimator):
         else:
             scorer, transform = new_scorer(self), new_transform(self)
         loss = new_loss(self, of_lists)
-        options = _training.Options(
+        options = training.Options(
             learning_rate=self.learning_rate,
             weight_decay=self.weight_decay,
             batch_size=self.batch_size,
@@ -380,7 +380,7 @@ class NeuralRanker(BaseEstimator):
             list_weights=of_lists,
             note=note,
         )
-        return _training.train(
+        return training.train(
             scorer, loss, transform, lists, validation, options, fit_transform=not again
         )
 

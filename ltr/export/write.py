@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ltr._files import atomic_write
 from ltr.config.folder import configs, write_folder
 from ltr.export.card import Evaluation, model_card
 from ltr.export.program import ExportedRanker, Target, describe
+from ltr.files import atomic_write
 
 LIMIT = 1e-5
 """The largest difference from the model that an export may have, of the largest score."""

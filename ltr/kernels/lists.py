@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_lists, refuse_nested
 from ltr.kernels.sorting import descending_order, group_order
+from ltr.shapes import check_lists, refuse_nested
 
 Lengths = Tensor | Sequence[int]
 """The lengths (R,) of ragged lists: whole numbers in a tensor, a numpy array or a list."""

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
-from ltr._shapes import count, positions
 from ltr.kernels.autodiff import Maybe, Rule, differentiable
 from ltr.kernels.choice import prefers_dense
 from ltr.kernels.implementations import is_compiled
 from ltr.kernels.lists import SortedLists
 from ltr.kernels.named import laplace
 from ltr.kernels.sums import inner_sums
+from ltr.shapes import count, positions
 
 PLAIN = (Tensor, nn.Parameter)
 """The types of tensors whose numbers are in memory."""

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ltr._shapes import HALF, check_whole
 from ltr.kernels.autodiff import Maybe, Rule, batch_first, differentiable
+from ltr.shapes import HALF, check_whole
 
 FEW = 1024
 """For up to this many numbers `torch.argsort` takes less time than the setup of numpy's sort."""

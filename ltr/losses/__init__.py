@@ -6,7 +6,6 @@ before it are of any shape. A loss that needs soft ranks takes an operator of `l
 
 from typing import TYPE_CHECKING, Any
 
-from ltr._names import no_attribute
 from ltr.losses.approx_ndcg import ApproxNDCG, approx_ndcg_loss
 from ltr.losses.average_precision import SoftMAP, soft_map_loss
 from ltr.losses.base import RankingLoss
@@ -101,6 +100,7 @@ from ltr.losses.trimmed import (
 )
 from ltr.losses.unbiased import PositionBias, Unbiased, inverse_propensity_weights, unbiased_loss
 from ltr.losses.unique_softmax import UniqueSoftmax, unique_softmax_loss
+from ltr.names import no_attribute
 
 __all__ = [
     "XENDCG",

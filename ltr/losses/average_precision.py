@@ -5,11 +5,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_top_k, masked_fill
 from ltr.gains import ideal_dcg, item_gains
-from ltr.losses._soft import cut, one_draw, rank_operator, reciprocal_rank, relevance, shortfall
 from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
+from ltr.losses.soft import cut, one_draw, rank_operator, reciprocal_rank, relevance, shortfall
 from ltr.operators import RankOperator
+from ltr.shapes import check_top_k, masked_fill
 
 
 class SoftMAP(RankingLoss):

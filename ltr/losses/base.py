@@ -7,9 +7,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from ltr._shapes import check_lists, full_precision, upcast
 from ltr.kernels import Lengths, check_lengths, pad_lists
-from ltr.losses._nested import any_nested, flatten_nested
+from ltr.losses.nested import any_nested, flatten_nested
+from ltr.shapes import check_lists, full_precision, upcast
 
 Reduction = Literal["mean", "sum", "none"]
 

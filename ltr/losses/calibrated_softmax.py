@@ -5,9 +5,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_number
 from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
 from ltr.losses.listnet import softmax_divergence, weighted
+from ltr.shapes import check_number
 
 
 class CalibratedSoftmax(RankingLoss):

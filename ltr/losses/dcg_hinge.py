@@ -6,9 +6,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ltr.losses._pair_sums import pair_sums
 from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
 from ltr.losses.pair_costs import HingeCost
+from ltr.losses.pair_sums import pair_sums
 from ltr.losses.pairs import PairCost, PairWeights
 
 

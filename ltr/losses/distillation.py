@@ -5,8 +5,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_number, masked_fill
 from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
+from ltr.shapes import check_number, masked_fill
 
 
 class Distillation(RankingLoss):

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_number, check_top_k, masked_fill
 from ltr.gains import Discount, discount_function
-from ltr.losses._soft import cut, rank_operator, weighted_mean
 from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
 from ltr.losses.ndcg import SoftNDCG
+from ltr.losses.soft import cut, rank_operator, weighted_mean
 from ltr.operators import RankOperator
+from ltr.shapes import check_number, check_top_k, masked_fill
 
 
 class ExposureParity(RankingLoss):

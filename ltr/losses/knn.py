@@ -6,10 +6,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_whole, count, masked_fill
-from ltr.losses._soft import check_rows, log_sum, relevance, sort_operator
 from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
+from ltr.losses.soft import check_rows, log_sum, relevance, sort_operator
 from ltr.operators import SoftSort, SortOperator
+from ltr.shapes import check_whole, count, masked_fill
 
 Form = Literal["probability", "log"]
 

@@ -7,9 +7,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_top_k, masked_fill, positions
 from ltr.gains import Discount, discount_function
 from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
+from ltr.shapes import check_top_k, masked_fill, positions
 
 Ties = Literal["mean", "random", "first"]
 

@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_number, masked_fill
 from ltr.losses.base import Lengths, RankingLoss, Reduction, check_flag, loss_of_lists
+from ltr.shapes import check_number, masked_fill
 
 Gamma = float | Literal["random"]
 

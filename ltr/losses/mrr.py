@@ -4,11 +4,11 @@ from functools import partial
 
 from torch import Tensor
 
-from ltr._shapes import check_top_k, largest
 from ltr.gains import item_gains
-from ltr.losses._soft import cut, rank_operator, reciprocal_rank, relevance, shortfall
 from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
+from ltr.losses.soft import cut, rank_operator, reciprocal_rank, relevance, shortfall
 from ltr.operators import RankOperator
+from ltr.shapes import check_top_k, largest
 
 
 class SoftMRR(RankingLoss):

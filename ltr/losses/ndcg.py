@@ -5,7 +5,6 @@ from typing import Any
 
 from torch import Tensor
 
-from ltr._shapes import check_at_least, check_top_k, check_whole
 from ltr.gains import (
     Discount,
     Gain,
@@ -17,9 +16,10 @@ from ltr.gains import (
     ragged_ndcg_gains,
 )
 from ltr.kernels import sum_lists
-from ltr.losses._soft import cut, rank_operator, shortfall
 from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
+from ltr.losses.soft import cut, rank_operator, shortfall
 from ltr.operators import RankOperator
+from ltr.shapes import check_at_least, check_top_k, check_whole
 
 
 class SoftNDCG(RankingLoss):

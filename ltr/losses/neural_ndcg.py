@@ -4,7 +4,6 @@ from functools import partial
 
 from torch import Tensor
 
-from ltr._shapes import check_top_k, positions
 from ltr.gains import (
     Discount,
     Gain,
@@ -13,10 +12,11 @@ from ltr.gains import (
     ideal_dcg,
     ndcg_gains,
 )
-from ltr.losses._scaling import sinkhorn_scaled
-from ltr.losses._soft import check_rows, shortfall, sort_operator
 from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
+from ltr.losses.scaling import sinkhorn_scaled
+from ltr.losses.soft import check_rows, shortfall, sort_operator
 from ltr.operators import NeuralSort, SortOperator
+from ltr.shapes import check_top_k, positions
 
 
 class NeuralNDCG(RankingLoss):

@@ -4,8 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ltr._shapes import check_number
 from ltr.losses.pairs import PairCost
+from ltr.shapes import check_number
 
 
 class LogisticCost(PairCost):

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_number, check_whole, positions
 from ltr.gains import (
     Discount,
     Gain,
@@ -21,6 +20,7 @@ from ltr.gains import (
 from ltr.kernels.pairs import GradedWeights
 from ltr.losses.pairs import PairWeights, Truncation
 from ltr.operators import truncated
+from ltr.shapes import check_number, check_whole, positions
 
 
 class LabelDifference(PairWeights):

@@ -6,9 +6,9 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ltr._shapes import check_top_k, masked_fill, positions
 from ltr.kernels import descending_order
 from ltr.kernels.pairs import GradedWeights
+from ltr.shapes import check_top_k, masked_fill, positions
 
 Truncation = Literal["metric", "any", "both"]
 

@@ -6,7 +6,6 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from ltr.losses._pair_sums import pair_sums
 from ltr.losses.base import Lengths, RankingLoss, Reduction, check_flag, loss_of_lists
 from ltr.losses.pair_costs import (
     ExponentialCost,
@@ -15,6 +14,7 @@ from ltr.losses.pair_costs import (
     SoftZeroOneCost,
     SquaredCost,
 )
+from ltr.losses.pair_sums import pair_sums
 from ltr.losses.pairs import PairCost, PairWeights
 
 

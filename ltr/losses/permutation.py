@@ -5,10 +5,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ltr._shapes import largest, masked_fill
-from ltr.losses._soft import check_rows, finite_log, sort_operator, weighted_mean
 from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
+from ltr.losses.soft import check_rows, finite_log, sort_operator, weighted_mean
 from ltr.operators import SoftSort, SortOperator, descending_order
+from ltr.shapes import largest, masked_fill
 
 
 def true_order(labels: Tensor, scores: Tensor, mask: Tensor | None = None) -> Tensor:

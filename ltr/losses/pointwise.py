@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ltr._shapes import check_number, masked_fill
 from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
+from ltr.shapes import check_number, masked_fill
 
 
 class PointwiseMSE(RankingLoss):

@@ -6,11 +6,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_whole
 from ltr.gains import ideal_dcg, item_gains
-from ltr.losses._soft import rank_operator, relevance, shortfall
 from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
+from ltr.losses.soft import rank_operator, relevance, shortfall
 from ltr.operators import RankOperator
+from ltr.shapes import check_whole
 
 Divisor = Callable[[Tensor, Tensor, int], Tensor]
 

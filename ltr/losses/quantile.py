@@ -6,11 +6,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_levels, count, masked_fill, positions
-from ltr.losses._soft import check_rows, list_weight, sort_operator
 from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
+from ltr.losses.soft import check_rows, list_weight, sort_operator
 from ltr.operators import SoftSort, SortOperator
 from ltr.operators.permutation import take_along
+from ltr.shapes import check_levels, count, masked_fill, positions
 
 
 def check_level(q: float) -> float:

@@ -5,11 +5,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ltr._shapes import count, largest, masked_fill, positions
-from ltr.losses._soft import rank_operator
 from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
 from ltr.losses.listmle import tie_groups
+from ltr.losses.soft import rank_operator
 from ltr.operators import RankOperator
+from ltr.shapes import count, largest, masked_fill, positions
 
 
 def average_ranks(values: Tensor, mask: Tensor | None = None) -> Tensor:

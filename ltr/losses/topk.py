@@ -8,10 +8,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_whole
 from ltr.gains import item_gains
-from ltr.losses._nested import any_nested
-from ltr.losses._soft import (
+from ltr.losses.base import Lengths, RankingLoss, Reduction, first_value, loss_of_lists
+from ltr.losses.nested import any_nested
+from ltr.losses.soft import (
     log_sum,
     one_draw,
     rank_operator,
@@ -19,8 +19,8 @@ from ltr.losses._soft import (
     sort_operator,
     weighted_mean,
 )
-from ltr.losses.base import Lengths, RankingLoss, Reduction, first_value, loss_of_lists
 from ltr.operators import RankOperator, SoftSort, SortOperator
+from ltr.shapes import check_whole
 
 _TOP_1 = [1.0]
 _TOP_1_AND_5 = [0.5, 0.0, 0.0, 0.0, 0.5]

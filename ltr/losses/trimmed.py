@@ -5,11 +5,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_number, count, masked_fill, positions
-from ltr.losses._soft import check_rows, sort_operator
 from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
 from ltr.losses.quantile import check_level
+from ltr.losses.soft import check_rows, sort_operator
 from ltr.operators import SoftSort, SortOperator, soft_quantile, soft_sort
+from ltr.shapes import check_number, count, masked_fill, positions
 
 FAR = 1024.0
 """Errors are limited to this many times (1 + the largest error that counts)."""

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ltr._shapes import check_number, masked_fill, positions
 from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
 from ltr.losses.fairness import unreduced
 from ltr.losses.ndcg import SoftNDCG
+from ltr.shapes import check_number, masked_fill, positions
 
 
 class PositionBias(nn.Module):

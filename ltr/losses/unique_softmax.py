@@ -5,11 +5,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ltr._shapes import masked_fill
 from ltr.gains import Gain, gain_function, item_gains, ndcg_gains
-from ltr.losses._soft import weighted_mean
 from ltr.losses.base import Lengths, RankingLoss, Reduction, check_flag, loss_of_lists
 from ltr.losses.listmle import log_sums_from, tie_groups
+from ltr.losses.soft import weighted_mean
+from ltr.shapes import masked_fill
 
 
 class UniqueSoftmax(RankingLoss):

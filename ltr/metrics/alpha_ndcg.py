@@ -3,14 +3,14 @@
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_top_k, positions
 from ltr.gains import Discount, discount_function
 from ltr.kernels import Lengths
-from ltr.metrics._batches import measure
-from ltr.metrics._ties import within
 from ltr.metrics.base import RankingMetric
+from ltr.metrics.batches import measure
 from ltr.metrics.ranked import Ranked
+from ltr.metrics.ties import within
 from ltr.metrics.values import Empty, ListValues, Reduction, list_values
+from ltr.shapes import check_top_k, positions
 
 
 def alpha_ndcg(

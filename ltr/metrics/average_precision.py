@@ -4,10 +4,11 @@ from typing import Literal
 
 from torch import Tensor
 
-from ltr._shapes import check_top_k, positions
 from ltr.kernels import Lengths
-from ltr.metrics._batches import measure
-from ltr.metrics._ties import (
+from ltr.metrics.base import RankingMetric
+from ltr.metrics.batches import measure
+from ltr.metrics.ranked import Ranked
+from ltr.metrics.ties import (
     Ties,
     before,
     check_ties,
@@ -17,9 +18,8 @@ from ltr.metrics._ties import (
     tied_runs,
     within,
 )
-from ltr.metrics.base import RankingMetric
-from ltr.metrics.ranked import Ranked
 from ltr.metrics.values import Empty, ListValues, Reduction, list_values
+from ltr.shapes import check_top_k, positions
 
 Divisor = Literal["attainable", "relevant"]
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from ltr.kernels import Lengths
-from ltr.metrics._batches import BatchValues, measure_lists
-from ltr.metrics._ties import places_in_order
+from ltr.metrics.batches import BatchValues, measure_lists
 from ltr.metrics.ranked import rank
+from ltr.metrics.ties import places_in_order
 from ltr.metrics.values import ListValues
 
 _OPTIONS = {"keep_values": False, "deduplicate": False}

@@ -3,13 +3,13 @@
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_top_k, masked_fill
 from ltr.kernels import Lengths
-from ltr.metrics._batches import measure
-from ltr.metrics._ties import Ties, before, check_ties, run_sums, tied_runs, within
 from ltr.metrics.base import RankingMetric
+from ltr.metrics.batches import measure
 from ltr.metrics.ranked import Ranked
+from ltr.metrics.ties import Ties, before, check_ties, run_sums, tied_runs, within
 from ltr.metrics.values import Empty, ListValues, Reduction, list_values
+from ltr.shapes import check_top_k, masked_fill
 
 
 def bpref(

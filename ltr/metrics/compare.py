@@ -6,9 +6,9 @@ from typing import Literal
 import numpy as np
 from torch import Tensor
 
-from ltr._shapes import check_whole
-from ltr.metrics._comparison import Comparison, Interval, ModelResult, Test
-from ltr.metrics._resampling import bca_interval, bootstrap_means, bootstrap_p, sign_flip_p
+from ltr.metrics.comparison import Comparison, Interval, ModelResult, Test
+from ltr.metrics.resampling import bca_interval, bootstrap_means, bootstrap_p, sign_flip_p
+from ltr.shapes import check_whole
 
 __all__ = ["Comparison", "Interval", "ModelResult", "compare", "holm", "mean_interval"]
 

@@ -4,10 +4,10 @@ import torch
 from torch import Tensor
 
 from ltr.kernels import Lengths
-from ltr.metrics._batches import measure
-from ltr.metrics._ties import places_of, run_sums, tied_runs
 from ltr.metrics.base import RankingMetric
+from ltr.metrics.batches import measure
 from ltr.metrics.ranked import Ranked
+from ltr.metrics.ties import places_of, run_sums, tied_runs
 from ltr.metrics.values import ListValues, Reduction, list_values
 
 

@@ -3,14 +3,14 @@
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_top_k, positions
 from ltr.gains import check_max_label, stop_probabilities
 from ltr.kernels import Lengths
-from ltr.metrics._batches import measure
-from ltr.metrics._ties import Ties, check_ties, places_in_order, tied_runs, within
 from ltr.metrics.base import RankingMetric
+from ltr.metrics.batches import measure
 from ltr.metrics.ranked import Ranked
+from ltr.metrics.ties import Ties, check_ties, places_in_order, tied_runs, within
 from ltr.metrics.values import Empty, ListValues, Reduction, list_values
+from ltr.shapes import check_top_k, positions
 
 
 def err(

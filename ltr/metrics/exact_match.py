@@ -3,8 +3,8 @@
 from torch import Tensor
 
 from ltr.kernels import Lengths
-from ltr.metrics._batches import measure
 from ltr.metrics.base import RankingMetric
+from ltr.metrics.batches import measure
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.values import ListValues, Reduction, list_values
 

@@ -2,13 +2,13 @@
 
 from torch import Tensor
 
-from ltr._shapes import check_top_k
 from ltr.kernels import Lengths
-from ltr.metrics._batches import measure
-from ltr.metrics._ties import Ties, check_ties, hits_of, placed_sum, places_in_order, within
 from ltr.metrics.base import RankingMetric
+from ltr.metrics.batches import measure
 from ltr.metrics.ranked import Ranked
+from ltr.metrics.ties import Ties, check_ties, hits_of, placed_sum, places_in_order, within
 from ltr.metrics.values import Empty, ListValues, Reduction, list_values
+from ltr.shapes import check_top_k
 
 
 def f1(

@@ -5,15 +5,15 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ltr._shapes import count, masked_fill, positions
 from ltr.kernels import Lengths
-from ltr.metrics._batches import measure
-from ltr.metrics._pairs import dense_ranks, rising_pairs
-from ltr.metrics._ties import runs, tied_runs
 from ltr.metrics.base import RankingMetric
+from ltr.metrics.batches import measure
+from ltr.metrics.pairs import dense_ranks, rising_pairs
 from ltr.metrics.ranked import Ranked
+from ltr.metrics.ties import runs, tied_runs
 from ltr.metrics.values import Empty, ListValues, Reduction, list_values
 from ltr.operators import descending_order
+from ltr.shapes import count, masked_fill, positions
 
 Variant = Literal["a", "b", "weighted"]
 

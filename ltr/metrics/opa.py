@@ -3,14 +3,14 @@
 import torch
 from torch import Tensor
 
-from ltr._shapes import masked_fill
 from ltr.kernels import Lengths
-from ltr.metrics._batches import measure
-from ltr.metrics._pairs import dense_ranks, rising_pairs
-from ltr.metrics._ties import Ties, check_ties, runs
 from ltr.metrics.base import RankingMetric
+from ltr.metrics.batches import measure
+from ltr.metrics.pairs import dense_ranks, rising_pairs
 from ltr.metrics.ranked import Ranked
+from ltr.metrics.ties import Ties, check_ties, runs
 from ltr.metrics.values import Empty, ListValues, Reduction, list_values
+from ltr.shapes import masked_fill
 
 
 def opa(

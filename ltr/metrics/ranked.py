@@ -5,8 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_lists, count, masked_fill, upcast
 from ltr.operators import descending_order
+from ltr.shapes import check_lists, count, masked_fill, upcast
 
 
 class Ranked(NamedTuple):

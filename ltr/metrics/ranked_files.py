@@ -11,10 +11,10 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from ltr._names import nearest, one_line
 from ltr.metrics import RankingMetric, RankingMetrics, functional
-from ltr.metrics._shares import ROW, Share, in_share, rows_of_share
+from ltr.metrics.shares import ROW, Share, in_share, rows_of_share
 from ltr.metrics.trec import Qrels, Run, join, read_run
+from ltr.names import nearest, one_line
 
 Metric = Callable[..., Tensor]
 

@@ -5,14 +5,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_persistence, check_top_k, masked_fill, positions
 from ltr.kernels import Lengths
-from ltr.metrics._batches import measure
-from ltr.metrics._ties import places_of, tied_runs
 from ltr.metrics.base import RankingMetric
+from ltr.metrics.batches import measure
 from ltr.metrics.ranked import Ranked
+from ltr.metrics.ties import places_of, tied_runs
 from ltr.metrics.values import Empty, ListValues, Reduction, list_values
 from ltr.operators import descending_order
+from ltr.shapes import check_persistence, check_top_k, masked_fill, positions
 
 RBOTies = Literal["stable", "expected"]
 

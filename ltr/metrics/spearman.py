@@ -3,14 +3,14 @@
 import torch
 from torch import Tensor
 
-from ltr._shapes import masked_fill, positions
 from ltr.kernels import Lengths
-from ltr.metrics._batches import measure
-from ltr.metrics._ties import tied_means
 from ltr.metrics.base import RankingMetric
+from ltr.metrics.batches import measure
 from ltr.metrics.ranked import Ranked
+from ltr.metrics.ties import tied_means
 from ltr.metrics.values import Empty, ListValues, Reduction, list_values
 from ltr.operators import descending_order
+from ltr.shapes import masked_fill, positions
 
 
 def spearman(

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ltr._compressed import open_text
-from ltr._files import atomic_write
-from ltr.metrics._joined import DIVIDED_BY_K, JoinedRun, join, raw_bytes, trec_order
+from ltr.compressed import open_text
+from ltr.files import atomic_write
+from ltr.metrics.joined import DIVIDED_BY_K, JoinedRun, join, raw_bytes, trec_order
 
 __all__ = [
     "DIVIDED_BY_K",

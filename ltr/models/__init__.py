@@ -6,13 +6,13 @@ A scorer made without `num_features` takes the width of the data from `build`, w
 
 from typing import TYPE_CHECKING, Any
 
-from ltr._names import no_attribute
 from ltr.models.additive import AdditiveScorer
 from ltr.models.attention import AttentionScorer
 from ltr.models.ensemble import Ensemble
 from ltr.models.linear import LinearScorer
 from ltr.models.mlp import MLPScorer
 from ltr.models.scorer import FeatureScorer, Scorer
+from ltr.names import no_attribute
 
 __all__ = [
     "AdditiveScorer",

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from ltr._shapes import check_at_least
 from ltr.models.dropout import Dropout
 from ltr.models.mlp import MLPScorer, hidden_layers
 from ltr.models.scorer import FeatureScorer
+from ltr.shapes import check_at_least
 
 
 class AttentionScorer(FeatureScorer):

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from ltr._shapes import check_at_least, check_mask
+from ltr.shapes import check_at_least, check_mask
 
 
 class Scorer(nn.Module):

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from ltr._shapes import check_at_least
+from ltr.shapes import check_at_least
 
 _TRAIN, _VALIDATE = 0, 1
 

@@ -21,7 +21,7 @@ from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-from ltr._files import atomic_write
+from ltr.files import atomic_write
 
 
 def checkpoint_folder(run: str | os.PathLike[str]) -> Path:

@@ -4,8 +4,8 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from ltr._shapes import check_at_least
 from ltr.losses import SoftNDCG, moving_cut
+from ltr.shapes import check_at_least
 
 
 class MoveCut(Callback):

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from ltr._names import one_line
+from ltr.names import one_line
 
 
 class BatchInMemory(Callback):

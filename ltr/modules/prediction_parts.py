@@ -8,7 +8,7 @@ from types import TracebackType
 import numpy as np
 import pyarrow as pa
 
-from ltr._files import atomic_write
+from ltr.files import atomic_write
 from ltr.modules.prediction_files import PLACE, Format, PredictionFile
 
 

@@ -10,10 +10,10 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import BasePredictionWriter
 
-from ltr._files import atomic_write, remove_leftovers, temporary_beside
 from ltr.datasets.collate import pad_batch
 from ltr.datasets.table_data import TableDataModule
 from ltr.datasets.tables import add_scores
+from ltr.files import atomic_write, remove_leftovers, temporary_beside
 from ltr.modules.prediction_files import LISTS, PLACE, Format, PredictionFile, hard_ranks
 from ltr.modules.prediction_parts import PartFile, join_parts
 from ltr.modules.scores import check_scores

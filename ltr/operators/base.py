@@ -9,9 +9,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from ltr._shapes import check_lists, check_whole, masked_fill
 from ltr.kernels import Lengths, check_lengths, pad_lists
 from ltr.operators.permutation import SoftPermutation
+from ltr.shapes import check_lists, check_whole, masked_fill
 
 CUT_WIDTH = 0.1
 """Width of the smooth cut at rank k + 1/2, in ranks: rank k counts 0.94, rank k + 1 counts 0.06."""

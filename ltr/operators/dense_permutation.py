@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ltr._shapes import check_whole
 from ltr.operators.permutation import SoftPermutation, register_permutation
+from ltr.shapes import check_whole
 
 
 class DensePermutation(SoftPermutation):

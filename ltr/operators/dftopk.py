@@ -3,7 +3,11 @@
 import torch
 from torch import Tensor
 
-from ltr._shapes import (
+from ltr.kernels import kernel_sums_at, level_of, prefers_dense, survival
+from ltr.operators.by_lists import by_lists
+from ltr.operators.hard import descending_order, hard_ranks
+from ltr.operators.pairwise import TemperatureRank, falling, nan_unless_finite, with_masked
+from ltr.shapes import (
     check_lists,
     check_temperature,
     check_whole,
@@ -12,10 +16,6 @@ from ltr._shapes import (
     refuse_weights,
     upcast,
 )
-from ltr.kernels import kernel_sums_at, level_of, prefers_dense, survival
-from ltr.operators._by_lists import by_lists
-from ltr.operators._pairwise import TemperatureRank, falling, nan_unless_finite, with_masked
-from ltr.operators.hard import descending_order, hard_ranks
 
 
 def df_top_k(

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_lists, masked_fill, upcast, widened
 from ltr.kernels import SortedLists, sort_lists
 from ltr.kernels.autodiff import Maybe, Rule, differentiable
 from ltr.kernels.sums import inner_sums
 from ltr.kernels.two_sets import merge
 from ltr.operators.rank_powers import Discount, Power, powers_of
+from ltr.shapes import check_lists, masked_fill, upcast, widened
 
 NUMBERS = 1 << 20
 """The most numbers of one kind in memory at a time: it sets how many powers form a group."""

@@ -14,7 +14,12 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor
 
-from ltr._shapes import (
+from ltr.operators.base import RankOperator, SortOperator, check_operator
+from ltr.operators.isotonic import IsotonicSort
+from ltr.operators.permutation import SoftPermutation, take_along
+from ltr.operators.softsort import SoftSort
+from ltr.operators.stochastic import Stochastic, needs_matrix
+from ltr.shapes import (
     check_levels,
     check_lists,
     check_whole,
@@ -22,11 +27,6 @@ from ltr._shapes import (
     refuse_nested,
     upcast,
 )
-from ltr.operators.base import RankOperator, SortOperator, check_operator
-from ltr.operators.isotonic import IsotonicSort
-from ltr.operators.permutation import SoftPermutation, take_along
-from ltr.operators.softsort import SoftSort
-from ltr.operators.stochastic import Stochastic, needs_matrix
 
 
 class SoftTopK(NamedTuple):

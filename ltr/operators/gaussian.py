@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from ltr._shapes import check_temperature
-from ltr.operators._pairwise import KernelRank, kernel_ranks
+from ltr.operators.pairwise import KernelRank, kernel_ranks
+from ltr.shapes import check_temperature
 
 
 def gaussian_ranks(

@@ -3,7 +3,11 @@
 import torch
 from torch import Tensor, nn
 
-from ltr._shapes import (
+from ltr.operators.dense_permutation import DensePermutation
+from ltr.operators.permutation import register_permutation
+from ltr.operators.sinkhorn_transport import item_potentials, row_potentials
+from ltr.operators.stochastic import check_generator, gumbel_noise
+from ltr.shapes import (
     check_number,
     check_temperature,
     check_top_k,
@@ -13,10 +17,6 @@ from ltr._shapes import (
     upcast,
     widened,
 )
-from ltr.operators._sinkhorn import item_potentials, row_potentials
-from ltr.operators.dense_permutation import DensePermutation
-from ltr.operators.permutation import register_permutation
-from ltr.operators.stochastic import check_generator, gumbel_noise
 
 
 class Matching(DensePermutation):

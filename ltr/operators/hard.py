@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_lists, count, masked_fill, positions, refuse_weights, upcast
 from ltr.kernels import descending_order
 from ltr.operators.base import RankOperator
+from ltr.shapes import check_lists, count, masked_fill, positions, refuse_weights, upcast
 
 
 def hard_ranks(scores: Tensor, mask: Tensor | None = None) -> Tensor:

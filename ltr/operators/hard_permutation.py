@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ltr._shapes import masked_fill
 from ltr.operators.permutation import (
     SoftPermutation,
     check_axis,
@@ -13,6 +12,7 @@ from ltr.operators.permutation import (
     register_permutation,
     take_along,
 )
+from ltr.shapes import masked_fill
 
 
 class HardPermutation(SoftPermutation):

@@ -5,7 +5,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ltr._shapes import (
+from ltr.operators.base import RankOperator
+from ltr.operators.hard import descending_order, hard_ranks
+from ltr.operators.isotonic_blocks import isotonic_blocks
+from ltr.shapes import (
     check_lists,
     check_temperature,
     count,
@@ -15,9 +18,6 @@ from ltr._shapes import (
     upcast,
     widened,
 )
-from ltr.operators._isotonic import isotonic_blocks
-from ltr.operators.base import RankOperator
-from ltr.operators.hard import descending_order, hard_ranks
 
 Regularization = Literal["l2", "kl"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ltr._shapes import count, masked_fill, positions, upcast
 from ltr.kernels import (
     Lengths,
     gaussian,
@@ -19,9 +18,10 @@ from ltr.kernels import (
 from ltr.kernels.kernel import Kernel
 from ltr.kernels.softsort_ranks import compiled_ranks, fused
 from ltr.kernels.thresholds import Operator
-from ltr.operators._pairwise import abs_power, falling, falling_scores
 from ltr.operators.lazy_permutation import LazyPermutation
+from ltr.operators.pairwise import abs_power, falling, falling_scores
 from ltr.operators.permutation import check_axis, register_permutation, take_along
+from ltr.shapes import count, masked_fill, positions, upcast
 
 
 class KernelPermutation(LazyPermutation):

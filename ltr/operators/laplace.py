@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
-from ltr._shapes import check_temperature
 from ltr.kernels import Kernel, Profile, SortedLists, kernel_sums, laplace
-from ltr.operators._pairwise import KernelRank, kernel_ranks
+from ltr.operators.pairwise import KernelRank, kernel_ranks
+from ltr.shapes import check_temperature
 
 ABOVE = Kernel(laplace().nodes, laplace().above, Profile((0,))).ready()
 BELOW = Kernel(laplace().nodes, Profile((0,)), laplace().below).ready()

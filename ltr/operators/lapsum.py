@@ -7,7 +7,16 @@ import math
 import torch
 from torch import Tensor
 
-from ltr._shapes import (
+from ltr.kernels import Lengths, in_order
+from ltr.operators.base import SortOperator
+from ltr.operators.dense_permutation import DensePermutation
+from ltr.operators.distributions import laplace_cdf
+from ltr.operators.hard import descending_order, hard_ranks
+from ltr.operators.hard_permutation import HardPermutation
+from ltr.operators.laplace import laplace_ranks, laplace_sums
+from ltr.operators.pairwise import KernelRank, falling
+from ltr.operators.permutation import register_permutation
+from ltr.shapes import (
     check_lists,
     check_number,
     check_temperature,
@@ -17,15 +26,6 @@ from ltr._shapes import (
     refuse_weights,
     upcast,
 )
-from ltr.kernels import Lengths, in_order
-from ltr.operators._distributions import laplace_cdf
-from ltr.operators._pairwise import KernelRank, falling
-from ltr.operators.base import SortOperator
-from ltr.operators.dense_permutation import DensePermutation
-from ltr.operators.hard import descending_order, hard_ranks
-from ltr.operators.hard_permutation import HardPermutation
-from ltr.operators.laplace import laplace_ranks, laplace_sums
-from ltr.operators.permutation import register_permutation
 
 
 def lapsum_top_k(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_lists, check_temperature, count, masked_fill, positions, upcast
 from ltr.kernels import laplace, survival
 from ltr.kernels.two_sets import kernel_sums_at
 from ltr.operators.hard import descending_order
 from ltr.operators.lapsum import threshold
 from ltr.operators.permutation import take_along
+from ltr.shapes import check_lists, check_temperature, count, masked_fill, positions, upcast
 
 
 def lapsum_sort(scores: Tensor, mask: Tensor | None = None, *, temperature: float = 0.1) -> Tensor:

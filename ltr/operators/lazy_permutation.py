@@ -8,13 +8,13 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from ltr._shapes import masked_fill, positions
 from ltr.kernels import prefers_dense
 from ltr.kernels.thresholds import Operator
-from ltr.operators._by_lists import by_lists
-from ltr.operators._pairwise import with_masked
+from ltr.operators.by_lists import by_lists
 from ltr.operators.hard import descending_order
+from ltr.operators.pairwise import with_masked
 from ltr.operators.permutation import SoftPermutation, kept_rows
+from ltr.shapes import masked_fill, positions
 
 
 class LazyPermutation(SoftPermutation):

@@ -9,7 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ltr._shapes import (
+from ltr.operators.base import SortOperator
+from ltr.operators.hard import descending_order
+from ltr.operators.hard_permutation import HardPermutation
+from ltr.operators.permutation import SoftPermutation, check_axis, register_permutation, take_along
+from ltr.shapes import (
     check_lists,
     check_temperature,
     check_whole,
@@ -18,10 +22,6 @@ from ltr._shapes import (
     refuse_weights,
     upcast,
 )
-from ltr.operators.base import SortOperator
-from ltr.operators.hard import descending_order
-from ltr.operators.hard_permutation import HardPermutation
-from ltr.operators.permutation import SoftPermutation, check_axis, register_permutation, take_along
 
 Network = Literal["odd_even", "bitonic"]
 Distribution = Literal["logistic", "cauchy", "optimal"]

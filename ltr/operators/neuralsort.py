@@ -2,12 +2,12 @@
 
 from torch import Tensor
 
-from ltr._shapes import check_lists, check_temperature, masked_fill, refuse_weights, upcast
-from ltr.operators._pairwise import TemperatureRank
 from ltr.operators.base import SortOperator
 from ltr.operators.hard import descending_order
 from ltr.operators.hard_permutation import HardPermutation
+from ltr.operators.pairwise import TemperatureRank
 from ltr.operators.tiled import TiledPermutation
+from ltr.shapes import check_lists, check_temperature, masked_fill, refuse_weights, upcast
 
 
 def neuralsort(

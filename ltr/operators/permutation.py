@@ -11,7 +11,7 @@ from torch import Tensor
 # torch has no public name for this: `torch.export.register_dataclass` makes leaves of plain numbers
 from torch.utils._pytree import register_pytree_node
 
-from ltr._shapes import check_whole, count, full_precision, masked_fill, positions
+from ltr.shapes import check_whole, count, full_precision, masked_fill, positions
 
 
 class _Fields(NamedTuple):

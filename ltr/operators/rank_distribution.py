@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ltr._shapes import check_lists, check_temperature, check_top_k, masked_fill, positions, upcast
 from ltr.kernels.autodiff import Maybe, Rule, differentiable
-from ltr.operators._distributions import normal_cdf
+from ltr.operators.distributions import normal_cdf
 from ltr.operators.hard import hard_ranks
+from ltr.shapes import check_lists, check_temperature, check_top_k, masked_fill, positions, upcast
 
 RankDistribution = Literal["paper", "exact"]
 

@@ -7,7 +7,22 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ltr._shapes import (
+from ltr.kernels.choice import prefers_strips
+from ltr.operators import sinkhorn_strips as strips
+from ltr.operators.base import SortOperator
+from ltr.operators.hard import descending_order, hard_ranks
+from ltr.operators.sinkhorn_long import LongSinkhornPermutation
+from ltr.operators.sinkhorn_permutation import SinkhornPermutation
+from ltr.operators.sinkhorn_solver import Line, Transport, log_kernel
+from ltr.operators.sinkhorn_transport import item_potentials, row_potentials
+from ltr.operators.transport import (
+    item_weights,
+    milestone_shares,
+    numbers,
+    sorted_coupling,
+    squashed,
+)
+from ltr.shapes import (
     check_levels,
     check_lists,
     check_number,
@@ -19,21 +34,6 @@ from ltr._shapes import (
     upcast,
     widened,
 )
-from ltr.kernels.choice import prefers_strips
-from ltr.operators import _sinkhorn_strips as strips
-from ltr.operators._sinkhorn import item_potentials, row_potentials
-from ltr.operators._sinkhorn_solver import Line, Transport, log_kernel
-from ltr.operators._transport import (
-    item_weights,
-    milestone_shares,
-    numbers,
-    sorted_coupling,
-    squashed,
-)
-from ltr.operators.base import SortOperator
-from ltr.operators.hard import descending_order, hard_ranks
-from ltr.operators.sinkhorn_long import LongSinkhornPermutation
-from ltr.operators.sinkhorn_permutation import SinkhornPermutation
 
 Squash = Literal["arctan", "logistic"]
 

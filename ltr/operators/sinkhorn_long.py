@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_whole, masked_fill
-from ltr.operators._sinkhorn_solver import Line, Transport, log_kernel
-from ltr.operators._sinkhorn_strips import log_normalizers, mix, spread
 from ltr.operators.permutation import check_axis, register_permutation, take_along
 from ltr.operators.sinkhorn_permutation import SinkhornPermutation
+from ltr.operators.sinkhorn_solver import Line, Transport, log_kernel
+from ltr.operators.sinkhorn_strips import log_normalizers, mix, spread
+from ltr.shapes import check_whole, masked_fill
 
 
 class LongSinkhornPermutation(SinkhornPermutation):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_whole, count
 from ltr.operators.dense_permutation import DensePermutation
 from ltr.operators.permutation import register_permutation
+from ltr.shapes import check_whole, count
 
 
 class SinkhornPermutation(DensePermutation):

@@ -4,12 +4,11 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from ltr._shapes import check_lists, masked_fill, positions, refuse_weights, upcast
-from ltr.operators._pairwise import TemperatureRank
 from ltr.operators.base import _Cut
 from ltr.operators.expected_discounts import expected_discounts
 from ltr.operators.gaussian import gaussian_ranks
 from ltr.operators.hard import hard_ranks
+from ltr.operators.pairwise import TemperatureRank
 from ltr.operators.rank_distribution import (
     RankDistribution,
     check_distribution,
@@ -17,6 +16,7 @@ from ltr.operators.rank_distribution import (
     noise_nodes,
     rank_distribution,
 )
+from ltr.shapes import check_lists, masked_fill, positions, refuse_weights, upcast
 
 SHORT = 16
 """Lists up to this length use the recursion, which is as fast for them."""

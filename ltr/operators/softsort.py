@@ -6,7 +6,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ltr._shapes import (
+from ltr.kernels import Lengths
+from ltr.kernels.softsort_ranks import compiled_ranks, fused
+from ltr.operators.base import SortOperator
+from ltr.operators.dense_permutation import DensePermutation
+from ltr.operators.hard import descending_order
+from ltr.operators.hard_permutation import HardPermutation
+from ltr.operators.kernel_permutation import KernelPermutation, ragged_ranks
+from ltr.operators.pairwise import abs_power
+from ltr.operators.tiled import TiledPermutation
+from ltr.shapes import (
     check_lists,
     check_number,
     check_temperature,
@@ -16,15 +25,6 @@ from ltr._shapes import (
     refuse_weights,
     upcast,
 )
-from ltr.kernels import Lengths
-from ltr.kernels.softsort_ranks import compiled_ranks, fused
-from ltr.operators._pairwise import abs_power
-from ltr.operators.base import SortOperator
-from ltr.operators.dense_permutation import DensePermutation
-from ltr.operators.hard import descending_order
-from ltr.operators.hard_permutation import HardPermutation
-from ltr.operators.kernel_permutation import KernelPermutation, ragged_ranks
-from ltr.operators.tiled import TiledPermutation
 
 Metric = Callable[..., Any]  # with a narrower type, a YAML file could not name a module
 """A semi-metric of two scores, elementwise: metric(a, b) >= 0, and 0 where a = b."""

@@ -5,7 +5,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ltr._shapes import (
+from ltr.kernels import Lengths, prefers_dense
+from ltr.operators.by_lists import by_lists
+from ltr.operators.hard import descending_order, hard_ranks
+from ltr.operators.kernel_permutation import KernelPermutation, ragged_ranks, thresholds_of
+from ltr.operators.pairwise import TemperatureRank, falling_scores, with_masked
+from ltr.operators.softsort import Metric, check_power, distances, repr_of
+from ltr.operators.tiled import TiledPermutation
+from ltr.shapes import (
     check_lists,
     check_temperature,
     count,
@@ -14,13 +21,6 @@ from ltr._shapes import (
     refuse_weights,
     upcast,
 )
-from ltr.kernels import Lengths, prefers_dense
-from ltr.operators._by_lists import by_lists
-from ltr.operators._pairwise import TemperatureRank, falling_scores, with_masked
-from ltr.operators.hard import descending_order, hard_ranks
-from ltr.operators.kernel_permutation import KernelPermutation, ragged_ranks, thresholds_of
-from ltr.operators.softsort import Metric, check_power, distances, repr_of
-from ltr.operators.tiled import TiledPermutation
 
 
 def softsort_ranks(

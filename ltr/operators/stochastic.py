@@ -5,10 +5,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_lists, check_number, check_whole, upcast
 from ltr.operators.base import RankOperator, SortOperator, check_operator
 from ltr.operators.permutation import SoftPermutation
 from ltr.operators.softsort import SoftSort
+from ltr.shapes import check_lists, check_number, check_whole, upcast
 
 
 def gumbel_noise(

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_whole, masked_fill, refuse_weights, upcast
 from ltr.operators.base import RankOperator, SortOperator, check_operator
 from ltr.operators.hard import descending_order, hard_ranks
 from ltr.operators.hard_permutation import HardPermutation
 from ltr.operators.permutation import SoftPermutation, register_permutation
 from ltr.operators.softsort import SoftSort
 from ltr.operators.stochastic import Stochastic, needs_matrix
+from ltr.shapes import check_whole, masked_fill, refuse_weights, upcast
 
 
 def straight_through(hard: Tensor, soft: Tensor) -> Tensor:

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_lists, check_number, count, masked_fill, widened
 from ltr.operators.base import RankOperator
 from ltr.operators.hard import hard_ranks
 from ltr.operators.sigmoid import SigmoidRank
+from ltr.shapes import check_lists, check_number, count, masked_fill, widened
 
 
 def temperature_for(

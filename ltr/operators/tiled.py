@@ -5,15 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ltr._shapes import count, masked_fill, positions, widened
 from ltr.kernels import SortedLists, kernel_sums
 from ltr.kernels.named import sign
 from ltr.kernels.rows_function import RowSoftmax
 from ltr.kernels.thresholds import Operator
-from ltr.operators._pairwise import abs_power, falling, inverse
 from ltr.operators.kernel_permutation import power_logits, thresholds_of
 from ltr.operators.lazy_permutation import LazyPermutation
+from ltr.operators.pairwise import abs_power, falling, inverse
 from ltr.operators.permutation import check_axis, register_permutation, take_along
+from ltr.shapes import count, masked_fill, positions, widened
 
 FEW = 1 << 14
 """Up to this many entries NeuralSort's softmax is in float64: it takes less time than rounding."""

@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_svmlight_file
 
-from ltr.datasets import ListDataset, _letor_reader, _letor_text, _svmlight_jit, read_letor
-from ltr.datasets._svmlight import FLOAT32_OVERFLOW
+from ltr.datasets import ListDataset, letor_reader, letor_text, read_letor, svmlight_jit
+from ltr.datasets.svmlight import FLOAT32_OVERFLOW
 
 Write = Callable[..., Path]
 
@@ -26,7 +26,7 @@ def write(tmp_path: Path) -> Write:
 
 def always_odd(*_) -> int:
     """In place of the compiled parser: the strict one reads each line."""
-    return _svmlight_jit.ODD
+    return svmlight_jit.ODD
 
 
 def assert_same(got: ListDataset, want: ListDataset) -> None:
@@ -207,7 +207,7 @@ def test_a_bad_line_is_named(write: Write, case: str):
 @pytest.mark.parametrize("strict", [False, True])
 def test_missing_values_are_kept(write: Write, monkeypatch: pytest.MonkeyPatch, strict: bool):
     if strict:
-        monkeypatch.setattr(_svmlight_jit, "parse", always_odd)
+        monkeypatch.setattr(svmlight_jit, "parse", always_odd)
     path = write("0 qid:0 1:1 2:NULL\n1 qid:0 1:NaN 2:nan\n0 qid:1 2:2\n")
     want = [[1, np.nan], [np.nan, np.nan], [0, 2]]
     np.testing.assert_array_equal(read_letor(path).features, want)
@@ -337,7 +337,7 @@ def test_compiled_and_strict_agree(tmp_path_factory, texts: list[str]):
     for strict in (False, True):
         with pytest.MonkeyPatch.context() as patch:
             if strict:
-                patch.setattr(_svmlight_jit, "parse", always_odd)
+                patch.setattr(svmlight_jit, "parse", always_odd)
             try:
                 found.append(read_letor(path, num_features=10).features.tobytes())
             except ValueError as error:
@@ -382,9 +382,9 @@ def test_the_compiled_parser_reads_the_usual_lines_itself(write: Write, monkeypa
     text = "1 qid:1 1:0.5 2:-3e2 3:nan 4:16777217 5:0.1234567890123456789 # docid = X\n"
     path = write(text * 3)
     odd = []
-    strict = _letor_reader.LetorReader._read_odd
+    strict = letor_reader.LetorReader._read_odd
     monkeypatch.setattr(
-        _letor_reader.LetorReader,
+        letor_reader.LetorReader,
         "_read_odd",
         lambda *given: (odd.append(given), strict(*given)),
     )
@@ -426,7 +426,7 @@ def test_lists_to_text_and_back(tmp_path_factory, lists, line_end: str, strict: 
             file.write(f"{label} qid:{qid}{pairs} #{comment}{line_end}")
     with pytest.MonkeyPatch.context() as patch:
         if strict:
-            patch.setattr(_svmlight_jit, "parse", always_odd)
+            patch.setattr(svmlight_jit, "parse", always_odd)
         data = read_letor(path, num_features=9)
     want = np.zeros((len(rows), 9), dtype=np.float32)
     for row, (_, _, features, _) in zip(want, rows, strict=True):
@@ -445,7 +445,7 @@ def test_blocks_join_up(write: Write, monkeypatch: pytest.MonkeyPatch, block: in
     text = MQ2008 + "1 qid:x 3:5 1:2 # odd\n" + MQ2008.replace("qid:1", "qid:2")
     path = write(text.rstrip())
     want = read_letor(path)
-    monkeypatch.setattr(_letor_text, "BLOCK", block)
+    monkeypatch.setattr(letor_text, "BLOCK", block)
     assert_same(read_letor(path), want)
     path.write_text(text + "1 qid:y 1:NULL\n")
     with pytest.raises(ValueError, match=r"line 8: .*'1:NULL'"):
@@ -486,7 +486,7 @@ def test_real_files_against_sklearn(data_root: Path, name: str, monkeypatch: pyt
     np.testing.assert_array_equal(data.features, features.toarray().astype(np.float32))
     np.testing.assert_array_equal(data.labels, labels)
     assert np.repeat(data.qids, data.lengths).tolist() == [str(qid) for qid in qids]
-    monkeypatch.setattr(_svmlight_jit, "parse", always_odd)
+    monkeypatch.setattr(svmlight_jit, "parse", always_odd)
     assert_same(read_letor(data_root / name), data)
 
 

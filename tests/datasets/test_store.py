@@ -22,7 +22,7 @@ from ltr.datasets import (
     read_letor,
     write_store,
 )
-from ltr.datasets._checksums import BLOCK, block_sums, file_checksum
+from ltr.datasets.checksums import BLOCK, block_sums, file_checksum
 
 TEXT = "2 qid:7 1:0.5 3:1 #docid = A1\n0 qid:7 2:0.25 #docid = B2\n1 qid:8 1:1 #docid = C3\n"
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from ltr.datasets import ListDataset, cache, load_letor, open_store, write_store
-from ltr.datasets._checksums import file_checksum
+from ltr.datasets.checksums import file_checksum
 from ltr.datasets.shards import ShardEntry
 from ltr.datasets.store import write_manifest
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ltr.losses import NeuralNDCG, PiRank, neural_ndcg_loss, pirank_loss
-from ltr.losses._scaling import sinkhorn_scaled
+from ltr.losses.scaling import sinkhorn_scaled
 from ltr.metrics.functional import ndcg
 from ltr.operators import (
     DensePermutation,

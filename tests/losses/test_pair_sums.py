@@ -17,7 +17,7 @@ from ltr.losses import (
     PairWeights,
     PairwiseLoss,
     RankNet,
-    _pair_sums,
+    pair_sums,
 )
 from ltr.losses.pairs import all_pairs
 from ltr.losses.pairwise import LogisticCost
@@ -49,7 +49,7 @@ def draw(*shape, grades=5, dtype=torch.float64, seed=0):
 @pytest.fixture
 def no_blocks(monkeypatch):
     """Make every sum fail that does not take sort time."""
-    monkeypatch.setattr(_pair_sums, "_block_sums", None)
+    monkeypatch.setattr(pair_sums, "_block_sums", None)
 
 
 @weighings

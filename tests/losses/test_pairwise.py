@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.metrics import log_loss
 
-import ltr.losses._pair_sums as engine
+import ltr.losses.pair_sums as engine
 from ltr.losses import (
     LambdaLoss,
     NDCGLoss1,

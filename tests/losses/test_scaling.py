@@ -5,7 +5,7 @@ import torch
 
 from ltr.kernels.cpu import scaling
 from ltr.losses import NeuralNDCG
-from ltr.losses._scaling import adjoint, potentials
+from ltr.losses.scaling import adjoint, potentials
 from ltr.operators import NeuralSort
 
 

@@ -27,8 +27,8 @@ from ltr.losses import (
     soft_recall_loss,
     spearman_loss,
 )
-from ltr.losses._soft import list_weight, weighted_mean
 from ltr.losses.err import ideal_err
+from ltr.losses.soft import list_weight, weighted_mean
 from ltr.losses.spearman import average_ranks, weighted_ranks
 from ltr.metrics.functional import average_precision, mrr
 from ltr.operators import HardRank, SigmoidRank, SoftSort, Stochastic, StraightThrough

@@ -21,7 +21,7 @@ from ltr.metrics import (
     KendallTau,
     Precision,
     RankingMetrics,
-    _batches,
+    batches,
 )
 from ltr.metrics import functional as F
 
@@ -48,13 +48,13 @@ def members() -> dict:
 @pytest.fixture
 def sorts(monkeypatch) -> list[int]:
     calls = []
-    rank = _batches.rank
+    rank = batches.rank
 
     def counted(*args, **kwargs):
         calls.append(1)
         return rank(*args, **kwargs)
 
-    monkeypatch.setattr(_batches, "rank", counted)
+    monkeypatch.setattr(batches, "rank", counted)
     return calls
 
 

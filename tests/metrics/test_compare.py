@@ -11,9 +11,9 @@ import torch
 from rich.console import Console
 from scipy.stats import bootstrap, permutation_test
 
-from ltr.metrics import _resampling
-from ltr.metrics._resampling import bca_interval, bootstrap_means, bootstrap_p, sign_flip_p
+from ltr.metrics import resampling
 from ltr.metrics.compare import compare, holm, mean_interval
+from ltr.metrics.resampling import bca_interval, bootstrap_means, bootstrap_p, sign_flip_p
 
 FAST = {"resamples": 500}
 
@@ -114,7 +114,7 @@ def test_p_is_never_zero_and_one_without_a_difference():
 def test_chunks_change_no_exact_p(monkeypatch):
     d = rng(9).normal(size=11)
     before = sign_flip_p(d, 4096, rng())
-    monkeypatch.setattr(_resampling, "_CHUNK", 50)
+    monkeypatch.setattr(resampling, "_CHUNK", 50)
     assert sign_flip_p(d, 4096, rng()) == before
     means = bootstrap_means(np.arange(11.0)[:, None], 1000, rng())
     assert means.mean() == pytest.approx(5, abs=4 * (10 / 11 / 1000) ** 0.5)

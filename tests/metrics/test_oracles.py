@@ -10,7 +10,7 @@ from scipy.stats import kendalltau, spearmanr, weightedtau
 from sklearn.metrics import dcg_score, label_ranking_average_precision_score, top_k_accuracy_score
 
 from ltr.metrics import functional as F
-from ltr.metrics._pairs import dense_ranks, rising_pairs
+from ltr.metrics.pairs import dense_ranks, rising_pairs
 
 
 def draw(lists: int = 30, n: int = 12, levels: int = 5, seed: int = 0) -> tuple[torch.Tensor, ...]:

@@ -17,7 +17,7 @@ from ltr.metrics import (
     KendallTau,
     Precision,
     RankingMetrics,
-    _batches,
+    batches,
 )
 from ltr.metrics import functional as F
 
@@ -120,9 +120,9 @@ def test_classes_and_collections():
 
 
 def test_a_batch_is_ranked_once(monkeypatch):
-    calls, rank = [], _batches.rank
+    calls, rank = [], batches.rank
     monkeypatch.setattr(
-        _batches, "rank", lambda *args, **kwargs: (calls.append(1), rank(*args, **kwargs))[1]
+        batches, "rank", lambda *args, **kwargs: (calls.append(1), rank(*args, **kwargs))[1]
     )
     scores, labels = draw([5, 4, 6])
     metrics = RankingMetrics({"ndcg": NDCG(), "map": MAP(), "mrr": MRR()})

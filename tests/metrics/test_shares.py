@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from ltr.metrics import ranked_files
-from ltr.metrics._shares import in_share
 from ltr.metrics.ranked_files import Columns, Measure, evaluate_table, read_scored
+from ltr.metrics.shares import in_share
 
 
 def write(path, frame):

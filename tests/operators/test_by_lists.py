@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ltr.kernels import prefers_dense, use
 from ltr.operators import NeuralSort, SigmoidRank, SoftSort, sigmoid_ranks, softsort
-from ltr.operators._by_lists import by_lists
+from ltr.operators.by_lists import by_lists
 
 both = pytest.mark.parametrize("name", sorted(TWO_FORMS))
 N, LISTS = 6, 5
@@ -17,10 +17,10 @@ N, LISTS = 6, 5
 @pytest.fixture
 def small_tiles(monkeypatch):
     """Two lists of N items are one tile: five make three, and the last has one list."""
-    monkeypatch.setattr("ltr.operators._by_lists.TILE", 2 * N**2)
+    monkeypatch.setattr("ltr.operators.by_lists.TILE", 2 * N**2)
 
     def limit(entries):
-        monkeypatch.setattr("ltr.operators._by_lists.MOST", entries)
+        monkeypatch.setattr("ltr.operators.by_lists.MOST", entries)
 
     return limit
 
@@ -127,8 +127,8 @@ class Largest(TorchDispatchMode):
 @both
 def test_no_tensor_has_more_entries_than_a_tile(name, monkeypatch):
     lists, n, tile = 200, 20, 4000
-    monkeypatch.setattr("ltr.operators._by_lists.TILE", tile)
-    monkeypatch.setattr("ltr.operators._by_lists.MOST", tile)
+    monkeypatch.setattr("ltr.operators.by_lists.TILE", tile)
+    monkeypatch.setattr("ltr.operators.by_lists.MOST", tile)
     x, saved = draw(lists, n).requires_grad_(), []
 
     def save(y):

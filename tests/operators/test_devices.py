@@ -70,7 +70,7 @@ class NoFloat64(TorchDispatchMode):
 
 @pytest.mark.parametrize("name", TABLE)
 def test_devices_without_float64(name, monkeypatch):
-    monkeypatch.setattr("ltr._shapes.NO_FLOAT64", ["mps", "meta"])
+    monkeypatch.setattr("ltr.shapes.NO_FLOAT64", ["mps", "meta"])
     monkeypatch.setattr("ltr.kernels.reference.sums.NO_FLOAT64", ["mps", "meta"])
     scores = torch.empty(3, 5, device="meta")
     moved = copy.deepcopy(TABLE[name]).to("meta")

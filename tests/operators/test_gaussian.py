@@ -42,14 +42,14 @@ def test_1_2_times_the_temperature_of_sigmoid_ranks_is_as_soft():
 
 
 def test_long_lists_are_summed_in_sorted_order_to_the_same(monkeypatch):
-    from ltr.operators import _pairwise
+    from ltr.operators import pairwise
 
     scores, g, mask = draw(3, 60).requires_grad_(), draw(3, 60, seed=1), draw(3, 60, seed=2) < 1
     weights = draw(3, 60, seed=3).exp()
     for w in (None, weights):
         results = []
         for length in (1, 1000):
-            monkeypatch.setattr(_pairwise, "LONG", length)
+            monkeypatch.setattr(pairwise, "LONG", length)
             ranks = gaussian_ranks(scores, mask, w, temperature=0.3)
             results.append([ranks.detach(), *torch.autograd.grad(ranks, scores, g)])
         torch.testing.assert_close(*results)

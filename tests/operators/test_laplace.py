@@ -7,7 +7,7 @@ from operator_table import draw
 from scipy.stats import laplace
 
 from ltr.operators import LaplaceRank, laplace_cdf, laplace_ranks
-from ltr.operators._pairwise import expected_ranks
+from ltr.operators.pairwise import expected_ranks
 
 
 def pairwise(scores: torch.Tensor, mask: torch.Tensor | None, temperature: float) -> torch.Tensor:

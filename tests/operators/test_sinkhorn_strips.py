@@ -12,8 +12,8 @@ from ltr.kernels import use
 from ltr.kernels.choice import MOST, prefers_strips
 from ltr.kernels.thresholds import ROWS
 from ltr.operators import LongSinkhornPermutation, SinkhornPermutation, SinkhornSort
-from ltr.operators import _over_strips as over
-from ltr.operators import _sinkhorn_solver as solver
+from ltr.operators import over_strips as over
+from ltr.operators import sinkhorn_solver as solver
 
 OPTIONS = {
     "an item each": {},

@@ -68,7 +68,7 @@ def _adjoint(matrices, us, vs, of_us, of_vs, begin, stop):
 
 
 def potentials(matrix: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
-    """Compute `ltr.losses._scaling.potentials` of matrices (..., n, m) on the CPU."""
+    """Compute `ltr.losses.scaling.potentials` of matrices (..., n, m) on the CPU."""
     *batch, n, m = matrix.shape
     matrices = _flat(matrix)
     us = np.empty((len(matrices), iterations, n), matrices.dtype)

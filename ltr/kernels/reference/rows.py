@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ltr._shapes import widened
 from ltr.kernels.reference.row_blocks import LONG, RowBlock, plan_blocks
+from ltr.shapes import widened
 
 TILE = 1 << 18
 """The entries of a tile on the CPU. A tile bounds the memory, and should fit the cache."""

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ltr._shapes import NO_FLOAT64
 from ltr.kernels.interface import SumNumbers
 from ltr.kernels.lists import SortedLists
+from ltr.shapes import NO_FLOAT64
 
 FARTHEST = 745.0  # exp(-745) is the smallest double
 

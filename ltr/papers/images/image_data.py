@@ -12,10 +12,10 @@ from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ltr._shapes import check_at_least
 from ltr.datasets.loaders import SplitDataModule
 from ltr.datasets.samplers import ListSampler
 from ltr.papers.images.images import DigitImages, Images, ImageSource, split_validation
+from ltr.shapes import check_at_least
 
 _PADDING = 4
 

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_at_least
 from ltr.papers.images.cifar import read_cifar
 from ltr.papers.images.idx import find_idx, read_idx
+from ltr.shapes import check_at_least
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,12 +6,12 @@ import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor
 
-from ltr._shapes import check_lists, upcast
 from ltr.losses import KNNLoss
 from ltr.operators import SoftSort, SortOperator, Stochastic, gumbel_noise
 from ltr.papers.knn.neighbor_module import TrainedNeighbors
 from ltr.papers.networks.image_network import ImageNetwork
 from ltr.papers.networks.mnist_cnn import MNISTCNN
+from ltr.shapes import check_lists, upcast
 
 
 class SoftNearestNeighbors(TrainedNeighbors):

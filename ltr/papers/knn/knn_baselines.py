@@ -7,10 +7,10 @@ import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor
 
-from ltr._shapes import check_whole
 from ltr.papers.knn.neighbor_module import NeighborModule, TrainedNeighbors
 from ltr.papers.knn.neighbors import Neighbors, Weighting
 from ltr.papers.networks.autoencoder import DenseAutoencoder, ImageAutoencoder
+from ltr.shapes import check_whole
 
 
 class PixelNeighbors(NeighborModule):

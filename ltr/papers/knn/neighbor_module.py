@@ -8,12 +8,12 @@ import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor
 
-from ltr._shapes import check_whole
 from ltr.modules.list_mean import ListMean
 from ltr.modules.trainable import TrainableModule
 from ltr.papers.images.images import Images
 from ltr.papers.knn.neighbors import Neighbors, Weighting
 from ltr.papers.networks.image_network import ImageNetwork
+from ltr.shapes import check_whole
 
 _CHUNK = 1000  # training images embedded at once
 

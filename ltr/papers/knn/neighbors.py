@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_whole
+from ltr.shapes import check_whole
 
 Weighting = Literal["uniform", "distance"]
 

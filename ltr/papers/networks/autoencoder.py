@@ -6,8 +6,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from ltr._shapes import check_whole
 from ltr.papers.networks.image_network import ImageNetwork
+from ltr.shapes import check_whole
 
 
 class ImageAutoencoder(ImageNetwork):

@@ -5,9 +5,9 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from ltr._shapes import check_whole
 from ltr.models.scorer import Scorer
 from ltr.papers.networks.image_network import two_widths
+from ltr.shapes import check_whole
 
 
 class ImageCNN(Scorer):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ltr._shapes import check_whole
+from ltr.shapes import check_whole
 
 
 def two_widths(channels: Sequence[int]) -> tuple[int, int]:

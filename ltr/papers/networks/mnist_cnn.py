@@ -2,9 +2,9 @@
 
 from torch import nn
 
-from ltr._shapes import check_whole
 from ltr.papers.networks.image_network import ImageNetwork, two_widths
 from ltr.papers.networks.precision import Float32
+from ltr.shapes import check_whole
 
 _WHOLE = "a whole number >= 0"
 

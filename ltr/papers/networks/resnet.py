@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from ltr._shapes import check_whole
 from ltr.papers.networks.image_network import ImageNetwork
+from ltr.shapes import check_whole
 
 
 class PreActivationBlock(nn.Module):

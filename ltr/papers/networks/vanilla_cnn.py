@@ -2,8 +2,8 @@
 
 from torch import nn
 
-from ltr._shapes import check_whole
 from ltr.papers.networks.image_network import ImageNetwork, two_widths
+from ltr.shapes import check_whole
 
 
 class VanillaCNN(ImageNetwork):

@@ -6,7 +6,6 @@ import torch
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor
 
-from ltr._shapes import count, masked_fill
 from ltr.datasets import pad_batch
 from ltr.losses.permutation import true_order
 from ltr.metrics import RankingMetric
@@ -15,6 +14,7 @@ from ltr.modules.ranker import Ranker
 from ltr.modules.scoring import ScoredLists
 from ltr.operators import GumbelSinkhorn, Matching
 from ltr.papers.networks import ImageCNN
+from ltr.shapes import count, masked_fill
 
 
 class MatrixSorter(Ranker):

@@ -10,10 +10,10 @@ import torch
 from lightning.pytorch.utilities import rank_zero_info
 from torch.utils.data import Dataset
 
-from ltr._shapes import check_at_least, check_whole
 from ltr.datasets.loaders import SplitDataModule
 from ltr.datasets.samplers import ListSampler
 from ltr.papers.images.images import DigitImages, Images, ImageSource, split_validation
+from ltr.shapes import check_at_least, check_whole
 
 _SPLITS = ("train", "val", "test")
 _NEEDED = {"fit": ("train", "val"), "validate": ("val",)}

@@ -8,7 +8,6 @@ from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
 from torchmetrics import MeanSquaredError, Metric, R2Score, SpearmanCorrCoef
 
-from ltr._shapes import check_number, count, masked_fill, upcast
 from ltr.datasets import pad_batch
 from ltr.kernels import descending_order
 from ltr.losses import QuantileLoss
@@ -17,6 +16,7 @@ from ltr.modules.list_mean import ListMean
 from ltr.modules.trainable import TrainableModule, check_part
 from ltr.operators import SortOperator, Stochastic, gumbel_noise
 from ltr.papers.networks import ImageCNN
+from ltr.shapes import check_number, count, masked_fill, upcast
 
 
 class QuantileRegressor(TrainableModule):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_lists, check_number, check_whole, refuse_weights, upcast
 from ltr.operators.base import SortOperator
 from ltr.operators.permutation import SoftPermutation, check_axis, register_permutation
+from ltr.shapes import check_lists, check_number, check_whole, refuse_weights, upcast
 
 
 class MatrixPermutation(SoftPermutation):

@@ -7,7 +7,7 @@ from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from ltr._shapes import check_at_least, check_whole
+from ltr.shapes import check_at_least, check_whole
 
 
 class RandomScoresDataModule(LightningDataModule):

@@ -8,7 +8,6 @@ import torch
 from lightning.pytorch import Callback
 from torch import Tensor, nn
 
-from ltr._shapes import check_number, check_whole
 from ltr.metrics.functional import spearman
 from ltr.modules.callbacks import SeedSteps
 from ltr.modules.finite import CheckFinite
@@ -17,6 +16,7 @@ from ltr.modules.trainable import missing_callbacks
 from ltr.operators import NeuralSort, SoftSort, SortOperator
 from ltr.papers.speed.random_scores import RandomScoresDataModule
 from ltr.papers.speed.step_cost import StepCost
+from ltr.shapes import check_number, check_whole
 
 
 def sorting_loss(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ltr.datasets._letor_text import (
+from ltr.datasets.letor_text import (
     as_strings,
     bad_line,
     decode,
@@ -17,9 +17,9 @@ from ltr.datasets._letor_text import (
     read_sizes,
     refuse_return,
 )
-from ltr.datasets._runs import SeenQids
-from ltr.datasets._svmlight import NUMBER, MalformedError, parse_number, parse_pairs
 from ltr.datasets.lists import ListDataset
+from ltr.datasets.seen_qids import SeenQids
+from ltr.datasets.svmlight import NUMBER, MalformedError, parse_number, parse_pairs
 
 _ROOM = 1 << 23  # bytes of features at a time
 _FUSED = re.compile(rb".*[0-9]:" + NUMBER.pattern)  # a qid, and a feature `1:0.7`
@@ -83,7 +83,7 @@ class LetorReader:
         Raises:
             ValueError: a line is not as it should be; see `read_letor`.
         """
-        from ltr.datasets import _svmlight_jit as compiled
+        from ltr.datasets import svmlight_jit as compiled
 
         self.documents = self._skipped = skip
         for number, block in read_blocks(self.path, watch):

@@ -1,8 +1,8 @@
 """Entropic optimal transport between points on a line, in strips: no array of rows x items.
 
-It solves the same problem as `_sinkhorn`, for one list and the cost |y - x|^power. The matrix is
-computed strip by strip, all rows of a few items, and only what a strip adds to a sum is kept. So
-memory is O(rows + items): vectors, and some arrays of a strip, of 512 KiB each.
+It solves the same problem as `sinkhorn_transport`, for one list and the cost |y - x|^power. The
+matrix is computed strip by strip, all rows of a few items, and only what a strip adds to a sum is
+kept. So memory is O(rows + items): vectors, and some arrays of a strip, of 512 KiB each.
 
 Newton's equations are solved by conjugate gradients. Their preconditioner is exact for steps
 between groups of neighboring rows. The first potentials are those of a problem with fewer rows and
@@ -16,9 +16,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ltr.operators._over_strips import STRIP
-from ltr.operators._pairwise import abs_power
-from ltr.operators._sinkhorn import MOST_STEPS, newton, scaled_laplacian
+from ltr.operators.over_strips import STRIP
+from ltr.operators.pairwise import abs_power
+from ltr.operators.sinkhorn_transport import MOST_STEPS, newton, scaled_laplacian
 
 GROUPS = 256
 """The most groups of rows of the preconditioner, and the most rows that are solved densely."""

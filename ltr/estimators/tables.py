@@ -8,7 +8,7 @@ import pyarrow as pa
 from sklearn.utils.validation import check_array, column_or_1d, validate_data
 
 from ltr.datasets import Schema, load_table
-from ltr.datasets._arrays import as_names, is_missing
+from ltr.datasets.arrays import as_names, is_missing
 from ltr.datasets.query_splits import query_shares
 
 

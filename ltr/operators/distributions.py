@@ -5,8 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ltr._shapes import full_precision
 from ltr.kernels import Distribution
+from ltr.shapes import full_precision
 
 
 def laplace_cdf(x: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import numpy as np
 from ltr.config import check_trust, from_config, import_path, read_arguments, to_config
 from ltr.config.folder import CONFIG, configs, load_weights, read_config, read_part, write_folder
 from ltr.datasets import FeatureTransform, Schema
-from ltr.estimators._parameters import check_parameters, new_scorer, new_transform
+from ltr.estimators.parameters import check_parameters, new_scorer, new_transform
 from ltr.models import Ensemble
 
 _PARTS = {"scorer": Ensemble, "transform": FeatureTransform}

@@ -1,7 +1,7 @@
 """Entropic optimal transport between points on a line, with derivatives, in O(rows + n) memory.
 
-These are the functions of `_sinkhorn` for the cost |y - x|^power, without the array of rows x
-items: see `_sinkhorn_solver` and `_over_strips`.
+These are the functions of `sinkhorn_transport` for the cost |y - x|^power, without the array of
+rows x items: see `sinkhorn_solver` and `over_strips`.
 """
 
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from ltr.kernels.autodiff import Maybe, Rule, differentiable
-from ltr.operators import _sinkhorn_solver as solver
-from ltr.operators._over_strips import Strips, over_strips
-from ltr.operators._sinkhorn import safe_log
-from ltr.operators._sinkhorn_solver import Line, Transport, log_kernel
+from ltr.operators import sinkhorn_solver as solver
+from ltr.operators.over_strips import Strips, over_strips
+from ltr.operators.sinkhorn_solver import Line, Transport, log_kernel
+from ltr.operators.sinkhorn_transport import safe_log
 
 
 def row_potentials(
@@ -25,7 +25,7 @@ def row_potentials(
     threshold: float = 1e-9,
     implicit: bool = True,
 ) -> Tensor:
-    """Return the row potentials (..., rows): `_sinkhorn.row_potentials` of a `Transport`."""
+    """Return `sinkhorn_transport.row_potentials` (..., rows) of a `Transport`."""
     if not implicit:
         rows, log_a = torch.where(t.b == 0, -torch.inf, 0.0), safe_log(t.a)
         for _ in range((iterations or 1) - 1):
@@ -35,7 +35,7 @@ def row_potentials(
     fixed = Transport(*(x.detach() for x in t))
     rows, inverse = solve_lists(*fixed, line.power, line.epsilon, threshold, iterations or 0)
     start = rows
-    for _ in range(2):  # see `_sinkhorn.row_potentials`
+    for _ in range(2):  # see `sinkhorn_transport.row_potentials`
         residual = _columns(line, t, rows)[0] - t.b
         change = residual - residual.detach()
         rows = rows - differentiable(_Solved(line), change, start, inverse, *fixed)[0]
@@ -137,7 +137,7 @@ def solve_lists(
 ) -> tuple[Tensor, Tensor]:
     """Return row potentials (..., rows) and the preconditioners (..., groups, groups) of lists.
 
-    See `_sinkhorn_solver.solve`; it takes the lists one by one.
+    See `sinkhorn_solver.solve`; it takes the lists one by one.
     """
     line, found = Line(power, epsilon), []
     for one in zip(*(x.reshape(-1, x.shape[-1]) for x in (places, points, a, b)), strict=True):

@@ -5,8 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_top_k, positions
 from ltr.metrics.ranked import Ranked
+from ltr.shapes import check_top_k, positions
 
 Ties = Literal["stable", "expected", "worst"]
 

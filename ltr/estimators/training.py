@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ltr.datasets.list_data import ListDataModule
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.transforms import FeatureTransform
-from ltr.estimators._progress import Progress
+from ltr.estimators.progress import Progress
 from ltr.losses import RankingLoss
 from ltr.metrics.functional import ndcg
 from ltr.models import Ensemble

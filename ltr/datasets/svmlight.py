@@ -1,6 +1,6 @@
 """The strict parser of the `k:v` part of svmlight lines: it says what is wrong with a line.
 
-The compiled parser (`ltr.datasets._svmlight_jit`) reads the usual lines and leaves the others to
+The compiled parser (`ltr.datasets.svmlight_jit`) reads the usual lines and leaves the others to
 this one.
 """
 

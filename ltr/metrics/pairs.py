@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ltr.metrics._ties import places_of, run_sums, runs
+from ltr.metrics.ties import places_of, run_sums, runs
 
 SHORT = 32
 """Up to this length the pairs of a list are counted one by one, which is faster."""

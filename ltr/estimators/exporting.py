@@ -7,8 +7,8 @@ from typing import Any
 from sklearn.utils.validation import check_is_fitted
 
 from ltr.datasets import read_table
-from ltr.estimators import _tables as tables
-from ltr.estimators._saving import content
+from ltr.estimators import tables as tables
+from ltr.estimators.saving import content
 from ltr.export import Exported, ExportedRanker, evaluate, export_model
 from ltr.export.program import Target
 from ltr.export.write import is_file

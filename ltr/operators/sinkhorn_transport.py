@@ -13,7 +13,7 @@ import math
 import torch
 from torch import Tensor
 
-from ltr._shapes import widened
+from ltr.shapes import widened
 
 STAGE = 4.0
 """The factor by which the kernel gets sharper from one stage of the solver to the next."""

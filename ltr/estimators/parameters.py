@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from ltr._shapes import check_number
 from ltr.datasets import FeatureTransform, PiecewiseLinearBins, TableTransform
 from ltr.losses import XENDCG, RankingLoss
 from ltr.models import Ensemble, MLPScorer, Scorer
+from ltr.shapes import check_number
 
 _EPOCHS, _STEPS = 3, 40  # the default of patience is this many epochs, and steps
 

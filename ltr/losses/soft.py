@@ -6,11 +6,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ltr._shapes import masked_fill
 from ltr.gains import cut_discount
 from ltr.operators import RankOperator, SigmoidRank, SortOperator, Stochastic
 from ltr.operators.base import check_operator
 from ltr.operators.stochastic import needs_matrix
+from ltr.shapes import masked_fill
 
 LEAST_LOG = math.log(1e-38)
 """Stands for the logarithm of an exact 0 in a cross-entropy: float32 holds nothing smaller."""

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from ltr._compressed import open_text
-from ltr.datasets._runs import spelled_alike
+from ltr.compressed import open_text
+from ltr.datasets.seen_qids import spelled_alike
 
 BLOCK = 1 << 22
 """The bytes of text that are read at a time."""
@@ -120,6 +120,7 @@ def encode(text: str) -> bytes:
 
 
 def as_strings(offsets: np.ndarray, joined: np.ndarray) -> pa.StringArray:
+    """Return the strings whose bytes are joined; offsets says where each one begins."""
     try:
         joined.tobytes().decode()
     except UnicodeDecodeError:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_lists
 from ltr.kernels import Lengths, check_lengths
 from ltr.metrics.flat import check_flat, group, ragged_chunks
 from ltr.metrics.ranked import Ranked, rank
 from ltr.metrics.values import ListValues, Reduction, reduce_lists
+from ltr.shapes import check_lists
 
 if TYPE_CHECKING:
     from ltr.metrics.base import RankingMetric

@@ -6,7 +6,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_whole, count, masked_fill, widened
+from ltr.shapes import check_whole, count, masked_fill, widened
 
 LEAST = 1e-30
 """Added to every weight, so that an item of weight 0 has a rank but moves no other item."""

@@ -6,7 +6,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_lists, check_temperature, count, masked_fill, positions, upcast
 from ltr.kernels import (
     Distribution,
     Lengths,
@@ -19,11 +18,12 @@ from ltr.kernels import (
     sort_ragged,
     survival,
 )
-from ltr.operators._by_lists import by_lists
-from ltr.operators._distributions import counts_above
-from ltr.operators._transport import item_weights
 from ltr.operators.base import RankOperator
+from ltr.operators.by_lists import by_lists
+from ltr.operators.distributions import counts_above
 from ltr.operators.hard import descending_order, hard_ranks
+from ltr.operators.transport import item_weights
+from ltr.shapes import check_lists, check_temperature, count, masked_fill, positions, upcast
 
 LONG = 20_000
 """From this length on, scores are sorted before the sums, so that sweeps read memory in order."""

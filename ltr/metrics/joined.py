@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ltr._shapes import check_whole
+from ltr.shapes import check_whole
 
 DIVIDED_BY_K = ("f1", "precision")
 """Metrics that divide by `top_k`. A run has no length to divide by instead."""

@@ -1,7 +1,7 @@
 """The compiled parser of svmlight lines: one pass over the bytes of a block.
 
 It takes the usual lines and stops at any other one, whether right or wrong; then
-`ltr.datasets._letor_reader` reads that line with the strict parser of `ltr.datasets._svmlight`.
+`ltr.datasets.letor_reader` reads that line with the strict parser of `ltr.datasets.svmlight`.
 
 A number becomes the float32 that Python's `float` and a conversion to float32 give. Where the
 digits fit a float64 and the power of ten is exact, one operation rounds as `float` does. Elsewhere
