@@ -7,16 +7,6 @@ _AS_CLOSE = 0.1  # a name is not offered if the best one's ratio is larger by mo
 _FEW = 20  # a line has room for this many names
 
 
-def renamed(module: str, name: str, now: str) -> AttributeError:
-    """Return the error for a public name that another one has replaced.
-
-    >>> str(renamed("ltr.datasets", "Standardise", "Standardize"))
-    "module 'ltr.datasets' has no attribute 'Standardise' any more: it is 'Standardize' now"
-    """
-    text = f"module {module!r} has no attribute {name!r} any more: it is {now!r} now"
-    return AttributeError(text, name=name, obj=None)
-
-
 def no_attribute(module: str, name: str, names: Iterable[str]) -> AttributeError:
     """Return the error for a name that a module does not have, with the nearest one that it has.
 

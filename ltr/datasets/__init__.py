@@ -36,7 +36,7 @@ from ltr.datasets.transforms import (
     SignedLog1pStandardize,
     Standardize,
 )
-from ltr.names import no_attribute, renamed
+from ltr.names import no_attribute
 
 if TYPE_CHECKING:
     from ltr.datasets.digits import DigitsDataModule
@@ -49,13 +49,6 @@ _LAZY = {
     "LetorDataModule": "ltr.datasets.letor_data",
     "ListDataModule": "ltr.datasets.list_data",
     "TableDataModule": "ltr.datasets.table_data",
-}
-
-_RENAMED = {
-    "read_shard": "open_store",
-    "write_shard": "write_store",
-    "SignedLog1pStandardise": "SignedLog1pStandardize",
-    "Standardise": "Standardize",
 }
 
 __all__ = [
@@ -103,8 +96,6 @@ def __getattr__(name: str) -> Any:
         value = getattr(import_module(_LAZY[name]), name)
         globals()[name] = value
         return value
-    if name in _RENAMED:
-        raise renamed(__name__, name, _RENAMED[name])
     raise no_attribute(__name__, name, __all__)
 
 

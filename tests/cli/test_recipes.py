@@ -1,7 +1,6 @@
 """Finding, listing and copying recipes; what `--config` stands for."""
 
 import json
-import runpy
 from pathlib import Path
 
 import pytest
@@ -154,14 +153,3 @@ def test_the_committed_results_are_of_the_committed_configuration(name):
         assert finished.get(run.name, {"overrides": run.config})["overrides"] == run.config
     assert all(finished.get(run["name"]) or run["status"] == NOT_RUN for run in results["runs"])
     assert (folder / "table.md").read_text(encoding="utf-8") == render(plan, finished)
-
-
-def test_results_follow_a_rename():
-    tool = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "rename_results.py"))
-    path = find_recipes()["digits"].folder / "results.json"
-    text = path.read_text(encoding="utf-8")
-    old = json.loads(text.replace('"ExactMatch"', '"PerfectOrder"')) | {"digest": "old"}
-    assert tool["renamed_results"](old) == json.loads(text)
-    old["config"]["data"]["init_args"]["list_size"] = 13
-    with pytest.raises(ValueError, match="results of digits are of another configuration"):
-        tool["renamed_results"](old)

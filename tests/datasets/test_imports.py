@@ -4,7 +4,6 @@ import sys
 import pytest
 
 import ltr.datasets
-from ltr.config import from_config
 
 
 def loaded_by(code: str) -> set[str]:
@@ -26,12 +25,3 @@ def test_every_name_is_there():
     assert set(ltr.datasets.__all__) <= set(dir(ltr.datasets))
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         ltr.datasets.nothing  # noqa: B018
-
-
-@pytest.mark.parametrize("old", ["Standardise", "SignedLog1pStandardise"])
-def test_a_renamed_class_says_its_new_name(old):
-    now = old.replace("ise", "ize")
-    with pytest.raises(AttributeError, match=f"'{old}' any more: it is '{now}' now"):
-        getattr(ltr.datasets, old)
-    with pytest.raises(ValueError, match=f"it is '{now}' now"):
-        from_config({"class_path": f"ltr.datasets.{old}"})
