@@ -6,8 +6,9 @@ any batch axes may come before it. A mask is bool, with True for a real item.
 
 from typing import TYPE_CHECKING, Any
 
+from ltr.gains import truncated
 from ltr.names import no_attribute
-from ltr.operators.base import RankOperator, SortOperator, truncated
+from ltr.operators.base import RankOperator, SortOperator
 from ltr.operators.dense_permutation import DensePermutation
 from ltr.operators.dftopk import DFTopK, df_top_k
 from ltr.operators.distributions import laplace_cdf

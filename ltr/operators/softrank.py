@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from ltr.operators.base import _Cut
+from ltr.gains import Cut
 from ltr.operators.expected_discounts import expected_discounts
 from ltr.operators.gaussian import gaussian_ranks
 from ltr.operators.hard import hard_ranks
@@ -94,7 +94,7 @@ class SoftRank(TemperatureRank):
             return masked_fill(discount(hard_ranks(scores, mask)), mask)
         check_lists(scores, mask=mask)
         n, k, smooth = scores.shape[-1], None, discount
-        if isinstance(discount, _Cut) and discount.is_exact:
+        if isinstance(discount, Cut) and discount.is_exact:
             k, smooth = discount.k, discount.discount
         if n > SHORT and (k is None or k >= n):
             exact = self.distribution == "exact"
