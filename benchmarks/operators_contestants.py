@@ -20,7 +20,6 @@ from ltr.operators import (
     SoftRank,
     SoftSort,
     SoftSortRank,
-    rank_distribution,
 )
 
 TEMPERATURE = 0.1
@@ -156,7 +155,7 @@ def naive_neuralsort(scores: Tensor) -> Tensor:
 
 def recursion(scores: Tensor) -> Tensor:
     """Return SoftRank's expected discounts by the O(n^3) recursion of its authors."""
-    chances = rank_distribution(scores, temperature=TEMPERATURE)
+    chances = SoftRank(TEMPERATURE).rank_distribution(scores)
     ranks = torch.arange(1, scores.shape[-1] + 1, dtype=scores.dtype)
     return (chances * log2_discount(ranks)).sum(-1)
 

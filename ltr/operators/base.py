@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ltr.gains import truncated
 from ltr.kernels import Lengths, check_lengths, pad_lists
 from ltr.operators.permutation import SoftPermutation
-from ltr.shapes import check_lists, masked_fill
+from ltr.shapes import check_lists, check_temperature, masked_fill
 
 
 class RankOperator(nn.Module):
@@ -137,7 +137,7 @@ class SortOperator(RankOperator):
     def permutation(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> SoftPermutation:
-        """Return the `SoftPermutation` that sorts scores (..., n) in falling order."""
+        """Return the `SoftPermutation` that sorts scores (..., n) in descending order."""
         raise NotImplementedError(f"{type(self).__name__} must define permutation")
 
     def forward(
@@ -145,3 +145,26 @@ class SortOperator(RankOperator):
     ) -> Tensor:
         """Return soft ranks (..., n): the transposed permutation applied to 1..n."""
         return self.permutation(scores, mask, weights).ranks()
+
+
+class TemperatureRank(RankOperator):
+    """A rank operator with a single parameter, the temperature; 0 gives hard ranks.
+
+    A sort operator with a temperature lists this class before `SortOperator` among its bases.
+
+    Args:
+        temperature: >= 0, in units of the scores. Default 0.1, for scores of unit scale.
+    """
+
+    def __init__(self, temperature: float = 0.1):
+        super().__init__()
+        self.temperature = check_temperature(temperature)
+
+    @property
+    def whole_ranks(self) -> bool:
+        """Return whether the temperature is 0."""
+        return self.temperature == 0
+
+    def extra_repr(self) -> str:
+        """Return the hyper-parameter, for `print`."""
+        return f"temperature={self.temperature:g}"
