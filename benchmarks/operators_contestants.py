@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ltr.kernels import descending_order
-from ltr.kernels.implementations import use
+from ltr.kernels.implementations import computed_by
 from ltr.kernels.reference import REFERENCE
 from ltr.operators import (
     GaussianRank,
@@ -84,7 +84,7 @@ class Contestant:
         return run
 
     def _implementation(self) -> AbstractContextManager[None]:
-        return use(REFERENCE) if self.group == "plain" else nullcontext()
+        return computed_by(REFERENCE) if self.group == "plain" else nullcontext()
 
     def fits(self, lists: int, n: int) -> bool:
         """Return whether its matrices are within `NAIVE_BYTES`, if it has any."""

@@ -9,7 +9,7 @@ from torch.func import jacfwd, jacrev, vmap
 
 from ltr.kernels import prefers_dense, use
 from ltr.kernels.choice import MOST, has_compiled_sums
-from ltr.kernels.implementations import use as use_implementation
+from ltr.kernels.implementations import computed_by
 from ltr.kernels.reference import REFERENCE
 from ltr.kernels.thresholds import THRESHOLDS, Threshold
 from ltr.operators import NeuralSort, SigmoidRank, SoftSort
@@ -102,7 +102,7 @@ def no_sums(*_):
 @pytest.mark.parametrize("name", sorted(TWO_FORMS - {"SoftSort-1.5"}))
 def test_short_lists_take_matrices_and_long_ones_sums(name):
     operator = OPERATORS[name]
-    with use_implementation(REFERENCE._replace(kernel_sums=no_sums)):
+    with computed_by(REFERENCE._replace(kernel_sums=no_sums)):
         assert operator(draw(2, 8)).shape == (2, 8)
         with pytest.raises(SumsTakenError):
             operator(draw(5000))
@@ -154,7 +154,7 @@ def test_memory_is_bounded(monkeypatch):
 def test_the_threshold_is_that_of_the_implementation():
     x = torch.zeros(3)
     assert has_compiled_sums(x)
-    with use_implementation(REFERENCE):
+    with computed_by(REFERENCE):
         assert not has_compiled_sums(x)
 
 
