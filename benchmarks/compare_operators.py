@@ -35,6 +35,7 @@ from torch import Tensor
 from ltr.operators import (
     DFTopK,
     GaussianRank,
+    GumbelSinkhorn,
     HardRank,
     IsotonicRank,
     IsotonicSort,
@@ -51,7 +52,6 @@ from ltr.operators import (
     SortOperator,
     Stochastic,
     StraightThrough,
-    gumbel_sinkhorn,
     hard_ranks,
     soft_sort,
 )
@@ -93,7 +93,7 @@ def _matched(t: float) -> Callable[[Tensor], Tensor]:
 
     def values(s: Tensor) -> Tensor:
         distances = (s.sort(-1, descending=True).values.unsqueeze(-1) - s.unsqueeze(-2)).abs()
-        return gumbel_sinkhorn(-distances, temperature=t).mv(s)
+        return GumbelSinkhorn(t)(-distances).mv(s)
 
     return values
 

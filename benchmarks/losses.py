@@ -28,7 +28,7 @@ from torch import Tensor
 
 import ltr.losses
 from ltr.gains import ideal_dcg, log2_discount
-from ltr.kernels.implementations import use
+from ltr.kernels.implementations import computed_by
 from ltr.kernels.reference import REFERENCE
 from ltr.losses import (
     ARPLoss1,
@@ -75,7 +75,7 @@ def without_numba(loss: Loss) -> Loss:
     """Return the loss computed by plain PyTorch instead of numba."""
 
     def call(scores: Tensor, labels: Tensor) -> Tensor:
-        with use(REFERENCE):
+        with computed_by(REFERENCE):
             return loss(scores, labels)
 
     return call

@@ -6,7 +6,7 @@ Equation 3 needs A_j = sum over k of |s_j - s_k| in every row. The published cod
 frameworks, multiplies the n x n matrix of differences by an n x n matrix of ones: n^3
 multiplications where n^2 additions are enough. `published` is that line, in float32 as published.
 `row sums` is the same with one association moved (the product with a vector of ones). `ours` is
-`ltr.operators.neuralsort`, which computes the sums from one sort. Times are of one forward and
+`ltr.operators.NeuralSort`, which computes the sums from one sort. Times are of one forward and
 backward; the differences are between the matrices, in float64 and in float32.
 """
 
@@ -18,7 +18,7 @@ import torch
 from measure import RESULTS, environment, peak_memory, rounded, times, write
 from torch import Tensor
 
-from ltr.operators import neuralsort
+from ltr.operators import NeuralSort
 
 TEMPERATURE = 1.0
 
@@ -49,8 +49,8 @@ def _rows(s: Tensor, B: Tensor, temperature: float) -> Tensor:
 
 
 def ours(scores: Tensor, temperature: float = TEMPERATURE) -> Tensor:
-    """Return the matrix of `ltr.operators.neuralsort`."""
-    return neuralsort(scores, temperature=temperature).dense()
+    """Return the matrix of `ltr.operators.NeuralSort`."""
+    return NeuralSort(temperature).permutation(scores).dense()
 
 
 def backward_of(function: Callable[[Tensor], Tensor], scores: Tensor) -> Callable[[], Tensor]:

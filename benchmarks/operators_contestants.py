@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ltr.kernels import descending_order
-from ltr.kernels.implementations import use
+from ltr.kernels.implementations import computed_by
 from ltr.kernels.reference import REFERENCE
 from ltr.operators import (
     GaussianRank,
@@ -20,7 +20,6 @@ from ltr.operators import (
     SoftRank,
     SoftSort,
     SoftSortRank,
-    rank_distribution,
 )
 
 TEMPERATURE = 0.1
@@ -85,7 +84,7 @@ class Contestant:
         return run
 
     def _implementation(self) -> AbstractContextManager[None]:
-        return use(REFERENCE) if self.group == "plain" else nullcontext()
+        return computed_by(REFERENCE) if self.group == "plain" else nullcontext()
 
     def fits(self, lists: int, n: int) -> bool:
         """Return whether its matrices are within `NAIVE_BYTES`, if it has any."""
@@ -156,7 +155,7 @@ def naive_neuralsort(scores: Tensor) -> Tensor:
 
 def recursion(scores: Tensor) -> Tensor:
     """Return SoftRank's expected discounts by the O(n^3) recursion of its authors."""
-    chances = rank_distribution(scores, temperature=TEMPERATURE)
+    chances = SoftRank(TEMPERATURE).rank_distribution(scores)
     ranks = torch.arange(1, scores.shape[-1] + 1, dtype=scores.dtype)
     return (chances * log2_discount(ranks)).sum(-1)
 

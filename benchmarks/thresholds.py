@@ -28,7 +28,7 @@ from torch import Tensor
 import ltr.kernels.thresholds
 from ltr.kernels import use
 from ltr.kernels.choice import Form
-from ltr.kernels.implementations import use as use_implementation
+from ltr.kernels.implementations import computed_by
 from ltr.kernels.reference import REFERENCE
 from ltr.kernels.thresholds import ROWS, THRESHOLDS, Operator, Threshold
 from ltr.operators import (
@@ -91,7 +91,7 @@ def turn(operator: RankOperator, x: Tensor, signs: Tensor, form: Form, compiled:
     with ExitStack() as pins:
         pins.enter_context(use(form))
         if not compiled:
-            pins.enter_context(use_implementation(REFERENCE))
+            pins.enter_context(computed_by(REFERENCE))
         least, end = float("inf"), time.perf_counter() + TURN
         while True:
             start = time.perf_counter()

@@ -38,9 +38,6 @@ from ltr.operators import (
     SortingNetwork,
     Stochastic,
     StraightThrough,
-    df_top_k,
-    lapsum_sort,
-    lapsum_top_k,
 )
 
 LIMIT = 3.0
@@ -90,9 +87,9 @@ def operators() -> Iterator[Case]:
     }
     for name, operator in fast.items():
         yield Case(name, LONG, operator)
-    yield Case("lapsum_top_k", LONG, lambda x: lapsum_top_k(x, 10))
-    yield Case("df_top_k", LONG, lambda x: df_top_k(x, 10))
-    yield Case("lapsum_sort", LONG, lambda x: lapsum_sort(x))
+    yield Case("LapSum.top_k", LONG, lambda x: LapSum().top_k(10, x))
+    yield Case("DFTopK.top_k", LONG, lambda x: DFTopK().top_k(10, x))
+    yield Case("LapSum.sort", LONG, lambda x: LapSum().sort(x))
     yield Case("NeuralSort, sorted values", LONG, lambda x: NeuralSort(1.0).permutation(x).sort())
     yield Case("IsotonicSort", LONG, IsotonicSort(0.1))
     yield Case("SoftRank, discounts", LONG, lambda x: SoftRank(0.1).discounts(_dcg, x))

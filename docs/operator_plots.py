@@ -31,7 +31,6 @@ from ltr.operators import (
     StraightThrough,
     gumbel_noise,
     hard_ranks,
-    rank_distribution,
     soft_quantile,
     soft_sort,
     soft_topk,
@@ -185,7 +184,7 @@ def softrank() -> Figure:
     share = torch.stack([(drawn == r).float().mean() for r in ranks])
     left.bar(ranks.tolist(), share.tolist(), color="0.85", label="drawn")
     for distribution, style in (("paper", "o-"), ("exact", "s-")):
-        found = rank_distribution(scores, temperature=sigma, distribution=distribution)[3]
+        found = SoftRank(sigma, distribution).rank_distribution(scores)[3]
         left.plot(ranks, found, style, markersize=4, linewidth=1, label=f'"{distribution}"')
     left.set(xlabel="rank", ylabel="chance, middle item", xticks=ranks)
     left.legend(fontsize=7, frameon=False)

@@ -11,11 +11,14 @@ from torch import Tensor
 
 from ltr.kernels import list_ids, places_in_lists, sort_ragged, sum_lists
 from ltr.kernels.sorting import SELECTED, falling_values
-from ltr.operators import truncated
-from ltr.shapes import check_number, largest, masked_fill, positions
+from ltr.shapes import check_number, check_whole, largest, masked_fill, positions
 
 Gain = Literal["exp2", "linear"] | Callable[[Tensor], Tensor]
 Discount = Literal["log2", "letor4"] | Callable[[Tensor], Tensor]
+
+
+CUT_WIDTH = 0.1
+"""Width of the smooth cut at rank k + 1/2, in ranks: rank k counts 0.94, rank k + 1 counts 0.06."""
 
 
 def log2_discount(ranks: Tensor) -> Tensor:
@@ -186,12 +189,59 @@ def log_left(stops: Tensor) -> Tensor:
     return torch.log1p(-stops.clamp(max=1 - torch.finfo(stops.dtype).eps))
 
 
+def truncated(
+    discount: Callable[[Tensor], Tensor], k: int, *, exact: bool
+) -> Callable[[Tensor], Tensor]:
+    """Return `discount` cut off after rank k. All losses and metrics share this cut-off.
+
+    Args:
+        discount: Maps ranks (..., n) to discounts (..., n).
+        k: A whole number >= 1.
+        exact: Whether the discount is 0 for ranks above k (for whole ranks). False multiplies it
+            by the Cauchy distribution's 1/2 + arctan((k + 1/2 - rank) / CUT_WIDTH) / pi instead.
+            That tail falls like one over the distance. So items far behind k, such as all items
+            of a long list before training, still have a gradient; an exponential tail would
+            leave them none.
+
+    Raises:
+        ValueError: k is not a whole number >= 1.
+
+    >>> truncated(torch.ones_like, 2, exact=True)(torch.tensor([1.0, 2.0, 3.0]))
+    tensor([1., 1., 0.])
+    >>> truncated(torch.ones_like, 2, exact=False)(torch.tensor([1.0, 2.0, 3.0]))
+    tensor([0.9788, 0.9372, 0.0628])
+    """
+    k = check_whole("k", k)
+    return Cut(discount, k, exact)
+
+
+class Cut:
+    """The result of `truncated`. `StraightThrough` uses the exact form of a smooth cut."""
+
+    def __init__(self, discount: Callable[[Tensor], Tensor], k: int, exact: bool):
+        self.discount = discount
+        self.k = k
+        self.is_exact = exact
+
+    def __call__(self, ranks: Tensor) -> Tensor:
+        """Return the discounts (..., n) of ranks (..., n)."""
+        if self.is_exact:  # NaN ranks stay NaN
+            return torch.where(ranks > self.k, 0.0, self.discount(ranks) + 0 * ranks)
+        inside = torch.atan((self.k + 0.5 - ranks) / CUT_WIDTH)
+        return self.discount(ranks) * (0.5 + inside / torch.pi)
+
+    @property
+    def exact(self) -> "Cut":
+        """Return the same discount with the exact cut."""
+        return Cut(self.discount, self.k, True)
+
+
 def cut_discount(
     discount: Callable[[Tensor], Tensor], top_k: int | None, *, exact: bool
 ) -> Callable[[Tensor], Tensor]:
     """Return `discount` cut off behind rank `top_k`: exactly, or smoothly for soft ranks.
 
-    The cut is `ltr.operators.truncated`; `top_k=None` cuts nothing.
+    The cut is `truncated`; `top_k=None` cuts nothing.
 
     >>> cut_discount(log2_discount, 1, exact=True)(torch.tensor([1.0, 2.0]))
     tensor([1., 0.])

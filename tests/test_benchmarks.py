@@ -96,7 +96,7 @@ def test_tied_scores(tmp_path):
     saved = committed("tied.json")
     assert shape(result) == shape(saved)
     names = {row["name"] for row in result["rows"]}
-    assert {"NeuralSort", "SoftSort, power 1", "lapsum_sort"} <= names
+    assert {"NeuralSort", "SoftSort, power 1", "LapSum.sort"} <= names
     for row in saved["rows"]:
         for kind in ("tied", "nearly"):
             assert max(row[kind].values()) <= saved["limit"], row["name"]

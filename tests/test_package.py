@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 HEAVY = {"lightning", "pytorch_lightning", "sklearn", "scipy", "pandas", "pyarrow", "numba"}
-HEAVY |= {"triton", "torchmetrics", "matplotlib", "jsonargparse"}
+HEAVY |= {"torchmetrics", "matplotlib", "jsonargparse"}
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -71,7 +71,6 @@ def test_every_import_is_declared():
             elif isinstance(node, ast.ImportFrom) and node.level == 0:
                 imported.add((node.module or "").partition(".")[0])
     imported -= set(sys.stdlib_module_names) | {"ltr"}
-    imported -= {"triton"}  # torch's own, where its build has one
     imported -= {"llvmlite"}  # part of numba, which chooses its version
     imported -= {"mpmath"}  # for who fits the table of exponential sums again
     known = {"sklearn": "scikit-learn", "yaml": "pyyaml"}
@@ -128,13 +127,6 @@ def test_extras_are_what_code_uses_and_the_groups_are_the_extras():
     for group, requirements in content["dependency-groups"].items():
         assert requirements == [f"{content['project']['name']}[plots,{group}]"]
         assert group in extras
-
-
-def test_constraints_leave_triton_to_torch():
-    pinned = names((ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines())
-    assert "torch" in pinned
-    assert "triton" not in pinned
-    assert "pytorch-triton" not in pinned
 
 
 def test_messages_name_the_distribution_that_is_ours():

@@ -1,4 +1,4 @@
-"""The choice of the implementation of the kernel sums: compiled if possible, else plain PyTorch."""
+"""The two ways to compute the kernel sums: numba's code on the CPU, and plain PyTorch."""
 
 import warnings
 from collections.abc import Iterator
@@ -7,29 +7,28 @@ from functools import cache
 
 from ltr.kernels.interface import Implementation
 from ltr.kernels.reference import REFERENCE
-from ltr.kernels.self_check import checked
 
-# for all threads: a GPU's backward pass runs on one of torch's own
-_forced: list[Implementation] = []
+_forced: list[Implementation] = []  # for all threads, as the pins of `ltr.kernels.use`
 
 
 def implementation(device: str) -> Implementation:
-    """Return the fastest implementation: numba on the CPU, Triton on CUDA, else plain PyTorch.
+    """Return numba's code for the CPU, plain PyTorch for any other device.
 
-    If numba or Triton is missing, plain PyTorch replaces it, and one warning says so. The first
-    call for a device compares Triton's kernels with plain PyTorch there: see `checked`.
+    If numba is missing, plain PyTorch replaces it, and one warning says so.
 
     >>> implementation("meta").name
     'reference'
     """
-    return _forced[-1] if _forced else _fastest(device)
+    if _forced:
+        return _forced[-1]
+    return _compiled() if device == "cpu" else REFERENCE
 
 
 @contextmanager
-def use(chosen: Implementation) -> Iterator[None]:
-    """Use `chosen` within the block, on all threads: for tests and benchmarks.
+def computed_by(chosen: Implementation) -> Iterator[None]:
+    """Compute the sums by `chosen` within the block, on all threads: for tests and benchmarks.
 
-    >>> with use(REFERENCE):
+    >>> with computed_by(REFERENCE):
     ...     implementation("cpu").name
     'reference'
     """
@@ -43,7 +42,7 @@ def use(chosen: Implementation) -> Iterator[None]:
 def is_compiled() -> bool:
     """Return whether numba's code does the sums on the CPU.
 
-    >>> with use(REFERENCE):
+    >>> with computed_by(REFERENCE):
     ...     is_compiled()
     False
     """
@@ -51,16 +50,10 @@ def is_compiled() -> bool:
 
 
 @cache
-def _fastest(device: str) -> Implementation:
+def _compiled() -> Implementation:
     try:
-        if device == "cpu":
-            from ltr.kernels.cpu import CPU
-
-            return CPU
-        if device == "cuda":
-            from ltr.kernels.triton import TRITON
-
-            return checked(TRITON, REFERENCE, device)
+        from ltr.kernels.cpu import CPU
     except ImportError as error:
         warnings.warn(f"plain PyTorch does the kernel sums, slower: {error}", stacklevel=2)
-    return REFERENCE
+        return REFERENCE
+    return CPU

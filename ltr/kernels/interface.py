@@ -1,4 +1,4 @@
-"""What each room offers: the kernel sums and the row operations, by one kind of code."""
+"""The functions that both ways provide: the kernel sums and the row operations."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -22,10 +22,10 @@ class SumNumbers(NamedTuple):
 
 
 class Implementation(NamedTuple):
-    """The functions of a room. Their results are those of `ltr.kernels.reference`."""
+    """The functions of one way to compute. Their results are those of `ltr.kernels.reference`."""
 
     name: str
-    """The room: "cpu", "triton" or "reference"."""
+    """The folder: "cpu" or "reference"."""
     kernel_sums: Callable[[Tensor, SortedLists, Sequence[Tensor], SumNumbers], list[Tensor]]
     """Of scores (..., N), their lists and columns (..., N): one (..., N) per output."""
     row_products: Callable[..., Tensor]

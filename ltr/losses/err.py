@@ -5,12 +5,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ltr.gains import log_left, stop_probabilities
+from ltr.gains import CUT_WIDTH, log_left, stop_probabilities
 from ltr.kernels.sorting import falling_values
 from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
 from ltr.losses.soft import cut, one_draw, rank_operator, reciprocal_rank, shortfall
 from ltr.operators import RankOperator, truncated
-from ltr.operators.base import CUT_WIDTH
 from ltr.shapes import check_number, check_top_k, positions
 
 

@@ -9,57 +9,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from ltr.gains import truncated
 from ltr.kernels import Lengths, check_lengths, pad_lists
 from ltr.operators.permutation import SoftPermutation
-from ltr.shapes import check_lists, check_whole, masked_fill
-
-CUT_WIDTH = 0.1
-"""Width of the smooth cut at rank k + 1/2, in ranks: rank k counts 0.94, rank k + 1 counts 0.06."""
-
-
-def truncated(
-    discount: Callable[[Tensor], Tensor], k: int, *, exact: bool
-) -> Callable[[Tensor], Tensor]:
-    """Return `discount` cut off after rank k. All losses and metrics share this cut-off.
-
-    Args:
-        discount: Maps ranks (..., n) to discounts (..., n).
-        k: A whole number >= 1.
-        exact: Whether the discount is 0 for ranks above k (for whole ranks). False multiplies it
-            by the Cauchy distribution's 1/2 + arctan((k + 1/2 - rank) / CUT_WIDTH) / pi instead.
-            That tail falls like one over the distance. So items far behind k, such as all items
-            of a long list before training, still have a gradient; an exponential tail would
-            leave them none.
-
-    Raises:
-        ValueError: k is not a whole number >= 1.
-
-    >>> truncated(torch.ones_like, 2, exact=True)(torch.tensor([1.0, 2.0, 3.0]))
-    tensor([1., 1., 0.])
-    >>> truncated(torch.ones_like, 2, exact=False)(torch.tensor([1.0, 2.0, 3.0]))
-    tensor([0.9788, 0.9372, 0.0628])
-    """
-    k = check_whole("k", k)
-    return _Cut(discount, k, exact)
-
-
-class _Cut:
-    """The result of `truncated`. `StraightThrough` uses the `exact` twin of a smooth cut."""
-
-    def __init__(self, discount: Callable[[Tensor], Tensor], k: int, exact: bool):
-        self.discount = discount
-        self.k = k
-        self.is_exact = exact
-
-    def __call__(self, ranks: Tensor) -> Tensor:
-        if self.is_exact:  # NaN ranks stay NaN
-            return torch.where(ranks > self.k, 0.0, self.discount(ranks) + 0 * ranks)
-        inside = torch.atan((self.k + 0.5 - ranks) / CUT_WIDTH)
-        return self.discount(ranks) * (0.5 + inside / torch.pi)
-
-    @property
-    def exact(self) -> "_Cut":
-        return _Cut(self.discount, self.k, True)
+from ltr.shapes import check_lists, check_temperature, masked_fill
 
 
 class RankOperator(nn.Module):
@@ -184,7 +137,7 @@ class SortOperator(RankOperator):
     def permutation(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> SoftPermutation:
-        """Return the `SoftPermutation` that sorts scores (..., n) in falling order."""
+        """Return the `SoftPermutation` that sorts scores (..., n) in descending order."""
         raise NotImplementedError(f"{type(self).__name__} must define permutation")
 
     def forward(
@@ -192,3 +145,26 @@ class SortOperator(RankOperator):
     ) -> Tensor:
         """Return soft ranks (..., n): the transposed permutation applied to 1..n."""
         return self.permutation(scores, mask, weights).ranks()
+
+
+class TemperatureRank(RankOperator):
+    """A rank operator with a single parameter, the temperature; 0 gives hard ranks.
+
+    A sort operator with a temperature lists this class before `SortOperator` among its bases.
+
+    Args:
+        temperature: >= 0, in units of the scores. Default 0.1, for scores of unit scale.
+    """
+
+    def __init__(self, temperature: float = 0.1):
+        super().__init__()
+        self.temperature = check_temperature(temperature)
+
+    @property
+    def whole_ranks(self) -> bool:
+        """Return whether the temperature is 0."""
+        return self.temperature == 0
+
+    def extra_repr(self) -> str:
+        """Return the hyper-parameter, for `print`."""
+        return f"temperature={self.temperature:g}"

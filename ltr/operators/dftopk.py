@@ -4,12 +4,12 @@ import torch
 from torch import Tensor
 
 from ltr.kernels import kernel_sums_at, level_of, prefers_dense, survival
+from ltr.operators.base import TemperatureRank
 from ltr.operators.by_lists import by_lists
 from ltr.operators.hard import descending_order, hard_ranks
-from ltr.operators.pairwise import TemperatureRank, falling, nan_unless_finite, with_masked
+from ltr.operators.pairwise import descending, nan_unless_finite, with_masked
 from ltr.shapes import (
     check_lists,
-    check_temperature,
     check_whole,
     count,
     masked_fill,
@@ -18,65 +18,19 @@ from ltr.shapes import (
 )
 
 
-def df_top_k(
-    scores: Tensor, k: int, mask: Tensor | None = None, *, temperature: float = 0.1
-) -> Tensor:
-    """Return soft membership sigmoid((s_i - b) / temperature), b midway between two scores.
-
-    These are the k-th and the (k + 1)-th highest score. The hard twin is the indicator of
-    `torch.topk(scores, k).indices`. The memberships do **not** sum to k: if all n scores are tied,
-    they sum to n / 2. `lapsum_top_k` keeps the sum, for the price of a sort.
-
-    Args:
-        scores: (..., n), any floating dtype; half precision is computed in float32.
-        k: The number of items to select, >= 1. If k >= m, all m real items belong.
-        mask: (..., n) bool, True = a real item. Default: all are real.
-        temperature: the scale of the sigmoid, in units of the scores; >= 0, and 0 is hard (the
-            first k ranks, ties in list order, no gradient).
-
-    Returns:
-        (..., n) in [0, 1], 0 where masked. Tied items share the same membership: 1/2 each if both
-        scores at the cut are tied. b has the gradient 1/2 for each of its two scores, and no other
-        score moves it; so raising one score far from the cut changes only its own membership. A
-        score that is not finite makes its list NaN. Cost: a selection of k + 1 scores, O(n) time
-        and memory.
-
-    Raises:
-        ValueError: k is not a whole number >= 1, temperature < 0, or a mask of the wrong shape.
-
-    Reference: Zhu, Zhang, Wang, Wang, Li, Zhou, Wen, Jiang, Lin and Yang, "Differentiable Fast
-    Top-K Selection for Large-Scale Recommendation", arXiv:2510.11472, 2025.
-
-    >>> df_top_k(torch.tensor([0.3, 0.7, 0.5]), 2, temperature=0.01).round()
-    tensor([0., 1., 1.])
-    >>> df_top_k(torch.tensor([0.3, 0.7, 0.5]), 1, temperature=0.1)
-    tensor([0.0474, 0.7311, 0.2689])
-    """
-    k, temperature = check_whole("k", k), check_temperature(temperature)
-    check_lists(scores, mask=mask)
-    if temperature == 0:
-        return masked_fill((k + 1 - hard_ranks(scores, mask)).clamp(0, 1), mask)
-    scores = upcast(masked_fill(scores, mask))
-    n = scores.shape[-1]
-    if k >= n:
-        return masked_fill(nan_unless_finite(torch.ones_like(scores), scores) + 0 * scores, mask)
-    lowest = masked_fill(scores, mask, torch.finfo(scores.dtype).min)
-    first, second = lowest.topk(k + 1, -1).values[..., k - 1 :].unbind(-1)
-    # halves first: the sum of two large scores overflows
-    members = torch.sigmoid((scores - (first / 2 + second / 2).unsqueeze(-1)) / temperature)
-    if mask is not None:
-        members = torch.where(count(scores, mask) <= k, 1 + 0 * scores, members)
-    return masked_fill(nan_unless_finite(members, scores), mask)
-
-
 class DFTopK(TemperatureRank):
     """Soft top-k in linear time, with a threshold midway between the k-th and (k + 1)-th score.
 
-    `top_k` is `df_top_k`. The ranks count the thresholds that an item misses: with b_k the k-th
-    threshold, rank_i = 1 + sum over k < m of sigmoid((b_k - s_i) / temperature), which is 1 plus
-    the sum over k of 1 - membership. They lie in [1, m] and keep the order of the scores; their sum
-    may differ from m (m + 1) / 2. As the temperature falls to 0 the ranks tend to the hard ranks
-    (tied items share their mean rank); as it grows all tend to (m + 1) / 2.
+    `top_k` gives membership sigmoid((s_i - b_k) / temperature), b_k midway between the k-th and the
+    (k + 1)-th highest score. Its hard limit is the indicator of `torch.topk(scores, k).indices`.
+    The memberships do **not** sum to k: if all n scores are tied, they sum to n / 2. `LapSum` keeps
+    the sum, for the price of a sort.
+
+    The ranks count the thresholds that an item misses: rank_i = 1 + the sum over k < m of
+    sigmoid((b_k - s_i) / temperature), which is 1 plus the sum over k of 1 - membership. They lie
+    in [1, m] and keep the order of the scores; their sum may differ from m (m + 1) / 2. As the
+    temperature falls to 0 the ranks tend to the hard ranks (tied items share their mean rank); as
+    it grows all tend to (m + 1) / 2.
 
     Choose it for a loss on the first k of long lists, where a sort is too slow. Its memberships do
     not sum to k, and all but two scores leave the threshold alone: use `LapSum` if either matters.
@@ -87,14 +41,19 @@ class DFTopK(TemperatureRank):
 
     Cost: O(n) for `top_k`; one sort and O(n) for the ranks.
 
-    Reference: Zhu et al., arXiv:2510.11472, 2025; the paper has no ranks. `df_top_k` is the
-    function.
+    Raises:
+        ValueError: temperature < 0 or in (0, 1e-30).
+
+    Reference: Zhu, Zhang, Wang, Wang, Li, Zhou, Wen, Jiang, Lin and Yang, "Differentiable Fast
+    Top-K Selection for Large-Scale Recommendation", arXiv:2510.11472, 2025; the paper has no ranks.
 
     >>> operator = DFTopK(temperature=0.01)
     >>> operator(torch.tensor([0.3, 0.7, 0.5])).round()
     tensor([3., 1., 2.])
-    >>> operator.top_k(1, torch.tensor([0.3, 0.7, 0.5])).round(decimals=2)
-    tensor([0., 1., 0.])
+    >>> operator.top_k(2, torch.tensor([0.3, 0.7, 0.5])).round()
+    tensor([0., 1., 1.])
+    >>> DFTopK(temperature=0.1).top_k(1, torch.tensor([0.3, 0.7, 0.5]))
+    tensor([0.0474, 0.7311, 0.2689])
     """
 
     def forward(
@@ -106,7 +65,7 @@ class DFTopK(TemperatureRank):
         if self.temperature == 0:
             return hard_ranks(scores, mask)
         scores = upcast(masked_fill(scores, mask))
-        points = falling(scores, descending_order(scores.detach(), mask), mask)
+        points = descending(scores, descending_order(scores.detach(), mask), mask)
         cuts = points[..., :-1] / 2 + points[..., 1:] / 2
         real = None
         if mask is not None:  # m items have m - 1 thresholds
@@ -124,9 +83,29 @@ class DFTopK(TemperatureRank):
         return masked_fill(missed, None if real is None else real.unsqueeze(-2)).sum(-1)
 
     def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return soft membership in the first k, (..., n) in [0, 1]: `df_top_k`.
+        """Return soft membership in the first k, (..., n) in [0, 1], 0 where masked.
+
+        If k >= m, all m real items belong. Tied items share the same membership: 1/2 each if both
+        scores at the cut are tied. The threshold has the gradient 1/2 for each of its two scores,
+        and no other score moves it; so raising one score far from the cut changes only its own
+        membership. A score that is not finite makes its list NaN.
 
         Raises:
             ValueError: k is not a whole number >= 1.
         """
-        return df_top_k(scores, k, mask, temperature=self.temperature)
+        k = check_whole("k", k)
+        check_lists(scores, mask=mask)
+        if self.temperature == 0:
+            return masked_fill((k + 1 - hard_ranks(scores, mask)).clamp(0, 1), mask)
+        scores = upcast(masked_fill(scores, mask))
+        if k >= scores.shape[-1]:
+            members = nan_unless_finite(torch.ones_like(scores), scores) + 0 * scores
+            return masked_fill(members, mask)
+        lowest = masked_fill(scores, mask, torch.finfo(scores.dtype).min)
+        first, second = lowest.topk(k + 1, -1).values[..., k - 1 :].unbind(-1)
+        # halves first: the sum of two large scores overflows
+        cut = (first / 2 + second / 2).unsqueeze(-1)
+        members = torch.sigmoid((scores - cut) / self.temperature)
+        if mask is not None:
+            members = torch.where(count(scores, mask) <= k, 1 + 0 * scores, members)
+        return masked_fill(nan_unless_finite(members, scores), mask)

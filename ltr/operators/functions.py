@@ -55,7 +55,7 @@ def soft_rank(
 ) -> Tensor:
     """Return soft ranks along `dim`; 1 = the highest value, or the lowest if not `descending`.
 
-    The hard twin is `1 + x.argsort(dim, descending=True).argsort(dim)`.
+    The hard limit is `1 + x.argsort(dim, descending=True).argsort(dim)`.
 
     Args:
         x: any shape with at least one axis, any floating dtype.
@@ -94,7 +94,7 @@ def soft_sort(
 ) -> Tensor:
     """Return softly sorted values along `dim`: the soft permutation applied to x.
 
-    The hard twin is `torch.sort(x, dim, descending=True).values` (note that torch's own default
+    The hard limit is `torch.sort(x, dim, descending=True).values` (note that torch's own default
     is ascending). With a mask the m real values come first, then zeros. A `Stochastic` operator
     adds noise to the keys that decide the order, not to the values.
 
@@ -128,10 +128,10 @@ def soft_argsort(
 ) -> Tensor:
     """Return soft indices along `dim`: the soft permutation applied to 0..n-1.
 
-    The hard twin is `torch.argsort(x, dim, descending=True)`. A soft index is a mean of the
+    The hard limit is `torch.argsort(x, dim, descending=True)`. A soft index is a mean of the
     indices that may stand at a position. It is meaningful only if the order of the input list is;
-    otherwise use `sort_with`. Masked items count in the indices, and places past the m real items
-    are 0.
+    otherwise use `sort_with`. Masked items count in the indices, and positions past the m real
+    items are 0.
 
     Args:
         x: any shape with at least one axis, any floating dtype.
@@ -167,7 +167,7 @@ def sort_with(
 ) -> Tensor:
     """Return `values` softly sorted along `dim` by the keys x: the soft permutation of the values.
 
-    The hard twin is `values[x.argsort(descending=True)]`.
+    The hard limit is `values[x.argsort(descending=True)]`.
 
     Args:
         x: the keys.
@@ -221,8 +221,8 @@ def soft_topk(
 ) -> SoftTopK:
     """Return the k highest values and how much each item belongs to them: `(values, membership)`.
 
-    The hard twin is `torch.topk(x, k, dim, largest=True)`. Memberships, from 0 to 1 in the shape of
-    x, replace its indices. The values of a list with fewer than k real items end with zeros.
+    The hard limit is `torch.topk(x, k, dim, largest=True)`. Memberships, from 0 to 1 in the shape
+    of x, replace its indices. The values of a list with fewer than k real items end with zeros.
 
     Args:
         x: any shape with at least one axis, any floating dtype.
@@ -266,7 +266,7 @@ def soft_quantile(
 ) -> Tensor:
     """Return soft quantiles along `dim`: soft sorted values, interpolated linearly at q (m - 1).
 
-    The hard twin is `torch.quantile(x, q, dim)`: q counts from the lowest value. A list with no
+    The hard limit is `torch.quantile(x, q, dim)`: q counts from the lowest value. A list with no
     real item gives 0.
 
     Args:
@@ -325,7 +325,7 @@ def soft_median(
 ) -> Tensor:
     """Return the soft median along `dim`: the mean of the two middle values if m is even.
 
-    The hard twin is `torch.quantile(x, 0.5, dim)`, numpy's median (`torch.median` takes the
+    The hard limit is `torch.quantile(x, 0.5, dim)`, numpy's median (`torch.median` takes the
     lower of the two). The arguments are those of `soft_quantile`.
 
     >>> soft_median(torch.tensor([5.0, 0.0, 1.0, 2.0]), SoftSort(0.01))
@@ -349,7 +349,7 @@ def _chosen(
 
 
 def _lists(x: Tensor, mask: Tensor | None, dim: int) -> tuple[Tensor, Tensor | None, int]:
-    # Move the list axis to the end, and return where it was. The place is counted from the end,
+    # Move the list axis to the end, and return where it was. The axis is counted from the end,
     # because a first axis of samples may be added.
     refuse_nested(x=x, mask=mask)
     if not isinstance(x, Tensor) or x.dim() == 0 or not -x.dim() <= dim < x.dim():

@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from ltr.operators.dense_permutation import DensePermutation
-from ltr.operators.permutation import register_permutation
+from ltr.operators.permutation import DensePermutation
 from ltr.operators.sinkhorn_transport import item_potentials, row_potentials
 from ltr.operators.stochastic import check_generator, gumbel_noise
 from ltr.shapes import (
@@ -19,7 +18,7 @@ from ltr.shapes import (
 )
 
 
-class Matching(DensePermutation):
+class Matching(DensePermutation, tensors=("log_matrix", "scores", "mask", "order", "real_rows")):
     """A `SoftPermutation` that matches rows with columns: row i says which column it gets.
 
     `P.ranks()` is the mean row of each column, counted from 1, and `P.mv(v)` moves each column's
@@ -33,7 +32,7 @@ class Matching(DensePermutation):
         real_rows: (..., rows) bool, or None.
 
     >>> matrix = torch.tensor([[0.0, 9.0], [8.0, 8.0]])
-    >>> P = gumbel_sinkhorn(matrix)
+    >>> P = GumbelSinkhorn()(matrix)
     >>> P.hard()
     tensor([1, 0])
     >>> P.mv(torch.tensor([10.0, 20.0])).round()
@@ -86,92 +85,6 @@ class Matching(DensePermutation):
         return _assigned(self.log_matrix, self.real_rows, self.mask)
 
 
-register_permutation(Matching, ("log_matrix", "scores", "mask", "order", "real_rows"))
-
-
-def gumbel_sinkhorn(
-    matrix: Tensor,
-    mask: Tensor | None = None,
-    row_mask: Tensor | None = None,
-    *,
-    temperature: float = 1.0,
-    iterations: int | None = 20,
-    samples: int | None = None,
-    scale: float = 1.0,
-    generator: torch.Generator | None = None,
-) -> Matching:
-    """Return the soft matching of X: columns and rows of exp(X / temperature) normalized in turn.
-
-    The hard twin is `scipy.optimize.linear_sum_assignment(X, maximize=True)`, the limit as the
-    temperature falls to 0; as it grows all entries tend to 1 / n. With Gumbel noise on X the
-    hard matchings are samples of random permutations, and the soft ones relax them.
-
-    Args:
-        matrix: X (..., n, n): how well row i and column j match. Half precision is computed in
-            float32.
-        mask: (..., n) bool, the real columns. Default: all are real.
-        row_mask: (..., n) bool, the real rows. Default: the first m rows, m the number of real
-            columns.
-        temperature: tau, in units of X; >= 0, and 0 gives the hard matching (no gradient).
-        iterations: The number of Sinkhorn iterations, in the log domain; derivatives go through
-            them. Each ends with the rows, which sum to 1 to the last digit; columns do so in the
-            limit. None: Newton's method, with implicit derivatives, correct to second order.
-        samples: The number of draws, or None for no noise.
-        scale: The scale of the noise, in units of X.
-        generator: The random generator. Default: torch's own.
-
-    Returns:
-        A `Matching` (..., n, n), with samples (samples, ..., n, n); 0 in masked rows and columns.
-        With unequal numbers of real rows and columns the columns sum to their ratio. Cost:
-        O(n^2) an iteration, in time and memory.
-
-    Raises:
-        ValueError: a matrix that is not square, a mask of the wrong shape, a bad temperature.
-
-    Reference: Mena, Belanger, Linderman and Snoek, "Learning Latent Permutations with
-    Gumbel-Sinkhorn Networks", ICLR 2018. The paper's iterations end with the columns.
-
-    >>> gumbel_sinkhorn(torch.tensor([[0.0, 2.0], [1.0, 1.0]])).dense().round(decimals=3)
-    tensor([[0.2690, 0.7310],
-            [0.7310, 0.2690]])
-    """
-    temperature = check_temperature(temperature)
-    check_number("scale", scale, minimum=0.0)
-    check_top_k(iterations, "iterations")
-    check_top_k(samples, "samples")
-    _check_matrix(matrix, mask=mask, row_mask=row_mask)
-    if mask is not None and row_mask is None:
-        row_mask = positions(mask.to(matrix.dtype)) <= mask.sum(-1, keepdim=True)
-    elif mask is None and row_mask is not None:
-        mask = torch.ones_like(row_mask)
-    if mask is not None and row_mask is not None:
-        matrix = masked_fill(matrix, mask.unsqueeze(-2) & row_mask.unsqueeze(-1))
-    matrix = upcast(matrix)
-    if samples is not None:
-        matrix = matrix + gumbel_noise(matrix, samples, scale=scale, generator=generator)
-    shape = matrix.shape[:-1]
-    mask, row_mask = (None if m is None else m.expand(shape) for m in (mask, row_mask))
-    scores = matrix.new_zeros(shape)
-    if temperature == 0:
-        order = _assigned(matrix, row_mask, mask)
-        chosen = order.unsqueeze(-1) == torch.arange(shape[-1], device=matrix.device)
-        log_p = torch.where(chosen, 0.0, -torch.inf).to(matrix.dtype)
-        log_p = torch.where(matrix.isnan().any((-2, -1), keepdim=True), torch.nan, log_p)
-        if row_mask is not None:
-            log_p = torch.where(row_mask.unsqueeze(-1), log_p, -torch.inf)
-        return Matching(log_p, scores, mask, order, row_mask)
-    a, b = _shares(scores, mask, row_mask), _shares(scores, row_mask, mask)
-    kernel = matrix / temperature
-    if iterations is None:  # large logits would lose the digits that the solution needs
-        kernel, a, b = widened(kernel), widened(a), widened(b)
-    rows = row_potentials(kernel, a, b, iterations=iterations, implicit=iterations is None)
-    log_p = (item_potentials(rows, kernel, a).unsqueeze(-2) + kernel).log_softmax(-1)
-    log_p = log_p.to(matrix.dtype)
-    if mask is not None and row_mask is not None:
-        log_p = torch.where(mask.unsqueeze(-2) & row_mask.unsqueeze(-1), log_p, -torch.inf)
-    return Matching(log_p, scores, mask, None, row_mask)
-
-
 def _check_matrix(matrix: Tensor, **masks: Tensor | None) -> None:
     if not isinstance(matrix, Tensor) or matrix.dim() < 2 or matrix.shape[-1] != matrix.shape[-2]:
         got = tuple(matrix.shape) if isinstance(matrix, Tensor) else type(matrix).__name__
@@ -219,25 +132,40 @@ def _assigned(matrix: Tensor, row_mask: Tensor | None, mask: Tensor | None) -> T
 
 
 class GumbelSinkhorn(nn.Module):
-    """Soft matchings of a score matrix (..., n, n), deterministic or sampled.
+    """Soft matchings of a score matrix X (..., n, n), deterministic or sampled.
 
-    With `samples` it adds Gumbel noise and a first axis of samples, in training mode only, as
-    dropout does. It takes a matrix, so it is not a `RankOperator`. It returns a `SoftPermutation`.
+    Rows and columns of exp(X / temperature) are normalized in turn. The hard limit, as the
+    temperature falls to 0, is `scipy.optimize.linear_sum_assignment(X, maximize=True)`; as it grows
+    all entries tend to 1 / n. With Gumbel noise on X the hard matchings are samples of random
+    permutations, and the soft ones relax them. With `samples` it adds that noise and a first axis
+    of samples, in training mode only, as dropout does.
+
+    It takes a matrix, so it is not a `RankOperator`. It returns a `SoftPermutation`, which matches
+    rows with columns.
 
     Args:
-        temperature: tau, in units of the matrix; >= 0, and 0 is the hard matching. Default 1.
-        iterations: The number of Sinkhorn iterations. Default 20. None: Newton's method, with
-            implicit derivatives.
+        temperature: tau, in units of X; >= 0, and 0 is the hard matching (no gradient). Default 1.
+        iterations: The number of Sinkhorn iterations, in the log domain; derivatives go through
+            them. Each ends with the rows, which sum to 1 to the last digit; columns do so in the
+            limit. Default 20. None: Newton's method, with implicit derivatives, correct to second
+            order.
         samples: The number of draws, or None for no noise (default).
-        scale: The scale of the noise, in units of the matrix. Default 1.
+        scale: The scale of the noise, in units of X. Default 1.
         generator: The random generator. Default: torch's own.
 
     Cost: O(n^2) an iteration and a sample, in time and memory.
 
-    Reference: Mena et al., ICLR 2018; `gumbel_sinkhorn` is the function.
+    Raises:
+        ValueError: an invalid argument, named with its value.
+
+    Reference: Mena, Belanger, Linderman and Snoek, "Learning Latent Permutations with
+    Gumbel-Sinkhorn Networks", ICLR 2018. The paper's iterations end with the columns.
 
     >>> GumbelSinkhorn(temperature=0.1)(torch.tensor([[0.0, 2.0], [1.0, 1.0]])).hard()
     tensor([1, 0])
+    >>> GumbelSinkhorn()(torch.tensor([[0.0, 2.0], [1.0, 1.0]])).dense().round(decimals=3)
+    tensor([[0.2690, 0.7310],
+            [0.7310, 0.2690]])
     """
 
     def __init__(
@@ -258,23 +186,56 @@ class GumbelSinkhorn(nn.Module):
     def forward(
         self, matrix: Tensor, mask: Tensor | None = None, row_mask: Tensor | None = None
     ) -> Matching:
-        """Return the soft matching of matrix (..., n, n).
+        """Return the soft matching (..., n, n) of a matrix; with samples (samples, ..., n, n).
+
+        It is 0 in masked rows and columns. With unequal numbers of real rows and columns the
+        columns sum to their ratio.
 
         Args:
-            matrix: How well row i and column j match.
-            mask: (..., n) bool, the real columns.
-            row_mask: (..., n) bool, the real rows.
+            matrix: X (..., n, n): how well row i and column j match. Half precision is computed in
+                float32.
+            mask: (..., n) bool, the real columns. Default: all are real.
+            row_mask: (..., n) bool, the real rows. Default: the first m rows, m the number of real
+                columns.
+
+        Raises:
+            ValueError: a matrix that is not square, or a mask of the wrong shape.
         """
-        return gumbel_sinkhorn(
-            matrix,
-            mask,
-            row_mask,
-            temperature=self.temperature,
-            iterations=self.iterations,
-            samples=self.samples if self.training else None,
-            scale=self.scale,
-            generator=self.generator,
+        _check_matrix(matrix, mask=mask, row_mask=row_mask)
+        if mask is not None and row_mask is None:
+            row_mask = positions(mask.to(matrix.dtype)) <= mask.sum(-1, keepdim=True)
+        elif mask is None and row_mask is not None:
+            mask = torch.ones_like(row_mask)
+        if mask is not None and row_mask is not None:
+            matrix = masked_fill(matrix, mask.unsqueeze(-2) & row_mask.unsqueeze(-1))
+        matrix = upcast(matrix)
+        if self.samples is not None and self.training:
+            matrix = matrix + gumbel_noise(
+                matrix, self.samples, scale=self.scale, generator=self.generator
+            )
+        shape = matrix.shape[:-1]
+        mask, row_mask = (None if m is None else m.expand(shape) for m in (mask, row_mask))
+        scores = matrix.new_zeros(shape)
+        if self.temperature == 0:
+            order = _assigned(matrix, row_mask, mask)
+            chosen = order.unsqueeze(-1) == torch.arange(shape[-1], device=matrix.device)
+            log_p = torch.where(chosen, 0.0, -torch.inf).to(matrix.dtype)
+            log_p = torch.where(matrix.isnan().any((-2, -1), keepdim=True), torch.nan, log_p)
+            if row_mask is not None:
+                log_p = torch.where(row_mask.unsqueeze(-1), log_p, -torch.inf)
+            return Matching(log_p, scores, mask, order, row_mask)
+        a, b = _shares(scores, mask, row_mask), _shares(scores, row_mask, mask)
+        kernel = matrix / self.temperature
+        if self.iterations is None:  # large logits would lose the digits that the solution needs
+            kernel, a, b = widened(kernel), widened(a), widened(b)
+        rows = row_potentials(
+            kernel, a, b, iterations=self.iterations, implicit=self.iterations is None
         )
+        log_p = (item_potentials(rows, kernel, a).unsqueeze(-2) + kernel).log_softmax(-1)
+        log_p = log_p.to(matrix.dtype)
+        if mask is not None and row_mask is not None:
+            log_p = torch.where(mask.unsqueeze(-2) & row_mask.unsqueeze(-1), log_p, -torch.inf)
+        return Matching(log_p, scores, mask, None, row_mask)
 
     def extra_repr(self) -> str:
         """Return the hyper-parameters, for `print`."""

@@ -1,13 +1,14 @@
 """Projections onto the permutahedron (Blondel et al. 2020): soft ranks and sorted values."""
 
+from itertools import count as counting
+from math import exp, log1p
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from ltr.operators.base import RankOperator
+from ltr.operators.base import TemperatureRank
 from ltr.operators.hard import descending_order, hard_ranks
-from ltr.operators.isotonic_blocks import isotonic_blocks
 from ltr.shapes import (
     check_lists,
     check_temperature,
@@ -19,138 +20,91 @@ from ltr.shapes import (
     widened,
 )
 
+
+@torch.library.custom_op("ltr::isotonic_blocks", mutates_args=())
+def isotonic_blocks(p: Tensor, q: Tensor, length: Tensor, kl: bool) -> Tensor:
+    """Return the blocks of the rising isotonic fit whose value on a block is A(p) - A(q).
+
+    A is the mean (`kl=False`) or the log-sum-exp (`kl=True`) over the block. These are the
+    projections onto the permutahedron of Blondel et al. 2020, sections 4 and 5.
+
+    These are whole numbers without a gradient. The operators compute values and derivatives from
+    them by formulas in plain PyTorch. So second derivatives are correct, and no two rounded block
+    values are ever compared.
+
+    Args:
+        p: (..., n), float64.
+        q: (..., n), float64.
+        length: (..., 1) int64, the number of items to fit; each later item is its own block.
+        kl: whether A is the log-sum-exp (True) or the mean (False).
+
+    Returns:
+        (..., n) int64: the index of the first item of each item's block. Cost: O(n), on the CPU,
+        in plain Python.
+    """
+    if p.numel() == 0:
+        return p.new_empty(p.shape, dtype=torch.int64)
+    n = p.shape[-1]
+    ids = torch.arange(n).repeat(p.numel() // n, 1)
+    rows = zip(p.reshape(-1, n).tolist(), q.reshape(-1, n).tolist(), strict=True)
+    pool = _pool_log_sums if kl else _pool_means
+    for i, (top, bottom), m in zip(counting(), rows, length.reshape(-1).tolist(), strict=False):
+        sizes = torch.tensor(pool(top[:m], bottom[:m]), dtype=torch.int64)
+        ids[i, :m] = (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
+    return ids.view(p.shape).to(p.device)
+
+
+@isotonic_blocks.register_fake
+def _(p: Tensor, q: Tensor, length: Tensor, kl: bool) -> Tensor:
+    return p.new_empty(p.shape, dtype=torch.int64)
+
+
+def _over_batches(info, in_dims, p: Tensor, q: Tensor, length: Tensor, kl: bool):
+    tensors = [
+        x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
+        for x, dim in zip((p, q, length), in_dims, strict=False)
+    ]
+    return isotonic_blocks(*tensors, kl), 0
+
+
+isotonic_blocks.register_vmap(_over_batches)
+
+
+def _pool_means(p: list[float], q: list[float]) -> list[int]:
+    sums: list[float] = []
+    sizes: list[int] = []
+    for above, below in zip(p, q, strict=True):
+        total, size = above - below, 1
+        # A mean above the next one is a violation. A comparison with NaN is False, so this ends.
+        while sizes and sums[-1] * size > total * sizes[-1]:
+            total += sums.pop()
+            size += sizes.pop()
+        sums.append(total)
+        sizes.append(size)
+    return sizes
+
+
+def _pool_log_sums(p: list[float], q: list[float]) -> list[int]:
+    tops: list[float] = []
+    bottoms: list[float] = []
+    sizes: list[int] = []
+    for top, bottom in zip(p, q, strict=True):
+        size = 1
+        while sizes and tops[-1] - bottoms[-1] > top - bottom:
+            top = _log_add_exp(top, tops.pop())
+            bottom = _log_add_exp(bottom, bottoms.pop())
+            size += sizes.pop()
+        tops.append(top)
+        bottoms.append(bottom)
+        sizes.append(size)
+    return sizes
+
+
+def _log_add_exp(a: float, b: float) -> float:
+    return a + log1p(exp(b - a)) if a > b else b + log1p(exp(a - b))
+
+
 Regularization = Literal["l2", "kl"]
-
-
-def isotonic_ranks(
-    scores: Tensor,
-    mask: Tensor | None = None,
-    *,
-    temperature: float = 1.0,
-    regularization: Regularization = "l2",
-) -> Tensor:
-    """Return soft ranks: -scores / temperature projected onto the permutahedron of (1, ..., m).
-
-    The hard twin is `hard_ranks`, the vertex of the permutahedron that lies farthest in that
-    direction. In falling order of the scores t, the pool-adjacent-violators algorithm cuts the
-    list into blocks B. With positions i from 1, the ranks are
-
-    - l2: rank_i = mean_B(i) - (t_i - mean_B(t)) / temperature;
-    - kl: rank_i = sum_B(i) * softmax_B(-t / temperature)_i.
-
-    Args:
-        scores: (..., n), any floating dtype; computed in float64.
-        mask: (..., n) bool, True = a real item. Default: all are real.
-        temperature: The strength of the regularization, in units of the scores per rank; >= 0, and
-            0 gives `hard_ranks`. The ranks are hard to the last digit once neighboring scores are
-            one temperature apart (kl: log((i + 1) / i) temperatures at position i).
-        regularization: "l2" (Euclidean projection) or "kl" (of the exponentials, by
-            Kullback-Leibler divergence).
-
-    Returns:
-        (..., n), between 1 and m; a list's ranks sum to m (m + 1) / 2; tied items share their mean
-        rank; masked items have m + 1. Cost: one sort and O(n), the blocks on the CPU.
-
-    Derivatives of any order are exact. With l2 the second ones are 0, since the ranks are
-    piecewise linear. An item that is alone in its block has gradient 0.
-
-    Raises:
-        ValueError: temperature < 0 or in (0, 1e-30), an unknown regularization, or a mask of the
-            wrong shape.
-
-    Reference: Blondel, Teboul, Berthet and Djolonga, "Fast Differentiable Sorting and Ranking",
-    ICML 2020, equation 8 and proposition 3.
-
-    >>> isotonic_ranks(torch.tensor([2.0, 5.0, 2.5]), temperature=1.0)
-    tensor([2.7500, 1.0000, 2.2500])
-    """
-    temperature = check_temperature(temperature)
-    _check_regularization(regularization)
-    if temperature == 0:
-        return hard_ranks(scores, mask)
-    check_lists(scores, mask=mask)
-    dtype = upcast(scores).dtype
-    # sums over long blocks lose digits in float32, and float64 costs almost nothing here
-    exact = widened(masked_fill(scores, mask))
-    order = descending_order(exact.detach(), mask)
-    falling = exact.gather(-1, order)
-    place = positions(exact).expand(exact.shape)
-    kl = regularization == "kl"
-    level = -falling.detach() / temperature
-    ids = isotonic_blocks(level, place.log() if kl else place, _lengths(exact, mask), kl)
-    if kl:
-        share = _block_log_softmax(-falling, temperature, ids).exp()
-        ranked = share * _block_sum(place, ids)
-    else:
-        size = _block_sum(torch.ones_like(place), ids)
-        inside = falling - _block_sum(falling, ids) / size
-        ranked = _block_sum(place, ids) / size - inside / temperature
-    ranks = torch.zeros_like(ranked).scatter(-1, order, ranked)
-    if mask is not None:
-        ranks = torch.where(mask, ranks, count(ranks, mask) + 1)
-    broken = exact.isnan().any(-1, keepdim=True)
-    return torch.where(broken, torch.nan, ranks).to(dtype)
-
-
-def isotonic_sort(
-    scores: Tensor,
-    mask: Tensor | None = None,
-    *,
-    temperature: float = 0.1,
-    regularization: Regularization = "l2",
-) -> Tensor:
-    """Return soft sorted values: (m, ..., 1) / temperature projected onto the scores' hull.
-
-    The hull is the convex hull of all orders of the scores. The hard twin is `torch.sort(scores,
-    descending=True).values`. With sorted scores t, blocks B and positions i from 1, the values are
-
-    - l2: value_i = mean_B(t) - (i - mean_B(i)) / temperature;
-    - kl: value_i = logsumexp_B(t) + log_softmax_B(-i / temperature)_i.
-
-    Args:
-        scores: (..., n), any floating dtype; computed in float64.
-        mask: (..., n) bool, True = a real item. Default: all are real.
-        temperature: The strength of the regularization, in ranks per unit of the scores (the
-            inverse of the unit in `isotonic_ranks`); >= 0, and 0 gives the hard values with their
-            gradient. With l2 the values are exact as long as no gap exceeds 1 / temperature.
-        regularization: "l2" or "kl".
-
-    Returns:
-        (..., n), falling, 0 past the m real items, in float32 for half-precision scores. With l2
-        their sum is the sum of the scores; with kl this holds for the exponentials. Cost: as
-        `isotonic_ranks`.
-
-    Raises:
-        ValueError: as `isotonic_ranks`.
-
-    Reference: Blondel et al. 2020, equation 7 and proposition 3.
-
-    >>> isotonic_sort(torch.tensor([2.0, 7.0, 2.5]), temperature=1.0)
-    tensor([4.8333, 3.8333, 2.8333])
-    """
-    temperature = check_temperature(temperature)
-    _check_regularization(regularization)
-    check_lists(scores, mask=mask)
-    dtype = upcast(scores).dtype
-    exact = widened(masked_fill(scores, mask))
-    falling = exact.gather(-1, descending_order(exact.detach(), mask))
-    values = falling
-    if temperature > 0:
-        kl = regularization == "kl"
-        place = positions(exact).expand(exact.shape)
-        ids = isotonic_blocks(falling.detach(), -place / temperature, _lengths(exact, mask), kl)
-        if kl:
-            peak = _block_max(falling.detach(), ids)
-            total = peak + _block_sum((falling - peak).exp(), ids).log()
-            values = total + _block_log_softmax(-place, temperature, ids)
-        else:
-            size = _block_sum(torch.ones_like(place), ids)
-            inside = place - _block_sum(place, ids) / size
-            values = _block_sum(falling, ids) / size - inside / temperature
-    if mask is not None:
-        values = torch.where(positions(exact) <= count(exact, mask), values, 0.0)
-    broken = exact.isnan().any(-1, keepdim=True)
-    return torch.where(broken, torch.nan, values).to(dtype)
 
 
 def _check_regularization(regularization: str) -> None:
@@ -180,44 +134,78 @@ def _block_log_softmax(x: Tensor, temperature: float, ids: Tensor) -> Tensor:
     return logits - _block_sum(logits.exp(), ids).log()
 
 
-class IsotonicRank(RankOperator):
-    """Soft ranks by projection onto the permutahedron, in O(n log n).
+class IsotonicRank(TemperatureRank):
+    """Soft ranks: -scores / temperature projected onto the permutahedron of (1, ..., m).
 
-    As the temperature falls the ranks become exactly the hard ranks, already above temperature 0
-    (tied items share their mean rank). As it grows all ranks tend to (n + 1) / 2.
+    The hard limit is `hard_ranks`, the vertex of the permutahedron that lies farthest in that
+    direction. The pool-adjacent-violators algorithm divides the descending scores t into blocks B.
+    With positions i from 1, the ranks are
+
+    - l2: rank_i = mean_B(i) - (t_i - mean_B(t)) / temperature;
+    - kl: rank_i = sum_B(i) * softmax_B(-t / temperature)_i.
+
+    They lie between 1 and m, a list's ranks sum to m (m + 1) / 2, and tied items share their mean
+    rank. As the temperature falls the ranks become exactly the hard ranks, already above
+    temperature 0: to the last digit once neighboring scores are one temperature apart (kl:
+    log((i + 1) / i) temperatures at position i). As it grows all ranks tend to (n + 1) / 2.
+
+    Derivatives of any order are exact. With l2 the second ones are 0, since the ranks are
+    piecewise linear. An item that is alone in its block has gradient 0.
 
     Args:
         temperature: The strength of the regularization, in units of the scores per rank; >= 0, and
             0 is hard (ties in list order, no gradient). Default 1.
-        regularization: "l2" (default; piecewise linear ranks) or "kl" (smooth within a block).
+        regularization: "l2" (default; the Euclidean projection, piecewise linear ranks) or "kl"
+            (of the exponentials, by Kullback-Leibler divergence; smooth within a block).
 
-    Cost: one sort and O(n); the blocks are found on the CPU.
+    Cost: one sort and O(n) in float64; the blocks are found on the CPU.
 
-    Reference: Blondel et al., ICML 2020; `isotonic_ranks` is the function.
+    Raises:
+        ValueError: temperature < 0 or in (0, 1e-30), or an unknown regularization.
+
+    Reference: Blondel, Teboul, Berthet and Djolonga, "Fast Differentiable Sorting and Ranking",
+    ICML 2020, equation 8 and proposition 3.
 
     >>> IsotonicRank(temperature=0.1)(torch.tensor([0.3, 0.7, 0.5]))
     tensor([3., 1., 2.])
+    >>> IsotonicRank(temperature=1.0)(torch.tensor([2.0, 5.0, 2.5]))
+    tensor([2.7500, 1.0000, 2.2500])
     """
 
     def __init__(self, temperature: float = 1.0, regularization: Regularization = "l2"):
-        super().__init__()
-        self.temperature = check_temperature(temperature)
+        super().__init__(temperature)
         _check_regularization(regularization)
         self.regularization: Regularization = regularization
-
-    @property
-    def whole_ranks(self) -> bool:
-        """Return whether the temperature is 0."""
-        return self.temperature == 0
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
         """Return soft ranks (..., n) of scores (..., n); weights are refused."""
         refuse_weights(self, weights)
-        return isotonic_ranks(
-            scores, mask, temperature=self.temperature, regularization=self.regularization
-        )
+        if self.temperature == 0:
+            return hard_ranks(scores, mask)
+        check_lists(scores, mask=mask)
+        dtype = upcast(scores).dtype
+        # sums over long blocks lose digits in float32, and float64 costs almost nothing here
+        exact = widened(masked_fill(scores, mask))
+        order = descending_order(exact.detach(), mask)
+        descending = exact.gather(-1, order)
+        place = positions(exact).expand(exact.shape)
+        kl = self.regularization == "kl"
+        level = -descending.detach() / self.temperature
+        ids = isotonic_blocks(level, place.log() if kl else place, _lengths(exact, mask), kl)
+        if kl:
+            share = _block_log_softmax(-descending, self.temperature, ids).exp()
+            ranked = share * _block_sum(place, ids)
+        else:
+            size = _block_sum(torch.ones_like(place), ids)
+            inside = descending - _block_sum(descending, ids) / size
+            ranked = _block_sum(place, ids) / size - inside / self.temperature
+        ranks = torch.zeros_like(ranked).scatter(-1, order, ranked)
+        if mask is not None:
+            ranks = torch.where(mask, ranks, count(ranks, mask) + 1)
+        broken = exact.isnan().any(-1, keepdim=True)
+        return torch.where(broken, torch.nan, ranks).to(dtype)
 
     def extra_repr(self) -> str:
         """Return the hyper-parameters, for `print`."""
@@ -225,23 +213,37 @@ class IsotonicRank(RankOperator):
 
 
 class IsotonicSort(nn.Module):
-    """Soft sorted values by projection onto the permutahedron of the scores, in O(n log n).
+    """Soft sorted values: (m, ..., 1) / temperature projected onto the scores' permutahedron.
+
+    That is the convex hull of all orders of the scores. The hard limit is `torch.sort(scores,
+    descending=True).values`. With sorted scores t, blocks B and positions i from 1, the values are
+
+    - l2: value_i = mean_B(t) - (i - mean_B(i)) / temperature;
+    - kl: value_i = logsumexp_B(t) + log_softmax_B(-i / temperature)_i.
 
     There is no matrix, so this is not a `SortOperator`: `forward` returns the values. As the
     temperature falls they become exactly the sorted values. As it grows all tend to the mean of
-    the scores (kl: to the logarithm of the mean of their exponentials).
+    the scores (kl: to the logarithm of the mean of their exponentials). With l2 the sum of the
+    values is that of the scores; with kl this holds for the exponentials.
 
     Args:
-        temperature: the strength of the regularization, in ranks per unit of the scores; >= 0,
-            and 0 is hard. Default 0.1: exact as long as no gap exceeds 10.
+        temperature: The strength of the regularization, in ranks per unit of the scores (the
+            inverse of the unit in `IsotonicRank`); >= 0, and 0 gives the hard values with their
+            gradient. Default 0.1: with l2 the values are exact as long as no gap exceeds 10, which
+            is 1 / temperature.
         regularization: "l2" (default) or "kl".
 
-    Cost: one sort and O(n); the blocks are found on the CPU.
+    Cost: one sort and O(n) in float64; the blocks are found on the CPU.
 
-    Reference: Blondel et al., ICML 2020; `isotonic_sort` is the function.
+    Raises:
+        ValueError: temperature < 0 or in (0, 1e-30), or an unknown regularization.
+
+    Reference: Blondel et al., ICML 2020, equation 7 and proposition 3.
 
     >>> IsotonicSort()(torch.tensor([0.3, 0.7, 0.5]))
     tensor([0.7000, 0.5000, 0.3000])
+    >>> IsotonicSort(temperature=1.0)(torch.tensor([2.0, 7.0, 2.5]))
+    tensor([4.8333, 3.8333, 2.8333])
     """
 
     def __init__(self, temperature: float = 0.1, regularization: Regularization = "l2"):
@@ -253,11 +255,34 @@ class IsotonicSort(nn.Module):
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
-        """Return soft sorted values (..., n), falling, of scores (..., n); weights are refused."""
+        """Return soft sorted values (..., n) of scores (..., n); weights are refused.
+
+        They descend, and are 0 past the m real items.
+        """
         refuse_weights(self, weights)
-        return isotonic_sort(
-            scores, mask, temperature=self.temperature, regularization=self.regularization
-        )
+        check_lists(scores, mask=mask)
+        dtype = upcast(scores).dtype
+        exact = widened(masked_fill(scores, mask))
+        descending = exact.gather(-1, descending_order(exact.detach(), mask))
+        values = descending
+        if self.temperature > 0:
+            kl = self.regularization == "kl"
+            place = positions(exact).expand(exact.shape)
+            ids = isotonic_blocks(
+                descending.detach(), -place / self.temperature, _lengths(exact, mask), kl
+            )
+            if kl:
+                peak = _block_max(descending.detach(), ids)
+                total = peak + _block_sum((descending - peak).exp(), ids).log()
+                values = total + _block_log_softmax(-place, self.temperature, ids)
+            else:
+                size = _block_sum(torch.ones_like(place), ids)
+                inside = place - _block_sum(place, ids) / size
+                values = _block_sum(descending, ids) / size - inside / self.temperature
+        if mask is not None:
+            values = torch.where(positions(exact) <= count(exact, mask), values, 0.0)
+        broken = exact.isnan().any(-1, keepdim=True)
+        return torch.where(broken, torch.nan, values).to(dtype)
 
     def extra_repr(self) -> str:
         """Return the hyper-parameters, for `print`."""

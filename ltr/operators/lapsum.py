@@ -7,19 +7,25 @@ import math
 import torch
 from torch import Tensor
 
-from ltr.kernels import Lengths, in_order
+from ltr.kernels import (
+    Kernel,
+    Lengths,
+    Profile,
+    SortedLists,
+    in_order,
+    kernel_sums,
+    kernel_sums_at,
+    laplace,
+    survival,
+)
 from ltr.operators.base import SortOperator
-from ltr.operators.dense_permutation import DensePermutation
 from ltr.operators.distributions import laplace_cdf
 from ltr.operators.hard import descending_order, hard_ranks
-from ltr.operators.hard_permutation import HardPermutation
-from ltr.operators.laplace import laplace_ranks, laplace_sums
-from ltr.operators.pairwise import KernelRank, falling
-from ltr.operators.permutation import register_permutation
+from ltr.operators.pairwise import KernelRank, descending, kernel_ranks
+from ltr.operators.permutation import DensePermutation, HardPermutation, SoftPermutation, take_along
 from ltr.shapes import (
     check_lists,
     check_number,
-    check_temperature,
     count,
     masked_fill,
     positions,
@@ -27,108 +33,32 @@ from ltr.shapes import (
     upcast,
 )
 
+ABOVE = Kernel(laplace().nodes, laplace().above, Profile((0,))).ready()
+BELOW = Kernel(laplace().nodes, Profile((0,)), laplace().below).ready()
 
-def lapsum_top_k(
-    scores: Tensor,
-    k: float | Tensor,
-    mask: Tensor | None = None,
-    *,
-    temperature: float = 0.1,
-) -> Tensor:
-    """Return soft membership p_i = F((s_i - b) / temperature), with b such that the sum is k.
 
-    F is the distribution function of the Laplace distribution (`laplace_cdf`). The hard twin is the
-    indicator of `torch.topk(scores, k).indices`. The threshold b has a closed form between two
-    neighboring scores, and its derivative is db/ds = softmax of -|s - b| / temperature.
+def laplace_sums(scores: Tensor, lists: SortedLists, temperature: float) -> tuple[Tensor, Tensor]:
+    """Return the exact sums of exp(-|s_j - s_i| / temperature) above and below each item i.
+
+    The sums are over the positions before and after the item in the sorted order. So the order says
+    on which side a tied item counts, and the item itself counts on neither.
 
     Args:
-        scores: (..., n), any floating dtype; half precision is computed in float32.
-        k: The number of items to select: a number > 0, or a tensor that broadcasts against the
-            batch shape (...), one number per list. It need not be whole, and a tensor gets
-            gradients. For k >= m all m real items belong. An entry k <= 0 of a tensor selects no
-            item (it is not checked).
-        mask: (..., n) bool, True = a real item. Default: all are real.
-        temperature: the scale of the Laplace distribution, in units of the scores; >= 0. 0 is hard:
-            1 for ranks up to k, and the fraction of a k that is not whole for the next.
+        scores: (..., n).
+        lists: the sorted lists of these scores.
+        temperature: > 0.
 
     Returns:
-        (..., n) in [0, 1], 0 where masked, with the sum k (m if k is larger). Tied items share
-        equally. Cost: one sort and O(n) time and memory.
+        Both sums, (..., n), 0 where masked. Cost: O(n).
 
-    As the temperature grows all tend to k / m. All derivatives are exact up to the third order.
-
-    Raises:
-        ValueError: k <= 0, temperature < 0, or a mask of the wrong shape.
-
-    Reference: Struski, Bednarczyk, Podolak and Tabor, "LapSum: one method to differentiate them
-    all: ranking, sorting and top-k selection", ICML 2025.
-
-    >>> lapsum_top_k(torch.tensor([0.3, 0.7, 0.5]), 2, temperature=0.01).round()
-    tensor([0., 1., 1.])
-    >>> lapsum_top_k(torch.tensor([0.3, 0.7, 0.5]), 1.5, temperature=0.1)
-    tensor([0.0677, 0.9323, 0.5000])
+    >>> import torch
+    >>> from ltr.kernels import sort_lists
+    >>> laplace_sums(torch.zeros(3), sort_lists(torch.zeros(3)), 1.0)
+    (tensor([0., 1., 2.]), tensor([2., 1., 0.]))
     """
-    temperature = check_temperature(temperature)
-    check_lists(scores, mask=mask)
-    if not isinstance(k, Tensor):
-        k = torch.tensor(
-            check_number("k", k, minimum=0.0, strict=True),
-            dtype=upcast(scores).dtype,
-            device=scores.device,
-        )
-    k = k.to(upcast(scores).dtype).unsqueeze(-1)
-    if temperature == 0:
-        ranks = hard_ranks(scores, mask)
-        return masked_fill((k + 1 - ranks).clamp(0, 1), mask)
-    scores = upcast(masked_fill(scores, mask))
-    x, _ = _arguments(scores, k, mask, temperature)
-    return masked_fill(_spoil(laplace_cdf(x.squeeze(-2)), scores), mask)
-
-
-def lapsum(
-    scores: Tensor, mask: Tensor | None = None, *, temperature: float = 0.1
-) -> LapSumPermutation | HardPermutation:
-    """Return the soft permutation P: row i is the soft top-i minus the soft top-(i - 1).
-
-    So P[i, j] = F((s_j - b_i) / temperature) - F((s_j - b_(i-1)) / temperature), with the
-    thresholds b of `lapsum_top_k`. This is the probability that item j, with Laplace noise, falls
-    between two thresholds. The hard twin is `torch.argsort(scores, descending=True)` as a one-hot
-    matrix.
-
-    Args:
-        scores: (..., n), any floating dtype; half precision is computed in float32.
-        mask: (..., n) bool, True = a real item. Default: all are real.
-        temperature: the scale of the Laplace distribution, in units of the scores; >= 0, and 0 is
-            the hard permutation.
-
-    Returns:
-        A `LapSumPermutation`; a `HardPermutation` at temperature 0. It is doubly stochastic: rows
-        and columns of real items sum to 1. Cost: O(n^2) time and memory.
-
-    Raises:
-        ValueError: temperature < 0 or in (0, 1e-30), or a mask of the wrong shape.
-
-    Reference: Struski et al., "LapSum", 2025.
-
-    >>> lapsum(torch.tensor([1.0, 3.0, 2.0]), temperature=0.5).dense().round(decimals=2)
-    tensor([[0.0200, 0.8000, 0.1700],
-            [0.1700, 0.1700, 0.6500],
-            [0.8000, 0.0200, 0.1700]])
-    """
-    temperature = check_temperature(temperature)
-    check_lists(scores, mask=mask)
-    scores = upcast(masked_fill(scores, mask))
-    order = descending_order(scores.detach(), mask)
-    if temperature == 0:
-        return HardPermutation(order, scores, mask)
-    sizes = torch.arange(scores.shape[-1] + 1, device=scores.device, dtype=scores.dtype)
-    x, width = _arguments(scores, sizes, mask, temperature)
-    log_p = _log_difference(x[..., 1:, :], x[..., :-1, :], width.unsqueeze(-1))
-    log_p = _spoil(log_p, scores.unsqueeze(-2))
-    if mask is not None:
-        rows = positions(scores) <= count(scores, mask)
-        log_p = masked_fill(log_p, rows.unsqueeze(-1) & mask.unsqueeze(-2), -torch.inf)
-    return LapSumPermutation(log_p, scores, mask, order, temperature)
+    one = scores.new_ones(()).expand(scores.shape)
+    first, second = kernel_sums(scores, [one], [(0, ABOVE), (0, BELOW)], lists, temperature)
+    return first, second
 
 
 def _spoil(x: Tensor, scores: Tensor) -> Tensor:
@@ -150,7 +80,7 @@ def _arguments(
     if not scores.shape[-1]:
         x = scores.unsqueeze(-2) + middle.unsqueeze(-1)
         return x, middle[..., 1:]
-    anchor, log_p = threshold(scores.detach(), middle.detach(), mask, temperature)
+    anchor, log_p = _threshold(scores.detach(), middle.detach(), mask, temperature)
     # b = anchor + temperature * log_p stays in two parts: their sum would lose digits
     from_anchor = _scaled(scores.unsqueeze(-2) - anchor.unsqueeze(-1), temperature)
     log_p = _with_derivatives(log_p.unsqueeze(-1), from_anchor, middle.unsqueeze(-1), mask)
@@ -169,7 +99,7 @@ def _scaled(gaps: Tensor, temperature: float) -> Tensor:
     return (gaps / temperature).clamp(-most, most)
 
 
-def threshold(
+def _threshold(
     scores: Tensor, k: Tensor, mask: Tensor | None, temperature: float
 ) -> tuple[Tensor, Tensor]:
     """Find the thresholds b of the top k, 0 < k < m: a score and log p, (..., K) each.
@@ -184,7 +114,7 @@ def threshold(
 
     Cost: one sort, O(n + K log n) time and O(n + K) memory.
     """
-    t = falling(scores, descending_order(scores, mask), mask)
+    t = descending(scores, descending_order(scores, mask), mask)
     sums = laplace_sums(t, in_order(t, mask), temperature)
     above, below = (1 + y for y in sums)  # with the item itself
     m, place = count(t, mask), positions(t)
@@ -251,8 +181,10 @@ def _log_difference(x: Tensor, y: Tensor, width: Tensor) -> Tensor:
     return torch.where(across, both, tail)
 
 
-class LapSumPermutation(DensePermutation):
-    """The doubly stochastic matrix of `lapsum`, whose ranks are the Laplace ranks.
+class LapSumPermutation(
+    DensePermutation, tensors=("log_matrix", "scores", "mask", "order"), static=("temperature",)
+):
+    """The doubly stochastic matrix of `LapSum`, whose ranks are the Laplace ranks.
 
     Args:
         log_matrix: (..., rows, n).
@@ -261,7 +193,7 @@ class LapSumPermutation(DensePermutation):
         order: (..., n) int64, the hard order.
         temperature: > 0.
 
-    >>> P = lapsum(torch.tensor([1.0, 3.0, 2.0]), temperature=0.5)
+    >>> P = LapSum(0.5).permutation(torch.tensor([1.0, 3.0, 2.0]))
     >>> P.ranks()
     tensor([2.9232, 1.0768, 2.0000])
     """
@@ -289,25 +221,34 @@ class LapSumPermutation(DensePermutation):
         n - 1 thresholds.
         """
         self._needs_all_rows("ranks")
-        return laplace_ranks(self.scores, self.mask, temperature=self.temperature)
-
-
-register_permutation(LapSumPermutation, ("log_matrix", "scores", "mask", "order"), ("temperature",))
+        return kernel_ranks(self.scores, self.mask, "laplace", self.temperature)
 
 
 class LapSum(KernelRank, SortOperator):
-    """`LaplaceRank` with a soft sort, and a `top_k` whose memberships sum to k exactly.
+    """`LaplaceRank` with soft sorts, and a `top_k` whose memberships sum to k exactly.
 
-    `forward` gives the Laplace ranks, `top_k` (`lapsum_top_k`) a soft selection of k items, and
-    `permutation` (`lapsum`) the doubly stochastic matrix of the differences of such selections.
-    As the temperature falls to 0 all three tend to the hard ones (tied items share equally). As it
+    F is the distribution function of the Laplace distribution: exp(x) / 2 below 0 and
+    1 - exp(-x) / 2 above.
+
+    - `forward`: the Laplace ranks, 1 + the sum over j != i of F((s_j - s_i) / temperature).
+    - `top_k`: memberships p_i = F((s_i - b_k) / temperature), with b_k such that their sum is k.
+    - `permutation`: row i is the soft top-i minus the soft top-(i - 1), so P[i, j] is
+      F((s_j - b_i) / temperature) - F((s_j - b_(i-1)) / temperature), the probability that item j,
+      with Laplace noise, falls between two thresholds. It is doubly stochastic.
+    - `sort`: soft sorted scores without a matrix, the thresholds of half an item more.
+
+    As the temperature falls to 0 all tend to the hard results (tied items share equally). As it
     grows, ranks tend to (n + 1) / 2, memberships to k / n and matrix entries to 1/n.
 
     Args:
         temperature: the scale of the Laplace distribution, in units of the scores; >= 0, and 0 is
             hard (ties in list order, no gradient). Default 0.1, for scores of unit scale.
 
-    Cost: ranks and top-k take one sort and O(n) time and memory, the matrix O(n^2) time and memory.
+    Cost: ranks, `top_k` and `sort` take one sort and O(n) time and memory, the matrix O(n^2) time
+    and memory.
+
+    Raises:
+        ValueError: temperature < 0 or in (0, 1e-30).
 
     Reference: Struski, Bednarczyk, Podolak and Tabor, "LapSum: one method to differentiate them
     all: ranking, sorting and top-k selection", ICML 2025.
@@ -318,6 +259,10 @@ class LapSum(KernelRank, SortOperator):
     tensor([2.9232, 1.0768, 2.0000])
     >>> operator.top_k(2, scores).sum()
     tensor(2.)
+    >>> operator.permutation(scores).dense().round(decimals=2)
+    tensor([[0.0200, 0.8000, 0.1700],
+            [0.1700, 0.1700, 0.6500],
+            [0.8000, 0.0200, 0.1700]])
     """
 
     distribution = "laplace"
@@ -327,7 +272,7 @@ class LapSum(KernelRank, SortOperator):
     ) -> Tensor:
         """Return Laplace ranks (..., n) of scores (..., n); weights are refused."""
         refuse_weights(self, weights)
-        return laplace_ranks(scores, mask, temperature=self.temperature)
+        return super().forward(scores, mask)
 
     def ragged(self, scores: Tensor, lengths: Lengths, weights: Tensor | None = None) -> Tensor:
         """Return Laplace ranks (N,) of flat scores (N,), lengths (R,); weights are refused."""
@@ -336,20 +281,105 @@ class LapSum(KernelRank, SortOperator):
 
     def permutation(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
-    ) -> LapSumPermutation | HardPermutation:
-        """Return the soft permutation of scores (..., n); weights are refused."""
+    ) -> SoftPermutation:
+        """Return the soft permutation of scores (..., n); weights are refused.
+
+        The rows and columns of real items sum to 1. The hard limit is `torch.argsort(scores,
+        descending=True)` as a one-hot matrix.
+        """
         refuse_weights(self, weights)
-        return lapsum(scores, mask, temperature=self.temperature)
+        check_lists(scores, mask=mask)
+        scores = upcast(masked_fill(scores, mask))
+        order = descending_order(scores.detach(), mask)
+        if self.temperature == 0:
+            return HardPermutation(order, scores, mask)
+        sizes = torch.arange(scores.shape[-1] + 1, device=scores.device, dtype=scores.dtype)
+        x, width = _arguments(scores, sizes, mask, self.temperature)
+        log_p = _log_difference(x[..., 1:, :], x[..., :-1, :], width.unsqueeze(-1))
+        log_p = _spoil(log_p, scores.unsqueeze(-2))
+        if mask is not None:
+            rows = positions(scores) <= count(scores, mask)
+            log_p = masked_fill(log_p, rows.unsqueeze(-1) & mask.unsqueeze(-2), -torch.inf)
+        return LapSumPermutation(log_p, scores, mask, order, self.temperature)
 
     def top_k(self, k: float | Tensor, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return soft membership in the first k, (..., n) in [0, 1], with the sum min(k, m).
 
+        The hard limit is the indicator of `torch.topk(scores, k).indices`; for a k that is not
+        whole, the next rank has the fraction. The threshold b_k has a closed form between two
+        neighboring scores, and its derivative is db/ds = softmax of -|s - b| / temperature. All
+        derivatives are exact up to the third order. Tied items share equally.
+
         Args:
-            k: A number > 0, whole or not, or a tensor (...) with one number per list.
+            k: The number of items to select: a number > 0, or a tensor that broadcasts against the
+                batch shape (...), one number per list. It need not be whole, and a tensor gets
+                gradients. For k >= m all m real items belong. An entry k <= 0 of a tensor selects
+                no item (it is not checked).
             scores: (..., n).
             mask: (..., n) bool.
 
         Raises:
             ValueError: a number k <= 0.
+
+        >>> LapSum(0.1).top_k(1.5, torch.tensor([0.3, 0.7, 0.5]))
+        tensor([0.0677, 0.9323, 0.5000])
         """
-        return lapsum_top_k(scores, k, mask, temperature=self.temperature)
+        check_lists(scores, mask=mask)
+        if not isinstance(k, Tensor):
+            k = torch.tensor(
+                check_number("k", k, minimum=0.0, strict=True),
+                dtype=upcast(scores).dtype,
+                device=scores.device,
+            )
+        k = k.to(upcast(scores).dtype).unsqueeze(-1)
+        if self.temperature == 0:
+            ranks = hard_ranks(scores, mask)
+            return masked_fill((k + 1 - ranks).clamp(0, 1), mask)
+        scores = upcast(masked_fill(scores, mask))
+        x, _ = _arguments(scores, k, mask, self.temperature)
+        return masked_fill(_spoil(laplace_cdf(x.squeeze(-2)), scores), mask)
+
+    def sort(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return soft sorted scores (..., n): descending, 0 past the m real items.
+
+        They are the thresholds above which the soft number of items is 1/2, 3/2, ...: the b_i for
+        which the sum over j of F((s_j - b_i) / temperature) is i - 1/2. The soft number of items
+        above b_i is i - 1, and the item at b_i counts one half. The hard limit is
+        `torch.sort(scores, descending=True).values`. `permutation(scores).sort()` is another soft
+        sort, by a doubly stochastic matrix, whose values stay within the scores.
+
+        The sum of the values is not the sum of the scores: as the temperature grows, the first and
+        the last move beyond the scores by about temperature * log(m). Of n tied scores they are the
+        quantiles of one Laplace distribution. They descend strictly except for rounding. A list
+        with a NaN gives NaN. Cost: one sort of 2 n points and O(n) time and memory. Derivatives are
+        exact up to the third order.
+
+        >>> LapSum(0.01).sort(torch.tensor([0.3, 0.7, 0.5]))
+        tensor([0.7000, 0.5000, 0.3000])
+        >>> LapSum(0.2).sort(torch.tensor([0.3, 0.7, 0.5]))
+        tensor([0.7815, 0.5000, 0.2185])
+        """
+        check_lists(scores, mask=mask)
+        scores = upcast(masked_fill(scores, mask))
+        if not scores.shape[-1]:
+            return scores
+        rows = None if mask is None else positions(scores) <= count(scores, mask)
+        if self.temperature == 0:
+            order = descending_order(scores.detach(), mask)
+            return masked_fill(take_along(scores, order, -1), rows)
+        if mask is not None:  # an empty list is computed as a full one and masked at the end
+            mask = mask | ~mask.any(-1, keepdim=True)
+        places = positions(scores).expand(scores.shape)
+        wanted = torch.minimum(places, count(scores, mask)) - 0.5
+        anchor, log_p = _threshold(scores.detach(), wanted, mask, self.temperature)
+        b = anchor + self.temperature * log_p
+        # A Newton step does not change the value here, but doubles the number of correct
+        # derivatives. The nearest item is at most log n temperatures away, so the density does
+        # not underflow.
+        one = torch.ones_like(scores)
+        above, density = survival("laplace"), laplace()
+        for _ in range(2):
+            outputs = [(0, above), (0, density)]
+            counts, twice = kernel_sums_at(b, scores, [one], outputs, self.temperature, mask=mask)
+            b = b + self.temperature * (counts - counts.detach()) / (twice / 2)
+        return masked_fill(b, rows)

@@ -9,13 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ltr.operators.base import SortOperator
+from ltr.operators.base import SortOperator, TemperatureRank
 from ltr.operators.hard import descending_order
-from ltr.operators.hard_permutation import HardPermutation
-from ltr.operators.permutation import SoftPermutation, check_axis, register_permutation, take_along
+from ltr.operators.permutation import HardPermutation, SoftPermutation, check_axis, take_along
 from ltr.shapes import (
     check_lists,
-    check_temperature,
     check_whole,
     count,
     masked_fill,
@@ -76,7 +74,7 @@ def network_layers(network: Network, n: int) -> list[Layer]:
 def swap_weight(x: Tensor, distribution: Distribution) -> Tensor:
     """Return how much two items swap, 0 to 1, when the second is higher by x temperatures.
 
-    It is a distribution function, 1/2 at x = 0. The hard twin is `x > 0`.
+    It is a distribution function, 1/2 at x = 0. The hard limit is `x > 0`.
 
     - "logistic": 1 / (1 + exp(-x)), Petersen et al. 2021;
     - "cauchy": atan(x) / pi + 1/2;
@@ -100,65 +98,6 @@ def swap_weight(x: Tensor, distribution: Distribution) -> Tensor:
     near = x.abs() <= 0.25
     tail = 1 / (16 * torch.where(near, 1.0, x))  # with the sign of x
     return torch.where(near, x + 0.5, torch.where(x > 0, 1 - tail, -tail))
-
-
-def sorting_network(
-    scores: Tensor,
-    mask: Tensor | None = None,
-    *,
-    temperature: float = 0.1,
-    network: Network = "odd_even",
-    distribution: Distribution = "logistic",
-) -> SoftPermutation:
-    """Return the soft permutation of a sorting network with soft swaps.
-
-    Two wires with values a, b become a + w (b - a) and b - w (b - a), where w =
-    `swap_weight((b - a) / temperature)`; the next layer works on the soft values. The hard twin
-    is `torch.sort(scores, descending=True)`.
-
-    Args:
-        scores: (..., n), any floating dtype; half precision is computed in float32.
-        mask: (..., n) bool, True = a real item. Default: all are real.
-        temperature: The temperature in units of the scores, 1 / beta of the papers; >= 0, and 0 is
-            hard.
-        network: "odd_even" (n layers) or "bitonic" (about log2(n)^2 / 2 layers); any n.
-        distribution: "logistic", "cauchy" or "optimal", see `swap_weight`.
-
-    Returns:
-        A `NetworkPermutation`, a `HardPermutation` at temperature 0. Cost: "odd_even" O(n^2)
-        time and n (n - 1) / 2 swap weights; "bitonic" O(n log(n)^2) time and memory.
-
-    Raises:
-        ValueError: temperature < 0 or in (0, 1e-30), an unknown name, or a mask of the wrong shape.
-
-    Reference: Petersen, Borgelt, Kuehne and Deussen, "Differentiable Sorting Networks for
-    Scalable Sorting and Ranking Supervision", ICML 2021; "Monotonic Differentiable Sorting
-    Networks", ICLR 2022.
-
-    >>> P = sorting_network(torch.tensor([1.0, 3.0, 2.0]), temperature=0.5)
-    >>> P.dense().round(decimals=2)
-    tensor([[0.0300, 0.8800, 0.0900],
-            [0.1100, 0.1000, 0.7800],
-            [0.8600, 0.0200, 0.1300]])
-    """
-    temperature = check_temperature(temperature)
-    check_lists(scores, mask=mask)
-    layers = network_layers(network, scores.shape[-1])
-    swap_weight(scores.new_zeros(()), distribution)
-    scores = upcast(masked_fill(scores, mask))
-    if temperature == 0:
-        return HardPermutation(descending_order(scores.detach(), mask), scores, mask)
-    # real items come first, so that a list of m real items uses the wires of a list of length m
-    first = None if mask is None else torch.argsort(~mask, dim=-1, stable=True)
-    values = scores if first is None else take_along(scores, first, -1)
-    swaps = []
-    for layer in layers:
-        a, b = _split(values, layer)
-        weight = swap_weight((b - a) / temperature, distribution)
-        weight = torch.where(_in_play(layer, scores, mask), weight, 0.0)
-        values = _swap(values, weight, layer)
-        swaps.append(weight)
-    return NetworkPermutation(tuple(swaps), scores, mask, first, network)
 
 
 def _split(x: Tensor, layer: Layer) -> tuple[Tensor, Tensor]:
@@ -189,7 +128,9 @@ def _in_play(layer: Layer, scores: Tensor, mask: Tensor | None) -> Tensor:
     return there & (b <= m) & (m > layer.longer)
 
 
-class NetworkPermutation(SoftPermutation):
+class NetworkPermutation(
+    SoftPermutation, tensors=("swaps", "scores", "mask", "first"), static=("network", "kept")
+):
     """The doubly stochastic matrix of a sorting network, kept as its swap weights.
 
     Products run through the layers, and transposed products through the layers in reverse. The
@@ -205,7 +146,7 @@ class NetworkPermutation(SoftPermutation):
         network: "odd_even" or "bitonic".
         kept: the number of rows, or None for all n.
 
-    >>> P = sorting_network(torch.tensor([1.0, 3.0]), temperature=1.0)
+    >>> P = SortingNetwork(temperature=1.0).permutation(torch.tensor([1.0, 3.0]))
     >>> P.swaps[0]
     tensor([[0.8808]])
     >>> P.sort()
@@ -303,18 +244,19 @@ def _before(x: Tensor, axes: int, own: int = 1) -> Tensor:
     return x if axes == 1 else x.unsqueeze(-own - 1)
 
 
-register_permutation(NetworkPermutation, ("swaps", "scores", "mask", "first"), ("network", "kept"))
-
-
-class SortingNetwork(SortOperator):
+class SortingNetwork(TemperatureRank, SortOperator):
     """A sorting network with soft swaps; it is doubly stochastic and needs no matrix.
+
+    Two wires with values a, b become a + w (b - a) and b - w (b - a), where w =
+    `swap_weight((b - a) / temperature)`; the next layer works on the soft values. The hard limit is
+    `torch.sort(scores, descending=True)`.
 
     Rows and columns of its permutation sum to 1. So the ranks of m items sum to m (m + 1) / 2 and
     stay in [1, m]. The result depends on the order of the list: permuting the items does not
     exactly permute the ranks, and tied items may get different ranks. As the temperature falls to
     0 the ranks tend to the hard ranks; the error falls like temperature / gap for the heavy-tailed
     "cauchy" and "optimal". As it grows every swap tends to one half, and the ranks then depend
-    only on the places of the items in the list.
+    only on the positions of the items in the list.
 
     Args:
         temperature: The temperature in units of the scores, 1 / beta of the papers; >= 0, and 0 is
@@ -324,15 +266,23 @@ class SortingNetwork(SortOperator):
         distribution: "logistic" (2021 paper, the default), "cauchy" or "optimal" (2022 paper:
             no soft value falls when a score rises, and gradients of distant items do not vanish).
 
-    Cost: "odd_even" O(n^2) time and memory, "bitonic" O(n log(n)^2).
+    Cost: "odd_even" O(n^2) time and n (n - 1) / 2 swap weights; "bitonic" O(n log(n)^2) time and
+    memory.
 
     Raises:
         ValueError: an invalid argument, named with its value.
 
-    Reference: Petersen et al., ICML 2021 and ICLR 2022; `sorting_network` is the function.
+    Reference: Petersen, Borgelt, Kuehne and Deussen, "Differentiable Sorting Networks for
+    Scalable Sorting and Ranking Supervision", ICML 2021; "Monotonic Differentiable Sorting
+    Networks", ICLR 2022.
 
     >>> SortingNetwork(temperature=0.01, network="bitonic")(torch.tensor([0.3, 0.7, 0.5]))
     tensor([3., 1., 2.])
+    >>> P = SortingNetwork(temperature=0.5).permutation(torch.tensor([1.0, 3.0, 2.0]))
+    >>> P.dense().round(decimals=2)
+    tensor([[0.0300, 0.8800, 0.0900],
+            [0.1100, 0.1000, 0.7800],
+            [0.8600, 0.0200, 0.1300]])
     """
 
     def __init__(
@@ -341,30 +291,32 @@ class SortingNetwork(SortOperator):
         network: Network = "odd_even",
         distribution: Distribution = "logistic",
     ):
-        super().__init__()
-        self.temperature = check_temperature(temperature)
+        super().__init__(temperature)
         network_layers(network, 0)
         swap_weight(torch.zeros(()), distribution)
         self.network: Network = network
         self.distribution: Distribution = distribution
-
-    @property
-    def whole_ranks(self) -> bool:
-        """Return whether the temperature is 0."""
-        return self.temperature == 0
 
     def permutation(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
     ) -> SoftPermutation:
         """Return the soft permutation of scores (..., n); weights are refused."""
         refuse_weights(self, weights)
-        return sorting_network(
-            scores,
-            mask,
-            temperature=self.temperature,
-            network=self.network,
-            distribution=self.distribution,
-        )
+        check_lists(scores, mask=mask)
+        scores = upcast(masked_fill(scores, mask))
+        if self.temperature == 0:
+            return HardPermutation(descending_order(scores.detach(), mask), scores, mask)
+        # real items come first, so that a list of m items uses the wires of a list of length m
+        first = None if mask is None else torch.argsort(~mask, dim=-1, stable=True)
+        values = scores if first is None else take_along(scores, first, -1)
+        swaps = []
+        for layer in network_layers(self.network, scores.shape[-1]):
+            a, b = _split(values, layer)
+            weight = swap_weight((b - a) / self.temperature, self.distribution)
+            weight = torch.where(_in_play(layer, scores, mask), weight, 0.0)
+            values = _swap(values, weight, layer)
+            swaps.append(weight)
+        return NetworkPermutation(tuple(swaps), scores, mask, first, self.network)
 
     def extra_repr(self) -> str:
         """Return the hyper-parameters, for `print`."""

@@ -28,7 +28,7 @@ class Strips(NamedTuple):
         whole: the number of tensors that it gets whole. The others are cut.
         sums: The number of results that are summed over the strips.
         joined: The number of the other results, whose strips are joined.
-        length: entries of the arrays of a strip for each place on the cut axis.
+        length: entries of the arrays of a strip for each position on the cut axis.
     """
 
     part: Part
@@ -145,7 +145,7 @@ def _pushforward(task: Strips, cuts: int, moved: list[int]) -> Strips:
 def _flat(
     task: Strips, inputs: Sequence[Tensor], places: list[int], chosen: Sequence[Tensor]
 ) -> tuple[Tensor, ...]:
-    # the results for the inputs, of which those at some places are others
+    # the results for the inputs, of which those at some positions are others
     inputs = list(inputs)
     for i, x in zip(places, chosen, strict=True):
         inputs[i] = x

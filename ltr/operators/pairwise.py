@@ -1,4 +1,4 @@
-"""Soft counts of the items above each item, and the sorted order, for several operators."""
+"""Ranks as soft counts of the items above each item, in sort time: kernel sums."""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -18,15 +18,30 @@ from ltr.kernels import (
     sort_ragged,
     survival,
 )
-from ltr.operators.base import RankOperator
+from ltr.operators.base import TemperatureRank
 from ltr.operators.by_lists import by_lists
 from ltr.operators.distributions import counts_above
 from ltr.operators.hard import descending_order, hard_ranks
-from ltr.operators.transport import item_weights
-from ltr.shapes import check_lists, check_temperature, count, masked_fill, positions, upcast
+from ltr.shapes import check_lists, count, masked_fill, positions, upcast
+
+LEAST = 1e-30
+"""Added to every weight, so that an item of weight 0 has a rank but moves no other item."""
 
 LONG = 20_000
 """From this length on, scores are sorted before the sums, so that sweeps read memory in order."""
+
+
+def item_weights(scores: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
+    """Return weights (..., n) that sum to the number of real items; 0 where masked.
+
+    >>> item_weights(torch.zeros(2), None, torch.tensor([1.0, 3.0]))
+    tensor([0.5000, 1.5000])
+    """
+    if weights is None:
+        return masked_fill(torch.ones_like(scores), mask)
+    weights = masked_fill(weights.to(scores.dtype) + LEAST, mask)
+    total = weights.sum(-1, keepdim=True)
+    return weights * (count(scores, mask) / torch.where(total == 0, 1.0, total))
 
 
 def expected_ranks(
@@ -121,7 +136,7 @@ def kernel_ranks(
         chances = _chances(scores, distribution, lists, temperature, column)
     else:
         order = descending_order(scores, mask)
-        points = falling(scores, order, mask)
+        points = descending(scores, order, mask)
         column = None if column is None else column.gather(-1, order)
         lists = in_order(points, mask)
         chances = _chances(points, distribution, lists, temperature, column)
@@ -168,8 +183,8 @@ def with_masked(ranks: Tensor, mask: Tensor | None) -> Tensor:
     return ranks if mask is None else ranks.where(mask, count(ranks, mask) + 1)
 
 
-def falling(scores: Tensor, order: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the scores in falling order; the last real score fills the masked places."""
+def descending(scores: Tensor, order: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the scores in descending order; the last real score fills the masked positions."""
     points = scores.gather(-1, order)
     if mask is None or not scores.shape[-1]:
         return points
@@ -178,13 +193,13 @@ def falling(scores: Tensor, order: Tensor, mask: Tensor | None) -> Tensor:
     return torch.where(positions(points) <= m, points, last)
 
 
-def falling_scores(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the scores (..., n) in falling order, -inf in the masked places, by `torch.sort`.
+def descending_scores(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the scores (..., n) in descending order, -inf in the masked positions.
 
-    Ties stay in the order of the list, which decides their derivatives. For short lists this takes
-    less time than an order and `falling`.
+    It is `torch.sort`. Ties stay in the order of the list, which decides their derivatives. For
+    short lists this takes less time than an order and `descending`.
 
-    >>> falling_scores(torch.tensor([1.0, 3.0, 2.0]), torch.tensor([True, True, False]))
+    >>> descending_scores(torch.tensor([1.0, 3.0, 2.0]), torch.tensor([True, True, False]))
     tensor([3., 1., -inf])
     """
     filled = masked_fill(scores, mask, -torch.inf)
@@ -215,29 +230,6 @@ def abs_power(x: Tensor, power: float) -> Tensor:
         return x.abs().clamp(numbers.tiny, most).pow(power)  # at `tiny` the derivative is 0 too
     zero = x == 0
     return torch.where(zero, 0.0, torch.where(zero, 1.0, x).abs().pow(power))
-
-
-class TemperatureRank(RankOperator):
-    """A rank operator with a single parameter, the temperature; 0 gives hard ranks.
-
-    A sort operator with a temperature lists this class before `SortOperator` among its bases.
-
-    Args:
-        temperature: >= 0, in units of the scores. Default 0.1, for scores of unit scale.
-    """
-
-    def __init__(self, temperature: float = 0.1):
-        super().__init__()
-        self.temperature = check_temperature(temperature)
-
-    @property
-    def whole_ranks(self) -> bool:
-        """Return whether the temperature is 0."""
-        return self.temperature == 0
-
-    def extra_repr(self) -> str:
-        """Return the hyper-parameter, for `print`."""
-        return f"temperature={self.temperature:g}"
 
 
 class KernelRank(TemperatureRank):
@@ -271,3 +263,111 @@ class KernelRank(TemperatureRank):
     ) -> Tensor:
         """Return `discount` of the soft ranks, (N,)."""
         return discount(self.ragged(scores, lengths))
+
+
+class SigmoidRank(KernelRank):
+    """Ranks 1 + sum over j != i of F((s_j - s_i) / temperature), F the logistic function.
+
+    These are the expected ranks when logistic noise decides each pair. `SoftNDCG(SigmoidRank())` is
+    ApproxNDCG. The hard limit is 1 + the number of higher scores.
+
+    The ranks of m items lie in [1, m] and sum to m (m + 1) / 2. As the temperature falls to 0 they
+    tend to the hard ranks (tied items share their mean rank); as it grows all tend to (m + 1) / 2.
+    With weights, an item counts as w_i tied copies and gets their mean rank, which is
+    1/2 + w_i / 2 + the sum over j != i of w_j F.
+
+    Args:
+        temperature: tau, in units of the scores; >= 0, and 0 is hard (ties in list order, no
+            gradient). Default 0.1, for scores of unit scale.
+
+    Cost: one sort and O(n) time and memory, forward and backward; the errors of the kernel are
+    below rounding (docs/kernels/table.md).
+
+    Raises:
+        ValueError: temperature < 0 or in (0, 1e-30).
+
+    Reference: Qin, Liu and Li, "A general approximation framework for direct optimization of
+    information retrieval measures", Information Retrieval 2010, equation 13.
+
+    >>> import torch
+    >>> SigmoidRank(temperature=0.01)(torch.tensor([0.3, 0.7, 0.5]))
+    tensor([3., 1., 2.])
+    >>> SigmoidRank(temperature=0.1)(torch.tensor([1.0, 3.0, 3.0]))
+    tensor([3.0000, 1.5000, 1.5000])
+    """
+
+    distribution = "logistic"
+
+
+class GaussianRank(KernelRank):
+    """Ranks 1 + sum over j != i of F((s_j - s_i) / (sqrt(2) temperature)), F the normal cdf.
+
+    These are the exact expected ranks when each score has independent Gaussian noise of standard
+    deviation `temperature`; that of a difference is sqrt(2) times as large. The hard limit is
+    1 + the number of higher scores. `SoftRank` has the same ranks and also the whole distribution
+    of each rank: its `discounts` are means, not the discounts of the mean ranks.
+
+    The ranks of m items lie in [1, m] and sum to m (m + 1) / 2. As the temperature falls to 0 they
+    tend to the hard ranks (tied items share their mean rank); as it grows all tend to (m + 1) / 2.
+    With weights, an item counts as w_i tied copies and gets their mean rank, which is
+    1/2 + w_i / 2 + the sum over j != i of w_j F.
+
+    Args:
+        temperature: sigma, the standard deviation of one score, in units of the scores; >= 0, and
+            0 is hard (ties in list order, no gradient). Default 0.1, for scores of unit scale. It
+            blurs as much as `SigmoidRank` at 1 / 1.2 of the temperature.
+
+    Cost: one sort and O(n) time and memory, forward and backward; the errors of the kernel are
+    below rounding (docs/kernels/table.md).
+
+    Raises:
+        ValueError: temperature < 0 or in (0, 1e-30).
+
+    Reference: Taylor, Guiver, Robertson and Minka, "SoftRank: optimizing non-smooth rank
+    metrics", WSDM 2008, equation 9.
+
+    >>> import torch
+    >>> GaussianRank(temperature=0.01)(torch.tensor([0.3, 0.7, 0.5]))
+    tensor([3., 1., 2.])
+    >>> GaussianRank(temperature=0.1)(torch.tensor([1.0, 3.0, 3.0]))
+    tensor([3.0000, 1.5000, 1.5000])
+    """
+
+    distribution = "normal"
+    width = 2**0.5
+
+
+class LaplaceRank(KernelRank):
+    """Ranks 1 + sum over j != i of F((s_j - s_i) / temperature), F the Laplace cdf.
+
+    F(x) is exp(x) / 2 below 0 and 1 - exp(-x) / 2 above. These are the exact expected ranks when
+    each score has independent exponential noise of mean `temperature`: a difference of two is then
+    a Laplace variable. The hard limit is 1 + the number of higher scores. This is the recommended
+    rank operator for long lists.
+
+    The ranks of m items lie in [1, m] and sum to m (m + 1) / 2. As the temperature falls to 0 they
+    tend to the hard ranks (tied items share their mean rank); as it grows all tend to (m + 1) / 2.
+    With weights, an item counts as w_i tied copies and gets their mean rank, which is
+    1/2 + w_i / 2 + the sum over j != i of w_j F.
+
+    Args:
+        temperature: the scale of the Laplace distribution of a difference (its deviation is sqrt(2)
+            as much), in units of the scores; >= 0, and 0 is hard (ties in list order, no gradient).
+            Default 0.1, for scores of unit scale.
+
+    Cost: one sort and O(n) time and memory, forward and backward; exact.
+
+    Raises:
+        ValueError: temperature < 0 or in (0, 1e-30).
+
+    Reference: Struski, Bednarczyk, Podolak and Tabor, "LapSum: one method to differentiate them
+    all: ranking, sorting and top-k selection", ICML 2025.
+
+    >>> import torch
+    >>> LaplaceRank(temperature=0.01)(torch.tensor([0.3, 0.7, 0.5]))
+    tensor([3., 1., 2.])
+    >>> LaplaceRank(temperature=0.1)(torch.tensor([1.0, 3.0, 3.0]))
+    tensor([3.0000, 1.5000, 1.5000])
+    """
+
+    distribution = "laplace"

@@ -15,7 +15,7 @@ from ltr.shapes import check_whole, count, full_precision, masked_fill, position
 
 
 class _Fields(NamedTuple):
-    """The arguments of the constructor of a registered class: tensors and plain values."""
+    """The arguments of a permutation's constructor: tensors and plain values."""
 
     owner: type[SoftPermutation]
     tensors: tuple[str, ...]
@@ -26,8 +26,14 @@ class SoftPermutation:
     """A row-stochastic matrix (..., rows, n): row i says which item stands at position i.
 
     This class computes everything from `log_dense`. A subclass overrides the methods that it can
-    compute without the matrix. With a mask, the columns of masked items and the rows past the m
-    real items are 0.
+    compute without the matrix. A subclass that names its tensors is a pytree node, so `vmap`,
+    `torch.compile` and `torch.export` can return it, and `detach` knows what to detach. With a
+    mask, the columns of masked items and the rows past the m real items are 0.
+
+    Args (of a subclass, after its bases):
+        tensors: names of attributes that hold a tensor, a permutation, None or a tuple of tensors.
+            The constructor takes all of `tensors` and `static` by name, and only stores them.
+        static: names of attributes that hold plain numbers, strings or None.
 
     Attributes:
         scores: (..., n), the scores that were sorted, 0 under the mask, at least float32.
@@ -40,11 +46,22 @@ class SoftPermutation:
             [1., 0.]])
     >>> P.ranks().round(decimals=3)
     tensor([2., 1.])
+    >>> from ltr.operators import DensePermutation
+    >>> class Named(DensePermutation, tensors=("log_matrix", "scores", "mask", "order")):
+    ...     pass
     """
 
     scores: Tensor
     mask: Tensor | None
     _fields: ClassVar[_Fields | None] = None
+
+    def __init_subclass__(
+        cls, tensors: Sequence[str] | None = None, static: Sequence[str] = ()
+    ) -> None:
+        super().__init_subclass__()
+        if tensors is not None:
+            cls._fields = _Fields(cls, tuple(tensors), tuple(static))
+            _register(cls._fields)
 
     def log_dense(self) -> Tensor:
         """Return the logarithm of the matrix, (..., rows, n); -inf where the mask makes it 0."""
@@ -56,19 +73,19 @@ class SoftPermutation:
 
     @property
     def is_registered(self) -> bool:
-        """Return whether `register_permutation` knows the class; a subclass must be registered."""
+        """Return whether the class names its tensors, so that it can be detached."""
         return self._fields is not None and self._fields.owner is type(self)
 
     def detach(self) -> Self:
         """Return the permutation without gradients.
 
         Raises:
-            ValueError: the class is not registered, so its tensors are not known.
+            ValueError: the class does not name its tensors.
         """
         fields = self._fields
         if fields is None or fields.owner is not type(self):
             raise ValueError(
-                f"{type(self).__name__} must be registered to be detached (register_permutation)"
+                f"{type(self).__name__} must name its tensors to be detached (tensors=...)"
             )
         values = {name: _detached(getattr(self, name)) for name in fields.tensors}
         return type(self)(**values, **{name: getattr(self, name) for name in fields.static})
@@ -127,7 +144,7 @@ class SoftPermutation:
         return torch.where(self.mask, ranks, count(ranks, self.mask) + 1)
 
     def sort(self) -> Tensor:
-        """Return soft sorted scores (..., rows), in falling order; 0 past the real items."""
+        """Return soft sorted scores (..., rows), in descending order; 0 past the real items."""
         return self.mv(self.scores)
 
     def log_prob(self, order: Tensor) -> Tensor:
@@ -138,9 +155,7 @@ class SoftPermutation:
         Raises:
             ValueError: order is not int64 (..., rows).
         """
-        check_axis("order", order, -1, self.rows)
-        if order.dtype != torch.int64:
-            raise ValueError(f"order must be int64, got {order.dtype}")
+        check_order(order, self.rows)
         picked = self.log_dense().gather(-1, order.unsqueeze(-1)).squeeze(-1)
         return masked_fill(picked, self.row_mask())
 
@@ -174,7 +189,6 @@ class SoftPermutation:
 class TransposedPermutation:
     """The transpose of a `SoftPermutation`: (..., n, rows).
 
-    >>> from ltr.operators import HardPermutation
     >>> P = HardPermutation(torch.tensor([1, 2, 0]), torch.tensor([0.1, 0.9, 0.4]))
     >>> P.mT.mv(torch.tensor([10.0, 20.0, 30.0]))
     tensor([30., 10., 20.])
@@ -216,6 +230,13 @@ def check_axis(name: str, x: Tensor, dim: int, size: int) -> None:
         got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
         wanted = f"(..., {size})" if dim == -1 else f"(..., {size}, d)"
         raise ValueError(f"{name} must be a tensor {wanted}, got {got}")
+
+
+def check_order(order: Tensor, rows: int) -> None:
+    """Raise a ValueError unless `order` is an int64 tensor (..., rows)."""
+    check_axis("order", order, -1, rows)
+    if order.dtype != torch.int64:
+        raise ValueError(f"order must be int64, got {order.dtype}")
 
 
 def take_along(x: Tensor, index: Tensor, dim: int) -> Tensor:
@@ -266,30 +287,19 @@ def _assign(matrix: Tensor, mask: Tensor | None) -> Tensor:
     return order
 
 
-def register_permutation(
-    cls: type[SoftPermutation], tensors: Sequence[str], static: Sequence[str] = ()
-) -> None:
-    """Register a `SoftPermutation` class as a pytree node.
+def _detached(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_detached(one) for one in value)
+    return None if value is None else value.detach()
 
-    Then `vmap`, `torch.compile` and `torch.export` can return it, and it can be detached.
 
-    Args:
-        cls: the class. Its constructor takes all of `tensors` and `static` by name, and only
-            stores them.
-        tensors: names of attributes that hold a tensor, a permutation, None or a tuple of tensors.
-        static: names of attributes that hold plain numbers, strings or None.
-
-    >>> from ltr.operators import DensePermutation
-    >>> class Reported(DensePermutation):
-    ...     pass
-    >>> register_permutation(Reported, ("log_matrix", "scores", "mask", "order"))
-    """
-
+def _register(fields: _Fields) -> None:
+    # as a pytree node
     def flatten(P: SoftPermutation) -> tuple[list[Tensor], list[Any]]:
         # vmap refuses a leaf that is None, so the context says which leaves are present
         leaves: list[Tensor] = []
         kinds: list[int | str | None] = []
-        for name in tensors:
+        for name in fields.tensors:
             value = getattr(P, name)
             if isinstance(value, tuple):
                 kinds.append(len(value))
@@ -299,26 +309,164 @@ def register_permutation(
             else:
                 kinds.append("tensor")
                 leaves.append(value)
-        return leaves, [kinds, [getattr(P, name) for name in static]]
+        return leaves, [kinds, [getattr(P, name) for name in fields.static]]
 
     def unflatten(leaves: Iterable[Tensor], context: list[Any]) -> SoftPermutation:
         left, (kinds, values) = iter(leaves), context
-        arguments = dict(zip(static, values, strict=True))
-        for name, kind in zip(tensors, kinds, strict=True):
+        arguments = dict(zip(fields.static, values, strict=True))
+        for name, kind in zip(fields.tensors, kinds, strict=True):
             if kind is None:
                 arguments[name] = None
             elif kind == "tensor":
                 arguments[name] = next(left)
             else:
                 arguments[name] = tuple(next(left) for _ in range(kind))
-        return cls(**arguments)
+        return fields.owner(**arguments)
 
-    cls._fields = _Fields(cls, tuple(tensors), tuple(static))
-    name = f"ltr.operators.{cls.__name__}"
-    register_pytree_node(cls, flatten, unflatten, serialized_type_name=name)
+    name = f"ltr.operators.{fields.owner.__name__}"
+    register_pytree_node(fields.owner, flatten, unflatten, serialized_type_name=name)
 
 
-def _detached(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return tuple(_detached(one) for one in value)
-    return None if value is None else value.detach()
+class DensePermutation(SoftPermutation, tensors=("log_matrix", "scores", "mask", "order")):
+    """A `SoftPermutation` that keeps the logarithm of its matrix: O(rows n) memory.
+
+    Args:
+        log_matrix: (..., rows, n), each real row with a log-sum-exp of 0.
+        scores: (..., n).
+        mask: (..., n) bool, or None.
+        order: (..., n) int64, the hard order if the operator knows it; `hard` returns it.
+
+    >>> import torch
+    >>> matrix = torch.tensor([[0.1, 0.9], [0.9, 0.1]])
+    >>> DensePermutation(matrix.log(), torch.tensor([1.0, 2.0])).sort()
+    tensor([1.9000, 1.1000])
+    """
+
+    def __init__(
+        self,
+        log_matrix: Tensor,
+        scores: Tensor,
+        mask: Tensor | None = None,
+        order: Tensor | None = None,
+    ):
+        self.log_matrix = log_matrix
+        self.scores = scores
+        self.mask = mask
+        self.order = order
+
+    def log_dense(self) -> Tensor:
+        """Return the logarithm of the matrix, (..., rows, n)."""
+        return self.log_matrix
+
+    def top(self, k: int) -> DensePermutation:
+        """Return the first k rows, or all rows if there are fewer.
+
+        >>> import torch
+        >>> from ltr.operators import SoftSort
+        >>> P = SoftSort(temperature=0.1).permutation(torch.tensor([0.3, 0.1, 0.2]))
+        >>> P.top(2).shape
+        torch.Size([2, 3])
+        """
+        k = check_whole("k", k)
+        return DensePermutation(self.log_matrix[..., :k, :], self.scores, self.mask, self.order)
+
+    def hard(self) -> Tensor:
+        """Return the order (..., n) int64: the operator's own order if it is known."""
+        self._needs_all_rows("hard")
+        return super().hard() if self.order is None else self.order
+
+
+class HardPermutation(SoftPermutation, tensors=("order", "scores", "mask"), static=("kept",)):
+    """A hard permutation, stored as an order: every product is a gather, in O(n).
+
+    A list with a NaN among its scores gives NaN everywhere.
+
+    Args:
+        order: (..., n) int64: item `order[..., i]` stands at position i; masked items come last.
+        scores: (..., n).
+        mask: (..., n) bool, or None.
+        kept: The number of rows, or None for all n.
+
+    >>> P = HardPermutation(torch.tensor([1, 2, 0]), torch.tensor([0.1, 0.9, 0.4]))
+    >>> P.sort()
+    tensor([0.9000, 0.4000, 0.1000])
+    >>> P.ranks()
+    tensor([3., 1., 2.])
+    """
+
+    def __init__(
+        self, order: Tensor, scores: Tensor, mask: Tensor | None = None, kept: int | None = None
+    ):
+        self.order = order
+        self.scores = scores
+        self.mask = mask
+        self.kept = kept
+
+    @property
+    def rows(self) -> int:
+        """Return the number of rows: n, or k after `top(k)`."""
+        return self.scores.shape[-1] if self.kept is None else self.kept
+
+    def top(self, k: int) -> HardPermutation:
+        """Return the first k rows, or all rows if there are fewer."""
+        return HardPermutation(self.order, self.scores, self.mask, kept_rows(self, k))
+
+    def log_dense(self) -> Tensor:
+        """Return the logarithm of the matrix, (..., rows, n): 0 or -inf."""
+        n = self.scores.shape[-1]
+        items = torch.arange(n, device=self.scores.device)
+        chosen = self.order[..., : self.rows].unsqueeze(-1) == items
+        log_p = self._spoil(torch.where(chosen, 0.0, -torch.inf).to(self.scores.dtype), 2)
+        rows = self.row_mask()
+        return log_p if rows is None else masked_fill(log_p, rows.unsqueeze(-1), -torch.inf)
+
+    def mv(self, v: Tensor) -> Tensor:
+        """Return P v: v (..., n) -> (..., rows)."""
+        check_axis("v", v, -1, self.scores.shape[-1])
+        v = masked_fill(_promote(v, self.scores), self.mask)
+        return self._spoil(take_along(v, self.order[..., : self.rows], -1), 1)
+
+    def matmul(self, V: Tensor) -> Tensor:
+        """Return P V by torch.matmul's rules: V (..., n, d) -> (..., rows, d)."""
+        check_axis("V", V, -2, self.scores.shape[-1])
+        if V.dim() == 1:
+            return self.mv(V)
+        V = V.to(self.scores.dtype)
+        if self.mask is not None:
+            V = masked_fill(V, self.mask.unsqueeze(-1))
+        order = self.order[..., : self.rows].unsqueeze(-1)
+        return self._spoil(take_along(V, order, -2), 2)
+
+    def hard(self) -> Tensor:
+        """Return the order (..., n) int64."""
+        self._needs_all_rows("hard")
+        return self.order
+
+    def _transposed_mv(self, w: Tensor) -> Tensor:
+        w = _pad_rows(masked_fill(_promote(w, self.scores), self.row_mask()), self)
+        return self._spoil(take_along(w, self._inverse(), -1), 1)
+
+    def _transposed_matmul(self, W: Tensor) -> Tensor:
+        if W.dim() == 1:
+            return self._transposed_mv(W)
+        rows, W = self.row_mask(), W.to(self.scores.dtype)
+        W = _pad_rows((W if rows is None else masked_fill(W, rows.unsqueeze(-1))).mT, self).mT
+        return self._spoil(take_along(W, self._inverse().unsqueeze(-1), -2), 2)
+
+    def _inverse(self) -> Tensor:
+        places = torch.arange(self.order.shape[-1], device=self.order.device)
+        return torch.zeros_like(self.order).scatter(-1, self.order, places.expand_as(self.order))
+
+    def _spoil(self, y: Tensor, axes: int) -> Tensor:
+        # a list with a NaN score has no order
+        broken = self.scores.isnan().any(-1)
+        return torch.where(broken[(..., *[None] * axes)], torch.nan, y)
+
+
+def _promote(v: Tensor, scores: Tensor) -> Tensor:
+    return v.to(torch.promote_types(v.dtype, scores.dtype))
+
+
+def _pad_rows(w: Tensor, P: SoftPermutation) -> Tensor:
+    # rows that `top` cut off count as 0
+    return torch.nn.functional.pad(w, (0, P.scores.shape[-1] - P.rows))

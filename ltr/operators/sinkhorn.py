@@ -11,17 +11,10 @@ from ltr.kernels.choice import prefers_strips
 from ltr.operators import sinkhorn_strips as strips
 from ltr.operators.base import SortOperator
 from ltr.operators.hard import descending_order, hard_ranks
-from ltr.operators.sinkhorn_long import LongSinkhornPermutation
-from ltr.operators.sinkhorn_permutation import SinkhornPermutation
-from ltr.operators.sinkhorn_solver import Line, Transport, log_kernel
+from ltr.operators.pairwise import item_weights
+from ltr.operators.sinkhorn_permutation import LongSinkhornPermutation, SinkhornPermutation
+from ltr.operators.sinkhorn_strips import Line, Transport, log_kernel
 from ltr.operators.sinkhorn_transport import item_potentials, row_potentials
-from ltr.operators.transport import (
-    item_weights,
-    milestone_shares,
-    numbers,
-    sorted_coupling,
-    squashed,
-)
 from ltr.shapes import (
     check_levels,
     check_lists,
@@ -34,6 +27,95 @@ from ltr.shapes import (
     upcast,
     widened,
 )
+
+
+def numbers(name: str, values: Sequence[float]) -> Tensor:
+    """Return the values (R,) as float64, or raise a ValueError that names the argument.
+
+    >>> numbers("milestones", [1, 0.5])
+    tensor([1.0000, 0.5000], dtype=torch.float64)
+    """
+    try:
+        return torch.tensor([float(value) for value in values], dtype=torch.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be numbers, got {values!r}") from None
+
+
+def milestone_shares(
+    milestones: int | Sequence[float] | None, weights: Sequence[float] | None
+) -> Tensor | None:
+    """Return the milestones' shares (R,), which sum to 1; None for one milestone per item.
+
+    >>> milestone_shares(2, [1.0, 3.0])
+    tensor([0.2500, 0.7500], dtype=torch.float64)
+    """
+    if milestones is None and weights is None:
+        return None
+    if isinstance(milestones, (int, Integral)):
+        rows = check_whole("milestones", milestones)
+    elif milestones is not None:
+        rows = len(milestones)
+        if not rows:
+            raise ValueError(f"milestones must not be empty, got {milestones!r}")
+    else:
+        rows = len(weights or ())
+    b = torch.ones(rows).double() if weights is None else numbers("milestone_weights", weights)
+    if b.shape != (rows,) or rows == 0 or not (b > 0).all() or not b.isfinite().all():
+        raise ValueError(
+            f"milestone_weights must be {max(rows, 1)} positive numbers, got {weights!r}"
+        )
+    return b / b.sum()
+
+
+def squashed(scores: Tensor, share: Tensor, squash: str | None) -> Tensor:
+    """Standardize scores by mean and deviation under the shares (..., n), then squash to [0, 1].
+
+    This is the paper's algorithm 2.
+
+    The result is in float64, where the device has it.
+
+    >>> squashed(torch.tensor([-3.0, 3.0]), torch.tensor([0.5, 0.5]), "arctan")
+    tensor([0.2500, 0.7500], dtype=torch.float64)
+    """
+    least = torch.finfo(scores.dtype).tiny
+    scores = widened(scores)
+    if squash is None:
+        return scores
+    centered = scores - (share * scores).sum(-1, keepdim=True)
+    variance = (share * centered.square()).sum(-1, keepdim=True)
+    # Scores that are equal up to rounding have no scale: 1 keeps the gradient finite. The same
+    # holds where the gradient, one over the scale, would overflow the scores' dtype.
+    digits = torch.finfo(scores.dtype)
+    floor = (8 * digits.eps) ** 2 * (share * scores.square()).sum(-1, keepdim=True)
+    flat = variance <= floor + max(least, digits.tiny**0.5)
+    z = centered / torch.where(flat, 1.0, variance).sqrt()
+    return z.sigmoid() if squash == "logistic" else 0.5 + z.arctan() / torch.pi
+
+
+def sorted_coupling(a: Tensor, b: Tensor, order: Tensor) -> Tensor:
+    """Return the unregularized transport, which matches masses in descending order; rows sum to 1.
+
+    Args:
+        a: (..., n) item weights.
+        b: (..., R) row weights, with the same sum as a.
+        order: (..., n) int64, the items in descending order.
+
+    Returns:
+        (..., R, n).
+
+    >>> sorted_coupling(torch.ones(3), torch.tensor([1.5, 1.5]), torch.tensor([2, 0, 1]))
+    tensor([[0.3333, 0.0000, 0.6667],
+            [0.3333, 0.6667, 0.0000]])
+    """
+    item_end = a.gather(-1, order).cumsum(-1).unsqueeze(-2)
+    row_end = b.cumsum(-1).unsqueeze(-1)
+    item_start = torch.nn.functional.pad(item_end, (1, 0))[..., :-1]
+    row_start = torch.nn.functional.pad(row_end, (0, 0, 1, 0))[..., :-1, :]
+    shared = torch.minimum(item_end, row_end) - torch.maximum(item_start, row_start)
+    shared = shared.clamp(min=0) / torch.where(b == 0, 1.0, b).unsqueeze(-1)
+    places = order.unsqueeze(-2).expand(shared.shape)
+    return torch.zeros_like(shared).scatter(-1, places, shared)
+
 
 Squash = Literal["arctan", "logistic"]
 
@@ -61,10 +143,11 @@ class SinkhornSort(SortOperator):
     Args:
         epsilon: the entropy's strength, in units of h on [0, 1]; >= 0. 0 is hard: ties in list
             order, no gradient of the ranks. Default 0.01; the paper's are of 1e-2 to 1e-3.
-        milestones: The number of milestones, or their places: falling numbers, usually in [0, 1].
-            Default: one for each real item. Milestone i of weight b_i is in the middle of its
-            share of [0, 1], at 1 - (b_1 + ... + b_i - b_i / 2). With fewer milestones than items
-            the ranks are coarse: an item that moves to milestone i has rank m (b_1 + ... + b_i).
+        milestones: The number of milestones, or their positions: descending numbers, usually in
+            [0, 1]. Default: one for each real item. Milestone i of weight b_i is in the middle of
+            its share of [0, 1], at 1 - (b_1 + ... + b_i - b_i / 2). With fewer milestones than
+            items the ranks are coarse: an item that moves to milestone i has rank
+            m (b_1 + ... + b_i).
         milestone_weights: b, positive, one per milestone; normalized. Default: equal.
         cost: the exponent p >= 1 of h = |y - x|^p, or a function of the differences y - x, which
             may be a module with parameters to learn. Default 2. `epsilon=0` assumes it is convex.
@@ -129,7 +212,7 @@ class SinkhornSort(SortOperator):
         if milestones is not None and not isinstance(milestones, (int, Integral)):
             places = numbers("milestones", milestones)
             if not (places.diff() < 0).all():
-                raise ValueError(f"milestones must be falling numbers, got {milestones!r}")
+                raise ValueError(f"milestones must be descending numbers, got {milestones!r}")
         self.milestones = milestones if places is None else places.tolist()
         self.milestone_weights = (
             None
@@ -201,7 +284,7 @@ class SinkhornSort(SortOperator):
         """Return soft quantiles of the scores, all from one transport.
 
         The milestones are the windows of one item's mass around each level, and the gaps between
-        them. The hard twin is `numpy.quantile(..., method="hazen")`: the result of `epsilon=0` and
+        them. The hard limit is `numpy.quantile(..., method="hazen")`: the result of `epsilon=0` and
         the limit as epsilon falls to 0.
 
         Args:
@@ -246,7 +329,7 @@ class SinkhornSort(SortOperator):
         """Return the scores after soft quantile normalization: with a target's values, in order.
 
         The milestones have the target's values, and each item gets the mean of the milestones that
-        receive its mass. The hard twin, for as many values as items, is
+        receive its mass. The hard limit, for as many values as items, is
         `target.sort(descending=True).values[rank - 1]`.
 
         Args:

@@ -6,19 +6,26 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ltr.kernels import Lengths
+from ltr.kernels import Lengths, prefers_dense
 from ltr.kernels.softsort_ranks import compiled_ranks, fused
-from ltr.operators.base import SortOperator
-from ltr.operators.dense_permutation import DensePermutation
-from ltr.operators.hard import descending_order
-from ltr.operators.hard_permutation import HardPermutation
-from ltr.operators.kernel_permutation import KernelPermutation, ragged_ranks
-from ltr.operators.pairwise import abs_power
-from ltr.operators.tiled import TiledPermutation
+from ltr.operators.base import SortOperator, TemperatureRank
+from ltr.operators.by_lists import by_lists
+from ltr.operators.hard import descending_order, hard_ranks
+from ltr.operators.lazy_permutation import (
+    KernelPermutation,
+    TiledPermutation,
+    ragged_ranks,
+    thresholds_of,
+)
+from ltr.operators.pairwise import (
+    abs_power,
+    descending_scores,
+    with_masked,
+)
+from ltr.operators.permutation import DensePermutation, HardPermutation, SoftPermutation
 from ltr.shapes import (
     check_lists,
     check_number,
-    check_temperature,
     count,
     masked_fill,
     positions,
@@ -28,72 +35,6 @@ from ltr.shapes import (
 
 Metric = Callable[..., Any]  # with a narrower type, a YAML file could not name a module
 """A semi-metric of two scores, elementwise: metric(a, b) >= 0, and 0 where a = b."""
-
-
-def softsort(
-    scores: Tensor,
-    mask: Tensor | None = None,
-    *,
-    temperature: float = 0.1,
-    power: float | Metric = 1.0,
-) -> KernelPermutation | TiledPermutation | DensePermutation | HardPermutation:
-    """Return the soft permutation P = softmax over j of -d(s_[i], s_j) / temperature.
-
-    Here s_[i] is the i-th highest score, and d(a, b) = |a - b|^power or a function given as
-    `power`. The hard twin is `torch.argsort(scores, descending=True)` as a one-hot matrix:
-    row-wise argmax gives it at every temperature, if d is 0 at a = b alone.
-
-    Args:
-        scores: (..., n), any floating dtype; half precision is computed in float32.
-        mask: (..., n) bool, True = a real item. Default: all are real.
-        temperature: tau, in units of score^power; >= 0, and 0 is the hard permutation.
-        power: The exponent of the distance, > 0; usually 1 (Laplace rows) or 2 (Gaussian rows). Or
-            a semi-metric: `metric(a, b)` is called once, with the sorted scores (..., n, 1) and
-            the scores (..., 1, n), and returns distances (..., n, n). If it grows with |a - b|,
-            each row has one maximum in sorted order.
-
-    Returns:
-        A `KernelPermutation` for powers 1 and 2, a `TiledPermutation` for others and a
-        `DensePermutation` for a function; a `HardPermutation` at temperature 0. Tied items share
-        their rows equally. Cost: one sort and O(n) time and memory for powers 1 and 2; O(n w) time
-        for rows w entries wide, and O(n) memory, for others; O(n^2) time and memory for a function.
-        Short lists take the n x n matrix (`ltr.kernels.prefers_dense`).
-
-    Raises:
-        ValueError: temperature < 0 or in (0, 1e-30), power <= 0, or a mask of the wrong shape.
-
-    Reference: Prillo and Eisenschlos, "SoftSort: A Continuous Relaxation for the argsort
-    Operator", ICML 2020, equation 4.
-
-    >>> softsort(torch.tensor([1.0, 3.0, 2.0]), temperature=1.0).dense().round(decimals=2)
-    tensor([[0.0900, 0.6700, 0.2400],
-            [0.2100, 0.2100, 0.5800],
-            [0.6700, 0.0900, 0.2400]])
-    >>> softsort(torch.tensor([1.0, 3.0]), power=lambda a, b: (a - b).abs().log1p()).sort()
-    tensor([3.0000, 1.0000])
-    """
-    return _permutation(scores, mask, check_temperature(temperature), check_power(power))
-
-
-def _permutation(
-    scores: Tensor, mask: Tensor | None, temperature: float, power: float | Metric
-) -> KernelPermutation | TiledPermutation | DensePermutation | HardPermutation:
-    check_lists(scores, mask=mask)
-    scores = upcast(masked_fill(scores, mask))
-    if temperature == 0:
-        return HardPermutation(descending_order(scores, mask), scores, mask)
-    if not callable(power):
-        kind = KernelPermutation if power in (1, 2) else TiledPermutation
-        return kind(scores, mask, None, temperature, power)
-    order = descending_order(scores, mask)
-    logits = -distances(scores.gather(-1, order), scores, power) / temperature
-    rows = None
-    if mask is not None:
-        # rows past the real items keep finite logits until after the softmax
-        rows = (positions(scores) <= count(scores, mask)).unsqueeze(-1)
-        logits = torch.where(mask.unsqueeze(-2) | ~rows, logits, -torch.inf)
-    log_p = masked_fill(torch.log_softmax(logits, dim=-1), rows, -torch.inf)
-    return DensePermutation(log_p, scores, mask, order)
 
 
 def check_power(power: float | Metric) -> float | Metric:
@@ -124,8 +65,12 @@ def repr_of(temperature: float, power: float | Metric) -> str:
     return f"temperature={temperature:g}, power={power:g}"
 
 
-class SoftSort(SortOperator):
-    """SoftSort: softmax of minus the distances between sorted and unsorted scores.
+class SoftSort(TemperatureRank, SortOperator):
+    """SoftSort: row i of P is the softmax over j of -d(s_[i], s_j) / temperature.
+
+    Here s_[i] is the i-th highest score, and d(a, b) = |a - b|^power or a function given as
+    `power`. The hard limit is `torch.argsort(scores, descending=True)` as a one-hot matrix:
+    row-wise argmax gives it at every temperature, if d is 0 at a = b alone.
 
     Its ranks are the transpose applied to 1..n. Rows sum to 1 but columns need not. So ranks can
     leave [1, n]: one item a few temperatures above a hundred equal items has the rank 0.92. A
@@ -136,18 +81,33 @@ class SoftSort(SortOperator):
     Args:
         temperature: tau, in units of score^power; >= 0, and 0 is hard (ties in list order, no
             gradient). Default 0.1, for scores of unit scale.
-        power: exponent of the distance, > 0. Default 1; 2 is NeuralSort's shape. Or a semi-metric
-            `metric(a, b)`, see `softsort`. An `nn.Module` becomes a submodule, so that its
-            parameters are learned with the model. It gets scores in their own units, and the
-            temperature divides its result.
+        power: The exponent of the distance, > 0. Default 1 (Laplace rows); 2 (Gaussian rows) is
+            NeuralSort's shape. Or a semi-metric: `metric(a, b)` is called once, with the sorted
+            scores (..., n, 1) and the scores (..., 1, n), and returns distances (..., n, n). If it
+            grows with |a - b|, each row has one maximum in sorted order. An `nn.Module` becomes a
+            submodule, so that its parameters are learned with the model. It gets scores in their
+            own units, and the temperature divides its result.
 
     Cost: one sort and O(n) time and memory for powers 1 and 2; O(n w) time for rows w entries wide
-    and O(n) memory for other powers; O(n^2) time and memory for a function.
+    and O(n) memory for other powers; O(n^2) time and memory for a function. Short lists take the
+    n x n matrix (`ltr.kernels.use`).
 
-    Reference: Prillo and Eisenschlos, ICML 2020; `softsort` is the function.
+    Raises:
+        ValueError: temperature < 0 or in (0, 1e-30), or power <= 0.
+
+    Reference: Prillo and Eisenschlos, "SoftSort: A Continuous Relaxation for the argsort
+    Operator", ICML 2020, equation 4.
 
     >>> SoftSort(temperature=0.01)(torch.tensor([0.3, 0.7, 0.5]))
     tensor([3., 1., 2.])
+    >>> P = SoftSort(temperature=1.0).permutation(torch.tensor([1.0, 3.0, 2.0]))
+    >>> P.dense().round(decimals=2)
+    tensor([[0.0900, 0.6700, 0.2400],
+            [0.2100, 0.2100, 0.5800],
+            [0.6700, 0.0900, 0.2400]])
+    >>> log = SoftSort(power=lambda a, b: (a - b).abs().log1p())
+    >>> log.permutation(torch.tensor([1.0, 3.0])).sort()
+    tensor([3.0000, 1.0000])
     >>> class Scaled(nn.Module):
     ...     def __init__(self):
     ...         super().__init__()
@@ -159,14 +119,8 @@ class SoftSort(SortOperator):
     """
 
     def __init__(self, temperature: float = 0.1, power: float | Metric = 1.0):
-        super().__init__()
-        self.temperature = check_temperature(temperature)
+        super().__init__(temperature)
         self.power = check_power(power)
-
-    @property
-    def whole_ranks(self) -> bool:
-        """Return whether the temperature is 0."""
-        return self.temperature == 0
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
@@ -183,10 +137,28 @@ class SoftSort(SortOperator):
 
     def permutation(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
-    ) -> KernelPermutation | TiledPermutation | DensePermutation | HardPermutation:
-        """Return the soft permutation of scores (..., n); weights are refused."""
+    ) -> SoftPermutation:
+        """Return the soft permutation of scores (..., n); weights are refused.
+
+        Tied items share their rows equally.
+        """
         refuse_weights(self, weights)
-        return _permutation(scores, mask, self.temperature, self.power)
+        check_lists(scores, mask=mask)
+        scores = upcast(masked_fill(scores, mask))
+        if self.temperature == 0:
+            return HardPermutation(descending_order(scores, mask), scores, mask)
+        if not callable(self.power):
+            kind = KernelPermutation if self.power in (1, 2) else TiledPermutation
+            return kind(scores, mask, None, self.temperature, self.power)
+        order = descending_order(scores, mask)
+        logits = -distances(scores.gather(-1, order), scores, self.power) / self.temperature
+        rows = None
+        if mask is not None:
+            # rows past the real items keep finite logits until after the softmax
+            rows = (positions(scores) <= count(scores, mask)).unsqueeze(-1)
+            logits = torch.where(mask.unsqueeze(-2) | ~rows, logits, -torch.inf)
+        log_p = masked_fill(torch.log_softmax(logits, dim=-1), rows, -torch.inf)
+        return DensePermutation(log_p, scores, mask, order)
 
     def ragged(self, scores: Tensor, lengths: Lengths, weights: Tensor | None = None) -> Tensor:
         """Return soft ranks (N,) of flat scores (N,), lengths (R,): one sweep for powers 1, 2."""
@@ -194,6 +166,101 @@ class SoftSort(SortOperator):
         if self.temperature == 0 or callable(self.power) or self.power not in (1, 2):
             return super().ragged(scores, lengths)
         return ragged_ranks(scores, lengths, self.temperature, self.power, by_item=False)
+
+    def ragged_discounts(
+        self, discount: Callable[[Tensor], Tensor], scores: Tensor, lengths: Lengths
+    ) -> Tensor:
+        """Return `discount` of the soft ranks, (N,)."""
+        return discount(self.ragged(scores, lengths))
+
+    def extra_repr(self) -> str:
+        """Return the hyper-parameters, for `print`."""
+        return repr_of(self.temperature, self.power)
+
+
+class SoftSortRank(TemperatureRank):
+    """SoftSort's distances as ranks that stay in [1, n]: a softmax over positions for each item.
+
+    The rank of item j is the sum over i of i * softmax over i of -d(s_[i], s_j) / temperature, with
+    s_[i] the i-th highest score and d(a, b) = |a - b|^power or a function given as `power`.
+    `SoftSort` takes the softmax over the items j; here it is over the positions i. The hard limit
+    is 1 + the number of higher scores, with ties at their mean rank.
+
+    The ranks of `SoftSort` itself can leave [1, n], and then a `SoftNDCG` can exceed 1. With these
+    ranks it cannot. Tied items have equal ranks, and for power >= 1 ranks keep the order of the
+    scores. Their sum may differ from m (m + 1) / 2. As the temperature falls to 0 the ranks tend to
+    the hard ranks (tied items share their mean rank); as it grows all tend to (n + 1) / 2.
+
+    Args:
+        temperature: tau, in units of score^power; >= 0, and 0 is hard (ties in list order, no
+            gradient). Default 0.1, for scores of unit scale.
+        power: The exponent of the distance, > 0, default 1; or a semi-metric `metric(a, b)`, see
+            `SoftSort`. An `nn.Module` becomes a submodule.
+
+    Cost: one sort and O(n) time and memory for powers 1 and 2; O(n w) time for rows w entries wide
+    and O(n) memory for other powers; O(n^2) time and memory for a function. Short lists take the
+    n x n matrix (`ltr.kernels.use`).
+
+    Raises:
+        ValueError: temperature < 0 or in (0, 1e-30), or power <= 0.
+
+    Reference: the matrix of Prillo and Eisenschlos, "SoftSort: A Continuous Relaxation for the
+    argsort Operator", ICML 2020, equation 4, normalized by columns.
+
+    >>> SoftSortRank(temperature=0.01)(torch.tensor([0.3, 0.7, 0.5]))
+    tensor([3., 1., 2.])
+    >>> SoftSortRank(temperature=0.1)(torch.tensor([1.0, 3.0, 3.0]))
+    tensor([3.0000, 1.5000, 1.5000])
+    """
+
+    def __init__(self, temperature: float = 0.1, power: float | Metric = 1.0):
+        super().__init__(temperature)
+        self.power = check_power(power)
+
+    def forward(
+        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
+    ) -> Tensor:
+        """Return soft ranks (..., n) of scores (..., n); weights are refused.
+
+        Masked items have m + 1.
+        """
+        refuse_weights(self, weights)
+        if self.temperature == 0:
+            return hard_ranks(scores, mask)
+        check_lists(scores, mask=mask)
+        scores = upcast(masked_fill(scores, mask))
+        if callable(self.power):  # it may have parameters
+            return self._dense(scores, mask)
+        if prefers_dense(thresholds_of(self.power), scores):
+            return by_lists(self._dense, scores.size(-1), scores, (mask, 1))
+        # in sorted order the distances are symmetric: a softmax of columns is one of rows
+        order = descending_order(scores.detach(), mask)
+        kind = KernelPermutation if self.power in (1, 2) else TiledPermutation
+        P = kind(scores, mask, order, self.temperature, self.power)
+        place = positions(scores).expand(scores.shape)
+        ranks = P.mv(torch.empty_like(scores).scatter(-1, order, place))
+        return with_masked(torch.empty_like(ranks).scatter(-1, order, ranks), mask)
+
+    def _dense(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        rows, tops = None, descending_scores(scores, mask)
+        if mask is not None:
+            rows = positions(scores) <= count(scores, mask)
+            tops = masked_fill(tops, rows)
+        logits = distances(tops, scores, self.power) / -self.temperature
+        if mask is not None and rows is not None:
+            # columns of masked items keep finite logits until after the softmax
+            logits = torch.where(rows.unsqueeze(-1) | ~mask.unsqueeze(-2), logits, -torch.inf)
+        fixed = tops.detach()
+        place = positions(scores) + (fixed - fixed)  # NaN for the whole list if one is not finite
+        ranks = (torch.softmax(logits, dim=-2) * place.unsqueeze(-1)).sum(-2)
+        return with_masked(ranks, mask)
+
+    def ragged(self, scores: Tensor, lengths: Lengths, weights: Tensor | None = None) -> Tensor:
+        """Return soft ranks (N,) of flat scores (N,), lengths (R,): one sweep for powers 1, 2."""
+        refuse_weights(self, weights)
+        if self.temperature == 0 or callable(self.power) or self.power not in (1, 2):
+            return super().ragged(scores, lengths)
+        return ragged_ranks(scores, lengths, self.temperature, self.power, by_item=True)
 
     def ragged_discounts(
         self, discount: Callable[[Tensor], Tensor], scores: Tensor, lengths: Lengths

@@ -9,24 +9,18 @@ from torch import Tensor
 
 from ltr.operators.base import RankOperator, SortOperator, check_operator
 from ltr.operators.hard import descending_order, hard_ranks
-from ltr.operators.hard_permutation import HardPermutation
-from ltr.operators.permutation import SoftPermutation, register_permutation
+from ltr.operators.permutation import HardPermutation, SoftPermutation
 from ltr.operators.softsort import SoftSort
 from ltr.operators.stochastic import Stochastic, needs_matrix
 from ltr.shapes import check_whole, masked_fill, refuse_weights, upcast
 
 
-def straight_through(hard: Tensor, soft: Tensor) -> Tensor:
-    """Return the value of `hard` with the gradients of `soft`, of every order.
-
-    >>> soft = torch.tensor([0.2, 0.8], requires_grad=True)
-    >>> straight_through(torch.tensor([0.0, 1.0]), soft)
-    tensor([0., 1.], grad_fn=<AddBackward0>)
-    """
+def _straight_through(hard: Tensor, soft: Tensor) -> Tensor:
+    # the value of `hard` with the gradients of `soft`, of every order
     return hard.detach() + (soft - soft.detach())
 
 
-class StraightThroughPermutation(SoftPermutation):
+class StraightThroughPermutation(SoftPermutation, tensors=("hard_part", "soft_part")):
     """H + (S - S.detach()): a hard permutation H in value, a soft one S in gradient.
 
     Products are those of H and S, so there is a matrix only if S has one.
@@ -67,12 +61,12 @@ class StraightThroughPermutation(SoftPermutation):
 
     def dense(self) -> Tensor:
         """Return the matrix itself, (..., rows, n): zeros and ones."""
-        return straight_through(self.hard_part.dense(), self.soft_part.dense())
+        return _straight_through(self.hard_part.dense(), self.soft_part.dense())
 
     def log_dense(self) -> Tensor:
         """Return the log of the matrix, 0 or -inf, with the gradient of the soft logarithm."""
         soft = self.soft_part.log_dense()
-        return straight_through(
+        return _straight_through(
             self.hard_part.log_dense(), torch.where(soft == -torch.inf, 0.0, soft)
         )
 
@@ -99,9 +93,6 @@ class StraightThroughPermutation(SoftPermutation):
     def _frozen(self) -> SoftPermutation:
         # S without its gradient; the gradient of a vector then comes from H alone
         return self.soft_part.detach()
-
-
-register_permutation(StraightThroughPermutation, ("hard_part", "soft_part"))
 
 
 class StraightThrough(SortOperator):
@@ -154,7 +145,7 @@ class StraightThrough(SortOperator):
         """Return hard ranks (..., n), with soft gradients; weights are refused."""
         refuse_weights(self, weights)
         soft = self.operator(scores, mask)
-        return straight_through(hard_ranks(scores, mask), soft)
+        return _straight_through(hard_ranks(scores, mask), soft)
 
     def permutation(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
@@ -170,9 +161,7 @@ class StraightThrough(SortOperator):
         n = scores.shape[-1]
         if not soft.is_registered:  # it could not be detached
             name = type(soft).__name__
-            raise ValueError(
-                f"operator must give a registered permutation (register_permutation), got {name}"
-            )
+            raise ValueError(f"operator must give a permutation that names its tensors, got {name}")
         if soft.rows != n:
             raise ValueError(f"operator must give {n} rows, one for each item, got {soft.rows}")
         values = upcast(masked_fill(scores, mask))
@@ -185,7 +174,7 @@ class StraightThrough(SortOperator):
         """Return `discount` of the hard ranks, with the gradient of the operator's discounts."""
         soft = self.operator.discounts(discount, scores, mask)
         exact = getattr(discount, "exact", discount)  # a smooth cut is for the gradient only
-        return straight_through(masked_fill(exact(hard_ranks(scores, mask)), mask), soft)
+        return _straight_through(masked_fill(exact(hard_ranks(scores, mask)), mask), soft)
 
     def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return membership in the first k, 0 or 1, with the gradient of the operator's."""
@@ -193,4 +182,4 @@ class StraightThrough(SortOperator):
         soft = self.operator.top_k(k, scores, mask)
         ranks = hard_ranks(scores, mask)
         hard = masked_fill((ranks <= k).to(ranks.dtype) + 0 * ranks, mask)
-        return straight_through(hard, soft)
+        return _straight_through(hard, soft)

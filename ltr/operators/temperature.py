@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ltr.operators.base import RankOperator
 from ltr.operators.hard import hard_ranks
-from ltr.operators.sigmoid import SigmoidRank
+from ltr.operators.pairwise import SigmoidRank
 from ltr.shapes import check_lists, check_number, count, masked_fill, widened
 
 

@@ -29,7 +29,7 @@ from ltr.kernels import (
 )
 from ltr.kernels.choice import use as use_form
 from ltr.kernels.cpu import CPU, jit
-from ltr.kernels.implementations import use
+from ltr.kernels.implementations import computed_by
 from ltr.kernels.reference import REFERENCE
 from ltr.operators import (
     GaussianRank,
@@ -59,7 +59,7 @@ operators = pytest.mark.parametrize("make", ENGINE.values(), ids=ENGINE)
 
 @pytest.fixture(params=IMPLEMENTATIONS.values(), ids=IMPLEMENTATIONS)
 def implementation(request):
-    with use(request.param):
+    with computed_by(request.param):
         yield request.param
 
 
@@ -417,7 +417,7 @@ def test_a_chosen_implementation_holds_on_all_threads():
         seen.append(threading.get_ident())
         return REFERENCE.kernel_sums(*arguments)
 
-    with use(REFERENCE._replace(kernel_sums=chosen)):
+    with computed_by(REFERENCE._replace(kernel_sums=chosen)):
         thread = threading.Thread(target=lambda: LaplaceRank(0.1)(draw(2000)))
         thread.start()
         thread.join()
@@ -468,7 +468,7 @@ for operator in (SigmoidRank(0.1), GaussianRank(0.1), SoftSort(0.1), SoftSort(0.
 """
 WITHOUT = """
 import sys, json, warnings
-sys.modules["numba"] = sys.modules["triton"] = None
+sys.modules["numba"] = None
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
 {code}
@@ -476,7 +476,7 @@ print(json.dumps([results, [str(w.message) for w in caught]]))
 """
 
 
-def test_without_numba_and_triton_plain_pytorch_takes_over_and_says_so_once():
+def test_without_numba_plain_pytorch_takes_over_and_says_so_once():
     code = GRADIENTS.strip().replace("\n", "\n    ")
     found, said = json.loads(run_python(WITHOUT.format(code="    " + code)))
     namespace = {}

@@ -7,7 +7,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 from ltr.kernels.cpu import CPU
-from ltr.kernels.implementations import use
+from ltr.kernels.implementations import computed_by
 from ltr.kernels.pairs import MOST, GradedWeights, graded_pair_sums, graded_softplus_sums
 from ltr.kernels.reference import REFERENCE
 
@@ -68,7 +68,7 @@ def test_items_against_all_pairs(implementation, n, temperature):
     expected = dense_items(scores, labels, mask, temperature, weights)
     hidden = (torch.where(mask, x, torch.nan) for x in (scores, weights))
     scores, weights = (x.requires_grad_() for x in hidden)
-    with use(implementation):
+    with computed_by(implementation):
         found = graded_softplus_sums(scores, labels, mask, temperature, weights, values=GRADES)
         slopes = torch.autograd.grad(found.sum(), (scores, weights))
     torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-10)
@@ -86,7 +86,7 @@ def test_items_have_derivatives_of_both_orders(implementation):
     def sums(scores, weights):
         return graded_softplus_sums(scores, labels, mask, 0.7, weights, values=GRADES)
 
-    with use(implementation):
+    with computed_by(implementation):
         assert gradcheck(sums, (scores, weights))
         assert gradgradcheck(sums, (scores, weights))
 
@@ -174,7 +174,7 @@ def test_pairs_far_apart(gap, dtype):
 def test_inputs_that_use_all_pairs():
     scores, labels, _, _ = draw(3, 50)
     assert graded_pair_sums(scores, labels) is not None
-    with use(REFERENCE):
+    with computed_by(REFERENCE):
         assert graded_pair_sums(scores, labels) is None
     assert graded_pair_sums(scores.to("meta"), labels.to("meta")) is None
     grades = (torch.arange(150) % (MOST + 1)).double().view(3, 50)

@@ -6,7 +6,7 @@ from dense import dense_sum
 from test_sums import KERNELS, any_kernel, both, draw
 
 from ltr.kernels import in_order, kernel_sums, sort_lists, sort_ragged
-from ltr.kernels.implementations import use
+from ltr.kernels.implementations import computed_by
 from ltr.kernels.named import sign
 from ltr.kernels.reference import REFERENCE
 from ltr.kernels.reference import sums as plain_sums
@@ -21,7 +21,7 @@ def size(request, monkeypatch):
 
 
 def plain(*arguments, **options):
-    with use(REFERENCE):
+    with computed_by(REFERENCE):
         return kernel_sums(*arguments, **options)
 
 
@@ -85,7 +85,7 @@ def test_the_sign(implementation):
     for n in (0, 1, 2, 30, 1200):
         scores, v = draw(n).mul(20).round(), draw(n, seed=1).requires_grad_()
         matrix = (scores.unsqueeze(-1) - scores).sign()
-        with use(implementation):
+        with computed_by(implementation):
             (found,) = kernel_sums(scores, [v], [(0, sign())], sort_lists(scores))
             (slope,) = torch.autograd.grad((found * scores).sum(), v)
         torch.testing.assert_close(found, matrix @ v)

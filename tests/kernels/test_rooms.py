@@ -26,18 +26,13 @@ def arguments(function: ast.FunctionDef) -> list[str]:
     return names[names[:1] in (["self"], ["ctx"]) :]
 
 
-def is_triton(function: ast.FunctionDef) -> bool:
-    # Triton's kernels take pointers, numbers and constants one by one
-    return any(ast.unparse(each).startswith("triton.jit") for each in function.decorator_list)
-
-
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_functions_take_few_arguments(path):
-    found = {f.name: len(arguments(f)) for f in functions(path) if not is_triton(f)}
+    found = {f.name: len(arguments(f)) for f in functions(path)}
     assert {name: n for name, n in found.items() if n > MOST} == {}
 
 
-@pytest.mark.parametrize("room", ["cpu", "reference", "triton"])
+@pytest.mark.parametrize("room", ["cpu", "reference"])
 def test_files_in_rooms_have_no_underscore(room):
     names = {path.name for path in (ROOT / "kernels" / room).glob("*.py")}
     assert {"__init__.py", "sums.py"} <= names

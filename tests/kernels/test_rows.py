@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from ltr.kernels.implementations import use
+from ltr.kernels.implementations import computed_by
 from ltr.kernels.reference import REFERENCE
 from ltr.kernels.reference import rows as plain_rows
 from ltr.kernels.reference.rows import row_log_sums as plain_row_log_sums
@@ -182,7 +182,7 @@ def test_plain_pytorch_takes_over_where_numba_is_missing():
     points, lengths = lists(40)
     for power in POWERS:
         arguments = (points, lengths, draw(3, 40, 2), 0.3, power, 40, [2, 0, 0], True)
-        with use(REFERENCE):  # the choice that all kernels share
+        with computed_by(REFERENCE):  # the choice that all kernels share
             found = row_products(*arguments)
         assert torch.equal(found, plain_row_products(*arguments))
 

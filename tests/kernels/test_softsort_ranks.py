@@ -8,7 +8,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from ltr.kernels import descending_order
 from ltr.kernels.cpu import softsort
-from ltr.kernels.implementations import use
+from ltr.kernels.implementations import computed_by
 from ltr.kernels.reference import REFERENCE
 from ltr.kernels.softsort_ranks import compiled_ranks, fused
 from ltr.operators import SoftSort
@@ -109,7 +109,7 @@ def test_without_compiled_code_the_same():
     scores = torch.randn(3, 40, requires_grad=True)
     g = torch.randn(3, 40)
     (found,) = torch.autograd.grad(SoftSort(0.2)(scores), scores, g)
-    with use(REFERENCE):
+    with computed_by(REFERENCE):
         assert not fused(scores)
         (expected,) = torch.autograd.grad(SoftSort(0.2)(scores), scores, g)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)

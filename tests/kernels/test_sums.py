@@ -25,7 +25,7 @@ from ltr.kernels import (
     survival,
 )
 from ltr.kernels.cpu import CPU
-from ltr.kernels.implementations import use
+from ltr.kernels.implementations import computed_by
 from ltr.kernels.reference import REFERENCE
 
 IMPLEMENTATIONS = {"torch": REFERENCE, "numba": CPU}
@@ -69,7 +69,7 @@ def draw(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def call(implementation, scores, columns, outputs, lists, temperature=1.0):
-    with use(implementation):
+    with computed_by(implementation):
         return kernel_sums(scores, columns, outputs, lists, temperature)
 
 
@@ -199,7 +199,7 @@ def test_derivatives(implementation, name):
 
     def both_sides(scores, v):
         outputs = [(0, kernel), (0, kernel.transpose), (1, kernel)]
-        with use(implementation):
+        with computed_by(implementation):
             return kernel_sums(scores, [v, fixed], outputs, lists, 0.7)
 
     assert gradcheck(both_sides, (scores, v), check_forward_ad=True, atol=1e-7)
@@ -235,7 +235,7 @@ def test_transforms(implementation):
     kernel, scores, v = KERNELS["normal"], draw(5, 6), draw(5, 6, seed=1)
 
     def f(scores, v):
-        with use(implementation):
+        with computed_by(implementation):
             return kernel_sums(scores, [v], [(0, kernel)], sort_lists(scores))[0]
 
     torch.testing.assert_close(vmap(f)(scores, v), f(scores, v))

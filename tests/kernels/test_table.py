@@ -27,7 +27,7 @@ from ltr.kernels.table import (
     softrank_nodes,
     softrank_weights,
 )
-from ltr.operators.softrank import rank_distribution
+from ltr.operators import SoftRank
 
 NAMES = ["logistic", "softplus", "gaussian", "normal"]
 LEVELS = ["float32", "float64"]
@@ -394,7 +394,7 @@ def test_expected_discounts_of_softrank(level, error, bound, sigma):
     """All of it together, as dense sums, against the O(n^3) recursion."""
     scores = torch.randn(60, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     scores[10:14] = scores[10]
-    law = rank_distribution(scores, temperature=sigma).numpy()
+    law = SoftRank(sigma).rank_distribution(scores).numpy()
     expected = law @ (1 / np.log2(2 + np.arange(60)))
     z, c, _ = discount_powers(60, error)
     t = -np.sort(-scores.numpy())

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ltr.gains import log2_discount
-from ltr.kernels.implementations import use
+from ltr.kernels.implementations import computed_by
 from ltr.kernels.reference import REFERENCE
 from ltr.losses import (
     ARPLoss1,
@@ -115,7 +115,7 @@ def test_other_cases_take_all_pairs_and_agree(monkeypatch):
     grades = torch.arange(160).double().view(4, 40) / 7
     loss = LambdaRank(reduction="none")
     for given in (scores, grades, mask, items), (scores, labels, mask, items):
-        with use(REFERENCE):
+        with computed_by(REFERENCE):
             plain = loss(*given)
         torch.testing.assert_close(loss(*given), plain, rtol=1e-10, atol=1e-12)
     spoiled = scores.clone()

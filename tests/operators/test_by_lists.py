@@ -7,7 +7,7 @@ from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ltr.kernels import prefers_dense, use
-from ltr.operators import NeuralSort, SigmoidRank, SoftSort, sigmoid_ranks, softsort
+from ltr.operators import NeuralSort, SigmoidRank, SoftSort
 from ltr.operators.by_lists import by_lists
 
 both = pytest.mark.parametrize("name", sorted(TWO_FORMS))
@@ -83,7 +83,7 @@ def test_weights_have_a_gradient(small_tiles):
     mask = draw(LISTS, N, seed=2) < 1
 
     def found():
-        ranks = sigmoid_ranks(x, mask, weights)
+        ranks = SigmoidRank()(x, mask, weights)
         return [ranks, *torch.autograd.grad(ranks.square().sum(), weights)]
 
     assert_same(in_one_and_in_tiles(small_tiles, found))
@@ -96,7 +96,11 @@ def test_products(power, k, small_tiles):
     mask = draw(LISTS, N, seed=2) < 1
 
     def found():
-        P = softsort(x, mask, power=power) if power else NeuralSort(0.7).permutation(x, mask)
+        P = (
+            SoftSort(power=power).permutation(x, mask)
+            if power
+            else NeuralSort(0.7).permutation(x, mask)
+        )
         P = P if k is None else P.top(k)
         top, shared = v[:, : P.rows], v[0]
         order = torch.arange(P.rows).expand(LISTS, P.rows)

@@ -8,7 +8,7 @@ from scipy.special import expit
 from torch.autograd import gradcheck
 
 from ltr.kernels import use
-from ltr.operators import DFTopK, df_top_k
+from ltr.operators import DFTopK
 
 
 def by_the_formula(scores, k, temperature):
@@ -21,7 +21,7 @@ def by_the_formula(scores, k, temperature):
 def test_memberships(k, temperature):
     scores = draw(5, 7)
     expected = np.stack([by_the_formula(row, k, temperature) for row in scores.numpy()])
-    found = df_top_k(scores, k, temperature=temperature)
+    found = DFTopK(temperature).top_k(k, scores)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
@@ -37,25 +37,25 @@ def test_ranks_count_the_cuts_that_an_item_misses(form):
 def test_a_mask_deletes_and_short_lists_belong_whole():
     scores = torch.tensor([[0.3, torch.nan, 0.9, 0.1], [0.5, 0.2, torch.inf, torch.inf]]).double()
     mask = torch.tensor([[True, False, True, True], [True, True, False, False]])
-    found = df_top_k(scores, 2, mask)
-    alone = df_top_k(scores[0, mask[0]], 2)
+    found = DFTopK().top_k(2, scores, mask)
+    alone = DFTopK().top_k(2, scores[0, mask[0]])
     torch.testing.assert_close(found[0, mask[0]], alone)
     assert found[0, 1] == 0
     assert found[1].tolist() == [1, 1, 0, 0]
-    assert df_top_k(scores[1, :2], 2).tolist() == [1, 1]
-    assert df_top_k(scores[1, :2], 9).tolist() == [1, 1]
+    assert DFTopK().top_k(2, scores[1, :2]).tolist() == [1, 1]
+    assert DFTopK().top_k(9, scores[1, :2]).tolist() == [1, 1]
 
 
 def test_the_sum_is_not_k():
-    assert df_top_k(torch.zeros(10), 2).sum() == 5
-    assert df_top_k(draw(10), 2, temperature=1e6).sum().item() == pytest.approx(5, abs=1e-4)
+    assert DFTopK().top_k(2, torch.zeros(10)).sum() == 5
+    assert DFTopK(1e6).top_k(2, draw(10)).sum().item() == pytest.approx(5, abs=1e-4)
 
 
 def test_only_two_scores_move_the_threshold():
     # p_i depends on s_i, and on s_[2] and s_[3] by -1/2 each
     scores = torch.tensor([0.9, 0.1, 0.5, 0.7], dtype=torch.float64)
-    jacobian = torch.func.jacrev(lambda s: df_top_k(s, 2, temperature=1.0))(scores)
-    p = df_top_k(scores, 2, temperature=1.0)
+    jacobian = torch.func.jacrev(lambda s: DFTopK(1.0).top_k(2, s))(scores)
+    p = DFTopK(1.0).top_k(2, scores)
     moved = torch.eye(4).double() - torch.tensor([0, 0, 0.5, 0.5])
     torch.testing.assert_close(jacobian, (p * (1 - p)).unsqueeze(-1) * moved)
 
@@ -63,14 +63,14 @@ def test_only_two_scores_move_the_threshold():
 def test_derivatives():
     x = draw(2, 6).requires_grad_()
     mask = torch.tensor([[True] * 6, [True, True, False, True, True, False]])
-    assert gradcheck(lambda s: df_top_k(s, 2, mask), (x,))
+    assert gradcheck(lambda s: DFTopK().top_k(2, s, mask), (x,))
     assert gradcheck(lambda s: DFTopK(0.3)(s, mask), (x,))
 
 
 @pytest.mark.parametrize("scores", [[3e38, -3e38, 3e38], [1e30, 0.0, 1.0]])
 def test_large_scores(scores):
     x = torch.tensor(scores, requires_grad=True)
-    found = df_top_k(x, 2)
+    found = DFTopK().top_k(2, x)
     assert found.isfinite().all()
     assert torch.autograd.grad(found.sum(), x)[0].isfinite().all()
 
@@ -78,4 +78,4 @@ def test_large_scores(scores):
 def test_bad_arguments():
     for k in (0, 1.5, True):
         with pytest.raises(ValueError, match="k must be"):
-            df_top_k(torch.zeros(3), k)  # type: ignore[arg-type]
+            DFTopK().top_k(k, torch.zeros(3))  # type: ignore[arg-type]

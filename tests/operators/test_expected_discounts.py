@@ -1,7 +1,5 @@
 """SoftRank's expected discounts in sort time, against the recursion and against free sums."""
 
-from importlib import import_module
-
 import pytest
 import torch
 from operator_table import draw
@@ -9,8 +7,8 @@ from torch.func import grad, jvp, vmap
 
 from ltr.gains import log2_discount
 from ltr.losses import SoftNDCG
-from ltr.operators import SoftRank, rank_distribution, truncated
-from ltr.operators.rank_powers import powers_of
+from ltr.operators import SoftRank, truncated
+from ltr.operators.expected_discounts import powers_of
 from ltr.operators.softrank import SHORT
 
 distributions = pytest.mark.parametrize("distribution", ["paper", "exact"])
@@ -36,7 +34,7 @@ LISTS = {
 
 
 def by_recursion(discount, scores, mask=None, *, temperature, distribution="paper"):
-    found = rank_distribution(scores, mask, temperature=temperature, distribution=distribution)
+    found = SoftRank(temperature, distribution).rank_distribution(scores, mask)
     return (found * discount(torch.arange(1.0, scores.shape[-1] + 1).double())).sum(-1)
 
 
@@ -102,7 +100,7 @@ def test_discounts_without_a_power_sum_use_the_recursion(distribution):
 def test_a_discount_that_learns_keeps_its_gradient():
     scores, power = draw(20), torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
     SoftRank(0.3).discounts(lambda r: r**-power, scores).sum().backward()
-    distribution, ranks = rank_distribution(scores, temperature=0.3), torch.arange(1.0, 21).double()
+    distribution, ranks = SoftRank(0.3).rank_distribution(scores), torch.arange(1.0, 21).double()
     torch.testing.assert_close(power.grad, -(distribution * ranks**-0.5 * ranks.log()).sum())
 
 
@@ -278,9 +276,8 @@ def test_the_recursion_in_tiles(distribution, monkeypatch):
         return [y.detach(), first.detach(), second, each, forward, step]
 
     expected = everything()
-    of_all = rank_distribution(scores, mask, temperature=0.3, distribution=distribution, top_k=4)
+    of_all = SoftRank(0.3, distribution).rank_distribution(scores, mask, top_k=4)
     kept = (of_all * log2_discount(torch.arange(1.0, 5).double())).sum(-1)
     torch.testing.assert_close(expected[0], kept)
-    module = import_module("ltr.operators.rank_distribution")  # the package has a function so named
-    monkeypatch.setattr(module, "LARGE", 500)
+    monkeypatch.setattr("ltr.operators.softrank.LARGE", 500)
     torch.testing.assert_close(everything(), expected, rtol=0, atol=1e-13)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from operator_table import over
 
-from ltr.operators import LapSum, SoftSort, lapsum, lapsum_top_k, softsort
+from ltr.operators import LapSum, SoftSort
 
 LISTS = {
     "one high": [1e30, 1.0, 0.0],
@@ -20,12 +20,12 @@ LISTS = {
 def test_lapsum_beyond_float32(scores, temperature):
     for k in (1, 1.5, 2):
         x = torch.tensor(scores, requires_grad=True)
-        member = lapsum_top_k(x, k, temperature=temperature)
+        member = LapSum(temperature).top_k(k, x)
         assert ((member >= 0) & (member <= 1)).all()
         assert member.sum().item() == pytest.approx(k, rel=1e-6)
         (gradient,) = torch.autograd.grad(member[0], x)
         assert gradient.isfinite().all()
-    matrix = lapsum(torch.tensor(scores), temperature=temperature).dense()
+    matrix = LapSum(temperature).permutation(torch.tensor(scores)).dense()
     torch.testing.assert_close(matrix.sum(-1), torch.ones(len(scores)))
     assert LapSum(temperature)(torch.tensor(scores)).isfinite().all()
 
@@ -35,7 +35,7 @@ def test_lapsum_beyond_float32(scores, temperature):
 @over(LISTS, argument="scores")
 def test_powers_of_wide_gaps(scores, padding, power):
     x = torch.cat([torch.tensor(scores), torch.linspace(-1, 1, padding)]).requires_grad_()
-    P = softsort(x, temperature=0.1, power=power)
+    P = SoftSort(0.1, power).permutation(x)
     backwards = P.hard().flip(0)
     weight = torch.arange(len(x)).float()
     for found in (P.ranks(), P.mv(weight), P.dense(), P.log_prob(backwards), P.log_dense()):

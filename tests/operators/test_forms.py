@@ -9,10 +9,10 @@ from torch.func import jacfwd, jacrev, vmap
 
 from ltr.kernels import prefers_dense, use
 from ltr.kernels.choice import MOST, has_compiled_sums
-from ltr.kernels.implementations import use as use_implementation
+from ltr.kernels.implementations import computed_by
 from ltr.kernels.reference import REFERENCE
 from ltr.kernels.thresholds import THRESHOLDS, Threshold
-from ltr.operators import NeuralSort, SigmoidRank, SoftSort, softsort
+from ltr.operators import NeuralSort, SigmoidRank, SoftSort
 
 both = pytest.mark.parametrize("name", sorted(TWO_FORMS))
 TIES = torch.tensor([0.3, -1.0, 0.3, 2.0, 0.5, 0.3, 2.0]).double()
@@ -58,10 +58,10 @@ def test_float32_agrees(name):
 def test_products_agree(power, k):
     mask = torch.tensor([[True, False, True, True, True], [True] * 5, [False] * 5])
     x, v = draw(3, 5).requires_grad_(), draw(3, 5, 2, seed=1)
-    neuralsort = NeuralSort(0.7)
+    operator = SoftSort(power=power) if power else NeuralSort(0.7)
 
     def found():
-        P = softsort(x, mask, power=power) if power else neuralsort.permutation(x, mask)
+        P = operator.permutation(x, mask)
         P = P if k is None else P.top(k)
         rows = torch.arange(P.rows).expand(3, P.rows)
         given = [P.mv(v[..., 0]), P @ v, P.mT.mv(v[:, : P.rows, 0]), P.mT @ v[:, : P.rows]]
@@ -102,7 +102,7 @@ def no_sums(*_):
 @pytest.mark.parametrize("name", sorted(TWO_FORMS - {"SoftSort-1.5"}))
 def test_short_lists_take_matrices_and_long_ones_sums(name):
     operator = OPERATORS[name]
-    with use_implementation(REFERENCE._replace(kernel_sums=no_sums)):
+    with computed_by(REFERENCE._replace(kernel_sums=no_sums)):
         assert operator(draw(2, 8)).shape == (2, 8)
         with pytest.raises(SumsTakenError):
             operator(draw(5000))
@@ -129,7 +129,7 @@ def test_softsort_keeps_to_the_pinned_form(monkeypatch):
     monkeypatch.setattr("ltr.kernels.softsort_ranks.differentiable", refuse)
     with use("dense"):
         assert SoftSort()(draw(5)).shape == (5,)
-        assert softsort(draw(5)).ranks().shape == (5,)
+        assert SoftSort().permutation(draw(5)).ranks().shape == (5,)
     with pytest.raises(SumsTakenError):
         SoftSort()(draw(5))
 
@@ -154,7 +154,7 @@ def test_memory_is_bounded(monkeypatch):
 def test_the_threshold_is_that_of_the_implementation():
     x = torch.zeros(3)
     assert has_compiled_sums(x)
-    with use_implementation(REFERENCE):
+    with computed_by(REFERENCE):
         assert not has_compiled_sums(x)
 
 

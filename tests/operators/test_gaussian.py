@@ -7,7 +7,7 @@ from operator_table import draw
 from scipy.stats import norm
 
 from ltr.kernels.table import exponential_sum
-from ltr.operators import GaussianRank, SigmoidRank, gaussian_ranks
+from ltr.operators import GaussianRank, SigmoidRank
 
 
 @pytest.mark.parametrize("sigma", [0.05, 0.7, 20.0])
@@ -17,7 +17,7 @@ def test_the_formula(sigma):
         1 + sum(norm.cdf((t - s) / (np.sqrt(2) * sigma)) for j, t in enumerate(scores) if j != i)
         for i, s in enumerate(scores)
     ]
-    ranks = gaussian_ranks(torch.tensor(scores, dtype=torch.float64), temperature=sigma)
+    ranks = GaussianRank(sigma)(torch.tensor(scores, dtype=torch.float64))
     error = exponential_sum("normal", "float64").errors[0]  # of each of the other items
     np.testing.assert_allclose(ranks, expected, rtol=1e-13, atol=len(scores) * error)
 
@@ -32,7 +32,7 @@ def test_they_are_the_mean_ranks_of_noisy_scores():
 
 
 def test_the_far_tail_keeps_its_digits():
-    ranks = gaussian_ranks(torch.tensor([0.0, 10.0], dtype=torch.float64), temperature=1.0)
+    ranks = GaussianRank(1.0)(torch.tensor([0.0, 10.0], dtype=torch.float64))
     assert ranks[1].item() - 1 == pytest.approx(norm.sf(10 / np.sqrt(2)), rel=1e-3)
 
 
@@ -50,6 +50,6 @@ def test_long_lists_are_summed_in_sorted_order_to_the_same(monkeypatch):
         results = []
         for length in (1, 1000):
             monkeypatch.setattr(pairwise, "LONG", length)
-            ranks = gaussian_ranks(scores, mask, w, temperature=0.3)
+            ranks = GaussianRank(0.3)(scores, mask, w)
             results.append([ranks.detach(), *torch.autograd.grad(ranks, scores, g)])
         torch.testing.assert_close(*results)

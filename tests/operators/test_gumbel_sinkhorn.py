@@ -9,7 +9,8 @@ from operator_table import draw
 from scipy.optimize import linear_sum_assignment
 from torch.func import jvp, vmap
 
-from ltr.operators import GumbelSinkhorn, Matching, gumbel_sinkhorn
+from ltr.operators import GumbelSinkhorn
+from ltr.operators.gumbel_sinkhorn import Matching
 
 
 def naive_sinkhorn(matrix: np.ndarray, iterations: int) -> np.ndarray:
@@ -25,15 +26,15 @@ def naive_sinkhorn(matrix: np.ndarray, iterations: int) -> np.ndarray:
 @pytest.mark.parametrize("temperature", [0.5, 2.0])
 def test_the_published_recursion(iterations, temperature):
     matrix = draw(5, 5)
-    P = gumbel_sinkhorn(matrix, temperature=temperature, iterations=iterations)
+    P = GumbelSinkhorn(temperature, iterations)(matrix)
     expected = naive_sinkhorn(matrix.numpy() / temperature, iterations)
     np.testing.assert_allclose(P.dense(), expected, rtol=1e-12)
 
 
 def test_the_solution_is_the_limit_of_the_iterations():
     matrix = draw(3, 6, 6)
-    solved = gumbel_sinkhorn(matrix, iterations=None).dense()
-    torch.testing.assert_close(solved, gumbel_sinkhorn(matrix, iterations=1000).dense())
+    solved = GumbelSinkhorn(iterations=None)(matrix).dense()
+    torch.testing.assert_close(solved, GumbelSinkhorn(iterations=1000)(matrix).dense())
     ones = torch.ones(3, 6, dtype=torch.float64)
     torch.testing.assert_close(solved.sum(-1), ones)
     torch.testing.assert_close(solved.sum(-2), ones)
@@ -43,19 +44,19 @@ def test_the_solution_is_the_limit_of_the_iterations():
 @pytest.mark.parametrize("iterations", [1, 20])
 def test_hard_is_the_best_matching_whatever_the_temperature(temperature, iterations):
     matrix = draw(4, 7, 7)
-    P = gumbel_sinkhorn(matrix, temperature=temperature, iterations=iterations)
+    P = GumbelSinkhorn(temperature, iterations)(matrix)
     expected = [linear_sum_assignment(m.numpy(), maximize=True)[1].tolist() for m in matrix]
     assert P.hard().tolist() == expected
 
 
 def test_limits_of_the_temperature():
     matrix = draw(3, 5, 5)
-    hard = gumbel_sinkhorn(matrix, temperature=0)
+    hard = GumbelSinkhorn(0)(matrix)
     one_hot = torch.nn.functional.one_hot(hard.hard(), 5).double()
     assert torch.equal(hard.dense(), one_hot)
-    cold = gumbel_sinkhorn(matrix, temperature=1e-3, iterations=None)
+    cold = GumbelSinkhorn(1e-3, None)(matrix)
     torch.testing.assert_close(cold.dense(), one_hot, rtol=0, atol=1e-9)
-    hot = gumbel_sinkhorn(matrix, temperature=1e9)
+    hot = GumbelSinkhorn(1e9)(matrix)
     torch.testing.assert_close(hot.dense(), torch.full((3, 5, 5), 0.2).double())
 
 
@@ -67,8 +68,8 @@ def test_masks_are_deletion(iterations, hidden):
     rows = torch.tensor([False, True, True, False, True, True])
     matrix = torch.full((6, 6), hidden, dtype=torch.float64)
     matrix = matrix.masked_scatter(rows[:, None] & columns, real).detach().requires_grad_()
-    P = gumbel_sinkhorn(matrix, columns, rows, iterations=iterations)
-    expected = gumbel_sinkhorn(real, iterations=iterations)
+    P = GumbelSinkhorn(iterations=iterations)(matrix, columns, rows)
+    expected = GumbelSinkhorn(iterations=iterations)(real)
     inside = P.dense()[rows][:, columns]
     torch.testing.assert_close(inside, expected.dense(), rtol=0, atol=1e-12)
     assert P.dense().sum().item() == pytest.approx(4)
@@ -88,24 +89,24 @@ def test_masks_are_deletion(iterations, hidden):
 def test_a_mask_alone_keeps_the_first_rows():
     mask = torch.tensor([[True, False, True], [True, True, True], [False] * 3])
     matrix = draw(3, 3, 3).requires_grad_()
-    P = gumbel_sinkhorn(matrix, mask)
+    P = GumbelSinkhorn()(matrix, mask)
     assert P.row_mask().tolist() == [[True, True, False], [True] * 3, [False] * 3]
     torch.testing.assert_close(P.dense().sum(-1), P.row_mask().double())
     assert P.mv(torch.full((3, 3), torch.nan).double().masked_fill(mask, 1.0)).isfinite().all()
     P.dense().square().sum().backward()
     assert matrix.grad.isfinite().all()
-    assert gumbel_sinkhorn(matrix, mask, temperature=0).dense().sum() == 5
+    assert GumbelSinkhorn(0)(matrix, mask).dense().sum() == 5
 
 
 def test_unequal_numbers_of_rows_and_columns():
     rows = torch.tensor([True, True, False])
-    P = gumbel_sinkhorn(draw(3, 3), row_mask=rows, iterations=None).dense()
+    P = GumbelSinkhorn(iterations=None)(draw(3, 3), row_mask=rows).dense()
     torch.testing.assert_close(P.sum(-1), rows.double())
     torch.testing.assert_close(P.sum(-2), torch.full((3,), 2 / 3).double())
 
 
 def test_a_matching_as_a_soft_permutation():
-    P = gumbel_sinkhorn(draw(2, 4, 4))
+    P = GumbelSinkhorn()(draw(2, 4, 4))
     v, w, matrix = draw(2, 4, seed=1), draw(2, 4, seed=2), P.dense()
     torch.testing.assert_close(P.mv(v), (matrix @ v.unsqueeze(-1)).squeeze(-1))
     torch.testing.assert_close(P.mT.mv(w), (matrix.mT @ w.unsqueeze(-1)).squeeze(-1))
@@ -127,7 +128,7 @@ def test_derivatives(iterations):
     for m in (None, mask):
 
         def soft(x, m=m):
-            return gumbel_sinkhorn(x, m, iterations=iterations).dense()
+            return GumbelSinkhorn(iterations=iterations)(x, m).dense()
 
         assert torch.autograd.gradcheck(soft, matrix)
         assert torch.autograd.gradgradcheck(soft, matrix)
@@ -177,7 +178,7 @@ def test_hard_samples_of_two_rows_are_logistic():
     # the sum of two differences of Gumbel variables, each logistic
     matrix = torch.tensor([[0.7, 0.0], [0.0, 0.0]], dtype=torch.float64)
     generator = torch.Generator().manual_seed(0)
-    P = gumbel_sinkhorn(matrix, temperature=0, samples=5000, generator=generator)
+    P = GumbelSinkhorn(0, samples=5000, generator=generator)(matrix)
     share = (P.hard()[:, 0] == 0).double().mean().item()
     logistic = np.random.default_rng(0).logistic(size=(2, 1_000_000)).sum(0)
     assert share == pytest.approx((logistic < 0.7).mean(), abs=0.03)
@@ -187,36 +188,36 @@ def test_hard_samples_of_two_rows_are_logistic():
 @pytest.mark.parametrize("iterations", [20, None])
 def test_dtypes(dtype, iterations):
     matrix = draw(2, 5, 5, dtype=dtype)
-    P = gumbel_sinkhorn(matrix, iterations=iterations).dense()
+    P = GumbelSinkhorn(iterations=iterations)(matrix).dense()
     assert P.dtype == torch.float32
-    expected = gumbel_sinkhorn(matrix.double(), iterations=iterations).dense()
+    expected = GumbelSinkhorn(iterations=iterations)(matrix.double()).dense()
     torch.testing.assert_close(P.double(), expected, rtol=0, atol=1e-6)
 
 
 def test_unusual_matrices():
-    assert gumbel_sinkhorn(draw(2, 0, 0)).hard().shape == (2, 0)
-    assert gumbel_sinkhorn(draw(1, 1)).dense().item() == 1
+    assert GumbelSinkhorn()(draw(2, 0, 0)).hard().shape == (2, 0)
+    assert GumbelSinkhorn()(draw(1, 1)).dense().item() == 1
     for iterations in (20, None):
         for matrix in (torch.zeros(3, 3), torch.tensor([[1e4, 0, 0], [0, -1e4, 0], [0, 0, 1e4]])):
             x = matrix.clone().requires_grad_()
-            P = gumbel_sinkhorn(x, iterations=iterations).dense()
+            P = GumbelSinkhorn(iterations=iterations)(x).dense()
             (P * torch.arange(3.0)).sum().backward()
             assert P.isfinite().all()
             assert x.grad.isfinite().all()
         broken = draw(2, 3, 3)
         broken[0, 1, 1] = torch.nan
-        P = gumbel_sinkhorn(broken, iterations=iterations).dense()
+        P = GumbelSinkhorn(iterations=iterations)(broken).dense()
         assert P[0].isnan().any()
         assert P[1].isfinite().all()
 
 
 def test_bad_arguments():
     with pytest.raises(ValueError, match=r"matrix must be a tensor \(..., n, n\), got \(2, 3\)"):
-        gumbel_sinkhorn(draw(2, 3))
+        GumbelSinkhorn()(draw(2, 3))
     with pytest.raises(ValueError, match=r"matrix must be floating point, got torch\.int64"):
-        gumbel_sinkhorn(torch.ones(2, 2, dtype=torch.int64))
+        GumbelSinkhorn()(torch.ones(2, 2, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"row_mask must be bool \(3,\), got torch.bool \(2,\)"):
-        gumbel_sinkhorn(draw(3, 3), row_mask=torch.ones(2, dtype=torch.bool))
+        GumbelSinkhorn()(draw(3, 3), row_mask=torch.ones(2, dtype=torch.bool))
     with pytest.raises(ValueError, match="temperature must be >= 0, got -1"):
         GumbelSinkhorn(-1.0)
     with pytest.raises(ValueError, match="iterations must be None or a whole number >= 1, got 0"):

@@ -11,10 +11,10 @@ from scipy.special import logsumexp
 from sklearn.isotonic import isotonic_regression
 from torch.func import hessian, jacfwd, jacrev, jvp, vmap
 
-from ltr.operators import IsotonicRank, IsotonicSort, hard_ranks, isotonic_ranks, isotonic_sort
+from ltr.operators import IsotonicRank, IsotonicSort, hard_ranks
 
 both = pytest.mark.parametrize("kind", ["l2", "kl"])
-ranks_and_sort = pytest.mark.parametrize("function", [isotonic_ranks, isotonic_sort])
+ranks_and_sort = pytest.mark.parametrize("operator", [IsotonicRank, IsotonicSort])
 
 
 def blocks_of(n):
@@ -55,7 +55,7 @@ def test_ranks_are_the_papers_projection(kind, temperature):
         w = np.arange(7.0, 0, -1)
         projected = brute_force_projection(z, w if kind == "l2" else np.log(w), kind)
         expected = projected if kind == "l2" else np.exp(projected)
-        ranks = isotonic_ranks(scores, temperature=temperature, regularization=kind)
+        ranks = IsotonicRank(temperature, kind)(scores)
         np.testing.assert_allclose(ranks[order], expected, rtol=1e-12)
 
 
@@ -66,7 +66,7 @@ def test_sorted_values_are_the_papers_projection(kind, temperature):
         scores = draw(7, seed=seed)
         z = np.arange(7.0, 0, -1) / temperature
         w = scores.sort(descending=True).values.numpy()
-        values = isotonic_sort(scores, temperature=temperature, regularization=kind)
+        values = IsotonicSort(temperature, kind)(scores)
         np.testing.assert_allclose(values, brute_force_projection(z, w, kind), atol=1e-12)
 
 
@@ -81,9 +81,7 @@ def test_l2_ranks_are_the_nearest_point_of_the_permutahedron():
         constraints={"type": "eq", "fun": lambda p: p.sum() - 1},
         options={"ftol": 1e-14, "maxiter": 1000},
     )
-    np.testing.assert_allclose(
-        isotonic_ranks(scores, temperature=0.8), found.x @ corners, atol=1e-5
-    )
+    np.testing.assert_allclose(IsotonicRank(0.8)(scores), found.x @ corners, atol=1e-5)
 
 
 def test_l2_against_scikit_learn_on_long_lists():
@@ -92,22 +90,17 @@ def test_l2_against_scikit_learn_on_long_lists():
         order = scores.argsort(descending=True)
         z, places = (-scores[order] / temperature).numpy(), np.arange(1.0, 501)
         expected = z - isotonic_regression(z - places)
-        ranks = isotonic_ranks(scores, temperature=temperature)
+        ranks = IsotonicRank(temperature)(scores)
         np.testing.assert_allclose(ranks[order], expected, atol=1e-9)
         t, z = scores[order].numpy(), -places / temperature
         expected = z + isotonic_regression(t - z)
-        np.testing.assert_allclose(
-            isotonic_sort(scores, temperature=temperature), expected, atol=1e-9
-        )
+        np.testing.assert_allclose(IsotonicSort(temperature)(scores), expected, atol=1e-9)
 
 
 def test_ranks_are_exactly_hard_at_a_temperature_above_0():
     scores = torch.tensor([0.3, -0.7, 1.3, 2.4], dtype=torch.float64)  # gaps of 1.1, 1, 1
     for kind, edge in [("l2", 1.0), ("kl", 1.1 / np.log(2))]:
-        below, above = (
-            isotonic_ranks(scores, temperature=edge * factor, regularization=kind)
-            for factor in (0.999, 1.001)
-        )
+        below, above = (IsotonicRank(edge * factor, kind)(scores) for factor in (0.999, 1.001))
         assert below.tolist() == [3, 4, 2, 1]
         assert above.tolist() != [3, 4, 2, 1]
 
@@ -116,8 +109,8 @@ def test_l2_sorted_values_are_exact_while_no_gap_is_wide():
     scores = draw(20)
     values = scores.sort(descending=True).values
     widest = -values.diff().min()
-    assert torch.equal(isotonic_sort(scores, temperature=float(0.99 / widest)), values)
-    assert not torch.equal(isotonic_sort(scores, temperature=float(1.01 / widest)), values)
+    assert torch.equal(IsotonicSort(float(0.99 / widest))(scores), values)
+    assert not torch.equal(IsotonicSort(float(1.01 / widest))(scores), values)
 
 
 @both
@@ -125,9 +118,9 @@ def test_limits_of_the_sort(kind):
     scores = draw(3, 6)
     hard = scores.sort(-1, descending=True).values
     for temperature in [0, 1e-9]:
-        soft = isotonic_sort(scores, temperature=temperature, regularization=kind)
+        soft = IsotonicSort(temperature, kind)(scores)
         torch.testing.assert_close(soft, hard, rtol=0, atol=0 if temperature == 0 else 1e-8)
-    hot = isotonic_sort(scores, temperature=1e9, regularization=kind)
+    hot = IsotonicSort(1e9, kind)(scores)
     mean = scores.mean(-1, keepdim=True) if kind == "l2" else scores.exp().mean(-1, True).log()
     torch.testing.assert_close(hot, mean.expand(3, 6), rtol=0, atol=1e-7)
 
@@ -135,9 +128,9 @@ def test_limits_of_the_sort(kind):
 @both
 def test_sums(kind):
     scores = draw(5, 9)
-    ranks = isotonic_ranks(scores, temperature=0.4, regularization=kind)
+    ranks = IsotonicRank(0.4, kind)(scores)
     torch.testing.assert_close(ranks.sum(-1), torch.full((5,), 45.0).double())
-    values = isotonic_sort(scores, temperature=3.0, regularization=kind)
+    values = IsotonicSort(3.0, kind)(scores)
     assert (values.diff(dim=-1) <= 0).all()
     if kind == "kl":
         values, scores = values.exp(), scores.exp()
@@ -146,12 +139,12 @@ def test_sums(kind):
 
 @both
 @ranks_and_sort
-def test_first_and_second_derivatives(function, kind):
+def test_first_and_second_derivatives(operator, kind):
     scores = draw(6, seed=3).requires_grad_()
-    temperature = 1.3 if function is isotonic_ranks else 5.0
+    temperature = 1.3 if operator is IsotonicRank else 5.0
 
     def soft(x):
-        return function(x, temperature=temperature, regularization=kind)
+        return operator(temperature, kind)(x)
 
     assert torch.autograd.gradcheck(soft, scores)
     assert torch.autograd.gradgradcheck(soft, scores)
@@ -168,18 +161,18 @@ def test_first_and_second_derivatives(function, kind):
 
 def test_the_jacobian_of_a_block_is_that_of_a_mean():
     scores = torch.tensor([0.0, 0.1, 5.0], dtype=torch.float64)
-    jacobian = jacrev(isotonic_ranks)(scores)
+    jacobian = jacrev(IsotonicRank())(scores)
     expected = torch.tensor([[-0.5, 0.5, 0], [0.5, -0.5, 0], [0, 0, 0]], dtype=torch.float64)
     torch.testing.assert_close(jacobian, expected)
 
 
 @both
 @ranks_and_sort
-def test_transforms(function, kind):
+def test_transforms(operator, kind):
     scores, tangent = draw(4, 7), draw(4, 7, seed=1)
 
     def soft(x, mask=None):
-        return function(x, mask, temperature=0.9, regularization=kind)
+        return operator(0.9, kind)(x, mask)
 
     mask = draw(4, 7, seed=2) > -0.5
     torch.testing.assert_close(vmap(soft)(scores), soft(scores))
@@ -193,10 +186,10 @@ def test_transforms(function, kind):
 
 @both
 @ranks_and_sort
-def test_compile_and_export(function, kind):
+def test_compile_and_export(operator, kind):
     class Soft(torch.nn.Module):
         def forward(self, scores):
-            return function(scores, temperature=0.9, regularization=kind)
+            return operator(0.9, kind)(scores)
 
     scores = draw(2, 5).requires_grad_()
     expected = Soft()(scores)
@@ -214,10 +207,10 @@ def test_compile_and_export(function, kind):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_lists_of_2100_end(kind, dtype):
     scores = draw(2100).to(dtype).requires_grad_()  # full of ties
-    for function in (isotonic_ranks, isotonic_sort):
-        soft = function(scores, temperature=0.01, regularization=kind)
+    for operator in (IsotonicRank(0.01, kind), IsotonicSort(0.01, kind)):
+        soft = operator(scores)
         assert soft.dtype == torch.float32
-        expected = function(scores.double(), temperature=0.01, regularization=kind)
+        expected = operator(scores.double())
         torch.testing.assert_close(soft.double(), expected, rtol=1e-6, atol=1e-6)
         (grad,) = torch.autograd.grad((soft / 2100).square().sum(), scores)
         assert grad.isfinite().all()
@@ -231,7 +224,7 @@ def test_float32_gradients_of_long_lists_are_right(kind):
     grads = []
     for dtype in (torch.float32, torch.float64):
         scores = draw(10_000).float().to(dtype).requires_grad_()
-        ranks = isotonic_ranks(scores, temperature=temperature, regularization=kind)
+        ranks = IsotonicRank(temperature, kind)(scores)
         (ranks * weights.to(dtype)).sum().backward()
         grads.append(scores.grad.double())
     torch.testing.assert_close(*grads, rtol=1e-5, atol=1e-5 * grads[1].abs().max().item())
@@ -242,9 +235,9 @@ def test_float32_gradients_of_long_lists_are_right(kind):
 @both
 def test_long_lists(kind):
     scores = draw(100_000)
-    ranks = isotonic_ranks(scores, temperature=1e-9, regularization=kind)
+    ranks = IsotonicRank(1e-9, kind)(scores)
     torch.testing.assert_close(ranks, hard_ranks(scores), rtol=0, atol=1.0)
-    assert isotonic_ranks(scores, temperature=1.0, regularization=kind).isfinite().all()
+    assert IsotonicRank(1.0, kind)(scores).isfinite().all()
 
 
 @both
@@ -280,7 +273,7 @@ def test_unusual_lists_in_the_sort():
 def test_gradients_of_the_sort_are_finite(kind, scores):
     for temperature in [1e-6, 1.0, 1e6]:
         x = torch.tensor(scores, requires_grad=True)
-        values = isotonic_sort(x, temperature=temperature, regularization=kind)
+        values = IsotonicSort(temperature, kind)(x)
         (values * torch.arange(5)).sum().backward()
         assert values.isfinite().all()
         assert x.grad.isfinite().all()
@@ -290,10 +283,10 @@ def test_bad_arguments():
     with pytest.raises(ValueError, match="regularization must be 'l2' or 'kl', got 'l1'"):
         IsotonicRank(1.0, "l1")
     with pytest.raises(ValueError, match="regularization must be 'l2' or 'kl', got 'l1'"):
-        isotonic_sort(draw(3), regularization="l1")
+        IsotonicSort(regularization="l1")(draw(3))
     with pytest.raises(ValueError, match="temperature must be >= 0, got -1"):
         IsotonicSort(-1)
     with pytest.raises(ValueError, match="weights must be None: IsotonicSort"):
         IsotonicSort()(draw(3), None, torch.ones(3))
     with pytest.raises(ValueError, match="mask must have the shape"):
-        isotonic_sort(draw(3), torch.ones(2, dtype=torch.bool))
+        IsotonicSort()(draw(3), torch.ones(2, dtype=torch.bool))

@@ -6,7 +6,8 @@ import torch
 from operator_table import draw
 from scipy.stats import laplace
 
-from ltr.operators import LaplaceRank, laplace_cdf, laplace_ranks
+from ltr.operators import LaplaceRank
+from ltr.operators.distributions import laplace_cdf
 from ltr.operators.pairwise import expected_ranks
 
 
@@ -21,7 +22,7 @@ def test_the_formula():
         1 + sum(laplace.cdf((t - s) / 0.3) for j, t in enumerate(scores) if j != i)
         for i, s in enumerate(scores)
     ]
-    ranks = laplace_ranks(torch.tensor(scores, dtype=torch.float64), temperature=0.3)
+    ranks = LaplaceRank(0.3)(torch.tensor(scores, dtype=torch.float64))
     np.testing.assert_allclose(ranks, expected, rtol=1e-14)
 
 
@@ -31,7 +32,7 @@ def test_the_formula():
 def test_scans_are_the_pairwise_sum(n, temperature, masked):
     scores = 1000 + draw(3, n, seed=n)
     mask = draw(3, n, seed=1) > -0.5 if masked else None
-    ranks = laplace_ranks(scores, mask, temperature=temperature)
+    ranks = LaplaceRank(temperature)(scores, mask)
     torch.testing.assert_close(ranks, pairwise(scores, mask, temperature), rtol=0, atol=1e-11)
 
 
@@ -44,9 +45,10 @@ def test_gradients_are_those_of_the_pairwise_sum(ties):
 
     def gradient(ranks):
         x = scores.clone().requires_grad_()
-        return torch.autograd.grad((ranks(x, mask, temperature=0.4) * weights).sum(), x)[0]
+        return torch.autograd.grad((ranks(x, mask) * weights).sum(), x)[0]
 
-    torch.testing.assert_close(gradient(laplace_ranks), gradient(pairwise), rtol=0, atol=1e-12)
+    expected = gradient(lambda x, mask: pairwise(x, mask, 0.4))
+    torch.testing.assert_close(gradient(LaplaceRank(0.4)), expected, rtol=0, atol=1e-12)
 
 
 def test_they_are_the_mean_ranks_of_scores_with_exponential_noise():
@@ -62,14 +64,14 @@ def test_they_are_the_mean_ranks_of_scores_with_exponential_noise():
 @pytest.mark.parametrize("temperature", [1e-2, 1.0, 1e2])
 def test_float32_keeps_its_digits_on_long_lists(temperature):
     scores = draw(5000, dtype=torch.float32)
-    double = laplace_ranks(scores.double(), temperature=temperature)
-    single = laplace_ranks(scores, temperature=temperature)
+    double = LaplaceRank(temperature)(scores.double())
+    single = LaplaceRank(temperature)(scores)
     assert (single - double).abs().max() / 5000 < 1e-6
 
 
 def test_a_long_list_needs_no_matrix():
     scores = draw(100_000, dtype=torch.float32).requires_grad_()
-    ranks = laplace_ranks(scores)
+    ranks = LaplaceRank()(scores)
     ranks[0].backward()
     assert ranks.double().mean().item() == pytest.approx(50_000.5, rel=1e-6)
     assert scores.grad.isfinite().all()

@@ -7,15 +7,8 @@ from operator_table import draw
 from scipy.optimize import brentq
 from scipy.stats import laplace
 
-from ltr.operators import (
-    HardRank,
-    LaplaceRank,
-    LapSum,
-    hard_ranks,
-    laplace_cdf,
-    lapsum,
-    lapsum_top_k,
-)
+from ltr.operators import HardRank, LaplaceRank, LapSum, hard_ranks
+from ltr.operators.distributions import laplace_cdf
 
 
 def naive_top_k(scores: np.ndarray, k: float, temperature: float) -> np.ndarray:
@@ -35,7 +28,7 @@ def naive_top_k(scores: np.ndarray, k: float, temperature: float) -> np.ndarray:
 def test_thresholds(k, temperature, ties):
     scores = draw(6).round() if ties else draw(6)
     expected = naive_top_k(scores.numpy(), k, temperature)
-    found = lapsum_top_k(scores, k, temperature=temperature)
+    found = LapSum(temperature).top_k(k, scores)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
@@ -46,11 +39,11 @@ def test_memberships_sum_to_k_exactly(n, temperature):
     scores[: n // 3] = scores[0]
     sizes = torch.linspace(0.01, n - 0.01, 23).double()
     sizes = torch.cat([sizes, torch.arange(1.0, min(n, 20)).double()])
-    members = lapsum_top_k(scores, sizes, temperature=temperature)
+    members = LapSum(temperature).top_k(sizes, scores)
     assert members.shape == (len(sizes), n)
     assert ((members >= 0) & (members <= 1)).all()
     torch.testing.assert_close(members.sum(-1), sizes, rtol=1e-13, atol=0)
-    single = lapsum_top_k(scores.float(), sizes, temperature=temperature)
+    single = LapSum(temperature).top_k(sizes, scores.float())
     torch.testing.assert_close(single.sum(-1).double(), sizes, rtol=2e-6, atol=0)
 
 
@@ -62,7 +55,7 @@ def test_one_k_a_list_with_a_mask():
     assert (members[~mask] == 0).all()
     assert torch.equal(members[3], mask[3].double())
     for i in range(2):
-        alone = lapsum_top_k(scores[i, mask[i]], k[i].item(), temperature=0.3)
+        alone = LapSum(0.3).top_k(k[i].item(), scores[i, mask[i]])
         torch.testing.assert_close(members[i, mask[i]], alone, rtol=0, atol=1e-12)
 
 
@@ -72,9 +65,9 @@ def test_masked_items_do_not_count(hidden):
     scores = draw(2, 6).where(mask, hidden).requires_grad_()
     real = scores.detach()[0, mask[0]].requires_grad_()
     for method in [
-        lambda x, m=None: lapsum_top_k(x, 1.7, m, temperature=0.4),
-        lambda x, m=None: lapsum(x, m, temperature=0.4).mv(torch.arange(x.shape[-1]).double() ** 0),
-        lambda x, m=None: lapsum(x, m, temperature=0.4).mT.mv(torch.ones(x.shape[-1]).cumsum(-1)),
+        lambda x, m=None: LapSum(0.4).top_k(1.7, x, m),
+        lambda x, m=None: LapSum(0.4).permutation(x, m).mv(torch.arange(x.shape[-1]).double() ** 0),
+        lambda x, m=None: LapSum(0.4).permutation(x, m).mT.mv(torch.ones(x.shape[-1]).cumsum(-1)),
     ]:
         found = method(scores, mask)
         assert (found[1] == 0).all()
@@ -89,7 +82,7 @@ def test_derivatives():
     k = torch.tensor([1.3, 3.0], dtype=torch.float64, requires_grad=True)
 
     def members(scores, k):
-        return lapsum_top_k(scores, k, temperature=0.6)
+        return LapSum(0.6).top_k(k, scores)
 
     def second(scores, k):
         loss = members(scores, k).pow(3).sum()
@@ -98,8 +91,8 @@ def test_derivatives():
     assert torch.autograd.gradcheck(members, (scores, k))
     assert torch.autograd.gradgradcheck(members, (scores, k))
     assert torch.autograd.gradgradcheck(second, (scores, k))
-    assert torch.autograd.gradcheck(lambda x: lapsum(x, temperature=0.6).log_dense(), scores)
-    assert torch.autograd.gradgradcheck(lambda x: lapsum(x, temperature=0.6).dense(), scores)
+    assert torch.autograd.gradcheck(lambda x: LapSum(0.6).permutation(x).log_dense(), scores)
+    assert torch.autograd.gradgradcheck(lambda x: LapSum(0.6).permutation(x).dense(), scores)
 
 
 @pytest.mark.parametrize("temperature", [1e-3, 0.5])
@@ -107,9 +100,9 @@ def test_gradients_by_the_softmax_of_the_densities(temperature):
     # dp_i/ds_j = f_i (delta_ij - softmax(log f)_j), where all f may underflow
     scores = torch.tensor([0.0, 0.1, 0.1, 2.0, 5.0], dtype=torch.float64)
     jacobian = torch.autograd.functional.jacobian(
-        lambda x: lapsum_top_k(x, 2.0, temperature=temperature), scores
+        lambda x: LapSum(temperature).top_k(2.0, x), scores
     )
-    members = lapsum_top_k(scores, 2.0, temperature=temperature)
+    members = LapSum(temperature).top_k(2.0, scores)
     density = torch.minimum(members, 1 - members) / temperature
     share = density / density.sum().clamp(min=1e-300)
     expected = torch.diag(density) - density[:, None] * share
@@ -119,7 +112,7 @@ def test_gradients_by_the_softmax_of_the_densities(temperature):
 def test_where_every_density_underflows_gradients_stay_finite():
     scores = torch.tensor([0.0, 0.0, 1e4, 1e4], requires_grad=True)
     k = torch.tensor(2.0, requires_grad=True)
-    members = lapsum_top_k(scores, k, temperature=1e-3)
+    members = LapSum(1e-3).top_k(k, scores)
     assert members.tolist() == [0, 0, 1, 1]
     gradients = torch.autograd.grad(members[0], (scores, k))
     assert all(g.isfinite().all() for g in gradients)
@@ -135,9 +128,9 @@ def test_temperature_0_is_hard_with_a_fraction():
 
 
 def test_large_temperatures_share_k_equally():
-    members = lapsum_top_k(draw(8), 3.2, temperature=1e9)
+    members = LapSum(1e9).top_k(3.2, draw(8))
     torch.testing.assert_close(members, torch.full((8,), 0.4).double(), rtol=0, atol=1e-8)
-    matrix = lapsum(draw(8), temperature=1e9).dense()
+    matrix = LapSum(1e9).permutation(draw(8)).dense()
     torch.testing.assert_close(matrix, torch.full((8, 8), 1 / 8).double(), rtol=0, atol=1e-8)
 
 
@@ -145,8 +138,8 @@ def test_large_temperatures_share_k_equally():
 def test_the_matrix_is_made_of_differences_and_doubly_stochastic(temperature):
     scores = draw(2, 7)
     scores[1, 2:4] = scores[1, 0]
-    matrix = lapsum(scores, temperature=temperature).dense()
-    tops = [lapsum_top_k(scores, k, temperature=temperature) for k in range(1, 8)]
+    matrix = LapSum(temperature).permutation(scores).dense()
+    tops = [LapSum(temperature).top_k(k, scores) for k in range(1, 8)]
     tops = torch.stack([torch.zeros(2, 7).double(), *tops], -2)
     torch.testing.assert_close(matrix, tops.diff(dim=-2), rtol=0, atol=1e-13)
     for axis in [-1, -2]:
@@ -155,7 +148,7 @@ def test_the_matrix_is_made_of_differences_and_doubly_stochastic(temperature):
 
 
 def test_rows_are_unimodal_in_sorted_order():
-    matrix = lapsum(draw(20).sort(descending=True).values, temperature=0.5).dense()
+    matrix = LapSum(0.5).permutation(draw(20).sort(descending=True).values).dense()
     for row in matrix:
         top = row.argmax()
         assert (row[: top + 1].diff() >= 0).all()
@@ -163,7 +156,7 @@ def test_rows_are_unimodal_in_sorted_order():
 
 
 def test_log_probabilities_are_right_where_the_matrix_underflows():
-    P = lapsum(torch.tensor([0.0, 1000.0, 2000.0]).double(), temperature=1.0)
+    P = LapSum(1.0).permutation(torch.tensor([0.0, 1000.0, 2000.0]).double())
     order = torch.tensor([0, 0, 2])
     # b_1 = 1500 and b_2 = 500 by symmetry
     expected = [-1500 - np.log(2), -500 - np.log(2), -1500 - np.log(2)]
@@ -191,7 +184,7 @@ def test_transforms():
     scores, k = draw(3, 5), torch.tensor([1.0, 2.5, 4.0]).double()
 
     def members(scores, k):
-        return lapsum_top_k(scores, k, temperature=0.5)
+        return LapSum(0.5).top_k(k, scores)
 
     expected = members(scores, k)
     torch.testing.assert_close(torch.func.vmap(members)(scores, k), expected)
@@ -207,7 +200,11 @@ def test_transforms():
 def test_nan_stays_in_its_list():
     scores = draw(2, 3)
     scores[1, 0] = torch.nan
-    for found in [lapsum_top_k(scores, 3.0), lapsum_top_k(scores, 1.5), lapsum(scores).sort()]:
+    for found in [
+        LapSum().top_k(3.0, scores),
+        LapSum().top_k(1.5, scores),
+        LapSum().permutation(scores).sort(),
+    ]:
         assert found.isnan().any(-1).tolist() == [False, True]
         assert found[1].isnan().all()
 
@@ -217,14 +214,14 @@ def test_short_lists(n):
     P = LapSum(0.5).permutation(torch.zeros(3, n))
     assert P.shape == (3, n, n)
     torch.testing.assert_close(P.dense(), torch.ones(3, n, n))
-    torch.testing.assert_close(lapsum_top_k(torch.zeros(3, n), 1), torch.ones(3, n))
-    torch.testing.assert_close(lapsum_top_k(torch.zeros(3, n), 0.25), torch.full((3, n), 0.25))
+    torch.testing.assert_close(LapSum().top_k(1, torch.zeros(3, n)), torch.ones(3, n))
+    torch.testing.assert_close(LapSum().top_k(0.25, torch.zeros(3, n)), torch.full((3, n), 0.25))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_half_precision_is_computed_in_float32(dtype):
     scores = draw(2, 6, dtype=dtype)
-    for method in [lambda x: lapsum_top_k(x, 2.5), lambda x: lapsum(x).dense()]:
+    for method in [lambda x: LapSum().top_k(2.5, x), lambda x: LapSum().permutation(x).dense()]:
         assert method(scores).dtype == torch.float32
         expected = method(scores.double())
         torch.testing.assert_close(method(scores).double(), expected, rtol=0, atol=5e-6)
@@ -233,7 +230,7 @@ def test_half_precision_is_computed_in_float32(dtype):
 def test_the_threshold_moves_with_each_score_by_its_share():
     # what makes a selection fair: raising all scores alike changes nothing
     scores = draw(9).requires_grad_()
-    members = lapsum_top_k(scores, 4.0, temperature=0.3)
+    members = LapSum(0.3).top_k(4.0, scores)
     (gradient,) = torch.autograd.grad(members[2], scores)
     assert abs(gradient.sum().item()) < 1e-13
     assert laplace_cdf(torch.zeros(())) == 0.5

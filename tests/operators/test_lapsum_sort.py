@@ -7,7 +7,7 @@ import torch
 from scipy.optimize import brentq
 from torch.autograd import gradcheck
 
-from ltr.operators import lapsum_sort
+from ltr.operators import LapSum
 
 
 def soft_count(scores, b, temperature):
@@ -40,7 +40,7 @@ LISTS = {
 @pytest.mark.parametrize("temperature", [1e-3, 0.1, 1.0, 30.0])
 @pytest.mark.parametrize("scores", LISTS.values(), ids=LISTS)
 def test_thresholds_are_the_roots(scores, temperature):
-    found = lapsum_sort(torch.tensor(scores, dtype=torch.float64), temperature=temperature)
+    found = LapSum(temperature).sort(torch.tensor(scores, dtype=torch.float64))
     expected = torch.tensor(by_bisection(scores, temperature), dtype=torch.float64)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
@@ -48,32 +48,32 @@ def test_thresholds_are_the_roots(scores, temperature):
 @pytest.mark.parametrize("temperature", [0.1, 1.0])
 def test_derivatives(temperature):
     scores = torch.tensor([0.3, 0.7, 0.5, -1.0, 2.0], dtype=torch.float64, requires_grad=True)
-    assert gradcheck(lambda x: lapsum_sort(x, temperature=temperature), scores)
-    assert torch.autograd.gradgradcheck(lambda x: lapsum_sort(x, temperature=temperature), scores)
+    assert gradcheck(lambda x: LapSum(temperature).sort(x), scores)
+    assert torch.autograd.gradgradcheck(lambda x: LapSum(temperature).sort(x), scores)
     # a shift of all scores shifts all values
-    rows = torch.autograd.functional.jacobian(lambda x: lapsum_sort(x, temperature=1.0), scores)
+    rows = torch.autograd.functional.jacobian(lambda x: LapSum(1.0).sort(x), scores)
     torch.testing.assert_close(rows.sum(-1), torch.ones_like(scores))
 
 
 def test_limits_mask_and_half_precision():
     scores = torch.tensor([[0.3, 0.7, 0.5, 9.0], [1.0, 2.0, 4.0, 3.0]])
     mask = torch.tensor([[True, True, True, False], [False] * 4])
-    hard = lapsum_sort(scores, mask, temperature=0)
+    hard = LapSum(0).sort(scores, mask)
     assert hard.tolist() == [[pytest.approx(x) for x in (0.7, 0.5, 0.3, 0.0)], [0.0] * 4]
-    soft = lapsum_sort(scores, mask, temperature=0.2)
-    torch.testing.assert_close(soft[0, :3], lapsum_sort(scores[0, :3], temperature=0.2))
+    soft = LapSum(0.2).sort(scores, mask)
+    torch.testing.assert_close(soft[0, :3], LapSum(0.2).sort(scores[0, :3]))
     assert soft[0, 3] == 0
     assert (soft[1] == 0).all()
     scores[0, 3] = math.nan
-    torch.testing.assert_close(lapsum_sort(scores, mask, temperature=0.2), soft)
-    assert lapsum_sort(scores, temperature=0.2)[0].isnan().all()
-    assert lapsum_sort(torch.ones(3, dtype=torch.bfloat16)).dtype == torch.float32
-    assert lapsum_sort(torch.ones(2, 0)).shape == (2, 0)
+    torch.testing.assert_close(LapSum(0.2).sort(scores, mask), soft)
+    assert LapSum(0.2).sort(scores)[0].isnan().all()
+    assert LapSum().sort(torch.ones(3, dtype=torch.bfloat16)).dtype == torch.float32
+    assert LapSum().sort(torch.ones(2, 0)).shape == (2, 0)
 
 
 def test_long_lists_take_no_matrix():
     scores = torch.zeros(100_000, dtype=torch.float64, requires_grad=True)
-    values = lapsum_sort(scores, temperature=1.0)
+    values = LapSum(1.0).sort(scores)
     values[0].backward()
     # the quantile of one Laplace distribution at 1 / (2 n)
     assert values[0].item() == pytest.approx(math.log(len(scores)), rel=1e-12)

@@ -7,8 +7,9 @@ import pytest
 import torch
 from operator_table import draw
 
-from ltr.operators import HardPermutation, NetworkPermutation, SortingNetwork, hard_ranks
-from ltr.operators.network import network_layers, swap_weight
+from ltr.operators import SortingNetwork, hard_ranks
+from ltr.operators.network import NetworkPermutation, network_layers, swap_weight
+from ltr.operators.permutation import HardPermutation
 
 NETWORKS = ["odd_even", "bitonic"]
 DISTRIBUTIONS = ["logistic", "cauchy", "optimal"]

@@ -4,7 +4,8 @@ import pytest
 import torch
 from operator_table import SORT_OPERATORS, draw, over
 
-from ltr.operators import HardPermutation, descending_order, register_permutation
+from ltr.operators import descending_order
+from ltr.operators.permutation import HardPermutation
 
 MASK = torch.tensor([[True, False, True, True, True], [True] * 5])
 SHORT = torch.tensor([[True, False, True, True], [True] * 4, [False] * 4])
@@ -100,11 +101,10 @@ def test_a_hard_permutation_is_its_order():
     assert not broken.sort()[1].isnan().any()
 
 
-def test_a_user_class_can_be_registered():
-    class Mine(HardPermutation):
+def test_a_class_that_names_its_tensors_is_a_pytree_node():
+    class Mine(HardPermutation, tensors=("order", "scores", "mask"), static=("kept",)):
         pass
 
-    register_permutation(Mine, ("order", "scores", "mask"), ("kept",))
     P = Mine(torch.tensor([1, 0]), torch.tensor([0.0, 1.0]))
     leaves, spec = torch.utils._pytree.tree_flatten(P)
     again = torch.utils._pytree.tree_unflatten(leaves, spec)
@@ -152,9 +152,9 @@ def test_detach_stops_the_gradients_alone(operator):
     assert torch.equal(detached.dense(), P.dense())
 
 
-def test_a_class_that_is_not_registered_is_not_detached():
+def test_a_class_that_does_not_name_its_tensors_is_not_detached():
     class Mine(HardPermutation):
         pass
 
-    with pytest.raises(ValueError, match="Mine must be registered to be detached"):
+    with pytest.raises(ValueError, match="Mine must name its tensors"):
         Mine(torch.tensor([1, 0]), torch.tensor([0.0, 1.0])).detach()

@@ -8,7 +8,8 @@ from scipy.optimize import linprog
 from scipy.stats import norm
 from torch.func import hessian, jacfwd, jacrev, jvp, vmap
 
-from ltr.operators import SinkhornPermutation, SinkhornSort, hard_ranks
+from ltr.operators import SinkhornSort, hard_ranks
+from ltr.operators.sinkhorn_permutation import SinkhornPermutation
 
 A = torch.tensor([0.5, 2.0, 1.0, 1.0, 3.0, 0.3], dtype=torch.float64)
 B = [1.0, 3.0, 2.0, 0.5]
@@ -502,7 +503,7 @@ def test_the_state_holds_no_constants_but_moves_with_the_module():
         ({"milestones": 0}, "milestones must be a whole number >= 1, got 0"),
         ({"milestones": []}, r"milestones must not be empty, got \[\]"),
         ({"milestones": "abc"}, "milestones must be numbers, got 'abc'"),
-        ({"milestones": [0.1, 0.9]}, r"milestones must be falling numbers, got \[0.1, 0.9\]"),
+        ({"milestones": [0.1, 0.9]}, r"milestones must be descending numbers, got \[0.1, 0.9\]"),
         ({"milestone_weights": []}, r"milestone_weights must be 1 positive numbers, got \[\]"),
         ({"milestone_weights": [1, 0]}, "milestone_weights must be 2 positive numbers"),
         ({"milestones": 3, "milestone_weights": [1, 1]}, "must be 3 positive numbers, got"),

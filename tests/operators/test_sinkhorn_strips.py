@@ -11,9 +11,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ltr.kernels import use
 from ltr.kernels.choice import MOST, prefers_strips
 from ltr.kernels.thresholds import ROWS
-from ltr.operators import LongSinkhornPermutation, SinkhornPermutation, SinkhornSort
+from ltr.operators import SinkhornSort
 from ltr.operators import over_strips as over
-from ltr.operators import sinkhorn_solver as solver
+from ltr.operators import sinkhorn_strips as solver
+from ltr.operators.sinkhorn_permutation import LongSinkhornPermutation, SinkhornPermutation
 
 OPTIONS = {
     "an item each": {},

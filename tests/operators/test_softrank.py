@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 from ltr.gains import log2_discount
 from ltr.losses import SoftNDCG
-from ltr.operators import GaussianRank, HardRank, SoftRank, rank_distribution, truncated
+from ltr.operators import GaussianRank, HardRank, SoftRank, truncated
 
 DISTRIBUTIONS = ["paper", "exact"]
 averages = over({name: OPERATORS[name] for name in sorted(AVERAGES_OVER_RANKS)})
@@ -50,27 +50,25 @@ def by_integration(scores: list[float], sigma: float) -> np.ndarray:
 @pytest.mark.parametrize("sigma", [0.1, 0.6, 5.0])
 def test_distributions_by_enumeration(scores, sigma):
     x = torch.tensor(scores, dtype=torch.float64)
-    paper = rank_distribution(x, temperature=sigma)
+    paper = SoftRank(sigma).rank_distribution(x)
     np.testing.assert_allclose(paper, by_enumeration(scores, sigma), atol=1e-14)
     if len(scores) < 4 or sigma == 0.6:
-        exact = rank_distribution(x, temperature=sigma, distribution="exact")
+        exact = SoftRank(sigma, "exact").rank_distribution(x)
         np.testing.assert_allclose(exact, by_integration(scores, sigma), atol=1e-6)
 
 
-@pytest.mark.parametrize("function", [rank_distribution, None], ids=["distribution", "sort time"])
-def test_the_exact_distribution_has_the_nodes_that_float64_needs(function):
+def test_the_exact_distribution_has_the_nodes_that_float64_needs():
     # two items: P(rank 1) = Phi(gap / (sqrt(2) sigma)); its mean square by the normal distribution
     gap, sigma = 0.3, 0.2
     chance = norm.cdf(gap / (2**0.5 * sigma))
-    if function is not None:
-        x = torch.tensor([gap, 0.0], dtype=torch.float64)
-        found = function(x, temperature=sigma, distribution="exact")[0, 0].item()
-        assert found == pytest.approx(chance, abs=1e-11)
-        return
-    # of n tied items the sum of the expected discounts is the discounts' sum, and all are equal
+    operator = SoftRank(sigma, distribution="exact")
+    found = operator.rank_distribution(torch.tensor([gap, 0.0], dtype=torch.float64))
+    assert found[0, 0].item() == pytest.approx(chance, abs=1e-11)
+    # in sort time: of n tied items the sum of the expected discounts is the discounts' sum, and all
+    # are equal
     x = torch.zeros(40, dtype=torch.float64)
     power = 0.9 ** torch.arange(40, dtype=torch.float64)
-    found = SoftRank(sigma, distribution="exact").discounts(lambda ranks: 0.9 ** (ranks - 1), x)
+    found = operator.discounts(lambda ranks: 0.9 ** (ranks - 1), x)
     torch.testing.assert_close(found, power.mean().expand(40), rtol=1e-10, atol=0)
 
 
@@ -85,7 +83,7 @@ def test_distributions_by_draws():
     above = ((noise < gaps) & ~torch.eye(8, dtype=torch.bool)).sum(-1)
     paper = torch.nn.functional.one_hot(above, 8).double().mean(0)
     for distribution, drawn in [("exact", exact), ("paper", paper)]:
-        found = rank_distribution(scores, temperature=sigma, distribution=distribution)
+        found = SoftRank(sigma, distribution).rank_distribution(scores)
         error = (found * (1 - found) / draws).sqrt() + 1e-6
         assert ((found - drawn).abs() < 5 * error).all()
     assert (exact - paper).abs().max() > 0.1  # the two are far apart
@@ -107,19 +105,19 @@ def test_distributions_are_valid_and_have_the_same_mean(distribution):
 
 def test_only_exact_columns_sum_to_one():
     scores = draw(2, 12)
-    exact = rank_distribution(scores, temperature=0.6, distribution="exact")
+    exact = SoftRank(0.6, "exact").rank_distribution(scores)
     torch.testing.assert_close(exact.sum(-2), torch.ones_like(scores), rtol=0, atol=2e-6)
     total = SoftRank(0.6, "exact").discounts(log2_discount, scores).sum(-1)
     all_ranks = log2_discount(torch.arange(1.0, 13).double()).sum()
     torch.testing.assert_close(total, all_ranks.expand(2), rtol=0, atol=2e-6)
-    paper = rank_distribution(scores, temperature=0.6)
+    paper = SoftRank(0.6).rank_distribution(scores)
     assert (paper.sum(-2) - 1).abs().max() > 0.05
 
 
 def test_a_crowd_far_below_is_integrated_well():
     for gap in [0.0, 1.0, 3.0, 6.0]:
         scores = torch.cat([torch.tensor([gap]), torch.zeros(150)]).double()
-        distribution = rank_distribution(scores, temperature=1.0, distribution="exact", top_k=3)
+        distribution = SoftRank(1.0, "exact").rank_distribution(scores, top_k=3)
         first = quad(lambda x, gap=gap: norm.pdf(x) * norm.cdf(x + gap) ** 150, -9, 9)[0]
         assert distribution[0, 0].item() == pytest.approx(first, abs=3e-6)
         assert distribution[:, 0].sum().item() == pytest.approx(
@@ -219,14 +217,14 @@ def test_nan_stays_in_its_list(operator):
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("n", [0, 1])
 def test_short_lists(distribution, n):
-    found = rank_distribution(torch.zeros(3, n), distribution=distribution)
+    found = SoftRank(distribution=distribution).rank_distribution(torch.zeros(3, n))
     assert found.shape == (3, n, n)
     torch.testing.assert_close(found, torch.ones(3, n, n))
 
 
 def test_soft_ndcg_on_it_is_softrank():
     scores, labels = draw(1, 5), torch.tensor([[2.0, 0.0, 1.0, 0.0, 1.0]]).double()
-    distribution = rank_distribution(scores, temperature=0.3)
+    distribution = SoftRank(0.3).rank_distribution(scores)
     gains, places = 2**labels - 1, torch.arange(1.0, 6).double()
     best = gains.sort(descending=True).values
     for k in [None, 2]:
@@ -239,7 +237,5 @@ def test_soft_ndcg_on_it_is_softrank():
 def test_bad_arguments():
     with pytest.raises(ValueError, match="distribution must be 'paper' or 'exact', got 'true'"):
         SoftRank(0.1, distribution="true")
-    with pytest.raises(ValueError, match="distribution must be 'paper' or 'exact', got 'true'"):
-        rank_distribution(draw(3), distribution="true")
     with pytest.raises(ValueError, match="top_k must be None or a whole number >= 1, got 0"):
-        rank_distribution(draw(3), top_k=0)
+        SoftRank().rank_distribution(draw(3), top_k=0)

@@ -15,7 +15,6 @@ from ltr.operators import (
     SoftSort,
     SoftSortRank,
     hard_ranks,
-    softsort,
 )
 
 
@@ -32,9 +31,9 @@ def naive_softsort(scores: list[float], temperature: float, power: float) -> np.
 @pytest.mark.parametrize("temperature", [0.1, 1.0, 10.0])
 def test_equation_4(power, temperature):
     scores = [0.3, -1.2, 2.0, 0.3, 0.9]
-    matrix = softsort(
-        torch.tensor(scores, dtype=torch.float64), temperature=temperature, power=power
-    ).dense()
+    matrix = (
+        SoftSort(temperature, power).permutation(torch.tensor(scores, dtype=torch.float64)).dense()
+    )
     np.testing.assert_allclose(matrix, naive_softsort(scores, temperature, power), atol=1e-13)
 
 
@@ -57,7 +56,7 @@ def test_proposition_1_rows_sum_to_one_and_argmax_sorts(scores):
 
 def test_theorem_1_rows_are_unimodal_in_sorted_order():
     scores = torch.randn(20, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    matrix = softsort(scores.sort(descending=True).values, temperature=0.5).dense()
+    matrix = SoftSort(0.5).permutation(scores.sort(descending=True).values).dense()
     for i, row in enumerate(matrix):
         assert (row[: i + 1].diff() >= 0).all()
         assert (row[i:].diff() <= 0).all()
@@ -221,13 +220,13 @@ def test_hard_ranks_keep_real_minus_infinity_before_masked_items():
 
 def test_power_may_be_a_function():
     scores = torch.randn(2, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    by_function = softsort(scores, MASK, power=lambda a, b: (a - b).abs() ** 1.5)
-    by_number = softsort(scores, MASK, power=1.5)
+    by_function = SoftSort(power=lambda a, b: (a - b).abs() ** 1.5).permutation(scores, MASK)
+    by_number = SoftSort(power=1.5).permutation(scores, MASK)
     torch.testing.assert_close(by_function.dense(), by_number.dense())
     with pytest.raises(
         ValueError, match=r"power must give distances of shape \(5, 5\), got \(5, 1"
     ):
-        softsort(torch.randn(5), power=lambda a, b: a)
+        SoftSort(power=lambda a, b: a).permutation(torch.randn(5))
     with pytest.raises(ValueError, match="power must be a number > 0, got 'laplace'"):
         SoftSort(power="laplace")
 

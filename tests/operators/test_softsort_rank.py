@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from operator_table import draw
 
-from ltr.operators import SoftSort, SoftSortRank, softsort_ranks
+from ltr.operators import SoftSort, SoftSortRank
 
 
 @pytest.mark.parametrize("power", [0.5, 1, 2])
@@ -19,9 +19,7 @@ def test_the_formula(power, temperature):
         tops = np.array(sorted(scores, reverse=True))
         chances = np.exp(-(abs(tops - s) ** power) / temperature)
         expected.append((chances * [1, 2, 3, 4, 5]).sum() / chances.sum())
-    ranks = softsort_ranks(
-        torch.tensor(scores, dtype=torch.float64), temperature=temperature, power=power
-    )
+    ranks = SoftSortRank(temperature, power)(torch.tensor(scores, dtype=torch.float64))
     np.testing.assert_allclose(ranks, expected, rtol=1e-13)
 
 

@@ -7,7 +7,6 @@ from operator_table import draw
 from ltr.losses import SoftNDCG
 from ltr.operators import (
     DensePermutation,
-    HardPermutation,
     HardRank,
     SigmoidRank,
     SoftSort,
@@ -17,6 +16,7 @@ from ltr.operators import (
     StraightThrough,
     truncated,
 )
+from ltr.operators.permutation import HardPermutation
 
 SOFT = [SoftSort(0.5), SigmoidRank(0.5), SortingNetwork(0.5), SortingNetwork(0.5, "bitonic")]
 every = pytest.mark.parametrize("soft", SOFT, ids=str)
@@ -113,7 +113,7 @@ def test_bad_arguments():
 
 
 def test_permutations_that_cannot_be_frozen_are_refused():
-    class Unregistered(HardPermutation):
+    class Unnamed(HardPermutation):
         pass
 
     class Odd(SortOperator):
@@ -125,8 +125,8 @@ def test_permutations_that_cannot_be_frozen_are_refused():
             return self.make(scores)
 
     order = torch.tensor([0, 1, 2])
-    with pytest.raises(ValueError, match=r"operator must give a registered .* got Unregistered"):
-        StraightThrough(Odd(lambda x: Unregistered(order, x))).permutation(draw(3))
+    with pytest.raises(ValueError, match=r"operator must .* got Unnamed"):
+        StraightThrough(Odd(lambda x: Unnamed(order, x))).permutation(draw(3))
     short = StraightThrough(Odd(lambda x: DensePermutation(x.log_softmax(-1).unsqueeze(-2), x)))
     with pytest.raises(ValueError, match="operator must give 3 rows, one for each item, got 1"):
         short.permutation(draw(3))

@@ -13,11 +13,8 @@ from ltr.operators import (
     Stochastic,
     StraightThrough,
     descending_order,
-    neuralsort,
-    softsort,
-    softsort_ranks,
 )
-from ltr.operators.tiled import TiledPermutation
+from ltr.operators.lazy_permutation import TiledPermutation
 
 POWERS = [None, 0.5, 1.5, 3.0]
 MASK = torch.tensor([[True, False, True, True, True], [True] * 5, [False] * 5])
@@ -172,9 +169,11 @@ def test_float32_keeps_its_digits():
 
 
 def test_only_a_function_as_power_has_a_matrix():
-    assert isinstance(neuralsort(draw(30)), TiledPermutation)
-    assert isinstance(softsort(draw(30), power=1.5), TiledPermutation)
-    assert isinstance(softsort(draw(30), power=lambda a, b: (a - b).abs()), DensePermutation)
+    assert isinstance(NeuralSort().permutation(draw(30)), TiledPermutation)
+    assert isinstance(SoftSort(power=1.5).permutation(draw(30)), TiledPermutation)
+    assert isinstance(
+        SoftSort(power=lambda a, b: (a - b).abs()).permutation(draw(30)), DensePermutation
+    )
 
 
 @pytest.mark.parametrize("operator", [NeuralSort(0.5), SoftSort(0.3, 1.5), SoftSortRank(0.3, 1.5)])
@@ -196,8 +195,8 @@ def test_saved_memory_grows_like_n(operator):
 def test_ranks_by_positions_are_those_of_the_matrix():
     scores, mask = draw(3, 5, seed=1), MASK
     for power in (0.5, 1.5, 3.0):
-        found = softsort_ranks(scores, mask, power=power)
-        by_function = softsort_ranks(scores, mask, power=lambda a, b: (a - b).abs() ** power)  # noqa: B023
+        found = SoftSortRank(power=power)(scores, mask)
+        by_function = SoftSortRank(power=lambda a, b: (a - b).abs() ** power)(scores, mask)  # noqa: B023
         torch.testing.assert_close(found, by_function)
 
 

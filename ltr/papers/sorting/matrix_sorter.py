@@ -12,7 +12,7 @@ from ltr.metrics import RankingMetric
 from ltr.modules.list_mean import ListMean
 from ltr.modules.ranker import Ranker
 from ltr.modules.scoring import ScoredLists
-from ltr.operators import GumbelSinkhorn, Matching
+from ltr.operators import GumbelSinkhorn, SoftPermutation
 from ltr.papers.networks import ImageCNN
 from ltr.shapes import count, masked_fill
 
@@ -66,7 +66,7 @@ class MatrixSorter(Ranker):
         self.scorer = ImageCNN(outputs=16) if scorer is None else scorer
         self.operator = GumbelSinkhorn(samples=5) if operator is None else operator
 
-    def matching(self, features: Tensor, mask: Tensor | None = None) -> Matching:
+    def matching(self, features: Tensor, mask: Tensor | None = None) -> SoftPermutation:
         """Return the soft matching of features (..., n, C, H, W), with noise in training mode."""
         return self.operator(self._matrix(features, mask), mask)
 

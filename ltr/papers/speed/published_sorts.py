@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from ltr.operators.base import SortOperator
-from ltr.operators.permutation import SoftPermutation, check_axis, register_permutation
+from ltr.operators.permutation import SoftPermutation, check_axis
 from ltr.shapes import check_lists, check_number, check_whole, refuse_weights, upcast
 
 
-class MatrixPermutation(SoftPermutation):
+class MatrixPermutation(SoftPermutation, tensors=("matrix", "scores")):
     """A `SoftPermutation` that keeps the matrix of a softmax, as published code does.
 
     It takes logarithms of the probabilities, so entries that underflow have no gradient.
@@ -51,9 +51,6 @@ class MatrixPermutation(SoftPermutation):
         """Return log P[i, order[i]], (..., rows), of an order (..., rows) int64."""
         check_axis("order", order, -1, self.rows)
         return self.matrix.gather(-1, order.unsqueeze(-1)).squeeze(-1).log()
-
-
-register_permutation(MatrixPermutation, ("matrix", "scores"))
 
 
 class PublishedNeuralSort(SortOperator):
