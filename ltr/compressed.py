@@ -13,6 +13,9 @@ from typing import IO, Any, cast
 
 SUFFIXES = (".gz", ".bz2", ".xz", ".zst", ".zip")
 
+MAX_LINE = 1 << 26
+"""The bytes that a line of text may have."""
+
 _FORMATS = {
     b"\x1f\x8b": "gzip",
     b"BZh": "bzip2",
