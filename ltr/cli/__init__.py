@@ -45,7 +45,7 @@ _COMMANDS = {
     "bench": ("ltr.cli.bench", "run a recipe's whole table: folds, seeds, variants"),
     "evaluate": ("ltr.cli.evaluate", "metrics of a TREC run or a table of scores"),
     "convert": ("ltr.cli.convert", "files of any size into a store of lists"),
-    "export": ("ltr.export.command", "write a model for other programs: ONNX, torch.export"),
+    "export": ("ltr.cli.export", "write a model for other programs: ONNX, torch.export"),
     "recipes": ("ltr.cli.recipes", "list the recipes"),
     "copy": ("ltr.cli.recipes", "copy a recipe's file, to change it"),
     "datasets": ("ltr.cli.datasets", "list published data sets: layout, size, source, terms"),
