@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import io
+import itertools
 import lzma
 import zipfile
 import zlib
@@ -12,6 +13,9 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 SUFFIXES = (".gz", ".bz2", ".xz", ".zst", ".zip")
+
+MAX_LINE = 1 << 26
+"""The bytes that a line of text may have."""
 
 _FORMATS = {
     b"\x1f\x8b": "gzip",
@@ -42,6 +46,23 @@ class TextFile(io.BufferedReader):
     def place(self) -> int:
         """The bytes that have been read of the file as it is on the disk."""
         return self.on_disk.tell()
+
+    def lines(self, max_line: int = MAX_LINE) -> Iterator[bytes]:
+        """Yield the lines, with their line feeds.
+
+        Raises:
+            ValueError: a line has more than `max_line` bytes.
+        """
+        for number in itertools.count(1):
+            line = self.readline(max_line + 1)
+            if len(line) > max_line and not line.endswith(b"\n"):
+                raise ValueError(
+                    f"{self.on_disk.name}, line {number}: a line must have at most {max_line:,} "
+                    "bytes, got more"
+                )
+            if not line:
+                return
+            yield line
 
 
 @contextmanager

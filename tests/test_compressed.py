@@ -168,3 +168,15 @@ def test_splits_and_group_sizes_are_found_in_every_form(tmp_path: Path):
     (tmp_path / "rank.train.zst").write_bytes(PACK["zstd"](b"1 1:2\n0 1:3\n"))
     (tmp_path / "rank.train.query.xz").write_bytes(PACK["xz"](b"2\n"))
     assert len(read_letor(tmp_path / "rank.train.zst")) == 1
+
+
+def test_lines_have_a_limit(tmp_path: Path):
+    (tmp_path / "f").write_bytes(gzip.compress(b"123\n1234\n\n12345\n"))
+    found: list[bytes] = []
+    with (
+        open_text(tmp_path / "f") as file,
+        pytest.raises(ValueError, match="f, line 4: a line must have at most 4 bytes"),
+    ):
+        found.extend(file.lines(max_line=4))
+    with open_text(tmp_path / "f") as file:
+        assert list(file.lines(max_line=5)) == [b"123\n", b"1234\n", b"\n", b"12345\n"]

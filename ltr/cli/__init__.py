@@ -38,14 +38,14 @@ from ltr.cli.errors import CommandError, as_user_error
 from ltr.names import nearest
 
 _COMMANDS = {
-    "fit": ("ltr.cli.lightning_cli", "train a model"),
-    "validate": ("ltr.cli.lightning_cli", "evaluate it on the validation lists"),
-    "test": ("ltr.cli.lightning_cli", "evaluate it on the test lists"),
-    "predict": ("ltr.cli.lightning_cli", "write scores and ranks: CSV, Parquet or a TREC run"),
+    "fit": ("ltr.cli.training", "train a model"),
+    "validate": ("ltr.cli.training", "evaluate it on the validation lists"),
+    "test": ("ltr.cli.training", "evaluate it on the test lists"),
+    "predict": ("ltr.cli.training", "write scores and ranks: CSV, Parquet or a TREC run"),
     "bench": ("ltr.cli.bench", "run a recipe's whole table: folds, seeds, variants"),
     "evaluate": ("ltr.cli.evaluate", "metrics of a TREC run or a table of scores"),
     "convert": ("ltr.cli.convert", "files of any size into a store of lists"),
-    "export": ("ltr.export.command", "write a model for other programs: ONNX, torch.export"),
+    "export": ("ltr.cli.export", "write a model for other programs: ONNX, torch.export"),
     "recipes": ("ltr.cli.recipes", "list the recipes"),
     "copy": ("ltr.cli.recipes", "copy a recipe's file, to change it"),
     "datasets": ("ltr.cli.datasets", "list published data sets: layout, size, source, terms"),

@@ -7,7 +7,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from jsonargparse import Namespace
+import yaml
+from jsonargparse import Namespace, get_loader, set_loader
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import ProgressBar
@@ -21,14 +22,12 @@ import ltr.datasets
 import ltr.models
 import ltr.modules
 import ltr.operators
-from ltr.cli import on_ray
 from ltr.cli.checkpoint_file import checkpoint_errors, read_checkpoint
 from ltr.cli.epoch_lines import EpochLines
 from ltr.cli.errors import CommandError
 from ltr.cli.explain import explain
 from ltr.cli.from_checkpoint import in_newest_run, is_alone, load, with_data
-from ltr.cli.options import load_options
-from ltr.cli.quiet import quiet
+from ltr.cli.options import check_yaml, load_options
 from ltr.cli.recipes import expand_configs
 from ltr.cli.runs import find_checkpoint, hold, new_run, no_checkpoint, numbered
 from ltr.config import check_trust
@@ -63,6 +62,16 @@ _DESCRIPTIONS = {
     "test": "Evaluate a model on the test lists.",
     "predict": "Write scores and ranks of documents; with --ray, on a Ray cluster.",
 }
+
+
+def _load_yaml(text: str) -> Any:
+    """Load a file that an option names, such as `--model model.yaml`, or an option's value."""
+    check_yaml(text)
+    return get_loader("yaml")(text)
+
+
+_MODE = "yaml of ltr"
+set_loader(_MODE, _load_yaml, exceptions=(yaml.YAMLError,))
 
 
 class _ParseError(Exception):
@@ -126,6 +135,7 @@ class RankingCLI(LightningCLI):
                 "prog": f"ltr {command}",
                 "description": _DESCRIPTIONS[command],
                 "allow_abbrev": False,
+                "parser_mode": _MODE,
             },
             subclass_mode_model=True,
             subclass_mode_data=True,
@@ -327,23 +337,6 @@ def make_cli(
     cli = RankingCLI(command, given, name or found or "ltr", numbered, trainer)
     cli.alone = alone
     return cli
-
-
-def run(command: str, args: list[str]) -> int:
-    """Run the command `fit`, `validate`, `test` or `predict`."""
-    if command in ("fit", "predict"):
-        args, workers = on_ray.take_workers(args, flag=command == "predict")
-        if workers is not None:
-            with quiet():
-                return (on_ray.fit if command == "fit" else on_ray.predict)(args, workers)
-    with quiet():
-        cli = make_cli(command, args)  # pyright: ignore[reportArgumentType]
-        if command == "test" and cli.ckpt_path is None and is_first_process():
-            print("no --ckpt_path: testing a model that is not trained")
-        cli.execute()
-        if command == "fit" and cli.trainer.is_global_zero:
-            say_best(cli)
-    return 0
 
 
 def say_best(cli: RankingCLI) -> None:

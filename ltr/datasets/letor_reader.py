@@ -19,7 +19,7 @@ from ltr.datasets.letor_text import (
 )
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.seen_qids import SeenQids
-from ltr.datasets.svmlight import NUMBER, MalformedError, parse_number, parse_pairs
+from ltr.datasets.svmlight import MAX_INDEX, NUMBER, MalformedError, parse_number, parse_pairs
 
 _ROOM = 1 << 23  # bytes of features at a time
 _FUSED = re.compile(rb".*[0-9]:" + NUMBER.pattern)  # a qid, and a feature `1:0.7`
@@ -94,7 +94,7 @@ class LetorReader:
                 skip = int(state[2])
             place, lines = int(state[0]), int(state[1])
             while place < len(text):
-                piece = _Piece(text, place, lines, self.width, block.count(b"\n", place))
+                piece = _Piece(block, text, place, lines, self.width)
                 self._fill(piece, compiled)
                 place, lines = piece.place, piece.lines
                 if piece.documents:
@@ -104,11 +104,14 @@ class LetorReader:
 
     def _fill(self, piece: "_Piece", compiled: Any) -> None:
         """Read documents until the text or the room ends."""
-        why = compiled.ODD  # the first line says whether there are qids
         while True:
-            if self.has_qid is not None:
-                options = (piece.text, piece.state, self.has_qid, self.keep_missing)
-                why = compiled.parse(*options, piece.rows, piece.labels, piece.ids, piece.runs)
+            has_qid = self.has_qid is not False  # or the first line is left to the strict parser
+            options = (piece.text, piece.state, has_qid, self.keep_missing)
+            arrays = (piece.rows, piece.labels, piece.ids, piece.runs, piece.seen)
+            why = compiled.parse(*options, *arrays)
+            self.width = piece.width
+            if piece.documents:
+                self.has_qid = has_qid
             if why != compiled.ODD or piece.place >= len(piece.text):
                 return
             self._read_odd(piece, compiled)
@@ -116,20 +119,23 @@ class LetorReader:
     def _read_odd(self, piece: "_Piece", compiled: Any) -> None:
         """Read one line by the strict parser."""
         begin, number = piece.place, piece.lines + 1
-        end = begin + int(np.argmax(piece.text[begin:] == 10))
-        text, hash_sign, _ = piece.text[begin:end].tobytes().partition(b"#")
+        end = piece.block.index(b"\n", begin)
+        text, hash_sign, _ = piece.block[begin:end].partition(b"#")
         if tokens := text.split(None, 2):
             try:
                 label, qid, pairs = self._head(tokens)
                 indices, values = parse_pairs(pairs, self.num_features, self.keep_missing)
             except MalformedError as error:
                 raise bad_line(self.path, number, error.problem, error.text) from None
-            self.width = max(self.width, *indices, 0)
+            widest = max(self.width, *indices, 0)
+            limit = MAX_INDEX if self.num_features is None else self.num_features
             span = (end, end)
             if hash_sign:
                 span = compiled.comment(piece.text, begin + len(text) + 1)[:2]
             first = 0 if qid is None else begin + text.index(b"qid:" + qid) + 4
-            piece.add(label, (first, first + len(qid or b"")), indices, values, span, self.width)
+            qid_span = (first, first + len(qid or b""))
+            piece.add(label, qid_span, indices, values, span, widest, limit)
+            self.width = widest
         piece.state[:2] = end + 1, number
 
     def _head(self, tokens: list[bytes]) -> tuple[float, bytes | None, bytes]:
@@ -188,7 +194,7 @@ class LetorReader:
             compiled.join(piece.text, spans, offsets, joined)
             doc_ids = as_strings(offsets, joined)
         return ListDataset(
-            piece.rows[:count],
+            np.ascontiguousarray(piece.rows[:count, : self.width]),
             piece.labels[:count],
             np.r_[starts, count].astype(np.int64),
             qids,
@@ -234,14 +240,16 @@ class LetorReader:
 class _Piece:
     """The arrays that a piece of the file is read into."""
 
-    def __init__(self, text: np.ndarray, place: int, lines: int, width: int, most: int) -> None:
-        room = max(1, min(_ROOM // (4 * max(width, 1)), most))
+    def __init__(self, block: bytes, text: np.ndarray, place: int, lines: int, width: int) -> None:
+        room = max(1, min(_ROOM // (4 * max(width, 1)), block.count(b"\n", place)))
+        self.block = block
         self.text = text
-        self.state = np.array([place, lines, 0, 0])
+        self.state = np.array([place, lines, 0, 0, width])
         self.rows = np.empty((room, width), np.float32)
         self.labels = np.empty(room, np.float32)
         self.ids = np.empty((room, 2), np.int64)
         self.runs = np.empty((room, 3), np.int64)
+        self.seen = np.zeros(width, np.int64)
 
     @property
     def place(self) -> int:
@@ -258,6 +266,11 @@ class _Piece:
         """How many documents there are."""
         return int(self.state[2])
 
+    @property
+    def width(self) -> int:
+        """The largest index so far; the rows may be wider."""
+        return int(self.state[4])
+
     def add(
         self,
         label: float,
@@ -266,14 +279,17 @@ class _Piece:
         values: list[float],
         span: tuple[int, int],
         width: int,
+        limit: int,
     ) -> None:
-        """Add a document."""
+        """Add a document; the rows at least double where they are too narrow, up to a limit."""
         place, runs = int(self.state[2]), int(self.state[3])
         if width > self.rows.shape[1]:
             before = self.rows
-            room = min(len(before), max(place + 1, _ROOM // (4 * width)))
-            self.rows = np.zeros((room, width), np.float32)
+            wide = min(max(width, 2 * before.shape[1]), limit)
+            room = min(len(before), max(place + 1, _ROOM // (4 * wide)))
+            self.rows = np.zeros((room, wide), np.float32)
             self.rows[:place, : before.shape[1]] = before[:place]
+            self.seen = np.zeros(wide, np.int64)
         self.rows[place] = 0
         self.rows[place, np.array(indices, np.int64) - 1] = values
         self.labels[place] = label
@@ -283,6 +299,7 @@ class _Piece:
             self.runs[runs] = place, *qid
             self.state[3] += 1
         self.state[2] += 1
+        self.state[4] = width
 
     def _name(self, begin: int, end: int) -> bytes:
         return self.text[begin:end].tobytes()

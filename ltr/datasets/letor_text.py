@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from ltr.compressed import open_text
+from ltr.compressed import MAX_LINE, open_text
 from ltr.datasets.seen_qids import spelled_alike
 
 BLOCK = 1 << 22
@@ -16,32 +16,39 @@ BLOCK = 1 << 22
 
 
 def read_blocks(
-    path: Path, watch: Callable[[int], object] | None = None
+    path: Path, watch: Callable[[int], object] | None = None, max_line: int = MAX_LINE
 ) -> Iterator[tuple[int, bytes]]:
     """Yield a file in blocks of whole lines, with the number of the first line of each.
 
     Args:
         path: the file.
         watch: called with the place in the file, in bytes of the file as it is.
+        max_line: the bytes that a line may have.
+
+    Raises:
+        ValueError: `path` is no file, or a line is longer.
     """
     if not path.is_file():
         raise ValueError(f"path must be a file, got {path}")
-    number, rest = 1, b""
+    number, rest = 1, bytearray()
     with open_text(path) as file:
-        while chunk := file.read(BLOCK):
+        while chunk := file.read(min(BLOCK, max_line)):
             if watch is not None:
                 watch(file.place())
             if number == 1 and not rest:
                 chunk = chunk.removeprefix(b"\xef\xbb\xbf")
             end = chunk.rfind(b"\n") + 1
+            if len(rest) + (chunk.find(b"\n") if end else len(chunk)) > max_line:
+                problem = f"a line must have at most {max_line:,} bytes"
+                raise bad_line(path, number, problem, bytes(rest[:100]))
             if not end:
                 rest += chunk
                 continue
-            yield number, (block := rest + chunk[:end])
+            yield number, (block := bytes(rest) + chunk[:end])
             number += block.count(b"\n")
-            rest = chunk[end:]
+            rest = bytearray(chunk[end:])
     if rest:
-        yield number, rest + b"\n"
+        yield number, bytes(rest) + b"\n"
 
 
 def read_sizes(group_file: Path) -> np.ndarray:

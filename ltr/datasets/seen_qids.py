@@ -6,7 +6,7 @@ from itertools import islice
 
 import numpy as np
 
-_WHOLE = re.compile(rb"[+]?(-?)0*([0-9]+)(?:\.0*)?")
+_WHOLE = re.compile(rb"[+]?(-?)(?=[0-9])0*+([0-9]*+)(?:\.0*+)?")
 _RECENT = 16
 
 
@@ -60,8 +60,8 @@ def add_all(seen: SeenQids, qids: Iterable[str]) -> None:
 def spelled_alike(qid: bytes) -> bytes:
     """Return a qid, a whole number without zeros in front or behind the point.
 
-    >>> spelled_alike(b"05.0"), spelled_alike(b"a05")
-    (b'5', b'a05')
+    >>> spelled_alike(b"05.0"), spelled_alike(b"00"), spelled_alike(b"a05")
+    (b'5', b'0', b'a05')
     """
     number = _WHOLE.fullmatch(qid)
-    return qid if number is None else number[1] + number[2]
+    return qid if number is None else number[1] + (number[2] or b"0")

@@ -7,7 +7,8 @@ this one.
 import math
 import re
 
-NUMBER = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+# the `+` after a quantifier keeps the match linear: it gives no digit back
+NUMBER = re.compile(rb"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?")
 INDEX = re.compile(rb"-?[0-9]{1,18}")
 FLOAT32_OVERFLOW = 3.4028235677973366e38  # float32 rounds a number to infinity from here on
 MISSING = (b"NULL", b"NaN", b"nan")
@@ -37,7 +38,8 @@ def parse_pairs(
     """Return the indices and values of the `k:v` text of one line; refuse anything else."""
     limit = MAX_INDEX if num_features is None else num_features
     seen: dict[int, float] = {}
-    for token in text.split():
+    for found in re.finditer(rb"\S+", text):  # one at a time: a line may be long
+        token = found[0]
         key, colon, value = token.partition(b":")
         if not colon or INDEX.fullmatch(key) is None:
             raise MalformedError("a feature must be written index:value", token)

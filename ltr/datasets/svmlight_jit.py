@@ -23,7 +23,7 @@ _EXACT = 22  # 10^22 is the largest power of ten that a float64 holds exactly
 _MIDDLE = 1 << 28  # of the 29 bits that float32 lacks
 _NEAR = 64  # more units in the last place than the product can be off
 _LEAST, _LARGEST = 2.0**-125, 3.4e38  # beyond these, subnormal or infinite: left to `float`
-_TAB, _LF, _CR, _SPACE, _HASH, _PLUS, _MINUS, _DOT, _COLON = b"\t\n\r #+-.:"
+_LF, _SPACE, _HASH, _PLUS, _MINUS, _DOT, _COLON = b"\n #+-.:"
 _E, _SMALL_E, _N, _SMALL_N = b"EeNn"
 _NULL, _NAN, _SMALL_NAN = (np.frombuffer(word, np.uint8) for word in (b"NULL", b"NaN", b"nan"))
 _QID, _DOCID = (np.frombuffer(word, np.uint8) for word in (b"qid:", b"docid"))
@@ -33,7 +33,7 @@ _jit = compiler()  # no liberty with numbers: -0 stays -0
 
 @_jit
 def _is_blank(c: Any) -> Any:
-    return c in (_SPACE, _TAB, _CR)
+    return c == _SPACE or (9 <= c <= 13 and c != _LF)
 
 
 @_jit
@@ -151,8 +151,9 @@ def _parse(
     labels: Any,
     ids: Any,
     runs: Any,
+    seen: Any,
 ) -> Any:
-    pos, lines, docs, found = state[0], state[1], state[2], state[3]
+    pos, lines, docs, found, widest = state[0], state[1], state[2], state[3], state[4]
     stop, width, room = len(text), rows.shape[1], len(rows)
     why = DONE
     while pos < stop:
@@ -191,6 +192,8 @@ def _parse(
                 pos = line
                 break
         before = 0
+        ascends = True  # the indices, so far
+        pairs = pos
         while True:
             while _is_blank(text[pos]):
                 pos += 1
@@ -203,8 +206,18 @@ def _parse(
             while 48 <= text[pos] <= 57 and pos - begin < 9:
                 index = index * 10 + (text[pos] - 48)
                 pos += 1
-            if text[pos] != _COLON or index <= before or index > width:
+            if text[pos] != _COLON or index < 1 or index > width:
                 break
+            if ascends and index <= before:  # read the pairs again, and note each index
+                ascends = False
+                pos = pairs
+                for k in range(width):
+                    rows[docs, k] = 0
+                continue
+            if not ascends:
+                if seen[index - 1] == lines + 1:
+                    break
+                seen[index - 1] = lines + 1
             pos += 1
             c = text[pos]
             value = np.nan
@@ -224,15 +237,18 @@ def _parse(
             c = text[pos]
             if not (_is_blank(c) or c in (_LF, _HASH)):
                 break
-            for k in range(before, index - 1):
-                rows[docs, k] = 0
+            if ascends:
+                for k in range(before, index - 1):
+                    rows[docs, k] = 0
             rows[docs, index - 1] = value
-            before = index
+            before = max(before, index)
         if next_line == line:
             pos = line
             break
-        for k in range(before, width):
-            rows[docs, k] = 0
+        if ascends:
+            for k in range(before, width):
+                rows[docs, k] = 0
+        widest = max(widest, before)
         ids[docs, 0] = ids[docs, 1] = pos
         if text[pos] == _HASH:
             ids[docs, 0], ids[docs, 1], pos = _comment(text, pos + 1)
@@ -252,7 +268,7 @@ def _parse(
                 found += 1
         docs += 1
         why = DONE
-    state[0], state[1], state[2], state[3] = pos, lines, docs, found
+    state[0], state[1], state[2], state[3], state[4] = pos, lines, docs, found, widest
     return why
 
 
@@ -283,10 +299,11 @@ def _skip(text: Any, state: Any, documents: Any) -> None:
 parse = entry(_parse)
 """Parse documents of `text` (uint8, ending in a line feed) from `state` on, and say why it stopped.
 
-`state` holds the place in the text, the lines before it, and how many documents and runs of one qid
-are in the other arrays. Of a document these get the features (a row of `rows`, 0 where a line
-leaves one out), the label, and where its id begins and ends; of a run, its first document and where
-its qid begins and ends.
+`state` holds the place in the text, the lines before it, how many documents and runs of one qid are
+in the other arrays, and the largest index. Of a document these get the features (a row of `rows`, 0
+where a line leaves one out), the label, and where its id begins and ends; of a run, its first
+document and where its qid begins and ends. `seen` (as wide as `rows`) notes the indices of a line
+in which they do not ascend; such a line is read twice.
 """
 
 comment = entry(_comment)

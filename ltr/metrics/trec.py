@@ -1,6 +1,7 @@
 """TREC runs and qrels: read, written, and joined into lists that give trec_eval's values."""
 
 import gzip
+import re
 from collections.abc import Iterator, Mapping
 from math import isfinite
 from os import PathLike
@@ -95,8 +96,9 @@ def read_qrels(path: str | PathLike[str]) -> Qrels:
     qrels: Qrels = {}
     for number, fields in _lines(Path(path), _QRELS):
         text = fields[3]
-        if not text.removeprefix(b"-").removeprefix(b"+").isdigit():
-            raise _error(Path(path), number, "the judgement must be a whole number", text)
+        if re.fullmatch(rb"[+-]?[0-9]{1,18}", text) is None:
+            problem = "the judgement must be a whole number of at most 18 digits"
+            raise _error(Path(path), number, problem, text)
         _add(qrels, fields, int(text), Path(path), number)
     return qrels
 
@@ -167,7 +169,7 @@ def _lines(path: Path, form: str) -> Iterator[tuple[int, list[bytes]]]:
         raise ValueError(f"path must be a file, got {path}")
     count, any_line = len(form.split()), False
     with open_text(path) as file:
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(file.lines(), start=1):
             if number == 1:
                 line = line.removeprefix(b"\xef\xbb\xbf")
             fields = line.split()

@@ -103,7 +103,7 @@ def test_an_interrupt_says_how_to_go_on(ltr, monkeypatch, args, again):
     def interrupted(command, args):
         raise KeyboardInterrupt
 
-    names = {"fit": "ltr.cli.lightning_cli", "bench": "ltr.cli.bench"}
+    names = {"fit": "ltr.cli.training", "bench": "ltr.cli.bench"}
     module = import_module(names.get(args[0], "ltr.cli.recipes"))
     monkeypatch.setattr(module, "run", interrupted)
     answer = ltr(*args)

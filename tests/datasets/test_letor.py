@@ -1,6 +1,7 @@
 import gzip
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_svmlight_file
 
+from ltr.compressed import MAX_LINE
 from ltr.datasets import ListDataset, letor_reader, letor_text, read_letor, svmlight_jit
 from ltr.datasets.svmlight import FLOAT32_OVERFLOW
 
@@ -500,3 +502,101 @@ def test_real_lists_without_a_relevant_document(data_root: Path):
     splits = [read_letor(data_root / f"MQ2008/Fold1/{s}.txt.gz") for s in ("train", "vali", "test")]
     assert sum(data.summary().without_relevant for data in splits) == 220
     assert sum(data.summary().lists for data in splits) == 784
+
+
+# --- files of strangers: work that is linear in the bytes ---
+
+
+def counting(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[None]:
+    """Count the calls of a function."""
+    calls: list[None] = []
+    plain = getattr(module, name)
+
+    def counted(*given: Any) -> Any:
+        calls.append(None)
+        return plain(*given)
+
+    monkeypatch.setattr(module, name, counted)
+    return calls
+
+
+@pytest.mark.parametrize("blank", [b"\n", b"\x0b\n", b"# only a comment\n"])
+@pytest.mark.parametrize("qid", [b"qid:1 ", b""])
+def test_blank_lines_are_passed_over_at_once(
+    write: Write, monkeypatch: pytest.MonkeyPatch, blank: bytes, qid: bytes
+):
+    path = write(gzip.compress(blank * 300_000 + b"1 " + qid + b"1:1\n"), "train.gz")
+    if not qid:
+        write("1\n", "train.gz.query")
+    calls = counting(monkeypatch, svmlight_jit, "parse")
+    assert read_letor(path).features.tolist() == [[1]]
+    assert len(calls) <= 4
+
+
+def test_unsorted_indices_need_no_strict_parser(write: Write, monkeypatch: pytest.MonkeyPatch):
+    rows = [[(3, i), (1, 2 * i), (2, 3 * i)] for i in range(1000)]
+    texts = [
+        "".join(f"1 qid:1 {' '.join(f'{k}:{v}' for k, v in row)}\n" for row in order)
+        for order in (map(sorted, rows), rows)
+    ]
+    calls = counting(monkeypatch, letor_reader, "parse_pairs")
+    ascending = read_letor(write(texts[0], "ascending"))
+    assert_same(read_letor(write(texts[1], "unsorted")), ascending)
+    assert len(calls) == 2  # the first line of each, which is wider than what stood before
+    twice = write(texts[1] + "1 qid:1 3:1 1:2 3:3\n", "twice")
+    with pytest.raises(ValueError, match=r"line 1001: a feature index must come once .*'3:3'"):
+        read_letor(twice)
+
+
+def test_lines_that_grow_wider_copy_little(write: Write, monkeypatch: pytest.MonkeyPatch):
+    count = 1000
+    calls = counting(monkeypatch, letor_reader, "parse_pairs")
+    path = write("".join(f"1 qid:1 {i}:{i}\n" for i in range(1, count + 1)))
+    np.testing.assert_array_equal(read_letor(path).features, np.diag(np.arange(1, count + 1)))
+    assert len(calls) <= 12
+    assert read_letor(path, num_features=count).num_features == count
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_a_line_has_a_limit(write: Write, zipped: bool):
+    def put(text: bytes) -> Path:
+        return write(gzip.compress(text) if zipped else text)
+
+    fits = b"1 qid:1 1:1\n" + b"#" * 100 + b"\n0 qid:1 1:2\n" + b"#" * 100
+    assert b"".join(block for _, block in letor_text.read_blocks(put(fits), max_line=100)) == (
+        fits + b"\n"
+    )
+    for text, line in ((b"#" * 101 + b"\n", 1), (fits + b"#", 4), (fits[:60] + fits[12:], 2)):
+        with pytest.raises(ValueError, match=rf"line {line}: a line must .* 100 bytes"):
+            list(letor_text.read_blocks(put(text), max_line=100))
+
+
+def test_a_line_beyond_the_limit_is_not_read_to_its_end(write: Write):
+    path = write(b"1 " * (2 * MAX_LINE))
+    places: list[int] = []
+    with pytest.raises(ValueError, match=r"line 1: a line must have at most 67,108,864 bytes"):
+        list(letor_text.read_blocks(path, places.append))
+    assert places[-1] <= MAX_LINE + 2 * letor_text.BLOCK
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("1" * 200_000 + "x qid:1 1:1", "the label must be a finite number"),
+        ("1 qid:1 1:" + "1" * 200_000 + "x", "a feature value must be a finite number"),
+        ("1 qid:1:" + "1" * 200_000 + " 1:1", "a blank must stand between the qid"),
+    ],
+)
+def test_numbers_of_many_digits_are_refused_at_once(write: Write, line: str, problem: str):
+    with pytest.raises(ValueError, match=f"line 1: {problem}") as error:
+        read_letor(write(line))
+    assert len(str(error.value)) < 500
+    assert read_letor(write("1 qid:" + "0" * 200_000 + "x 1:1")).num_features == 1
+
+
+@pytest.mark.parametrize("text", ["1_000", "٣", "nan", "inf", "-+5", "0x1", "9" * 5000])
+def test_labels_that_are_no_numbers(write: Write, text: str):
+    with pytest.raises(ValueError, match="line 2: the label must be a finite number") as error:
+        read_letor(write(f"0 qid:1 1:1\n{text} qid:1 1:1\n"))
+    assert len(str(error.value)) < 500
+    assert read_letor(write(f"0 qid:{text} 1:1\n")).qids == [text]  # a qid is a name

@@ -1,0 +1,125 @@
+"""`ltr fit` and `ltr predict` on a Ray cluster, by Ray Train and Ray Data."""
+
+import os
+import secrets
+import shutil
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from ltr.cli.errors import CommandError, as_user_error
+from ltr.cli.lightning_cli import make_cli, say_best
+from ltr.cli.on_ray import NUMBER, connect, enter, map_items
+from ltr.cli.options import read_options
+from ltr.cli.quiet import quiet
+from ltr.cli.recipes import expand_configs
+from ltr.datasets.loaders import SplitDataModule
+from ltr.files import remove_leftovers, temporary_beside
+from ltr.modules.prediction_parts import join_parts
+
+_SAID = "CommandError: "
+
+
+def fit(args: list[str], workers: int) -> int:
+    """Train in `workers` processes of a cluster; the first one writes the run's folder.
+
+    Raises:
+        CommandError: a mistake in the options, the configuration or the data.
+    """
+    workers = connect(workers)
+    from ray.train import RunConfig, ScalingConfig, TrainingFailedError
+    from ray.train.torch import TorchTrainer
+
+    expanded, name = expand_configs(args)
+    options = read_options(expanded)
+    where = options.find("trainer.default_root_dir")
+    root = Path(where.value if where and where.value else f"runs/{name or 'ltr'}").absolute()
+    root.mkdir(parents=True, exist_ok=True)
+    own = f"ray-{secrets.token_hex(4)}"  # Ray's own files, while it runs; the checkpoints are ours
+    trainer = TorchTrainer(
+        _train,
+        train_loop_config={"folder": os.getcwd(), "args": args},
+        scaling_config=ScalingConfig(num_workers=workers, use_gpu=_on_gpu(options)),
+        run_config=RunConfig(name=own, storage_path=str(root)),
+    )
+    try:
+        trainer.fit()
+    except TrainingFailedError as error:
+        said = [line for line in str(error).splitlines() if _SAID in line]
+        if not said:
+            raise
+        raise CommandError(said[-1].partition(_SAID)[2]) from None
+    finally:
+        shutil.rmtree(root / own, ignore_errors=True)
+    return 0
+
+
+def predict(args: list[str], workers: int) -> int:
+    """Score the lists in `workers` parts, a map of Ray Data, and join them in the data's order.
+
+    Raises:
+        CommandError: a mistake in the options, the configuration or the data.
+    """
+    workers = connect(workers)
+    cli = make_cli("predict", args)
+    if not isinstance(cli.datamodule, SplitDataModule):
+        name = type(cli.datamodule).__name__
+        raise CommandError(f"{NUMBER} needs a data module of ltr, which has parts, got {name}")
+    path = cli.writer.path.absolute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(path.parent)
+    with ExitStack() as stack:
+        parts = [stack.enter_context(temporary_beside(path)) for _ in range(workers)]
+        items = [{"number": i, "part": str(part)} for i, part in enumerate(parts)]
+        given = {"args": args, "parts": workers}
+        on_gpu = _on_gpu(read_options(expand_configs(args)[0]))
+        found = map_items(_score, items, given, on_gpu=on_gpu)
+        scattered = any(one["scattered"] for one in found)
+        rows = join_parts(parts, path, cli.writer.format, scattered)
+    print(f"wrote {cli.writer.path}: {rows} rows")
+    return 0
+
+
+def _score(item: dict[str, Any], args: list[str], parts: int) -> dict[str, Any]:
+    """Score a part of the lists into its file."""
+    with quiet(brief=True):
+        cli = make_cli("predict", args)
+        assert isinstance(cli.datamodule, SplitDataModule)  # `predict` has looked
+        cli.datamodule.share = (int(item["number"]), parts)
+        cli.writer.part = Path(item["part"])
+        cli.execute()
+    return {**item, "scattered": cli.writer.scattered}
+
+
+def _train(config: dict[str, Any]) -> None:
+    """Run `fit` in a worker."""
+    import ray.train
+    from lightning.pytorch.utilities import rank_zero_only
+    from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment, prepare_trainer
+
+    enter(config["folder"])
+    rank = ray.train.get_context().get_world_rank()
+    rank_zero_only.rank = rank  # pyright: ignore[reportFunctionMemberAccess]
+    options = {"strategy": RayDDPStrategy(), "devices": "auto", "num_nodes": 1}
+    try:
+        with quiet():
+            plugins = [RayLightningEnvironment()]
+            cli = make_cli("fit", config["args"], trainer={**options, "plugins": plugins})
+            prepare_trainer(cli.trainer)
+            cli.execute()
+            if cli.trainer.is_global_zero:
+                say_best(cli)
+    except Exception as error:
+        told = as_user_error(error)
+        if told is None:
+            raise
+        raise CommandError(told) from None
+
+
+def _on_gpu(options: Any) -> bool:
+    """Whether workers get a GPU each: the cluster has some, and the options do not say "cpu"."""
+    import ray
+
+    found = options.find("trainer.accelerator")
+    wanted = found is None or str(found.value) != "cpu"
+    return wanted and ray.cluster_resources().get("GPU", 0) > 0
