@@ -62,7 +62,7 @@ def atomic_write(path: str | PathLike[str]) -> Iterator[Path]:
             with partial.open("r+b") as file:
                 os.fsync(file.fileno())
             os.replace(partial, target)
-            _sync_folder(target.parent)
+            sync_folder(target.parent)
     except OSError as error:
         if error.filename is None:
             error.filename = str(path)
@@ -98,6 +98,29 @@ def temporary_beside(path: str | PathLike[str]) -> Iterator[Path]:
         with suppress(OSError):  # a second error must not hide the first
             partial.unlink(missing_ok=True)
         _being_written.discard(partial.name)
+
+
+@contextmanager
+def made_folder(path: str | PathLike[str]) -> Iterator[Path]:
+    """Make a folder, with those above it; after an error remove what was made, if it is empty.
+
+    >>> from tempfile import mkdtemp
+    >>> top = Path(mkdtemp())
+    >>> with suppress(ValueError), made_folder(top / "a" / "b") as folder:
+    ...     raise ValueError(folder.is_dir())
+    >>> [*top.iterdir()]
+    []
+    """
+    folder = Path(path)
+    missing = [one for one in (folder, *folder.parents) if not os.path.lexists(one)]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
+    except BaseException:
+        for one in missing:
+            with suppress(OSError):  # what others have put there stays
+                one.rmdir()
+        raise
 
 
 @contextmanager
@@ -166,8 +189,8 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-def _sync_folder(folder: Path) -> None:
-    """Flush the new name to the disk, if the system supports it."""
+def sync_folder(folder: Path) -> None:
+    """Flush the names in a folder to the disk, if the system supports it."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -5,12 +5,18 @@ This file stands alone: copy it into a service. It reads the ONNX file that `ltr
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from operator import itemgetter
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+# The last entry of the file's metadata, as ONNX writes it: this and 64 hexadecimal digits, the
+# SHA-256 of all that stands before.
+_DIGEST = b"\x72\x4e\x0a\x0altr.sha256\x12\x40"
 
 
 class OnnxRanker:
@@ -25,7 +31,8 @@ class OnnxRanker:
             it looks at the whole list.
 
     Raises:
-        ValueError: threads < 1; the file cannot be read, or was not written by `ltr export`.
+        ValueError: threads < 1; the file cannot be read, is damaged, or was not written by
+            `ltr export`.
     """
 
     def __init__(self, path: str | PathLike[str], threads: int = 1) -> None:
@@ -38,16 +45,21 @@ class OnnxRanker:
         options.inter_op_num_threads = 1
         wanted = "path must be an ONNX file that `ltr export` wrote, got"
         try:
+            content = Path(path).read_bytes()
+            _check_digest(content)
             self._session = onnxruntime.InferenceSession(
-                str(path), options, providers=["CPUExecutionProvider"]
+                content, options, providers=["CPUExecutionProvider"]
             )
+            found = self._session.get_modelmeta().custom_metadata_map
+            self.about: dict[str, Any] = json.loads(found.get("ltr", "null"))
         except Exception as error:  # onnxruntime's errors have no base class of their own
             raise ValueError(f"{wanted} {path}: {error}") from error
-        found = self._session.get_modelmeta().custom_metadata_map
-        if "ltr" not in found:
-            raise ValueError(f"{wanted} {path}")
-        self._widths = {one.name: one.shape[-1] for one in self._session.get_inputs()}
-        self.about: dict[str, Any] = json.loads(found["ltr"])
+        shapes = {one.name: one.shape for one in self._session.get_inputs()}
+        if not _fits(self.about, shapes):
+            raise ValueError(f"{wanted} {path}: its metadata do not describe its inputs")
+        self._widths = {name: shape[-1] for name, shape in shapes.items()}
+        widths = self.about["features"] or {}
+        self._names = [name for name, width in widths.items() for _ in range(width)]
         self._codes = {
             name: {level: code for code, level in enumerate(one["levels"], start=1)}
             for name, one in (self.about["categories"] or {}).items()
@@ -58,12 +70,13 @@ class OnnxRanker:
 
         Args:
             documents: a data frame, a mapping of columns, or a sequence of dicts, one a document.
-                Columns are matched by name, and others are ignored. None and NaN are missing, as is
-                a key that a dict lacks; a category that training did not have counts as missing.
+                Columns are matched by name, and others are ignored. None and NaN are missing
+                values; a category that training did not have counts as missing.
 
         Raises:
-            ValueError: documents are none of these; a column is missing, holds what is no number,
-                or is of another length than the others.
+            ValueError: documents are none of these; one of them has no such column or key; a
+                column holds what is no number, an infinite number, or is of another length than
+                the others.
         """
         widths = self.about["features"]
         if widths is None:
@@ -103,7 +116,8 @@ class OnnxRanker:
                 value. None if the model has none.
 
         Raises:
-            ValueError: an array is of another shape or type, or the model's categories are missing.
+            ValueError: an array is of another shape or type, the model's categories are missing, or
+                a feature is infinite in float32.
         """
         features = _array("features", features, np.float32)
         if features.shape[:1] == (0,):
@@ -117,6 +131,12 @@ class OnnxRanker:
             got = given[name].shape if name in given else None
             if got != shape:
                 raise ValueError(f"{name} must be {shape and f'of shape {shape}'}, got {got}")
+        for row, place in np.argwhere(np.isinf(features))[:1]:
+            name = self._names[place] if self._names else int(place)
+            raise ValueError(
+                f"document {row}, column {name!r}: must be finite in float32, got "
+                f"{features[row, place]}"
+            )
         if self.about["looks_at_list"]:
             given["mask"] = np.ones(len(features), dtype=bool)
         if not self.about["per_document"]:
@@ -132,9 +152,51 @@ class OnnxRanker:
         elif kind == "number":
             try:
                 value = int(value) if float(value).is_integer() else value
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 raise ValueError(f"column {name!r} must hold numbers, got {value!r}") from None
         return self._codes[name].get(str(value), 0)
+
+
+def _check_digest(content: bytes) -> None:
+    start = len(content) - 64 - len(_DIGEST)
+    if start < 0 or not content[start:].startswith(_DIGEST):
+        raise ValueError("it has no digest: export it again")
+    if sha256(content[:start]).hexdigest().encode() != content[-64:]:
+        raise ValueError("it is damaged: its digest is another one")
+
+
+def _fits(about: Any, shapes: Mapping[str, Sequence[Any]]) -> bool:
+    """Return whether the metadata are as `ltr export` writes them, for inputs of these shapes."""
+    keys = {"features", "categories", "per_document", "looks_at_list"}
+    if not isinstance(about, dict) or not keys <= about.keys():
+        return False
+    features, categories = about["features"], about["categories"]
+    axes = 2 if about["per_document"] is True else 3
+    widths = {"features": None, "categories": 0}
+    widths |= {name: shape[-1] for name, shape in shapes.items() if len(shape) == axes}
+    if features is not None and not (
+        isinstance(features, dict)
+        and all(type(width) is int and width > 0 for width in features.values())
+        and isinstance(categories, dict)
+        and all(map(_is_category, categories.values()))
+        and (sum(features.values()), len(categories)) == (widths["features"], widths["categories"])
+    ):
+        return False
+    return (
+        (features is None) == (categories is None)
+        and widths["features"] is not None
+        and type(about["per_document"]) is bool
+        and about["looks_at_list"] is ("mask" in shapes)
+    )
+
+
+def _is_category(one: Any) -> bool:
+    return (
+        isinstance(one, dict)
+        and one.get("kind") in ("string", "number", "boolean")
+        and isinstance(one.get("levels"), list)
+        and all(isinstance(level, str) for level in one["levels"])
+    )
 
 
 def _documents(documents: Any) -> Mapping[str, Any] | list[Mapping[str, Any]]:
@@ -155,21 +217,28 @@ def _documents(documents: Any) -> Mapping[str, Any] | list[Mapping[str, Any]]:
 
 def _column(documents: Mapping[str, Any] | list[Mapping[str, Any]], name: str) -> Sequence[Any]:
     if isinstance(documents, list):
-        _find([name], set().union(*documents))
-        return [one.get(name) for one in documents]
-    _find([name], documents)
+        try:
+            return [one[name] for one in documents]
+        except KeyError:
+            raise _missing(documents, [name]) from None
+    if name not in documents:
+        raise ValueError(
+            f"documents must have the column {name!r}, got {sorted(map(str, documents))}"
+        )
     values = documents[name]
     if isinstance(values, str) or not hasattr(values, "__len__"):
         raise ValueError(f"column {name!r} must hold a value for each document, got {values!r}")
     return values.tolist() if hasattr(values, "tolist") else list(values)
 
 
-def _find(names: Sequence[str], there: Collection[str]) -> None:
-    for name in names:
-        if name not in there:
-            raise ValueError(
-                f"documents must have the column {name!r}, got {sorted(map(str, there))}"
-            )
+def _missing(documents: list[Mapping[str, Any]], names: Sequence[str]) -> ValueError:
+    """Return the error of the first document that lacks one of these keys."""
+    lacking = (
+        (row, name) for row, one in enumerate(documents) for name in names if name not in one
+    )
+    row, name = next(lacking)
+    got = sorted(map(str, documents[row]))
+    return ValueError(f"document {row} must have the key {name!r}, got {got}")
 
 
 def _rows(documents: list[Mapping[str, Any]], names: list[str]) -> np.ndarray:
@@ -178,11 +247,12 @@ def _rows(documents: list[Mapping[str, Any]], names: list[str]) -> np.ndarray:
     try:
         found = [pick(one) for one in documents]
     except KeyError:
-        _find(names, set().union(*documents))
-        found = [[one.get(name) for name in names] for one in documents]
+        raise _missing(documents, names) from None
     try:
-        return np.array(found, dtype=np.float32).reshape(len(documents), len(names))  # None is NaN
-    except (TypeError, ValueError):
+        with np.errstate(over="ignore"):  # what overflows is infinite, and refused as such
+            values = np.array(found, dtype=np.float32)  # None is NaN
+        return values.reshape(len(documents), len(names))
+    except (TypeError, ValueError, OverflowError):
         for name, values in zip(names, zip(*found, strict=True), strict=True):
             _numbers(name, values, 1)
         raise
@@ -196,9 +266,10 @@ def _is_na(value: Any) -> bool:
 def _numbers(name: str, values: Sequence[Any], width: int) -> np.ndarray:
     empty = np.nan if width == 1 else [np.nan] * width
     try:
-        found = np.array([empty if _is_na(x) else x for x in values], dtype=np.float32)
+        with np.errstate(over="ignore"):
+            found = np.array([empty if _is_na(x) else x for x in values], dtype=np.float32)
         return found.reshape(len(values), width)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(
             f"column {name!r} must hold {width} number(s) a document: {error}"
         ) from None
@@ -209,6 +280,7 @@ def _array(name: str, values: Any, dtype: type) -> np.ndarray:
         found = np.asarray(values)
         if dtype is np.int64 and found.dtype.kind not in "iu":
             raise TypeError(f"{found.dtype} in place of whole numbers")
-        return found.astype(dtype, copy=False)
-    except (TypeError, ValueError) as error:
+        with np.errstate(over="ignore"):
+            return found.astype(dtype, copy=False)
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{name} must be an array of numbers, got {error}") from None

@@ -1,22 +1,34 @@
-"""A model in a folder: `config.json` says how its parts are made, `model.safetensors` has them."""
+"""A model in a folder: `config.json` says how its parts are made, `model.safetensors` has them.
+
+`config.json` also holds the SHA-256 of each file that was written with it. The model of a folder is
+the one that this file describes: a save writes the new files under hidden names, then replaces
+`config.json` in one step, and then gives the files their names. So a reader, and a process that is
+killed, find one model whole: the old one before that step, the new one after it.
+"""
 
 import json
+import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from hashlib import sha256
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+import safetensors.torch
 from torch import nn
 
 import ltr
 from ltr.config.reading import from_config
 from ltr.config.writing import to_config
-from ltr.files import atomic_write
+from ltr.files import made_folder, sync_folder
+from ltr.names import one_line
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+
+_DIGESTS = "sha256"
+_NEW = ".ltr-new"
 
 _Part = TypeVar("_Part", bound=nn.Module)
 
@@ -47,57 +59,94 @@ def configs(values: Mapping[str, Any], unsaved: dict[str, str]) -> dict[str, Any
 
 
 def write_folder(
-    folder: str | PathLike[str], parts: Mapping[str, nn.Module | None], content: Mapping[str, Any]
+    folder: str | PathLike[str],
+    parts: Mapping[str, nn.Module | None],
+    content: Mapping[str, Any],
+    files: Mapping[str, bytes] | None = None,
 ) -> None:
-    """Write a model into a folder, which is made.
+    """Write a model into a folder, in place of the model that is there.
 
     Args:
-        folder: the folder; files of an earlier model are replaced.
+        folder: the folder, made if it is missing. Other files in it stay.
         parts: the modules by name; None for one that the model does not have.
         content: of `config.json`, as plain values.
+        files: more files by name, which belong to the model.
 
     Raises:
-        OSError: the folder cannot be written.
+        ValueError: a weight is not finite.
+        OSError: a file cannot be written, as on a full disk. Then the folder is as it was.
 
     >>> from tempfile import mkdtemp
     >>> folder, layer = mkdtemp(), nn.Linear(2, 1)
     >>> write_folder(folder, {"scorer": layer}, {"scorer": to_config(layer)})
-    >>> again = read_part(read_config(folder)["scorer"], "scorer", nn.Linear, [])
-    >>> load_weights(folder, {"scorer": again})
+    >>> config, weights = read_folder(folder)
+    >>> again = read_part(config["scorer"], "scorer", nn.Linear, [])
+    >>> load_weights(folder, weights, {"scorer": again})
     >>> bool((again.weight == layer.weight).all())
     True
     """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    state = {
-        f"{name}.{key}": x.detach().cpu().contiguous()
-        for name, part in parts.items()
-        if part is not None
-        for key, x in part.state_dict().items()
-    }
-    text = json.dumps({"ltr": ltr.__version__, **content}, indent=1, allow_nan=False)
-    with atomic_write(folder / WEIGHTS) as partial:
-        save_file(state, partial)
-    with atomic_write(folder / CONFIG) as partial:
-        partial.write_text(f"{text}\n", encoding="utf-8")
+    state = {}
+    for name, part in parts.items():
+        if part is not None:
+            _check_finite(folder / WEIGHTS, name, part)
+            for key, x in part.state_dict().items():
+                state[f"{name}.{key}"] = x.detach().cpu().contiguous()
+    contents = {WEIGHTS: safetensors.torch.save(state), **(files or {})}
+    digests = {name: sha256(data).hexdigest() for name, data in contents.items()}
+    config = {"ltr": ltr.__version__, _DIGESTS: digests, **content}
+    contents[CONFIG] = f"{json.dumps(config, indent=1, allow_nan=False)}\n".encode()
+    with made_folder(folder), _one_writer(folder):
+        _finish(folder)
+        try:
+            for name, data in contents.items():
+                _write(folder / name, data)
+            os.replace(_new(folder / CONFIG), folder / CONFIG)
+        finally:
+            _finish(folder)
 
 
-def read_config(folder: str | PathLike[str]) -> dict[str, Any]:
-    """Return the content of a folder's `config.json`.
+def read_folder(folder: str | PathLike[str]) -> tuple[dict[str, Any], bytes]:
+    """Return the content of a folder's `config.json`, and that of `model.safetensors`.
 
     Raises:
-        ValueError: there is none, or it is damaged.
+        ValueError: there is no model, a file is damaged, or there is no digest of the weights.
+        OSError: a file cannot be read.
     """
-    path = Path(folder) / CONFIG
+    config, weights = Path(folder) / CONFIG, Path(folder) / WEIGHTS
+    while True:
+        content, version = _read_config(config)
+        digests = content.get(_DIGESTS)
+        digest = digests.get(WEIGHTS) if isinstance(digests, dict) else None
+        if digest is None:
+            raise ValueError(f"{config} has no digest of {WEIGHTS}: save the model again")
+        found = False
+        for path in (_new(weights), weights):  # the first while, or after, a save is interrupted
+            with suppress(FileNotFoundError):
+                data, found = path.read_bytes(), True
+                if sha256(data).hexdigest() == digest:
+                    return content, data
+        if _version(os.stat(config)) == version:  # else another process has saved a model
+            why = f"its digest is not the one in {CONFIG}" if found else "there is no such file"
+            raise ValueError(f"{weights} is damaged or missing: {why}")
+
+
+@contextmanager
+def describing(folder: str | PathLike[str]) -> Iterator[None]:
+    """Turn what a strange configuration leads to into a ValueError that names its file.
+
+    >>> with describing("model"):
+    ...     {}["scorer"]
+    Traceback (most recent call last):
+    ValueError: model/config.json does not describe a model: KeyError: 'scorer'
+    """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise ValueError(f"path must be a folder that `save` wrote, got none with {path}") from None
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged: {error}") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} is not the configuration of a model")
-    return content
+        yield
+    except (ValueError, OSError):
+        raise
+    except Exception as error:  # what a class raises for arguments that it cannot use
+        path, why = Path(folder) / CONFIG, one_line(f"{type(error).__name__}: {error}")
+        raise ValueError(f"{path} does not describe a model: {why}") from error
 
 
 def read_part(config: Any, name: str, kind: type[_Part], trust: Sequence[str]) -> _Part:
@@ -112,16 +161,23 @@ def read_part(config: Any, name: str, kind: type[_Part], trust: Sequence[str]) -
     return found
 
 
-def load_weights(folder: str | PathLike[str], parts: Mapping[str, nn.Module]) -> None:
+def load_weights(
+    folder: str | PathLike[str], weights: bytes, parts: Mapping[str, nn.Module]
+) -> None:
     """Load the weights of parts that are made already, and put the parts in evaluation mode.
 
+    Args:
+        folder: what errors name.
+        weights: the content of `model.safetensors`.
+        parts: the modules by name.
+
     Raises:
-        ValueError: the file is damaged, or the weights do not fit.
+        ValueError: the weights cannot be read, do not fit, or are not finite.
     """
     path = Path(folder) / WEIGHTS
     try:
-        state = load_file(path)
-    except (OSError, SafetensorError) as error:
+        state = safetensors.torch.load(weights)
+    except safetensors.SafetensorError as error:
         raise ValueError(f"{path} cannot be read: {error}") from None
     for name, part in parts.items():
         own = {key[len(name) + 1 :]: x for key, x in state.items() if key.startswith(f"{name}.")}
@@ -131,4 +187,82 @@ def load_weights(folder: str | PathLike[str], parts: Mapping[str, nn.Module]) ->
             raise ValueError(
                 f"{folder}: the weights do not fit the configuration: {error}"
             ) from None
+        _check_finite(path, name, part)
         part.eval()
+
+
+def _check_finite(path: Path, name: str, part: nn.Module) -> None:
+    """Raise a ValueError for a parameter that is not finite, or a buffer with NaN."""
+    learned = {key for key, _ in part.named_parameters()}
+    for key, x in part.state_dict().items():
+        if not x.is_floating_point():
+            continue
+        bad = ~x.isfinite() if key in learned else x.isnan()  # a mask may hold -inf
+        if bad.any():
+            raise ValueError(f"{path}: {name}.{key} must be finite, got {x[bad][0].item()}")
+
+
+def _read_config(path: Path) -> tuple[dict[str, Any], tuple[int, int]]:
+    """Return the content of `config.json`, and which version of the file it is."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            version = _version(os.fstat(file.fileno()))
+            content = json.load(file)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise ValueError(f"path must be a folder that `save` wrote, got none with {path}") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} is not the configuration of a model")
+    return content, version
+
+
+def _version(status: os.stat_result) -> tuple[int, int]:
+    return status.st_ino, status.st_mtime_ns
+
+
+def _new(path: Path) -> Path:
+    """Return the name of a file before its model counts."""
+    return path.with_name(f".{path.name}{_NEW}")
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        with _new(path).open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        error.filename = str(path)
+        raise
+
+
+def _finish(folder: Path) -> None:
+    """Give the files of the folder's model their names, and remove those of any other."""
+    digests: Any = None
+    with suppress(ValueError):
+        digests = _read_config(folder / CONFIG)[0].get(_DIGESTS)
+    for path in sorted(folder.glob(f".*{_NEW}")):
+        name = path.name[1 : -len(_NEW)]
+        digest = digests.get(name) if isinstance(digests, dict) else None
+        if digest == sha256(path.read_bytes()).hexdigest():
+            os.replace(path, folder / name)
+        else:
+            path.unlink()
+    sync_folder(folder)
+
+
+@contextmanager
+def _one_writer(folder: Path) -> Iterator[None]:
+    """Let one process at a time write into a folder, if its file system has locks."""
+    handle = None
+    with suppress(ImportError, OSError):
+        import fcntl
+
+        handle = os.open(folder, os.O_RDONLY)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)

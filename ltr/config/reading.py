@@ -161,7 +161,10 @@ class _Reader:
             raise ValueError(f"{_at(where)}dict must be pairs of a key and a value, got {pairs!r}")
         values = [self.read(one, bases, f"{where}[{key!r}]", depth + 1) for key, one in pairs]
         keys = [self.read(key, None, f"a key of {where}", depth + 1) for key, _ in pairs]
-        return dict(zip(keys, values, strict=True))
+        try:
+            return dict(zip(keys, values, strict=True))
+        except TypeError as error:
+            raise ValueError(f"{_at(where)}dict: {error}") from None  # a key that is a dict
 
     def _make(
         self, config: Mapping[str, Any], bases: tuple[type, ...] | None, where: str, depth: int
@@ -175,7 +178,9 @@ class _Reader:
             return partial(cls, **arguments) if arguments else cls
         try:
             return cls(**arguments)
-        except TypeError as error:  # the constructor cannot use a value of this type
+        except ValueError:
+            raise
+        except Exception as error:  # whatever a constructor raises for a value that it cannot use
             raise ValueError(f"{_at(where)}{config['class_path']}: {error}") from error
 
     def read_arguments(

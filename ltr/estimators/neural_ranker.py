@@ -252,10 +252,19 @@ class NeuralRanker(BaseEstimator):
         return export(self, path, to, opset, per_document, test)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the model into a folder, which is made: `config.json` and `model.safetensors`.
+        """Write the model into a folder: `config.json` and `model.safetensors`.
 
-        Parameters that have no configuration (see `ltr.config.to_config`), such as a loss with a
-        lambda, are left out with a warning; `load` then needs them.
+        Whenever the process is killed, `load` finds the older model of that folder or this one.
+        Other files in the folder stay. Parameters that have no configuration (see
+        `ltr.config.to_config`), such as a loss with a lambda, are left out with a warning; `load`
+        then needs them.
+
+        Args:
+            path: the folder, made if it is missing.
+
+        Raises:
+            ValueError: the model is not fitted, or has a weight that is not finite.
+            OSError: a file cannot be written, as on a full disk. The folder is then as it was.
         """
         from ltr.estimators.saving import save
 
@@ -273,7 +282,8 @@ class NeuralRanker(BaseEstimator):
 
         Raises:
             ValueError: the folder holds no such model, a file is damaged or names a class that is
-                not trusted, or a parameter must be given.
+                not trusted, the weights are not those whose digest the configuration holds, a
+                weight is not finite, or a parameter must be given.
         """
         from ltr.estimators.saving import load
 

@@ -7,8 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from ltr.config import check_trust, from_config, import_path, read_arguments, to_config
-from ltr.config.folder import CONFIG, configs, load_weights, read_config, read_part, write_folder
+from ltr.config import (
+    check_trust,
+    from_config,
+    import_path,
+    parameters,
+    read_arguments,
+    to_config,
+)
+from ltr.config.folder import (
+    CONFIG,
+    configs,
+    describing,
+    load_weights,
+    read_folder,
+    read_part,
+    write_folder,
+)
 from ltr.datasets import FeatureTransform, Schema
 from ltr.estimators.parameters import check_parameters, new_scorer, new_transform
 from ltr.models import Ensemble
@@ -49,7 +64,22 @@ def load(
 ) -> Any:
     """Return the estimator of these files; see `NeuralRanker.load`."""
     trusted = check_trust(trust)
-    content = _read(path)
+    if unknown := sorted({*given} - {*parameters(cls)}):
+        raise ValueError(f"{cls.__name__} has no parameter {unknown[0]!r}")
+    content, weights = read_folder(path)
+    with describing(path):
+        return _make(cls, path, content, weights, trusted, given)
+
+
+def _make(
+    cls: type,
+    path: str | PathLike[str],
+    content: dict[str, Any],
+    weights: bytes,
+    trusted: Sequence[str],
+    given: Mapping[str, Any],
+) -> Any:
+    _check(path, content)
     for name, reason in content["unsaved"].items():
         if name not in given:
             raise ValueError(f"{name} must be given, as it could not be saved: {reason}")
@@ -65,7 +95,7 @@ def load(
         for name, kind in _PARTS.items()
     }
     parts["scorer"].build(content["num_features"])
-    load_weights(path, parts)
+    load_weights(path, weights, parts)
     for name, part in parts.items():
         setattr(new, f"{name}_", part)
     new.schema_ = Schema.from_dict(content["schema"])
@@ -77,9 +107,8 @@ def load(
     return new
 
 
-def _read(folder: str | PathLike[str]) -> dict[str, Any]:
-    """Return the content of a configuration whose keys and types are as `save` writes them."""
-    content = read_config(folder)
+def _check(folder: str | PathLike[str], content: dict[str, Any]) -> None:
+    """Raise a ValueError unless the keys and types are as `save` writes them."""
     kinds = {"config": dict, "unsaved": dict, "schema": dict, "columns": list, "named": bool}
     kinds |= {"num_features": int}
     good = (
@@ -90,4 +119,3 @@ def _read(folder: str | PathLike[str]) -> dict[str, Any]:
     )
     if not good:
         raise ValueError(f"{Path(folder) / CONFIG} is not the configuration of a NeuralRanker")
-    return content

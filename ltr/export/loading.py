@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from os import PathLike
+from typing import Any
 
 from torch import nn
 
 from ltr.config import check_trust
-from ltr.config.folder import CONFIG, load_weights, read_config, read_part
+from ltr.config.folder import CONFIG, describing, load_weights, read_folder, read_part
 from ltr.datasets import FeatureTransform, Schema
 from ltr.export.program import ExportedRanker
 from ltr.models import Scorer
@@ -25,7 +26,8 @@ def load_model(
 
     Raises:
         ValueError: the folder holds no model, a file is damaged or names a class that is not
-            trusted, or a part has no configuration.
+            trusted, the weights are not those whose digest the configuration holds, a weight is
+            not finite, or a part has no configuration.
 
     >>> from tempfile import mkdtemp
     >>> import torch
@@ -38,7 +40,18 @@ def load_model(
     True
     """
     trusted = check_trust(trust)
-    content = read_config(folder)
+    content, weights = read_folder(folder)
+    with describing(folder):
+        return _make(folder, content, weights, trusted, per_document)
+
+
+def _make(
+    folder: str | PathLike[str],
+    content: dict[str, Any],
+    weights: bytes,
+    trusted: Sequence[str],
+    per_document: bool,
+) -> ExportedRanker:
     good = {"unsaved", "num_features", "scorer", "transform", "schema"} <= {*content}
     if not good or not isinstance(content["unsaved"], dict):
         raise ValueError(f"{folder}: {CONFIG} is not the configuration of a model")
@@ -53,6 +66,6 @@ def load_model(
         parts["transform"] = transform
     if content["num_features"] is not None:
         scorer.build(content["num_features"])
-    load_weights(folder, parts)
+    load_weights(folder, weights, parts)
     schema = None if content["schema"] is None else Schema.from_dict(content["schema"])
     return ExportedRanker(transform, scorer, schema, per_document)

@@ -1,12 +1,14 @@
 """Write an exported model, and compare it with the model on the spot."""
 
 import copy
+import io
 import json
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from torch import Tensor, nn
 from ltr.config.folder import configs, write_folder
 from ltr.export.card import Evaluation, model_card
 from ltr.export.program import ExportedRanker, Target, describe
-from ltr.files import atomic_write
+from ltr.files import atomic_write, made_folder, remove_leftovers
 
 LIMIT = 1e-5
 """The largest difference from the model that an export may have, of the largest score."""
@@ -74,7 +76,8 @@ def export_model(
     Raises:
         ValueError: an argument is wrong, a package is missing, the path cannot be written, the
             model gives a score that is not finite or cannot be exported, or the exported one
-            differs by more than 1e-5 of the largest absolute score. Then no file is left.
+            differs by more than 1e-5 of the largest absolute score. Then all files are as they
+            were.
 
     >>> from tempfile import mkdtemp
     >>> from ltr.models import LinearScorer
@@ -98,16 +101,19 @@ def export_model(
     else:
         target, card, folder = path / f"model{_SUFFIX[to]}", path / "README.md", path
     given, module = module, copy.deepcopy(module).cpu().float().eval()
+    model, difference = _checked(module, to, opset)
+    text = model_card(module, target.name, to, difference, evaluation).encode()
     with _naming(path):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(target) as partial:
-            difference = _write_checked(module, partial, to, opset)
         if folder is not None:
             parts = {"scorer": given.scorer, "transform": given.transform}
-            write_folder(folder, parts, _config(given) if config is None else config)
-        text = model_card(module, target.name, to, difference, evaluation)
-        with atomic_write(card) as partial:
-            partial.write_text(text, encoding="utf-8")
+            content = _config(given) if config is None else config
+            write_folder(folder, parts, content, {target.name: model, card.name: text})
+        else:
+            with made_folder(target.parent):
+                remove_leftovers(target.parent)
+                with atomic_write(card) as second, atomic_write(target) as first:
+                    first.write_bytes(model)
+                    second.write_bytes(text)
     return Exported(target, card, difference)
 
 
@@ -129,22 +135,22 @@ def _naming(path: Path) -> Iterator[None]:
         raise ValueError(f"path must be one that can be written, got {path}: {error}") from error
 
 
-def _write_checked(module: ExportedRanker, path: Path, to: Target, opset: int) -> float:
-    """Write the model, and return its difference; an error if that is too large."""
+def _checked(module: ExportedRanker, to: Target, opset: int) -> tuple[bytes, float]:
+    """Return the file's content, and its difference; an error if that is too large."""
     expected = _expected(module)
     if to == "onnx":
-        _write_onnx(module, path, opset)
-        run = _onnx_runner(path)
+        content = _onnx(module, opset)
+        run = _onnx_runner(content)
     else:
-        _write_program(module, path)
-        run = _program_runner(path)
+        content = _program(module)
+        run = _program_runner(content)
     difference = _largest_difference(run, expected)
     if not difference <= LIMIT:
         raise ValueError(
             f"the exported model differs from the model by {difference:.2g} of the largest "
             f"score, more than {LIMIT:g}"
         )
-    return difference
+    return content, difference
 
 
 def _shapes(module: ExportedRanker) -> tuple[dict[int, Any], ...]:
@@ -156,7 +162,7 @@ def _shapes(module: ExportedRanker) -> tuple[dict[int, Any], ...]:
     return tuple(free for _ in module.inputs)
 
 
-def _write_program(module: ExportedRanker, path: Path) -> None:
+def _program(module: ExportedRanker) -> bytes:
     module = copy.deepcopy(module)
     for part in module.modules():
         for name, buffer in [*part.named_buffers(recurse=False)]:
@@ -167,11 +173,12 @@ def _write_program(module: ExportedRanker, path: Path) -> None:
         program = torch.export.export(
             _Positional(module), module.example(3, 4), dynamic_shapes=(_shapes(module),)
         )
-        with path.open("wb") as file:  # a path must end in .pt2, which a partial file's does not
-            torch.export.save(program, file, extra_files={"ltr.json": json.dumps(describe(module))})
+        content = io.BytesIO()
+        torch.export.save(program, content, extra_files={"ltr.json": json.dumps(describe(module))})
+    return content.getvalue()
 
 
-def _write_onnx(module: ExportedRanker, path: Path, opset: int) -> None:
+def _onnx(module: ExportedRanker, opset: int) -> bytes:
     try:
         import onnx
         import onnx.version_converter
@@ -200,15 +207,19 @@ def _write_onnx(module: ExportedRanker, path: Path, opset: int) -> None:
     if (found := {one.domain: one.version for one in model.opset_import}[""]) != opset:
         raise ValueError(f"opset must be one that torch and onnx write, got {opset} (not {found})")
     onnx.helper.set_model_props(model, {"ltr": json.dumps(describe(module))})
-    path.write_bytes(model.SerializeToString())
+    content = model.SerializeToString()
+    # the metadata's last entry: parts of a message that follow each other are one message
+    end = onnx.ModelProto()
+    onnx.helper.set_model_props(end, {"ltr.sha256": sha256(content).hexdigest()})
+    return content + end.SerializeToString()
 
 
-def _onnx_runner(path: Path) -> Callable[..., np.ndarray]:
+def _onnx_runner(content: bytes) -> Callable[..., np.ndarray]:
     try:
         import onnxruntime
     except ImportError as error:
         raise ValueError(_INSTALL) from error
-    session = onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     names = [one.name for one in session.get_inputs()]
 
     def run(*inputs: Tensor) -> np.ndarray:
@@ -218,9 +229,9 @@ def _onnx_runner(path: Path) -> Callable[..., np.ndarray]:
     return run
 
 
-def _program_runner(path: Path) -> Callable[..., np.ndarray]:
-    with path.open("rb") as file, _quiet():
-        module = torch.export.load(file).module()
+def _program_runner(content: bytes) -> Callable[..., np.ndarray]:
+    with _quiet():
+        module = torch.export.load(io.BytesIO(content)).module()
 
     def run(*inputs: Tensor) -> np.ndarray:
         with torch.no_grad():

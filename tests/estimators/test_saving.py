@@ -151,6 +151,8 @@ def test_damaged_or_missing_files(saved, name):
 def test_given_parameters_are_checked(saved):
     with pytest.raises(ValueError, match="scorer must be a Scorer or None, got 'a'"):
         NeuralRanker.load(saved[1], scorer="a")
+    with pytest.raises(ValueError, match="'hidden'"):
+        NeuralRanker.load(saved[1], hidden=(4,))
 
 
 def test_not_fitted(tmp_path):

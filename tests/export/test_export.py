@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from hashlib import sha256
 
 import numpy as np
 import onnx
@@ -85,8 +86,14 @@ def test_the_folder_loads_again_as_it_was_saved(table, ranker, folder, tmp_path)
     np.testing.assert_array_equal(again.predict(X), ranker.predict(X))
     assert again.score(X, y, qid=qid) == ranker.score(X, y, qid=qid)
     ranker.save(tmp_path)
-    for name in ("config.json", "model.safetensors"):
-        assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
+    weights = [(one / "model.safetensors").read_bytes() for one in (folder, tmp_path)]
+    assert weights[0] == weights[1]
+    exported, saved = (json.loads((one / "config.json").read_text()) for one in (folder, tmp_path))
+    digests = exported.pop("sha256")
+    assert saved.pop("sha256").items() < digests.items()
+    assert exported == saved
+    for name in ("README.md", "model.onnx", "model.safetensors"):
+        assert digests[name] == sha256((folder / name).read_bytes()).hexdigest()
     module, loaded = ExportedRanker(ranker.transform_, ranker.scorer_, None), load_model(folder)
     inputs = module.example(3, 7)
     assert torch.equal(loaded(*inputs), module(*inputs))
@@ -101,7 +108,8 @@ def test_folders_that_cannot_be_loaded(folder, tmp_path):
     content = json.loads(path.read_text())
     for changed, message in (
         ([], "is not the configuration of a model"),
-        ({}, "is not the configuration of a model"),
+        ({}, "has no digest of model.safetensors"),
+        ({"sha256": content["sha256"]}, "is not the configuration of a model"),
         ({**content, "scorer": None}, "scorer must be a Scorer, got None"),
         ({**content, "unsaved": {"scorer": "a lambda"}}, "scorer of .* was not saved: a lambda"),
         ({**content, "num_features": 2}, "the weights do not fit the configuration"),
@@ -243,7 +251,7 @@ def test_weights_that_are_not_finite(to, bad, tmp_path):
         ValueError, match=r"the model's scores must be finite, got (nan|-?inf): train"
     ):
         export_model(module, tmp_path / "m", to=to)
-    assert not list((tmp_path / "m").iterdir())
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_model_in_double_precision_is_exported_in_single_and_stays(tmp_path):

@@ -1,7 +1,10 @@
 """`ltr/serving.py` scores as the model, and needs no ltr."""
 
 import json
+import random
 import shutil
+from hashlib import sha256
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -71,9 +74,7 @@ def test_serving_from_a_data_frame(table, ranker, folder):
 def test_serving_refuses_bad_arguments_by_name(ranker, folder, tmp_path):
     (tmp_path / "text.onnx").write_text("no model")
     shutil.copy(folder / "model.onnx", tmp_path / "other.onnx")
-    other = onnx.load(tmp_path / "other.onnx")
-    del other.metadata_props[:]
-    onnx.save(other, tmp_path / "other.onnx")
+    write_signed(tmp_path / "other.onnx", None)
     for path in ("none.onnx", "text.onnx", "other.onnx"):
         with pytest.raises(ValueError, match=f"path must be an ONNX file that .*, got .*{path}"):
             OnnxRanker(tmp_path / path)
@@ -102,10 +103,100 @@ def test_serving_refuses_bad_arguments_by_name(ranker, folder, tmp_path):
         (row, "column 'price' must hold a value for each document, got 1.0"),
         ({**columns, "shop": ["a"]}, "documents must have columns of one length, got 1 in 'shop'"),
         ([{**row, "stock": [1, 2]}], "column 'stock' must hold 1 number"),
-        ([{"stock": 1, "shop": "a", "new": 1}], "documents must have the column 'price'"),
+        ([{"stock": 1, "shop": "a", "new": 1}], "document 0 must have the key 'price'"),
     ):
         with pytest.raises(ValueError, match=message):
             served.score(documents)
+
+
+@pytest.mark.parametrize("key", ["price", "stock", "shop", "new"])
+@pytest.mark.parametrize("lacking", [{0}, {1}, {0, 1, 2}])
+def test_a_key_that_some_document_lacks(folder, key, lacking):
+    served = OnnxRanker(folder / "model.onnx")
+    row = {"price": 1.0, "stock": 2, "shop": "a", "new": True}
+    rest = {name: value for name, value in row.items() if name != key}
+    documents = [rest if number in lacking else row for number in range(3)]
+    with pytest.raises(ValueError, match=rf"document {min(lacking)} must have the key '{key}'"):
+        served.score(documents)
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, 1e39, -1e300])
+def test_infinities_are_refused_as_predict_refuses_them(table, ranker, folder, bad):
+    X = table[0][:5].copy()
+    X.loc[3, "stock"] = bad
+    message = r"{} 3, column 'stock': must be finite in float32, got -?inf"
+    if np.isinf(bad):  # beyond float32, `predict` shows the number itself
+        with pytest.raises(ValueError, match=message.format("row")):
+            ranker.predict(X)
+    served = OnnxRanker(folder / "model.onnx")
+    for documents in (X, X.to_dict("list"), X.to_dict("records")):
+        with pytest.raises(ValueError, match=message.format("document")):
+            served.score(documents)
+    numbers = X[["price", "stock"]].to_numpy()
+    with pytest.raises(ValueError, match=message.format("document")):
+        served.score_arrays(numbers, np.zeros((5, 2), dtype=np.int64))
+    with pytest.raises(ValueError, match="column 'price' must hold 1 number"):
+        served.score([{"price": 10**400, "stock": 1, "shop": "a", "new": True}])
+
+
+def write_signed(path: Path, about: str | None) -> None:
+    """Give a model other metadata, and the digest that belongs to them."""
+    model = onnx.load(path)
+    del model.metadata_props[:]
+    if about is not None:
+        onnx.helper.set_model_props(model, {"ltr": about})
+    content = model.SerializeToString()
+    end = onnx.ModelProto()
+    onnx.helper.set_model_props(end, {"ltr.sha256": sha256(content).hexdigest()})
+    path.write_bytes(content + end.SerializeToString())
+
+
+def test_every_flipped_bit_is_found(folder, tmp_path):
+    whole, draw = (folder / "model.onnx").read_bytes(), random.Random(0)
+    path = tmp_path / "model.onnx"
+    places = [
+        *draw.sample(range(8 * len(whole)), 150),
+        *range(8 * (len(whole) - 80), 8 * len(whole)),
+    ]
+    for place in places:
+        damaged = bytearray(whole)
+        damaged[place // 8] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"model\.onnx: it (is damaged|has no digest)"):
+            OnnxRanker(path)
+    for content in (b"", whole[:-1], whole[:-80], whole[: len(whole) // 2], whole + b"\0"):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"model\.onnx: it (is damaged|has no digest)"):
+            OnnxRanker(path)
+
+
+def test_the_digest_is_metadata_of_the_file(folder, tmp_path):
+    metadata = {one.key: one.value for one in onnx.load(folder / "model.onnx").metadata_props}
+    assert [*metadata] == ["ltr", "ltr.sha256"]
+    whole = (folder / "model.onnx").read_bytes()
+    assert metadata["ltr.sha256"] == sha256(whole[:-80]).hexdigest()
+    changed = onnx.load(folder / "model.onnx")
+    changed.producer_name = "another program"
+    onnx.save(changed, tmp_path / "again.onnx")
+    with pytest.raises(ValueError, match=r"again\.onnx: it (is damaged|has no digest)"):
+        OnnxRanker(tmp_path / "again.onnx")
+
+
+def test_metadata_of_strangers(table, folder, tmp_path, mutations):
+    rows = table[0][:3].to_dict("records")
+    path = tmp_path / "model.onnx"
+    shutil.copy(folder / "model.onnx", path)
+    about = OnnxRanker(path).about
+    write_signed(path, json.dumps(about))
+    assert OnnxRanker(path).score(rows).shape == (3,)
+    refused = 0
+    for text in random.Random(0).sample([*mutations(about)], 200):
+        write_signed(path, text)
+        try:
+            OnnxRanker(path).score(rows)
+        except ValueError as error:
+            refused += str(path) in str(error) or "document" in str(error)
+    assert refused > 50
 
 
 def test_serving_without_categories_refuses_them(tmp_path):
@@ -125,7 +216,10 @@ def test_serving_takes_what_services_and_pandas_give(table, ranker, folder):
     np.testing.assert_allclose(served.score(nullable), ranker.predict(nullable), atol=1e-6)
     text = [{**row, "new": str(row["new"]).lower()} for row in X[:9].to_dict("records")]
     np.testing.assert_allclose(served.score(text), ranker.predict(X[:9]), atol=1e-6)
-    some = [{"price": 1.0}, {"stock": 3, "shop": "a", "new": None}]
+    some = [
+        {"price": 1.0, "stock": None, "shop": None, "new": None},
+        {"price": None, "stock": 3, "shop": "a", "new": None},
+    ]
     np.testing.assert_array_equal(
         served.score(some),
         served.score(

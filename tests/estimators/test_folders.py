@@ -1,0 +1,371 @@
+"""Folders of models: damaged files are refused, and a save takes place whole or not at all."""
+
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import safetensors.torch
+import torch
+
+from ltr.config.folder import write_folder
+from ltr.estimators import NeuralRanker
+from ltr.export import load_model
+from ltr.models import MLPScorer
+from ltr.serving import OnnxRanker
+
+FILES = ["config.json", "model.safetensors"]
+EXPORTED = ["README.md", "config.json", "model.onnx", "model.safetensors"]
+
+
+def train(levels: str, seed: int) -> NeuralRanker:
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame({"a": rng.normal(size=80), "c": rng.choice([*levels], 80)})
+    small = NeuralRanker(
+        scorer=MLPScorer(hidden=(4,)), members=2, max_epochs=2, verbose=0, random_state=seed
+    )
+    return small.fit(X, rng.integers(0, 3, 80), qid=np.arange(80) // 8)
+
+
+@pytest.fixture(scope="module")
+def first() -> NeuralRanker:
+    return train("xy", 0)
+
+
+@pytest.fixture(scope="module")
+def second() -> NeuralRanker:
+    """A model of the first one's shape, with other weights and other levels."""
+    return train("yz", 1)
+
+
+X = pd.DataFrame({"a": [0.5, -1.0, 0.1], "c": ["x", "y", "z"]})
+
+
+def which(found: Any, first: NeuralRanker, second: NeuralRanker) -> str:
+    """Return the model that gives these scores; an error if it is a mix."""
+    scores = found.predict(X) if isinstance(found, NeuralRanker) else found.score(X)
+    for name, one in (("first", first), ("second", second)):
+        if np.allclose(scores, one.predict(X), atol=1e-6):
+            return name
+    raise AssertionError(f"neither model gives {scores}")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+# --- damage
+
+
+def test_every_flipped_bit_of_the_weights_is_found(first, tmp_path):
+    first.save(tmp_path)
+    path = tmp_path / "model.safetensors"
+    whole, draw = path.read_bytes(), random.Random(0)
+    for place in draw.sample(range(8 * len(whole)), 150):
+        damaged = bytearray(whole)
+        damaged[place // 8] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        for load in (NeuralRanker.load, load_model):
+            with pytest.raises(ValueError, match=r"model\.safetensors.*digest"):
+                load(tmp_path)
+
+
+def test_weights_of_another_model_are_refused(first, second, tmp_path):
+    first.save(tmp_path / "a")
+    second.save(tmp_path / "b")
+    os.replace(tmp_path / "b" / "model.safetensors", tmp_path / "a" / "model.safetensors")
+    for load in (NeuralRanker.load, load_model):
+        with pytest.raises(ValueError, match=r"model\.safetensors.*digest"):
+            load(tmp_path / "a")
+
+
+@pytest.mark.parametrize("digests", [None, {}, [], {"model.onnx": "0"}])
+def test_a_folder_without_a_digest_is_refused(first, tmp_path, digests):
+    first.save(tmp_path)
+    content = json.loads((tmp_path / "config.json").read_text())
+    content["sha256"] = digests
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    for load in (NeuralRanker.load, load_model):
+        with pytest.raises(ValueError, match=r"no digest of model\.safetensors: save the model"):
+            load(tmp_path)
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+def test_a_weight_that_is_not_finite_is_not_saved(tmp_path, bad):
+    ranker = train("xy", 0)
+    name = "copies.1.layers.0.weight"
+    with torch.no_grad():
+        dict(ranker.scorer_.named_parameters())[name][0, 0] = bad
+    message = rf"model\.safetensors: scorer\.{name} must be finite, got {bad}"
+    with pytest.raises(ValueError, match=message):
+        ranker.save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [
+        ("scorer.copies.1.layers.0.weight", torch.nan),
+        ("scorer.copies.0.layers.0.bias", -torch.inf),
+        ("scorer.scales", torch.nan),
+        ("transform.median", torch.nan),
+    ],
+)
+def test_a_weight_that_is_not_finite_is_not_loaded(first, tmp_path, name, bad):
+    first.save(tmp_path)
+    state = safetensors.torch.load_file(tmp_path / "model.safetensors")
+    state[name].view(-1)[0] = bad
+    weights = safetensors.torch.save(state)
+    (tmp_path / "model.safetensors").write_bytes(weights)
+    content = json.loads((tmp_path / "config.json").read_text())
+    content["sha256"]["model.safetensors"] = sha256(weights).hexdigest()
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    for load in (NeuralRanker.load, load_model):
+        with pytest.raises(ValueError, match=rf"{name} must be finite, got {bad}"):
+            load(tmp_path)
+
+
+# --- one model at any time
+
+
+class Killed(BaseException):
+    """The process ends here: no later operation on a file takes place."""
+
+
+@contextmanager
+def killed_at(step: int) -> Iterator[None]:
+    steps = count()
+
+    def wrap(operation: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if next(steps) >= step:
+                raise Killed
+            return operation(*args, **kwargs)
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("replace", "fsync", "unlink", "rmdir"):
+            patch.setattr(os, name, wrap(getattr(os, name)))
+        with suppress(Killed):
+            yield
+
+
+def test_a_kill_at_any_step_leaves_one_model(first, second, tmp_path):
+    folder, found = tmp_path / "model", []
+    for step in count():
+        first.save(folder)
+        assert sorted(os.listdir(folder)) == FILES  # what the last kill left is gone
+        with killed_at(step):
+            second.save(folder)
+            break
+        found.append(which(NeuralRanker.load(folder), first, second))
+    assert set(found) == {"first", "second"}
+    assert found == sorted(found)  # from one step on it is the second
+    assert which(NeuralRanker.load(folder), first, second) == "second"
+
+
+def test_a_kill_while_several_files_are_written(tmp_path):
+    layers = {seed: torch.nn.Linear(2, 1) for seed in (0, 1)}
+    files = {seed: {"model.onnx": b"%d" % seed, "README.md": b"%d" % seed} for seed in (0, 1)}
+    seen = set()
+    for step in count():
+        write_folder(tmp_path, {"scorer": layers[0]}, {"n": 0}, files[0])
+        assert sorted(os.listdir(tmp_path)) == EXPORTED
+        with killed_at(step):
+            write_folder(tmp_path, {"scorer": layers[1]}, {"n": 1}, files[1])
+            break
+        left = sorted(os.listdir(tmp_path))
+        number = json.loads((tmp_path / "config.json").read_text())["n"]
+        seen.add(number)
+        # a save of the same model gives every file the content that belongs to the configuration
+        write_folder(tmp_path, {"scorer": layers[number]}, {"n": number}, files[number])
+        assert {*EXPORTED} <= {*left}
+        assert contents(tmp_path)["model.onnx"] == b"%d" % number
+    assert seen == {0, 1}
+
+
+def test_the_files_of_a_killed_export_get_their_names_with_the_next_save(tmp_path):
+    layer = torch.nn.Linear(2, 1)
+    write_folder(tmp_path, {"scorer": layer}, {"n": 0}, {"model.onnx": b"old"})
+    for step in count():  # up to the step that makes the new model count
+        with killed_at(step):
+            write_folder(tmp_path, {"scorer": layer}, {"n": 1}, {"model.onnx": b"new"})
+        if json.loads((tmp_path / "config.json").read_text())["n"] == 1:
+            break
+    assert (tmp_path / "model.onnx").read_bytes() == b"old"
+    assert (tmp_path / ".model.onnx.ltr-new").read_bytes() == b"new"
+    write_folder(tmp_path, {"scorer": layer}, {"n": 2})
+    assert sorted(os.listdir(tmp_path)) == ["config.json", "model.onnx", "model.safetensors"]
+    assert (tmp_path / "model.onnx").read_bytes() == b"new"
+
+
+def test_half_files_of_a_kill_are_removed(first, tmp_path):
+    first.save(tmp_path)
+    for name in FILES:
+        (tmp_path / f".{name}.ltr-new").write_bytes((tmp_path / name).read_bytes()[:100])
+    assert NeuralRanker.load(tmp_path).members == 2
+    first.save(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == FILES
+
+
+def test_files_of_others_stay(first, second, tmp_path):
+    others = {"notes.txt": b"1", ".hidden": b"2", "model.onnx": b"3", ".x.ltr-partial": b"4"}
+    for name, content in others.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "folder").mkdir()
+    for ranker in (first, second):
+        ranker.save(tmp_path)
+    (tmp_path / "folder").rmdir()
+    left = contents(tmp_path)
+    assert {name: left[name] for name in others} == others
+    assert sorted(left) == sorted([*others, *FILES])
+
+
+def test_loads_beside_a_writer_get_one_model(first, second, tmp_path):
+    first.save(tmp_path)
+    done = threading.Event()
+
+    def write() -> None:
+        try:
+            for ranker in [second, first] * 25:
+                ranker.save(tmp_path)
+        finally:
+            done.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    found = []
+    while not done.is_set():
+        found.append(which(NeuralRanker.load(tmp_path), first, second))
+    writer.join()
+    assert {*found} == {"first", "second"}
+    assert sorted(os.listdir(tmp_path)) == FILES
+
+
+def test_writers_at_once_leave_one_model(first, second, tmp_path):
+    def write(ranker: NeuralRanker) -> None:
+        for _ in range(15):
+            ranker.save(tmp_path)
+
+    writers = [threading.Thread(target=write, args=(one,)) for one in (first, second) * 2]
+    for one in writers:
+        one.start()
+    for one in writers:
+        one.join()
+    assert which(NeuralRanker.load(tmp_path), first, second) in ("first", "second")
+    assert sorted(os.listdir(tmp_path)) == FILES
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o027, 0o077])
+def test_the_umask_gives_the_permissions(first, tmp_path, mask):
+    before = os.umask(mask)
+    try:
+        first.save(tmp_path / "model")
+        first.export(tmp_path / "one.pt2", per_document=True)
+    finally:
+        os.umask(before)
+    files = [*(tmp_path / "model").iterdir(), tmp_path / "one.pt2", tmp_path / "one.md"]
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o666 & ~mask}
+
+
+# --- a full disk
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """Let no file become larger than this."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_while_a_model_is_saved(first, second, tmp_path):
+    folder = tmp_path / "a" / "model"
+    first.save(folder)
+    before = contents(folder)
+    sizes = {len(content) - 1 for content in before.values()}
+    for size in {0, 100, *sizes}:
+        message = r"File too large: '.*a/model/[a-z]"
+        with largest_file(size), pytest.raises(OSError, match=message) as caught:
+            second.save(folder)
+        assert Path(str(caught.value.filename)).name in FILES
+        assert contents(folder) == before
+        with largest_file(size), pytest.raises(OSError, match="File too large"):
+            second.save(tmp_path / "b" / "model")
+        assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_full_disk_while_a_model_is_exported(first, second, tmp_path):
+    folder, file = tmp_path / "model", tmp_path / "one" / "model.pt2"
+    first.save(folder)
+    (folder / "model.pt2").write_bytes(b"old")
+    before = contents(folder)
+    for path, name in ((folder, "model.pt2"), (file, "model.pt2")):
+        message = rf"File too large: '{tmp_path}/(model|one)/{name}"
+        with largest_file(10_000), pytest.raises(ValueError, match=message):
+            second.export(path, to="torch")
+        assert os.listdir(tmp_path) == ["model"]
+        assert contents(folder) == before
+
+
+# --- kills
+
+WRITE = """
+import sys
+from ltr.estimators import NeuralRanker
+how, folder, *models = sys.argv[1:]
+rankers = [NeuralRanker.load(one) for one in models]
+print("ready", flush=True)
+while True:
+    for one in rankers:
+        getattr(one, how)(folder)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("how", "kills", "longest"), [("save", 16, 0.5), ("export", 6, 12.0)])
+def test_kills_at_random_moments(first, second, tmp_path, how, kills, longest):
+    first.save(tmp_path / "first")
+    second.save(tmp_path / "second")
+    folder, draw = tmp_path / "model", random.Random(0)
+    getattr(first, how)(folder)
+    found, loads = [], 0
+    for _ in range(kills):
+        models = [tmp_path / "second", tmp_path / "first"]
+        process = subprocess.Popen(
+            [sys.executable, "-c", WRITE, how, folder, *models], stdout=subprocess.PIPE
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        until = time.monotonic() + draw.uniform(0, longest)
+        while time.monotonic() < until:  # beside the writer
+            which(NeuralRanker.load(folder), first, second)
+            loads += 1
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        found.append(which(NeuralRanker.load(folder), first, second))
+        if how == "export":
+            which(OnnxRanker(folder / "model.onnx"), first, second)
+    assert {*found} == {"first", "second"}
+    assert loads > 10
+    getattr(first, how)(folder)
+    assert sorted(os.listdir(folder)) == (FILES if how == "save" else EXPORTED)
