@@ -13,7 +13,7 @@ import torch
 
 import ltr.operators
 from ltr.kernels import use
-from ltr.kernels.implementations import computed_by
+from ltr.kernels.choice import computed_by
 from ltr.kernels.reference import REFERENCE
 from ltr.operators import (
     IsotonicRank,
