@@ -28,7 +28,7 @@ from torch import Tensor
 
 import ltr.losses
 from ltr.gains import ideal_dcg, log2_discount
-from ltr.kernels.implementations import computed_by
+from ltr.kernels.choice import computed_by
 from ltr.kernels.reference import REFERENCE
 from ltr.losses import (
     ARPLoss1,

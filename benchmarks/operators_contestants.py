@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ltr.kernels import descending_order
-from ltr.kernels.implementations import computed_by
+from ltr.kernels.choice import computed_by
 from ltr.kernels.reference import REFERENCE
 from ltr.operators import (
     GaussianRank,

@@ -27,8 +27,7 @@ from torch import Tensor
 
 import ltr.kernels.thresholds
 from ltr.kernels import use
-from ltr.kernels.choice import Form
-from ltr.kernels.implementations import computed_by
+from ltr.kernels.choice import Form, computed_by
 from ltr.kernels.reference import REFERENCE
 from ltr.kernels.thresholds import ROWS, THRESHOLDS, Operator, Threshold
 from ltr.operators import (

@@ -1,18 +1,23 @@
-"""The right form for the size: n x n matrices for short lists, sums in sort time for long ones.
+"""What computes, in one place: matrices or sums, and numba's code or plain PyTorch.
 
-The two forms agree to rounding. `prefers_dense` decides from the length, the number of lists, the
-dtype, the device and whether compiled code is there. Its numbers are in `ltr.kernels.thresholds`,
-which `benchmarks/thresholds.py` writes. `use` pins the choice.
+Short lists take n x n matrices, long ones sums in sort time. The two forms agree to rounding.
+`prefers_dense` decides from the length, the number of lists, the dtype, the device and whether
+numba is there. Its numbers are in `ltr.kernels.thresholds`, which `benchmarks/thresholds.py`
+writes. `use` pins the choice. Sums are computed by numba's code on the CPU and by plain PyTorch on
+any other device.
 """
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from ltr.kernels.implementations import is_compiled
+from ltr.kernels.interface import Implementation
+from ltr.kernels.reference import REFERENCE
 from ltr.kernels.thresholds import ROWS, THRESHOLDS, Operator
 
 Form = Literal["dense", "sums"]
@@ -20,7 +25,9 @@ Form = Literal["dense", "sums"]
 MOST = 1 << 22
 """The most entries of the matrix of a list: 16 MiB in float32. For `torch.compile`, of a batch."""
 
-_pinned: list[Form] = []  # for all threads: a GPU's backward pass runs on one of torch's own
+# for all threads: a GPU's backward pass runs on one of torch's own
+_pinned: list[Form] = []
+_forced: list[Implementation] = []
 
 
 @contextmanager
@@ -105,6 +112,54 @@ def has_compiled_sums(scores: Tensor) -> bool:
     """
     if not scores.is_cpu:
         return False
-    if torch.compiler.is_compiling():  # the choice of an implementation is no part of a graph
+    if torch.compiler.is_compiling():  # the choice of code is no part of a graph
         return True
     return is_compiled()
+
+
+def implementation(device: str) -> Implementation:
+    """Return numba's code for the CPU, plain PyTorch for any other device.
+
+    If numba is missing, plain PyTorch replaces it, and one warning says so.
+
+    >>> implementation("meta").name
+    'reference'
+    """
+    if _forced:
+        return _forced[-1]
+    return _compiled() if device == "cpu" else REFERENCE
+
+
+@contextmanager
+def computed_by(chosen: Implementation) -> Iterator[None]:
+    """Compute the sums by `chosen` within the block, on all threads: for tests and benchmarks.
+
+    >>> with computed_by(REFERENCE):
+    ...     implementation("cpu").name
+    'reference'
+    """
+    _forced.append(chosen)
+    try:
+        yield
+    finally:
+        _forced.pop()
+
+
+def is_compiled() -> bool:
+    """Return whether numba's code does the sums on the CPU.
+
+    >>> with computed_by(REFERENCE):
+    ...     is_compiled()
+    False
+    """
+    return implementation("cpu").name == "cpu"
+
+
+@cache
+def _compiled() -> Implementation:
+    try:
+        from ltr.kernels.cpu import CPU
+    except ImportError as error:
+        warnings.warn(f"plain PyTorch does the kernel sums, slower: {error}", stacklevel=2)
+        return REFERENCE
+    return CPU

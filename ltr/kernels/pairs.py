@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ltr.kernels.implementations import is_compiled
+from ltr.kernels.choice import is_compiled
 from ltr.kernels.lists import sort_lists
 from ltr.kernels.named import level_of, softplus
 from ltr.kernels.sorting import descending_order

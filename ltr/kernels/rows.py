@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ltr.kernels.implementations import implementation
+from ltr.kernels.choice import implementation
 
 torch.library.define(
     "ltr::row_products",

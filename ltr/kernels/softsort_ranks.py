@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from ltr.kernels.autodiff import Maybe, Rule, differentiable
-from ltr.kernels.choice import prefers_dense
-from ltr.kernels.implementations import is_compiled
+from ltr.kernels.choice import is_compiled, prefers_dense
 from ltr.kernels.lists import SortedLists
 from ltr.kernels.named import laplace
 from ltr.kernels.sums import inner_sums

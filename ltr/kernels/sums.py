@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ltr.kernels.autodiff import Maybe, Rule, differentiable
-from ltr.kernels.implementations import implementation
+from ltr.kernels.choice import implementation
 from ltr.kernels.interface import SumNumbers
 from ltr.kernels.kernel import Kernel
 from ltr.kernels.lists import SortedLists

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ltr.kernels.autodiff import Maybe, Rule, differentiable
-from ltr.kernels.implementations import is_compiled
+from ltr.kernels.choice import is_compiled
 from ltr.operators import SoftPermutation
 
 

@@ -27,9 +27,9 @@ from ltr.kernels import (
     sort_lists,
     survival,
 )
+from ltr.kernels.choice import computed_by
 from ltr.kernels.choice import use as use_form
 from ltr.kernels.cpu import CPU, jit
-from ltr.kernels.implementations import computed_by
 from ltr.kernels.reference import REFERENCE
 from ltr.operators import (
     GaussianRank,

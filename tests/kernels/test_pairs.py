@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
+from ltr.kernels.choice import computed_by
 from ltr.kernels.cpu import CPU
-from ltr.kernels.implementations import computed_by
 from ltr.kernels.pairs import MOST, GradedWeights, graded_pair_sums, graded_softplus_sums
 from ltr.kernels.reference import REFERENCE
 

@@ -52,3 +52,13 @@ def test_no_private_name_of_torch():
         # torch has no public name for the classes that `torch.func` looks into
         found = [m[0] for m in private.finditer(path.read_text()) if m[0] != "torch.utils._p"]
         assert not found, path
+
+
+@pytest.mark.parametrize("path", [*FILES, ROOT / "gains.py"], ids=lambda path: path.stem)
+def test_kernels_and_gains_know_nothing_of_the_operators(path):
+    above = ("ltr.operators", "ltr.losses", "ltr.metrics")
+    above += ("ltr.gains",) if path in FILES else ()
+    nodes = list(ast.walk(ast.parse(path.read_text(), str(path))))
+    names = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    names += [each.name for node in nodes if isinstance(node, ast.Import) for each in node.names]
+    assert not [name for name in names if name.startswith(above)]

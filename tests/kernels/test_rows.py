@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from ltr.kernels.implementations import computed_by
+from ltr.kernels.choice import computed_by
 from ltr.kernels.reference import REFERENCE
 from ltr.kernels.reference import rows as plain_rows
 from ltr.kernels.reference.rows import row_log_sums as plain_row_log_sums

@@ -7,8 +7,8 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from ltr.kernels import descending_order
+from ltr.kernels.choice import computed_by
 from ltr.kernels.cpu import softsort
-from ltr.kernels.implementations import computed_by
 from ltr.kernels.reference import REFERENCE
 from ltr.kernels.softsort_ranks import compiled_ranks, fused
 from ltr.operators import SoftSort

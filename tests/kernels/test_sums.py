@@ -24,8 +24,8 @@ from ltr.kernels import (
     sort_lists,
     survival,
 )
+from ltr.kernels.choice import computed_by
 from ltr.kernels.cpu import CPU
-from ltr.kernels.implementations import computed_by
 from ltr.kernels.reference import REFERENCE
 
 IMPLEMENTATIONS = {"torch": REFERENCE, "numba": CPU}

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ltr.gains import log2_discount
-from ltr.kernels.implementations import computed_by
+from ltr.kernels.choice import computed_by
 from ltr.kernels.reference import REFERENCE
 from ltr.losses import (
     ARPLoss1,

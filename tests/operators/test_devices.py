@@ -14,7 +14,7 @@ from ltr.operators import SinkhornSort, SortOperator, Stochastic
 MASK = torch.tensor([[True, True, False, True, True], [True] * 5, [False] * 5])
 TABLE = OPERATORS | {
     "Sinkhorn-3": SinkhornSort(milestones=3),
-    "Stochastic": Stochastic(OPERATORS["SoftSort-1"], 2),
+    "Stochastic in training": Stochastic(OPERATORS["SoftSort"], 2),
 }
 
 

@@ -14,7 +14,7 @@ from ltr.operators import SoftSort, Stochastic, soft_median, soft_rank, soft_top
 PAGE = Path(__file__).parents[2] / "docs" / "operators" / "transforms.md"
 MASK = torch.tensor([[True, False, True, True], [True] * 4, [True] * 2 + [False] * 2])
 TABLE = OPERATORS | {
-    "Stochastic": Stochastic(SoftSort(0.7), samples=2),
+    "Stochastic in training": Stochastic(SoftSort(0.7), samples=2),
     "Stochastic with a generator": Stochastic(SoftSort(0.7), 2, generator=torch.Generator()),
 }
 
@@ -173,7 +173,11 @@ CHECKS = {
 # torch takes most of a minute to trace a bitonic network of any n
 SLOW = {
     (name, "compile, several n")
-    for name in ("Bitonic", "Bitonic-optimal", "StraightThrough-network")
+    for name in (
+        "SortingNetwork-bitonic",
+        "SortingNetwork-optimal",
+        "StraightThrough-network",
+    )
 }
 
 

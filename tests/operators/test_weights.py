@@ -2,16 +2,17 @@
 
 import pytest
 import torch
+from operator_table import OPERATORS, SOFT_OPERATORS, TAKES_WEIGHTS, over
 
-from ltr.operators import GaussianRank, LaplaceRank, SigmoidRank
-
-OPERATORS = [make(t) for make in (SigmoidRank, GaussianRank, LaplaceRank) for t in (0.4, 0.0)]
-every = pytest.mark.parametrize("operator", OPERATORS, ids=repr)
+WEIGHTED = {name: OPERATORS[name] for name in sorted(TAKES_WEIGHTS)}
+# The copies of an item are milestones too, so more of them make finer ranks.
+MILESTONES = {name for name in WEIGHTED if name.startswith("SinkhornSort")}
+every = over(WEIGHTED)
 SCORES = torch.tensor([0.3, -1.2, 0.9, 0.1], dtype=torch.float64)
 COPIES = torch.tensor([2, 1, 3, 1])
 
 
-@every
+@over(WEIGHTED, but=MILESTONES)
 def test_a_weight_counts_like_copies(operator):
     # 7 copies against weights that sum to 4: ranks from 1/2 on scale by 4 / 7
     ranks = operator(SCORES.repeat_interleave(COPIES))
@@ -37,7 +38,7 @@ def test_masked_weights_do_not_count(operator):
     assert ranks[4] == 5
 
 
-@pytest.mark.parametrize("operator", OPERATORS[::2], ids=repr)
+@over({name: made for name, made in WEIGHTED.items() if name in SOFT_OPERATORS})
 def test_derivatives(operator):
     scores, weights = SCORES.clone().requires_grad_(), COPIES.double().requires_grad_()
     assert torch.autograd.gradcheck(lambda s, w: operator(s, None, w), (scores, weights))
