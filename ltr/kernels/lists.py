@@ -140,6 +140,58 @@ def places_in_lists(lists: SortedLists, like: Tensor) -> Tensor:
     return torch.empty_like(rank).scatter(0, lists.order, rank).to(like.dtype)
 
 
+def group_by_qid(qid: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Return the order of n rows by ascending qid, and the length of each list.
+
+    Rows with the same qid are one list. They keep their order. `values[order]` are ragged lists.
+
+    Args:
+        qid: (n,), in any order, of any integer dtype and on any device; negative ids are ids too.
+        n: the number of rows.
+
+    Returns:
+        order (n,) int64, and lengths (R,) int64 of the R lists by ascending qid. In `torch.compile`
+        R is not known, and lengths are (n,): those of the R lists, then zeros. Cost: one sort, or
+        one pass if the ids are in order. The number of lists is read from the device.
+
+    Raises:
+        ValueError: qid is not a tensor of n integers.
+
+    >>> group_by_qid(torch.tensor([7, -3, 7]), 3)
+    (tensor([1, 0, 2]), tensor([1, 2]))
+    """
+    if not isinstance(qid, Tensor):
+        raise ValueError(f"qid must be a tensor of integers ({n},), got {qid!r}")
+    refuse_nested(qid=qid)
+    kind = qid.dtype
+    fractions = kind.is_floating_point or kind.is_complex or kind == torch.bool
+    if fractions or qid.shape != (n,):
+        raise ValueError(f"qid must be integers ({n},), got {kind} {tuple(qid.shape)}")
+    if kind in (torch.uint16, torch.uint32):  # torch does not sort these types
+        qid = qid.long()
+    elif kind == torch.uint64:
+        qid = qid.view(torch.int64) ^ -(2**63)  # the same order, signed
+    if torch.compiler.is_compiling():
+        ids, order = qid.sort(stable=True)
+        new = torch.cat([ids.new_zeros(min(n, 1)), ids[1:] != ids[:-1]])
+        lengths = torch.zeros_like(order)
+        return order, lengths.scatter_add(0, new.cumsum(0), torch.ones_like(order))
+    if _ascends(qid[:1024]):  # a quick look: all of them may be in order
+        ids, lengths = qid.unique_consecutive(return_counts=True)
+        if _ascends(ids):
+            return torch.arange(n, device=qid.device), lengths
+    if kind == torch.int64:
+        low, high = qid.aminmax()
+        if low >= -(2**31) and high < 2**31:
+            qid = qid.int()  # sorts in half the time
+    ids, order = qid.sort(stable=True)
+    return order, ids.unique_consecutive(return_counts=True)[1]
+
+
+def _ascends(ids: Tensor) -> bool:
+    return bool((ids[1:] >= ids[:-1]).all())
+
+
 def pad_lists(lengths: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
     """Return the mask and the padded values (lists, longest) of ragged values (N,).
 
