@@ -1,6 +1,6 @@
 """Lists in sorted order: the begin and the length of each list, and its items from the top down."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -212,6 +212,42 @@ def pad_lists(lengths: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
     mask = torch.arange(longest, device=lengths.device) < lengths.unsqueeze(-1)
     padded = (value.new_zeros(mask.shape).masked_scatter(mask, value) for value in values)
     return mask, *padded
+
+
+def length_tiles(lengths: Tensor, n: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yield padded tiles of ragged lists, whose shapes depend on n and the number of lists alone.
+
+    `torch.compile` needs that: `pad_lists` reads the longest length. The first tile has the lists
+    of up to 8 items, the next those of up to 32, then 128, and so on. A tile has as many rows as n
+    items can make such lists; most of them may be empty. All tiles together have
+    O(n log(n)) places. Lists of length 0 are in no tile.
+
+    Args:
+        lengths: (R,) int64, R >= 1.
+        n: the number of items, >= 1.
+
+    Yields:
+        The lists (rows,) and the items (rows, width) as int64 indices, and the mask (rows, width).
+        A row without a list is all masked, and has some list's index.
+
+    >>> [(lists, items, mask)] = length_tiles(torch.tensor([1, 2]), 3)
+    >>> items[mask]
+    tensor([1, 2, 0])
+    """
+    starts = lengths.cumsum(0) - lengths
+    by_length, lists = lengths.sort(descending=True)
+    last, width = 0, min(8, n)
+    while last < n:
+        rows = min(len(lengths), n // (last + 1))
+        row = (lengths > width).sum() + torch.arange(rows, device=lengths.device)
+        real = row < len(lengths)
+        row = row.clamp(max=len(lengths) - 1)
+        size = torch.where(real & (by_length[row] > last), by_length[row], 0)
+        place = torch.arange(width, device=lengths.device)
+        mask = place < size.unsqueeze(-1)
+        items = torch.where(mask, starts[lists[row]].unsqueeze(-1) + place, 0)
+        yield lists[row], items, mask
+        last, width = width, min(4 * width, n)
 
 
 def sum_lists(values: Tensor, lengths: Tensor) -> Tensor:
