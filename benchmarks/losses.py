@@ -12,6 +12,8 @@ The forms with n x n matrices get new memory from the system at each call, as in
 freed nothing larger. With `--keep-memory` the process keeps freed memory, as it does after larger
 tensors were freed. This saves these forms much of their time. Then NeuralNDCG with 50 iterations of
 Sinkhorn scaling, which frees such tensors, takes its turn too.
+
+`--rows` measures 100,000 rows with qids beside the same rows as ragged lists, and only prints.
 """
 
 import argparse
@@ -40,12 +42,14 @@ from ltr.losses import (
     LabelDifference,
     LambdaLoss,
     LambdaRank,
+    ListMLE,
     NDCGLoss1,
     NDCGLoss2,
     NDCGLoss2PP,
     NeuralNDCG,
     RankingLoss,
     RankNet,
+    SoftmaxLoss,
     SoftNDCG,
 )
 from ltr.operators import LaplaceRank, SigmoidRank
@@ -116,6 +120,31 @@ def losses() -> dict[str, Loss]:
     return found
 
 
+def measure_rows(rounds: int) -> None:
+    """Print the times of losses of shuffled rows with qids over those of ragged lists."""
+    generator = torch.Generator().manual_seed(0)
+    n = 100_000
+    qid = torch.randint(0, n // 40, (n,), generator=generator).sort().values
+    lengths = qid.unique_consecutive(return_counts=True)[1]
+    scores = torch.randn(n, generator=generator).requires_grad_()
+    labels = torch.randint(0, 5, (n,), generator=generator).float()
+    order = torch.randperm(n, generator=generator)
+    for loss in (SoftNDCG(), SoftmaxLoss(), RankNet(), ListMLE()):
+        found = times(
+            {
+                "lengths": lambda loss=loss: loss(scores, labels, lengths=lengths).backward(),
+                "sorted": lambda loss=loss: loss(scores, labels, qid=qid).backward(),
+                "qid": lambda loss=loss: loss(scores, labels, qid=qid[order]).backward(),
+            },
+            rounds,
+        )
+        base = found["lengths"]
+        print(
+            f"{type(loss).__name__}: lengths {1e3 * base:.1f} ms, qid in order "
+            f"{found['sorted'] / base:.2f} x, shuffled {found['qid'] / base:.2f} x"
+        )
+
+
 def keep_memory() -> None:
     """Restart this process with a C library that keeps freed memory."""
     if any(name not in os.environ for name in KEPT):
@@ -136,7 +165,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="repeats")
     parser.add_argument("--output", type=Path, help="default: losses.json, or losses_kept.json")
     parser.add_argument("--keep-memory", action="store_true", help="see above")
+    parser.add_argument("--rows", action="store_true", help="see above")
     arguments = parser.parse_args()
+    if arguments.rows:
+        torch.set_num_threads(1)
+        measure_rows(arguments.rounds)
+        return
     everyone, name = losses(), "losses.json"
     if arguments.keep_memory:
         keep_memory()

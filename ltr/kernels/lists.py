@@ -1,6 +1,6 @@
 """Lists in sorted order: the begin and the length of each list, and its items from the top down."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -140,6 +140,58 @@ def places_in_lists(lists: SortedLists, like: Tensor) -> Tensor:
     return torch.empty_like(rank).scatter(0, lists.order, rank).to(like.dtype)
 
 
+def group_by_qid(qid: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Return the order of n rows by ascending qid, and the length of each list.
+
+    Rows with the same qid are one list. They keep their order. `values[order]` are ragged lists.
+
+    Args:
+        qid: (n,), in any order, of any integer dtype and on any device; negative ids are ids too.
+        n: the number of rows.
+
+    Returns:
+        order (n,) int64, and lengths (R,) int64 of the R lists by ascending qid. In `torch.compile`
+        R is not known, and lengths are (n,): those of the R lists, then zeros. Cost: one sort, or
+        one pass if the ids are in order. The number of lists is read from the device.
+
+    Raises:
+        ValueError: qid is not a tensor of n integers.
+
+    >>> group_by_qid(torch.tensor([7, -3, 7]), 3)
+    (tensor([1, 0, 2]), tensor([1, 2]))
+    """
+    if not isinstance(qid, Tensor):
+        raise ValueError(f"qid must be a tensor of integers ({n},), got {qid!r}")
+    refuse_nested(qid=qid)
+    kind = qid.dtype
+    fractions = kind.is_floating_point or kind.is_complex or kind == torch.bool
+    if fractions or qid.shape != (n,):
+        raise ValueError(f"qid must be integers ({n},), got {kind} {tuple(qid.shape)}")
+    if kind in (torch.uint16, torch.uint32):  # torch does not sort these types
+        qid = qid.long()
+    elif kind == torch.uint64:
+        qid = qid.view(torch.int64) ^ -(2**63)  # the same order, signed
+    if torch.compiler.is_compiling():
+        ids, order = qid.sort(stable=True)
+        new = torch.cat([ids.new_zeros(min(n, 1)), ids[1:] != ids[:-1]])
+        lengths = torch.zeros_like(order)
+        return order, lengths.scatter_add(0, new.cumsum(0), torch.ones_like(order))
+    if _ascends(qid[:1024]):  # a quick look: all of them may be in order
+        ids, lengths = qid.unique_consecutive(return_counts=True)
+        if _ascends(ids):
+            return torch.arange(n, device=qid.device), lengths
+    if kind == torch.int64:
+        low, high = qid.aminmax()
+        if low >= -(2**31) and high < 2**31:
+            qid = qid.int()  # sorts in half the time
+    ids, order = qid.sort(stable=True)
+    return order, ids.unique_consecutive(return_counts=True)[1]
+
+
+def _ascends(ids: Tensor) -> bool:
+    return bool((ids[1:] >= ids[:-1]).all())
+
+
 def pad_lists(lengths: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
     """Return the mask and the padded values (lists, longest) of ragged values (N,).
 
@@ -160,6 +212,42 @@ def pad_lists(lengths: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
     mask = torch.arange(longest, device=lengths.device) < lengths.unsqueeze(-1)
     padded = (value.new_zeros(mask.shape).masked_scatter(mask, value) for value in values)
     return mask, *padded
+
+
+def length_tiles(lengths: Tensor, n: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yield padded tiles of ragged lists, whose shapes depend on n and the number of lists alone.
+
+    `torch.compile` needs that: `pad_lists` reads the longest length. The first tile has the lists
+    of up to 8 items, the next those of up to 32, then 128, and so on. A tile has as many rows as n
+    items can make such lists; most of them may be empty. All tiles together have
+    O(n log(n)) places. Lists of length 0 are in no tile.
+
+    Args:
+        lengths: (R,) int64, R >= 1.
+        n: the number of items, >= 1.
+
+    Yields:
+        The lists (rows,) and the items (rows, width) as int64 indices, and the mask (rows, width).
+        A row without a list is all masked, and has some list's index.
+
+    >>> [(lists, items, mask)] = length_tiles(torch.tensor([1, 2]), 3)
+    >>> items[mask]
+    tensor([1, 2, 0])
+    """
+    starts = lengths.cumsum(0) - lengths
+    by_length, lists = lengths.sort(descending=True)
+    last, width = 0, min(8, n)
+    while last < n:
+        rows = min(len(lengths), n // (last + 1))
+        row = (lengths > width).sum() + torch.arange(rows, device=lengths.device)
+        real = row < len(lengths)
+        row = row.clamp(max=len(lengths) - 1)
+        size = torch.where(real & (by_length[row] > last), by_length[row], 0)
+        place = torch.arange(width, device=lengths.device)
+        mask = place < size.unsqueeze(-1)
+        items = torch.where(mask, starts[lists[row]].unsqueeze(-1) + place, 0)
+        yield lists[row], items, mask
+        last, width = width, min(4 * width, n)
 
 
 def sum_lists(values: Tensor, lengths: Tensor) -> Tensor:

@@ -1,13 +1,20 @@
 """The contract of losses, and the one place where lists become a number."""
 
-from collections.abc import Callable
+import math
 from numbers import Real
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from ltr.kernels import Lengths, check_lengths, pad_lists
+from ltr.kernels import (
+    Lengths,
+    check_lengths,
+    group_by_qid,
+    length_tiles,
+    pad_lists,
+    sum_lists,
+)
 from ltr.losses.nested import any_nested, flatten_nested
 from ltr.shapes import check_lists, full_precision, upcast
 
@@ -20,16 +27,17 @@ class RankingLoss(nn.Module):
     With reduction="none" the result has one number for each list. To write a new loss, subclass
     this and define `per_list`. Every loss follows these rules:
 
-    - All arguments are (..., n). Labels are graded relevance >= 0, or any numbers if the class
-      sets `grades = False`. The mask is bool, True for a real item. Masked values, NaN included,
-      change neither the value nor the gradient.
+    - All arguments are (..., n). Labels are graded relevance >= 0, or any finite numbers if the
+      class sets `grades = False`. The mask is bool, True for a real item. Masked values, NaN
+      included, change neither the value nor the gradient.
     - The loss is >= 0, and its minimum is 0. A list that defines no loss (no relevant item, no
       pair, all masked) gives 0 with a zero gradient. A NaN score makes the loss of its own list
       NaN, and of no other.
     - Half-precision scores are computed in float32. `torch.autocast` does not apply inside.
+    - Under DDP each process has its own lists. Nothing is gathered.
 
     Args:
-        reduction: "mean" over the lists that have a real item, "sum", or "none".
+        reduction: "mean" over the lists that have a real item (default), "sum", or "none".
 
     Attributes:
         grades: whether labels are grades. If True, a negative label is an error, since it is most
@@ -37,7 +45,7 @@ class RankingLoss(nn.Module):
             regression.
 
     Raises:
-        ValueError: reduction is unknown; shapes differ; mask is not bool; a grade is negative.
+        ValueError: reduction is unknown.
 
     >>> class Spread(RankingLoss):
     ...     def per_list(self, scores, labels, mask, weights):
@@ -50,7 +58,9 @@ class RankingLoss(nn.Module):
 
     def __init__(self, reduction: Reduction = "mean"):
         super().__init__()
-        self.reduction: Reduction = check_reduction(reduction)
+        if reduction not in ("mean", "sum", "none"):
+            raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
+        self.reduction: Reduction = reduction
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
@@ -73,10 +83,23 @@ class RankingLoss(nn.Module):
     ) -> Tensor:
         """Return one number for each ragged list: (N,) each and lengths (R,) -> (R,).
 
-        By default the lists are padded and given to `per_list`. If a loss defines this method, as
-        `SoftNDCG` does, a subclass that overrides `per_list` must override this method too.
+        By default the lists are padded to the longest and given to `per_list`. In `torch.compile`
+        they are padded in tiles (see `ltr.kernels.lists.length_tiles`), so that one graph serves
+        any lengths. If a loss defines this method, as `SoftNDCG` does, a subclass that overrides
+        `per_list` must override this method too.
         """
-        return pad_and_call(self.per_list, scores, labels, lengths, weights, **extra)
+        given = extra if weights is None else {"weights": weights, **extra}
+        values = {"scores": scores, "labels": labels, **given}
+        if not torch.compiler.is_compiling() or not len(scores):
+            mask, *padded = pad_lists(lengths, *values.values())
+            named = {"weights": None, **dict(zip(values, padded, strict=True))}
+            return self.per_list(mask=mask, **named)
+        each = scores.new_zeros(len(lengths))
+        for lists, items, mask in length_tiles(lengths, len(scores)):
+            named = {"weights": None, **{name: x[items] for name, x in values.items()}}
+            found = self.per_list(mask=mask, **named)
+            each = each.expand(*found.shape[:-1], -1).index_add(-1, lists, found)
+        return each
 
     def forward(
         self,
@@ -86,156 +109,128 @@ class RankingLoss(nn.Module):
         weights: Tensor | None = None,
         *,
         lengths: Lengths | None = None,
+        qid: Tensor | None = None,
         padding: float | None = None,
         **extra: Tensor | None,
     ) -> Tensor:
         """Return the loss of scores (..., n) against labels (..., n); mask and weights (..., n).
 
+        Mask, lengths and qid exclude each other.
+
         Args:
             scores: (..., n), any floating dtype.
             labels: (..., n), any dtype.
             mask: (..., n) bool, True for a real item. Default: all items are real.
-            weights: (..., n), one for each item. Default: 1.
+            weights: (..., n), one for each item, >= 0. Default: 1.
             lengths: (R,) whole numbers, instead of a mask. The lists are then ragged: scores,
                 labels and weights are (N,), one list after the other. With reduction="none" the
                 result is (R,). Nested tensors (`torch.nested`, jagged) carry their own lengths.
+            qid: (N,) integers, instead of a mask. Scores, labels and weights are (N,) too: rows in
+                any order. Rows of one qid are a list. With reduction="none" the result is one
+                number a list, by ascending qid; in `torch.compile` it is (N,), with 0 after the
+                last list. Cost: one sort of the qids.
             padding: the label that marks padding, such as -1 in allRank and TF-Ranking. Items
                 with this label count as masked. Default: no label marks padding.
             extra: further tensors that `per_list` names, in the shape of the scores.
 
         Raises:
-            ValueError: a shape or dtype is wrong; a label is negative and `grades` is True. Labels
-                are checked on the CPU only: elsewhere the check would wait for the device, and in
-                `torch.compile` and `vmap` labels have no value to check.
+            ValueError: a shape or dtype is wrong; a label or a weight of a real item is not
+                finite; a weight is negative; a label is negative and `grades` is True. Values are
+                read on the CPU only. Off the CPU that would wait for the device, and in
+                `torch.compile` and `vmap` tensors have no values to read. There such a label or
+                weight makes the loss of its list NaN.
+
+        >>> from ltr.losses import SoftmaxLoss
+        >>> scores, labels = torch.tensor([1.0, 0.0, 2.0]), torch.tensor([1.0, 1.0, 0.0])
+        >>> SoftmaxLoss(reduction="none")(scores, labels, qid=torch.tensor([7, 3, 7]))
+        tensor([0.0000, 1.3133])
         """
-        return loss_of_lists(
-            self.per_list,
-            scores,
-            labels,
-            mask,
-            weights,
-            lengths=lengths,
-            padding=padding,
-            reduction=self.reduction,
-            grades=self.grades,
-            per_ragged_list=self.per_ragged_list,
-            **extra,
-        )
+        others = {"labels": labels, "weights": weights, **extra}
+        given = {name: x for name, x in others.items() if x is not None}
+        nested = any_nested(scores, *given.values())
+        check_exclusive(mask, lengths, qid, nested, padding)
+        if nested:
+            given, lengths = flatten_nested({"scores": scores, **given})
+            scores = given.pop("scores")
+        check_lists(scores, mask=mask, **given)
+        if padding is not None:
+            mask = real_items(given["labels"], mask, padding)
+        given, wrong = self._checked(given, mask)
+        if qid is not None:
+            if scores.dim() != 1:
+                raise ValueError(f"qid needs flat scores (N,), got {tuple(scores.shape)}")
+            order, lengths = group_by_qid(qid, len(scores))
+            scores = scores.index_select(0, order)  # its backward is faster than that of [order]
+            given = {name: x.index_select(0, order) for name, x in given.items()}
+            wrong = None if wrong is None else wrong.index_select(0, order)
+        scores = upcast(scores)
+        given = {name: x.to(scores.dtype) for name, x in given.items()}
+        labels, weights = given.pop("labels"), given.pop("weights", None)
+        with full_precision(scores):
+            if lengths is None:
+                each = self.per_list(scores, labels, mask, weights, **given)
+                bad = None if wrong is None else wrong.any(-1)
+                samples = each.dim() - (labels.dim() - 1)
+            else:
+                lengths = check_lengths(scores, lengths)
+                each = self.per_ragged_list(scores, labels, lengths, weights, **given)
+                bad = None if wrong is None else sum_lists(wrong.long(), lengths) > 0
+                samples = each.dim() - 1
+        if bad is not None:
+            each = each * torch.where(bad, torch.nan, 1.0)
+        if samples:
+            each = each.mean(tuple(range(samples)))
+        if self.reduction != "mean":
+            return each if self.reduction == "none" else each.sum()
+        if lengths is not None:
+            counted = (lengths > 0).sum().clamp(min=1)
+        elif mask is not None:
+            counted = mask.any(-1).sum().clamp(min=1)
+        else:  # all lists, if they have items
+            counted = max(1, each.numel() if scores.shape[-1] else 0)
+        return each.sum() / counted
+
+    def _checked(
+        self, given: dict[str, Tensor], mask: Tensor | None
+    ) -> tuple[dict[str, Tensor], Tensor | None]:
+        """Check labels and weights. Return `given` and None, or which items are bad: (..., n) bool.
+
+        Bad values are 0 in what is returned. They are returned only where they cannot be read.
+        """
+        wrong = None
+        for name in ("labels", "weights"):
+            if name in given:
+                least = 0.0 if self.grades or name == "weights" else -math.inf
+                found = check_values(name, given[name], mask, least)
+                if found is not None:
+                    given = {**given, name: torch.where(found, 0, given[name])}
+                    wrong = found if wrong is None else wrong | found
+        return given, wrong
 
     def extra_repr(self) -> str:
         """Return the reduction, unless it is the default."""
         return "" if self.reduction == "mean" else f"reduction={self.reduction!r}"
 
 
-def loss_of_lists(
-    per_list: Callable[..., Tensor],
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None = None,
-    weights: Tensor | None = None,
-    *,
-    lengths: Lengths | None = None,
-    padding: float | None = None,
-    reduction: Reduction = "mean",
-    grades: bool = True,
-    per_ragged_list: Callable[..., Tensor] | None = None,
-    **extra: Tensor | None,
-) -> Tensor:
-    """Return the loss whose number for one list is `per_list`.
+def check_exclusive(
+    mask: Tensor | None,
+    lengths: Lengths | None,
+    qid: Tensor | None,
+    nested: bool,
+    padding: float | None,
+) -> None:
+    """Raise `ValueError` if more than one of the arguments says what the lists are.
 
-    All losses go through this function. The function form of a loss and its class both call it
-    with the same `per_list`. `RankingLoss.forward` documents the common arguments in full.
-
-    Args:
-        per_list: scores, labels, mask, weights (..., n) and `extra` -> (...). See
-            `RankingLoss.per_list`.
-        scores: (..., n).
-        labels: (..., n).
-        mask: (..., n) bool.
-        weights: (..., n).
-        lengths: (R,), instead of a mask.
-        padding: the label that marks padding.
-        reduction: "mean" over the lists that have a real item, "sum", or "none".
-        grades: whether a negative label is an error.
-        per_ragged_list: see `RankingLoss.per_ragged_list`. Default: pad, then `per_list`.
-        extra: further tensors that `per_list` names.
-
-    >>> def spread(scores, labels, mask, weights):
-    ...     return scores.amax(-1) - scores.amin(-1)
-    >>> loss_of_lists(spread, torch.tensor([1.0, 3.0, 0.0, 4.0]), torch.zeros(4), lengths=[2, 2])
-    tensor(3.)
+    >>> check_exclusive(None, [1, 2], torch.tensor([1, 2, 2]), False, None)
+    Traceback (most recent call last):
+    ValueError: mask, lengths and qid exclude each other, got lengths and qid
     """
-    check_reduction(reduction)
-    others = {"labels": labels, "weights": weights, **extra}
-    given = {name: x for name, x in others.items() if x is not None}
-    if any_nested(scores, *given.values()):
-        if lengths is not None or mask is not None:
-            raise ValueError("mask and lengths must be None if scores are nested")
-        given, lengths = flatten_nested({"scores": scores, **given})
-        scores = given.pop("scores")
-    if lengths is not None and mask is not None:
-        raise ValueError("mask must be None if lengths are given: ragged lists have no mask")
-    check_lists(scores, mask=mask, **given)
-    labels = given.pop("labels")
-    if padding is not None:
-        if lengths is not None:
-            raise ValueError(
-                f"padding must be None if lengths are given: ragged lists have no padding, "
-                f"got {padding!r}"
-            )
-        mask = real_items(labels, mask, padding)
-    if grades:
-        check_grades(labels, mask)
-    scores = upcast(scores)
-    labels = labels.to(scores.dtype)
-    more = {name: x.to(scores.dtype) for name, x in given.items()}
-    weights = more.pop("weights", None)
-    with full_precision(scores):
-        if lengths is None:
-            each = per_list(scores, labels, mask, weights, **more)
-            samples = each.dim() - (labels.dim() - 1)
-        else:
-            lengths = check_lengths(scores, lengths)
-            if per_ragged_list is None:
-                each = pad_and_call(per_list, scores, labels, lengths, weights, **more)
-            else:
-                each = per_ragged_list(scores, labels, lengths, weights, **more)
-            samples = each.dim() - 1
-    if samples:
-        each = each.mean(tuple(range(samples)))
-    if reduction == "none":
-        return each
-    if reduction == "sum":
-        return each.sum()
-    if lengths is not None:
-        counted = (lengths > 0).sum().clamp(min=1)
-    elif mask is not None:
-        counted = mask.any(-1).sum().clamp(min=1)
-    else:  # all lists, if they have items
-        counted = max(1, each.numel() if scores.shape[-1] else 0)
-    return each.sum() / counted
-
-
-def pad_and_call(
-    per_list: Callable[..., Tensor],
-    scores: Tensor,
-    labels: Tensor,
-    lengths: Tensor,
-    weights: Tensor | None,
-    **extra: Tensor,
-) -> Tensor:
-    """Pad ragged lists and return their `per_list`: (N,) each and lengths (R,) -> (R,)."""
-    given = extra if weights is None else {"weights": weights, **extra}
-    mask, scores, labels, *padded = pad_lists(lengths, scores, labels, *given.values())
-    named = {"weights": None, **dict(zip(given, padded, strict=True))}
-    return per_list(scores, labels, mask, **named)
-
-
-def check_reduction(reduction: Reduction) -> Reduction:
-    """Return `reduction`, or raise `ValueError` if it is unknown."""
-    if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
-    return reduction
+    kinds = {"mask": mask, "lengths": lengths, "qid": qid, "nested tensors": nested or None}
+    chosen = [name for name, x in kinds.items() if x is not None]
+    if len(chosen) > 1:
+        raise ValueError(f"mask, lengths and qid exclude each other, got {' and '.join(chosen)}")
+    if padding is not None and chosen not in ([], ["mask"]):
+        raise ValueError(f"padding must be None with {chosen[0]}, got {padding!r}")
 
 
 def check_flag(name: str, value: bool) -> bool:
@@ -265,46 +260,49 @@ def real_items(labels: Tensor, mask: Tensor | None, padding: float) -> Tensor:
     return real if mask is None else real & mask
 
 
-def check_grades(labels: Tensor, mask: Tensor | None) -> None:
-    """Raise `ValueError` if a real item has a label below 0, which marks padding elsewhere.
-
-    Cost: one pass over labels on the CPU. Labels elsewhere, in `torch.compile` and in `vmap` are
-    not checked: see `first_value`.
-
-    >>> check_grades(torch.tensor([2, 0, -1]), torch.tensor([True, True, False]))
-    """
-    found = first_value(labels, lambda: labels < 0 if mask is None else (labels < 0) & mask, 0)
-    if found is not None:
-        raise ValueError(
-            f"labels must be >= 0, got {found:g}: if that marks padding, give "
-            f"mask=labels != {found:g} or padding={found:g}"
-        )
-
-
-def first_value(
-    x: Tensor, find: Callable[[], Tensor], minimum: float | None = None
-) -> float | None:
-    """Return the first value of x (...) at the places (...) that `find` returns, or None.
-
-    The result is None if `find` returns no place. It is also None if the values cannot be read
-    without waiting for a device, or not at all: off the CPU, in `torch.compile` and in `vmap`.
+def check_values(name: str, x: Tensor, mask: Tensor | None, least: float) -> Tensor | None:
+    """Raise `ValueError` if a real item has a value that is not finite or is below `least`.
 
     Args:
-        x: any shape.
-        find: returns the places as a bool tensor of the shape of x.
-        minimum: if no value is below this number, no place is found. One quick check of the
-            smallest value then avoids the call of `find`.
+        name: of the argument, for the message.
+        x: (..., n).
+        mask: (..., n) bool or None.
+        least: 0, or -inf for any finite value.
 
-    >>> x = torch.tensor([3, -1])
-    >>> first_value(x, lambda: x < 0)
-    -1
+    Returns:
+        None if the values are good. Where they cannot be read (off the CPU, in `torch.compile` and
+        in `vmap`): (..., n) bool, True for a value that is not. Cost: one pass on the CPU.
+
+    >>> check_values("labels", torch.tensor([2, 0, -1]), torch.tensor([True, True, False]), 0.0)
     """
-    if x.device.type != "cpu" or torch.compiler.is_compiling() or not x.numel():
+
+    def wrong() -> Tensor:
+        found = ~x.isfinite() | (x < least)
+        return found if mask is None else found & mask
+
+    if x.device.type != "cpu" or torch.compiler.is_compiling():
+        return wrong()
+    if not x.numel():
         return None
     try:
-        if minimum is not None and x.min().item() >= minimum:
+        low, high = (end.item() for end in x.detach().aminmax())  # both are NaN if a value is
+        if low >= least and math.isfinite(low) and math.isfinite(high):
             return None
-        where = find()
-        return x[where][0].item() if where.any() else None
+        value = first_value(x, wrong())
     except RuntimeError:  # raised by `vmap`
+        return wrong()
+    if value is None:
         return None
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be finite, got {value:g}")
+    hint = f": if that marks padding, give mask=labels != {value:g} or padding={value:g}"
+    raise ValueError(f"{name} must be >= 0, got {value:g}{hint if name == 'labels' else ''}")
+
+
+def first_value(x: Tensor, where: Tensor) -> float | None:
+    """Return the first value of x (...) where `where` (...) is True, or None.
+
+    >>> first_value(torch.tensor([3, -1]), torch.tensor([False, True]))
+    -1
+    """
+    return x[where][0].item() if where.any() else None

@@ -1,14 +1,12 @@
 """Penalties on the exposure of groups, to be added to a ranking loss."""
 
 import copy
-from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ltr.gains import Discount, discount_function
-from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
+from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.ndcg import SoftNDCG
 from ltr.losses.soft import cut, rank_operator, weighted_mean
 from ltr.operators import RankOperator
@@ -37,7 +35,6 @@ class ExposureParity(RankingLoss):
             exposure.
         one_sided: whether the first group may have more exposure. Default: False.
         discount: "log2" (1 / log2(1 + rank), the default), "letor4", or a function of the ranks.
-        reduction: "mean" over the lists with a real item (default), "sum", "none".
 
     `forward` has a further argument, `groups` (..., n). By default it is the labels. Weights make
     the means over the groups weighted means.
@@ -81,18 +78,23 @@ class ExposureParity(RankingLoss):
         groups: Tensor | None = None,
     ) -> Tensor:
         """Return the penalty of each list; groups (..., n), above 0 for the first group."""
-        return _exposure_gap(
-            scores,
-            labels,
-            mask,
-            weights,
-            groups,
-            operator=self.operator,
-            top_k=self.top_k,
-            merit=self.merit,
-            one_sided=self.one_sided,
-            discount=self.discount,
-        )
+        groups = labels if groups is None else groups
+        w = masked_fill(torch.ones_like(scores) if weights is None else weights, mask)
+        first = w * masked_fill((groups > 0).to(scores.dtype), mask)
+        second = w - first
+        discount = cut(discount_function(self.discount), self.top_k, self.operator)
+        exposure = self.operator.discounts(discount, scores, mask)
+        gap = weighted_mean(exposure, second) - weighted_mean(exposure, first)
+        defined = (first.sum(-1) > 0) & (second.sum(-1) > 0)
+        if self.merit:
+            merits = [weighted_mean(masked_fill(labels, mask), group) for group in (first, second)]
+            defined = defined & (merits[0] > 0) & (merits[1] > 0)
+            top = torch.where(defined, torch.maximum(*merits), 1.0)
+            one, other = (torch.where(defined, m, 1.0) / top for m in merits)
+            gap = weighted_mean(exposure, second) / other - weighted_mean(exposure, first) / one
+        if self.one_sided:
+            gap = gap.relu()
+        return torch.where(defined, gap.square(), 0 * gap)
 
 
 class Penalized(RankingLoss):
@@ -104,8 +106,7 @@ class Penalized(RankingLoss):
         loss: any `RankingLoss`. Default: `SoftNDCG()`.
         penalty: any `RankingLoss`. Default: `ExposureParity()`.
         strength: >= 0. Default: 1.
-        reduction: "mean" over the lists with a real item (default), "sum", "none". It replaces the
-            reductions of the loss and of the penalty.
+        reduction: replaces the reductions of the loss and of the penalty.
 
     `forward` passes arguments beyond `scores, labels, mask, weights`, such as `groups`, to the
     penalty.
@@ -139,16 +140,8 @@ class Penalized(RankingLoss):
         **extra: Tensor,
     ) -> Tensor:
         """Return loss plus penalty of each list."""
-        return _penalized(
-            scores,
-            labels,
-            mask,
-            weights,
-            loss=self.loss,
-            penalty=self.penalty,
-            strength=self.strength,
-            **extra,
-        )
+        value = self.loss(scores, labels, mask, weights)
+        return value + self.strength * self.penalty(scores, labels, mask, weights, **extra)
 
     def per_ragged_list(
         self,
@@ -159,16 +152,9 @@ class Penalized(RankingLoss):
         **extra: Tensor,
     ) -> Tensor:
         """Return loss plus penalty of each ragged list."""
-        return _penalized_ragged(
-            scores,
-            labels,
-            lengths,
-            weights,
-            loss=self.loss,
-            penalty=self.penalty,
-            strength=self.strength,
-            **extra,
-        )
+        value = self.loss(scores, labels, None, weights, lengths=lengths)
+        penalty = self.penalty(scores, labels, None, weights, lengths=lengths, **extra)
+        return value + self.strength * penalty
 
 
 def unreduced(loss: RankingLoss) -> RankingLoss:
@@ -182,149 +168,3 @@ def unreduced(loss: RankingLoss) -> RankingLoss:
     loss = copy.copy(loss)
     loss.reduction = "none"
     return loss
-
-
-def _exposure_gap(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None,
-    weights: Tensor | None,
-    groups: Tensor | None = None,
-    *,
-    operator: RankOperator,
-    top_k: int | None,
-    merit: bool,
-    one_sided: bool,
-    discount: Discount,
-) -> Tensor:
-    groups = labels if groups is None else groups
-    w = masked_fill(torch.ones_like(scores) if weights is None else weights, mask)
-    first = w * masked_fill((groups > 0).to(scores.dtype), mask)
-    second = w - first
-    exposure = operator.discounts(cut(discount_function(discount), top_k, operator), scores, mask)
-    gap = weighted_mean(exposure, second) - weighted_mean(exposure, first)
-    defined = (first.sum(-1) > 0) & (second.sum(-1) > 0)
-    if merit:
-        merits = [weighted_mean(masked_fill(labels, mask), group) for group in (first, second)]
-        defined = defined & (merits[0] > 0) & (merits[1] > 0)
-        top = torch.where(defined, torch.maximum(*merits), 1.0)
-        one, other = (torch.where(defined, m, 1.0) / top for m in merits)
-        gap = weighted_mean(exposure, second) / other - weighted_mean(exposure, first) / one
-    if one_sided:
-        gap = gap.relu()
-    return torch.where(defined, gap.square(), 0 * gap)
-
-
-def _penalized(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None,
-    weights: Tensor | None,
-    *,
-    loss: RankingLoss,
-    penalty: RankingLoss,
-    strength: float,
-    **extra: Tensor,
-) -> Tensor:
-    value = loss(scores, labels, mask, weights)
-    return value + strength * penalty(scores, labels, mask, weights, **extra)
-
-
-def _penalized_ragged(
-    scores: Tensor,
-    labels: Tensor,
-    lengths: Tensor,
-    weights: Tensor | None,
-    *,
-    loss: RankingLoss,
-    penalty: RankingLoss,
-    strength: float,
-    **extra: Tensor,
-) -> Tensor:
-    value = loss(scores, labels, None, weights, lengths=lengths)
-    return value + strength * penalty(scores, labels, None, weights, lengths=lengths, **extra)
-
-
-def exposure_parity_loss(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None = None,
-    weights: Tensor | None = None,
-    *,
-    lengths: Lengths | None = None,
-    padding: float | None = None,
-    groups: Tensor | None = None,
-    operator: RankOperator | None = None,
-    top_k: int | None = None,
-    merit: bool = False,
-    one_sided: bool = False,
-    discount: Discount = "log2",
-    reduction: Reduction = "mean",
-) -> Tensor:
-    """Return the squared difference of two groups' exposure: the function form of `ExposureParity`.
-
-    >>> groups = torch.tensor([1, 0])
-    >>> exposure_parity_loss(torch.zeros(2), torch.ones(2), groups=groups)  # tied: equal exposure
-    tensor(0.)
-    """
-    return loss_of_lists(
-        partial(
-            _exposure_gap,
-            operator=rank_operator(operator),
-            top_k=check_top_k(top_k),
-            merit=merit,
-            one_sided=one_sided,
-            discount=discount,
-        ),
-        scores,
-        labels,
-        mask,
-        weights,
-        lengths=lengths,
-        padding=padding,
-        reduction=reduction,
-        groups=groups,
-    )
-
-
-def penalized_loss(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None = None,
-    weights: Tensor | None = None,
-    *,
-    lengths: Lengths | None = None,
-    padding: float | None = None,
-    loss: RankingLoss | None = None,
-    penalty: RankingLoss | None = None,
-    strength: float = 1.0,
-    reduction: Reduction = "mean",
-    **extra: Tensor | None,
-) -> Tensor:
-    """Return a ranking loss plus a penalty: the function form of `Penalized`.
-
-    The arguments `extra` go to the penalty.
-
-    >>> from ltr.losses import PointwiseMSE
-    >>> scores, labels, squares = torch.tensor([3.0, 1.0]), torch.tensor([1.0, 1.0]), PointwiseMSE()
-    >>> penalized_loss(scores, labels, loss=squares, penalty=squares, strength=0.5)  # 2 + 2 / 2
-    tensor(3.)
-    """
-    parts: dict[str, Any] = {
-        "loss": unreduced(SoftNDCG() if loss is None else loss),
-        "penalty": unreduced(ExposureParity() if penalty is None else penalty),
-        "strength": check_number("strength", strength, minimum=0.0),
-    }
-    return loss_of_lists(
-        partial(_penalized, **parts),
-        scores,
-        labels,
-        mask,
-        weights,
-        lengths=lengths,
-        padding=padding,
-        reduction=reduction,
-        grades=False,
-        per_ragged_list=partial(_penalized_ragged, **parts),
-        **extra,
-    )

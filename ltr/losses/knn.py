@@ -1,12 +1,11 @@
 """The differentiable k-nearest-neighbor loss."""
 
-from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
+from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.soft import check_rows, log_sum, relevance, sort_operator
 from ltr.operators import SoftSort, SortOperator
 from ltr.shapes import check_whole, count, masked_fill
@@ -34,7 +33,6 @@ class KNNLoss(RankingLoss):
             logarithms throughout, so a query far from its class has a gradient.
         average: True (default) averages the first k rows. False sums them, as the published code
             does, and gives k (1 - p).
-        reduction: "mean" over the lists with a real item (default), "sum", "none".
 
     Weights multiply the candidates' votes.
 
@@ -61,54 +59,33 @@ class KNNLoss(RankingLoss):
         super().__init__(reduction)
         self.operator = sort_operator(operator, SoftSort, type(self).__name__)
         self.top_k = check_whole("top_k", top_k)
-        self.form: Form = _check_form(form)
+        if form not in ("probability", "log"):
+            raise ValueError(f"form must be 'probability' or 'log', got {form!r}")
+        self.form: Form = form
         self.average = average
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """Return the loss of each query."""
-        return _missing_votes(
-            scores,
-            labels,
-            mask,
-            weights,
-            operator=self.operator,
-            top_k=self.top_k,
-            form=self.form,
-            average=self.average,
-        )
-
-
-def _missing_votes(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None,
-    weights: Tensor | None,
-    *,
-    operator: SortOperator,
-    top_k: int,
-    form: Form,
-    average: bool,
-) -> Tensor:
-    P = operator.permutation(scores, mask)
-    check_rows(P.rows, scores.shape[-1])
-    top, shape = P.top(top_k), P.scores.shape
-    all_votes = masked_fill(torch.ones_like(scores) if weights is None else weights, mask)
-    votes = all_votes * masked_fill(relevance(labels), mask)
-    defined = votes.sum(-1) > 0
-    if form == "log":
-        log_p = top.log_dense()
-        loss = _log_votes(log_p, all_votes) - _log_votes(log_p, votes)
-    else:
-        got = top.mv(votes.expand(shape)).sum(-1)
-        given = count(scores, mask).squeeze(-1).clamp(min=1, max=top_k)
-        if weights is not None:
-            given = top.mv(all_votes.expand(shape)).sum(-1)
-        # if the neighbors have no weight, none votes for the class: the loss is 1
-        loss = 1 - got / torch.where(given > 0, given, 1.0)
-    loss = torch.where(defined, loss, 0 * loss)
-    return loss if average else top_k * loss
+        P = self.operator.permutation(scores, mask)
+        check_rows(P.rows, scores.shape[-1])
+        top, shape = P.top(self.top_k), P.scores.shape
+        all_votes = masked_fill(torch.ones_like(scores) if weights is None else weights, mask)
+        votes = all_votes * masked_fill(relevance(labels), mask)
+        defined = votes.sum(-1) > 0
+        if self.form == "log":
+            log_p = top.log_dense()
+            loss = _log_votes(log_p, all_votes) - _log_votes(log_p, votes)
+        else:
+            got = top.mv(votes.expand(shape)).sum(-1)
+            given = count(scores, mask).squeeze(-1).clamp(min=1, max=self.top_k)
+            if weights is not None:
+                given = top.mv(all_votes.expand(shape)).sum(-1)
+            # if the neighbors have no weight, none votes for the class: the loss is 1
+            loss = 1 - got / torch.where(given > 0, given, 1.0)
+        loss = torch.where(defined, loss, 0 * loss)
+        return loss if self.average else self.top_k * loss
 
 
 def _log_votes(log_p: Tensor, votes: Tensor) -> Tensor:
@@ -119,46 +96,3 @@ def _log_votes(log_p: Tensor, votes: Tensor) -> Tensor:
     some = votes > 0
     log_votes = torch.where(some, torch.where(some, votes, 1.0).log(), -torch.inf)
     return log_sum((log_p + log_votes.unsqueeze(-2)).flatten(-2), -1)
-
-
-def _check_form(form: Form) -> Form:
-    if form not in ("probability", "log"):
-        raise ValueError(f"form must be 'probability' or 'log', got {form!r}")
-    return form
-
-
-def knn_loss(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None = None,
-    weights: Tensor | None = None,
-    *,
-    lengths: Lengths | None = None,
-    padding: float | None = None,
-    operator: SortOperator | None = None,
-    top_k: int = 5,
-    form: Form = "probability",
-    average: bool = True,
-    reduction: Reduction = "mean",
-) -> Tensor:
-    """Return the k-nearest-neighbor loss: the function form of `KNNLoss`.
-
-    >>> knn_loss(torch.tensor([9.0, 1.0]), torch.tensor([0.0, 1.0]), top_k=1)
-    tensor(1.)
-    """
-    return loss_of_lists(
-        partial(
-            _missing_votes,
-            operator=sort_operator(operator, SoftSort, "knn_loss"),
-            top_k=check_whole("top_k", top_k),
-            form=_check_form(form),
-            average=average,
-        ),
-        scores,
-        labels,
-        mask,
-        weights,
-        lengths=lengths,
-        padding=padding,
-        reduction=reduction,
-    )

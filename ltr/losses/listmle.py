@@ -1,14 +1,12 @@
 """Losses by the likelihood of an order: ListMLE and p-ListMLE."""
 
-from collections.abc import Callable
-from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from ltr.gains import Discount, discount_function
-from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
+from ltr.losses.base import RankingLoss, Reduction
 from ltr.shapes import check_top_k, masked_fill, positions
 
 Ties = Literal["mean", "random", "first"]
@@ -72,7 +70,6 @@ class ListMLE(RankingLoss):
     Args:
         top_k: count only the terms of the first k places (top-k ListMLE). Default: all.
         ties: "mean", "random" or "first".
-        reduction: "mean" over the lists with a real item (default), "sum", "none".
 
     Raises:
         ValueError: top_k or ties has none of these values.
@@ -90,19 +87,57 @@ class ListMLE(RankingLoss):
     ):
         super().__init__(reduction)
         self.top_k = check_top_k(top_k)
-        self.ties: Ties = _check_ties(ties)
+        if ties not in ("mean", "random", "first"):
+            raise ValueError(f"ties must be 'mean', 'random' or 'first', got {ties!r}")
+        self.ties: Ties = ties
 
-    def place_weights(self, place: Tensor, m: Tensor) -> Tensor:
-        """Return the weight of the term at each place 1, 2, ..., m: place (..., n), m (..., 1)."""
-        return _first_places(place, m, top_k=self.top_k)
+    def position_weights(self, position: Tensor, m: Tensor) -> Tensor:
+        """Return the weights of the terms at positions 1, 2, ..., m: (..., n), for m (..., 1)."""
+        if self.top_k is None:
+            return torch.ones_like(position)
+        return (position <= self.top_k).to(position.dtype)
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """Return the negative log-likelihood of each list."""
-        return _likelihood(
-            scores, labels, mask, weights, place_weights=self.place_weights, ties=self.ties
-        )
+        n = scores.shape[-1]
+        if not n:
+            return scores.sum(-1)
+        defined = _has_pair(labels, mask)
+        # padding is sorted to the front: no sum from a place to the end contains any of it
+        y, order = _sort(masked_fill(labels, mask, torch.inf), self.ties)
+        s = masked_fill(scores, mask).gather(-1, order)
+        padded = scores.new_zeros(s.shape)
+        if mask is not None:
+            padded = (~mask).sum(-1, keepdim=True).to(s.dtype).expand_as(s)
+        position = positions(s) - padded
+        real = position > 0
+        weight = real * self.position_weights(position.clamp(min=1), n - padded[..., :1])
+        u = None if weights is None else masked_fill(weights, mask).gather(-1, order)
+
+        from_here = log_sums_from(s)
+        if self.ties != "mean":
+            each = from_here - s
+            return _total(weight if u is None else weight * u, each, real, defined)
+        first, last = tie_groups(y)
+        size = (last - first + 1).to(s.dtype)
+        gone = positions(s) - 1 - first.to(s.dtype)
+        below = (last + 1).clamp(max=n - 1)
+        # the tied items with a factor 1 - gone / size, and all items below: with R the sum from the
+        # first tied item and L the sum below the ties, (1 - gone / size) R + (gone / size) L
+        rest = from_here.gather(-1, first) + torch.log1p(-gone / size)
+        both = (gone > 0) & (last < n - 1)
+        low = from_here.gather(-1, below) + torch.log(gone.clamp(min=1) / size)
+        rest = torch.where(both, torch.logaddexp(rest, torch.where(both, low, rest)), rest)
+        mean_weight = _group_mean(weight, first, last, size)
+        entropy = torch.log(size)
+        if u is not None:
+            each = _group_mean(u, first, last, size)
+            entropy = _entropy(u, each, first, last, size)
+            weight, mean_weight = weight * each, mean_weight * u
+        term = rest - torch.log1p(-gone / size) - entropy
+        return _total(weight, term, real, defined) - _total(mean_weight, s, real, defined)
 
     def extra_repr(self) -> str:
         """Return the arguments that are not the default."""
@@ -122,7 +157,6 @@ class PListMLE(ListMLE):
         discount: the weights of the places: None for the paper's alpha, "log2", "letor4", or a
             function of the places.
         ties: see `ListMLE`.
-        reduction: "mean" over the lists with a real item (default), "sum", "none".
 
     Raises:
         ValueError: discount or ties has none of these values.
@@ -141,67 +175,22 @@ class PListMLE(ListMLE):
         reduction: Reduction = "mean",
     ):
         super().__init__(None, ties, reduction)
-        _place_discount(discount)  # raises ValueError for an unknown discount
+        if discount is not None:
+            discount_function(discount)  # raises ValueError for an unknown discount
         self.discount: Discount | None = discount
 
-    def place_weights(self, place: Tensor, m: Tensor) -> Tensor:
+    def position_weights(self, position: Tensor, m: Tensor) -> Tensor:
         """Return alpha divided by its largest value."""
-        return _discounted_places(place, m, discount=_place_discount(self.discount))
-
-
-def _likelihood(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None,
-    weights: Tensor | None,
-    *,
-    place_weights: Callable[[Tensor, Tensor], Tensor],
-    ties: Ties,
-) -> Tensor:
-    n = scores.shape[-1]
-    if not n:
-        return scores.sum(-1)
-    defined = _has_pair(labels, mask)
-    # padding is sorted to the front: no sum from a place to the end contains any of it
-    y, order = _sort(masked_fill(labels, mask, torch.inf), ties)
-    s = masked_fill(scores, mask).gather(-1, order)
-    padded = scores.new_zeros(s.shape)
-    if mask is not None:
-        padded = (~mask).sum(-1, keepdim=True).to(s.dtype).expand_as(s)
-    place = positions(s) - padded
-    real = place > 0
-    weight = real * place_weights(place.clamp(min=1), n - padded[..., :1])
-    u = None if weights is None else masked_fill(weights, mask).gather(-1, order)
-
-    from_here = log_sums_from(s)
-    if ties != "mean":
-        each = from_here - s
-        return _total(weight if u is None else weight * u, each, real, defined)
-    first, last = tie_groups(y)
-    size = (last - first + 1).to(s.dtype)
-    gone = positions(s) - 1 - first.to(s.dtype)
-    below = (last + 1).clamp(max=n - 1)
-    # the tied items with a factor 1 - gone / size, and all items below: with R the sum from the
-    # first tied item and L the sum below the ties, (1 - gone / size) R + (gone / size) L
-    rest = from_here.gather(-1, first) + torch.log1p(-gone / size)
-    both = (gone > 0) & (last < n - 1)
-    low = from_here.gather(-1, below) + torch.log(gone.clamp(min=1) / size)
-    rest = torch.where(both, torch.logaddexp(rest, torch.where(both, low, rest)), rest)
-    mean_weight = _group_mean(weight, first, last, size)
-    entropy = torch.log(size)
-    if u is not None:
-        each = _group_mean(u, first, last, size)
-        entropy = _entropy(u, each, first, last, size)
-        weight, mean_weight = weight * each, mean_weight * u
-    term = rest - torch.log1p(-gone / size) - entropy
-    return _total(weight, term, real, defined) - _total(mean_weight, s, real, defined)
+        if self.discount is not None:
+            return discount_function(self.discount)(position)
+        end = torch.exp2(1 - m)
+        return (torch.exp2(1 - position) - end).clamp(min=0) / torch.where(m > 1, 1 - end, 1.0)
 
 
 def _has_pair(labels: Tensor, mask: Tensor | None) -> Tensor:
     """Return whether two real items of each list differ in their labels: (...)."""
-    return masked_fill(labels, mask, -torch.inf).amax(-1) > masked_fill(
-        labels, mask, torch.inf
-    ).amin(-1)
+    highest = masked_fill(labels, mask, -torch.inf).amax(-1)
+    return highest > masked_fill(labels, mask, torch.inf).amin(-1)
 
 
 def _sort(labels: Tensor, ties: Ties) -> tuple[Tensor, Tensor]:
@@ -212,21 +201,6 @@ def _sort(labels: Tensor, ties: Ties) -> tuple[Tensor, Tensor]:
     shuffled = torch.rand_like(labels).argsort(-1)
     y, order = labels.gather(-1, shuffled).sort(dim=-1, descending=True, stable=True)
     return y, shuffled.gather(-1, order)
-
-
-def _first_places(place: Tensor, m: Tensor, *, top_k: int | None) -> Tensor:
-    """Return 1 for the first `top_k` places and 0 for the others."""
-    return torch.ones_like(place) if top_k is None else (place <= top_k).to(place.dtype)
-
-
-def _discounted_places(
-    place: Tensor, m: Tensor, *, discount: Callable[[Tensor], Tensor] | None
-) -> Tensor:
-    """Return `discount` of the places; for None, (2^(m - k) - 1) / (2^(m - 1) - 1) at place k."""
-    if discount is not None:
-        return discount(place)
-    end = torch.exp2(1 - m)
-    return (torch.exp2(1 - place) - end).clamp(min=0) / torch.where(m > 1, 1 - end, 1.0)
 
 
 def _total(weight: Tensor, each: Tensor, real: Tensor, defined: Tensor) -> Tensor:
@@ -249,79 +223,3 @@ def _entropy(u: Tensor, mean: Tensor, first: Tensor, last: Tensor, size: Tensor)
     mean = torch.where(some, mean, 1.0)
     logs = _group_mean(torch.xlogy(u, u), first, last, size)
     return torch.where(some, torch.log(size * mean) - logs / mean, torch.log(size))
-
-
-def _check_ties(ties: Ties) -> Ties:
-    if ties not in ("mean", "random", "first"):
-        raise ValueError(f"ties must be 'mean', 'random' or 'first', got {ties!r}")
-    return ties
-
-
-def _place_discount(discount: Discount | None) -> Callable[[Tensor], Tensor] | None:
-    return None if discount is None else discount_function(discount)
-
-
-def list_mle_loss(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None = None,
-    weights: Tensor | None = None,
-    *,
-    lengths: Lengths | None = None,
-    padding: float | None = None,
-    top_k: int | None = None,
-    ties: Ties = "mean",
-    reduction: Reduction = "mean",
-) -> Tensor:
-    """Return the negative log-likelihood of the order: the function form of `ListMLE`.
-
-    >>> list_mle_loss(torch.zeros(2), torch.tensor([0.0, 1.0]))
-    tensor(0.6931)
-    """
-    return loss_of_lists(
-        partial(
-            _likelihood,
-            place_weights=partial(_first_places, top_k=check_top_k(top_k)),
-            ties=_check_ties(ties),
-        ),
-        scores,
-        labels,
-        mask,
-        weights,
-        lengths=lengths,
-        padding=padding,
-        reduction=reduction,
-    )
-
-
-def p_list_mle_loss(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None = None,
-    weights: Tensor | None = None,
-    *,
-    lengths: Lengths | None = None,
-    padding: float | None = None,
-    discount: Discount | None = None,
-    ties: Ties = "mean",
-    reduction: Reduction = "mean",
-) -> Tensor:
-    """Return the position-aware negative log-likelihood: the function form of `PListMLE`.
-
-    >>> p_list_mle_loss(torch.zeros(2), torch.tensor([0.0, 1.0]))
-    tensor(0.6931)
-    """
-    return loss_of_lists(
-        partial(
-            _likelihood,
-            place_weights=partial(_discounted_places, discount=_place_discount(discount)),
-            ties=_check_ties(ties),
-        ),
-        scores,
-        labels,
-        mask,
-        weights,
-        lengths=lengths,
-        padding=padding,
-        reduction=reduction,
-    )

@@ -1,8 +1,8 @@
-"""1 - NDCG on soft ranks. The choice of the operator gives ApproxNDCG and its relatives."""
+"""1 - NDCG on soft ranks, or by a relaxed sort: ApproxNDCG, NeuralNDCG, PiRank and relatives."""
 
-from functools import partial
-from typing import Any
+from typing import cast
 
+import torch
 from torch import Tensor
 
 from ltr.gains import (
@@ -16,10 +16,11 @@ from ltr.gains import (
     ragged_ndcg_gains,
 )
 from ltr.kernels import sum_lists
-from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
-from ltr.losses.soft import cut, rank_operator, shortfall
-from ltr.operators import RankOperator
-from ltr.shapes import check_at_least, check_top_k, check_whole
+from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.scaling import sinkhorn_scaled
+from ltr.losses.soft import check_rows, cut, rank_operator, shortfall, sort_operator
+from ltr.operators import NeuralSort, RankOperator, SigmoidRank, SortOperator
+from ltr.shapes import check_at_least, check_top_k, check_whole, positions
 
 
 class SoftNDCG(RankingLoss):
@@ -39,7 +40,6 @@ class SoftNDCG(RankingLoss):
             long lists let the cut move in at the start of training: see `moving_cut`.
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
         discount: "log2" (1 / log2(1 + rank), the default), "letor4", or a function of the ranks.
-        reduction: "mean" over the lists with a real item (default), "sum", "none".
 
     Weights multiply the gains, in the ideal too. Labels may have any size and need not be whole
     numbers, in float32 too: gains of "exp2" are computed relative to the list's largest.
@@ -80,109 +80,194 @@ class SoftNDCG(RankingLoss):
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """Return 1 - soft NDCG of each list."""
-        return _ndcg(
-            scores,
-            labels,
-            mask,
-            weights,
-            operator=self.operator,
-            top_k=self.top_k,
-            gain=self.gain,
-            discount=self.discount,
-        )
+        full = discount_function(self.discount)
+        gains = ndcg_gains(labels, mask, weights, self.gain)
+        discount = cut(full, self.top_k, self.operator)
+        dcg = (gains * self.operator.discounts(discount, scores, mask)).sum(-1)
+        return shortfall(dcg, ideal_dcg(gains, full, self.top_k))
 
     def per_ragged_list(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, scores: Tensor, labels: Tensor, lengths: Tensor, weights: Tensor | None
     ) -> Tensor:
         """Return 1 - soft NDCG of each ragged list, without padding if the operator needs none."""
-        return _ragged_ndcg(
-            scores,
-            labels,
-            lengths,
-            weights,
-            operator=self.operator,
-            top_k=self.top_k,
-            gain=self.gain,
-            discount=self.discount,
-        )
+        pads = type(self.operator).ragged_discounts is RankOperator.ragged_discounts
+        if pads and torch.compiler.is_compiling():
+            return super().per_ragged_list(scores, labels, lengths, weights)
+        full = discount_function(self.discount)
+        gains = ragged_ndcg_gains(labels, lengths, weights, self.gain)
+        discount = cut(full, self.top_k, self.operator)
+        discounts = self.operator.ragged_discounts(discount, scores, lengths)
+        ideal = ragged_ideal_dcg(gains, lengths, full, self.top_k)
+        return shortfall(sum_lists(gains * discounts, lengths), ideal)
 
 
-def _ndcg(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None,
-    weights: Tensor | None,
-    *,
-    operator: RankOperator,
-    top_k: int | None,
-    gain: Gain,
-    discount: Discount,
-) -> Tensor:
-    full = discount_function(discount)
-    gains = ndcg_gains(labels, mask, weights, gain)
-    dcg = (gains * operator.discounts(cut(full, top_k, operator), scores, mask)).sum(-1)
-    return shortfall(dcg, ideal_dcg(gains, full, top_k))
+class ApproxNDCG(SoftNDCG):
+    """1 - NDCG on ranks by sigmoids of score differences: `SoftNDCG(SigmoidRank(temperature))`.
 
+    Args:
+        temperature: of the sigmoids, in units of the scores (1 / alpha in the paper). 0 gives hard
+            ranks. Default: 0.1.
+        top_k: NDCG@k, by a smooth cut at rank k + 1/2 (the ideal is cut exactly). Default: all.
+        gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
+        discount: "log2" (1 / log2(1 + rank), the default), "letor4", or a function of the ranks.
 
-def _ragged_ndcg(
-    scores: Tensor,
-    labels: Tensor,
-    lengths: Tensor,
-    weights: Tensor | None,
-    *,
-    operator: RankOperator,
-    top_k: int | None,
-    gain: Gain,
-    discount: Discount,
-) -> Tensor:
-    full = discount_function(discount)
-    gains = ragged_ndcg_gains(labels, lengths, weights, gain)
-    discounts = operator.ragged_discounts(cut(full, top_k, operator), scores, lengths)
-    ideal = ragged_ideal_dcg(gains, lengths, full, top_k)
-    return shortfall(sum_lists(gains * discounts, lengths), ideal)
+    `SoftNDCG` documents special cases, weights and errors.
 
-
-def soft_ndcg_loss(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None = None,
-    weights: Tensor | None = None,
-    *,
-    lengths: Lengths | None = None,
-    padding: float | None = None,
-    operator: RankOperator | None = None,
-    top_k: int | None = None,
-    gain: Gain = "exp2",
-    discount: Discount = "log2",
-    reduction: Reduction = "mean",
-) -> Tensor:
-    """Return 1 - soft NDCG: scores, labels, mask, weights (..., n) -> a scalar.
-
-    This is the function form of `SoftNDCG`, which documents the arguments, the errors and the
-    special cases.
+    Reference: Qin, Liu and Li, "A general approximation framework for direct optimization of
+    information retrieval measures", 2010; Bruch, Zoghi, Bendersky and Najork, "Revisiting
+    approximate metric optimization in the age of deep neural networks", SIGIR 2019.
 
     >>> import torch
-    >>> from ltr.operators import HardRank
-    >>> soft_ndcg_loss(torch.tensor([3.0, 1.0]), torch.tensor([0.0, 1.0]), operator=HardRank())
+    >>> scores, labels = torch.tensor([0.2, 0.9, 0.4]), torch.tensor([2.0, 0.0, 1.0])
+    >>> ApproxNDCG(0.3)(scores, labels) == SoftNDCG(SigmoidRank(0.3))(scores, labels)
+    tensor(True)
+    """
+
+    def __init__(
+        self,
+        temperature: float = 0.1,
+        top_k: int | None = None,
+        gain: Gain = "exp2",
+        discount: Discount = "log2",
+        reduction: Reduction = "mean",
+    ):
+        super().__init__(SigmoidRank(temperature), top_k, gain, discount, reduction)
+
+    @property
+    def temperature(self) -> float:
+        """The temperature of the sigmoids."""
+        return cast(SigmoidRank, self.operator).temperature
+
+
+class NeuralNDCG(RankingLoss):
+    """1 - NDCG of softly sorted gains: sum over positions of (P gains)_i * discount(i) / ideal.
+
+    Only the first `top_k` rows of P are computed. The transposed form of the paper gives each
+    item the discount (P^T discounts)_j. Without scaling that is the same number, summed in another
+    order.
+
+    With `scaling` the matrix is built, and its columns and rows are divided by their sums in turn.
+    The two forms then differ by the side that is divided last. Here it is the rows, so sorted gains
+    are means of gains. In the transposed form it is the columns, so discounts are means of
+    discounts. With a hard permutation both are exactly 1 - `ltr.metrics.NDCG`.
+
+    Special cases: the loss is 0, with a zero gradient, for a list without a relevant item or fully
+    masked. For one item it is 0. The operator decides how tied scores share the positions. Without
+    scaling an item may stand at several positions, so the soft NDCG may be above 1.
+
+    Args:
+        operator: any `SortOperator` with a row for each item. Default: `NeuralSort()`.
+        top_k: NDCG@k: the first k positions. Default: all.
+        transposed: whether items get discounts instead of positions getting gains. Default: False.
+        scaling: the number of iterations of Sinkhorn scaling. Default: 0, none. The paper's code
+            has up to 50. Derivatives go through the iterations. Memory is
+            O(n^2 + n * iterations).
+        gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
+        discount: "log2" (1 / log2(1 + rank), the default), "letor4", or a function of the ranks.
+
+    Weights multiply the gains, in the ideal too. Labels may be of any size, as in `SoftNDCG`.
+
+    Raises:
+        ValueError: an argument is invalid (the message names it and its value); the operator has
+            no permutation; in `forward`, the operator does not give a row for each item.
+
+    Reference: Pobrotyn and Białobrzeski, "NeuralNDCG: Direct optimisation of a ranking metric via
+    differentiable relaxation of sorting", 2021.
+
+    >>> import torch
+    >>> scores = torch.tensor([2.0, 9.0, 4.0], requires_grad=True)
+    >>> loss = NeuralNDCG()(scores, torch.tensor([2.0, 0.0, 0.0]))
+    >>> loss.backward()
+    >>> scores.grad[0] < 0  # raise the relevant item
+    tensor(True)
+    """
+
+    def __init__(
+        self,
+        operator: SortOperator | None = None,
+        top_k: int | None = None,
+        transposed: bool = False,
+        scaling: int = 0,
+        gain: Gain = "exp2",
+        discount: Discount = "log2",
+        reduction: Reduction = "mean",
+    ):
+        super().__init__(reduction)
+        self.operator = sort_operator(operator, NeuralSort, type(self).__name__)
+        self.top_k = check_top_k(top_k)
+        self.transposed = transposed
+        self.scaling = check_at_least("scaling", scaling, 0)
+        gain_function(gain)  # raises ValueError for an unknown gain
+        self.gain: Gain = gain
+        discount_function(discount)
+        self.discount: Discount = discount
+
+    def per_list(
+        self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
+        """Return 1 - NDCG of the sorted gains of each list."""
+        gains = ndcg_gains(labels, mask, weights, self.gain)
+        full = discount_function(self.discount)
+        ideal = ideal_dcg(gains, full, self.top_k)
+        P = self.operator.permutation(scores, mask)
+        n = scores.shape[-1]
+        check_rows(P.rows, n)
+        k = n if self.top_k is None else min(self.top_k, n)
+        discounts = full(positions(scores, k))
+        # the rows past the real items are 0
+        if self.scaling and n:
+            matrix = sinkhorn_scaled(P, self.scaling, columns_last=self.transposed)[..., :k, :]
+            if self.transposed:
+                dcg = (gains * (matrix * discounts.unsqueeze(-1)).sum(-2)).sum(-1)
+            else:
+                dcg = ((matrix * gains.unsqueeze(-2)).sum(-1) * discounts).sum(-1)
+            return shortfall(dcg, ideal)
+        top = P if k == n else P.top(k)
+        if self.transposed:
+            dcg = (gains * top.mT.mv(discounts.expand(*P.scores.shape[:-1], k))).sum(-1)
+        else:
+            dcg = (top.mv(gains.expand(P.scores.shape)) * discounts).sum(-1)
+        return shortfall(dcg, ideal)
+
+
+class PiRank(NeuralNDCG):
+    """1 - NDCG@k of softly sorted gains, for which only the first k rows of P are computed.
+
+    It is `NeuralNDCG(operator, top_k)` without scaling, under the name of the paper, and with a cut
+    at 10 by default. The paper's straight-through variant is
+    `PiRank(StraightThrough(NeuralSort()))`. The paper lowers the temperature during training.
+
+    The special cases are those of `NeuralNDCG`.
+
+    Args:
+        operator: any `SortOperator` with a row for each item. Default: `NeuralSort()`.
+        top_k: the first k positions. Default: 10.
+        gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
+        discount: "log2" (1 / log2(1 + rank), the default), "letor4", or a function of the ranks.
+
+    Weights multiply the gains, in the ideal too.
+
+    Raises:
+        ValueError: as for `NeuralNDCG`.
+
+    Reference: Swezey, Grover, Charron and Ermon, "PiRank: Scalable learning to rank via
+    differentiable sorting", NeurIPS 2021.
+
+    >>> import torch
+    >>> from ltr.operators import SoftSort
+    >>> PiRank(SoftSort(0.01))(torch.tensor([3.0, 1.0]), torch.tensor([0.0, 1.0]))
     tensor(0.3691)
     """
-    options: dict[str, Any] = {
-        "operator": rank_operator(operator),
-        "top_k": check_top_k(top_k),
-        "gain": gain,
-        "discount": discount,
-    }
-    return loss_of_lists(
-        partial(_ndcg, **options),
-        scores,
-        labels,
-        mask,
-        weights,
-        lengths=lengths,
-        padding=padding,
-        reduction=reduction,
-        per_ragged_list=partial(_ragged_ndcg, **options),
-    )
+
+    def __init__(
+        self,
+        operator: SortOperator | None = None,
+        top_k: int | None = 10,
+        gain: Gain = "exp2",
+        discount: Discount = "log2",
+        reduction: Reduction = "mean",
+    ):
+        super().__init__(operator, top_k, False, 0, gain, discount, reduction)
 
 
 def moving_cut(step: int, top_k: int, steps: int = 40) -> int | None:

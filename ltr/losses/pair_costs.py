@@ -2,10 +2,49 @@
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from ltr.losses.pairs import PairCost
 from ltr.shapes import check_number
+
+
+class PairCost(nn.Module):
+    """The cost of a pair, cost(t, gap), and its slope by t.
+
+    t is the score of the item with the higher label minus the score of the other item. gap > 0 is
+    the difference of their labels. Both methods are elementwise and finite for any finite t.
+    """
+
+    uses_gap: bool = True
+    """Whether the cost depends on `gap`. If False, any values may be passed as `gap`."""
+
+    @property
+    def logistic_temperature(self) -> float | None:
+        """The tau of a cost log(1 + exp(-t / tau)), which can be summed in sort time; else None."""
+        return None
+
+    def forward(self, t: Tensor, gap: Tensor) -> Tensor:
+        """Return the cost of each pair."""
+        raise NotImplementedError(f"{type(self).__name__} must define forward")
+
+    def slope(self, t: Tensor, gap: Tensor) -> Tensor:
+        """Return the derivative of the cost by t, computed by differentiable operations."""
+        raise NotImplementedError(f"{type(self).__name__} must define slope")
+
+    def both(self, t: Tensor, gap: Tensor, slopes: bool) -> tuple[Tensor, Tensor | None]:
+        """Return the cost and, if `slopes`, the slope.
+
+        A subclass overrides this if computing both together is cheaper.
+        """
+        return self(t, gap), self.slope(t, gap) if slopes else None
+
+    def reversed(
+        self, t: Tensor, gap: Tensor, cost: Tensor, slope: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return `both` at -t, given cost and slope at t >= 0.
+
+        A subclass overrides this if computing them from those at t is cheaper.
+        """
+        return self.both(-t, gap, slope is not None)
 
 
 class LogisticCost(PairCost):

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,14 +10,9 @@ from torch import Tensor
 from ltr.kernels import descending_order
 from ltr.kernels.autodiff import Maybe, Rule, differentiable
 from ltr.kernels.pairs import graded_pair_sums
-from ltr.losses.pairs import (
-    PairCost,
-    PairWeights,
-    all_pairs,
-    block_sums,
-    rank_lists,
-    rank_matrix,
-)
+from ltr.losses.pair_costs import PairCost
+from ltr.losses.pair_weights import PairWeights
+from ltr.shapes import masked_fill, positions
 
 BLOCK = {"cpu": 2**16, "cuda": 2**24}
 """The number of pairs in one block: it fits the cache of a CPU, or fills a GPU."""
@@ -164,3 +159,152 @@ def _plain_slopes(
     assert found.columns is not None
     slopes = found.rows + found.columns
     return torch.zeros_like(slopes).scatter(-1, order, slopes)
+
+
+class RankedLists(NamedTuple):
+    """Lists in the order of their scores, padding last: (..., n) each, 0 under the mask."""
+
+    scores: Tensor
+    labels: Tensor
+    valid: Tensor | None
+    weights: Tensor | None
+    columns: tuple[Tensor, ...]
+
+    def map(self, function) -> "RankedLists":
+        """Return `function` of each tensor."""
+        scores, labels, valid, weights, columns = self
+        valid, weights = (None if x is None else function(x) for x in (valid, weights))
+        columns = tuple(function(column) for column in columns)
+        return RankedLists(function(scores), function(labels), valid, weights, columns)
+
+
+def rank_lists(
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None,
+    weights: Tensor | None,
+    pair_weights: PairWeights,
+    order: Tensor | None = None,
+) -> RankedLists:
+    """Return lists (..., n) in the order of falling scores, with the columns of the pair weights.
+
+    Cost: one sort, or none if its result is given as `order` (..., n).
+    """
+    if order is None:
+        order = descending_order(scores.detach(), mask)
+    mask = None if mask is None else mask.gather(-1, order)
+    labels = masked_fill(labels.gather(-1, order), mask)
+    return RankedLists(
+        masked_fill(scores.gather(-1, order), mask),
+        labels,
+        None if mask is None else mask.to(scores.dtype),
+        None if weights is None else masked_fill(weights.gather(-1, order), mask),
+        tuple(column.detach() for column in pair_weights.columns(labels, mask)),
+    )
+
+
+class PairSums(NamedTuple):
+    """The sum of weight * cost, the sum of weights, and the slopes of a block of pairs."""
+
+    total: Tensor  # (...)
+    weight: Tensor  # (...)
+    rows: Tensor | None  # (..., a), the derivative of `total` by the scores of the rows
+    columns: Tensor | None  # (..., b)
+
+
+def block_sums(
+    cost: PairCost,
+    pair_weights: PairWeights,
+    lists: RankedLists,
+    rows: slice,
+    columns: slice,
+    by_rank: Tensor,
+    slopes: bool,
+) -> PairSums:
+    """Return the sums over the pairs of items `rows` with items `columns`, by definition.
+
+    The sums go over pairs i < j of places in the order of the scores. With sign = 1 if item i has
+    the higher label, -1 if j has it, and d = s_i - s_j, they are
+
+        total = sum of w_ij * cost(sign * d, |y_i - y_j|),    weight = sum of w_ij
+
+    Here w_ij is by_rank * by_item * |sign| times the item weight of the item with the higher label.
+    `by_rank` (a, b) comes from `rank_matrix`. Pairs with padding have weight 0, by `valid`. Cost:
+    O(a b) for each list. With slice(None) for rows and columns the result is the whole sum, and
+    it is differentiable.
+    """
+    s, y, valid, u, items = lists
+    s_i, s_j = s[..., rows, None], s[..., None, columns]
+    d, difference = s_i - s_j, y[..., rows, None] - y[..., None, columns]
+    gap = difference.abs() if cost.uses_gap else difference
+    v = None if valid is None else valid[..., columns]
+    u_i = None if u is None else u[..., rows, None]
+    u_j = None if u is None else u[..., None, columns]
+    upper = [column[..., rows, None] for column in items]
+    lower = [column[..., None, columns] for column in items]
+    by_item = pair_weights.by_item(upper, lower)
+    if pair_weights.both_orders:
+        above, below = (by_rank * w for w in by_item)
+        if u_i is not None and u_j is not None:
+            above, below = above * u_i, below * u_j
+        right, slope = cost.both(d, gap, slopes)
+        wrong, steeper = cost.reversed(d, gap, right, slope)
+        if slope is not None and steeper is not None:
+            slope = above * slope - below * steeper
+        return _sums(above * right + below * wrong, above + below, slope, v)
+    sign = difference.sign()
+    signed = sign * by_rank
+    signed = signed if by_item is None else signed * by_item
+    if u_i is not None and u_j is not None:
+        signed = signed * torch.where(sign > 0, u_i, u_j)
+    each, slope = cost.both(sign * d, gap, slopes)
+    weight = signed.abs()
+    return _sums(weight * each, weight, None if slope is None else slope * signed, v)
+
+
+def _sums(each: Tensor, weight: Tensor, slope: Tensor | None, valid: Tensor | None) -> PairSums:
+    """Return the sums of (..., a, b). `valid` (..., b) is 0 for padding.
+
+    Padding is last, so a pair with padding always has padding as its second item.
+    """
+    if valid is None:
+        sums = each.sum((-1, -2)), weight.sum((-1, -2))
+    else:
+        sums = (each.sum(-2) * valid).sum(-1), (weight.sum(-2) * valid).sum(-1)
+    if slope is None:
+        return PairSums(*sums, None, None)
+    if valid is None:
+        return PairSums(*sums, slope.sum(-1), -slope.sum(-2))
+    return PairSums(*sums, (slope @ valid.unsqueeze(-1)).squeeze(-1), -slope.sum(-2) * valid)
+
+
+def rank_matrix(pair_weights: PairWeights, like: Tensor, rows: slice, columns: slice) -> Tensor:
+    """Return `by_rank` (a, b), with 0 for pairs that do not count, for lists of length n.
+
+    `like` (..., n) says the length, dtype and device.
+    """
+    rank = positions(like)
+    i, j = rank[rows, None], rank[None, columns]
+    kept, by_rank = pair_weights.kept(i, j), pair_weights.by_rank(i, j)
+    if by_rank is None:
+        return kept.to(rank.dtype)
+    return torch.where(kept, by_rank, torch.zeros_like(by_rank))
+
+
+def all_pairs(
+    cost: PairCost,
+    pair_weights: PairWeights,
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None = None,
+    weights: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return the sum of weight * cost and the sum of weights of each list, by definition: (...).
+
+    This builds the n x n pairs of all lists and keeps them for the backward. `pair_sums` gives the
+    same result in bounded memory.
+    """
+    lists = rank_lists(scores, labels, mask, weights, pair_weights)
+    whole = slice(None)
+    by_rank = rank_matrix(pair_weights, scores, whole, whole)
+    return block_sums(cost, pair_weights, lists, whole, whole, by_rank, False)[:2]

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ltr.gains import (
     Discount,
@@ -18,9 +18,102 @@ from ltr.gains import (
     ndcg_gains,
 )
 from ltr.kernels.pairs import GradedWeights
-from ltr.losses.pairs import PairWeights, Truncation
 from ltr.operators import truncated
-from ltr.shapes import check_number, check_whole, positions
+from ltr.shapes import check_number, check_top_k, check_whole, positions
+
+Truncation = Literal["metric", "any", "both"]
+
+
+class PairWeights(nn.Module):
+    """The weight of a pair, from the labels and from the ranks by the current scores.
+
+    The items are in the order of their scores, the highest first (ties in the order of the list),
+    so the place of an item is its rank. A pair (i, j) has i < j. Its weight is `by_rank` times
+    `by_item`, except that a pair of equal labels always has weight 0. Weights have no gradient. A
+    subclass defines one of the two methods, or both.
+
+    Args:
+        top_k: the rank k of the cut. Default: no cut.
+        truncation: the kind of cut, if `top_k` is given. "metric": the weights of the metric at k,
+            which the subclass documents. "any": the weights without a cut, but only for pairs with
+            an item among the first k. "both": the same, but only for pairs with both items there.
+
+    Raises:
+        ValueError: top_k or truncation has none of these values.
+
+    >>> from ltr.losses import LambdaLoss, PairWeights
+    >>> class Gap(PairWeights):
+    ...     def columns(self, labels, mask):
+    ...         return (labels,)
+    ...     def by_item(self, upper, lower):
+    ...         return (upper[0] - lower[0]).abs()
+    >>> LambdaLoss(Gap())(torch.zeros(3), torch.tensor([2.0, 0.0, 1.0]))
+    tensor(0.6931)
+    """
+
+    both_orders: bool = False
+    """Whether every pair counts in both orders, pairs of equal labels included. If True, `by_item`
+    returns two weights: of "the upper item should be above", and of "the lower item should"."""
+
+    def __init__(self, top_k: int | None = None, truncation: Truncation = "metric"):
+        super().__init__()
+        self.top_k = check_top_k(top_k)
+        if truncation not in ("metric", "any", "both"):
+            raise ValueError(f"truncation must be 'metric', 'any' or 'both', got {truncation!r}")
+        self.truncation: Truncation = truncation
+
+    @property
+    def metric_k(self) -> int | None:
+        """The `top_k` of truncation "metric", else None."""
+        return self.top_k if self.truncation == "metric" else None
+
+    def columns(self, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
+        """Return the inputs of `by_item`, (..., n) each. Labels are 0 under the mask."""
+        return ()
+
+    def by_rank(self, i: Tensor, j: Tensor) -> Tensor | None:
+        """Return the factor by the ranks i (a, 1) and j (1, b) only: (a, b), or None for 1."""
+        return None
+
+    def by_item(self, upper: Sequence[Tensor], lower: Sequence[Tensor]) -> Any:
+        """Return the other factor, >= 0, or None for 1.
+
+        The columns (..., a, 1) of the upper and (..., 1, b) of the lower items give (..., a, b).
+        """
+        return None
+
+    def kept(self, i: Tensor, j: Tensor) -> Tensor:
+        """Return True for the pairs that count: each once, if the cut keeps it: (a, b) bool."""
+        once = i < j
+        if self.top_k is None or self.truncation == "metric":
+            return once
+        return once & ((i if self.truncation == "any" else j) <= self.top_k)
+
+    def graded(self, labels: Tensor, mask: Tensor | None) -> GradedWeights | None:
+        """Return the same weights as gains and discounts, for sums in sort time, or None.
+
+        Labels (..., n) are in the order of the list. None means that these weights have no such
+        form. A subclass that overrides another method should override this one too; otherwise its
+        sums go over all pairs.
+        """
+        return self.cut_pairs(GradedWeights()) if self.has_methods_of(PairWeights) else None
+
+    def has_methods_of(self, kind: "type[PairWeights]") -> bool:
+        """Return whether the weights are those of `kind`: no method that defines them differs."""
+        names = ("columns", "by_rank", "by_item", "kept", "both_orders")
+        return all(getattr(type(self), name) is getattr(kind, name) for name in names)
+
+    def cut_pairs(self, weights: GradedWeights) -> GradedWeights:
+        """Return `weights` without the pairs that "any" or "both" leaves out."""
+        if self.top_k is None or self.truncation == "metric":
+            return weights
+        if self.truncation == "any":
+            return weights._replace(upper=self.top_k)
+        return weights._replace(last=self.top_k)
+
+    def extra_repr(self) -> str:
+        """Return the cut, if there is one."""
+        return "" if self.top_k is None else f"top_k={self.top_k}, truncation={self.truncation!r}"
 
 
 class LabelDifference(PairWeights):

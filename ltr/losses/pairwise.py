@@ -1,21 +1,23 @@
 """Pairwise losses: a cost for each pair of a list whose labels differ."""
 
-from functools import partial
+import math
 from typing import cast
 
 import torch
 from torch import Tensor
 
-from ltr.losses.base import Lengths, RankingLoss, Reduction, check_flag, loss_of_lists
+from ltr.gains import Discount, Gain
+from ltr.losses.base import RankingLoss, Reduction, check_flag
 from ltr.losses.pair_costs import (
     ExponentialCost,
     HingeCost,
     LogisticCost,
+    PairCost,
     SoftZeroOneCost,
     SquaredCost,
 )
 from ltr.losses.pair_sums import pair_sums
-from ltr.losses.pairs import PairCost, PairWeights
+from ltr.losses.pair_weights import DeltaNDCG, NDCGLoss2PP, PairWeights, Truncation
 
 
 class PairwiseLoss(RankingLoss):
@@ -38,7 +40,6 @@ class PairwiseLoss(RankingLoss):
         cost: the cost of a pair. Default: `LogisticCost()`.
         pair_weights: the weight of a pair. Default: 1.
         normalize: True (default) divides a list's sum by the sum of its weights. False does not.
-        reduction: "mean" over the lists with a real item (default), "sum", "none".
 
     Raises:
         ValueError: an argument has none of these values.
@@ -55,23 +56,20 @@ class PairwiseLoss(RankingLoss):
         reduction: Reduction = "mean",
     ):
         super().__init__(reduction)
-        self.cost = _check_cost(cost)
-        self.pair_weights = _check_pair_weights(pair_weights)
+        self.cost = LogisticCost() if cost is None else cost
+        if not isinstance(self.cost, PairCost):
+            raise ValueError(f"cost must be a PairCost, got {cost!r}")
+        self.pair_weights = PairWeights() if pair_weights is None else pair_weights
+        if not isinstance(self.pair_weights, PairWeights):
+            raise ValueError(f"pair_weights must be a PairWeights, got {pair_weights!r}")
         self.normalize = check_flag("normalize", normalize)
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """Return the mean over each list's pairs."""
-        return _pair_mean(
-            scores,
-            labels,
-            mask,
-            weights,
-            cost=self.cost,
-            pair_weights=self.pair_weights,
-            normalize=self.normalize,
-        )
+        total, weight = pair_sums(self.cost, self.pair_weights, scores, labels, mask, weights)
+        return total / torch.where(weight > 0, weight, 1.0) if self.normalize else total
 
 
 class PairwiseHinge(PairwiseLoss):
@@ -82,7 +80,6 @@ class PairwiseHinge(PairwiseLoss):
     Args:
         margin: > 0, in units of score.
         normalize: see `PairwiseLoss`.
-        reduction: "mean" over the lists with a real item (default), "sum", "none".
 
     Reference: Herbrich, Graepel and Obermayer, "Large margin rank boundaries for ordinal
     regression", 2000; Joachims, "Optimizing search engines using clickthrough data", KDD 2002.
@@ -112,7 +109,6 @@ class PairwiseSoftZeroOne(PairwiseLoss):
         temperature: > 0, in units of score. As it falls to 0, the loss becomes the share itself,
             which is (1 - Kendall's tau) / 2 if no labels or scores are tied.
         normalize: see `PairwiseLoss`.
-        reduction: "mean" over the lists with a real item (default), "sum", "none".
 
     >>> PairwiseSoftZeroOne()(torch.tensor([0.0, 0.0]), torch.tensor([1.0, 0.0]))
     tensor(0.5000)
@@ -140,7 +136,6 @@ class PairwiseExponential(PairwiseLoss):
     Args:
         limit: the gap at which the tangent begins, > 0 and <= 60.
         normalize: see `PairwiseLoss`.
-        reduction: "mean" over the lists with a real item (default), "sum", "none".
 
     Reference: Freund, Iyer, Schapire and Singer, "An efficient boosting algorithm for combining
     preferences", JMLR 2003.
@@ -166,7 +161,6 @@ class PairwiseMSE(PairwiseLoss):
 
     Args:
         normalize: see `PairwiseLoss`.
-        reduction: "mean" over the lists with a real item (default), "sum", "none".
 
     >>> PairwiseMSE()(torch.tensor([0.0, 0.5]), torch.tensor([2.0, 0.0]))
     tensor(6.2500)
@@ -178,187 +172,183 @@ class PairwiseMSE(PairwiseLoss):
         super().__init__(SquaredCost(), None, normalize, reduction)
 
 
-def _pair_mean(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None,
-    weights: Tensor | None,
-    *,
-    cost: PairCost,
-    pair_weights: PairWeights,
-    normalize: bool,
-) -> Tensor:
-    total, weight = pair_sums(cost, pair_weights, scores, labels, mask, weights)
-    return total / torch.where(weight > 0, weight, 1.0) if normalize else total
+class RankNet(PairwiseLoss):
+    """Pairwise logistic loss: the mean of log(1 + exp(-(s_i - s_j) / temperature)).
 
+    The mean goes over the pairs with y_i > y_j. `PairwiseLoss` documents weights, special cases
+    and cost. The loss is always finite: a pair that is wrong by 90 costs 90, with a slope of -1.
 
-def _check_cost(cost: PairCost | None) -> PairCost:
-    if cost is not None and not isinstance(cost, PairCost):
-        raise ValueError(f"cost must be a PairCost, got {cost!r}")
-    return LogisticCost() if cost is None else cost
+    Args:
+        temperature: > 0, in units of score (the paper's 1 / sigma).
+        normalize: see `PairwiseLoss`.
 
+    Reference: Burges et al., "Learning to rank using gradient descent", ICML 2005.
 
-def _check_pair_weights(pair_weights: PairWeights | None) -> PairWeights:
-    if pair_weights is not None and not isinstance(pair_weights, PairWeights):
-        raise ValueError(f"pair_weights must be a PairWeights, got {pair_weights!r}")
-    return PairWeights() if pair_weights is None else pair_weights
-
-
-def pairwise_loss(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None = None,
-    weights: Tensor | None = None,
-    *,
-    lengths: Lengths | None = None,
-    padding: float | None = None,
-    cost: PairCost | None = None,
-    pair_weights: PairWeights | None = None,
-    normalize: bool = True,
-    reduction: Reduction = "mean",
-) -> Tensor:
-    """Return the loss for any cost and weights of pairs: the function form of `PairwiseLoss`.
-
-    >>> from ltr.losses import HingeCost
-    >>> pairwise_loss(torch.tensor([0.0, 0.0]), torch.tensor([1.0, 0.0]), cost=HingeCost(2.0))
-    tensor(2.)
+    >>> import torch
+    >>> RankNet()(torch.tensor([0.0, 0.0, 90.0]), torch.tensor([1.0, 0.0, 0.0]))
+    tensor(45.3466)
     """
-    return loss_of_lists(
-        partial(
-            _pair_mean,
-            cost=_check_cost(cost),
-            pair_weights=_check_pair_weights(pair_weights),
-            normalize=check_flag("normalize", normalize),
-        ),
-        scores,
-        labels,
-        mask,
-        weights,
-        lengths=lengths,
-        padding=padding,
-        reduction=reduction,
-    )
+
+    def __init__(
+        self, temperature: float = 1.0, normalize: bool = True, reduction: Reduction = "mean"
+    ):
+        super().__init__(LogisticCost(temperature), None, normalize, reduction)
+
+    @property
+    def temperature(self) -> float:
+        """The temperature of the logistic cost."""
+        return cast(LogisticCost, self.cost).temperature
 
 
-def pairwise_hinge_loss(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None = None,
-    weights: Tensor | None = None,
-    *,
-    lengths: Lengths | None = None,
-    padding: float | None = None,
-    margin: float = 1.0,
-    normalize: bool = True,
-    reduction: Reduction = "mean",
-) -> Tensor:
-    """Return the pairwise hinge loss: the function form of `PairwiseHinge`.
+class PairwiseDCGHinge(RankingLoss):
+    """1 - 1 / log2(2 + H), with H the sum of max(0, margin - (s_i - s_j)) over pairs y_i > y_j.
 
-    >>> pairwise_hinge_loss(torch.tensor([0.0, 0.5]), torch.tensor([1.0, 0.0]))
-    tensor(1.5000)
-    """
-    return pairwise_loss(
-        scores,
-        labels,
-        mask,
-        weights,
-        lengths=lengths,
-        padding=padding,
-        reduction=reduction,
-        cost=HingeCost(margin),
-        normalize=normalize,
-    )
+    With a margin of 1 the hinges bound the number of wrong pairs from above. With one relevant
+    item that number is its rank - 1, so 1 / log2(2 + H) is a lower bound of its DCG. Because of the
+    discount, a list counts less the more of it is wrong: the slope falls as 1 / (H log(H)^2),
+    while that of `PairwiseHinge` is constant. The loss lies between 0 and 1. It is 0 if each pair
+    is right by the margin.
 
+    The loss is 0, with a zero gradient, for a list without a pair, with one item, or fully masked.
+    Pairs with tied scores are treated like other pairs. The weight of item i, the one with the
+    higher label, multiplies the pair. Cost: O(n^2) time, O(n) memory.
 
-def pairwise_soft_zero_one_loss(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None = None,
-    weights: Tensor | None = None,
-    *,
-    lengths: Lengths | None = None,
-    padding: float | None = None,
-    temperature: float = 1.0,
-    normalize: bool = True,
-    reduction: Reduction = "mean",
-) -> Tensor:
-    """Return the smoothed share of wrong pairs: the function form of `PairwiseSoftZeroOne`.
+    Args:
+        margin: > 0, in units of score. Default: 1.
 
-    >>> pairwise_soft_zero_one_loss(torch.tensor([0.0, 0.0]), torch.tensor([1.0, 0.0]))
+    Raises:
+        ValueError: margin or reduction has none of these values.
+
+    Reference: Agarwal, Takatsu, Zaitsev and Joachims, "A general framework for counterfactual
+    learning-to-rank", SIGIR 2019, which has one rank bound for each relevant item. pytorchltr's
+    `PairwiseDCGHingeLoss`, -1 / log(2 + H), has one sum over the list's pairs. The loss here is
+    that one, shifted and scaled to lie between 0 and 1.
+
+    >>> PairwiseDCGHinge()(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 0.0]))  # H = 2
     tensor(0.5000)
     """
-    return pairwise_loss(
-        scores,
-        labels,
-        mask,
-        weights,
-        lengths=lengths,
-        padding=padding,
-        reduction=reduction,
-        cost=SoftZeroOneCost(temperature),
-        normalize=normalize,
-    )
+
+    def __init__(self, margin: float = 1.0, reduction: Reduction = "mean"):
+        super().__init__(reduction)
+        self.cost = HingeCost(margin)
+        self.margin = self.cost.margin
+
+    def per_list(
+        self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
+        """Return the discounted sum of each list's hinges."""
+        total, _ = pair_sums(self.cost, PairWeights(), scores, labels, mask, weights)
+        # log1p keeps the loss from falling below 0 by a rounding error
+        over = torch.log1p(total / 2)
+        return over / (math.log(2) + over)
 
 
-def pairwise_exponential_loss(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None = None,
-    weights: Tensor | None = None,
-    *,
-    lengths: Lengths | None = None,
-    padding: float | None = None,
-    limit: float = 20.0,
-    normalize: bool = True,
-    reduction: Reduction = "mean",
-) -> Tensor:
-    """Return RankBoost's loss: the function form of `PairwiseExponential`.
+class LambdaLoss(PairwiseLoss):
+    """Weighted pairwise logistic loss: sum of w_ij log(1 + exp(-(s_i - s_j) / tau)) / sum of w_ij.
 
-    >>> pairwise_exponential_loss(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 0.0]))
-    tensor(2.7183)
+    The sums go over the pairs with y_i > y_j. `pair_weights` computes the weights from the labels
+    and the current ranks. They have no gradient, as in an EM step. With normalize=False and
+    temperature 1 the loss is log(2) times the bound of the paper, which has logarithms to base 2.
+
+    | `pair_weights` | the metric that the loss bounds or follows |
+    | --- | --- |
+    | `NDCGLoss2PP()`, the default; `NDCGLoss2()`; `NDCGLoss1()` | NDCG (Wang et al. 2018) |
+    | `DeltaNDCG()` | NDCG: LambdaRank |
+    | `ARPLoss1()`, `ARPLoss2()` | average relevance position (Wang et al. 2018) |
+    | `DeltaMAP()`, `DeltaMRR()`, `DeltaPrecision()` | MAP, MRR, precision at k |
+    | `LabelDifference()` | RankNet with graded pairs |
+
+    The loss is 0, with a zero gradient, for a list without a pair of weight above 0, with one item,
+    or fully masked. Labels may be any numbers >= 0: "exp2" gains do not overflow.
+
+    Args:
+        pair_weights: a `PairWeights`. Default: `NDCGLoss2PP()`.
+        temperature: > 0, in units of score (the paper's 1 / sigma).
+        normalize: see `PairwiseLoss`.
+
+    Raises:
+        ValueError: an argument has none of these values.
+
+    Reference: Wang, Li, Golbandi, Bendersky and Najork, "The LambdaLoss framework for ranking
+    metric optimization", CIKM 2018.
+
+    >>> import torch
+    >>> from ltr.losses import NDCGLoss2
+    >>> LambdaLoss(NDCGLoss2(top_k=5))(torch.zeros(4), torch.tensor([0.0, 1.0, 2.0, 0.0]))
+    tensor(0.6931)
     """
-    return pairwise_loss(
-        scores,
-        labels,
-        mask,
-        weights,
-        lengths=lengths,
-        padding=padding,
-        reduction=reduction,
-        cost=ExponentialCost(limit),
-        normalize=normalize,
-    )
+
+    def __init__(
+        self,
+        pair_weights: PairWeights | None = None,
+        temperature: float = 1.0,
+        normalize: bool = True,
+        reduction: Reduction = "mean",
+    ):
+        chosen = NDCGLoss2PP() if pair_weights is None else pair_weights
+        super().__init__(LogisticCost(temperature), chosen, normalize, reduction)
+
+    @property
+    def temperature(self) -> float:
+        """The temperature of the logistic cost."""
+        return cast(LogisticCost, self.cost).temperature
 
 
-def pairwise_mse_loss(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None = None,
-    weights: Tensor | None = None,
-    *,
-    lengths: Lengths | None = None,
-    padding: float | None = None,
-    normalize: bool = True,
-    reduction: Reduction = "mean",
-) -> Tensor:
-    """Return the mean squared error of differences: the function form of `PairwiseMSE`.
+class LambdaRank(LambdaLoss):
+    """LambdaRank as a loss: a pair's weight is the change of NDCG if the two items swap places.
 
-    >>> pairwise_mse_loss(torch.tensor([0.0, 0.5]), torch.tensor([2.0, 0.0]))
-    tensor(6.2500)
+    It is `LambdaLoss(DeltaNDCG(...))`. Its gradient is LambdaRank's, divided by the sum of the
+    weights.
+
+    Args:
+        top_k: NDCG@k. Default: the whole list.
+        truncation: how pairs are cut at `top_k`, see `DeltaNDCG`.
+        gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
+        discount: "log2" (the default), "letor4", or a function of the ranks.
+        temperature: > 0, in units of score.
+        normalize: see `PairwiseLoss`.
+
+    Reference: Burges, Ragno and Le, "Learning to rank with nonsmooth cost functions", NeurIPS
+    2006.
+
+    >>> import torch
+    >>> LambdaRank(top_k=2)(torch.tensor([0.0, 0.0, 90.0]), torch.tensor([1.0, 0.0, 0.0]))
+    tensor(33.6536)
     """
-    return loss_of_lists(
-        partial(
-            _pair_mean,
-            cost=SquaredCost(),
-            pair_weights=PairWeights(),
-            normalize=check_flag("normalize", normalize),
-        ),
-        scores,
-        labels,
-        mask,
-        weights,
-        lengths=lengths,
-        padding=padding,
-        reduction=reduction,
-        grades=False,
-    )
+
+    def __init__(
+        self,
+        top_k: int | None = None,
+        truncation: Truncation = "metric",
+        gain: Gain = "exp2",
+        discount: Discount = "log2",
+        temperature: float = 1.0,
+        normalize: bool = True,
+        reduction: Reduction = "mean",
+    ):
+        weights = DeltaNDCG(top_k, truncation, gain, discount)
+        super().__init__(weights, temperature, normalize, reduction)
+
+    @property
+    def top_k(self) -> int | None:
+        """The cut of the pair weights."""
+        return self._delta.top_k
+
+    @property
+    def truncation(self) -> Truncation:
+        """How the pair weights cut at `top_k`."""
+        return self._delta.truncation
+
+    @property
+    def gain(self) -> Gain:
+        """The gain of the labels."""
+        return self._delta.gain
+
+    @property
+    def discount(self) -> Discount:
+        """The discount of the ranks."""
+        return self._delta.discount
+
+    @property
+    def _delta(self) -> DeltaNDCG:
+        return cast(DeltaNDCG, self.pair_weights)

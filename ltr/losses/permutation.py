@@ -1,11 +1,9 @@
 """Cross-entropy between the true order and a relaxed permutation: the loss for sorting."""
 
-from functools import partial
-
 import torch
 from torch import Tensor
 
-from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
+from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.soft import check_rows, finite_log, sort_operator, weighted_mean
 from ltr.operators import SoftSort, SortOperator, descending_order
 from ltr.shapes import largest, masked_fill
@@ -39,7 +37,6 @@ class PermutationCrossEntropy(RankingLoss):
 
     Args:
         operator: any `SortOperator` with a row for each item. Default: `SoftSort()`.
-        reduction: "mean" over the lists with a real item (default), "sum", "none".
 
     The mean over the positions is weighted: a position has the weight of the item that belongs
     there.
@@ -66,57 +63,12 @@ class PermutationCrossEntropy(RankingLoss):
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """Return the cross-entropy of each list."""
-        return _cross_entropy(scores, labels, mask, weights, operator=self.operator)
-
-
-def _cross_entropy(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None,
-    weights: Tensor | None,
-    *,
-    operator: SortOperator,
-) -> Tensor:
-    P = operator.permutation(scores, mask)
-    check_rows(P.rows, scores.shape[-1])
-    order = true_order(labels, scores, mask)
-    w = masked_fill(torch.ones_like(scores) if weights is None else weights, mask)
-    log_p = finite_log(P.log_prob(order.expand(P.scores.shape)))
-    loss = weighted_mean(-log_p, w.gather(-1, order))
-    highest = largest(masked_fill(labels, mask, -torch.inf))
-    lowest = -largest(masked_fill(-labels, mask, -torch.inf))
-    return torch.where(highest > lowest, loss, 0 * loss)
-
-
-def permutation_cross_entropy(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None = None,
-    weights: Tensor | None = None,
-    *,
-    lengths: Lengths | None = None,
-    padding: float | None = None,
-    operator: SortOperator | None = None,
-    reduction: Reduction = "mean",
-) -> Tensor:
-    """Return the cross-entropy with the true order: the function form of the class.
-
-    See `PermutationCrossEntropy`.
-
-    >>> permutation_cross_entropy(torch.tensor([9.0, 1.0]), torch.tensor([1.0, 0.0]))
-    tensor(0.)
-    """
-    return loss_of_lists(
-        partial(
-            _cross_entropy,
-            operator=sort_operator(operator, SoftSort, "permutation_cross_entropy"),
-        ),
-        scores,
-        labels,
-        mask,
-        weights,
-        lengths=lengths,
-        padding=padding,
-        reduction=reduction,
-        grades=False,
-    )
+        P = self.operator.permutation(scores, mask)
+        check_rows(P.rows, scores.shape[-1])
+        order = true_order(labels, scores, mask)
+        w = masked_fill(torch.ones_like(scores) if weights is None else weights, mask)
+        log_p = finite_log(P.log_prob(order.expand(P.scores.shape)))
+        loss = weighted_mean(-log_p, w.gather(-1, order))
+        highest = largest(masked_fill(labels, mask, -torch.inf))
+        lowest = -largest(masked_fill(-labels, mask, -torch.inf))
+        return torch.where(highest > lowest, loss, 0 * loss)

@@ -1,15 +1,14 @@
 """Pointwise losses: each item is a sample of its own. Ranking losses have to beat them."""
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
-from ltr.shapes import check_number, masked_fill
+from ltr.losses.base import RankingLoss, Reduction
+from ltr.shapes import check_number, masked_fill, upcast
 
 
 class PointwiseMSE(RankingLoss):
@@ -18,9 +17,6 @@ class PointwiseMSE(RankingLoss):
     The loss of a list is sum w (s - y)^2 / sum w over its real items, with w = 1 by default. It is
     0, with a zero gradient, for a fully masked list and if all weights are 0. One item and ties
     need no special treatment.
-
-    Args:
-        reduction: "mean" over the lists with a real item (default), "sum", "none".
 
     Reference: Cossock and Zhang, "Subset ranking using regression", COLT 2006.
 
@@ -34,7 +30,8 @@ class PointwiseMSE(RankingLoss):
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """Return the weighted mean squared error of each list."""
-        return _squared_error(scores, labels, mask, weights)
+        errors = masked_fill(scores, mask) - masked_fill(labels, mask)
+        return _item_mean(errors.square(), mask, weights)
 
 
 class PointwiseSigmoid(RankingLoss):
@@ -47,7 +44,6 @@ class PointwiseSigmoid(RankingLoss):
     Args:
         threshold: > 0; t is 1 for labels >= threshold. Default: 1, as in rax. With None the labels
             themselves are the targets, such as a teacher's probabilities. They must lie in [0, 1].
-        reduction: "mean" over the lists with a real item (default), "sum", "none".
 
     Raises:
         ValueError: threshold is not a number > 0.
@@ -58,13 +54,18 @@ class PointwiseSigmoid(RankingLoss):
 
     def __init__(self, threshold: float | None = 1.0, reduction: Reduction = "mean"):
         super().__init__(reduction)
-        self.threshold = _check_threshold(threshold)
+        if threshold is not None:
+            check_number("threshold", threshold, minimum=0.0, strict=True)
+        self.threshold = threshold
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """Return the weighted mean cross-entropy of each list."""
-        return _sigmoid(scores, labels, mask, weights, threshold=self.threshold)
+        s, y = masked_fill(scores, mask), masked_fill(labels, mask)
+        target = y if self.threshold is None else (y >= self.threshold).to(s.dtype)
+        each = F.binary_cross_entropy_with_logits(s, target, reduction="none")
+        return _item_mean(each, mask, weights)
 
 
 class PointwiseOrdinal(RankingLoss):
@@ -80,7 +81,6 @@ class PointwiseOrdinal(RankingLoss):
         thresholds: theta_1 <= theta_2 <= ..., in units of score; theta_g is for labels >= g.
             Default: 1/2, 3/2, 5/2, 7/2, for grades 0 to 4 with scores on the scale of the grades.
             Labels above the last grade count as the last grade.
-        reduction: "mean" over the lists with a real item (default), "sum", "none".
 
     Raises:
         ValueError: thresholds are empty or fall.
@@ -94,51 +94,24 @@ class PointwiseOrdinal(RankingLoss):
 
     def __init__(self, thresholds: Sequence[float] | None = None, reduction: Reduction = "mean"):
         super().__init__(reduction)
-        self.thresholds = _check_thresholds(thresholds)
+        chosen = [0.5, 1.5, 2.5, 3.5] if thresholds is None else [float(x) for x in thresholds]
+        if not chosen or any(a > b for a, b in pairwise(chosen)):
+            raise ValueError(
+                f"thresholds must be one or more ascending numbers, got {thresholds!r}"
+            )
+        self.thresholds = chosen
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """Return the weighted mean over the items, summed over the thresholds, of each list."""
-        return _ordinal(scores, labels, mask, weights, thresholds=self.thresholds)
-
-
-def _squared_error(
-    scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
-) -> Tensor:
-    return _item_mean(
-        (masked_fill(scores, mask) - masked_fill(labels, mask)).square(), mask, weights
-    )
-
-
-def _sigmoid(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None,
-    weights: Tensor | None,
-    *,
-    threshold: float | None,
-) -> Tensor:
-    s, y = masked_fill(scores, mask), masked_fill(labels, mask)
-    target = y if threshold is None else (y >= threshold).to(s.dtype)
-    each = F.binary_cross_entropy_with_logits(s, target, reduction="none")
-    return _item_mean(each, mask, weights)
-
-
-def _ordinal(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None,
-    weights: Tensor | None,
-    *,
-    thresholds: list[float],
-) -> Tensor:
-    s, y = masked_fill(scores, mask), masked_fill(labels, mask)
-    each = torch.zeros_like(s)
-    for grade, threshold in enumerate(thresholds, 1):
-        target = (y >= grade).to(s.dtype)
-        each = each + F.binary_cross_entropy_with_logits(s - threshold, target, reduction="none")
-    return _item_mean(each, mask, weights)
+        s, y = masked_fill(scores, mask), masked_fill(labels, mask)
+        each = torch.zeros_like(s)
+        for grade, threshold in enumerate(self.thresholds, 1):
+            target = (y >= grade).to(s.dtype)
+            logits = s - threshold
+            each = each + F.binary_cross_entropy_with_logits(logits, target, reduction="none")
+        return _item_mean(each, mask, weights)
 
 
 def _item_mean(each: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
@@ -148,98 +121,82 @@ def _item_mean(each: Tensor, mask: Tensor | None, weights: Tensor | None) -> Ten
     return (weights * each).sum(-1) / torch.where(total > 0, total, 1.0)
 
 
-def _check_threshold(threshold: float | None) -> float | None:
-    if threshold is None:
-        return None
-    return check_number("threshold", threshold, minimum=0.0, strict=True)
+class PointwiseHuber(RankingLoss):
+    """Huber's loss of the errors e = score - label, over the items of each list.
 
+    This is robust regression. With z = e / s, the loss is the mean of s H(z) + s. H(z) is z^2 up to
+    |z| = t, the `threshold`, and 2 t |z| - t^2 beyond. The scale s is the one that makes the loss
+    smallest; there the mean of min(z^2, t^2) is 1. It is found exactly, by a sort. So a fit does
+    not depend on the unit of the labels. Each of the largest errors pulls with the same strength,
+    however large it is. The loss is convex in the errors.
 
-def _check_thresholds(thresholds: Sequence[float] | None) -> list[float]:
-    chosen = [0.5, 1.5, 2.5, 3.5] if thresholds is None else [float(x) for x in thresholds]
-    if not chosen or any(a > b for a, b in pairwise(chosen)):
-        raise ValueError(f"thresholds must be one or more rising numbers, got {thresholds!r}")
-    return chosen
+    With `adaptive=False` s is 1, and the loss is the mean of H(e) alone.
 
+    The list is a sample to fit, not a ranking. The loss is 0, with a zero gradient, for a fully
+    masked list and where all errors are 0. Cost: O(n log n).
 
-def pointwise_mse_loss(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None = None,
-    weights: Tensor | None = None,
-    *,
-    lengths: Lengths | None = None,
-    padding: float | None = None,
-    reduction: Reduction = "mean",
-) -> Tensor:
-    """Return the mean squared error: the function form of `PointwiseMSE`.
+    Args:
+        threshold: t, in units of s: > 1 if `adaptive`, else > 0. Default: 1.35, which loses 5 % of
+            the efficiency of least squares if errors are normal.
+        adaptive: whether s is fitted. Default: True.
 
-    >>> pointwise_mse_loss(torch.tensor([1.0, 3.0]), torch.tensor([1.0, 1.0]))
-    tensor(2.)
+    Weights make both means weighted means.
+
+    Raises:
+        ValueError: threshold is not such a number.
+
+    Reference: Huber, "Robust estimation of a location parameter", 1964; Huber, "Robust
+    statistics", 1981, section 7.7, for the scale.
+
+    >>> loss = PointwiseHuber(1.0, adaptive=False)
+    >>> loss(torch.tensor([1.0, 5.0]), torch.tensor([0.0, 0.0]))  # (1 + 9) / 2
+    tensor(5.)
     """
-    return loss_of_lists(
-        _squared_error,
-        scores,
-        labels,
-        mask,
-        weights,
-        lengths=lengths,
-        padding=padding,
-        reduction=reduction,
-        grades=False,
-    )
+
+    grades = False
+
+    def __init__(
+        self, threshold: float = 1.35, adaptive: bool = True, reduction: Reduction = "mean"
+    ):
+        super().__init__(reduction)
+        least = 1.0 if adaptive else 0.0
+        self.threshold = check_number("threshold", threshold, minimum=least, strict=True)
+        self.adaptive = adaptive
+
+    def per_list(
+        self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
+        """Return the loss of each list."""
+        errors = upcast(masked_fill(scores, mask) - masked_fill(labels, mask))
+        weights = masked_fill(torch.ones_like(errors) if weights is None else weights, mask)
+        total = weights.sum(-1, keepdim=True)
+        shares = weights / torch.where(total > 0, total, 1.0)
+        if not errors.shape[-1]:
+            return errors.sum(-1)
+        if not self.adaptive:
+            return (shares * _scaled(errors, torch.ones_like(total), self.threshold)).sum(-1)
+        scale = _fitted_scale(errors, shares, self.threshold)
+        return (shares * _scaled(errors, scale, self.threshold)).sum(-1) + scale.squeeze(-1)
 
 
-def pointwise_sigmoid_loss(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None = None,
-    weights: Tensor | None = None,
-    *,
-    lengths: Lengths | None = None,
-    padding: float | None = None,
-    threshold: float | None = 1.0,
-    reduction: Reduction = "mean",
-) -> Tensor:
-    """Return the sigmoid cross-entropy: the function form of `PointwiseSigmoid`.
-
-    >>> pointwise_sigmoid_loss(torch.tensor([0.0, 0.0]), torch.tensor([3.0, 0.0]))
-    tensor(0.6931)
-    """
-    return loss_of_lists(
-        partial(_sigmoid, threshold=_check_threshold(threshold)),
-        scores,
-        labels,
-        mask,
-        weights,
-        lengths=lengths,
-        padding=padding,
-        reduction=reduction,
-    )
+def _scaled(errors: Tensor, scale: Tensor, threshold: float) -> Tensor:
+    """Return s H(e / s) for the scale s; for s = 0 it is 2 t |e|."""
+    size, t = errors.abs(), threshold
+    near = ~(size > t * scale)  # NaN stays NaN
+    # the squares of far errors would overflow from 1.8e19 on in float32
+    squared = torch.where(near, errors, 0.0).square() / torch.where(scale > 0, scale, 1.0)
+    return torch.where(near, squared, 2 * t * size - t**2 * scale)
 
 
-def pointwise_ordinal_loss(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None = None,
-    weights: Tensor | None = None,
-    *,
-    lengths: Lengths | None = None,
-    padding: float | None = None,
-    thresholds: Sequence[float] | None = None,
-    reduction: Reduction = "mean",
-) -> Tensor:
-    """Return the cross-entropy of cumulative logits: the function form of `PointwiseOrdinal`.
-
-    >>> pointwise_ordinal_loss(torch.tensor([0.0, 0.0]), torch.tensor([3.0, 0.0]), thresholds=[0.0])
-    tensor(0.6931)
-    """
-    return loss_of_lists(
-        partial(_ordinal, thresholds=_check_thresholds(thresholds)),
-        scores,
-        labels,
-        mask,
-        weights,
-        lengths=lengths,
-        padding=padding,
-        reduction=reduction,
-    )
+def _fitted_scale(errors: Tensor, shares: Tensor, threshold: float) -> Tensor:
+    """Return the largest s, (..., 1), at which the mean of min(e^2, t^2 s^2) is s^2."""
+    squares, order = torch.where(shares > 0, errors.square(), 0.0).sort(-1)
+    ordered = shares.gather(-1, order)
+    below = (ordered * squares).cumsum(-1)
+    # If the k smallest errors are below t s, then s^2 = below / spare. The least of these over
+    # all k is s^2. The loss has derivative 0 by s there, but s has a part in second derivatives.
+    spare = 1 - threshold**2 * (1 - ordered.cumsum(-1))
+    inside = torch.where(spare > 0, below / torch.where(spare > 0, spare, 1.0), torch.inf)
+    least = inside.amin(-1, keepdim=True)
+    some = (least > 0) & least.isfinite()
+    return torch.where(some, torch.where(some, least, 1.0).sqrt(), 0.0)

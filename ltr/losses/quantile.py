@@ -1,16 +1,21 @@
-"""The loss of the element at a quantile, by a relaxed sort."""
+"""Losses of the element at a quantile, and robust regression by quantiles of the errors."""
 
 import math
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
+from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.soft import check_rows, list_weight, sort_operator
-from ltr.operators import SoftSort, SortOperator
+from ltr.operators import SoftSort, SortOperator, soft_quantile, soft_sort
 from ltr.operators.permutation import take_along
-from ltr.shapes import check_levels, count, masked_fill, positions
+from ltr.shapes import check_levels, check_number, count, masked_fill, positions
+
+FAR = 1024.0
+"""Errors are limited to this many times (1 + the largest error that counts)."""
+
+SLIGHTLY_LESS = 1 - 1e-6
+"""A factor before `ceil`: in floats 0.7 * 10 is above 7."""
 
 
 def check_level(q: float) -> float:
@@ -44,7 +49,6 @@ class QuantileLoss(RankingLoss):
         operator: any `SortOperator` with a row for each item. Default: `SoftSort()`.
         q: the level, counted from the lowest. Default: 0.5, the median.
         expected: see above. Default: False.
-        reduction: "mean" over the lists with a real item (default), "sum", "none".
 
     `forward` has a further argument, `values` (..., n). By default it is the labels. The loss of a
     list is multiplied by the mean weight of its items.
@@ -85,43 +89,20 @@ class QuantileLoss(RankingLoss):
         values: Tensor | None = None,
     ) -> Tensor:
         """Return the squared error of each list; values (..., n) default to the labels."""
-        return _error_at_quantile(
-            scores,
-            labels,
-            mask,
-            weights,
-            values,
-            operator=self.operator,
-            q=self.q,
-            expected=self.expected,
-        )
-
-
-def _error_at_quantile(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None,
-    weights: Tensor | None,
-    values: Tensor | None = None,
-    *,
-    operator: SortOperator,
-    q: float,
-    expected: bool,
-) -> Tensor:
-    target = _exact_quantile(labels, mask, q).unsqueeze(-1)
-    values = masked_fill(labels if values is None else values, mask)
-    P = operator.permutation(scores, mask)
-    n = scores.shape[-1]
-    check_rows(P.rows, n)
-    if n:  # the rows behind the quantile of a full list are not needed
-        P = P.top(math.ceil((1 - q) * (n - 1)) + 1)
-    if expected:
-        errors = (values - target).square().expand(P.scores.shape)
-        error = _entry_at_quantile(P.mv(errors), scores, mask, q)
-    else:
-        chosen = _entry_at_quantile(P.mv(values.expand(P.scores.shape)), scores, mask, q)
-        error = (chosen - target.squeeze(-1)).square()
-    return error * list_weight(scores, mask, weights)
+        target = _exact_quantile(labels, mask, self.q).unsqueeze(-1)
+        values = masked_fill(labels if values is None else values, mask)
+        P = self.operator.permutation(scores, mask)
+        n = scores.shape[-1]
+        check_rows(P.rows, n)
+        if n:  # the rows behind the quantile of a full list are not needed
+            P = P.top(math.ceil((1 - self.q) * (n - 1)) + 1)
+        if self.expected:
+            errors = (values - target).square().expand(P.scores.shape)
+            error = _entry_at_quantile(P.mv(errors), scores, mask, self.q)
+        else:
+            chosen = _entry_at_quantile(P.mv(values.expand(P.scores.shape)), scores, mask, self.q)
+            error = (chosen - target.squeeze(-1)).square()
+        return error * list_weight(scores, mask, weights)
 
 
 def _entry_at_quantile(ordered: Tensor, scores: Tensor, mask: Tensor | None, q: float) -> Tensor:
@@ -144,39 +125,131 @@ def _exact_quantile(values: Tensor, mask: Tensor | None, q: float) -> Tensor:
     return _entry_at_quantile(ordered, values, mask, q)
 
 
-def quantile_loss(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None = None,
-    weights: Tensor | None = None,
-    *,
-    lengths: Lengths | None = None,
-    padding: float | None = None,
-    values: Tensor | None = None,
-    operator: SortOperator | None = None,
-    q: float = 0.5,
-    expected: bool = False,
-    reduction: Reduction = "mean",
-) -> Tensor:
-    """Return the squared error at a quantile: the function form of `QuantileLoss`.
+class LeastQuantileRegression(RankingLoss):
+    """The soft q-quantile of the squared errors (score - label)^2 of a list.
 
-    >>> quantile_loss(torch.tensor([9.0, 5.0, 1.0]), torch.tensor([0.0, 2.0, 4.0]))
-    tensor(0.)
+    With the median, the default, half of the labels may be wrong: this is least median of squares,
+    made differentiable. Errors are limited to 1,024 times (1 + the error at the quantile), so
+    labels that are wrong by any amount do no harm. The list is a sample to fit, not a ranking: each
+    score is a prediction of its label.
+
+    Special cases: the loss is 0, with a zero gradient, for a fully masked list. For one item it is
+    the squared error. The operator decides how tied errors share the positions.
+
+    Args:
+        operator: any `SortOperator` with a row for each item, which sorts the squared errors.
+            Default: `SoftSort()`.
+        q: the level, counted from the lowest. Default: 0.5.
+
+    Weights multiply the squared errors.
+
+    Raises:
+        ValueError: q is not in [0, 1]; the operator has no permutation; in `forward`, the operator
+            does not give a row for each item.
+
+    Reference: Cuturi, Teboul and Vert, NeurIPS 2019; Rousseeuw, "Least median of squares
+    regression", 1984.
+
+    >>> loss = LeastQuantileRegression(SoftSort(0.01))
+    >>> loss(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1.0, 4.0, 100.0]))
+    tensor(4.)
     """
-    return loss_of_lists(
-        partial(
-            _error_at_quantile,
-            operator=sort_operator(operator, SoftSort, "quantile_loss"),
-            q=check_level(q),
-            expected=expected,
-        ),
-        scores,
-        labels,
-        mask,
-        weights,
-        lengths=lengths,
-        padding=padding,
-        reduction=reduction,
-        grades=False,
-        values=values,
-    )
+
+    grades = False
+
+    def __init__(
+        self,
+        operator: SortOperator | None = None,
+        q: float = 0.5,
+        reduction: Reduction = "mean",
+    ):
+        super().__init__(reduction)
+        self.operator = sort_operator(operator, SoftSort, type(self).__name__)
+        self.q = check_level(q)
+
+    def per_list(
+        self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
+        """Return the soft quantile of each list's squared errors."""
+        above = (self.q * (count(scores, mask) - 1) * SLIGHTLY_LESS).ceil()
+        errors = _squared_errors(scores, labels, mask, weights, above + 1)
+        if not scores.shape[-1]:
+            return errors.sum(-1)
+        return soft_quantile(errors, self.q, self.operator, mask, descending=False)
+
+
+class LeastTrimmedSquares(RankingLoss):
+    """The mean of the smallest squared errors (score - label)^2 of a list, softly chosen.
+
+    The largest errors, a share of 1 - `keep`, are left out, so labels that are wrong by any amount
+    do no harm. Errors are limited to 1,024 times (1 + the largest error that is kept). The list is
+    a sample to fit, not a ranking.
+
+    Special cases: the loss is 0, with a zero gradient, for a fully masked list. For one item it is
+    the squared error. The operator decides how tied errors share the positions.
+
+    Args:
+        operator: any `SortOperator` with a row for each item, which sorts the squared errors.
+            Default: `SoftSort()`.
+        keep: the share in (0, 1] of the m errors that count: ceil(keep m) of them. Default: 0.75.
+
+    Weights multiply the squared errors.
+
+    Raises:
+        ValueError: keep is not in (0, 1]; the operator has no permutation; in `forward`, the
+            operator does not give a row for each item.
+
+    Reference: Cuturi, Teboul and Vert, NeurIPS 2019; Rousseeuw, 1984.
+
+    >>> loss = LeastTrimmedSquares(SoftSort(0.01), keep=0.6)
+    >>> loss(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1.0, 4.0, 100.0]))
+    tensor(2.)
+    """
+
+    grades = False
+
+    def __init__(
+        self,
+        operator: SortOperator | None = None,
+        keep: float = 0.75,
+        reduction: Reduction = "mean",
+    ):
+        super().__init__(reduction)
+        self.operator = sort_operator(operator, SoftSort, type(self).__name__)
+        self.keep = check_number("keep", keep, minimum=0.0, strict=True)
+        if keep > 1:
+            raise ValueError(f"keep must lie in (0, 1], got {keep!r}")
+
+    def per_list(
+        self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
+        """Return the mean of each list's smallest squared errors."""
+        kept = (self.keep * count(scores, mask) * SLIGHTLY_LESS).ceil()
+        errors = _squared_errors(scores, labels, mask, weights, kept)
+        ordered = soft_sort(errors, self.operator, mask, descending=False)
+        check_rows(ordered.shape[-1], scores.shape[-1])
+        inside = positions(scores) <= kept
+        return torch.where(inside, ordered, 0.0).sum(-1) / kept.squeeze(-1).clamp(min=1)
+
+
+def _squared_errors(
+    scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None, counted: Tensor
+) -> Tensor:
+    """Return the squared errors times weights, (..., n), with far errors limited.
+
+    The `counted` (..., 1) smallest errors matter. An error is far if its size is above 1,024 times
+    (1 + the largest of those). It is replaced by that limit, which has no gradient and does not
+    overflow. Such an error is not among the smallest with either size, so the loss is the same.
+    """
+    w = torch.ones_like(scores) if weights is None else masked_fill(weights, mask)
+    differences = masked_fill(scores, mask) - masked_fill(labels, mask)
+    if not scores.shape[-1]:
+        return differences
+    sizes = (differences.abs() * w.sqrt()).detach()
+    ordered = masked_fill(sizes, mask, torch.inf).sort(dim=-1).values
+    last = ordered.gather(-1, (counted.long() - 1).clamp(min=0, max=scores.shape[-1] - 1))
+    far = (FAR * (1 + last)).clamp(max=torch.finfo(scores.dtype).max ** 0.25 / 8)
+    far = torch.maximum(far, masked_fill(last, count(scores, mask) > 0))
+    beyond = sizes > far  # False for NaN, which stays NaN
+    near = torch.where(beyond, 0.0, differences).square() * w
+    return torch.where(beyond, far.square(), near)

@@ -2,14 +2,14 @@
 
 import itertools
 from collections.abc import Sequence
-from functools import partial
+from contextlib import suppress
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from ltr.gains import item_gains
-from ltr.losses.base import Lengths, RankingLoss, Reduction, first_value, loss_of_lists
+from ltr.losses.base import RankingLoss, Reduction, first_value
 from ltr.losses.nested import any_nested
 from ltr.losses.soft import (
     log_sum,
@@ -77,9 +77,11 @@ def one_hot(scores: Tensor, labels: Tensor) -> Tensor:
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         return labels
     n = scores.shape[-1]
-    wrong = first_value(labels, lambda: (labels < 0) | (labels >= n))
-    if wrong is not None:
-        raise ValueError(f"labels must be class indices from 0 to {n - 1}, got {wrong}")
+    if labels.device.type == "cpu" and not torch.compiler.is_compiling():
+        with suppress(RuntimeError):  # raised by `vmap`
+            wrong = first_value(labels, (labels < 0) | (labels >= n))
+            if wrong is not None:
+                raise ValueError(f"labels must be class indices from 0 to {n - 1}, got {wrong}")
     index = labels.long().unsqueeze(-1)
     return torch.zeros_like(scores).scatter(-1, index, 1.0)
 
@@ -127,7 +129,6 @@ class TopKLoss(_ClassLoss):
         step: "linear" (the paper's J_k, the default) or "cut".
         distribution: P(k = 1), P(k = 2), and so on, which sum to 1. It replaces `top_k`: the loss
             is then the mean of the losses of each k.
-        reduction: "mean" over the lists with a real item (default), "sum", "none".
 
     Weights make the mean over the true classes a weighted mean. To weight whole examples, multiply
     the result of `reduction="none"`.
@@ -155,21 +156,23 @@ class TopKLoss(_ClassLoss):
     ):
         super().__init__(top_k, distribution, _TOP_1, reduction)
         self.operator = rank_operator(operator)
-        self.step: Literal["linear", "cut"] = _check_step(step)
+        if step not in ("linear", "cut"):
+            raise ValueError(f"step must be 'linear' or 'cut', got {step!r}")
+        self.step: Literal["linear", "cut"] = step
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """Return the top-k loss of each list."""
-        return _missed_places(
-            scores,
-            labels,
-            mask,
-            weights,
-            operator=self.operator,
-            probabilities=self._probabilities,
-            step=self.step,
-        )
+        gains = item_gains(labels, mask, weights, relevance)
+        operator, scores, mask = one_draw(self.operator, scores, mask)
+        each_k = [(k, p) for k, p in enumerate(self._probabilities, 1) if p]
+        if self.step == "linear":
+            ranks = operator(scores, mask)
+            missed = [p * (ranks - k).relu() for k, p in each_k]
+        else:
+            missed = [p * (1 - operator.top_k(k, scores, mask)) for k, p in each_k]
+        return weighted_mean(sum(missed[1:], start=missed[0]), gains)
 
 
 class TopKCrossEntropy(_ClassLoss):
@@ -195,7 +198,6 @@ class TopKCrossEntropy(_ClassLoss):
             with the first row.
         distribution: P(k = 1), P(k = 2), and so on, which sum to 1. It replaces `top_k`. Default:
             [0.5, 0, 0, 0, 0.5], half top-1 and half top-5.
-        reduction: "mean" over the lists with a real item (default), "sum", "none".
 
     Weights make the mean over the true classes a weighted mean.
 
@@ -228,127 +230,13 @@ class TopKCrossEntropy(_ClassLoss):
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """Return the cross-entropy of each list."""
-        return _cross_entropy(
-            scores, labels, mask, weights, operator=self.operator, log_tails=self.log_tails
-        )
-
-
-def _missed_places(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None,
-    weights: Tensor | None,
-    *,
-    operator: RankOperator,
-    probabilities: list[float],
-    step: Literal["linear", "cut"],
-) -> Tensor:
-    gains = item_gains(labels, mask, weights, relevance)
-    operator, scores, mask = one_draw(operator, scores, mask)
-    each_k = [(k, p) for k, p in enumerate(probabilities, 1) if p]
-    if step == "linear":
-        ranks = operator(scores, mask)
-        missed = [p * (ranks - k).relu() for k, p in each_k]
-    else:
-        missed = [p * (1 - operator.top_k(k, scores, mask)) for k, p in each_k]
-    return weighted_mean(sum(missed[1:], start=missed[0]), gains)
-
-
-def _cross_entropy(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None,
-    weights: Tensor | None,
-    *,
-    operator: SortOperator,
-    log_tails: Tensor,
-) -> Tensor:
-    log_rows = operator.permutation(scores, mask).top(len(log_tails)).log_dense()
-    log_tails = log_tails.to(log_rows.dtype)[: log_rows.shape[-2]].unsqueeze(-1)
-    inside = log_sum(log_rows + log_tails, -2).clamp(max=0.0)
-    return weighted_mean(-inside, item_gains(labels, mask, weights, relevance))
+        log_rows = self.operator.permutation(scores, mask).top(len(self.log_tails)).log_dense()
+        log_tails = self.log_tails.to(log_rows.dtype)[: log_rows.shape[-2]].unsqueeze(-1)
+        inside = log_sum(log_rows + log_tails, -2).clamp(max=0.0)
+        return weighted_mean(-inside, item_gains(labels, mask, weights, relevance))
 
 
 def _log_tails(probabilities: list[float]) -> Tensor:
     """Return log P(k >= m) for m = 1, 2, ... in float64."""
     tails = [*itertools.accumulate(reversed(probabilities))][::-1]
     return torch.tensor(tails, dtype=torch.float64).log()
-
-
-def _check_step(step: Literal["linear", "cut"]) -> Literal["linear", "cut"]:
-    if step not in ("linear", "cut"):
-        raise ValueError(f"step must be 'linear' or 'cut', got {step!r}")
-    return step
-
-
-def top_k_loss(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None = None,
-    weights: Tensor | None = None,
-    *,
-    lengths: Lengths | None = None,
-    padding: float | None = None,
-    operator: RankOperator | None = None,
-    top_k: int | None = None,
-    step: Literal["linear", "cut"] = "linear",
-    distribution: Sequence[float] | None = None,
-    reduction: Reduction = "mean",
-) -> Tensor:
-    """Return the differentiable top-k loss: the function form of `TopKLoss`.
-
-    >>> top_k_loss(torch.tensor([9.0, 1.0]), torch.tensor([0.0, 1.0]))
-    tensor(1.)
-    """
-    return loss_of_lists(
-        partial(
-            _missed_places,
-            operator=rank_operator(operator),
-            probabilities=_probabilities(top_k, distribution, _TOP_1),
-            step=_check_step(step),
-        ),
-        scores,
-        one_hot(scores, labels),
-        mask,
-        weights,
-        lengths=lengths,
-        padding=padding,
-        reduction=reduction,
-    )
-
-
-def top_k_cross_entropy(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None = None,
-    weights: Tensor | None = None,
-    *,
-    lengths: Lengths | None = None,
-    padding: float | None = None,
-    operator: SortOperator | None = None,
-    top_k: int | None = None,
-    distribution: Sequence[float] | None = None,
-    reduction: Reduction = "mean",
-) -> Tensor:
-    """Return the top-k cross-entropy: the function form of `TopKCrossEntropy`.
-
-    >>> scores, index = torch.tensor([9.0, 1.0]), torch.tensor(1)
-    >>> top_k_cross_entropy(scores, index, top_k=1)  # a gap of 8 at temperature 0.1
-    tensor(80.)
-    """
-    return loss_of_lists(
-        partial(
-            _cross_entropy,
-            operator=sort_operator(operator, SoftSort, "top_k_cross_entropy"),
-            log_tails=_log_tails(_probabilities(top_k, distribution, _TOP_1_AND_5)).to(
-                scores.device
-            ),
-        ),
-        scores,
-        one_hot(scores, labels),
-        mask,
-        weights,
-        lengths=lengths,
-        padding=padding,
-        reduction=reduction,
-    )

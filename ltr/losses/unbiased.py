@@ -1,13 +1,11 @@
 """Learning from clicks: inverse propensity weights for any loss."""
 
 from collections.abc import Sequence
-from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ltr.losses.base import Lengths, RankingLoss, Reduction, loss_of_lists
+from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.fairness import unreduced
 from ltr.losses.ndcg import SoftNDCG
 from ltr.shapes import check_number, masked_fill, positions
@@ -95,8 +93,7 @@ class Unbiased(RankingLoss):
         loss: any `RankingLoss` that takes weights. Default: `SoftNDCG()`.
         bias: the propensities. Default: `PositionBias()`, 1 / position.
         clip: the largest weight. Default: no limit.
-        reduction: "mean" over the lists with a real item (default), "sum", "none". It replaces the
-            reduction of the loss.
+        reduction: replaces the reduction of the loss.
 
     `forward` has a further argument, `shown` (..., n): the positions at which the items were
     shown, counted from 1. By default the items are in the order in which they were shown, and
@@ -138,17 +135,13 @@ class Unbiased(RankingLoss):
         **extra: Tensor,
     ) -> Tensor:
         """Return the loss of each list on clicks (..., n), shown at positions (..., n)."""
-        return _of_clicks(
-            scores,
-            labels,
-            mask,
-            weights,
-            shown,
-            loss=self.loss,
-            bias=self.bias,
-            clip=self.clip,
-            **extra,
-        )
+        if shown is None:
+            shown = positions(scores).expand(scores.shape)
+            shown = shown if mask is None else mask.cumsum(-1).to(scores.dtype)
+        shown = masked_fill(shown, mask, 1.0)
+        inverse = inverse_propensity_weights(shown, self.bias, clip=self.clip)
+        weights = inverse if weights is None else weights * inverse
+        return self.loss(scores, labels, mask, weights, **extra)
 
     def per_ragged_list(
         self,
@@ -160,100 +153,14 @@ class Unbiased(RankingLoss):
         **extra: Tensor,
     ) -> Tensor:
         """Return the loss of each ragged list on clicks (N,), shown at positions (N,)."""
-        return _of_ragged_clicks(
-            scores,
-            labels,
-            lengths,
-            weights,
-            shown,
-            loss=self.loss,
-            bias=self.bias,
-            clip=self.clip,
-            **extra,
-        )
-
-
-def _of_clicks(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None,
-    weights: Tensor | None,
-    shown: Tensor | None = None,
-    *,
-    loss: RankingLoss,
-    bias: PositionBias | None,
-    clip: float | None,
-    **extra: Tensor,
-) -> Tensor:
-    if shown is None:
-        shown = positions(scores).expand(scores.shape)
-        shown = shown if mask is None else mask.cumsum(-1).to(scores.dtype)
-    inverse = inverse_propensity_weights(masked_fill(shown, mask, 1.0), bias, clip=clip)
-    weights = inverse if weights is None else weights * inverse
-    return loss(scores, labels, mask, weights, **extra)
-
-
-def _of_ragged_clicks(
-    scores: Tensor,
-    labels: Tensor,
-    lengths: Tensor,
-    weights: Tensor | None,
-    shown: Tensor | None = None,
-    *,
-    loss: RankingLoss,
-    bias: PositionBias | None,
-    clip: float | None,
-    **extra: Tensor,
-) -> Tensor:
-    if shown is None:
-        before = lengths.cumsum(0) - lengths
-        before = before.repeat_interleave(lengths, output_size=len(scores))
-        shown = positions(scores) - before.to(scores.dtype)
-    inverse = inverse_propensity_weights(shown, bias, clip=clip)
-    weights = inverse if weights is None else weights * inverse
-    return loss(scores, labels, None, weights, lengths=lengths, **extra)
+        if shown is None:
+            before = lengths.cumsum(0) - lengths
+            before = before.repeat_interleave(lengths, output_size=len(scores))
+            shown = positions(scores) - before.to(scores.dtype)
+        inverse = inverse_propensity_weights(shown, self.bias, clip=self.clip)
+        weights = inverse if weights is None else weights * inverse
+        return self.loss(scores, labels, None, weights, lengths=lengths, **extra)
 
 
 def _check_clip(clip: float | None) -> float | None:
     return None if clip is None else check_number("clip", clip, minimum=0.0, strict=True)
-
-
-def unbiased_loss(
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None = None,
-    weights: Tensor | None = None,
-    *,
-    lengths: Lengths | None = None,
-    padding: float | None = None,
-    shown: Tensor | None = None,
-    loss: RankingLoss | None = None,
-    bias: PositionBias | None = None,
-    clip: float | None = None,
-    reduction: Reduction = "mean",
-) -> Tensor:
-    """Return a loss on clicks, with inverse propensities: the function form of `Unbiased`.
-
-    >>> from ltr.losses import PointwiseMSE
-    >>> scores, clicks = torch.tensor([0.0, 3.0]), torch.tensor([1.0, 1.0])
-    >>> unbiased_loss(scores, clicks, loss=PointwiseMSE())  # (1 * 1 + 2 * 4) / 3
-    tensor(3.)
-    """
-    parts: dict[str, Any] = {
-        "loss": unreduced(SoftNDCG() if loss is None else loss),
-        "bias": bias,
-        "clip": _check_clip(clip),
-    }
-    return loss_of_lists(
-        partial(_of_clicks, **parts),
-        scores,
-        labels,
-        mask,
-        weights,
-        lengths=lengths,
-        padding=padding,
-        reduction=reduction,
-        grades=False,
-        per_ragged_list=partial(_of_ragged_clicks, **parts),
-        shown=shown,
-    )

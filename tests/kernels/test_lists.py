@@ -5,7 +5,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ltr.kernels import descending_order, pad_lists, places_in_lists, sort_ragged, sum_lists
+from ltr.kernels import (
+    descending_order,
+    group_by_qid,
+    pad_lists,
+    places_in_lists,
+    sort_ragged,
+    sum_lists,
+)
 from ltr.kernels.sorting import by_numpy, by_torch, falling_values
 
 ODD = [0.0, -0.0, 1.0, -1.0, 1e-45, -1e-45, 3e38, -3e38, float("inf"), -float("inf")]
@@ -112,3 +119,53 @@ def test_falling_values_have_the_derivatives_of_a_sort():
     assert torch.vmap(falling_values)(values).equal(expected)
     assert torch.func.jvp(falling_values, (values,), (torch.ones_like(values),))[0].equal(expected)
     assert falling_values(torch.tensor([1, 3, 2])).equal(torch.tensor([3, 2, 1]))
+
+
+INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.uint16, torch.int32, torch.uint32]
+INTEGERS += [torch.int64, torch.uint64]
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_rows_are_grouped_by_ascending_qid(dtype, compiled):
+    torch.compiler.reset()
+    group = torch.compile(group_by_qid, backend="eager", fullgraph=True)
+    group = group if compiled else group_by_qid
+    least = torch.iinfo(dtype).min
+    rows = [[5, 3, 5, 100, 3, 5], [least, 3, least, 4, 4, 9], [1, 1, 2, 3, 3, 3], [7] * 6]
+    for ids in [*rows, [2**63, 1, 2**63, 2**64 - 1, 1, 2]] if dtype == torch.uint64 else rows:
+        order, lengths = group(torch.tensor(ids, dtype=dtype), 6)
+        assert order.tolist() == sorted(range(6), key=lambda i: ids[i])
+        counts = [ids.count(i) for i in sorted(set(ids))]
+        assert lengths.tolist() == counts + [0] * (compiled * 6 - compiled * len(counts))
+        assert order.dtype == lengths.dtype == torch.int64
+
+
+def test_large_and_few_qids():
+    ids = torch.tensor([2**40, -(2**40), 2**40, 0])
+    order, lengths = group_by_qid(ids, 4)
+    assert order.tolist() == [1, 3, 0, 2]
+    assert lengths.tolist() == [1, 1, 2]
+    ids = torch.randint(0, 300, (5000,))
+    for rows in (ids, ids.sort().values, torch.cat([torch.arange(2000), ids])):
+        order, lengths = group_by_qid(rows, len(rows))
+        assert order.equal(rows.sort(stable=True).indices)
+        assert lengths.equal(rows.unique(return_counts=True)[1])
+    order, lengths = group_by_qid(torch.zeros(0, dtype=torch.int32), 0)
+    assert order.shape == lengths.shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("qid", "got"),
+    [
+        ([1, 2], r"\[1, 2\]"),
+        (torch.ones(2), "float32"),
+        (torch.ones(2).bool(), "bool"),
+        (torch.ones(2, dtype=torch.complex64), "complex64"),
+        (torch.ones(3).long(), r"\(3,\)"),
+        (torch.ones(2, 1).long(), r"\(2, 1\)"),
+    ],
+)
+def test_a_qid_must_be_an_integer_a_row(qid, got):
+    with pytest.raises(ValueError, match=f"qid.*{got}"):
+        group_by_qid(qid, 2)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ltr.losses import Distillation, distillation_loss
+from ltr.losses import Distillation
 
 
 def draw(*shape: int):
@@ -62,12 +62,6 @@ def test_one_item_and_weights_of_0_count_0():
     found = Distillation()(scores, torch.randn(2, 1), weights=torch.zeros(2, 1))
     found.backward()
     assert found == 0
-
-
-def test_the_function_equals_the_class():
-    scores, teacher, _ = draw(3, 5)
-    found = distillation_loss(scores, teacher, temperature=2.0, reduction="sum")
-    torch.testing.assert_close(found, Distillation(2.0, "sum")(scores, teacher))
 
 
 def test_bad_arguments():

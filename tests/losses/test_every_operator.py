@@ -6,6 +6,7 @@ import pytest
 import torch
 import yaml
 from jsonargparse import ArgumentParser
+from loss_table import LOSSES
 
 import ltr.losses
 import ltr.operators
@@ -15,10 +16,9 @@ from ltr.operators import HardRank, RankOperator, SortOperator, Stochastic
 
 def classes(module, base):
     found = [c for c in vars(module).values() if inspect.isclass(c) and issubclass(c, base)]
-    return [c for c in found if c not in (RankingLoss, RankOperator, SortOperator, HardRank)]
+    return [c for c in found if c not in (RankOperator, SortOperator, HardRank)]
 
 
-LOSSES = {c.__name__: c for c in classes(ltr.losses, RankingLoss)}
 # the operators inside wrappers
 INNER = {
     "Stochastic": {"class_path": "ltr.operators.SoftSort"},
@@ -102,30 +102,3 @@ def test_lists_of_no_items_count_0(name):
         value = loss(scores, torch.zeros(3, 0))
         value.backward()
         assert value == 0
-
-
-# functions whose names do not follow from the class
-FUNCTIONS = {
-    "LeastQuantileRegression": "least_quantile_loss",
-    "LeastTrimmedSquares": "least_trimmed_loss",
-}
-# these take objects as arguments: a cost and weights of pairs, or two losses
-CLASS_ALONE = {"PairwiseLoss", "Penalized"}
-
-
-@pytest.mark.parametrize("name", [name for name in LOSSES if name not in CLASS_ALONE])
-def test_every_loss_is_a_function_too_with_the_arguments_of_its_class(name):
-    def plain(word):
-        return word.lower().replace("_", "").removesuffix("loss")
-
-    functions = {plain(n): f for n, f in vars(ltr.losses).items() if inspect.isfunction(f)}
-    chosen = FUNCTIONS.get(name)
-    function = functions[plain(name)] if chosen is None else vars(ltr.losses)[chosen]
-    arguments = list(inspect.signature(function).parameters.values())
-    assert [a.name for a in arguments[:4]] == ["scores", "labels", "mask", "weights"]
-    assert all(a.kind is a.KEYWORD_ONLY for a in arguments[4:])
-    found = {a.name: a.default for a in arguments[4:]}
-    # what `forward` takes: lengths, padding, and groups, values...
-    extra = {"lengths", "padding", *inspect.signature(LOSSES[name].per_list).parameters}
-    wanted = {a.name: a.default for a in inspect.signature(LOSSES[name]).parameters.values()}
-    assert {k: v for k, v in found.items() if k not in extra} == wanted

@@ -5,7 +5,7 @@ from math import log2
 import pytest
 import torch
 
-from ltr.losses import ExposureParity, Penalized, PointwiseMSE, SoftNDCG, exposure_parity_loss
+from ltr.losses import ExposureParity, Penalized, PointwiseMSE, SoftNDCG
 from ltr.operators import HardRank, SigmoidRank, SoftSort, Stochastic
 
 
@@ -123,13 +123,6 @@ def test_parameters_of_a_wrapped_operator_are_its_own():
 
     inner = SoftNDCG(SoftSort(power=Learned()))
     assert next(Penalized(inner).parameters()) is next(inner.parameters())
-
-
-def test_the_function_equals_the_class():
-    scores, labels, groups = draw(3, 5)
-    found = exposure_parity_loss(scores, labels, groups=groups, top_k=2, merit=True)
-    expected = ExposureParity(top_k=2, merit=True)(scores, labels, groups=groups)
-    torch.testing.assert_close(found, expected)
 
 
 def test_bad_arguments():

@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import minimize, minimize_scalar
 from sklearn.linear_model import HuberRegressor
 
-from ltr.losses.huber import PointwiseHuber
+from ltr.losses import PointwiseHuber
 
 
 def huber(z: np.ndarray, t: float) -> np.ndarray:

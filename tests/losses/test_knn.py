@@ -4,7 +4,7 @@ import pytest
 import torch
 from sklearn.neighbors import KNeighborsClassifier
 
-from ltr.losses import KNNLoss, knn_loss
+from ltr.losses import KNNLoss
 from ltr.operators import (
     NeuralSort,
     SigmoidRank,
@@ -86,12 +86,6 @@ def test_samples_are_averaged():
         found = KNNLoss(operator, 2, form)(scores, labels, weights=weights)
         expected = KNNLoss(None, 2, form)(noisy, wide[0], weights=wide[1])
         torch.testing.assert_close(found, expected)
-
-
-def test_the_function_equals_the_class():
-    scores, labels, _ = draw(3, 5)
-    found = knn_loss(scores, labels, operator=NeuralSort(), top_k=2, form="log", average=False)
-    torch.testing.assert_close(found, KNNLoss(NeuralSort(), 2, "log", False)(scores, labels))
 
 
 def test_bad_arguments():

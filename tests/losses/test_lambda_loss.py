@@ -20,8 +20,6 @@ from ltr.losses import (
     NDCGLoss2,
     NDCGLoss2PP,
     RankNet,
-    lambda_loss,
-    lambdarank_loss,
 )
 from ltr.metrics.functional import average_precision, mrr, ndcg
 
@@ -283,16 +281,6 @@ def test_a_batch_without_a_pair_has_a_graph():
 def test_a_mean_over_equal_weights_is_ranknet():
     s, y = draw(4, 6, grades=2)
     torch.testing.assert_close(LambdaLoss(LabelDifference())(s, y), RankNet()(s, y))
-
-
-def test_functions_equal_classes():
-    s, y = draw(3, 6)
-    weights = NDCGLoss2(top_k=2)
-    expected = LambdaLoss(weights, 0.5)(s, y)
-    torch.testing.assert_close(lambda_loss(s, y, pair_weights=weights, temperature=0.5), expected)
-    expected = LambdaRank(2, "any", "linear")(s, y)
-    found = lambdarank_loss(s, y, top_k=2, truncation="any", gain="linear")
-    torch.testing.assert_close(found, expected)
 
 
 def test_bad_arguments():

@@ -17,14 +17,6 @@ from ltr.losses import (
     PolyOneSoftmax,
     SoftmaxLoss,
     UniqueSoftmax,
-    calibrated_softmax_loss,
-    list_mle_loss,
-    listnet_loss,
-    p_list_mle_loss,
-    poly_one_softmax_loss,
-    softmax_loss,
-    unique_softmax_loss,
-    xe_ndcg_loss,
 )
 
 
@@ -330,22 +322,6 @@ def test_large_and_float_labels(loss, least):
     assert scores.grad.isfinite().all()
     assert scores.grad.abs().max() > 0
     assert value.item() == pytest.approx(exact.item(), rel=1e-4)
-
-
-def test_functions_equal_classes():
-    s, y = draw(3, 5)
-    mask = torch.ones(3, 5, dtype=torch.bool)
-    for function, loss, options in [
-        (softmax_loss, SoftmaxLoss, {}),
-        (listnet_loss, ListNet, {"temperature": 2.0}),
-        (xe_ndcg_loss, XENDCG, {"gamma": 0.2}),
-        (poly_one_softmax_loss, PolyOneSoftmax, {"epsilon": 2.0}),
-        (calibrated_softmax_loss, CalibratedSoftmax, {"anchor": 0.2}),
-        (list_mle_loss, ListMLE, {"top_k": 2, "ties": "first"}),
-        (p_list_mle_loss, PListMLE, {"discount": "log2"}),
-        (unique_softmax_loss, UniqueSoftmax, {"gain": "linear"}),
-    ]:
-        torch.testing.assert_close(function(s, y, mask, **options), loss(**options)(s, y, mask))
 
 
 def test_bad_arguments():

@@ -7,7 +7,7 @@ import torch
 from sklearn.metrics import ndcg_score
 
 from ltr.gains import log2_discount
-from ltr.losses import PointwiseMSE, SoftNDCG, pointwise_mse_loss, soft_ndcg_loss
+from ltr.losses import PointwiseMSE, SoftNDCG
 from ltr.metrics.functional import ndcg
 from ltr.operators import (
     HardRank,
@@ -142,13 +142,6 @@ def test_bad_arguments():
         SoftNDCG(discount=3)
     with pytest.raises(ValueError, match="top_k must be None or a whole number >= 1, got 0"):
         SoftNDCG(top_k=0)
-
-
-def test_functions_equal_classes():
-    scores, labels = torch.randn(3, 5), torch.randint(0, 3, (3, 5))
-    loss = soft_ndcg_loss(scores, labels, operator=SoftSort(0.2), top_k=3, gain="linear")
-    torch.testing.assert_close(loss, SoftNDCG(SoftSort(0.2), 3, "linear")(scores, labels))
-    torch.testing.assert_close(pointwise_mse_loss(scores, labels), PointwiseMSE()(scores, labels))
 
 
 def test_pointwise_mse_by_the_formula():

@@ -19,7 +19,7 @@ from ltr.losses import (
     RankNet,
     pair_sums,
 )
-from ltr.losses.pairs import all_pairs
+from ltr.losses.pair_sums import all_pairs
 from ltr.losses.pairwise import LogisticCost
 
 WEIGHTS = {

@@ -20,13 +20,8 @@ from ltr.losses import (
     PairwiseMSE,
     PairwiseSoftZeroOne,
     RankNet,
-    pairwise_exponential_loss,
-    pairwise_hinge_loss,
-    pairwise_mse_loss,
-    pairwise_soft_zero_one_loss,
-    ranknet_loss,
 )
-from ltr.losses.pairs import all_pairs
+from ltr.losses.pair_sums import all_pairs
 
 COSTS = {
     RankNet: lambda t, gap: math.log1p(math.exp(-t)),
@@ -254,20 +249,6 @@ def test_a_users_own_cost_and_weights():
     loss.backward()
     assert loss.item() == pytest.approx(expected)
     assert scores.grad.tolist() == pytest.approx([-7 / 8, 2 / 8, 5 / 8])
-
-
-def test_functions_equal_classes():
-    scores, labels = draw(3, 5)
-    mask = torch.ones(3, 5, dtype=torch.bool)
-    for function, loss, options in [
-        (ranknet_loss, RankNet, {"temperature": 0.3}),
-        (pairwise_hinge_loss, PairwiseHinge, {"margin": 2.0}),
-        (pairwise_soft_zero_one_loss, PairwiseSoftZeroOne, {"temperature": 0.3}),
-        (pairwise_exponential_loss, PairwiseExponential, {"limit": 3.0}),
-        (pairwise_mse_loss, PairwiseMSE, {"normalize": False}),
-    ]:
-        expected = loss(**options)(scores, labels, mask)
-        torch.testing.assert_close(function(scores, labels, mask, **options), expected)
 
 
 def test_bad_arguments():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ltr.kernels import use
-from ltr.losses import PermutationCrossEntropy, permutation_cross_entropy
+from ltr.losses import PermutationCrossEntropy
 from ltr.losses.permutation import true_order
 from ltr.operators import (
     LapSum,
@@ -110,12 +110,6 @@ def test_samples_are_averaged():
     noisy, _, _ = operator.draw(scores)
     expected = PermutationCrossEntropy()(noisy, labels.expand(4, 3, 5))
     torch.testing.assert_close(found, expected)
-
-
-def test_the_function_equals_the_class():
-    scores, labels = draw(3, 5)
-    found = permutation_cross_entropy(scores, labels, operator=NeuralSort())
-    torch.testing.assert_close(found, PermutationCrossEntropy(NeuralSort())(scores, labels))
 
 
 def test_bad_arguments():

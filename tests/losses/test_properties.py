@@ -1,4 +1,7 @@
-"""The properties of every loss. A new loss is one line in LOSSES."""
+"""The properties of every loss, with its defaults and with the arguments in VARIANTS.
+
+A new loss is found by its name. If a property fails by the mathematics, the name is in a set below.
+"""
 
 import itertools
 
@@ -6,12 +9,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loss_table import LOSSES as BY_NAME
+from loss_table import draw
 
 from ltr.losses import (
-    XENDCG,
-    ApproxNDCG,
     ARPLoss1,
-    CalibratedSoftmax,
     DeltaMAP,
     DeltaMRR,
     DeltaNDCG,
@@ -22,27 +24,11 @@ from ltr.losses import (
     LabelDifference,
     LambdaLoss,
     LambdaRank,
-    LeastQuantileRegression,
-    LeastTrimmedSquares,
     ListMLE,
-    ListNet,
     NDCGLoss1,
     NDCGLoss2,
     NeuralNDCG,
-    PairwiseDCGHinge,
-    PairwiseExponential,
-    PairwiseHinge,
-    PairwiseMSE,
-    PairwiseSoftZeroOne,
-    Penalized,
-    PermutationCrossEntropy,
-    PiRank,
     PListMLE,
-    PointwiseHuber,
-    PointwiseMSE,
-    PointwiseOrdinal,
-    PointwiseSigmoid,
-    PolyOneSoftmax,
     QuantileLoss,
     RankNet,
     SoftERR,
@@ -53,74 +39,41 @@ from ltr.losses import (
     SoftPrecision,
     SoftRecall,
     SpearmanLoss,
-    TopKCrossEntropy,
     TopKLoss,
-    Unbiased,
     UniqueSoftmax,
 )
 from ltr.operators import SigmoidRank, SoftSort
 
-LOSSES = {
-    "SoftNDCG": SoftNDCG,
+# other arguments than the defaults, where they choose other code
+VARIANTS = {
     "SoftNDCG-SoftSort": lambda **options: SoftNDCG(SoftSort(0.5), **options),
     "SoftNDCG-SoftSort-2": lambda **options: SoftNDCG(SoftSort(0.5, power=2), **options),
     "SoftNDCG-SigmoidRank": lambda **options: SoftNDCG(SigmoidRank(0.5), **options),
     "SoftNDCG@2": lambda **options: SoftNDCG(SigmoidRank(0.5), top_k=2, **options),
     "SoftNDCG-linear": lambda **options: SoftNDCG(gain="linear", **options),
-    "PointwiseMSE": PointwiseMSE,
-    "PointwiseHuber": PointwiseHuber,
-    "ApproxNDCG": ApproxNDCG,
-    "SoftMRR": SoftMRR,
     "SoftMRR-SoftSort@3": lambda **options: SoftMRR(SoftSort(0.5), top_k=3, **options),
-    "SoftMAP": SoftMAP,
     "SoftMAP-SoftSort@3": lambda **options: SoftMAP(SoftSort(0.5), top_k=3, **options),
-    "SoftERR": SoftERR,
     "SoftERR-raw@3": lambda **options: SoftERR(top_k=3, max_label=5, normalize=False, **options),
-    "SoftPrecision": SoftPrecision,
     "SoftPrecision@2": lambda **options: SoftPrecision(top_k=2, **options),
     "SoftPrecision-raw": lambda **options: SoftPrecision(top_k=2, normalize=False, **options),
     "SoftRecall@1,3": lambda **options: SoftRecall(SoftSort(0.5), top_k=[1, 3], **options),
     "SoftRecall-raw": lambda **options: SoftRecall(top_k=2, normalize=False, **options),
-    "SpearmanLoss": SpearmanLoss,
     "SpearmanLoss-raw": lambda **options: SpearmanLoss(SoftSort(0.5), normalize=False, **options),
-    "NeuralNDCG": NeuralNDCG,
     "NeuralNDCG@2": lambda **options: NeuralNDCG(SoftSort(0.5), top_k=2, **options),
     "NeuralNDCG-transposed": lambda **options: NeuralNDCG(transposed=True, **options),
     "NeuralNDCG-scaled": lambda **options: NeuralNDCG(top_k=3, scaling=5, **options),
     "NeuralNDCG-both": lambda **options: NeuralNDCG(transposed=True, scaling=5, **options),
-    "PiRank": PiRank,
-    "TopKLoss": TopKLoss,
     "TopKLoss-cut": lambda **options: TopKLoss(SoftSort(0.5), top_k=2, step="cut", **options),
-    "TopKCrossEntropy": TopKCrossEntropy,
-    "QuantileLoss": QuantileLoss,
     "QuantileLoss-0.3": lambda **options: QuantileLoss(SoftSort(0.5), 0.3, True, **options),
-    "LeastQuantileRegression": LeastQuantileRegression,
-    "LeastTrimmedSquares": LeastTrimmedSquares,
-    "PermutationCrossEntropy": PermutationCrossEntropy,
-    "KNNLoss": KNNLoss,
     "KNNLoss-log": lambda **options: KNNLoss(SoftSort(0.5), 2, "log", **options),
-    "ExposureParity": ExposureParity,
     "ExposureParity-one-sided": lambda **options: ExposureParity(
         top_k=3, one_sided=True, **options
     ),
-    "Penalized": Penalized,
-    "Distillation": Distillation,
     "Distillation-3": lambda **options: Distillation(3.0, **options),
-    "Unbiased": Unbiased,
-    "PointwiseSigmoid": PointwiseSigmoid,
-    "PointwiseOrdinal": PointwiseOrdinal,
-    "RankNet": RankNet,
     "RankNet-sum": lambda **options: RankNet(0.5, normalize=False, **options),
-    "PairwiseHinge": PairwiseHinge,
-    "PairwiseSoftZeroOne": PairwiseSoftZeroOne,
-    "PairwiseExponential": PairwiseExponential,
-    "PairwiseMSE": PairwiseMSE,
-    "PairwiseDCGHinge": PairwiseDCGHinge,
-    "LambdaRank": LambdaRank,
     "LambdaRank@3": lambda **options: LambdaRank(3, gain="linear", **options),
     "LambdaRank@3-any": lambda **options: LambdaRank(3, "any", **options),
     "LambdaRank@3-both": lambda **options: LambdaRank(3, "both", normalize=False, **options),
-    "LambdaLoss": LambdaLoss,
     **{
         f"LambdaLoss-{weights!r}": lambda weights=weights, **options: LambdaLoss(weights, **options)
         for weights in [
@@ -135,20 +88,13 @@ LOSSES = {
             NDCGLoss2(3),
         ]
     },
-    "SoftmaxLoss": SoftmaxLoss,
     "SoftmaxLoss-raw": lambda **options: SoftmaxLoss(normalize=False, **options),
-    "ListNet": ListNet,
-    "UniqueSoftmax": UniqueSoftmax,
     "UniqueSoftmax-raw": lambda **options: UniqueSoftmax("linear", normalize=False, **options),
-    "XENDCG": XENDCG,
-    "ListMLE": ListMLE,
     "ListMLE@3": lambda **options: ListMLE(3, **options),
     "ListMLE-first": lambda **options: ListMLE(ties="first", **options),
-    "PListMLE": PListMLE,
     "PListMLE-log2": lambda **options: PListMLE("log2", **options),
-    "PolyOneSoftmax": PolyOneSoftmax,
-    "CalibratedSoftmax": CalibratedSoftmax,
 }
+LOSSES = BY_NAME | VARIANTS
 # these have a loss for a list without a relevant item too
 OF_ALL_ITEMS = {
     "CalibratedSoftmax",
@@ -171,6 +117,7 @@ NOT_TO_0 = {
     "SoftERR-raw@3",
     "SoftPrecision",
     "SoftPrecision-raw",
+    "SoftRecall",
     "SoftRecall-raw",
     "SpearmanLoss-raw",
     "TopKLoss",
@@ -181,12 +128,6 @@ NOT_TO_0 = {
 }
 every = pytest.mark.parametrize("make", LOSSES.values(), ids=LOSSES)
 ranking = pytest.mark.parametrize("name", [name for name in LOSSES if name not in OF_ALL_ITEMS])
-
-
-def draw(*shape: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    scores = torch.randn(shape, generator=generator, dtype=torch.float64)
-    return scores, torch.randint(0, 4, shape, generator=generator).double()
 
 
 @every
@@ -469,7 +410,72 @@ def test_labels_and_weights_may_have_gradients_and_other_dtypes(make):
     assert scores.grad.isfinite().all()
 
 
+BAD = [torch.nan, torch.inf, -torch.inf]
+
+
+@every
+def test_labels_and_weights_of_real_items_are_finite_and_weights_and_grades_not_negative(make):
+    scores, labels = draw(2, 5)
+    loss = make()
+    grades = getattr(loss, "loss", loss).grades
+    for bad in [*BAD, -1.5] if grades else BAD:
+        wrong = labels.clone()
+        wrong[1, 3] = bad
+        for any_float in (wrong, wrong.float()):
+            with pytest.raises(ValueError, match=f"labels.* got {bad:g}"):
+                loss(scores, any_float)
+        with pytest.raises(ValueError, match=f"labels.* got {bad:g}"):
+            loss(scores[1], wrong[1], lengths=[2, 3])
+    for bad in [*BAD, -0.5]:
+        weights = torch.ones(2, 5)
+        weights[0, 2] = bad
+        with pytest.raises(ValueError, match=f"weights.* got {bad:g}"):
+            loss(scores, labels, weights=weights)
+        with pytest.raises(ValueError, match=f"weights.* got {bad:g}"):
+            loss(scores[0], labels[0], weights=weights[0], qid=torch.tensor([1, 0, 1, 0, 1]))
+
+
+@every
+def test_a_bad_label_or_weight_makes_its_list_nan_where_values_cannot_be_read(make):
+    scores, labels = draw(4, 5)
+    mask = torch.ones(4, 5, dtype=torch.bool)
+    mask[2, 3] = False
+    loss = torch.func.vmap(make())
+    grades = getattr(make(), "loss", make()).grades
+    weights = torch.rand(4, 5, generator=torch.Generator().manual_seed(3)).double()
+    expected = loss(scores, labels, mask, weights)
+    for bad in [*BAD, -1.5]:
+        for name in ("labels", "weights"):
+            if name == "labels" and bad == -1.5 and not grades:
+                continue
+            wrong = {"labels": labels.clone(), "weights": weights.clone()}
+            wrong[name][1, 0] = wrong[name][2, 3] = bad  # the second one is masked
+            s = scores.clone().requires_grad_()
+            found = loss(s, wrong["labels"], mask, wrong["weights"])
+            assert found[1].isnan()
+            assert torch.equal(found[[0, 2, 3]], expected[[0, 2, 3]])
+            found.sum().backward()
+            assert s.grad[[0, 2, 3]].isfinite().all()
+
+
+@pytest.mark.parametrize("name", COMPILED + COMPILED_WITHOUT)
+def test_a_bad_label_or_weight_makes_its_list_nan_in_compiled_code(name):
+    torch.compiler.reset()
+    scores, labels = (x.float() for x in draw(3, 5))
+    loss = LOSSES[name](reduction="none")
+    compiled = torch.compile(loss, backend="eager", fullgraph=True)
+    lengths, weights = torch.tensor([5, 4, 6]), torch.ones(3, 5)
+    labels[1, 2] = torch.nan
+    expected = [False, True, False]
+    assert compiled(scores, labels).isnan().tolist() == expected
+    flat = scores.view(-1), labels.view(-1)
+    assert compiled(*flat, lengths=lengths).isnan().tolist() == expected
+    labels[1, 2], weights[1, 3] = 1.0, -1.0
+    assert compiled(scores, labels, None, weights).isnan().tolist() == expected
+
+
 LENGTHS = torch.tensor([3, 0, 5, 1, 4])
+IDS = torch.tensor([-3, -1, 0, 7, 9])  # of these lists; the second one has no rows
 
 
 def ragged() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -523,6 +529,76 @@ def test_ragged_lists_may_all_be_empty(make):
 
 
 @every
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
+def test_rows_by_qid_are_the_padded_lists_in_any_order(make, dtype):
+    scores, labels, weights = ragged()
+    mask = torch.arange(5) < LENGTHS.unsqueeze(-1)
+    padded = [x.new_zeros(5, 5).masked_scatter(mask, x) for x in (scores, labels, weights)]
+    padded[0].requires_grad_()
+    loss = make(reduction="none")
+    each = loss(padded[0], padded[1], mask, padded[2])
+    each.sum().backward()
+
+    qid = (IDS + (3 if dtype == torch.uint8 else 0)).to(dtype).repeat_interleave(LENGTHS)
+    # shuffled, except that the items of a list keep their order, which some losses know
+    key = torch.rand(13, generator=torch.Generator().manual_seed(8))
+    for list_ in torch.arange(13).split(LENGTHS.tolist()):
+        key[list_] = key[list_].sort().values
+    order = key.argsort()
+    rows = scores[order].requires_grad_()
+    given = {"weights": weights[order], "qid": qid[order]}
+    found = loss(rows, labels[order], **given)
+    some = LENGTHS > 0
+    torch.testing.assert_close(found, each[some], rtol=0, atol=1e-12)
+    found.sum().backward()
+    torch.testing.assert_close(rows.grad, padded[0].grad[mask][order], rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        make(reduction="sum")(rows, labels[order], **given), each[some].sum()
+    )
+    torch.testing.assert_close(make()(rows, labels[order], **given), each[some].mean())
+
+
+def compiled_rows(make):
+    """Compile a loss of rows once, and compare it with several other qids, without recompiling."""
+    torch.compiler.reset()
+    scores, labels, weights = (x.float() for x in ragged())
+    scores.requires_grad_()
+    loss = make(reduction="none")
+    compiled = torch.compile(loss, backend="eager", fullgraph=True)
+    generator = torch.Generator().manual_seed(1)
+    several = [torch.randint(-2, 3, (13,), generator=generator) for _ in range(2)]
+    for number, qid in enumerate([*several, torch.arange(13), torch.zeros(13).long()]):
+        with torch.compiler.set_stance("fail_on_recompile" if number else "default"):
+            found = compiled(scores, labels, None, weights, qid=qid)
+        expected = loss(scores, labels, None, weights, qid=qid)
+        torch.testing.assert_close(found[: len(expected)], expected)
+        assert (found[len(expected) :] == 0).all()
+        gradients = [torch.autograd.grad(x.sum(), scores)[0] for x in (found, expected)]
+        torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", COMPILED + COMPILED_WITHOUT)
+def test_rows_by_qid_compile_in_one_graph_for_any_ids(name):
+    compiled_rows(LOSSES[name])
+
+
+@pytest.mark.slow
+@every
+def test_every_loss_of_rows_by_qid_compiles_in_one_graph_for_any_ids(make):
+    compiled_rows(make)
+
+
+def test_the_mean_of_compiled_rows_is_over_the_lists_that_have_rows():
+    torch.compiler.reset()
+    scores, labels, _ = ragged()
+    compiled = torch.compile(SoftmaxLoss(), backend="eager", fullgraph=True)
+    qid = IDS.repeat_interleave(LENGTHS).flip(0)
+    torch.testing.assert_close(
+        compiled(scores, labels, qid=qid), SoftmaxLoss()(scores, labels, qid=qid)
+    )
+
+
+@every
 def test_bad_arguments(make):
     scores, labels = draw(2, 3)
     with pytest.raises(ValueError, match=r"labels must have the shape of scores \(2, 3\), got \(3"):
@@ -540,7 +616,7 @@ def test_bad_arguments(make):
     with pytest.raises(ValueError, match="scores must be floating point"):
         make()(scores.long(), labels)
     lengths = torch.tensor([1, 2])
-    with pytest.raises(ValueError, match="mask must be None if lengths are given"):
+    with pytest.raises(ValueError, match=r"mask, lengths and qid exclude.* got mask and lengths"):
         make()(scores[0], labels[0], labels[0] > 0, lengths=lengths)
     with pytest.raises(ValueError, match=r"scores must be flat \(N,\) where lengths are given"):
         make()(scores, labels, lengths=lengths)
@@ -548,6 +624,17 @@ def test_bad_arguments(make):
         make()(scores[0], labels[0], lengths=lengths + torch.tensor([0, 1]))
     with pytest.raises(ValueError, match="weights must have the shape of scores"):
         make()(scores[0], labels[0], weights=torch.ones(2), lengths=lengths)
+    qid = torch.tensor([1, 2, 1])
+    for more in ({"mask": labels[0] > 0}, {"lengths": lengths}):
+        [name] = more
+        with pytest.raises(ValueError, match=f"mask, lengths and qid exclude.* {name} and qid"):
+            make()(scores[0], labels[0], qid=qid, **more)
+    with pytest.raises(ValueError, match=r"padding.*qid.*-1"):
+        make()(scores[0], labels[0], qid=qid, padding=-1)
+    with pytest.raises(ValueError, match=r"qid.*\(2, 3\)"):
+        make()(scores, labels, qid=qid)
+    with pytest.raises(ValueError, match=r"qid.*float32"):
+        make()(scores[0], labels[0], qid=qid.float())
     with pytest.raises(TypeError, match="unexpected keyword argument 'ranks'"):
         make()(scores, labels, ranks=labels)
 

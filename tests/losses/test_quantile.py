@@ -8,9 +8,6 @@ from ltr.losses import (
     LeastQuantileRegression,
     LeastTrimmedSquares,
     QuantileLoss,
-    least_quantile_loss,
-    least_trimmed_loss,
-    quantile_loss,
 )
 from ltr.operators import NeuralSort, SigmoidRank, SinkhornSort, SoftSort, Stochastic
 
@@ -146,7 +143,7 @@ HARMLESS = [
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("wrong", [1e20, -1e20, 3e38, torch.inf])
+@pytest.mark.parametrize("wrong", [1e20, -1e20, 3e38])
 @pytest.mark.parametrize("loss", HARMLESS, ids=repr)
 def test_labels_that_are_wrong_by_any_amount_do_no_harm(loss, wrong, dtype):
     scores, labels, weights = (x.to(dtype) for x in draw(3, 12))
@@ -168,22 +165,6 @@ def test_errors_that_are_all_large_have_gradients(loss):
     loss(scores, scores.detach().flip(0) * 1e3 + 1e7).backward()
     assert scores.grad.isfinite().all()
     assert (scores.grad != 0).any()
-
-
-def test_a_nan_label_does_not_count_as_large():
-    scores, labels = torch.zeros(5), torch.tensor([0.0, 1.0, torch.nan, 2.0, 3.0])
-    for loss in HARMLESS:
-        assert loss(scores, labels).isnan()
-
-
-def test_functions_equal_classes():
-    s, y, v = draw(3, 5)
-    for found, expected in [
-        (quantile_loss(s, y, values=v, q=0.3), QuantileLoss(q=0.3)(s, y, values=v)),
-        (least_quantile_loss(s, y, q=0.3), LeastQuantileRegression(q=0.3)(s, y)),
-        (least_trimmed_loss(s, y, keep=0.3), LeastTrimmedSquares(keep=0.3)(s, y)),
-    ]:
-        torch.testing.assert_close(found, expected)
 
 
 def test_bad_arguments():

@@ -19,17 +19,9 @@ from ltr.losses import (
     SoftPrecision,
     SoftRecall,
     SpearmanLoss,
-    approx_ndcg_loss,
-    soft_err_loss,
-    soft_map_loss,
-    soft_mrr_loss,
-    soft_precision_loss,
-    soft_recall_loss,
-    spearman_loss,
 )
-from ltr.losses.err import ideal_err
 from ltr.losses.soft import list_weight, weighted_mean
-from ltr.losses.spearman import average_ranks, weighted_ranks
+from ltr.losses.soft_metrics import average_ranks, ideal_err, weighted_ranks
 from ltr.metrics.functional import average_precision, mrr
 from ltr.operators import HardRank, SigmoidRank, SoftSort, Stochastic, StraightThrough
 
@@ -331,21 +323,6 @@ def test_approx_ndcg_is_soft_ndcg_by_sigmoids():
         ApproxNDCG(0.3, top_k=3, gain="linear")(scores, labels),
         SoftNDCG(SigmoidRank(0.3), top_k=3, gain="linear")(scores, labels),
     )
-
-
-def test_functions_equal_classes():
-    s, y = draw(3, 5)
-    op = SoftSort(0.3)
-    for found, expected in [
-        (approx_ndcg_loss(s, y, temperature=0.3), ApproxNDCG(0.3)),
-        (soft_mrr_loss(s, y, operator=op, top_k=2), SoftMRR(op, 2)),
-        (soft_map_loss(s, y, operator=op, top_k=2), SoftMAP(op, 2)),
-        (soft_err_loss(s, y, operator=op, max_label=5), SoftERR(op, max_label=5)),
-        (soft_precision_loss(s, y, operator=op, top_k=2), SoftPrecision(op, 2)),
-        (soft_recall_loss(s, y, operator=op, top_k=[1, 2]), SoftRecall(op, [1, 2])),
-        (spearman_loss(s, y, operator=op, normalize=False), SpearmanLoss(op, False)),
-    ]:
-        torch.testing.assert_close(found, expected(s, y))
 
 
 def test_bad_arguments():

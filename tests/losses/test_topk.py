@@ -6,7 +6,7 @@ import pytest
 import torch
 from sklearn.metrics import top_k_accuracy_score
 
-from ltr.losses import TopKCrossEntropy, TopKLoss, top_k_cross_entropy, top_k_loss
+from ltr.losses import TopKCrossEntropy, TopKLoss
 from ltr.operators import (
     HardRank,
     NeuralSort,
@@ -92,15 +92,6 @@ def test_an_exact_zero_is_finite():
     assert scores.grad.isfinite().all()
 
 
-def test_functions_equal_classes():
-    scores, _, one_hot = draw()
-    found = top_k_loss(scores, one_hot, operator=SoftSort(0.2), top_k=2, step="cut")
-    torch.testing.assert_close(found, TopKLoss(SoftSort(0.2), 2, "cut")(scores, one_hot))
-    found = top_k_cross_entropy(scores, one_hot, distribution=[0.3, 0.7])
-    expected = TopKCrossEntropy(distribution=[0.3, 0.7])
-    torch.testing.assert_close(found, expected(scores, one_hot))
-
-
 BOTH = pytest.mark.parametrize("loss", [TopKLoss, TopKCrossEntropy])
 
 
@@ -145,8 +136,6 @@ def test_class_indices_are_labels(loss, dtype):
     torch.testing.assert_close(found, expected.view(4, 10))
     found.sum().backward()
     assert deep.grad.abs().sum() > 0
-    function = top_k_loss if loss is TopKLoss else top_k_cross_entropy
-    assert function(scores, label.to(dtype)) == loss()(scores, one_hot)
 
 
 @BOTH

@@ -10,11 +10,9 @@ from ltr.losses import (
     PointwiseMSE,
     PositionBias,
     RankingLoss,
-    SoftMRR,
     SoftNDCG,
     Unbiased,
     inverse_propensity_weights,
-    unbiased_loss,
 )
 from ltr.operators import HardRank
 
@@ -105,18 +103,6 @@ def test_masked_values_do_not_matter():
     shown = torch.tensor([[1.0, 2.0, torch.nan, 3.0]] * 2)
     expected = Unbiased()(scores, clicks, mask)
     torch.testing.assert_close(Unbiased()(scores, clicks, mask, shown=shown), expected)
-
-
-def test_the_function_equals_the_class():
-    scores, clicks, shown = (
-        torch.randn(5),
-        torch.tensor([0, 1, 0, 1, 1]),
-        torch.tensor([5, 1, 2, 3, 4]),
-    )
-    bias = PositionBias(0.7)
-    found = unbiased_loss(scores, clicks, shown=shown, loss=SoftMRR(), bias=bias, clip=2.0)
-    expected = Unbiased(SoftMRR(), bias, 2.0)(scores, clicks, shown=shown)
-    torch.testing.assert_close(found, expected)
 
 
 def test_bad_arguments():

@@ -8,8 +8,11 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from ltr.datasets import pad_batch
-from ltr.losses import LeastTrimmedSquares, RankingLoss
-from ltr.losses.huber import PointwiseHuber  # noqa: F401  (so that the command line finds it)
+from ltr.losses import (
+    LeastTrimmedSquares,
+    PointwiseHuber,  # noqa: F401  (so that the command line finds it)
+    RankingLoss,
+)
 from ltr.models import LinearScorer, Scorer
 from ltr.modules.list_mean import ListMean
 from ltr.modules.trainable import TrainableModule, check_part

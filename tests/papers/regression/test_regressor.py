@@ -18,8 +18,7 @@ from sklearn.metrics import (
 )
 from torch.utils.data import DataLoader
 
-from ltr.losses import LeastQuantileRegression, LeastTrimmedSquares, PointwiseMSE
-from ltr.losses.huber import PointwiseHuber
+from ltr.losses import LeastQuantileRegression, LeastTrimmedSquares, PointwiseHuber, PointwiseMSE
 from ltr.models import LinearScorer, MLPScorer
 from ltr.operators import SoftSort
 from ltr.papers.regression import RegressionDataModule, Regressor

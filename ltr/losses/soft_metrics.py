@@ -1,0 +1,478 @@
+"""1 - a metric on soft ranks: MRR, MAP, ERR, precision, recall and Spearman's correlation."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ltr.gains import CUT_WIDTH, ideal_dcg, item_gains, log_left, stop_probabilities
+from ltr.kernels.sorting import falling_values
+from ltr.losses.base import RankingLoss, Reduction
+from ltr.losses.listmle import tie_groups
+from ltr.losses.soft import cut, one_draw, rank_operator, reciprocal_rank, relevance, shortfall
+from ltr.operators import RankOperator, truncated
+from ltr.shapes import (
+    check_number,
+    check_top_k,
+    check_whole,
+    count,
+    largest,
+    masked_fill,
+    positions,
+)
+
+
+class SoftMRR(RankingLoss):
+    """1 - soft reciprocal rank: 1 - max over the relevant items i of 1 / soft rank_i.
+
+    With hard ranks this is exactly 1 - `ltr.metrics.MRR`: only the first relevant item counts.
+    (Some libraries take the mean of 1 / rank over the relevant items instead. A second relevant
+    item then lowers the value.) Soft ranks below 1 count as 1.
+
+    Special cases: the loss is 0, with a zero gradient, for a list without a relevant item or fully
+    masked. For one item it is 0 if the item's soft rank is 1. The operator decides the ranks of
+    tied scores.
+
+    Args:
+        operator: any `RankOperator`. Default: `SigmoidRank()`.
+        top_k: MRR@k, by a smooth cut at rank k + 1/2. Default: all.
+
+    Weights multiply the reciprocal ranks, in the ideal too.
+
+    Raises:
+        ValueError: an argument is invalid; the message names it and its value.
+
+    Reference: Voorhees, "The TREC-8 question answering track report", 1999; with soft ranks as in
+    Qin, Liu and Li, 2010.
+
+    >>> import torch
+    >>> from ltr.operators import HardRank
+    >>> SoftMRR(HardRank())(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0.0, 1.0, 1.0]))
+    tensor(0.5000)
+    """
+
+    def __init__(
+        self,
+        operator: RankOperator | None = None,
+        top_k: int | None = None,
+        reduction: Reduction = "mean",
+    ):
+        super().__init__(reduction)
+        self.operator = rank_operator(operator)
+        self.top_k = check_top_k(top_k)
+
+    def per_list(
+        self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
+        """Return 1 - soft reciprocal rank of each list."""
+        gains = item_gains(labels, mask, weights, relevance)
+        discount = cut(reciprocal_rank, self.top_k, self.operator)
+        reciprocal = self.operator.discounts(discount, scores, mask)
+        return shortfall(largest(gains * reciprocal), largest(gains))
+
+
+class SoftMAP(RankingLoss):
+    """1 - soft average precision: the mean of soft precisions at the relevant items.
+
+    The precision at item i is its soft rank among the relevant items, divided by its soft rank
+    among all items. So the operator is called twice. With hard ranks this is exactly
+    1 - `ltr.metrics.MAP`. With `SigmoidRank`, the default, it is Smooth-AP;
+    `SoftMAP(SigmoidRank(0.01))` has the paper's temperature, for cosine similarities. If the ranks
+    of an operator are not sums over pairs, the precision may be slightly above 1, and the loss
+    slightly below 0.
+
+    Special cases: the loss is 0, with a zero gradient, for a list without a relevant item or fully
+    masked. For one item it is 0. The operator decides the ranks of tied scores.
+
+    Args:
+        operator: any `RankOperator`. Default: `SigmoidRank()`. With a `Stochastic` operator both
+            ranks use the same draw.
+        top_k: AP@k, by a smooth cut at rank k + 1/2. The ideal is then min(k, number of relevant
+            items). Default: all.
+
+    Weights make the mean over the relevant items a weighted mean. With `top_k` the ideal has the
+    k largest weights.
+
+    Cost: twice the operator's.
+
+    Raises:
+        ValueError: an argument is invalid; the message names it and its value.
+
+    Reference: Brown, Xie, Kalogeiton and Zisserman, "Smooth-AP: Smoothing the path towards
+    large-scale image retrieval", ECCV 2020; Qin, Liu and Li, 2010.
+
+    >>> from ltr.operators import HardRank
+    >>> SoftMAP(HardRank())(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 1.0]))
+    tensor(0.1667)
+    """
+
+    def __init__(
+        self,
+        operator: RankOperator | None = None,
+        top_k: int | None = None,
+        reduction: Reduction = "mean",
+    ):
+        super().__init__(reduction)
+        self.operator = rank_operator(operator)
+        self.top_k = check_top_k(top_k)
+
+    def per_list(
+        self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
+        """Return 1 - soft average precision of each list."""
+        gains = item_gains(labels, mask, weights, relevance)
+        ideal = ideal_dcg(gains, torch.ones_like, self.top_k)
+        relevant = (masked_fill(labels, mask) > 0).expand(scores.shape)
+        operator, scores, mask = one_draw(self.operator, scores, mask)
+        relevant = relevant.expand(scores.shape)
+        among = operator(scores, relevant if mask is None else relevant & mask)
+        discount = cut(reciprocal_rank, self.top_k, operator)
+        precision = masked_fill(among, relevant) * operator.discounts(discount, scores, mask)
+        return shortfall((gains * precision).sum(-1), ideal)
+
+
+class SoftERR(RankingLoss):
+    """1 - soft ERR: sum over i of R_i / rank_i * product over j before i of (1 - R_j).
+
+    R = (2^label - 1) / 2^max_label is the probability that a reader stops at the item. "j before
+    i" is a smooth step of the difference of their soft ranks: 1/2 if the ranks are equal, and as
+    wide as the smooth cut at k. With hard ranks and `normalize=False` the loss is exactly 1 - ERR.
+    By default ERR is divided by its ideal, so the minimum of the loss is 0.
+
+    Special cases: the loss is 0, with a zero gradient, for a list without a relevant item or fully
+    masked. For one item it is 0 if the item's soft rank is 1. Of two items with tied scores, each
+    is before the other by one half.
+
+    Args:
+        operator: any `RankOperator`. Default: `SigmoidRank()`.
+        top_k: ERR@k, by a smooth cut at rank k + 1/2 (the ideal is cut exactly). Default: all.
+        max_label: the highest grade of the scale, such as 4. Labels above it count as that grade.
+            Default: the largest label of each list.
+        normalize: whether to divide by the ERR of the ideal order. Default: True.
+
+    A weight w replaces R by 1 - (1 - R)^w, as if the reader looked at the item w times. A weight
+    of 0 makes the item irrelevant, and small R grow in proportion to w. (If weights multiplied the
+    terms of the sum instead, no sort by a key would give the best order: which of two neighbors
+    should come first would depend on their rank.)
+
+    The ideal is the order by falling R, with the weights included. To see this, take neighbors a
+    and b at ranks r and r + 1. "a first" adds R_a / r + (1 - R_a) R_b / (r + 1), times the
+    probability that the reader arrives there. That exceeds "b first" by the same probability times
+    (R_a - R_b) / (r (r + 1)). Nothing behind the two changes. So no order is better than the
+    ideal, and with hard ranks the loss is >= 0 and 0 only at an ideal order.
+
+    Cost: the operator's, and O(n^2) time and memory.
+
+    Raises:
+        ValueError: an argument is invalid; the message names it and its value.
+
+    Reference: Chapelle, Metzler, Zhang and Grinspan, "Expected reciprocal rank for graded
+    relevance", CIKM 2009.
+
+    >>> from ltr.operators import HardRank
+    >>> loss = SoftERR(HardRank(), max_label=1, normalize=False)
+    >>> loss(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0.0, 1.0, 1.0]))  # 1 - 1/4 - 1/12
+    tensor(0.6667)
+    """
+
+    def __init__(
+        self,
+        operator: RankOperator | None = None,
+        top_k: int | None = None,
+        max_label: float | None = None,
+        normalize: bool = True,
+        reduction: Reduction = "mean",
+    ):
+        super().__init__(reduction)
+        self.operator = rank_operator(operator)
+        self.top_k = check_top_k(top_k)
+        if max_label is not None:
+            check_number("max_label", max_label, minimum=0.0, strict=True)
+        self.max_label = max_label
+        self.normalize = normalize
+
+    def per_list(
+        self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
+        """Return 1 - soft ERR of each list."""
+        stops = stop_probabilities(labels, mask, self.max_label, weights)
+        ideal = ideal_err(stops, self.top_k)
+        operator, scores, mask = one_draw(self.operator, scores, mask)
+        arrivals = _arrival_probabilities(stops, operator(scores, mask), operator.whole_ranks)
+        discounts = operator.discounts(cut(reciprocal_rank, self.top_k, operator), scores, mask)
+        err = (stops * discounts * arrivals).sum(-1)
+        if self.normalize:
+            return shortfall(err, ideal)
+        return torch.where(ideal > 0, 1 - err, 0 * err)
+
+
+def ideal_err(stops: Tensor, top_k: int | None = None) -> Tensor:
+    """Return the largest ERR (...) of any order, for stop probabilities (..., n).
+
+    >>> ideal_err(torch.tensor([0.0, 0.5, 0.5]))  # 1/2 + 1/2 * 1/2 * 1/2
+    tensor(0.6250)
+    """
+    stops = falling_values(stops)
+    left = log_left(stops)
+    arrivals = (left.cumsum(-1) - left).exp()
+    discount = reciprocal_rank if top_k is None else truncated(reciprocal_rank, top_k, exact=True)
+    return (stops * arrivals * discount(positions(stops))).sum(-1)
+
+
+def _arrival_probabilities(stops: Tensor, ranks: Tensor, whole: bool) -> Tensor:
+    """Return how likely a reader arrives at each item: the product over j before i of 1 - R_j."""
+    gaps = ranks.unsqueeze(-1) - ranks.unsqueeze(-2)
+    before = (gaps > 0).to(gaps.dtype) if whole else 0.5 + torch.atan(gaps / CUT_WIDTH) / torch.pi
+    itself = torch.eye(gaps.shape[-1], dtype=torch.bool, device=gaps.device)
+    before = torch.where(itself, 0.0, before)
+    return log_left(stops.unsqueeze(-2) * before).sum(-1).exp()
+
+
+class _SoftTopK(RankingLoss):
+    """The common part of precision and recall, which differ in the divisor of the soft hits."""
+
+    def __init__(
+        self,
+        operator: RankOperator | None = None,
+        top_k: int | Sequence[int] = 10,
+        normalize: bool = True,
+        reduction: Reduction = "mean",
+    ):
+        super().__init__(reduction)
+        self.operator = rank_operator(operator)
+        self.cutoffs = _check_cutoffs(top_k)
+        self.top_k = self.cutoffs if isinstance(top_k, Sequence) else self.cutoffs[0]
+        self.normalize = normalize
+
+    def divisor(self, gains: Tensor, items: Tensor, k: int) -> Tensor:
+        """Return the divisor of the soft hits without `normalize`: (...).
+
+        `items` (..., n) are the weights, 0 under the mask. `gains` (..., n) are the weights of the
+        relevant items, 0 elsewhere.
+        """
+        raise NotImplementedError
+
+    def per_list(
+        self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
+        """Return 1 - the soft metric of each list, the mean over the cutoffs."""
+        gains = item_gains(labels, mask, weights, relevance)
+        items = item_gains(labels, mask, weights, torch.ones_like)
+        losses = []
+        for k in self.cutoffs:
+            hits = (gains * self.operator.top_k(k, scores, mask)).sum(-1)
+            ideal = ideal_dcg(gains, torch.ones_like, k)
+            if not self.normalize:
+                ideal = torch.where(ideal > 0, self.divisor(gains, items, k), 0.0)
+            losses.append(shortfall(hits, ideal))
+        return torch.stack(losses).mean(0)
+
+
+class SoftPrecision(_SoftTopK):
+    """1 - soft precision@k: the soft hits among the first k, divided by the most any order has.
+
+    That maximum is min(k, number of relevant items), so the minimum of the loss is 0. With
+    `normalize=False` the divisor is k; with hard ranks the loss is then exactly 1 - precision@k.
+    With `normalize=True` the precision@k and the recall@k of a list are the same.
+
+    Special cases: the loss is 0, with a zero gradient, for a list without a relevant item or fully
+    masked. For one item it is about 0. The operator decides how tied scores share the places.
+
+    Args:
+        operator: any `RankOperator`. Default: `SigmoidRank()`. It computes the soft membership in
+            the first k: by default a smooth cut of the ranks at k + 1/2.
+        top_k: k, or several numbers, over which the mean is taken. Default: 10.
+        normalize: True (default) divides by the maximum, False by k.
+
+    Weights multiply the hits. The maximum is then the sum of the k largest weights of relevant
+    items. With `normalize=False` the divisor is k times the mean of the k largest weights.
+
+    Raises:
+        ValueError: an argument is invalid; the message names it and its value.
+
+    >>> from ltr.operators import HardRank
+    >>> loss = SoftPrecision(HardRank(), top_k=2)
+    >>> loss(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0.0, 1.0, 1.0]))
+    tensor(0.5000)
+    """
+
+    def divisor(self, gains: Tensor, items: Tensor, k: int) -> Tensor:
+        """Return k, or with weights k times the mean of the k largest."""
+        places = ideal_dcg((items > 0).to(items.dtype), torch.ones_like, k)
+        largest = ideal_dcg(items, torch.ones_like, k)
+        return k * largest / places.clamp(min=1)
+
+
+class SoftRecall(_SoftTopK):
+    """1 - soft recall@k: the soft hits among the first k, divided by the most any order has.
+
+    That maximum is min(k, number of relevant items), so the minimum of the loss is 0. With
+    `normalize=False` the divisor is the number of relevant items; with hard ranks the loss is then
+    exactly 1 - recall@k.
+
+    The recall@k surrogate of Patel et al. is
+    `SoftRecall(SigmoidRank(0.01), top_k=[1, 2, 4, 8, 16])`: ranks by sigmoids of differences, then
+    a smooth step at k. Their step is a sigmoid; ours has a longer tail.
+
+    Special cases: the loss is 0, with a zero gradient, for a list without a relevant item or fully
+    masked. For one item it is about 0. The operator decides how tied scores share the places.
+
+    Args:
+        operator: any `RankOperator`. Default: `SigmoidRank()`. It computes the soft membership in
+            the first k: by default a smooth cut of the ranks at k + 1/2.
+        top_k: k, or several numbers, over which the mean is taken. Default: 10.
+        normalize: True (default) divides by the maximum, False by the number of relevant items.
+
+    Weights multiply the hits. The maximum is then the sum of the k largest weights of relevant
+    items.
+
+    Raises:
+        ValueError: an argument is invalid; the message names it and its value.
+
+    Reference: Patel, Tolias and Matas, "Recall@k surrogate loss with large batches and similarity
+    mixup", CVPR 2022.
+
+    >>> from ltr.operators import HardRank
+    >>> loss = SoftRecall(HardRank(), top_k=1, normalize=False)
+    >>> loss(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 1.0, 0.0]))
+    tensor(0.5000)
+    """
+
+    def divisor(self, gains: Tensor, items: Tensor, k: int) -> Tensor:
+        """Return the number, or the total weight, of the relevant items."""
+        return gains.sum(-1)
+
+
+def _check_cutoffs(top_k: int | Sequence[int]) -> list[int]:
+    cutoffs = list(top_k) if isinstance(top_k, Sequence) else [top_k]
+    if not cutoffs:
+        raise ValueError(f"top_k must have at least one whole number, got {top_k!r}")
+    return [check_whole("top_k", k) for k in cutoffs]
+
+
+def average_ranks(values: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Return the exact ranks (..., n): 1 is the highest, and equal values share their mean rank.
+
+    Masked items come last. The ranks have no gradient. Cost: one sort.
+
+    >>> average_ranks(torch.tensor([5.0, 7.0, 5.0, 1.0]))
+    tensor([2.5000, 1.0000, 2.5000, 4.0000])
+    """
+    values = masked_fill(values.detach(), mask, -torch.inf)
+    if not values.shape[-1]:
+        return values
+    ordered, order = values.sort(dim=-1, descending=True, stable=True)
+    places = positions(values).expand(values.shape)
+    new = ordered[..., 1:] != ordered[..., :-1]
+    edge = torch.ones_like(new[..., :1]) if new.shape[-1] else torch.ones_like(values).bool()
+    first = torch.where(torch.cat([edge, new], -1)[..., : values.shape[-1]], places, 0.0)
+    last = torch.where(torch.cat([new, edge], -1)[..., : values.shape[-1]], places, torch.inf)
+    start = first.cummax(-1).values
+    end = last.flip(-1).cummin(-1).values.flip(-1)
+    return torch.zeros_like(values).scatter(-1, order, (start + end) / 2)
+
+
+def weighted_ranks(values: Tensor, weights: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Return the total weight above each item plus half the weight of its equals: (..., n).
+
+    An item is one of its own equals. With weights of 1 the result is `average_ranks` - 1/2. It has
+    no gradient by the values. Cost: one sort.
+
+    >>> weighted_ranks(torch.tensor([5.0, 7.0, 5.0]), torch.tensor([1.0, 4.0, 2.0]))
+    tensor([5.5000, 2.0000, 5.5000])
+    """
+    weights = masked_fill(weights, mask)
+    if not values.shape[-1]:
+        return weights
+    ordered, order = masked_fill(values.detach(), mask, -torch.inf).sort(
+        dim=-1, descending=True, stable=True
+    )
+    first, last = tie_groups(ordered)
+    behind = weights.gather(-1, order).cumsum(-1)
+    before = torch.cat([torch.zeros_like(behind[..., :1]), behind[..., :-1]], -1)
+    middle = (before.gather(-1, first) + behind.gather(-1, last)) / 2
+    return torch.zeros_like(middle).scatter(-1, order, middle)
+
+
+class SpearmanLoss(RankingLoss):
+    """1 - Spearman's correlation of the soft ranks with the ranks of the labels.
+
+    The correlation is cov(soft ranks, label ranks) divided by its largest value, the variance of
+    the label ranks. Equal labels share their mean rank. The loss is 0 at the right ranks, 1 where
+    all scores are equal, and 2 for the opposite order. It is linear in the soft ranks, so it has a
+    gradient even where all scores are tied. With hard ranks and no equal labels it is exactly
+    1 - rho. For labels 0 and 1 the normalized correlation is 2 AUC - 1.
+
+    With `normalize=False` the covariance is divided by both standard deviations: that of the label
+    ranks and that of 1, ..., m. With hard ranks the loss is then 1 - rho with equal labels too, but
+    its minimum is above 0 in that case.
+
+    Special cases: the loss is 0, with a zero gradient, if all labels are equal, for one item, and
+    for a fully masked list.
+
+    Args:
+        operator: any `RankOperator`. Default: `SigmoidRank()`.
+        normalize: see above. Default: True.
+
+    Labels may be any numbers, such as a teacher's scores. A weight is the room that an item takes
+    among the ranks of the labels, instead of 1 (see `weighted_ranks`). Two items in the wrong order
+    then cost the weight between them, including half of their own weights. So with hard ranks the
+    loss is >= 0. It is 0 only if no pair of different labels is in the wrong order, except pairs
+    with no weight between them. (If weights multiplied the terms of the covariance instead, a heavy
+    item could gain by a rank beyond its own.)
+
+    Raises:
+        ValueError: an argument is invalid; the message names it and its value.
+
+    Reference: Spearman, "The proof and measurement of association between two things", 1904; as a
+    loss on soft ranks Blondel, Teboul, Berthet and Djolonga, "Fast differentiable sorting and
+    ranking", ICML 2020 (they use the squared distance of the ranks).
+
+    >>> from ltr.operators import HardRank
+    >>> loss = SpearmanLoss(HardRank())
+    >>> loss(torch.tensor([0.1, 0.3, 0.2]), torch.tensor([0.0, 1.0, 2.0]))
+    tensor(0.5000)
+    """
+
+    grades = False
+
+    def __init__(
+        self,
+        operator: RankOperator | None = None,
+        normalize: bool = True,
+        reduction: Reduction = "mean",
+    ):
+        super().__init__(reduction)
+        self.operator = rank_operator(operator)
+        self.normalize = normalize
+
+    def per_list(
+        self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
+        """Return 1 - the soft correlation of each list."""
+        real = masked_fill(torch.ones_like(scores), mask)
+        m = count(scores, mask)
+        wanted = masked_fill(average_ranks(labels, mask), mask)
+        room = wanted
+        if weights is not None:
+            room = masked_fill(weighted_ranks(labels, weights, mask), mask)
+        centered = real * (room - room.sum(-1, keepdim=True) / m.clamp(min=1))
+        # the largest covariance: that of the wanted ranks
+        most = (centered * wanted).sum(-1)
+        # if all labels are equal, the variance is a rounding error, not 0
+        differ = (
+            largest(masked_fill(labels, mask, -torch.inf))
+            + largest(masked_fill(-labels, mask, -torch.inf))
+            > 0
+        )
+        defined = differ & (most > 0)
+        most = torch.where(defined, most, 1.0)
+        ranks = self.operator(scores, mask)
+        if self.normalize:
+            loss = (centered * (wanted - ranks)).sum(-1) / most
+        else:
+            m = m.squeeze(-1)
+            full = m * (m.square() - 1).clamp(min=1) / 12
+            variance = torch.where(defined, centered.square().sum(-1), 1.0)
+            loss = 1 - (centered * ranks).sum(-1) / (variance * full).sqrt()
+        return torch.where(defined, loss, 0 * ranks.sum(-1))

@@ -1,0 +1,356 @@
+"""Softmax losses: the divergence of the scores' softmax from a distribution over the items."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ltr.gains import Gain, gain_function, item_gains, ndcg_gains
+from ltr.losses.base import RankingLoss, Reduction, check_flag
+from ltr.losses.listmle import log_sums_from, tie_groups
+from ltr.losses.soft import weighted_mean
+from ltr.shapes import check_number, masked_fill
+
+Gamma = float | Literal["random"]
+
+
+def softmax_divergence(
+    scores: Tensor, relevance: Tensor, mask: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Return KL(p || q) and sum of p * q, with p = relevance / its sum and q = softmax(scores).
+
+    Args:
+        scores: (..., n).
+        relevance: (..., n), >= 0, 0 under the mask.
+        mask: (..., n) bool or None.
+
+    Returns:
+        Two tensors (...). Both are 0, with a zero gradient, for a list whose relevance is all 0.
+        The divergence is the cross-entropy minus the entropy of p. That entropy is a constant, so
+        the divergence has the gradient of the cross-entropy, and its minimum is 0.
+
+    >>> softmax_divergence(torch.zeros(2), torch.tensor([3.0, 0.0]), None)
+    (tensor(0.6931), tensor(0.5000))
+    """
+    filled = scores
+    if mask is not None:
+        filled = torch.where(mask, scores, -torch.inf)
+        filled = torch.where(mask.any(-1, keepdim=True), filled, 0.0)
+    log_q = masked_fill(filled.log_softmax(-1), mask)
+    total = relevance.sum(-1, keepdim=True)
+    p = relevance / torch.where(total > 0, total, 1.0)
+    divergence = (torch.xlogy(p, p) - p * log_q).sum(-1)
+    return divergence, (p * log_q.exp()).sum(-1)
+
+
+def weighted(relevance: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
+    """Return relevance times the item weights, with 0 under the mask."""
+    return masked_fill(relevance if weights is None else relevance * weights, mask)
+
+
+class SoftmaxLoss(RankingLoss):
+    """Softmax cross-entropy between the labels, divided by their sum, and softmax(scores).
+
+    With p_i = w_i y_i / sum of w_j y_j, the loss is KL(p || softmax(s)). This is the cross-entropy
+    - sum of p_i log softmax(s)_i minus the entropy of p. The entropy does not change the gradient;
+    without it the minimum of the loss is 0. For one relevant item the loss is -log softmax(s) of
+    that item. `ListNet` uses another p: softmax(y), in which irrelevant items have a share too.
+
+    With `normalize=False` the labels are not divided by their sum, as in rax. The loss is then
+    multiplied by the sum of w_j y_j, so a list with more relevance counts more. It equals rax's
+    cross-entropy - sum of w_i y_i log softmax(s)_i minus that cross-entropy's smallest value.
+    (TF-Ranking reaches the same by giving each list a weight.)
+
+    The loss is 0, with a zero gradient, for a list without a relevant item, with one item, or
+    fully masked. Cost: O(n).
+
+    Args:
+        normalize: whether p is divided by its sum. Default: True.
+
+    Raises:
+        ValueError: an argument has none of these values.
+
+    Reference: Bruch, Wang, Bendersky and Najork, "An analysis of the softmax cross entropy loss
+    for learning-to-rank with binary relevance", ICTIR 2019.
+
+    >>> SoftmaxLoss()(torch.zeros(4), torch.tensor([0.0, 1.0, 0.0, 0.0]))  # log(4)
+    tensor(1.3863)
+    >>> SoftmaxLoss(normalize=False)(torch.zeros(4), torch.tensor([0.0, 3.0, 0.0, 0.0]))
+    tensor(4.1589)
+    """
+
+    def __init__(self, normalize: bool = True, reduction: Reduction = "mean"):
+        super().__init__(reduction)
+        self.normalize = check_flag("normalize", normalize)
+
+    def relevance(self, labels: Tensor, mask: Tensor | None) -> Tensor:
+        """Return what p is proportional to, (..., n), >= 0. Labels are 0 under the mask."""
+        return labels
+
+    def per_list(
+        self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
+        """Return the divergence of each list."""
+        labels = masked_fill(labels, mask)
+        shares = weighted(self.relevance(labels, mask), mask, weights)
+        shares = shares * (labels > 0).any(-1, keepdim=True)
+        divergence = softmax_divergence(scores, shares, mask)[0]
+        return divergence if self.normalize else shares.sum(-1) * divergence
+
+
+class ListNet(SoftmaxLoss):
+    """ListNet's top-one loss: KL(softmax(y) || softmax(s)).
+
+    It is the paper's cross-entropy between the probabilities of being first, minus the entropy of
+    softmax(y). Weights multiply softmax(y) before it is normalized. The loss is smallest where the
+    scores equal the labels up to a constant, which is more than a right order. `SoftmaxLoss`
+    requires less.
+
+    The loss is 0, with a zero gradient, for a list without a relevant item or fully masked. (The
+    paper's loss would pull the scores of such a list together.) If all labels are equal and above
+    0, the loss is 0 where all scores are equal. Cost: O(n).
+
+    Args:
+        temperature: of the labels' softmax, > 0. A small one stresses the highest labels.
+            Default: 1.
+
+    Reference: Cao, Qin, Liu, Tsai and Li, "Learning to rank: from pairwise approach to listwise
+    approach", ICML 2007.
+
+    >>> ListNet()(torch.tensor([5.0, 6.0]), torch.tensor([0.0, 1.0]))
+    tensor(0.)
+    """
+
+    def __init__(self, temperature: float = 1.0, reduction: Reduction = "mean"):
+        super().__init__(reduction=reduction)
+        self.temperature = check_number("temperature", temperature, minimum=0.0, strict=True)
+
+    def relevance(self, labels: Tensor, mask: Tensor | None) -> Tensor:
+        """Return exp(label / temperature), divided by the largest of the list."""
+        most = labels.amax(-1, keepdim=True) if labels.shape[-1] else labels
+        return ((labels - most) / self.temperature).exp()
+
+
+class XENDCG(SoftmaxLoss):
+    """Cross-entropy that bounds NDCG: p_i is proportional to 2^y_i - gamma_i.
+
+    The paper draws each gamma_i from [0, 1] at every step. The default here is the mean, 1/2,
+    which needs no random numbers. The entropy of p is subtracted, so the minimum is 0. Weights
+    multiply 2^y - gamma. Labels of 128 and more do not overflow.
+
+    The loss is 0, with a zero gradient, for a list without a relevant item or fully masked.
+    Cost: O(n).
+
+    Args:
+        gamma: a number in [0, 1], or "random". Default: 0.5.
+
+    Raises:
+        ValueError: gamma is neither in [0, 1] nor "random".
+
+    Reference: Bruch, "An alternative cross entropy loss for learning-to-rank", WWW 2021.
+
+    >>> XENDCG(gamma=1.0)(torch.zeros(4), torch.tensor([0.0, 2.0, 0.0, 0.0]))  # log(4)
+    tensor(1.3863)
+    """
+
+    def __init__(self, gamma: Gamma = 0.5, reduction: Reduction = "mean"):
+        super().__init__(reduction=reduction)
+        known = gamma == "random" if isinstance(gamma, str) else 0 <= gamma <= 1
+        if not known:
+            raise ValueError(f"gamma must lie in [0, 1] or be 'random', got {gamma!r}")
+        self.gamma: Gamma = gamma
+
+    def relevance(self, labels: Tensor, mask: Tensor | None) -> Tensor:
+        """Return 2^y - gamma, divided by 2^(max y)."""
+        most = labels.amax(-1, keepdim=True) if labels.shape[-1] else labels
+        value = torch.rand_like(labels) if isinstance(self.gamma, str) else self.gamma
+        return torch.exp2(labels - most) - value * torch.exp2(-most)
+
+
+class PolyOneSoftmax(SoftmaxLoss):
+    """Softmax cross-entropy plus PolyLoss's first term, epsilon (1 - sum of p_i q_i).
+
+    Here q is softmax(s), and p are the labels divided by their sum, as in `SoftmaxLoss`. With one
+    relevant item the minimum of the loss is 0. With several, the new term stays above 0.
+
+    The loss is 0, with a zero gradient, for a list without a relevant item or fully masked.
+    Cost: O(n).
+
+    Args:
+        epsilon: the factor of the new term, >= 0. Default: 1.
+
+    Reference: Leng et al., "PolyLoss: a polynomial expansion perspective of classification loss
+    functions", ICLR 2022.
+
+    >>> PolyOneSoftmax(epsilon=2.0)(torch.zeros(2), torch.tensor([0.0, 1.0]))  # log(2) + 2 / 2
+    tensor(1.6931)
+    """
+
+    def __init__(self, epsilon: float = 1.0, reduction: Reduction = "mean"):
+        super().__init__(reduction=reduction)
+        self.epsilon = check_number("epsilon", epsilon, minimum=0.0)
+
+    def per_list(
+        self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
+        """Return the divergence of each list plus the new term."""
+        relevance = weighted(masked_fill(labels, mask), mask, weights)
+        divergence, agreement = softmax_divergence(scores, relevance, mask)
+        defined = (relevance > 0).any(-1)
+        return divergence + self.epsilon * (defined.to(scores.dtype) - agreement)
+
+
+class CalibratedSoftmax(RankingLoss):
+    """Softmax cross-entropy with a virtual item of score 0 and label `anchor` in each list.
+
+    The virtual item gives the scores a scale: at the minimum exp(s_i) = y_i / anchor. The loss is
+    the divergence of `SoftmaxLoss` over the n + 1 items, and its minimum is 0. A list without a
+    relevant item has a loss here, which lowers its scores. The loss of a fully masked list is 0,
+    with a zero gradient. Cost: O(n).
+
+    Args:
+        anchor: the virtual item's label, > 0. Default: 1.
+
+    Reference: Yan, Qin, Wang, Bendersky and Najork, "Scale calibration of deep ranking models",
+    KDD 2022.
+
+    >>> CalibratedSoftmax()(torch.tensor([0.0]), torch.tensor([0.0]))  # log(2)
+    tensor(0.6931)
+    """
+
+    def __init__(self, anchor: float = 1.0, reduction: Reduction = "mean"):
+        super().__init__(reduction)
+        self.anchor = check_number("anchor", anchor, minimum=0.0, strict=True)
+
+    def per_list(
+        self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
+        """Return the divergence of each list and its virtual item."""
+
+        def with_anchor(x: Tensor, value: float | bool) -> Tensor:
+            return torch.cat([x, torch.full_like(x[..., :1], value)], -1)
+
+        if not scores.shape[-1]:
+            return scores.sum(-1)
+        relevance = with_anchor(weighted(labels, mask, weights), self.anchor)
+        mask = None if mask is None else with_anchor(mask, True)
+        return softmax_divergence(with_anchor(scores, 0.0), relevance, mask)[0]
+
+
+class UniqueSoftmax(RankingLoss):
+    """Softmax loss in which each relevant item competes only with items of lower labels.
+
+    With the gain g, the loss is sum of g_i log(1 + sum over y_j < y_i of exp(s_j - s_i)) divided
+    by the sum of g_i. Its minimum is 0, with any ties. Weights multiply the gains.
+
+    With `normalize=False` the sum is not divided, as in TF-Ranking ("exp2") and rax ("linear"). A
+    list with more relevance then counts more, and gains of 2^128 overflow in float32.
+
+    The loss is 0, with a zero gradient, for a list without a relevant item, with one item, without
+    a pair, or fully masked. Cost: one sort of the labels.
+
+    Args:
+        gain: "exp2" (2^label - 1, the default, as in TF-Ranking), "linear" (as in rax), or a
+            function. If `normalize` is True, labels of 128 and more do not overflow.
+        normalize: whether to divide by the sum of the gains. Default: True.
+
+    Raises:
+        ValueError: an argument has none of these values.
+
+    Reference: Zhu and Klabjan, "Listwise learning to rank by exploring unique ratings", WSDM 2020.
+
+    >>> UniqueSoftmax()(torch.zeros(3), torch.tensor([1.0, 1.0, 0.0]))  # log(2), not log(3)
+    tensor(0.6931)
+    """
+
+    def __init__(self, gain: Gain = "exp2", normalize: bool = True, reduction: Reduction = "mean"):
+        super().__init__(reduction)
+        gain_function(gain)  # raises ValueError for an unknown gain
+        self.gain: Gain = gain
+        self.normalize = check_flag("normalize", normalize)
+
+    def per_list(
+        self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
+        """Return the weighted mean, or sum, of each list."""
+        n = scores.shape[-1]
+        if not n:
+            return scores.sum(-1)
+        if self.normalize:
+            gains = ndcg_gains(labels, mask, weights, self.gain)
+        else:
+            gains = item_gains(labels, mask, weights, gain_function(self.gain))
+        y, order = masked_fill(labels, mask, torch.inf).sort(dim=-1, descending=True, stable=True)
+        s = masked_fill(scores, mask).gather(-1, order)
+        g = gains.gather(-1, order)
+        last = tie_groups(y)[1]
+        low = log_sums_from(s).gather(-1, (last + 1).clamp(max=n - 1))
+        rivals = last < n - 1
+        each = torch.logaddexp(s, torch.where(rivals, low, s)) - s
+        each = torch.where(rivals & (g > 0), each, 0 * s)
+        return weighted_mean(each, g) if self.normalize else (g * each).sum(-1)
+
+
+class Distillation(RankingLoss):
+    """KL(softmax(teacher / T) || softmax(scores / T)) * T^2: labels are a teacher's scores.
+
+    The softmaxes are over the list. The loss is 0 if the scores of each list equal the teacher's
+    up to a constant. The factor T^2 keeps the size of the gradients as T grows: for large T the
+    loss tends to half the variance of the differences. The labels may be any numbers.
+
+    Other losses accept a teacher's scores too. `SpearmanLoss` and `PairwiseMSE` take any scores.
+    `SoftNDCG(gain="linear")` and the listwise losses take scores >= 0. The other pairwise losses
+    and `ListMLE` use only the order: subtract the smallest score first, so that all are >= 0.
+
+    Special cases: the loss is 0, with a zero gradient, for one item and for a fully masked list.
+    Ties need no special treatment.
+
+    Args:
+        temperature: T > 0. Default: 1.
+
+    An item of weight w counts like w copies of the item, in both softmaxes.
+
+    Raises:
+        ValueError: temperature is not > 0.
+
+    Reference: Hinton, Vinyals and Dean, "Distilling the knowledge in a neural network", 2015;
+    Cao, Qin, Liu, Tsai and Li, "Learning to rank: from pairwise approach to listwise approach",
+    ICML 2007, which calls these softmaxes top-one probabilities.
+
+    >>> teacher = torch.tensor([2.0, -1.0, 0.5])
+    >>> Distillation()(teacher + 3, teacher).abs() < 1e-6
+    tensor(True)
+    """
+
+    grades = False
+
+    def __init__(self, temperature: float = 1.0, reduction: Reduction = "mean"):
+        super().__init__(reduction)
+        self.temperature = check_number("temperature", temperature, minimum=0.0, strict=True)
+
+    def per_list(
+        self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
+        """Return the divergence of each list."""
+        if not scores.shape[-1]:
+            return scores.sum(-1)
+        w = masked_fill(torch.ones_like(scores) if weights is None else weights, mask)
+        real = w > 0
+        log_w = torch.where(real, w, 1.0).log()
+        student = _log_softmax(scores / self.temperature, log_w, real)
+        teacher = _log_softmax(labels / self.temperature, log_w, real)
+        terms = teacher.exp() * (teacher - student)
+        divergence = torch.where(real, terms, 0.0).sum(-1)
+        # a NaN score is a mistake even if its weight is 0, so it makes the loss NaN
+        return self.temperature**2 * divergence + 0 * masked_fill(scores, mask).sum(-1)
+
+    def extra_repr(self) -> str:
+        """Return the hyper-parameters, for `print`."""
+        return ", ".join(filter(None, [f"temperature={self.temperature:g}", super().extra_repr()]))
+
+
+def _log_softmax(x: Tensor, log_w: Tensor, real: Tensor) -> Tensor:
+    """Return the log-softmax of x + log_w over the real items, and finite numbers elsewhere."""
+    some = real | ~real.any(-1, keepdim=True)
+    x = torch.where(real, x, 0.0) + log_w
+    return torch.where(some, x - torch.where(some, x, -torch.inf).logsumexp(-1, keepdim=True), 0.0)
