@@ -124,8 +124,8 @@ def _measures(
     names: Sequence[str] | None, cuts: Sequence[int] | None, *, of_runs: bool
 ) -> "list[Measure]":
     """Return the chosen metrics: `ndcg@10` is cut at 10, `ndcg` at each value of `--at`, if any."""
+    from ltr.metrics.joined import divided_by_k
     from ltr.metrics.ranked_files import Measure, metric_names
-    from ltr.metrics.trec import DIVIDED_BY_K
 
     for cut in cuts or []:
         if cut < 1:
@@ -145,7 +145,7 @@ def _measures(
             raise CommandError(f"--metrics: {name} is not cut at a rank, got {text!r}")
         if of_runs and (not has_cut or name == "rbo"):  # rbo is of two orders of the same items
             raise CommandError(f"--metrics: {name} needs whole lists, which a run does not have")
-        if of_runs and name in DIVIDED_BY_K and not at and not cuts:
+        if of_runs and not at and not cuts and divided_by_k(Measure(name).metric):
             raise CommandError(f"--metrics: {name} of a run must have a K, such as {name}@10")
         whole = [Measure(name)]
         cut_at = [Measure(name, k) for k in cuts or []] if has_cut else []
@@ -218,8 +218,7 @@ def _report(
     from rich.table import Table
     from rich.text import Text
 
-    from ltr.metrics.compare import compare, mean_interval
-    from ltr.metrics.interval_plot import draw
+    from ltr.metrics.compare import compare, draw, mean_interval
 
     # a file or a pipe has no width: leave room, so that nothing is cut off
     console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False)

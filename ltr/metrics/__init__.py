@@ -20,19 +20,14 @@ if TYPE_CHECKING:
     from ltr.metrics.elementwise_accuracy import ElementwiseAccuracy
     from ltr.metrics.err import ERR
     from ltr.metrics.exact_match import ExactMatch
-    from ltr.metrics.f1 import F1
-    from ltr.metrics.hit_rate import HitRate
+    from ltr.metrics.hits import F1, HitRate, Precision, Recall, RPrecision, TopKAccuracy
     from ltr.metrics.kendall import KendallTau
     from ltr.metrics.mrr import MRR
     from ltr.metrics.ndcg import DCG, NDCG
     from ltr.metrics.opa import OPA
-    from ltr.metrics.precision import Precision
-    from ltr.metrics.r_precision import RPrecision
     from ltr.metrics.rbo import RBO
     from ltr.metrics.rbp import RBP
-    from ltr.metrics.recall import Recall
     from ltr.metrics.spearman import Spearman
-    from ltr.metrics.top_k_accuracy import TopKAccuracy
     from ltr.metrics.trec import JoinedRun, join, read_qrels, read_run, write_qrels, write_run
 
 __all__ = [
@@ -74,12 +69,9 @@ __all__ = [
 
 _COMPARE = ("Comparison", "Interval", "ModelResult", "holm", "mean_interval")
 _TREC = ("JoinedRun", "join", "read_qrels", "read_run", "write_qrels", "write_run")
-_RENAMED = {"ElementsInPlace": "ElementwiseAccuracy", "PerfectOrder": "ExactMatch"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _RENAMED:
-        raise AttributeError(f"ltr.metrics.{name} is ltr.metrics.{_RENAMED[name]} now")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in _COMPARE or name in _TREC:

@@ -1,12 +1,14 @@
 """Alpha-NDCG: novelty and diversity over topics."""
 
+from typing import Unpack
+
 import torch
 from torch import Tensor
 
 from ltr.gains import Discount, discount_function
 from ltr.kernels import Lengths
-from ltr.metrics.base import RankingMetric
-from ltr.metrics.batches import measure
+from ltr.metrics.base import Options, RankingMetric
+from ltr.metrics.batches import Batch
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import within
 from ltr.metrics.values import Empty, ListValues, Reduction, list_values
@@ -19,6 +21,7 @@ def alpha_ndcg(
     mask: Tensor | None = None,
     *,
     lengths: Lengths | None = None,
+    qid: Tensor | None = None,
     top_k: int | None = None,
     alpha: float = 0.5,
     discount: Discount = "log2",
@@ -30,17 +33,14 @@ def alpha_ndcg(
     The discounted sum is divided by that of the greedy order, as in the reference, since the best
     order is NP-hard to find. Tied scores are ranked in list order; there is no option `ties`.
 
+    `ltr.metrics.functional` describes the arguments that all metrics share.
+
     Args:
-        scores: (..., n), not NaN.
         labels: (..., n, topics), >= 0; above 0, the item has the topic. (..., n) means one topic.
-        mask: (..., n) bool, True = a real item. Default: all are real.
-        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
-            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         top_k: k. Default: the whole list.
         alpha: the share of its gain that a topic loses each time it was seen, in [0, 1].
         discount: "log2", "letor4", or a function of the ranks.
         empty: the value of a list without any topic: a number, "skip" or "error".
-        reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: a sort, and
@@ -56,15 +56,8 @@ def alpha_ndcg(
     >>> alpha_ndcg(scores, topics)
     tensor(0.9652)
     """
-    return measure(
-        lambda lists: _alpha_ndcg(lists, top_k, alpha, discount, empty),
-        scores,
-        labels,
-        mask,
-        topics=True,
-        lengths=lengths,
-        reduction=reduction,
-    )
+    batch = Batch(scores, labels, mask, topics=True, lengths=lengths, qid=qid)
+    return batch.measure(lambda lists: _alpha_ndcg(lists, top_k, alpha, discount, empty), reduction)
 
 
 def _alpha_ndcg(
@@ -84,7 +77,7 @@ def _alpha_ndcg(
 
 
 class AlphaNDCG(RankingMetric):
-    """Alpha-NDCG, labels (..., n, topics); arguments as of `functional.alpha_ndcg`.
+    """Alpha-NDCG, labels (..., n, topics); the arguments are those of `functional.alpha_ndcg`.
 
     >>> import torch
     >>> AlphaNDCG()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[[1, 0], [1, 0], [0, 1]]]))
@@ -94,6 +87,16 @@ class AlphaNDCG(RankingMetric):
     function = staticmethod(alpha_ndcg)
     core = staticmethod(_alpha_ndcg)
     takes_topics = True
+
+    def __init__(
+        self,
+        top_k: int | None = None,
+        alpha: float = 0.5,
+        discount: Discount = "log2",
+        empty: Empty = 0,
+        **options: Unpack[Options],
+    ):
+        super().__init__(top_k=top_k, alpha=alpha, discount=discount, empty=empty, **options)
 
 
 def _greedy(has: Tensor, alpha: float, top_k: int | None) -> Tensor:

@@ -1,10 +1,12 @@
 """Average relevance position."""
 
+from typing import Unpack
+
 from torch import Tensor
 
 from ltr.kernels import Lengths
-from ltr.metrics.base import RankingMetric
-from ltr.metrics.batches import measure
+from ltr.metrics.base import Options, RankingMetric
+from ltr.metrics.batches import Batch
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import Ties, check_ties, placed_sum
 from ltr.metrics.values import Empty, ListValues, Reduction, list_values
@@ -18,23 +20,19 @@ def arp(
     weights: Tensor | None = None,
     *,
     lengths: Lengths | None = None,
+    qid: Tensor | None = None,
     empty: Empty = 0,
     ties: Ties = "stable",
     reduction: Reduction = "mean",
 ) -> Tensor:
     """Average relevance position: the mean rank, weighted by the labels. Lower is better.
 
+    `ltr.metrics.functional` describes the arguments that all metrics share.
+
     Args:
-        scores: (..., n), not NaN.
-        labels: (..., n), >= 0; above 0 is relevant.
-        mask: (..., n) bool, True = a real item. Default: all are real.
         weights: (..., n), >= 0, factors of the labels. Default: 1.
-        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
-            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
-        empty: the value of a list without a relevant item: a number, "skip" or "error".
         ties: "stable" (list order), "worst" (largest) or "expected": the mean over all orders of
             tied items, in closed form: the mean value of their places.
-        reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
@@ -48,15 +46,8 @@ def arp(
     >>> arp(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 1.0]))
     tensor(2.)
     """
-    return measure(
-        lambda lists: _arp(lists, empty, ties),
-        scores,
-        labels,
-        mask,
-        weights,
-        lengths=lengths,
-        reduction=reduction,
-    )
+    batch = Batch(scores, labels, mask, weights, lengths=lengths, qid=qid)
+    return batch.measure(lambda lists: _arp(lists, empty, ties), reduction)
 
 
 def _arp(lists: Ranked, empty: Empty, ties: Ties) -> ListValues:
@@ -68,7 +59,7 @@ def _arp(lists: Ranked, empty: Empty, ties: Ties) -> ListValues:
 
 
 class ARP(RankingMetric):
-    """Average relevance position, lower is better; arguments as of `functional.arp`.
+    """Average relevance position, lower is better; the arguments are those of `functional.arp`.
 
     >>> import torch
     >>> ARP()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 0.0, 1.0]]))
@@ -77,4 +68,13 @@ class ARP(RankingMetric):
 
     function = staticmethod(arp)
     core = staticmethod(_arp)
+    takes_weights = True
     higher_is_better = False
+
+    def __init__(
+        self,
+        empty: Empty = 0,
+        ties: Ties = "stable",
+        **options: Unpack[Options],
+    ):
+        super().__init__(empty=empty, ties=ties, **options)

@@ -1,12 +1,12 @@
 """Average precision."""
 
-from typing import Literal
+from typing import Literal, Unpack
 
 from torch import Tensor
 
 from ltr.kernels import Lengths
-from ltr.metrics.base import RankingMetric
-from ltr.metrics.batches import measure
+from ltr.metrics.base import Options, RankingMetric
+from ltr.metrics.batches import Batch
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import (
     Ties,
@@ -30,6 +30,7 @@ def average_precision(
     mask: Tensor | None = None,
     *,
     lengths: Lengths | None = None,
+    qid: Tensor | None = None,
     top_k: int | None = None,
     divisor: Divisor = "attainable",
     empty: Empty = 0,
@@ -38,19 +39,12 @@ def average_precision(
 ) -> Tensor:
     """Average precision: the mean over the relevant items of the precision at their ranks.
 
+    `ltr.metrics.functional` describes the arguments that all metrics share.
+
     Args:
-        scores: (..., n), not NaN.
-        labels: (..., n), >= 0; above 0 is relevant.
-        mask: (..., n) bool, True = a real item. Default: all are real.
-        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
-            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         top_k: k; only the relevant items among the first k count. Default: the whole list.
         divisor: "attainable" divides by min(k, number of relevant items), so that a perfect top k
             gets 1; "relevant" divides by the number of relevant items, as trec_eval's map_cut does.
-        empty: the value of a list without a relevant item: a number, "skip" or "error".
-        ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
-            in closed form (McSherry and Najork 2008).
-        reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
@@ -66,14 +60,10 @@ def average_precision(
     >>> average_precision(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 2.0]))
     tensor(0.8333)
     """
-    return measure(
-        lambda lists: _average_precision(lists, top_k, divisor, empty, ties),
-        scores,
-        labels,
-        mask,
-        lengths=lengths,
-        first=places_in_order(top_k, ties),
-        reduction=reduction,
+    first = places_in_order(top_k, ties)
+    batch = Batch(scores, labels, mask, lengths=lengths, qid=qid, first=first)
+    return batch.measure(
+        lambda lists: _average_precision(lists, top_k, divisor, empty, ties), reduction
     )
 
 
@@ -96,7 +86,7 @@ def _average_precision(
 
 
 class MAP(RankingMetric):
-    """Mean average precision; arguments as of `functional.average_precision`.
+    """Mean average precision; the arguments are those of `functional.average_precision`.
 
     >>> import torch
     >>> MAP()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 0.0, 2.0]]))
@@ -106,6 +96,16 @@ class MAP(RankingMetric):
     function = staticmethod(average_precision)
     core = staticmethod(_average_precision)
     first_only = True
+
+    def __init__(
+        self,
+        top_k: int | None = None,
+        divisor: Divisor = "attainable",
+        empty: Empty = 0,
+        ties: Ties = "stable",
+        **options: Unpack[Options],
+    ):
+        super().__init__(top_k=top_k, divisor=divisor, empty=empty, ties=ties, **options)
 
 
 def _expected(hits: Tensor, lists: Ranked) -> Tensor:

@@ -1,73 +1,81 @@
 """The base of the metric classes: running sums over lists."""
 
-import re
 import sys
-from collections.abc import Callable
-from inspect import Parameter, Signature, cleandoc, getdoc, signature
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from functools import partial
+from inspect import signature
+from typing import Any, ClassVar, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
 from torchmetrics import Metric
 
 from ltr.kernels import Lengths
-from ltr.metrics.batches import BatchValues, measure_lists
+from ltr.metrics.batches import Batch
 from ltr.metrics.ranked import rank
 from ltr.metrics.ties import places_in_order
 from ltr.metrics.values import ListValues
 
-_OPTIONS = {"keep_values": False, "deduplicate": False}
-_OPTIONS_TEXT = """\
-    keep_values: keep the per-list values, for `per_list_values`. Memory then grows with the number
-        of lists.
-    deduplicate: count a list id once, whichever update or process it comes in, for samplers that
-        repeat lists; needs `indexes`, and keeps values and ids. By default an id in another
-        update or process is another list.
-    compute_on_cpu: as in `torchmetrics.Metric`, like the next three.
-"""
-_TORCHMETRICS = {
-    "compute_on_cpu": False,
-    "dist_sync_on_step": False,
-    "sync_on_compute": True,
-    "compute_with_cache": True,
-}
-"""The arguments of `torchmetrics.Metric` that a configuration can have, and their defaults."""
 
-_COMMON = ("lengths", "reduction")
-"""The keyword-only parameters of the functions that are no argument of the class."""
+class Options(TypedDict, total=False):
+    """The options of every metric class: `RankingMetric` describes them."""
 
-_RENAMED = {"keep": "keep_values", "once": "deduplicate", "short": "short_list_value"}
+    keep_values: bool
+    deduplicate: bool
+    compute_on_cpu: bool
+    dist_sync_on_step: bool
+    sync_on_compute: bool
+    compute_with_cache: bool
+    process_group: Any
+    dist_sync_fn: Callable[..., Any] | None
+    distributed_available_fn: Callable[..., Any]
+
+
+class BatchValues(NamedTuple):
+    """The values of one metric for the lists of one batch.
+
+    Attributes:
+        values: (lists,) float64, NaN for a list that is left out. Flat values: by ascending id.
+        empty: how many lists have no value of their own.
+        lists: how many lists have a real item.
+        ids: (lists,) int64, for a metric with `deduplicate`; others may have None.
+    """
+
+    values: Tensor
+    empty: Tensor
+    lists: Tensor
+    ids: Tensor | None
 
 
 class RankingMetric(Metric):
     """Mean of a per-list number over all lists that count; the state is a few sums.
 
-    A new metric is one subclass with two attributes:
-
-    - `function`, the public function. Its keyword-only parameters, except `lengths` and
-      `reduction`, are the arguments of the class, with their defaults and their documentation. The
-      object keeps each argument under its name.
-    - `core`, which takes a `Ranked` and these arguments by name, and returns `ListValues`.
+    A new metric is a subclass, such as `MRR`, with `core`, which takes a `Ranked` and the metric's
+    own arguments and returns `ListValues`, and with a constructor, which gives these arguments and
+    the options below to this one. The object keeps each of them under its name.
 
     `update` takes padded batches (..., n) with a mask, ragged lists (N,) with their `lengths`, or
-    flat values (items,) with `indexes`, one list id an item, in any order. One `update` must hold
-    all of a list. A list without a real item does not count, so padding a shard with such lists
-    changes nothing. A `RankingMetrics` sorts the lists once for several metrics.
+    flat values (items,) with `indexes`, one list id an item, in any order: the `qid` of the
+    functions under torchmetrics' name. One `update` must hold all of a list. A list without a real
+    item does not count, so padding a shard with such lists changes nothing. A `RankingMetrics`
+    sorts the lists once for several metrics.
 
     Two metrics share a compute group of torchmetrics' `MetricCollection` only if they are of one
     class and have equal arguments, since the name of the state contains both.
 
     Args:
-        args: arguments of the metric, in the order of its function.
-        kwargs: arguments of the metric; those of `torchmetrics.Metric`; and these two.
-            keep_values: keep the per-list values, for `per_list_values`. Memory then grows with
-            the number of lists. deduplicate: count a list id once, even if it comes in several
-            updates or processes, for samplers that repeat lists; needs `indexes`, and keeps values
-            and ids. By default an id in another update or process is another list.
+        keep_values: keep the per-list values, for `per_list_values`. Memory then grows with the
+            number of lists.
+        deduplicate: count a list id once, whichever update or process it comes in, for samplers
+            that repeat lists; needs `indexes`, and keeps values and ids. By default an id in
+            another update or process is another list.
+        compute_on_cpu: as in `torchmetrics.Metric`, like the next three.
+        arguments: the metric's own arguments, which `core` takes, and the other arguments of
+            `torchmetrics.Metric`.
 
     Raises:
-        ValueError: the function refuses the value of an argument.
-        TypeError: the metric does not have an argument.
+        ValueError: `core` refuses the value of an argument, or the metric does not have an
+            argument.
 
     >>> from ltr.metrics import NDCG
     >>> metric = NDCG(top_k=10)
@@ -81,15 +89,21 @@ class RankingMetric(Metric):
     higher_is_better = True
     full_state_update = False
 
-    function: ClassVar[Callable[..., Tensor]]
     core: ClassVar[Callable[..., ListValues]]
+    """The metric of a `Ranked`; it takes the metric's own arguments by name."""
+
+    function: ClassVar[Callable[..., Tensor] | None] = None
+    """The function of `ltr.metrics.functional` over the same core; None if there is none."""
 
     first_only: ClassVar[bool] = False
     """Whether a metric at `top_k`, with stable `ties`, needs only the first k items in order.
 
-    The places after them then hold the other items in any order. A subclass with its own `core`
+    The positions after them then hold the other items in any order. A subclass with its own `core`
     must set it itself.
     """
+
+    takes_weights: ClassVar[bool] = False
+    """Whether the metric has item weights."""
 
     takes_topics: ClassVar[bool] = False
     """Whether labels may be (..., n, topics)."""
@@ -101,31 +115,45 @@ class RankingMetric(Metric):
         super().__init_subclass__(**kwargs)
         if "core" in vars(cls) and "first_only" not in vars(cls):
             cls.first_only = False
-        if "__init__" in vars(cls):
-            # the name of the state would not contain arguments of another constructor
-            raise TypeError(f"{cls.__name__} must take its arguments from `function`")
-        if "function" in vars(cls):
-            _take_arguments(cls, cls.function)
 
-    def __init__(self, *args: Any, **kwargs: Any):
+    def __init__(
+        self,
+        *,
+        keep_values: bool = False,
+        deduplicate: bool = False,
+        compute_on_cpu: bool = False,
+        dist_sync_on_step: bool = False,
+        sync_on_compute: bool = True,
+        compute_with_cache: bool = True,
+        **arguments: Any,
+    ):
         if not hasattr(self, "core"):
-            raise TypeError(f"{type(self).__name__} must define function and core")
-        given = _bound(type(self), args, kwargs)
-        options = {name: given.pop(name) for name in _OPTIONS}
-        torchmetrics = {name: given.pop(name) for name in _TORCHMETRICS}
-        super().__init__(**torchmetrics, **given.pop("kwargs"))
-        self._names = tuple(given)
-        for name, value in (given | options).items():
+            raise TypeError(f"{type(self).__name__} must define core")
+        self._names = tuple(signature(self.core).parameters)[1:]
+        lacking = [name for name in self._names if name not in arguments]
+        if lacking:
+            raise TypeError(f"{type(self).__name__}.__init__ must give {lacking} to its base class")
+        own = {name: arguments.pop(name) for name in self._names}
+        super().__init__(
+            compute_on_cpu=compute_on_cpu,
+            dist_sync_on_step=dist_sync_on_step,
+            sync_on_compute=sync_on_compute,
+            compute_with_cache=compute_with_cache,
+            **arguments,
+        )
+        self.keep_values, self.deduplicate = keep_values, deduplicate
+        for name, value in own.items():
             setattr(self, name, value)
         nothing = torch.zeros(0, 1)
-        self.core(rank(nothing, nothing), **self.arguments)  # checks the values of the arguments
+        self.core(rank(nothing, nothing), **own)  # checks the values of the arguments
         # the sums of values and of lists: those that count, are left out and are empty
-        self._sums = f"sums of {_described(type(self))}({_described(given | options)})"
+        own |= {"keep_values": keep_values, "deduplicate": deduplicate}
+        self._sums = f"sums of {_described(type(self))}({_described(own)})"
         zeros = torch.zeros(4, dtype=torch.float64)
         self.add_state(self._sums, default=zeros, dist_reduce_fx="sum")
-        if self.keep_values or self.deduplicate:
+        if keep_values or deduplicate:
             self.add_state("values", default=[], dist_reduce_fx="cat")
-        if self.deduplicate:
+        if deduplicate:
             self.add_state("ids", default=[], dist_reduce_fx="cat")
         self._start_lists()
 
@@ -135,15 +163,10 @@ class RankingMetric(Metric):
         return {name: getattr(self, name) for name in self._names}
 
     @property
-    def places(self) -> int | None:
-        """How many first places the metric needs in order; None for all."""
+    def first_positions(self) -> int | None:
+        """How many first positions the metric needs in order; None for all."""
         given = self.arguments
         return places_in_order(given["top_k"], given["ties"]) if self.first_only else None
-
-    @property
-    def takes_weights(self) -> bool:
-        """Whether the metric has item weights."""
-        return "weights" in signature(self.function).parameters
 
     def update(
         self,
@@ -221,8 +244,8 @@ class RankingMetric(Metric):
         """Return one number a list, float64, NaN for a list that is left out.
 
         Needs `keep_values` or `deduplicate`. The values are in the order of the updates, and those
-        of flat values by rising id within each update. With `deduplicate` all are by rising id.
-        With several processes they are those of this process, and within `sync_context` of all.
+        of flat values by ascending id within each update. With `deduplicate` all are by ascending
+        id. With several processes they are those of this process, and within `sync_context` of all.
 
         Raises:
             ValueError: the metric does not keep them.
@@ -254,58 +277,88 @@ class RankingMetric(Metric):
         return self._plot(val, ax)
 
 
-def _take_arguments(cls: type[RankingMetric], function: Callable[..., Tensor]) -> None:
-    """Give the class the documented arguments of its function, for IDEs, help and YAML."""
-    known = signature(function, eval_str=True).parameters.values()
-    own = [p for p in known if p.kind is Parameter.KEYWORD_ONLY and p.name not in _COMMON]
-    core = list(signature(cls.core).parameters)[1:]
-    if [p.name for p in own] != core:
-        raise TypeError(f"core of {cls.__name__} must take {[p.name for p in own]}, takes {core}")
+def measure_lists(
+    metrics: Sequence[RankingMetric],
+    preds: Tensor,
+    target: Tensor | None,
+    indexes: Tensor | None = None,
+    mask: Tensor | None = None,
+    weights: Tensor | None = None,
+    judged: Tensor | None = None,
+    lengths: Lengths | None = None,
+) -> list[BatchValues]:
+    """Return each metric's values for the lists; the arguments are those of `RankingMetric.update`.
 
-    def init(self: RankingMetric, *args: Any, **kwargs: Any) -> None:
-        RankingMetric.__init__(self, *args, **kwargs)
+    Each list is ranked once for all metrics.
 
-    either = Parameter.POSITIONAL_OR_KEYWORD
-    switches = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=bool)
-        for name, default in (_OPTIONS | _TORCHMETRICS).items()
-    ]
-    parameters = [
-        Parameter("self", either),
-        *(p.replace(kind=either) for p in own),
-        *switches,
-    ]
-    init.__name__, init.__qualname__ = "__init__", f"{cls.__qualname__}.__init__"
-    init.__signature__ = Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
-    init.__annotations__ = {p.name: p.annotation for p in parameters[1:]}
-    cls.__init__ = init
-    described = _argument_texts(function, [p.name for p in own])
-    cls.__doc__ = cleandoc(cls.__doc__ or "") + "\n\nArgs:\n" + described + _OPTIONS_TEXT
+    >>> from ltr.metrics import MAP, MRR
+    >>> ids = torch.tensor([7, 3, 7])
+    >>> for found in measure_lists([MRR(), MAP()], torch.rand(3), torch.tensor([1, 1, 1]), ids):
+    ...     print(found.values)
+    tensor([1., 1.], dtype=torch.float64)
+    tensor([1., 1.], dtype=torch.float64)
+    """
+    given = {"indexes": indexes, "mask": mask, "weights": weights, "judged": judged}
+    given = {name: x for name, x in given.items() if x is not None}
+    for name, x in {"preds": preds, "target": target, **given}.items():
+        if not isinstance(x, Tensor):
+            raise ValueError(f"{name} must be a tensor, got {type(x).__name__}")
+    assert target is not None
+    if indexes is not None and (indexes.is_floating_point() or indexes.dtype == torch.bool):
+        raise ValueError(f"indexes must be whole numbers, got {indexes.dtype}")
+    if not metrics:
+        return []
+    for metric in metrics:
+        name = type(metric).__name__
+        if weights is not None and not metric.takes_weights:
+            raise ValueError(f"weights must be None: {name} has no item weights")
+        if indexes is None and metric.deduplicate:
+            raise ValueError(f"indexes must be given: {name} has deduplicate=True, got None")
+    first = [metric.first_positions for metric in metrics]
+    batch = Batch(
+        preds,
+        target,
+        mask,
+        weights,
+        judged,
+        lengths,
+        topics=all(metric.takes_topics for metric in metrics),
+        first=None if None in first else max(k for k in first if k is not None),
+    )
+    ids = None
+    if indexes is not None:
+        batch = _by_ids(batch, indexes)
+        if any(metric.deduplicate for metric in metrics):
+            ids = (indexes if batch.qid is None else batch.qid.unique()).reshape(-1).long()
+    cores = [partial(metric.core, **metric.arguments) for metric in metrics]
+    measured, real = [], None
+    for metric, found in zip(metrics, batch.values(cores), strict=True):
+        real = batch.real_lists(found.values).reshape(-1) if real is None else real
+        values, own = found.values.double().reshape(-1), None
+        if metric.deduplicate and ids is not None:  # a list without a real item may have any id
+            values, own = values[real], ids[real]
+        measured.append(BatchValues(values, found.empty.sum(), real.sum(), own))
+    return measured
 
 
-def _argument_texts(function: Callable[..., Tensor], names: list[str]) -> str:
-    """Return the lines of the function's documentation that describe these arguments."""
-    section = (getdoc(function) or "").partition("Args:\n")[2].partition("\n\n")[0]
-    entries = re.split(r"^    (?=\w+: )", section, flags=re.MULTILINE)
-    return "".join(f"    {x.rstrip()}\n" for x in entries if x.partition(":")[0] in names)
-
-
-def _bound(cls: type[RankingMetric], args: tuple[Any, ...], kwargs: Any) -> dict[str, Any]:
-    """Return the arguments by name, with the defaults; "kwargs" holds those that are unknown."""
-    for name in kwargs:
-        if name in _RENAMED:
-            raise TypeError(f"{cls.__name__} has no {name!r}: it is {_RENAMED[name]!r} now")
-    known = signature(cls.__init__)
-    rest = {name: value for name, value in kwargs.items() if name not in known.parameters}
-    own = {name: value for name, value in kwargs.items() if name in known.parameters}
-    try:
-        bound = known.bind(None, *args, **own)
-    except TypeError as error:
-        raise TypeError(f"{cls.__name__}: {error}") from None
-    bound.apply_defaults()
-    given = dict(bound.arguments)
-    given.pop("self")
-    return {**given, "kwargs": rest}
+def _by_ids(batch: Batch, indexes: Tensor) -> Batch:
+    """Return the lists of these ids: one id a list, or one an item."""
+    scores, lengths = batch.scores, batch.lengths
+    if lengths is not None:
+        if indexes.shape != (len(lengths),):
+            raise ValueError(
+                f"indexes must have one id for each of the {len(lengths)} lengths, "
+                f"got shape {tuple(indexes.shape)}"
+            )
+        return batch
+    if scores.dim() > 1 and indexes.shape == scores.shape[:-1]:
+        return batch
+    if indexes.shape != scores.shape:
+        raise ValueError(
+            f"indexes must have the shape of preds {tuple(scores.shape)} or of its lists, "
+            f"got {tuple(indexes.shape)}"
+        )
+    return batch.by_qid(indexes)
 
 
 def _described(value: Any) -> str:

@@ -1,240 +1,226 @@
-"""The values of several metrics for one batch of lists, which are ranked once."""
+"""Lists as they are given: padded, ragged with `lengths`, or flat with `qid`; ranked in chunks."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ltr.kernels import Lengths, check_lengths
-from ltr.metrics.flat import check_flat, group, ragged_chunks
+from ltr.kernels import Lengths, check_lengths, group_by_qid
 from ltr.metrics.ranked import Ranked, rank
 from ltr.metrics.values import ListValues, Reduction, reduce_lists
 from ltr.shapes import check_lists
 
-if TYPE_CHECKING:
-    from ltr.metrics.base import RankingMetric
+Core = Callable[[Ranked], ListValues]
+"""A metric of ranked lists, with its arguments."""
+
+PLACES = 1 << 20
+"""Positions in a chunk. Apart from the order of the items, this bounds the memory."""
+
+SAME = 1 << 15
+"""If a length has this many items on average, each length is a chunk without padding."""
+
+SPARE = 1 << 14
+"""This many padded positions cost less than one more chunk."""
 
 
-class BatchValues(NamedTuple):
-    """The values of one metric for the lists of one batch.
+@dataclass(frozen=True)
+class Batch:
+    """Lists and their labels; the fields are the arguments that all metrics share.
 
     Attributes:
-        values: (lists,) float64, NaN for a list that is left out. Flat values: by rising id.
-        empty: how many lists have no value of their own.
-        lists: how many lists have a real item.
-        ids: (lists,) int64, for a metric with `deduplicate`; others may have None.
+        scores: (..., n), or (N,) with `lengths` or `qid`; all other columns likewise.
+        labels: may have a further axis if `topics`.
+        mask: bool, True = a real item.
+        weights: item weights.
+        judged: bool, True = a judged item.
+        lengths: (R,) whole numbers; the lists are ragged, one after the other.
+        qid: (N,) integers, the list of each item.
+        topics: whether labels may have an axis of topics.
+        first: how many first positions must be in order, as for `rank`.
     """
 
-    values: Tensor
-    empty: Tensor
-    lists: Tensor
-    ids: Tensor | None
+    scores: Tensor
+    labels: Tensor
+    mask: Tensor | None = None
+    weights: Tensor | None = None
+    judged: Tensor | None = None
+    lengths: Lengths | None = None
+    qid: Tensor | None = None
+    topics: bool = False
+    first: int | None = None
 
+    def measure(self, core: Core, reduction: Reduction) -> Tensor:
+        """Return the mean or the sum of a metric over the lists, or its values.
 
-def measure_lists(
-    metrics: Sequence["RankingMetric"],
-    preds: Tensor,
-    target: Tensor | None,
-    indexes: Tensor | None = None,
-    mask: Tensor | None = None,
-    weights: Tensor | None = None,
-    judged: Tensor | None = None,
-    lengths: Lengths | None = None,
-) -> list[BatchValues]:
-    """Return each metric's values for the lists; the arguments are those of `RankingMetric.update`.
+        >>> from ltr.metrics.mrr import _mrr
+        >>> batch = Batch(torch.tensor([0.1, 0.2, 0.3]), torch.tensor([1, 1, 0]), lengths=[1, 2])
+        >>> batch.measure(lambda lists: _mrr(lists, None, 0, "stable"), "mean")
+        tensor(0.7500)
+        """
+        return reduce_lists(self.values([core])[0], reduction)
 
-    Flat values are ranked in chunks, each of them once for all metrics.
+    def values(self, cores: Sequence[Core]) -> list[ListValues]:
+        """Return the values of each metric, (...) or (R,). Each list is ranked once for all.
 
-    >>> from ltr.metrics import MAP, MRR
-    >>> ids = torch.tensor([7, 3, 7])
-    >>> for found in measure_lists([MRR(), MAP()], torch.rand(3), torch.tensor([1, 1, 1]), ids):
-    ...     print(found.values)
-    tensor([1., 1.], dtype=torch.float64)
-    tensor([1., 1.], dtype=torch.float64)
-    """
-    given = {"indexes": indexes, "mask": mask, "weights": weights, "judged": judged}
-    given = {name: x for name, x in given.items() if x is not None}
-    for name, x in {"preds": preds, "target": target, **given}.items():
-        if not isinstance(x, Tensor):
-            raise ValueError(f"{name} must be a tensor, got {type(x).__name__}")
-    assert target is not None
-    if mask is not None and mask.dtype != torch.bool:
-        raise ValueError(f"mask must be bool (True = a real item), got {mask.dtype}")
-    if indexes is not None and (indexes.is_floating_point() or indexes.dtype == torch.bool):
-        raise ValueError(f"indexes must be whole numbers, got {indexes.dtype}")
-    for metric in metrics:
-        name = type(metric).__name__
-        if weights is not None and not metric.takes_weights:
-            raise ValueError(f"weights must be None: {name} has no item weights")
-        if indexes is None and metric.deduplicate:
-            raise ValueError(f"indexes must be given: {name} has deduplicate=True, got None")
-    topics = all(metric.takes_topics for metric in metrics)
-    if lengths is not None:
-        lengths, items = _check_ragged(preds, target, lengths, mask, weights, judged, topics)
-        if indexes is not None and indexes.shape != lengths.shape:
-            raise ValueError(
-                f"indexes must have one id for each of the {len(lengths)} lengths, "
-                f"got shape {tuple(indexes.shape)}"
+        The value of a list without a real item is NaN. Lists by `qid` are in ascending order of id.
+
+        Raises:
+            ValueError: two of mask, lengths and qid are given; shapes differ; a value is wrong.
+        """
+        exclusive = {"mask": self.mask, "lengths": self.lengths, "qid": self.qid}
+        given = [name for name, x in exclusive.items() if x is not None]
+        if len(given) > 1:
+            raise ValueError(f"mask, lengths and qid exclude each other, got {' and '.join(given)}")
+        if self.lengths is None and self.qid is None:
+            ranked = rank(
+                self.scores,
+                self.labels,
+                self.mask,
+                self.weights,
+                judged=self.judged,
+                topics=self.topics,
+                first=self.first,
             )
-        return _of_ragged(metrics, lengths, items, topics, indexes)
-    if indexes is None or (preds.dim() > 1 and indexes.shape == preds.shape[:-1]):
-        ranked = rank(
-            preds, target, mask, weights, judged=judged, topics=topics, first=_places(metrics)
-        )
-        return _of_padded(metrics, ranked, mask, indexes)
-    if indexes.shape != preds.shape:
-        raise ValueError(
-            f"indexes must have the shape of preds {tuple(preds.shape)} or of its lists, "
-            f"got {tuple(indexes.shape)}"
-        )
-    items = {"scores": preds, "labels": target, **given}
-    if preds.dim() > 1:
-        items = {name: x.flatten(0, preds.dim() - 1) for name, x in items.items()}
-    ids, real = items.pop("indexes"), items.pop("mask", None)
-    if real is not None:
-        check_flat(ids, real, *items.values())
-        ids, items = ids[real], {name: x[real] for name, x in items.items()}
-    return _of_flat(metrics, ids, items, topics)
+            return [core(ranked) for core in cores]
+        return self._of_ragged(cores, *self._ragged())
 
+    def real_lists(self, values: Tensor) -> Tensor:
+        """Return which lists have a real item, bool in the shape of their values."""
+        if self.mask is not None:
+            return self.mask.any(-1)
+        if self.lengths is not None:
+            return check_lengths(self.scores, self.lengths) > 0
+        return torch.full_like(values, self.scores.shape[-1] > 0, dtype=torch.bool)
 
-def measure(
-    core: Callable[[Ranked], ListValues],
-    scores: Tensor,
-    labels: Tensor,
-    mask: Tensor | None = None,
-    weights: Tensor | None = None,
-    *,
-    judged: Tensor | None = None,
-    lengths: Lengths | None = None,
-    topics: bool = False,
-    first: int | None = None,
-    reduction: Reduction = "mean",
-) -> Tensor:
-    """Return a metric of padded lists, or of ragged ones with `lengths`: the public functions.
-
-    Only the `first` places need be in order, as for `rank`.
-
-    >>> from ltr.metrics.mrr import mrr
-    >>> mrr(torch.tensor([0.1, 0.2, 0.3]), torch.tensor([1, 1, 0]), lengths=[1, 2])
-    tensor(0.7500)
-    """
-    if lengths is None:
-        ranked = rank(scores, labels, mask, weights, judged=judged, topics=topics, first=first)
-        return reduce_lists(core(ranked), reduction)
-    lengths, items = _check_ragged(scores, labels, lengths, mask, weights, judged, topics)
-    [found] = _ragged_values([core], lengths, items, topics, first=first)
-    return reduce_lists(found, reduction)
-
-
-def _places(metrics: Sequence["RankingMetric"]) -> int | None:
-    # how many first places all metrics need in order; None for all
-    known = [metric.places for metric in metrics]
-    places = [k for k in known if k is not None]
-    return max(places) if places and len(places) == len(known) else None
-
-
-def _of_padded(
-    metrics: Sequence["RankingMetric"], ranked: Ranked, mask: Tensor | None, ids: Tensor | None
-) -> list[BatchValues]:
-    ids = None if ids is None else ids.reshape(-1).long()
-    # the lists that pad a shard may have any id
-    real = None if ids is None or mask is None else mask.any(-1).reshape(-1)
-    lists = (ranked.lengths > 0).sum()
-    measured = []
-    for metric in metrics:
-        found = metric.core(ranked, **metric.arguments)
-        values, empty = found.values.double().reshape(-1), found.empty.sum()
-        if metric.deduplicate and real is not None and ids is not None:
-            measured.append(BatchValues(values[real], empty, lists, ids[real]))
+    def by_qid(self, qid: Tensor) -> "Batch":
+        """Return the real items as flat lists by the id of each item's list, (..., n)."""
+        columns, dims = self._columns(), self.scores.dim()
+        columns["qid"] = qid
+        if self.mask is None:
+            columns = {name: x.flatten(0, dims - 1) for name, x in columns.items()}
         else:
-            measured.append(BatchValues(values, empty, lists, ids))
-    return measured
+            columns = {name: x[self.mask] for name, x in columns.items()}
+        return Batch(**columns, topics=self.topics, first=self.first)
 
+    def _columns(self) -> dict[str, Tensor]:
+        """Return the columns of the items by name, without the mask; check their shapes."""
+        given = {"labels": self.labels, "weights": self.weights, "judged": self.judged}
+        given = {name: x for name, x in given.items() if x is not None}
+        items = dict(given)
+        if self.topics and self.labels.dim() == self.scores.dim() + 1:
+            items["labels"] = self.labels[..., 0]
+        check_lists(self.scores, mask=self.mask, **items)
+        return {"scores": self.scores.detach(), **given}
 
-def _of_flat(
-    metrics: Sequence["RankingMetric"], ids: Tensor, items: dict[str, Tensor], topics: bool
-) -> list[BatchValues]:
-    numbers = ids.unique().long() if any(metric.deduplicate for metric in metrics) else None
-    check_flat(ids, *items.values())
-    order, lengths = group(ids)
-    return _of_ragged(metrics, lengths, items, topics, numbers, order)
+    def _ragged(self) -> tuple[dict[str, Tensor], Tensor]:
+        """Return the columns, one list after the other, and the lengths (R,) int64."""
+        if self.lengths is not None:
+            lengths = check_lengths(self.scores, self.lengths)
+            return self._columns(), lengths
+        columns, qid = self._columns(), self.qid
+        if self.scores.dim() != 1:
+            got = tuple(self.scores.shape)
+            raise ValueError(f"scores must be flat (N,) where qid is given, got {got}")
+        assert qid is not None
+        order, lengths = group_by_qid(qid, len(self.scores))
+        if not bool((order[1:] > order[:-1]).all()):
+            columns = {name: x[order] for name, x in columns.items()}
+        return columns, lengths
 
-
-def _of_ragged(
-    metrics: Sequence["RankingMetric"],
-    lengths: Tensor,
-    items: dict[str, Tensor],
-    topics: bool,
-    ids: Tensor | None = None,
-    order: Tensor | None = None,
-) -> list[BatchValues]:
-    cores = [partial(metric.core, **metric.arguments) for metric in metrics]
-    real = lengths > 0
-    measured = []
-    for metric, found in zip(
-        metrics,
-        _ragged_values(cores, lengths, items, topics, order, _places(metrics)),
-        strict=True,
-    ):
-        values = found.values.double()
-        if metric.deduplicate and ids is not None:  # a list without items may have any id
-            values, own = values[real], ids[real]
-        else:
-            own = ids
-        measured.append(BatchValues(values, found.empty.sum(), real.sum(), own))
-    return measured
-
-
-def _ragged_values(
-    cores: Sequence[Callable[[Ranked], ListValues]],
-    lengths: Tensor,
-    items: dict[str, Tensor],
-    topics: bool,
-    order: Tensor | None = None,
-    first: int | None = None,
-) -> list[ListValues]:
-    """Return the values (R,) of ragged lists, NaN for one of length 0; a chunk is ranked once."""
-    places, found = [], []
-    for lists, mask, columns in ragged_chunks(lengths, list(items.values()), order):
-        ranked = rank(
-            **dict(zip(items, columns, strict=True)), mask=mask, topics=topics, first=first
-        )
-        places.append(lists)
-        found.append([core(ranked) for core in cores])
-    if not found:  # no items, no chunk
-        none = items["scores"].new_zeros(0, 1)
-        places = [lengths.new_zeros(0)]
-        found = [[core(rank(none, none)) for core in cores]]
-    numbers, gathered = torch.cat(places), []
-    for of_chunks in zip(*found, strict=True):
-        values = torch.cat([x.values for x in of_chunks])
-        empty = torch.cat([x.empty for x in of_chunks])
-        gathered.append(
-            ListValues(
-                values.new_full(lengths.shape, torch.nan).scatter(0, numbers, values),
-                empty.new_zeros(lengths.shape).scatter(0, numbers, empty),
+    def _of_ragged(
+        self, cores: Sequence[Core], columns: dict[str, Tensor], lengths: Tensor
+    ) -> list[ListValues]:
+        numbers, found = [], []
+        for lists, mask, padded in ragged_chunks(lengths, list(columns.values())):
+            chunk = dict(zip(columns, padded, strict=True))
+            ranked = rank(**chunk, mask=mask, topics=self.topics, first=self.first)
+            numbers.append(lists)
+            found.append([core(ranked) for core in cores])
+        if not found:  # no items, no chunk
+            none = self.scores.new_zeros(0, 1)
+            numbers = [lengths.new_zeros(0)]
+            found = [[core(rank(none, none)) for core in cores]]
+        lists, gathered = torch.cat(numbers), []
+        for of_chunks in zip(*found, strict=True):
+            values = torch.cat([x.values for x in of_chunks])
+            empty = torch.cat([x.empty for x in of_chunks])
+            gathered.append(
+                ListValues(
+                    values.new_full(lengths.shape, torch.nan).scatter(0, lists, values),
+                    empty.new_zeros(lengths.shape).scatter(0, lists, empty),
+                )
             )
-        )
-    return gathered
+        return gathered
 
 
-def _check_ragged(
-    scores: Tensor,
-    labels: Tensor,
-    lengths: Lengths,
-    mask: Tensor | None,
-    weights: Tensor | None,
-    judged: Tensor | None,
-    topics: bool,
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return lengths (R,) int64 and the columns by their names in `rank`."""
-    if mask is not None:
-        raise ValueError("mask must be None if lengths are given: ragged lists have no mask")
-    lengths = check_lengths(scores, lengths)
-    given = {"labels": labels, "weights": weights, "judged": judged}
-    given = {name: x for name, x in given.items() if x is not None}
-    by_topic = topics and isinstance(labels, Tensor) and labels.dim() == 2
-    check_lists(scores, **{**given, "labels": labels[:, 0]} if by_topic else given)
-    return lengths, {"scores": scores.detach(), **given}
+def ragged_chunks(
+    lengths: Tensor, columns: Sequence[Tensor]
+) -> Iterator[tuple[Tensor, Tensor | None, list[Tensor]]]:
+    """Yield chunks of lists of nearly equal length, so that none is padded to the longest of all.
+
+    A chunk is: the numbers of its lists; a mask, or None if no position is padded; and the columns
+    (lists, longest, ...), which are 0 in the padding. Lists of length 0 are in no chunk.
+
+    Args:
+        lengths: (R,) int64, the items of each list.
+        columns: (N, ...) each, one list after the other.
+
+    >>> for lists, mask, [values] in ragged_chunks(torch.tensor([1, 2]), [torch.tensor([2, 1, 3])]):
+    ...     print(lists.tolist(), mask.tolist(), values.tolist())
+    [0, 1] [[True, False], [True, True]] [[2, 0], [1, 3]]
+    """
+    starts = lengths.cumsum(0) - lengths
+    by_length, numbers = lengths.sort(stable=True)
+    filled = by_length > 0
+    by_length, numbers = by_length[filled], numbers[filled]
+    for first, last in _cuts(by_length):
+        lists = numbers[first:last]
+        longest = int(by_length[last - 1])
+        mask = None
+        if int(by_length[first]) < longest:
+            position = torch.arange(longest, device=lengths.device)
+            mask = position < lengths[lists].unsqueeze(-1)
+        padded = [_rows(column, starts[lists], longest) for column in columns]
+        if mask is not None:
+            for column in padded:
+                column[~mask] = 0
+        yield lists, mask, padded
+
+
+def _rows(column: Tensor, starts: Tensor, longest: int) -> Tensor:
+    """Return (lists, longest, ...) items from each start on, even past the end of a list."""
+    windows = len(column) - longest
+    if not len(starts) or int(starts.max()) <= windows:
+        shape, step = (max(windows, 0) + 1, longest, *column.shape[1:]), column.stride(0)
+        strides = (step, step, *column.stride()[1:])
+        return column.as_strided(shape, strides)[starts]  # whole rows at a time
+    position = torch.arange(longest, device=column.device)
+    return column[(starts.unsqueeze(-1) + position).clamp(max=len(column) - 1)]
+
+
+def _cuts(by_length: Tensor) -> list[tuple[int, int]]:
+    """Return where to cut lists, sorted by ascending length, into chunks.
+
+    A chunk has lists of one length where there are many of each length. Otherwise its lengths
+    differ by at most a quarter, or need little padding.
+    """
+    sizes, counts = by_length.unique_consecutive(return_counts=True)
+    exact = int(by_length.sum()) >= SAME * len(sizes)
+    cuts: list[tuple[int, int]] = []
+    place, least, longest, spare = 0, 0, 0, 0
+    for size, lists in zip(sizes.tolist(), counts.tolist(), strict=True):
+        rows = max(1, PLACES // size)
+        end = place + lists
+        if cuts and not exact:
+            first, last = cuts[-1]
+            padding = spare + (last - first) * (size - longest)
+            near = size <= max(8, least * 5 / 4) or padding <= SPARE
+            if near and first + rows > last:
+                place, longest, spare = min(end, first + rows), size, padding
+                cuts[-1] = (first, place)
+        while place < end:
+            least, longest, spare = size, size, 0
+            cuts.append((place, min(end, place + rows)))
+            place = cuts[-1][1]
+    return cuts

@@ -1,11 +1,13 @@
 """Binary preference."""
 
+from typing import Unpack
+
 import torch
 from torch import Tensor
 
 from ltr.kernels import Lengths
-from ltr.metrics.base import RankingMetric
-from ltr.metrics.batches import measure
+from ltr.metrics.base import Options, RankingMetric
+from ltr.metrics.batches import Batch
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import Ties, before, check_ties, run_sums, tied_runs, within
 from ltr.metrics.values import Empty, ListValues, Reduction, list_values
@@ -19,6 +21,7 @@ def bpref(
     judged: Tensor | None = None,
     *,
     lengths: Lengths | None = None,
+    qid: Tensor | None = None,
     top_k: int | None = None,
     empty: Empty = 0,
     ties: Ties = "stable",
@@ -29,19 +32,12 @@ def bpref(
     The mean over the R relevant items of 1 - min(N above it, R) / min(N, R), where N counts the
     judged items that are not relevant; 1 if there are none. This is trec_eval's definition.
 
+    `ltr.metrics.functional` describes the arguments that all metrics share.
+
     Args:
-        scores: (..., n), not NaN.
-        labels: (..., n), >= 0; above 0 is relevant.
-        mask: (..., n) bool, True = a real item. Default: all are real.
         judged: (..., n) bool, True = a judged item. The others only take up places. Default: all
             are judged.
-        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
-            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         top_k: k; relevant items below rank k count 0. Default: the whole list.
-        empty: the value of a list without a relevant item: a number, "skip" or "error".
-        ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
-            in closed form: within a tie, the count N is uniform.
-        reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
@@ -55,15 +51,8 @@ def bpref(
     >>> bpref(torch.tensor([4.0, 3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 1.0, 0.0]))
     tensor(0.7500)
     """
-    return measure(
-        lambda lists: _bpref(lists, top_k, empty, ties),
-        scores,
-        labels,
-        mask,
-        judged=judged,
-        lengths=lengths,
-        reduction=reduction,
-    )
+    batch = Batch(scores, labels, mask, judged=judged, lengths=lengths, qid=qid)
+    return batch.measure(lambda lists: _bpref(lists, top_k, empty, ties), reduction)
 
 
 def _bpref(lists: Ranked, top_k: int | None, empty: Empty, ties: Ties) -> ListValues:
@@ -93,7 +82,7 @@ def _bpref(lists: Ranked, top_k: int | None, empty: Empty, ties: Ties) -> ListVa
 
 
 class BPref(RankingMetric):
-    """Binary preference; arguments as of `functional.bpref`.
+    """Binary preference; the arguments are those of `functional.bpref`.
 
     >>> import torch
     >>> BPref()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 0.0, 1.0]]))
@@ -102,6 +91,15 @@ class BPref(RankingMetric):
 
     function = staticmethod(bpref)
     core = staticmethod(_bpref)
+
+    def __init__(
+        self,
+        top_k: int | None = None,
+        empty: Empty = 0,
+        ties: Ties = "stable",
+        **options: Unpack[Options],
+    ):
+        super().__init__(top_k=top_k, empty=empty, ties=ties, **options)
 
 
 def _cut_run(

@@ -7,8 +7,7 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 
 from ltr.kernels import Lengths
-from ltr.metrics.base import RankingMetric
-from ltr.metrics.batches import measure_lists
+from ltr.metrics.base import RankingMetric, measure_lists
 
 
 class RankingMetrics(MetricCollection):

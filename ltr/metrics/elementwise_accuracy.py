@@ -1,11 +1,13 @@
-"""Element-wise accuracy: the share of items that stand in their place."""
+"""Element-wise accuracy: the fraction of items in the correct position."""
+
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from ltr.kernels import Lengths
-from ltr.metrics.base import RankingMetric
-from ltr.metrics.batches import measure
+from ltr.metrics.base import Options, RankingMetric
+from ltr.metrics.batches import Batch
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import places_of, run_sums, tied_runs
 from ltr.metrics.values import ListValues, Reduction, list_values
@@ -17,21 +19,16 @@ def elementwise_accuracy(
     mask: Tensor | None = None,
     *,
     lengths: Lengths | None = None,
+    qid: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Element-wise accuracy: the share of places whose item has the label that belongs there.
+    """Element-wise accuracy: the fraction of items in the correct position.
 
-    Items are in order of the scores. Equal labels may be in either order. An item whose score is
-    tied with that of another label does not count as in place. So a list has the value 1 exactly
-    where `exact_match` has.
+    A position is correct if the item there, in order of the scores, has the label that belongs
+    there. Equal labels may be in either order. An item whose score is tied with that of another
+    label does not count. So a list has the value 1 exactly if `exact_match` has.
 
-    Args:
-        scores: (..., n), not NaN.
-        labels: (..., n), >= 0.
-        mask: (..., n) bool, True = a real item. Default: all are real.
-        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
-            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
-        reduction: "mean" (over the lists), "sum", or "none" (NaN for one left out).
+    `ltr.metrics.functional` describes the arguments that all metrics share.
 
     Returns:
         A scalar, or (...) with reduction="none". A list of one item, or of equal labels, has the
@@ -46,14 +43,8 @@ def elementwise_accuracy(
     >>> elementwise_accuracy(torch.tensor([[3.0, 1.0, 2.0]]), torch.tensor([[2.0, 1.0, 0.0]]))
     tensor(0.3333)
     """
-    return measure(
-        _elementwise_accuracy,
-        scores,
-        labels,
-        mask,
-        lengths=lengths,
-        reduction=reduction,
-    )
+    batch = Batch(scores, labels, mask, lengths=lengths, qid=qid)
+    return batch.measure(_elementwise_accuracy, reduction)
 
 
 def _elementwise_accuracy(lists: Ranked) -> ListValues:
@@ -72,7 +63,7 @@ def _elementwise_accuracy(lists: Ranked) -> ListValues:
 
 
 class ElementwiseAccuracy(RankingMetric):
-    """The share of items that stand in their place; `functional.elementwise_accuracy`.
+    """The fraction of items in the correct position; the arguments of all metrics.
 
     >>> import torch
     >>> ElementwiseAccuracy()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2.0, 0.0, 1.0]]))
@@ -81,3 +72,6 @@ class ElementwiseAccuracy(RankingMetric):
 
     function = staticmethod(elementwise_accuracy)
     core = staticmethod(_elementwise_accuracy)
+
+    def __init__(self, **options: Unpack[Options]):
+        super().__init__(**options)

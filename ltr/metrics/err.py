@@ -1,12 +1,14 @@
 """Expected reciprocal rank."""
 
+from typing import Unpack
+
 import torch
 from torch import Tensor
 
 from ltr.gains import check_max_label, stop_probabilities
 from ltr.kernels import Lengths
-from ltr.metrics.base import RankingMetric
-from ltr.metrics.batches import measure
+from ltr.metrics.base import Options, RankingMetric
+from ltr.metrics.batches import Batch
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import Ties, check_ties, places_in_order, tied_runs, within
 from ltr.metrics.values import Empty, ListValues, Reduction, list_values
@@ -19,6 +21,7 @@ def err(
     mask: Tensor | None = None,
     *,
     lengths: Lengths | None = None,
+    qid: Tensor | None = None,
     top_k: int | None = None,
     max_label: float | None = None,
     empty: Empty = 0,
@@ -29,19 +32,14 @@ def err(
 
     R = (2^label - 1) / 2^max_label is the probability that a reader stops at an item.
 
+    `ltr.metrics.functional` describes the arguments that all metrics share.
+
     Args:
-        scores: (..., n), not NaN.
-        labels: (..., n), >= 0, graded relevance.
-        mask: (..., n) bool, True = a real item. Default: all are real.
-        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
-            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         top_k: k. Default: the whole list.
         max_label: the highest grade of the scale, such as 4; labels above it are refused.
             Default: the largest label of each list.
-        empty: the value of a list without a relevant item: a number, "skip" or "error".
         ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
             in closed form (means of products over subsets), in O(n^2) a list.
-        reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
@@ -55,15 +53,9 @@ def err(
     >>> err(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0.0, 1.0, 1.0]), max_label=1)  # 1/4 + 1/12
     tensor(0.3333)
     """
-    return measure(
-        lambda lists: _err(lists, top_k, max_label, empty, ties),
-        scores,
-        labels,
-        mask,
-        lengths=lengths,
-        first=places_in_order(top_k, ties),
-        reduction=reduction,
-    )
+    first = places_in_order(top_k, ties)
+    batch = Batch(scores, labels, mask, lengths=lengths, qid=qid, first=first)
+    return batch.measure(lambda lists: _err(lists, top_k, max_label, empty, ties), reduction)
 
 
 def _err(
@@ -86,7 +78,7 @@ def _err(
 
 
 class ERR(RankingMetric):
-    """Expected reciprocal rank; arguments as of `functional.err`.
+    """Expected reciprocal rank; the arguments are those of `functional.err`.
 
     >>> import torch
     >>> ERR(max_label=1)(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[0.0, 1.0, 1.0]]))
@@ -96,6 +88,16 @@ class ERR(RankingMetric):
     function = staticmethod(err)
     core = staticmethod(_err)
     first_only = True
+
+    def __init__(
+        self,
+        top_k: int | None = None,
+        max_label: float | None = None,
+        empty: Empty = 0,
+        ties: Ties = "stable",
+        **options: Unpack[Options],
+    ):
+        super().__init__(top_k=top_k, max_label=max_label, empty=empty, ties=ties, **options)
 
 
 def _expected(stops: Tensor, each: Tensor, lists: Ranked) -> Tensor:

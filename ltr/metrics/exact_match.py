@@ -1,10 +1,12 @@
 """Exact match: the share of lists whose whole order is right."""
 
+from typing import Unpack
+
 from torch import Tensor
 
 from ltr.kernels import Lengths
-from ltr.metrics.base import RankingMetric
-from ltr.metrics.batches import measure
+from ltr.metrics.base import Options, RankingMetric
+from ltr.metrics.batches import Batch
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.values import ListValues, Reduction, list_values
 
@@ -15,19 +17,17 @@ def exact_match(
     mask: Tensor | None = None,
     *,
     lengths: Lengths | None = None,
+    qid: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
     """Exact match: whether every item stands above all items with a lower label.
 
     Equal labels may be in either order.
 
+    `ltr.metrics.functional` describes the arguments that all metrics share.
+
     Args:
         scores: (..., n), not NaN. A tie between different labels is not a match.
-        labels: (..., n), >= 0.
-        mask: (..., n) bool, True = a real item. Default: all are real.
-        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
-            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
-        reduction: "mean" (the share of lists), "sum", or "none" (NaN for one left out).
 
     Returns:
         A scalar, or (...) of 0 and 1 with reduction="none". A list of one item, or of equal labels,
@@ -41,14 +41,8 @@ def exact_match(
     ...             torch.tensor([[2.0, 0.0, 0.0], [0.0, 1.0, 2.0]]))
     tensor(0.5000)
     """
-    return measure(
-        _exact_match,
-        scores,
-        labels,
-        mask,
-        lengths=lengths,
-        reduction=reduction,
-    )
+    batch = Batch(scores, labels, mask, lengths=lengths, qid=qid)
+    return batch.measure(_exact_match, reduction)
 
 
 def _exact_match(lists: Ranked) -> ListValues:
@@ -62,7 +56,7 @@ def _exact_match(lists: Ranked) -> ListValues:
 
 
 class ExactMatch(RankingMetric):
-    """The share of lists whose whole order is right; `functional.exact_match`.
+    """The share of lists whose whole order is right; the arguments of all metrics.
 
     >>> import torch
     >>> ExactMatch()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2.0, 0.0, 0.0]]))
@@ -71,3 +65,6 @@ class ExactMatch(RankingMetric):
 
     function = staticmethod(exact_match)
     core = staticmethod(_exact_match)
+
+    def __init__(self, **options: Unpack[Options]):
+        super().__init__(**options)

@@ -1,6 +1,34 @@
-"""Metrics as functions of padded batches: `metric(scores, labels, mask=None, ...)`.
+"""Metrics as functions: `metric(scores, labels, mask=None, ..., reduction="mean")`.
 
-`flat` applies them to flat values with a list id each.
+Each function describes its own arguments. All functions share these, and `weights`, `empty` and
+`ties` if the metric has them:
+
+- `scores`: (..., n), not NaN. The item with the highest score has rank 1.
+- `labels`: (..., n), finite and >= 0. An item with a label above 0 is relevant; a graded metric
+  uses the grade.
+- `mask`: (..., n) bool, True = a real item. Default: all are real.
+- `weights`: (..., n), >= 0, item weights. Default: 1.
+- `lengths`: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the other:
+  scores (N,), and all other columns likewise.
+- `qid`: (N,) integers, in place of a mask or lengths: the id of each item's list. Ids may be of any
+  integer dtype, negative, and in any order. scores (N,), and all other columns likewise. Items of
+  one list keep their order, which matters for ties. `RankingMetric.update` has the same argument
+  under torchmetrics' name, `indexes`.
+- `empty`: the value of a list without a relevant item: a number, "skip" (the list is left out) or
+  "error". Default: 0.
+- `ties`: what tied items count: "stable" (in list order), "worst" (in the order with the worst
+  value) or "expected" (the mean over all orders of tied items, in closed form). Default: "stable".
+- `reduction`: "mean" over the lists that count, "sum", or "none": one value a list, NaN for a list
+  that is left out.
+
+The result is a scalar. With `reduction="none"` it is (...), or (R,) with `lengths`, or one value a
+list by ascending id with `qid`. A list without a real item is left out. Nothing is padded to the
+longest list; `qid` costs one sort of the ids, or one pass if they are in order.
+
+>>> import torch
+>>> scores, labels = torch.tensor([0.1, 0.2, 0.3]), torch.tensor([1, 1, 0])
+>>> mrr(scores, labels, qid=torch.tensor([7, -3, 7]), reduction="none")
+tensor([1.0000, 0.5000])
 """
 
 from ltr.metrics.alpha_ndcg import alpha_ndcg
@@ -10,20 +38,14 @@ from ltr.metrics.bpref import bpref
 from ltr.metrics.elementwise_accuracy import elementwise_accuracy
 from ltr.metrics.err import err
 from ltr.metrics.exact_match import exact_match
-from ltr.metrics.f1 import f1
-from ltr.metrics.flat import flat, group_lists
-from ltr.metrics.hit_rate import hit_rate
+from ltr.metrics.hits import f1, hit_rate, precision, r_precision, recall, top_k_accuracy
 from ltr.metrics.kendall import kendall_tau
 from ltr.metrics.mrr import mrr
 from ltr.metrics.ndcg import dcg, ndcg
 from ltr.metrics.opa import opa
-from ltr.metrics.precision import precision
-from ltr.metrics.r_precision import r_precision
 from ltr.metrics.rbo import rbo
 from ltr.metrics.rbp import rbp
-from ltr.metrics.recall import recall
 from ltr.metrics.spearman import spearman
-from ltr.metrics.top_k_accuracy import top_k_accuracy
 
 __all__ = [
     "alpha_ndcg",
@@ -35,8 +57,6 @@ __all__ = [
     "err",
     "exact_match",
     "f1",
-    "flat",
-    "group_lists",
     "hit_rate",
     "kendall_tau",
     "mrr",

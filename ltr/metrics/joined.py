@@ -11,9 +11,6 @@ from torch import Tensor
 
 from ltr.shapes import check_whole
 
-DIVIDED_BY_K = ("f1", "precision")
-"""Metrics that divide by `top_k`. A run has no length to divide by instead."""
-
 
 @dataclass(frozen=True)
 class JoinedRun:
@@ -66,7 +63,7 @@ class JoinedRun:
             raise ValueError(f"metric must take top_k, got {metric.__name__}")
         if metric.__name__ == "rbo":
             raise ValueError("metric must not be rbo: it compares two orders of the same documents")
-        if top_k is None and metric.__name__ in DIVIDED_BY_K:
+        if top_k is None and divided_by_k(metric):
             raise ValueError(
                 f"top_k must be given for {metric.__name__}, which divides by it, got None"
             )
@@ -76,6 +73,21 @@ class JoinedRun:
         if "judged" in known:
             options.setdefault("judged", self.judged)
         return metric(self.scores, self.labels, self.mask, reduction="none", **options)
+
+
+def divided_by_k(metric: Callable[..., Tensor]) -> bool:
+    """Return whether a metric divides by `top_k`, and without one by the length of the list.
+
+    A run does not have this length. Such a value changes with an item behind the relevant ones.
+
+    >>> from ltr.metrics.functional import ndcg, precision
+    >>> divided_by_k(precision), divided_by_k(ndcg)
+    (True, False)
+    """
+    lists = torch.tensor([[1.0, 0.0]] * 2)
+    mask = torch.tensor([[True, False], [True, True]])
+    short, long = metric(lists, lists, mask, reduction="none").tolist()
+    return short != long
 
 
 def join(

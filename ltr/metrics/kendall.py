@@ -1,13 +1,13 @@
 """Kendall's rank correlation."""
 
-from typing import Literal
+from typing import Literal, Unpack
 
 import torch
 from torch import Tensor
 
 from ltr.kernels import Lengths
-from ltr.metrics.base import RankingMetric
-from ltr.metrics.batches import measure
+from ltr.metrics.base import Options, RankingMetric
+from ltr.metrics.batches import Batch
 from ltr.metrics.pairs import dense_ranks, rising_pairs
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import runs, tied_runs
@@ -24,18 +24,16 @@ def kendall_tau(
     mask: Tensor | None = None,
     *,
     lengths: Lengths | None = None,
+    qid: Tensor | None = None,
     variant: Variant = "b",
     empty: Empty = 0,
     reduction: Reduction = "mean",
 ) -> Tensor:
     """Kendall's tau: concordant minus discordant pairs, divided by the number of pairs.
 
+    `ltr.metrics.functional` describes the arguments that all metrics share.
+
     Args:
-        scores: (..., n), not NaN.
-        labels: (..., n), >= 0.
-        mask: (..., n) bool, True = a real item. Default: all are real.
-        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
-            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         variant: "a" divides by the number of all pairs. "b" divides by sqrt(pairs not tied in the
             scores * pairs not tied in the labels), so that equal labels may be in either order.
             "weighted" is "b" in which a pair counts the sum of 1 / rank of its two items. It is
@@ -43,7 +41,6 @@ def kendall_tau(
             (then scores), as in `scipy.stats.weightedtau`.
         empty: the value of a list that has none (one item; all labels or all scores equal, except
             with "a"): a number, "skip" or "error".
-        reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
         A scalar in [-1, 1], or (...) with reduction="none". A fully masked list is left out.
@@ -60,14 +57,8 @@ def kendall_tau(
     >>> kendall_tau(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([2.0, 0.0, 0.0]))
     tensor(0.8165)
     """
-    return measure(
-        lambda lists: _kendall_tau(lists, variant, empty),
-        scores,
-        labels,
-        mask,
-        lengths=lengths,
-        reduction=reduction,
-    )
+    batch = Batch(scores, labels, mask, lengths=lengths, qid=qid)
+    return batch.measure(lambda lists: _kendall_tau(lists, variant, empty), reduction)
 
 
 def _kendall_tau(lists: Ranked, variant: Variant, empty: Empty) -> ListValues:
@@ -91,7 +82,7 @@ def _kendall_tau(lists: Ranked, variant: Variant, empty: Empty) -> ListValues:
 
 
 class KendallTau(RankingMetric):
-    """Mean of Kendall's tau over lists; arguments as of `functional.kendall_tau`.
+    """Mean of Kendall's tau over lists; the arguments are those of `functional.kendall_tau`.
 
     >>> import torch
     >>> KendallTau()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2.0, 1.0, 0.0]]))
@@ -100,6 +91,14 @@ class KendallTau(RankingMetric):
 
     function = staticmethod(kendall_tau)
     core = staticmethod(_kendall_tau)
+
+    def __init__(
+        self,
+        variant: Variant = "b",
+        empty: Empty = 0,
+        **options: Unpack[Options],
+    ):
+        super().__init__(variant=variant, empty=empty, **options)
 
 
 def _ratio(excess: Tensor, by_score: Tensor, by_label: Tensor) -> Tensor:

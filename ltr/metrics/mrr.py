@@ -1,10 +1,12 @@
 """Reciprocal rank."""
 
+from typing import Unpack
+
 from torch import Tensor
 
 from ltr.kernels import Lengths
-from ltr.metrics.base import RankingMetric
-from ltr.metrics.batches import measure
+from ltr.metrics.base import Options, RankingMetric
+from ltr.metrics.batches import Batch
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import Ties, check_ties, first_place, places_in_order, within
 from ltr.metrics.values import Empty, ListValues, Reduction, list_values
@@ -17,6 +19,7 @@ def mrr(
     mask: Tensor | None = None,
     *,
     lengths: Lengths | None = None,
+    qid: Tensor | None = None,
     top_k: int | None = None,
     empty: Empty = 0,
     ties: Ties = "stable",
@@ -24,17 +27,10 @@ def mrr(
 ) -> Tensor:
     """Reciprocal rank: 1 / rank of the first item with a label above 0.
 
+    `ltr.metrics.functional` describes the arguments that all metrics share.
+
     Args:
-        scores: (..., n), not NaN.
-        labels: (..., n), >= 0; above 0 is relevant.
-        mask: (..., n) bool, True = a real item. Default: all are real.
-        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
-            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         top_k: k; a first relevant item below rank k counts 0. Default: the whole list.
-        empty: the value of a list without a relevant item: a number, "skip" or "error".
-        ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
-            in closed form, from the distribution of the first of r relevant among g tied items.
-        reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
@@ -50,15 +46,9 @@ def mrr(
     >>> mrr(torch.zeros(2), torch.tensor([0, 1]), ties="expected")
     tensor(0.7500)
     """
-    return measure(
-        lambda lists: _mrr(lists, top_k, empty, ties),
-        scores,
-        labels,
-        mask,
-        lengths=lengths,
-        first=places_in_order(top_k, ties),
-        reduction=reduction,
-    )
+    first = places_in_order(top_k, ties)
+    batch = Batch(scores, labels, mask, lengths=lengths, qid=qid, first=first)
+    return batch.measure(lambda lists: _mrr(lists, top_k, empty, ties), reduction)
 
 
 def _mrr(lists: Ranked, top_k: int | None, empty: Empty, ties: Ties) -> ListValues:
@@ -74,7 +64,7 @@ def _mrr(lists: Ranked, top_k: int | None, empty: Empty, ties: Ties) -> ListValu
 
 
 class MRR(RankingMetric):
-    """Mean reciprocal rank; arguments as of `functional.mrr`.
+    """Mean reciprocal rank; the arguments are those of `functional.mrr`.
 
     >>> import torch
     >>> MRR()(torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 0.0]]))
@@ -84,3 +74,12 @@ class MRR(RankingMetric):
     function = staticmethod(mrr)
     core = staticmethod(_mrr)
     first_only = True
+
+    def __init__(
+        self,
+        top_k: int | None = None,
+        empty: Empty = 0,
+        ties: Ties = "stable",
+        **options: Unpack[Options],
+    ):
+        super().__init__(top_k=top_k, empty=empty, ties=ties, **options)

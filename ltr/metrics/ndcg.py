@@ -1,13 +1,14 @@
 """Exact discounted cumulative gain, plain (DCG) and normalized (NDCG)."""
 
 from collections.abc import Callable
+from typing import Unpack
 
 from torch import Tensor
 
 from ltr.gains import Discount, Gain, discount_function, gain_function, ideal_dcg, item_gains
 from ltr.kernels import Lengths
-from ltr.metrics.base import RankingMetric
-from ltr.metrics.batches import measure
+from ltr.metrics.base import Options, RankingMetric
+from ltr.metrics.batches import Batch
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import Ties, check_ties, placed_sum, places_in_order, within
 from ltr.metrics.values import Empty, ListValues, Reduction, list_values
@@ -21,6 +22,7 @@ def ndcg(
     weights: Tensor | None = None,
     *,
     lengths: Lengths | None = None,
+    qid: Tensor | None = None,
     top_k: int | None = None,
     gain: Gain = "exp2",
     discount: Discount = "log2",
@@ -31,23 +33,16 @@ def ndcg(
 ) -> Tensor:
     """NDCG@k: DCG@k, divided by its largest value for these labels.
 
+    `ltr.metrics.functional` describes the arguments that all metrics share.
+
     Args:
-        scores: (..., n), not NaN.
-        labels: (..., n), >= 0, graded relevance.
-        mask: (..., n) bool, True = a real item. Default: all are real.
         weights: (..., n), >= 0, factors of the gains, also in the ideal. Default: 1.
-        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
-            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         top_k: k. Default: the whole list.
         gain: "exp2" (2^label - 1), "linear", or a function of the labels.
         discount: "log2" (1 / log2(1 + rank)), "letor4" (LETOR 4's script: 1 at ranks 1 and 2,
             then 1 / log2(rank)), or a function of the ranks.
-        empty: the value of a list without a relevant item: a number, "skip" or "error".
         short_list_value: the value of a list with fewer than `top_k` items (LETOR 4's script: 0).
             Default: its NDCG over the items that it has.
-        ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
-            in closed form: the mean value of their places.
-        reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: two sorts.
@@ -64,15 +59,10 @@ def ndcg(
     >>> ndcg(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.0, 0.0, 1.0]))
     tensor(0.6309)
     """
-    return measure(
-        lambda lists: _ndcg(lists, top_k, gain, discount, empty, short_list_value, ties),
-        scores,
-        labels,
-        mask,
-        weights,
-        lengths=lengths,
-        first=places_in_order(top_k, ties),
-        reduction=reduction,
+    first = places_in_order(top_k, ties)
+    batch = Batch(scores, labels, mask, weights, lengths=lengths, qid=qid, first=first)
+    return batch.measure(
+        lambda lists: _ndcg(lists, top_k, gain, discount, empty, short_list_value, ties), reduction
     )
 
 
@@ -99,7 +89,7 @@ def _ndcg(
 
 
 class NDCG(RankingMetric):
-    """Normalized discounted cumulative gain; arguments as of `functional.ndcg`.
+    """Normalized discounted cumulative gain; the arguments are those of `functional.ndcg`.
 
     >>> import torch
     >>> NDCG(top_k=1)(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 1.0]]))
@@ -108,7 +98,28 @@ class NDCG(RankingMetric):
 
     function = staticmethod(ndcg)
     core = staticmethod(_ndcg)
+    takes_weights = True
     first_only = True
+
+    def __init__(
+        self,
+        top_k: int | None = None,
+        gain: Gain = "exp2",
+        discount: Discount = "log2",
+        empty: Empty = 0,
+        short_list_value: float | None = None,
+        ties: Ties = "stable",
+        **options: Unpack[Options],
+    ):
+        super().__init__(
+            top_k=top_k,
+            gain=gain,
+            discount=discount,
+            empty=empty,
+            short_list_value=short_list_value,
+            ties=ties,
+            **options,
+        )
 
 
 def dcg(
@@ -118,6 +129,7 @@ def dcg(
     weights: Tensor | None = None,
     *,
     lengths: Lengths | None = None,
+    qid: Tensor | None = None,
     top_k: int | None = None,
     gain: Gain = "exp2",
     discount: Discount = "log2",
@@ -127,21 +139,14 @@ def dcg(
 ) -> Tensor:
     """DCG@k: sum of gain * discount over the first k items.
 
+    `ltr.metrics.functional` describes the arguments that all metrics share.
+
     Args:
-        scores: (..., n), not NaN.
-        labels: (..., n), >= 0, graded relevance.
-        mask: (..., n) bool, True = a real item. Default: all are real.
         weights: (..., n), >= 0, factors of the gains. Default: 1.
-        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
-            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         top_k: k. Default: the whole list.
         gain: "exp2" (2^label - 1), "linear", or a function of the labels.
         discount: "log2" (1 / log2(1 + rank)), "letor4" (LETOR 4's script: 1 at ranks 1 and 2,
             then 1 / log2(rank)), or a function of the ranks.
-        empty: the value of a list without a relevant item: a number, "skip" or "error".
-        ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
-            in closed form: the mean value of their places.
-        reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
@@ -157,16 +162,9 @@ def dcg(
     >>> dcg(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.0, 0.0, 1.0]))
     tensor(0.6309)
     """
-    return measure(
-        lambda lists: _dcg(lists, top_k, gain, discount, empty, ties),
-        scores,
-        labels,
-        mask,
-        weights,
-        lengths=lengths,
-        first=places_in_order(top_k, ties),
-        reduction=reduction,
-    )
+    first = places_in_order(top_k, ties)
+    batch = Batch(scores, labels, mask, weights, lengths=lengths, qid=qid, first=first)
+    return batch.measure(lambda lists: _dcg(lists, top_k, gain, discount, empty, ties), reduction)
 
 
 def _dcg(
@@ -180,7 +178,7 @@ def _dcg(
 
 
 class DCG(RankingMetric):
-    """Discounted cumulative gain; arguments as of `functional.dcg`.
+    """Discounted cumulative gain; the arguments are those of `functional.dcg`.
 
     >>> import torch
     >>> DCG()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[0.0, 1.0, 0.0]]))
@@ -189,7 +187,21 @@ class DCG(RankingMetric):
 
     function = staticmethod(dcg)
     core = staticmethod(_dcg)
+    takes_weights = True
     first_only = True
+
+    def __init__(
+        self,
+        top_k: int | None = None,
+        gain: Gain = "exp2",
+        discount: Discount = "log2",
+        empty: Empty = 0,
+        ties: Ties = "stable",
+        **options: Unpack[Options],
+    ):
+        super().__init__(
+            top_k=top_k, gain=gain, discount=discount, empty=empty, ties=ties, **options
+        )
 
 
 def _gains(lists: Ranked, gain: Gain) -> Tensor:

@@ -1,11 +1,13 @@
 """Ordered pair accuracy."""
 
+from typing import Unpack
+
 import torch
 from torch import Tensor
 
 from ltr.kernels import Lengths
-from ltr.metrics.base import RankingMetric
-from ltr.metrics.batches import measure
+from ltr.metrics.base import Options, RankingMetric
+from ltr.metrics.batches import Batch
 from ltr.metrics.pairs import dense_ranks, rising_pairs
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import Ties, check_ties, runs
@@ -20,24 +22,19 @@ def opa(
     weights: Tensor | None = None,
     *,
     lengths: Lengths | None = None,
+    qid: Tensor | None = None,
     empty: Empty = 0,
     ties: Ties = "stable",
     reduction: Reduction = "mean",
 ) -> Tensor:
     """Ordered pair accuracy: the share of pairs with different labels that stand in their order.
 
+    `ltr.metrics.functional` describes the arguments that all metrics share.
+
     Args:
-        scores: (..., n), not NaN.
-        labels: (..., n), >= 0, graded relevance.
-        mask: (..., n) bool, True = a real item. Default: all are real.
         weights: (..., n), >= 0; a pair has the weight of the item with the higher label. Default:
             1.
-        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
-            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         empty: the value of a list without two different labels: a number, "skip" or "error".
-        ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
-            in closed form: a tied pair counts 1/2.
-        reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost:
@@ -51,15 +48,8 @@ def opa(
     >>> opa(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 2.0, 0.0]))
     tensor(0.6667)
     """
-    return measure(
-        lambda lists: _opa(lists, empty, ties),
-        scores,
-        labels,
-        mask,
-        weights,
-        lengths=lengths,
-        reduction=reduction,
-    )
+    batch = Batch(scores, labels, mask, weights, lengths=lengths, qid=qid)
+    return batch.measure(lambda lists: _opa(lists, empty, ties), reduction)
 
 
 def _opa(lists: Ranked, empty: Empty, ties: Ties) -> ListValues:
@@ -84,7 +74,7 @@ def _opa(lists: Ranked, empty: Empty, ties: Ties) -> ListValues:
 
 
 class OPA(RankingMetric):
-    """Ordered pair accuracy; arguments as of `functional.opa`.
+    """Ordered pair accuracy; the arguments are those of `functional.opa`.
 
     >>> import torch
     >>> OPA()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 2.0, 0.0]]))
@@ -93,6 +83,15 @@ class OPA(RankingMetric):
 
     function = staticmethod(opa)
     core = staticmethod(_opa)
+    takes_weights = True
+
+    def __init__(
+        self,
+        empty: Empty = 0,
+        ties: Ties = "stable",
+        **options: Unpack[Options],
+    ):
+        super().__init__(empty=empty, ties=ties, **options)
 
 
 def _pairs_by_label(labels: Tensor, weights: Tensor, mask: Tensor | None) -> Tensor:

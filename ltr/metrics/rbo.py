@@ -1,13 +1,13 @@
 """Rank-biased overlap."""
 
-from typing import Literal
+from typing import Literal, Unpack
 
 import torch
 from torch import Tensor
 
 from ltr.kernels import Lengths
-from ltr.metrics.base import RankingMetric
-from ltr.metrics.batches import measure
+from ltr.metrics.base import Options, RankingMetric
+from ltr.metrics.batches import Batch
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import places_of, tied_runs
 from ltr.metrics.values import Empty, ListValues, Reduction, list_values
@@ -23,6 +23,7 @@ def rbo(
     mask: Tensor | None = None,
     *,
     lengths: Lengths | None = None,
+    qid: Tensor | None = None,
     top_k: int | None = None,
     p: float = 0.9,
     empty: Empty = 0,
@@ -34,18 +35,14 @@ def rbo(
     (1 - p) / p * sum over depths d = 1..k of A_d p^d, + A_k p^k, where A_d is the share of the
     first d items that the two rankings have in common. Over the whole list A_k is 1.
 
+    `ltr.metrics.functional` describes the arguments that all metrics share.
+
     Args:
-        scores: (..., n), not NaN.
         labels: (..., n), >= 0: the other ranking, the highest label first.
-        mask: (..., n) bool, True = a real item. Default: all are real.
-        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
-            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         top_k: k, the depth of the comparison; the length, for a shorter list. Default: the length.
         p: the probability that a reader continues to the next depth, in (0, 1).
-        empty: the value of a list without a relevant item: a number, "skip" or "error".
         ties: "stable" (list order, in both rankings) or "expected": the mean over all orders of
             equal scores and of equal labels, in closed form. There is no "worst".
-        reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: two sorts;
@@ -59,14 +56,8 @@ def rbo(
     >>> rbo(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([2.0, 1.0, 0.0]))
     tensor(1.)
     """
-    return measure(
-        lambda lists: _rbo(lists, top_k, p, empty, ties),
-        scores,
-        labels,
-        mask,
-        lengths=lengths,
-        reduction=reduction,
-    )
+    batch = Batch(scores, labels, mask, lengths=lengths, qid=qid)
+    return batch.measure(lambda lists: _rbo(lists, top_k, p, empty, ties), reduction)
 
 
 def _rbo(lists: Ranked, top_k: int | None, p: float, empty: Empty, ties: RBOTies) -> ListValues:
@@ -87,7 +78,7 @@ def _rbo(lists: Ranked, top_k: int | None, p: float, empty: Empty, ties: RBOTies
 
 
 class RBO(RankingMetric):
-    """Rank-biased overlap with the order by labels; arguments as of `functional.rbo`.
+    """Rank-biased overlap with the order by labels; the arguments are those of `functional.rbo`.
 
     >>> import torch
     >>> RBO()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2.0, 1.0, 0.0]]))
@@ -96,6 +87,16 @@ class RBO(RankingMetric):
 
     function = staticmethod(rbo)
     core = staticmethod(_rbo)
+
+    def __init__(
+        self,
+        top_k: int | None = None,
+        p: float = 0.9,
+        empty: Empty = 0,
+        ties: RBOTies = "stable",
+        **options: Unpack[Options],
+    ):
+        super().__init__(top_k=top_k, p=p, empty=empty, ties=ties, **options)
 
 
 def _common(lists: Ranked) -> Tensor:

@@ -1,14 +1,14 @@
 """Rank-biased precision."""
 
-from typing import Literal
+from typing import Literal, Unpack
 
 import torch
 from torch import Tensor
 
 from ltr.gains import check_max_label, stop_probabilities
 from ltr.kernels import Lengths
-from ltr.metrics.base import RankingMetric
-from ltr.metrics.batches import measure
+from ltr.metrics.base import Options, RankingMetric
+from ltr.metrics.batches import Batch
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import Ties, check_ties, placed_sum, within
 from ltr.metrics.values import Empty, ListValues, Reduction, list_values
@@ -23,6 +23,7 @@ def rbp(
     mask: Tensor | None = None,
     *,
     lengths: Lengths | None = None,
+    qid: Tensor | None = None,
     top_k: int | None = None,
     p: float = 0.8,
     gain: RBPGain = "binary",
@@ -33,22 +34,15 @@ def rbp(
 ) -> Tensor:
     """Rank-biased precision: (1 - p) * sum over the items of gain * p^(rank - 1).
 
+    `ltr.metrics.functional` describes the arguments that all metrics share.
+
     Args:
-        scores: (..., n), not NaN.
-        labels: (..., n), >= 0; above 0 is relevant.
-        mask: (..., n) bool, True = a real item. Default: all are real.
-        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
-            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         top_k: k. Default: the whole list.
         p: the probability that a reader continues to the next item, in (0, 1).
         gain: "binary", 1 for a relevant item; or graded, in [0, 1]: "linear", label / max_label,
             or "exp2", (2^label - 1) / 2^max_label as in ERR.
         max_label: the highest grade of the scale, for a graded gain; labels above it are refused.
             Default: the largest label of each list.
-        empty: the value of a list without a relevant item: a number, "skip" or "error".
-        ties: "stable" (list order), "worst" or "expected": the mean over all orders of tied items,
-            in closed form: the mean value of their places.
-        reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.
@@ -63,13 +57,9 @@ def rbp(
     >>> rbp(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 1.0]), p=0.5)
     tensor(0.6250)
     """
-    return measure(
-        lambda lists: _rbp(lists, top_k, p, gain, max_label, empty, ties),
-        scores,
-        labels,
-        mask,
-        lengths=lengths,
-        reduction=reduction,
+    batch = Batch(scores, labels, mask, lengths=lengths, qid=qid)
+    return batch.measure(
+        lambda lists: _rbp(lists, top_k, p, gain, max_label, empty, ties), reduction
     )
 
 
@@ -92,7 +82,7 @@ def _rbp(
 
 
 class RBP(RankingMetric):
-    """Rank-biased precision, binary or graded; arguments as of `functional.rbp`.
+    """Rank-biased precision, binary or graded; the arguments are those of `functional.rbp`.
 
     >>> import torch
     >>> RBP(p=0.5)(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[1.0, 0.0, 1.0]]))
@@ -101,6 +91,20 @@ class RBP(RankingMetric):
 
     function = staticmethod(rbp)
     core = staticmethod(_rbp)
+
+    def __init__(
+        self,
+        top_k: int | None = None,
+        p: float = 0.8,
+        gain: RBPGain = "binary",
+        max_label: float | None = None,
+        empty: Empty = 0,
+        ties: Ties = "stable",
+        **options: Unpack[Options],
+    ):
+        super().__init__(
+            top_k=top_k, p=p, gain=gain, max_label=max_label, empty=empty, ties=ties, **options
+        )
 
 
 def _rbp_gains(lists: Ranked, gain: RBPGain, max_label: float | None) -> Tensor:

@@ -1,11 +1,13 @@
 """Spearman's rank correlation."""
 
+from typing import Unpack
+
 import torch
 from torch import Tensor
 
 from ltr.kernels import Lengths
-from ltr.metrics.base import RankingMetric
-from ltr.metrics.batches import measure
+from ltr.metrics.base import Options, RankingMetric
+from ltr.metrics.batches import Batch
 from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import tied_means
 from ltr.metrics.values import Empty, ListValues, Reduction, list_values
@@ -19,20 +21,17 @@ def spearman(
     mask: Tensor | None = None,
     *,
     lengths: Lengths | None = None,
+    qid: Tensor | None = None,
     empty: Empty = 0,
     reduction: Reduction = "mean",
 ) -> Tensor:
     """Spearman's rho: the correlation of the ranks by score and by label, averaged over ties.
 
+    `ltr.metrics.functional` describes the arguments that all metrics share.
+
     Args:
-        scores: (..., n), not NaN.
-        labels: (..., n), >= 0.
-        mask: (..., n) bool, True = a real item. Default: all are real.
-        lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after the
-            other: scores (N,), and all others likewise; the result has (R,) in place of (...).
         empty: the value of a list that has none (one item; all labels or all scores equal): a
             number, "skip" or "error".
-        reduction: "mean" over the lists that count, "sum", or "none" (NaN for one left out).
 
     Returns:
         A scalar in [-1, 1], or (...) with reduction="none". A fully masked list is left out.
@@ -46,14 +45,8 @@ def spearman(
     >>> spearman(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([2.0, 0.0, 1.0]))
     tensor(1.)
     """
-    return measure(
-        lambda lists: _spearman(lists, empty),
-        scores,
-        labels,
-        mask,
-        lengths=lengths,
-        reduction=reduction,
-    )
+    batch = Batch(scores, labels, mask, lengths=lengths, qid=qid)
+    return batch.measure(lambda lists: _spearman(lists, empty), reduction)
 
 
 def _spearman(lists: Ranked, empty: Empty) -> ListValues:
@@ -67,7 +60,7 @@ def _spearman(lists: Ranked, empty: Empty) -> ListValues:
 
 
 class Spearman(RankingMetric):
-    """Mean of Spearman's rho over lists; arguments as of `functional.spearman`.
+    """Mean of Spearman's rho over lists; the arguments are those of `functional.spearman`.
 
     >>> import torch
     >>> Spearman()(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2.0, 1.0, 0.0]]))
@@ -76,6 +69,13 @@ class Spearman(RankingMetric):
 
     function = staticmethod(spearman)
     core = staticmethod(_spearman)
+
+    def __init__(
+        self,
+        empty: Empty = 0,
+        **options: Unpack[Options],
+    ):
+        super().__init__(empty=empty, **options)
 
 
 def _centered(values: Tensor, mask: Tensor | None) -> Tensor:

@@ -12,10 +12,9 @@ import numpy as np
 
 from ltr.compressed import open_text
 from ltr.files import atomic_write
-from ltr.metrics.joined import DIVIDED_BY_K, JoinedRun, join, raw_bytes, trec_order
+from ltr.metrics.joined import JoinedRun, join, raw_bytes, trec_order
 
 __all__ = [
-    "DIVIDED_BY_K",
     "JoinedRun",
     "Qrels",
     "Run",

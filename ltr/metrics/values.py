@@ -58,19 +58,10 @@ def reduce_lists(found: ListValues, reduction: Reduction) -> Tensor:
     >>> reduce_lists(found, "mean")
     tensor(0.7500)
     """
-    return reduce_values(found.values, reduction)
-
-
-def reduce_values(values: Tensor, reduction: Reduction) -> Tensor:
-    """Return the mean or sum of the values that are not NaN, or all of them.
-
-    >>> reduce_values(torch.tensor([0.5, torch.nan, 1.0]), "sum")
-    tensor(1.5000)
-    """
     if reduction == "none":
-        return values
+        return found.values
     if reduction == "mean":
-        return values.nanmean()
+        return found.values.nanmean()
     if reduction == "sum":
-        return values.nansum()
+        return found.values.nansum()
     raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")

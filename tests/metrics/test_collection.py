@@ -125,7 +125,7 @@ def test_weights_topics_and_judgements():
     weights = torch.rand(500, generator=torch.Generator().manual_seed(1))
     collection = RankingMetrics({"ndcg": NDCG(), "precision": Precision()})
     collection.update(scores, labels, ids, weights=weights)
-    expected = F.flat(F.ndcg, scores, labels, ids, weights=weights)
+    expected = F.ndcg(scores, labels, qid=ids, weights=weights)
     torch.testing.assert_close(collection.compute()["ndcg"], expected)
     collection = RankingMetrics({"ndcg": NDCG(), "mrr": MRR()})
     with pytest.raises(ValueError, match="weights must be None: MRR has no item weights"):
@@ -133,7 +133,7 @@ def test_weights_topics_and_judgements():
     topics = torch.stack([labels > 0, labels > 1], -1)
     of_topics = RankingMetrics({"alpha": AlphaNDCG(), "none": AlphaNDCG(alpha=0.0)})
     of_topics.update(scores, topics, ids)
-    expected = F.flat(F.alpha_ndcg, scores, topics, ids)
+    expected = F.alpha_ndcg(scores, topics, qid=ids)
     torch.testing.assert_close(of_topics.compute()["alpha"], expected)
     with pytest.raises(ValueError, match="labels must have the shape of scores"):
         RankingMetrics({"alpha": AlphaNDCG(), "ndcg": NDCG()}).update(scores, topics, ids)

@@ -1,6 +1,5 @@
 """The functional metrics against formulas, scikit-learn, scipy, trec_eval and brute force."""
 
-from importlib import import_module
 from inspect import signature
 from itertools import combinations
 from math import log2
@@ -14,24 +13,22 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau
 from sklearn.metrics import ndcg_score
 
+from ltr.metrics import batches
 from ltr.metrics import functional as F
 from ltr.metrics.functional import (
     average_precision,
     elementwise_accuracy,
     exact_match,
-    flat,
-    group_lists,
     kendall_tau,
     mrr,
     ndcg,
 )
+from ltr.metrics.joined import divided_by_k
 
-METRICS = {name: getattr(F, name) for name in F.__all__ if name not in ("flat", "group_lists")}
+METRICS = {name: getattr(F, name) for name in F.__all__}
 CORRELATIONS = ("kendall_tau", "spearman", "opa")  # one item has no value
 # no 1 for the best order: they depend on how many items there are, or are lower for the better
 OPEN = ("arp", "dcg", "err", "f1", "precision", "rbp")
-# each list has a value
-NO_EMPTY = ("exact_match", "elementwise_accuracy")
 every = pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
 CUT = [ndcg, mrr, average_precision]
 
@@ -166,12 +163,9 @@ def test_no_lists_and_no_items(metric, shape, ties):
 
 @every
 def test_a_cut_beyond_the_list_is_none(metric):
-    if "top_k" not in signature(metric).parameters or metric in (
-        F.f1,
-        F.precision,
-        F.top_k_accuracy,
-    ):
-        return  # these divide by k, top-k accuracy is of a k
+    known = signature(metric).parameters
+    if "top_k" not in known or known["top_k"].default is not None or divided_by_k(metric):
+        return
     scores, labels, mask = draw()
     each = metric(scores, labels, mask, reduction="none")
     torch.testing.assert_close(metric(scores, labels, mask, top_k=99, reduction="none"), each)
@@ -349,8 +343,10 @@ def test_all_masked_lists_are_left_out(metric):
     assert metric(scores[[1]], labels[[1]], mask[[1]]).isnan()
 
 
-@pytest.mark.parametrize("metric", [METRICS[n] for n in METRICS if n not in (*OPEN, *NO_EMPTY)])
+@pytest.mark.parametrize("metric", [METRICS[n] for n in METRICS if n not in OPEN])
 def test_lists_without_a_value(metric):
+    if "empty" not in signature(metric).parameters:
+        return  # each list has a value
     scores = torch.tensor([[2.0, 1.0], [2.0, 1.0]])
     labels = torch.tensor([[1.0, 0.0], [0.0, 0.0]])
     assert metric(scores, labels).item() == 0.5
@@ -398,58 +394,47 @@ def test_bad_variant():
 
 @given(st.data())
 @settings(max_examples=100, deadline=None)
-def test_flat_values_in_any_order_are_the_padded_ones(data):
+def test_rows_in_any_order_are_the_ragged_ones(data):
     lengths = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=5))
     items = sum(lengths)
     ids = torch.repeat_interleave(torch.arange(len(lengths)) * 7, torch.tensor(lengths))
     scores = torch.tensor(data.draw(st.permutations(range(items)))).double()
     labels = torch.tensor(data.draw(st.lists(st.integers(0, 3), min_size=items, max_size=items)))
     shuffle = torch.tensor(data.draw(st.permutations(range(items))))
-    whole = flat(ndcg, scores[shuffle], labels[shuffle], ids[shuffle], reduction="none")
-    mask, s, y = group_lists(ids[shuffle], scores[shuffle], labels[shuffle])
-    assert mask.sum(-1).tolist() == lengths
-    each = ndcg(s, y, mask, reduction="none")
+    each = ndcg(scores[shuffle], labels[shuffle], qid=ids[shuffle], reduction="none")
+    assert len(each) == len(lengths)
     for i, value in enumerate(each):
         torch.testing.assert_close(value, ndcg(scores[ids == 7 * i], labels[ids == 7 * i]))
-    torch.testing.assert_close(whole, each)
-
-
-def test_group_lists_refuses_other_shapes():
-    with pytest.raises(ValueError, match=r"one-dimensional and of one shape, got \(2,\) and \(3,"):
-        group_lists(torch.zeros(2), torch.zeros(3))
+    torch.testing.assert_close(each, ndcg(scores, labels, lengths=lengths, reduction="none"))
 
 
 @every
-def test_flat_is_the_loop_over_lists(metric):
+def test_lists_by_qid_are_the_loop_over_lists(metric):
     generator = torch.Generator().manual_seed(2)
     lengths = torch.randint(1, 40, (50,), generator=generator)
     ids = torch.repeat_interleave(torch.randperm(50, generator=generator) - 20, lengths)
     ids = ids[torch.randperm(len(ids), generator=generator)]
     scores = torch.randn(len(ids), dtype=torch.float64, generator=generator)
     labels = torch.randint(0, 3, (len(ids),), generator=generator)
-    mask = torch.rand(len(ids), generator=generator) < 0.9
-    each = flat(metric, scores, labels, ids, mask, reduction="none")
-    kept = [(ids == i) & mask for i in ids[mask].unique()]
-    looped = torch.stack([metric(scores[one], labels[one]) for one in kept])
+    each = metric(scores, labels, qid=ids, reduction="none")
+    looped = torch.stack([metric(scores[ids == i], labels[ids == i]) for i in ids.unique()])
     torch.testing.assert_close(each, looped)
-    torch.testing.assert_close(flat(metric, scores, labels, ids, mask), looped.nanmean())
+    torch.testing.assert_close(metric(scores, labels, qid=ids), looped.nanmean())
 
 
-def test_flat_in_chunks_of_any_size(monkeypatch):
-    module = import_module("ltr.metrics.flat")
-
+def test_chunks_of_any_size(monkeypatch):
     generator = torch.Generator().manual_seed(2)
-    monkeypatch.setattr(module, "SAME", 100)
+    monkeypatch.setattr(batches, "SAME", 100)
     for high, lists in ((4, 300), (200, 60)):  # many lists a length, and few
         lengths = torch.randint(1, high, (lists,), generator=generator)
         ids = torch.repeat_interleave(torch.arange(lists), lengths)
         scores = torch.randn(len(ids), generator=generator)
         labels = torch.randint(0, 3, (len(ids),), generator=generator)
-        whole = flat(mrr, scores, labels, ids, reduction="none")
+        whole = mrr(scores, labels, qid=ids, reduction="none")
         for places in (1, 7, 300, 1 << 20):
-            monkeypatch.setattr(module, "PLACES", places)
-            assert flat(mrr, scores, labels, ids, reduction="none").equal(whole)
-            cuts = module._cuts(lengths.sort().values)
+            monkeypatch.setattr(batches, "PLACES", places)
+            assert mrr(scores, labels, qid=ids, reduction="none").equal(whole)
+            cuts = batches._cuts(lengths.sort().values)
             assert [a for a, _ in cuts] == [0, *(b for _, b in cuts[:-1])]
             assert cuts[-1][1] == lists
 
@@ -466,7 +451,7 @@ def test_ids_in_order_or_nearly(change):
         ids[-1] = -1
     scores = torch.randn(len(ids), dtype=torch.float64, generator=generator)
     labels = torch.randint(0, 3, (len(ids),), generator=generator)
-    each = flat(ndcg, scores, labels, ids, reduction="none")
+    each = ndcg(scores, labels, qid=ids, reduction="none")
     looped = torch.stack([ndcg(scores[ids == i], labels[ids == i]) for i in ids.unique()])
     torch.testing.assert_close(each, looped)
 
@@ -476,20 +461,61 @@ def test_columns_of_any_stride_and_with_further_axes():
     generator = torch.Generator().manual_seed(4)
     both = torch.rand(len(ids), 2, dtype=torch.float64, generator=generator)
     topics = torch.randint(0, 2, (3, len(ids)), generator=generator).T
-    assert flat(ndcg, both[:, 1], both[:, 0], ids) == flat(ndcg, *both.T.flip(0).contiguous(), ids)
-    whole = flat(F.alpha_ndcg, both[:, 0], topics, ids)
+    contiguous = both.T.flip(0).contiguous()
+    assert ndcg(both[:, 1], both[:, 0], qid=ids) == ndcg(*contiguous, qid=ids)
+    whole = F.alpha_ndcg(both[:, 0], topics, qid=ids)
     looped = [F.alpha_ndcg(both[ids == i, 0], topics[ids == i]) for i in range(30)]
     torch.testing.assert_close(whole, torch.stack(looped).mean())
 
 
-def test_flat_refuses_a_mask_of_numbers():
-    with pytest.raises(ValueError, match=r"mask must be bool \(True = a real item\), got torch"):
-        flat(mrr, torch.zeros(2), torch.zeros(2), torch.arange(2), torch.ones(2).long())
+INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.uint16, torch.int32, torch.uint32]
+INTEGERS += [torch.int64, torch.uint64]
 
 
-def test_flat_refuses_other_shapes():
-    with pytest.raises(ValueError, match="indexes must be one-dimensional whole numbers, got"):
-        flat(mrr, torch.zeros(2), torch.zeros(2), torch.zeros(2))
-    with pytest.raises(ValueError, match="an item for each of the 2 indexes, got shape"):
-        flat(mrr, torch.zeros(2), torch.zeros(3), torch.arange(2))
-    assert flat(mrr, torch.zeros(0), torch.zeros(0), torch.zeros(0, dtype=torch.long)).isnan()
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_ids_of_any_integer_dtype_in_ascending_order(dtype):
+    info = torch.iinfo(dtype)
+    ids = [info.max, info.min, 7, info.max, 7, info.min, 5]
+    scores, labels = -torch.arange(7.0), torch.tensor([0, 1, 0, 1, 1, 0, 1])
+    found = mrr(scores, labels, qid=torch.tensor(ids, dtype=dtype), reduction="none")
+    each = {i: [y for y, own in zip(labels.tolist(), ids, strict=True) if own == i] for i in ids}
+    assert found.tolist() == [1 / (each[i].index(1) + 1) for i in sorted(each)]
+
+
+@every
+@pytest.mark.parametrize("way", ["lengths", "qid"])
+def test_no_rows(metric, way):
+    none = torch.zeros(0)
+    found = metric(none, none, **{way: torch.zeros(0, dtype=torch.int64)}, reduction="none")
+    assert found.shape == (0,)
+    assert metric(none, none, **{way: torch.zeros(0, dtype=torch.int64)}).isnan()
+
+
+@every
+def test_mask_lengths_and_qid_exclude_each_other(metric):
+    given = {
+        "mask": torch.ones(2, dtype=torch.bool),
+        "lengths": torch.tensor([1, 1]),
+        "qid": torch.tensor([1, 2]),
+    }
+    for one, other in combinations(given, 2):
+        some = {name: given[name] for name in (one, other)}
+        with pytest.raises(ValueError, match=f"mask, lengths and qid .*{one} and {other}"):
+            metric(torch.zeros(2), torch.zeros(2), **some)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"qid": torch.zeros(2)}, r"qid.*float32"),
+        ({"qid": torch.zeros(3).long()}, r"qid.*\(3,\)"),
+        ({"qid": [1, 2]}, r"qid.*\[1, 2\]"),
+        ({"labels": torch.zeros(3)}, r"labels.*\(3,\)"),
+        ({"scores": torch.zeros(1, 2), "labels": torch.zeros(1, 2)}, r"scores.*\(1, 2\)"),
+        ({"scores": torch.tensor([torch.nan, 1.0])}, r"scores.*1 NaN"),
+    ],
+)
+def test_bad_rows(change, message):
+    given = {"scores": torch.zeros(2), "labels": torch.zeros(2), "qid": torch.arange(2), **change}
+    with pytest.raises(ValueError, match=message):
+        mrr(**given)

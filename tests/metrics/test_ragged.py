@@ -21,7 +21,7 @@ from ltr.metrics import (
 )
 from ltr.metrics import functional as F
 
-FUNCTIONS = [getattr(F, name) for name in F.__all__ if name not in ("flat", "group_lists")]
+FUNCTIONS = [getattr(F, name) for name in F.__all__]
 OPTIONS = {"top_k_accuracy": {"top_k": 2}, "err": {"max_label": 4}}
 every = pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 
@@ -68,12 +68,10 @@ def test_ragged_is_padded(function, lengths, seed, ties):
 
 @every
 def test_ragged_in_many_chunks(function, monkeypatch):
-    from ltr.metrics import flat
-
     lengths = [30, 1, 0, 7, 7, 12, 30, 2]
     scores, labels = draw(lengths)
     for name, value in (("PLACES", 40), ("SAME", 2), ("SPARE", 0)):
-        monkeypatch.setattr(flat, name, value)
+        monkeypatch.setattr(batches, name, value)
     ragged, padded = both(function, lengths, scores=scores, labels=labels)
     torch.testing.assert_close(ragged, padded, rtol=1e-12, atol=1e-12, equal_nan=True)
 
@@ -161,7 +159,10 @@ def test_weights():
         ({"lengths": [2, 2]}, "lengths must sum to 3 scores, got 4"),
         ({"lengths": [4, -1]}, "lengths must be >= 0, got -1"),
         ({"lengths": [1.5, 1.5]}, "lengths must be whole numbers"),
-        ({"mask": torch.ones(3, dtype=torch.bool)}, "mask must be None if lengths are given"),
+        (
+            {"mask": torch.ones(3, dtype=torch.bool)},
+            "lengths .* got mask and lengths",
+        ),
         ({"labels": torch.zeros(2)}, r"labels must have the shape of scores \(3,\), got \(2,\)"),
         ({"scores": torch.zeros(1, 3)}, r"scores must be flat \(N,\) where lengths are given"),
         ({"scores": torch.full((3,), torch.nan)}, "scores must not be NaN"),

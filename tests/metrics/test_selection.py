@@ -45,7 +45,7 @@ def test_values_are_those_of_the_sort(data, k):
     scores, labels, mask = data
     for kind in AT_K:
         metric = kind(top_k=k)
-        assert metric.places == k
+        assert metric.first_positions == k
         found, expected = (
             metric.core(rank(scores, labels, mask, first=first), **metric.arguments)
             for first in (k, None)
@@ -70,14 +70,14 @@ def test_functions_classes_and_collections_agree():
 
 
 def test_which_metrics_need_all_places():
-    assert NDCG().places is None
-    assert NDCG(top_k=3, ties="expected").places is None
-    assert RBP().places is None
+    assert NDCG().first_positions is None
+    assert NDCG(top_k=3, ties="expected").first_positions is None
+    assert RBP().first_positions is None
 
     class Other(MRR):
         core = staticmethod(lambda lists, top_k, empty, ties: MRR.core(lists, top_k, empty, ties))
 
-    assert Other(top_k=3).places is None
+    assert Other(top_k=3).first_positions is None
 
 
 def test_nan_and_the_first_places():
