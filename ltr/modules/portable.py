@@ -1,7 +1,6 @@
 """Checkpoints that hold the arguments of their module as configurations."""
 
 import inspect
-import io
 import pickle
 import warnings
 from collections.abc import Mapping, Sequence
@@ -10,17 +9,11 @@ from typing import IO, Any, Self
 
 import torch
 from lightning.pytorch import LightningModule
-from torch import Tensor, nn
+from torch import Tensor
 
 from ltr.config import check_trust, import_path, parameters, read_arguments, to_config
 
 _HPARAMS = ("hyper_parameters", "datamodule_hyper_parameters")
-
-_PICKLED = (
-    "{path} was written by an earlier version of ltr, which pickled objects: if you trust the file "
-    "as you would a program, load it with weights_only=False, trust_pickle=True"
-)
-
 
 class PortableModule(LightningModule):
     """A LightningModule whose arguments may be objects: modules, classes, functions.
@@ -143,7 +136,6 @@ class PortableModule(LightningModule):
         weights_only: bool | None = None,
         *,
         trust: Sequence[str] = (),
-        trust_pickle: bool = False,
         **kwargs: Any,
     ) -> Self:
         """Return the module as it was saved: arguments and state.
@@ -156,10 +148,8 @@ class PortableModule(LightningModule):
             map_location: as for `torch.load`.
             hparams_file: must be None; Lightning has it, but here arguments are given by name.
             strict: whether the state must fit exactly.
-            weights_only: False, together with `trust_pickle`, to unpickle. Default: True.
+            weights_only: None or True; Lightning has False too, which could run any code.
             trust: packages whose classes and functions the file may name: `["mypackage"]`.
-            trust_pickle: True, together with `weights_only=False`, reads a checkpoint of an earlier
-                version, whose arguments are pickled. Unpickling can run any code.
             **kwargs: arguments, or extra parts, that the file lacks or that replace the saved ones.
 
         Raises:
@@ -171,16 +161,9 @@ class PortableModule(LightningModule):
             raise ValueError(
                 f"hparams_file must be None: give arguments by their names, got {hparams_file!r}"
             )
-        if trust_pickle == (weights_only is not False):
-            raise ValueError(
-                "weights_only=False and trust_pickle=True go together: they allow a checkpoint to "
-                f"run any code, got weights_only={weights_only}, trust_pickle={trust_pickle}"
-            )
-        checkpoint = _read(checkpoint_path, map_location, unpickle=trust_pickle)
-        if "config" not in checkpoint:
-            if not trust_pickle:
-                raise ValueError(_PICKLED.format(path=checkpoint_path))
-            kwargs = {**_upgrade(checkpoint, given={*kwargs}), **kwargs}
+        if weights_only is False:
+            raise ValueError("weights_only must be None or True, got False")
+        checkpoint = _read(checkpoint_path, map_location)
         for name, reason in checkpoint["unsaved"].items():
             if name not in kwargs and name in {*parameters(cls), *cls.extra_parts}:
                 raise ValueError(f"{name} must be given, as it could not be saved: {reason}")
@@ -218,54 +201,21 @@ def is_plain(value: Any) -> bool:
     return value is None or type(value) in (bool, int, float, str)
 
 
-def _read(path: str | Path | IO[bytes], map_location: Any, unpickle: bool) -> dict[str, Any]:
+def _read(path: str | Path | IO[bytes], map_location: Any) -> dict[str, Any]:
     """Return a checkpoint's content, after a check of the keys and types that are used later."""
     try:
-        found = torch.load(path, map_location=map_location, weights_only=not unpickle)
+        found = torch.load(path, map_location=map_location, weights_only=True)
     except (pickle.UnpicklingError, EOFError, KeyError) as error:
         raise ValueError(
             f"{path} is damaged, or holds more than tensors and plain values: {error}"
         ) from error
-    config = found.get("config", {"init_args": {}}) if isinstance(found, dict) else None
+    config = found.get("config") if isinstance(found, dict) else None
     good = (
         isinstance(config, Mapping)
         and isinstance(config.get("init_args"), Mapping)
         and isinstance(found.get("state_dict"), Mapping)
         and isinstance(found.setdefault("unsaved", {}), Mapping)
-        and ("config" in found or isinstance(found.get("objects"), Mapping))
     )
     if not good:
         raise ValueError(f"{path} is not a checkpoint of ltr")
-    return found
-
-
-def _upgrade(checkpoint: dict[str, Any], given: set[str]) -> dict[str, Any]:
-    """Convert a checkpoint of an earlier version in place, and return its unpickled arguments."""
-    hparams = dict(checkpoint.get("hyper_parameters", {}))
-    plain = {name: value for name, value in hparams.items() if not name.startswith("_")}
-    checkpoint["config"] = {"class_path": "", "init_args": plain}
-    objects, reason = {}, "it could not be pickled"
-    for name, packed in checkpoint["objects"].items():
-        if packed is None:
-            checkpoint["unsaved"][name] = reason
-        elif name not in given:
-            objects[name] = _unpack(name, packed)
-    if "transform" in given:
-        checkpoint["transform"] = None
-    elif isinstance(checkpoint.get("transform"), bytes):
-        checkpoint["transform"] = to_config(_unpack("transform", checkpoint["transform"]))
-    return objects
-
-
-def _unpack(name: str, packed: bytes) -> Any:
-    try:
-        found = torch.load(io.BytesIO(packed), map_location="cpu", weights_only=False)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"{name} must be given: it can no longer be unpickled: {error}") from error
-    for part in found.modules() if isinstance(found, nn.Module) else ():
-        for argument in parameters(type(part)):
-            if type(part).__module__.startswith("ltr.") and not hasattr(part, argument):
-                raise ValueError(
-                    f"{name} must be given: it is from another version of {type(part).__name__}"
-                )
     return found
