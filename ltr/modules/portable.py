@@ -1,19 +1,20 @@
 """Checkpoints that hold the arguments of their module as configurations."""
 
 import inspect
-import pickle
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Self
 
-import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor
 
 from ltr.config import check_trust, import_path, parameters, read_arguments, to_config
+from ltr.modules.checkpoint_file import errors_name, read_checkpoint
+from ltr.modules.finite import first_not_finite
 
 _HPARAMS = ("hyper_parameters", "datamodule_hyper_parameters")
+
 
 class PortableModule(LightningModule):
     """A LightningModule whose arguments may be objects: modules, classes, functions.
@@ -154,7 +155,9 @@ class PortableModule(LightningModule):
 
         Raises:
             ValueError: a required argument is missing; the file names a class of a package that is
-                not trusted, or has pickled objects; or it is not a checkpoint of ltr.
+                not trusted, or holds more than tensors and plain values; its checksums or its
+                content are wrong; a parameter is not finite.
+            OSError: the file cannot be opened.
         """
         trusted = check_trust(trust)
         if hparams_file is not None:
@@ -163,20 +166,46 @@ class PortableModule(LightningModule):
             )
         if weights_only is False:
             raise ValueError("weights_only must be None or True, got False")
-        checkpoint = _read(checkpoint_path, map_location)
+        checkpoint = read_checkpoint(checkpoint_path, map_location)
+        if not _is_portable(checkpoint):
+            raise ValueError(f"{checkpoint_path} is not a checkpoint of ltr")
+        with errors_name(checkpoint_path):
+            return cls._from_content(checkpoint, strict, trusted, kwargs)
+
+    @classmethod
+    def _from_content(
+        cls,
+        checkpoint: dict[str, Any],
+        strict: bool | None,
+        trusted: tuple[str, ...],
+        given: dict[str, Any],
+    ) -> Self:
         for name, reason in checkpoint["unsaved"].items():
-            if name not in kwargs and name in {*parameters(cls), *cls.extra_parts}:
+            if name not in given and name in {*parameters(cls), *cls.extra_parts}:
                 raise ValueError(f"{name} must be given, as it could not be saved: {reason}")
         saved = checkpoint["config"]["init_args"]
-        arguments = {name: value for name, value in saved.items() if name not in kwargs}
-        extra = {name: kwargs.pop(name) for name in cls.extra_parts if name in kwargs}
-        new = cls(**{**read_arguments(cls, arguments, trusted), **kwargs})
+        arguments = {name: value for name, value in saved.items() if name not in given}
+        extra = {name: given.pop(name) for name in cls.extra_parts if name in given}
+        new = cls(**{**read_arguments(cls, arguments, trusted), **given})
         new.trust = trusted
         for name, value in extra.items():
             setattr(new, name, value)
             checkpoint["unsaved"][name] = "given"
         new.restore(checkpoint, strict)
         return new
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """Load parameters and buffers, as `torch.nn.Module` does.
+
+        Raises:
+            ValueError: a parameter is not finite.
+        """
+        found = super().load_state_dict(state_dict, strict, assign)
+        if (name := first_not_finite(self)) is not None:
+            raise ValueError(f"{name} must be finite, got NaN or inf")
+        return found
 
     def restore(self, checkpoint: dict[str, Any], strict: bool | None = None) -> None:
         """Load the state of a checkpoint, and move to its device."""
@@ -201,21 +230,7 @@ def is_plain(value: Any) -> bool:
     return value is None or type(value) in (bool, int, float, str)
 
 
-def _read(path: str | Path | IO[bytes], map_location: Any) -> dict[str, Any]:
-    """Return a checkpoint's content, after a check of the keys and types that are used later."""
-    try:
-        found = torch.load(path, map_location=map_location, weights_only=True)
-    except (pickle.UnpicklingError, EOFError, KeyError) as error:
-        raise ValueError(
-            f"{path} is damaged, or holds more than tensors and plain values: {error}"
-        ) from error
-    config = found.get("config") if isinstance(found, dict) else None
-    good = (
-        isinstance(config, Mapping)
-        and isinstance(config.get("init_args"), Mapping)
-        and isinstance(found.get("state_dict"), Mapping)
-        and isinstance(found.setdefault("unsaved", {}), Mapping)
-    )
-    if not good:
-        raise ValueError(f"{path} is not a checkpoint of ltr")
-    return found
+def _is_portable(checkpoint: dict[str, Any]) -> bool:
+    config, unsaved = checkpoint.get("config"), checkpoint.setdefault("unsaved", {})
+    arguments = config.get("init_args") if isinstance(config, Mapping) else None
+    return isinstance(arguments, Mapping) and isinstance(unsaved, Mapping)
