@@ -149,7 +149,8 @@ class BestCheckpoint(Checkpoint):
         return once or not any(trainer.num_val_batches)
 
     def _compare(self, trainer: Trainer) -> None:
-        fits = trainer.state.fn == TrainerFn.FITTING and not trainer.fast_dev_run
+        light = trainer.fast_dev_run  # pyright: ignore[reportAttributeAccessIssue]
+        fits = trainer.state.fn == TrainerFn.FITTING and not light
         if not fits or self._compared_at == trainer.global_step:
             return
         if self.monitor not in trainer.callback_metrics:
