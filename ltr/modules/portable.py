@@ -32,6 +32,7 @@ class PortableModule(LightningModule):
         trust: packages whose classes a checkpoint may name when the Trainer reads it (`ckpt_path`);
             `load_from_checkpoint` has an argument for it.
 
+    >>> import torch
     >>> class Tiny(PortableModule):
     ...     def __init__(self, layer: torch.nn.Module, rate: float = 0.1):
     ...         super().__init__()
@@ -220,6 +221,7 @@ class PortableModule(LightningModule):
 def is_plain(value: Any) -> bool:
     """Return whether `value` has only None, numbers, strings, lists, tuples and dicts.
 
+    >>> import torch
     >>> is_plain({"hidden": [64, 32], "loss": None}), is_plain(torch.nn.ReLU)
     (True, False)
     """
