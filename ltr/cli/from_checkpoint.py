@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-import torch
-
 from ltr.cli.errors import CommandError
 from ltr.cli.runs import find_checkpoint
 from ltr.modules import Ranker
+from ltr.modules.checkpoint_file import read_checkpoint
 
 _ROOT = "--trainer.default_root_dir"
 
@@ -53,13 +52,8 @@ def with_data(args: list[str]) -> list[str]:
     """Return the arguments with the class of the data module, if the checkpoint is of a table."""
     if _value(args, "--data") is not None:
         return args
-    try:
-        content = torch.load(checkpoint_of(args) or "", map_location="cpu", weights_only=True)
-    # torch's reader raises errors of any kind for a file that is no checkpoint; the command then
-    # says what is wrong, in its own words
-    except Exception:
-        return args
-    of_table = isinstance(content, dict) and content.get("schema") is not None
+    path = checkpoint_of(args)
+    of_table = path is not None and read_checkpoint(path).get("schema") is not None
     return ["--data", "TableDataModule", *args] if of_table else args
 
 

@@ -22,7 +22,7 @@ import ltr.datasets
 import ltr.models
 import ltr.modules
 import ltr.operators
-from ltr.cli.checkpoint_file import checkpoint_errors, read_checkpoint
+from ltr.cli.checkpoint_file import CheckpointGuard
 from ltr.cli.epoch_lines import EpochLines
 from ltr.cli.errors import CommandError
 from ltr.cli.explain import explain
@@ -33,6 +33,7 @@ from ltr.cli.runs import find_checkpoint, hold, new_run, no_checkpoint, numbered
 from ltr.config import check_trust
 from ltr.files import name_full_disk, remove_leftovers
 from ltr.modules import CheckFinite, CheckMonitors, PortableModule
+from ltr.modules.checkpoint_file import read_checkpoint
 from ltr.modules.checkpoints import (
     BestCheckpoint,
     EarlyStopping,
@@ -210,6 +211,7 @@ class RankingCLI(LightningCLI):
         self.run = self.root
         self.goes_on = False
         self.trained_on: dict[str, Any] = {}
+        self.guard = CheckpointGuard(None, {})
         if value is None:
             return None
         if value in ("best", "last"):
@@ -227,7 +229,12 @@ class RankingCLI(LightningCLI):
         if path is None or not path.is_file():
             raise no_checkpoint(self.root, value)
         content = read_checkpoint(path)
-        self.trained_on = content.get(LightningDataModule.CHECKPOINT_HYPER_PARAMS_KEY, {})
+        self.guard = CheckpointGuard(str(path), content)
+        key = LightningDataModule.CHECKPOINT_HYPER_PARAMS_KEY
+        self.trained_on = content.get(key, {})
+        known = isinstance(self.trained_on, dict)
+        if not known or not isinstance(self.trained_on.get("seed"), int | None):
+            raise CommandError(f"{path}: {key} must have a seed, got {self.trained_on!r}")
         return str(path)
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
@@ -246,6 +253,8 @@ class RankingCLI(LightningCLI):
                 config["logger"] = CSVLogger(self.run, name="logs")
         self.memory = BatchInMemory()
         callbacks: list[Callback] = [self.memory]
+        if self.ckpt_path is not None:
+            callbacks.append(self.guard)
         if self.command == "fit":
             callbacks += [CheckFinite(), CheckMonitors()]
         if self.command == "fit" and not light:
@@ -287,7 +296,7 @@ class RankingCLI(LightningCLI):
         fit = self.command == "fit" and is_first_process()
         with ExitStack() as stack:
             stack.enter_context(self.memory.explained(self.datamodule))
-            stack.enter_context(checkpoint_errors(self.ckpt_path))
+            stack.enter_context(self.guard.errors())
             stack.enter_context(name_full_disk(self.run))
             if fit and self.trainer.checkpoint_callbacks:
                 stack.enter_context(hold(self.run))

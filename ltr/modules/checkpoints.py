@@ -1,6 +1,7 @@
 """Callbacks of a training: best weights, last state, early stopping."""
 
 import io
+import math
 import os
 import shutil
 import signal
@@ -15,11 +16,12 @@ from typing import Any, Literal
 import lightning.pytorch.callbacks as lightning_callbacks
 import torch
 from lightning.fabric.plugins.io import TorchCheckpointIO
-from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
-from lightning.pytorch.utilities import rank_zero_only
+from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.utilities import rank_zero_only, rank_zero_warn
 from lightning.pytorch.utilities.exceptions import SIGTERMException
+from torch import Tensor
 
 from ltr.files import atomic_write
 
@@ -48,62 +50,123 @@ def train_steps(trainer: Trainer) -> int:
     return trainer.fit_loop.epoch_loop.total_batch_idx + 1
 
 
-class BestCheckpoint(ModelCheckpoint):
+class BestCheckpoint(Checkpoint):
     """Keeps `checkpoints/best.ckpt`: the weights with the best value so far.
+
+    The value is compared after each validation; without validation, after each epoch. The
+    callback's state is the best value. A run that resumes from the checkpoint of another run copies
+    the file `best.ckpt` beside that checkpoint; if there is none, it begins without a best value.
 
     Args:
         monitor: the logged value to watch.
         mode: whether the largest ("max") or the smallest ("min") value is best.
 
     Raises:
-        ValueError: in training, no value of this name is logged.
+        ValueError: mode is neither; in training, no value of this name is logged.
 
-    >>> BestCheckpoint(monitor="val_mrr").filename
-    'best'
+    Attributes:
+        best_model_score: the best value so far, or None.
+        best_model_path: the file; "" as long as there is none.
+
+    >>> BestCheckpoint(monitor="val_mrr").state_dict()
+    {'best': None}
+    >>> BestCheckpoint(mode="most")
+    Traceback (most recent call last):
+    ValueError: mode must be 'max' or 'min', got 'most'
     """
 
     option = "best_checkpoint"
 
     def __init__(self, monitor: str = "val_ndcg_10", mode: Literal["max", "min"] = "max") -> None:
-        super().__init__(
-            filename="best", monitor=monitor, mode=mode, save_top_k=1, enable_version_counter=False
-        )
+        super().__init__()
+        if mode not in ("max", "min"):
+            raise ValueError(f"mode must be 'max' or 'min', got {mode!r}")
+        self.monitor = monitor
+        self.mode = mode
+        self.best_model_score: float | None = None
+        self._path = Path()
+        self._has_file = False
+        self._compared_at = 0
+        self._validated = False
+
+    @property
+    def state_key(self) -> str:
+        """The key of the state in a checkpoint: a run that watches another value begins anew."""
+        return f"{type(self).__qualname__}({self.monitor}, {self.mode})"
+
+    @property
+    def best_model_path(self) -> str:
+        """The file, as Lightning asks for it (`trainer.test(ckpt_path="best")`)."""
+        return "" if self.best_model_score is None else str(self._path)
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Set the folder of the checkpoint."""
-        self.dirpath = str(checkpoint_folder(trainer.default_root_dir))
-        super().setup(trainer, pl_module, stage)
+        """Set the path of the file, the same in all processes."""
+        folder = checkpoint_folder(trainer.default_root_dir)
+        self._path = trainer.strategy.broadcast(folder / "best.ckpt")
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Compare the value, if there is no validation."""
-        with monitor_named("best_checkpoint", self.monitor, trainer):
-            super().on_train_epoch_end(trainer, pl_module)
+    def state_dict(self) -> dict[str, Any]:
+        """Return the best value, for the checkpoint."""
+        return {"best": self.best_model_score}
 
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Compare the value."""
-        with monitor_named("best_checkpoint", self.monitor, trainer):
-            super().on_validation_end(trainer, pl_module)
+    def on_load_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Copy `best.ckpt` from the folder of the checkpoint that the user named."""
+        known = self.state_key in checkpoint["callbacks"]
+        if known and trainer.state.fn == TrainerFn.FITTING and trainer.is_global_zero:
+            beside = Path(str(trainer.ckpt_path)).expanduser().with_name("best.ckpt")
+            other = beside.resolve() != self._path.resolve()
+            if other and beside.is_file() and not beside.is_symlink():
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                with atomic_write(self._path) as part:
+                    shutil.copyfile(beside, part)
+        self._has_file = trainer.strategy.broadcast(self._path.is_file())
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the best value so far, also if the run's folder has changed."""
-        here, there = str(self.dirpath), state_dict["dirpath"]
-        state = dict(state_dict)
-        if here != there:
-            best = state["best_model_path"]
-            if best and os.path.isfile(best) and is_first_process():
-                os.makedirs(here, exist_ok=True)
-                with atomic_write(_moved(best, here)) as part:
-                    shutil.copyfile(best, part)
-            for key in ("best_model_path", "kth_best_model_path", "last_model_path"):
-                state[key] = _moved(state[key], here)
-            models = state["best_k_models"].items()
-            state["best_k_models"] = {_moved(path, here): score for path, score in models}
-            state["dirpath"] = here
-        super().load_state_dict(state)
+        """Restore the best value so far, if its weights are there.
 
+        Raises:
+            ValueError: it is not a number.
+        """
+        best = state_dict["best"]
+        if best is not None:
+            best = check_number("best", best, float)
+        self.best_model_score = best if self._has_file else None
 
-def _moved(path: str, folder: str) -> str:
-    return os.path.join(folder, os.path.basename(path)) if path else path
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Compare the value after an epoch with one validation at its end, or with none."""
+        if self._compares_at_epoch_end(trainer):
+            self._compare(trainer)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Compare the value, if an epoch has several validations, or less than one."""
+        self._validated = self._validated or not trainer.sanity_checking
+        if not (trainer.sanity_checking or self._compares_at_epoch_end(trainer)):
+            self._compare(trainer)
+
+    def _compares_at_epoch_end(self, trainer: Trainer) -> bool:
+        once = trainer.val_check_interval == 1.0 and trainer.check_val_every_n_epoch == 1
+        return once or not any(trainer.num_val_batches)
+
+    def _compare(self, trainer: Trainer) -> None:
+        light = trainer.fast_dev_run  # pyright: ignore[reportAttributeAccessIssue]
+        fits = trainer.state.fn == TrainerFn.FITTING and not light
+        if not fits or self._compared_at == trainer.global_step:
+            return
+        if self.monitor not in trainer.callback_metrics:
+            text = _no_monitor(self, trainer)
+            if self._validated:
+                raise ValueError(text)
+            rank_zero_warn(f"{text}: no best.ckpt is written")
+            return
+        value, best = trainer.callback_metrics[self.monitor].item(), self.best_model_score
+        better = best is None or (value > best if self.mode == "max" else value < best)
+        if trainer.strategy.reduce_boolean_decision(better):  # the same in all processes
+            # any later number is better than NaN
+            worst = -math.inf if self.mode == "max" else math.inf
+            self.best_model_score = worst if math.isnan(value) else value
+            trainer.save_checkpoint(self._path, weights_only=False)
+            self._compared_at = trainer.global_step
 
 
 class LastCheckpoint(Checkpoint):
@@ -156,8 +219,12 @@ class LastCheckpoint(Checkpoint):
         return {"seconds": self.seconds}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the seconds."""
-        self._before = state_dict["seconds"]
+        """Restore the seconds.
+
+        Raises:
+            ValueError: they are not a number.
+        """
+        self._before = check_number("seconds", state_dict["seconds"], float)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start the clock; from now on a signal takes effect at the end of a step."""
@@ -270,7 +337,16 @@ class EarlyStopping(lightning_callbacks.EarlyStopping):
         )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the count, but keep the patience of this run's configuration."""
+        """Restore the count, but keep the patience of this run's configuration.
+
+        Raises:
+            ValueError: a count or the best value is not a number.
+        """
+        for name in ("wait_count", "stopped_epoch"):
+            check_number(name, state_dict[name], int)
+        best = state_dict["best_score"]
+        if not isinstance(best, Tensor) or best.dim() or not best.is_floating_point():
+            raise ValueError(f"best_score must be a number, got {best!r}")
         patience = self.patience
         super().load_state_dict(state_dict)
         self.patience = patience
@@ -284,14 +360,24 @@ class EarlyStopping(lightning_callbacks.EarlyStopping):
         """Compare the value after an epoch with one validation, unless `max_steps` cut it off."""
         cut_off = not self.validated and any(trainer.num_val_batches)
         if not cut_off:
-            with monitor_named("early_stopping", self.monitor, trainer):
+            with self._monitor_named(trainer):
                 super().on_train_epoch_end(trainer, pl_module)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Compare the value, if an epoch has several validations, or less than one."""
         self.validated = self.validated or not trainer.sanity_checking
-        with monitor_named("early_stopping", self.monitor, trainer):
+        with self._monitor_named(trainer):
             super().on_validation_end(trainer, pl_module)
+
+    @contextmanager
+    def _monitor_named(self, trainer: Trainer) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            if self.monitor in trainer.callback_metrics:
+                raise
+            turn_off = f"{self.option}.patience null turns early stopping off"
+            raise ValueError(f"{_no_monitor(self, trainer)}; {turn_off}") from error
 
 
 class WholeCheckpoints(TorchCheckpointIO):
@@ -315,26 +401,18 @@ class WholeCheckpoints(TorchCheckpointIO):
             part.write_bytes(content.getbuffer())
 
 
-@contextmanager
-def monitor_named(group: str, monitor: str | None, trainer: Trainer) -> Iterator[None]:
-    """Name the logged values in the error of a callback that does not find its own.
+def check_number(name: str, value: Any, kind: type[int] | type[float]) -> Any:
+    """Return a number of a callback's state, or raise a ValueError that names it.
 
-    Args:
-        group: the name of the callback's options.
-        monitor: the name of the value.
-        trainer: the Trainer, which knows the logged values.
-
-    Raises:
-        ValueError: there is no value of this name.
+    >>> check_number("seconds", "/etc/passwd", float)
+    Traceback (most recent call last):
+    ValueError: seconds must be a number, got '/etc/passwd'
     """
-    try:
-        yield
-    except (RuntimeError, MisconfigurationException) as error:
-        names = trainer.callback_metrics
-        if monitor in names:
-            raise
-        turn_off = "; early_stopping.patience null turns early stopping off"
-        raise ValueError(
-            f"{group}.monitor must be one of {', '.join(sorted(names))}, got {monitor!r}"
-            f"{turn_off if group == 'early_stopping' else ''}"
-        ) from error
+    if type(value) not in {int, kind}:
+        raise ValueError(f"{name} must be a number, got {value!r}")
+    return value
+
+
+def _no_monitor(callback: "BestCheckpoint | EarlyStopping", trainer: Trainer) -> str:
+    names = ", ".join(sorted(trainer.callback_metrics))
+    return f"{callback.option}.monitor must be one of {names}, got {callback.monitor!r}"

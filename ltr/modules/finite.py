@@ -73,9 +73,7 @@ class CheckFinite(Callback):
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Raise `ValueError` if a parameter is not finite."""
-        parameters = {name: p.detach() for name, p in pl_module.named_parameters()}
-        if not _largest(parameters.values()).isfinite():
-            name = next(name for name, p in parameters.items() if not p.isfinite().all())
+        if (name := first_not_finite(pl_module)) is not None:
             raise ValueError(
                 f"{name} must be finite to be saved, got NaN or inf after step "
                 f"{trainer.global_step} in epoch {trainer.current_epoch + 1}; the checkpoint "
@@ -188,6 +186,21 @@ class _Layer:
     def __str__(self) -> str:
         given = "" if self.fresh else ", as its input is not"
         return f"the first layer that is not finite is {self.name} ({self.kind}){given}"
+
+
+def first_not_finite(module: nn.Module) -> str | None:
+    """Return the name of the first parameter that is not finite, or None.
+
+    >>> layer = nn.Linear(2, 1)
+    >>> layer.bias.data.fill_(float("nan"))
+    tensor([nan])
+    >>> first_not_finite(layer)
+    'bias'
+    """
+    parameters = {name: p.detach() for name, p in module.named_parameters()}
+    if _largest(parameters.values()).isfinite():
+        return None
+    return next(name for name, p in parameters.items() if not p.isfinite().all())
 
 
 def _largest(tensors: Any) -> Tensor:

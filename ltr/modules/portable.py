@@ -1,25 +1,19 @@
 """Checkpoints that hold the arguments of their module as configurations."""
 
 import inspect
-import io
-import pickle
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Self
 
-import torch
 from lightning.pytorch import LightningModule
-from torch import Tensor, nn
+from torch import Tensor
 
 from ltr.config import check_trust, import_path, parameters, read_arguments, to_config
+from ltr.modules.checkpoint_file import errors_name, read_checkpoint
+from ltr.modules.finite import first_not_finite
 
 _HPARAMS = ("hyper_parameters", "datamodule_hyper_parameters")
-
-_PICKLED = (
-    "{path} was written by an earlier version of ltr, which pickled objects: if you trust the file "
-    "as you would a program, load it with weights_only=False, trust_pickle=True"
-)
 
 
 class PortableModule(LightningModule):
@@ -38,6 +32,7 @@ class PortableModule(LightningModule):
         trust: packages whose classes a checkpoint may name when the Trainer reads it (`ckpt_path`);
             `load_from_checkpoint` has an argument for it.
 
+    >>> import torch
     >>> class Tiny(PortableModule):
     ...     def __init__(self, layer: torch.nn.Module, rate: float = 0.1):
     ...         super().__init__()
@@ -143,7 +138,6 @@ class PortableModule(LightningModule):
         weights_only: bool | None = None,
         *,
         trust: Sequence[str] = (),
-        trust_pickle: bool = False,
         **kwargs: Any,
     ) -> Self:
         """Return the module as it was saved: arguments and state.
@@ -156,44 +150,63 @@ class PortableModule(LightningModule):
             map_location: as for `torch.load`.
             hparams_file: must be None; Lightning has it, but here arguments are given by name.
             strict: whether the state must fit exactly.
-            weights_only: False, together with `trust_pickle`, to unpickle. Default: True.
+            weights_only: None or True; Lightning has False too, which could run any code.
             trust: packages whose classes and functions the file may name: `["mypackage"]`.
-            trust_pickle: True, together with `weights_only=False`, reads a checkpoint of an earlier
-                version, whose arguments are pickled. Unpickling can run any code.
             **kwargs: arguments, or extra parts, that the file lacks or that replace the saved ones.
 
         Raises:
             ValueError: a required argument is missing; the file names a class of a package that is
-                not trusted, or has pickled objects; or it is not a checkpoint of ltr.
+                not trusted, or holds more than tensors and plain values; its checksums or its
+                content are wrong; a parameter is not finite.
+            OSError: the file cannot be opened.
         """
         trusted = check_trust(trust)
         if hparams_file is not None:
             raise ValueError(
                 f"hparams_file must be None: give arguments by their names, got {hparams_file!r}"
             )
-        if trust_pickle == (weights_only is not False):
-            raise ValueError(
-                "weights_only=False and trust_pickle=True go together: they allow a checkpoint to "
-                f"run any code, got weights_only={weights_only}, trust_pickle={trust_pickle}"
-            )
-        checkpoint = _read(checkpoint_path, map_location, unpickle=trust_pickle)
-        if "config" not in checkpoint:
-            if not trust_pickle:
-                raise ValueError(_PICKLED.format(path=checkpoint_path))
-            kwargs = {**_upgrade(checkpoint, given={*kwargs}), **kwargs}
+        if weights_only is False:
+            raise ValueError("weights_only must be None or True, got False")
+        checkpoint = read_checkpoint(checkpoint_path, map_location)
+        if not _is_portable(checkpoint):
+            raise ValueError(f"{checkpoint_path} is not a checkpoint of ltr")
+        with errors_name(checkpoint_path):
+            return cls._from_content(checkpoint, strict, trusted, kwargs)
+
+    @classmethod
+    def _from_content(
+        cls,
+        checkpoint: dict[str, Any],
+        strict: bool | None,
+        trusted: tuple[str, ...],
+        given: dict[str, Any],
+    ) -> Self:
         for name, reason in checkpoint["unsaved"].items():
-            if name not in kwargs and name in {*parameters(cls), *cls.extra_parts}:
+            if name not in given and name in {*parameters(cls), *cls.extra_parts}:
                 raise ValueError(f"{name} must be given, as it could not be saved: {reason}")
         saved = checkpoint["config"]["init_args"]
-        arguments = {name: value for name, value in saved.items() if name not in kwargs}
-        extra = {name: kwargs.pop(name) for name in cls.extra_parts if name in kwargs}
-        new = cls(**{**read_arguments(cls, arguments, trusted), **kwargs})
+        arguments = {name: value for name, value in saved.items() if name not in given}
+        extra = {name: given.pop(name) for name in cls.extra_parts if name in given}
+        new = cls(**{**read_arguments(cls, arguments, trusted), **given})
         new.trust = trusted
         for name, value in extra.items():
             setattr(new, name, value)
             checkpoint["unsaved"][name] = "given"
         new.restore(checkpoint, strict)
         return new
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """Load parameters and buffers, as `torch.nn.Module` does.
+
+        Raises:
+            ValueError: a parameter is not finite.
+        """
+        found = super().load_state_dict(state_dict, strict, assign)
+        if (name := first_not_finite(self)) is not None:
+            raise ValueError(f"{name} must be finite, got NaN or inf")
+        return found
 
     def restore(self, checkpoint: dict[str, Any], strict: bool | None = None) -> None:
         """Load the state of a checkpoint, and move to its device."""
@@ -208,6 +221,7 @@ class PortableModule(LightningModule):
 def is_plain(value: Any) -> bool:
     """Return whether `value` has only None, numbers, strings, lists, tuples and dicts.
 
+    >>> import torch
     >>> is_plain({"hidden": [64, 32], "loss": None}), is_plain(torch.nn.ReLU)
     (True, False)
     """
@@ -218,54 +232,7 @@ def is_plain(value: Any) -> bool:
     return value is None or type(value) in (bool, int, float, str)
 
 
-def _read(path: str | Path | IO[bytes], map_location: Any, unpickle: bool) -> dict[str, Any]:
-    """Return a checkpoint's content, after a check of the keys and types that are used later."""
-    try:
-        found = torch.load(path, map_location=map_location, weights_only=not unpickle)
-    except (pickle.UnpicklingError, EOFError, KeyError) as error:
-        raise ValueError(
-            f"{path} is damaged, or holds more than tensors and plain values: {error}"
-        ) from error
-    config = found.get("config", {"init_args": {}}) if isinstance(found, dict) else None
-    good = (
-        isinstance(config, Mapping)
-        and isinstance(config.get("init_args"), Mapping)
-        and isinstance(found.get("state_dict"), Mapping)
-        and isinstance(found.setdefault("unsaved", {}), Mapping)
-        and ("config" in found or isinstance(found.get("objects"), Mapping))
-    )
-    if not good:
-        raise ValueError(f"{path} is not a checkpoint of ltr")
-    return found
-
-
-def _upgrade(checkpoint: dict[str, Any], given: set[str]) -> dict[str, Any]:
-    """Convert a checkpoint of an earlier version in place, and return its unpickled arguments."""
-    hparams = dict(checkpoint.get("hyper_parameters", {}))
-    plain = {name: value for name, value in hparams.items() if not name.startswith("_")}
-    checkpoint["config"] = {"class_path": "", "init_args": plain}
-    objects, reason = {}, "it could not be pickled"
-    for name, packed in checkpoint["objects"].items():
-        if packed is None:
-            checkpoint["unsaved"][name] = reason
-        elif name not in given:
-            objects[name] = _unpack(name, packed)
-    if "transform" in given:
-        checkpoint["transform"] = None
-    elif isinstance(checkpoint.get("transform"), bytes):
-        checkpoint["transform"] = to_config(_unpack("transform", checkpoint["transform"]))
-    return objects
-
-
-def _unpack(name: str, packed: bytes) -> Any:
-    try:
-        found = torch.load(io.BytesIO(packed), map_location="cpu", weights_only=False)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"{name} must be given: it can no longer be unpickled: {error}") from error
-    for part in found.modules() if isinstance(found, nn.Module) else ():
-        for argument in parameters(type(part)):
-            if type(part).__module__.startswith("ltr.") and not hasattr(part, argument):
-                raise ValueError(
-                    f"{name} must be given: it is from another version of {type(part).__name__}"
-                )
-    return found
+def _is_portable(checkpoint: dict[str, Any]) -> bool:
+    config, unsaved = checkpoint.get("config"), checkpoint.setdefault("unsaved", {})
+    arguments = config.get("init_args") if isinstance(config, Mapping) else None
+    return isinstance(arguments, Mapping) and isinstance(unsaved, Mapping)

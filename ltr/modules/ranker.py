@@ -189,8 +189,8 @@ class Ranker(ScoringModule):
         """Make the layers and the transform that the checkpoint has weights for.
 
         Raises:
-            ValueError: the transform is of a package that is not trusted, was pickled by an earlier
-                version, or could not be saved and is not given.
+            ValueError: the transform is of a package that is not trusted, or could not be saved and
+                is not given.
         """
         super().on_load_checkpoint(checkpoint)
         if (num_features := checkpoint.get("num_features")) is not None:
@@ -212,12 +212,6 @@ class Ranker(ScoringModule):
 
     def _saved_transform(self, checkpoint: dict[str, Any]) -> FeatureTransform | None:
         config, own = checkpoint.get("transform"), self.transform
-        if isinstance(config, bytes):
-            raise ValueError(
-                "the checkpoint was written by an earlier version of ltr, which pickled objects: "
-                "if you trust the file as you would a program, load it with "
-                "Ranker.load_from_checkpoint(path, weights_only=False, trust_pickle=True)"
-            )
         if reason := checkpoint.get("unsaved", {}).get("transform"):
             if own is None:
                 raise ValueError(f"transform must be given, as it could not be saved: {reason}")

@@ -80,7 +80,7 @@ def test_defaults(ltr):
 ON_LISTS = [name for name in SHIPPED if name.partition("/")[0] in ("digits", "letor")]
 
 
-@pytest.mark.filterwarnings("ignore:.*could not find the monitored key.*")  # no whole epoch
+@pytest.mark.filterwarnings("ignore:.*no best.ckpt is written.*")  # no whole epoch
 @pytest.mark.parametrize("name", ON_LISTS)
 def test_every_configuration_of_feature_lists_trains_20_steps(ltr, letor_root, name):
     data = ["--data.root", letor_root] if name.startswith("letor") else []
@@ -127,7 +127,7 @@ def test_validate_and_test_the_best_weights(ltr):
     answer = ltr("validate", "--config", "tiny.yaml", "--ckpt_path", "best")
     assert answer.code == 0, answer.err
     rows = read_csv(Path("runs/tiny/1/logs/version_1/metrics.csv"))
-    assert float(rows[0]["val_ndcg_10"]) == pytest.approx(float(score["best_model_score"]))
+    assert float(rows[0]["val_ndcg_10"]) == pytest.approx(score["best"])
     for path in ("best", "runs/tiny/1/checkpoints/best.ckpt"):
         answer = ltr("test", "--config", "tiny.yaml", "--ckpt_path", path)
         assert answer.code == 0, answer.err
@@ -247,7 +247,7 @@ def test_last_starts_anew_where_there_is_none(ltr):
     assert "training from the start" in answer.out
 
 
-@pytest.mark.filterwarnings("ignore:.*could not find the monitored key.*")  # no whole epoch
+@pytest.mark.filterwarnings("ignore:.*no best.ckpt is written.*")  # no whole epoch
 def test_max_steps_before_the_first_validation_is_no_mistake(ltr):
     answer = ltr("fit", "--config", "tiny.yaml", "--trainer.max_steps", 1)
     assert answer.code == 0, answer.err
@@ -275,9 +275,7 @@ def test_a_moved_run_goes_on_with_its_best(ltr):
     last = torch.load("there/1/checkpoints/last.ckpt")
     for key, state in last["callbacks"].items():
         if "BestCheckpoint" in key:
-            best = torch.tensor(2.0)
-            state |= {"best_model_score": best, "kth_value": best}
-            state["best_k_models"] = dict.fromkeys(state["best_k_models"], best)
+            state["best"] = 2.0
     torch.save(last, "there/1/checkpoints/last.ckpt")
     options = ["--trainer.max_epochs", 3, "--ckpt_path", "last"]
     answer = ltr("fit", "--config", "tiny.yaml", "--trainer.default_root_dir", "there", *options)
@@ -287,7 +285,7 @@ def test_a_moved_run_goes_on_with_its_best(ltr):
     assert not Path("here").exists()
 
 
-@pytest.mark.filterwarnings("ignore:.*could not find the monitored key.*")
+@pytest.mark.filterwarnings("ignore:.*no best.ckpt is written.*")
 @pytest.mark.parametrize(
     "options",
     [

@@ -51,8 +51,8 @@ def test_its_own_monitor_chooses_the_best(ltr, own):
     assert "best val_mse: " in answer.out
     assert "epoch 2  val_mse " in answer.out
     states = torch.load("runs/own/1/checkpoints/best.ckpt")["callbacks"]
-    (best,) = (state for key, state in states.items() if "BestCheckpoint" in key)
-    assert best["monitor"] == "val_mse"
+    (best,) = (state for key, state in states.items() if key == "BestCheckpoint(val_mse, min)")
+    assert best["best"] > 0
 
 
 def test_a_monitor_that_it_does_not_log(ltr, own):

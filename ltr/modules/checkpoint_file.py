@@ -1,0 +1,88 @@
+"""Read a checkpoint file, which may be damaged or made to do harm."""
+
+import os
+import re
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+from ltr.names import one_line
+
+
+def read_checkpoint(path: str | Path | IO[bytes], map_location: Any = "cpu") -> dict[str, Any]:
+    """Return the content of a checkpoint: tensors and plain values.
+
+    The file is read twice, first to compare the checksums of its parts.
+
+    Args:
+        path: the file.
+        map_location: as for `torch.load`.
+
+    Raises:
+        ValueError: the file is damaged, was not written by Lightning 2, or holds more than tensors
+            and plain values.
+        OSError: the file cannot be opened.
+    """
+    with open(path, "rb") if isinstance(path, str | Path) else nullcontext(path) as file:
+        try:
+            _compare_checksums(file)
+            file.seek(0)
+            content = torch.load(file, map_location=map_location, weights_only=True)
+        except Exception as error:  # of any kind, if the file was made to do harm
+            cause = one_line(error).partition(". ")[0] or "it is empty"
+            raise ValueError(
+                f"{path} is not a checkpoint, is damaged, or holds more than tensors and plain "
+                f"values: {cause}"
+            ) from error
+    if not _is_checkpoint(content):
+        raise ValueError(f"{path} is not a checkpoint of ltr")
+    return content
+
+
+def _compare_checksums(file: IO[bytes]) -> None:
+    """Raise an error if the bytes of a zip archive are not those that were written."""
+    with zipfile.ZipFile(file) as archive:
+        entries = archive.infolist()
+        # torch compresses nothing; a small file must not grow to more than its size
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+            raise ValueError("its parts are compressed")
+        if sum(entry.file_size for entry in entries) > file.seek(0, os.SEEK_END):
+            raise ValueError("its parts overlap")
+        if (wrong := archive.testzip()) is not None:
+            raise ValueError(f"the checksum of {wrong} is wrong")
+
+
+def _is_checkpoint(content: Any) -> bool:
+    """Return whether Lightning would read the content without changes for older versions."""
+    if not isinstance(content, dict) or not _has_names(content.get("state_dict")):
+        return False
+    version, states = content.get("pytorch-lightning_version"), content.get("callbacks") or {}
+    if not re.fullmatch(r"([2-9]|\d{2,})\.\d+(\.\w+)*", str(version)):
+        return False
+    return _has_names(states) and all(isinstance(state, Mapping) for state in states.values())
+
+
+def _has_names(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
+
+
+@contextmanager
+def errors_name(path: Any) -> Iterator[None]:
+    """Turn an error of any kind into a `ValueError` that names the checkpoint which is used.
+
+    Its content may be of any types, so the code that uses it may fail in any way.
+
+    >>> with errors_name("best.ckpt"):
+    ...     {}["state_dict"]
+    Traceback (most recent call last):
+    ValueError: best.ckpt: KeyError: 'state_dict'
+    """
+    try:
+        yield
+    except Exception as error:
+        text = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise ValueError(text if str(path) in text else f"{path}: {one_line(text)}") from error
