@@ -61,7 +61,7 @@ def run(command: str, args: list[str]) -> int:
             raise ValueError(f"test must be None: {given.model} was not trained on a table")
         text = {name for name, one in module.schema.categories.items() if one.kind == "string"}
         table = load_table(given.test, text | {module.schema.qid})
-        evaluation = evaluate(module, read_table(table, module.schema))
+        evaluation = evaluate(module, read_table(table, module.schema, needs_weight=False))
     to = given.to or ("torch" if given.out.endswith(".pt2") else "onnx")
     written = export_model(module, given.out, to=to, opset=given.opset, evaluation=evaluation)
     print(f"wrote {written.model} and {written.card}")

@@ -27,10 +27,11 @@ def read_letor(
     r"""Read learning-to-rank text: `label qid:Q 1:v 2:v ... # comment`, one document a line.
 
     The file may be plain, gzip, bzip2, xz, zstd or a zip of one file; its first bytes decide. Lines
-    end in LF or CRLF. Blank lines, lines with only a comment, and blanks at the end of a line are
-    allowed. A feature that a line leaves out is 0. If any line has a comment, the comments become
-    document ids: `#docid = GX004-93-7097963 inc = 1` gives `GX004-93-7097963`, any other comment
-    gives its text, and a line without a comment gives the empty string. LightGBM's files have no
+    end in LF or CRLF, and have at most 64 MiB. Blank lines, lines with only a comment, and blanks
+    at the end of a line are allowed. A feature that a line leaves out is 0. If any line has a
+    comment, the comments become document ids: `#docid = GX004-93-7097963 inc = 1` gives
+    `GX004-93-7097963`, any other comment gives its text, and a line without a comment gives the
+    empty string. LightGBM's files have no
     qid. They have a file of group sizes beside them (`rank.train.query` or `rank.train.group` for
     `rank.train`), and their lists are named "1", "2", ...
 

@@ -50,8 +50,9 @@ class TableDataModule(ListDataModule):
             `load_table` for what it may be.
         qid: the column of the query that a row belongs to. `fit` requires it.
         label: the column of graded relevance. `fit` and `test` require it.
-        weight: the column of the rows' weights.
-        position: the column of the positions at which documents were shown.
+        weight: the column of the rows' weights, for the loss; a table to test on or to score need
+            not have it.
+        position: the column of the positions at which documents were shown, likewise.
         doc_id: the column of the documents' names.
         features: the columns of numbers. Default: see `Schema.infer`.
         categories: the columns of categories. Default: see `Schema.infer`.
@@ -338,7 +339,7 @@ class TableDataModule(ListDataModule):
         source = self._source(split)
         if source is None:
             raise self.missing_split(split)
-        needs_label = split != "predict"
+        needs = {"needs_label": split != "predict", "needs_weight": split == "val"}
         schema = self._schema_of(split)
         if holds_lists(source):
             with naming(source):
@@ -354,7 +355,7 @@ class TableDataModule(ListDataModule):
             return
         table = load_table(source, _text_columns(schema))
         with naming(source):
-            data = read_table(table, schema, missing=self.missing, needs_label=needs_label)
+            data = read_table(table, schema, missing=self.missing, **needs)
         self.splits[split] = data
         if split == "predict":
             columns = [name for name in (schema.qid, schema.doc_id) if name is not None]

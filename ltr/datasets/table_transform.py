@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ltr.datasets.arrays import as_numbers
 from ltr.datasets.transforms import FeatureTransform, Standardize
+from ltr.shapes import check_at_least
 
 
 class TableTransform(FeatureTransform):
@@ -29,7 +30,7 @@ class TableTransform(FeatureTransform):
         numbers: of the features without missing values; fitted on the values of the training lists
             that are there, or, if it has no `fits_missing`, after the missing ones are replaced.
             Several stand side by side in `Join`. Default: `Standardize()`.
-        num_features: d, if it is known already.
+        num_features: d, if it is known already; 0 where there are categories alone.
 
     Attributes:
         out_features: d'; after `fit`, or after a state is loaded.
@@ -53,7 +54,10 @@ class TableTransform(FeatureTransform):
     def __init__(
         self, numbers: FeatureTransform | None = None, num_features: int | None = None
     ) -> None:
-        super().__init__(num_features)
+        super().__init__()
+        if num_features is not None:
+            check_at_least("num_features", num_features, 0)
+        self.num_features = num_features
         if numbers is not None and not isinstance(numbers, FeatureTransform):
             raise ValueError(f"numbers must be a FeatureTransform, got {numbers!r}")
         self.numbers = Standardize() if numbers is None else numbers

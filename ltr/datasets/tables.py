@@ -17,6 +17,7 @@ def read_table(
     *,
     missing: Literal["keep", "error"] = "keep",
     needs_label: bool = True,
+    needs_weight: bool = True,
 ) -> ListDataset:
     """Read a table into lists by its schema.
 
@@ -32,6 +33,8 @@ def read_table(
         missing: "keep", or "error" to refuse a missing feature.
         needs_label: whether the column of the labels must be there. If it may be missing and is,
             the lists have no labels.
+        needs_weight: whether the columns of weights and positions, which only training uses, must
+            be there. Without `needs_label` they may be missing too.
 
     Raises:
         ValueError: a column is missing or has another type; a qid or document id is missing; a
@@ -53,9 +56,8 @@ def read_table(
         raise ValueError(f"label must name the column of the labels, got None{of_file(source)}")
     with naming(source):
         _check_numbers(table, schema)
-        # columns that only training needs, and those that the caller can do without
-        optional = {schema.weight, schema.position} if not needs_label else set()
-        optional |= set() if needs_label else {schema.label}
+        optional = set() if needs_label else {schema.label}
+        optional |= set() if needs_label and needs_weight else {schema.weight, schema.position}
         schema.check(table, optional={name for name in optional if name is not None})
         return _to_lists(table, schema, missing)
 

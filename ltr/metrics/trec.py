@@ -50,9 +50,9 @@ def read_run(path: str | PathLike[str]) -> Run:
         Scores by document by query, in the order of the file.
 
     Raises:
-        ValueError: a line does not have six fields, a score is not a finite number, a query has a
-            document twice, or the file is empty or damaged. The message names the file, the line
-            and the text.
+        ValueError: a line does not have six fields or has more than 64 MiB, a score is not a finite
+            number, a query has a document twice, or the file is empty or damaged. The message names
+            the file, the line and the text.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -83,7 +83,7 @@ def read_qrels(path: str | PathLike[str]) -> Qrels:
         Judgements by document by query, in the order of the file.
 
     Raises:
-        ValueError: as `read_run`, or a judgement is not a whole number.
+        ValueError: as `read_run`, or a judgement is not a whole number of at most 18 digits.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:

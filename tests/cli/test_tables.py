@@ -10,6 +10,7 @@ import pytest
 
 from ltr.datasets import StoredLists, open_store
 from ltr.modules.prediction_files import PredictionFile
+from ltr.serving import OnnxRanker
 
 
 @pytest.fixture
@@ -311,3 +312,60 @@ def test_a_store_in_the_place_of_a_table(ltr, tmp_path, write_table):
         assert answer.code == 2
         assert message in answer.err
         assert answer.err.count("\n") == 1
+
+
+def metrics_of(answer) -> list[str]:
+    """The lines of the metrics that `ltr test` prints."""
+    assert answer.code == 0, answer.err
+    found = [line for line in answer.out.splitlines() if "test_" in line]
+    assert found
+    return found
+
+
+def test_only_training_needs_weights_and_positions(ltr, tmp_path, write_table):
+    frame = write_table(tmp_path / "plain.parquet", 300)
+    frame.assign(w=np.arange(300) % 3, shown=1).to_parquet("weighted.parquet")
+    fit = ("fit", "--config", "table/smoke", "--data.path", "weighted.parquet")
+    names = ("--data.qid", "query", "--data.label", "grade", "--data.weight", "w")
+    names += ("--data.position", "shown", "--data.validation", 0.2)
+    assert ltr(*fit, *names).code == 0
+    test = ("test", "--config", "table/smoke", "--ckpt_path", "best", "--data.path")
+    weighted = metrics_of(ltr(*test, "weighted.parquet"))
+    assert metrics_of(ltr(*test, "plain.parquet")) == weighted
+    assert metrics_of(ltr(*test, "plain.parquet", "--data.weight", "w")) == weighted
+    assert predict(ltr, "weighted.parquet", "one.csv").code == 0
+    assert predict(ltr, "plain.parquet", "two.csv").code == 0
+    assert Path("one.csv").read_text() == Path("two.csv").read_text()
+    best = next(Path("runs/table-smoke").glob("*/checkpoints/best.ckpt"))
+    assert ltr("export", best, "--out", "out", "--test", "plain.parquet").code == 0
+    assert "On 50 test lists" in Path("out/README.md").read_text()
+    answer = ltr(*fit, *names[:-2], "--data.val_path", "plain.parquet")
+    assert answer.code == 2
+    assert "must have the column 'w'" in answer.err
+
+
+def test_a_table_with_categories_alone(ltr):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"query": np.arange(240) // 6, "shop": rng.choice([*"abc"], 240)})
+    frame["kind"] = rng.choice(["x", "y", None], 240)
+    frame["grade"] = (frame["shop"] == "b").astype(int) + (frame["kind"] == "x")
+    frame.to_parquet("train.parquet")
+    names = ("--qid", "query", "--label", "grade")
+    assert ltr("convert", "train.parquet", "--out", "train.store", *names).code == 0
+    fit = ("fit", "--config", "table/smoke", "--data.validation", 0.2, "--data.path")
+    named = ("--data.qid", "query", "--data.label", "grade")
+    for source in ("train.parquet", "train.store"):
+        answer = ltr(*fit, source, *(named if source == "train.parquet" else ()))
+        assert answer.code == 0, answer.err
+        assert predict(ltr, source, f"{source}.csv").code == 0
+        assert len(pd.read_csv(f"{source}.csv")) == 240
+        answer = ltr(
+            "test", "--config", "table/smoke", "--ckpt_path", "best", "--data.path", source
+        )
+        assert "test_ndcg_10" in answer.out
+    best = max(Path("runs/table-smoke").glob("*/checkpoints/best.ckpt"))
+    answer = ltr("export", best, "--out", "out", "--test", "train.parquet")
+    assert answer.code == 0, answer.err
+    scores = pd.read_csv("train.store.csv")["score"]
+    exported = OnnxRanker("out/model.onnx").score(frame)
+    np.testing.assert_allclose(exported, scores, rtol=1e-4, atol=1e-5)

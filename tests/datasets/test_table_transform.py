@@ -172,6 +172,11 @@ def test_it_is_made_again_by_its_configuration_and_state(rows):
     assert again.out_features == fitted.out_features
     inputs = (torch.from_numpy(rows), None, torch.from_numpy(codes))
     torch.testing.assert_close(again(*inputs), fitted(*inputs))
+    alone = TableTransform().fit(rows[:, :0], codes)
+    again = from_config(to_config(alone))
+    again.load_state_dict(alone.state_dict())
+    inputs = (torch.zeros(50, 0), None, torch.from_numpy(codes))
+    torch.testing.assert_close(again(*inputs), alone(*inputs))
     standard = TableTransform().fit(rows)
     other = TableTransform()
     other.load_state_dict(standard.state_dict())
@@ -183,6 +188,7 @@ def test_what_does_not_fit_is_refused(rows):
     fitted = TableTransform().fit(rows, codes)
     features = torch.from_numpy(rows)
     for call, message in (
+        (lambda: TableTransform(num_features=-1), "num_features must be >= 0, got -1"),
         (lambda: fitted(features), "categories must have 1 columns, got 0"),
         (lambda: fitted(features[:, :3]), "features must have num_features=4, got 3"),
         (lambda: TableTransform().fit(rows[:0]), "features must be"),

@@ -53,6 +53,14 @@ def test_loaded(saved):
     assert isinstance(other.loss, SoftNDCG)
 
 
+def test_categories_alone(tmp_path):
+    X, y, qid = data()
+    ranker = quick().fit(X[["c"]], y, qid=qid)
+    ranker.save(tmp_path / "model")
+    again = NeuralRanker.load(tmp_path / "model")
+    assert np.array_equal(again.predict(X[["c"]]), ranker.predict(X[["c"]]))
+
+
 def test_a_second_save_replaces_the_first(saved):
     _, folder = saved
     X, y, qid = data()
