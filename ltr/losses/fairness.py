@@ -55,6 +55,8 @@ class ExposureParity(RankingLoss):
     tensor(0.1736)
     """
 
+    side_inputs = ("groups",)
+
     def __init__(
         self,
         operator: RankOperator | None = None,
@@ -107,8 +109,8 @@ class Penalized(RankingLoss):
         reduction: "mean" over the lists with a real item (default), "sum", "none". It replaces the
             reductions of the loss and of the penalty.
 
-    `forward` passes arguments beyond `scores, labels, mask, weights`, such as `groups`, to the
-    penalty.
+    `forward` passes the side inputs of the loss, such as `shown` of `Unbiased`, to the loss. It
+    passes those of the penalty, such as `groups`, and all other arguments to the penalty.
 
     >>> from ltr.losses import PointwiseMSE
     >>> scores, labels = torch.tensor([3.0, 1.0]), torch.tensor([1.0, 1.0])
@@ -129,6 +131,7 @@ class Penalized(RankingLoss):
         self.loss = unreduced(SoftNDCG() if loss is None else loss)
         self.penalty = unreduced(ExposureParity() if penalty is None else penalty)
         self.strength = check_number("strength", strength, minimum=0.0)
+        self.side_inputs = tuple(dict.fromkeys((*self.loss.side_inputs, *self.penalty.side_inputs)))
 
     def per_list(
         self,
@@ -226,8 +229,9 @@ def _penalized(
     strength: float,
     **extra: Tensor,
 ) -> Tensor:
-    value = loss(scores, labels, mask, weights)
-    return value + strength * penalty(scores, labels, mask, weights, **extra)
+    own, others = _shared(loss, penalty, extra)
+    value = loss(scores, labels, mask, weights, **own)
+    return value + strength * penalty(scores, labels, mask, weights, **others)
 
 
 def _penalized_ragged(
@@ -241,8 +245,20 @@ def _penalized_ragged(
     strength: float,
     **extra: Tensor,
 ) -> Tensor:
-    value = loss(scores, labels, None, weights, lengths=lengths)
-    return value + strength * penalty(scores, labels, None, weights, lengths=lengths, **extra)
+    own, others = _shared(loss, penalty, extra)
+    value = loss(scores, labels, None, weights, lengths=lengths, **own)
+    return value + strength * penalty(scores, labels, None, weights, lengths=lengths, **others)
+
+
+def _shared(
+    loss: RankingLoss, penalty: RankingLoss, extra: dict[str, Tensor]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return the arguments of the loss, and those of the penalty."""
+    own = {name: x for name, x in extra.items() if name in loss.side_inputs}
+    others = {
+        name: x for name, x in extra.items() if name in penalty.side_inputs or name not in own
+    }
+    return own, others
 
 
 def exposure_parity_loss(

@@ -127,6 +127,7 @@ class Unbiased(RankingLoss):
         self.loss = unreduced(SoftNDCG() if loss is None else loss)
         self.bias = PositionBias() if bias is None else bias
         self.clip = _check_clip(clip)
+        self.side_inputs = tuple(dict.fromkeys(("shown", *self.loss.side_inputs)))
 
     def per_list(
         self,
@@ -190,6 +191,8 @@ def _of_clicks(
         shown = shown if mask is None else mask.cumsum(-1).to(scores.dtype)
     inverse = inverse_propensity_weights(masked_fill(shown, mask, 1.0), bias, clip=clip)
     weights = inverse if weights is None else weights * inverse
+    if "shown" in loss.side_inputs:
+        extra["shown"] = shown
     return loss(scores, labels, mask, weights, **extra)
 
 
@@ -211,6 +214,8 @@ def _of_ragged_clicks(
         shown = positions(scores) - before.to(scores.dtype)
     inverse = inverse_propensity_weights(shown, bias, clip=clip)
     weights = inverse if weights is None else weights * inverse
+    if "shown" in loss.side_inputs:
+        extra["shown"] = shown
     return loss(scores, labels, None, weights, lengths=lengths, **extra)
 
 
