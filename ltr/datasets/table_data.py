@@ -374,6 +374,8 @@ class TableDataModule(ListDataModule):
             )
         doc_id = self.uses["doc_id"]
         schema = self.schema if doc_id is None else replace(self.schema, doc_id=doc_id)
+        if split == "test":  # metrics need none of them
+            schema = replace(schema, position=None, group=None)
         label = self.uses["label"]
         return schema if label is None or schema.label else replace(schema, label=label)
 
