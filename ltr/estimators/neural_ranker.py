@@ -342,7 +342,7 @@ class NeuralRanker(BaseEstimator):
             training_only = {use: uses[use] for use in ("weight", "position", "group")}
             schema = replace(self.schema_, **training_only)
         else:
-            schema = Schema.infer(table, **uses)
+            schema = Schema.infer(table, **uses)  # pyright: ignore[reportArgumentType]
         held = None
         if evaluation is None and hold_out and self.validation:
             held = tables.held_out(groups, queries, labels, self.validation)

@@ -163,8 +163,8 @@ class Ranker(ScoringModule):
         """The lists of a batch with their scores."""
         scores = self(**_inputs(batch))
         others = {name: batch.get(name) for name in ("mask", "weights", "lengths")}
-        others["side_inputs"] = side_inputs(self.loss, batch)
-        return ScoredLists(scores, batch["labels"], **others)
+        side = side_inputs(self.loss, batch)
+        return ScoredLists(scores, batch["labels"], **others, side_inputs=side)
 
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
         """Return `scores` (N,) with `lengths` and, where there are any, `qid`, `doc_ids`, `rows`.

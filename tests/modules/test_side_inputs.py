@@ -91,7 +91,7 @@ class Module(ListDataModule):
 
 
 def table_module(table: pd.DataFrame, kind: str, folder: Path) -> TableDataModule:
-    uses = {"qid": "query", "label": "label", "position": "shown", "group": "kind"}
+    uses: dict[str, Any] = {"qid": "query", "label": "label", "position": "shown", "group": "kind"}
     source: Any = table
     if kind == "csv":
         table.to_csv(source := folder / "t.csv", index=False)
