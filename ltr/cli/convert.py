@@ -53,6 +53,7 @@ def run(command: str, args: list[str]) -> int:
             label=options.label,
             weight=options.weight,
             position=options.position,
+            group=options.group,
             doc_id=options.doc_id,
             features=options.features,
             categories=options.categories,
@@ -83,6 +84,7 @@ def _parser() -> LineParser:
     add("--label", metavar="COLUMN", help="column of the labels, if there are any")
     add("--weight", metavar="COLUMN", help="column of the weights")
     add("--position", metavar="COLUMN", help="column of the positions")
+    add("--group", metavar="COLUMN", help="column of the documents' groups")
     add("--doc-id", metavar="COLUMN", help="column of the documents' names")
     add("--features", nargs="+", metavar="COLUMN", help="default: all other columns of numbers")
     add("--categories", nargs="+", metavar="COLUMN", help="default: other text and booleans")

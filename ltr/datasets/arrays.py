@@ -28,7 +28,7 @@ def as_numbers(argument: str, values: Any) -> np.ndarray:
         if array.dtype.kind in "mM":
             raise TypeError(f"values of type {array.dtype}")
         return array if array.dtype.kind in "biuf" else array.astype(np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{argument} must be an array of numbers, got {error}") from error
 
 

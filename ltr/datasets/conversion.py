@@ -44,6 +44,7 @@ def convert(
     label: str | None = None,
     weight: str | None = None,
     position: str | None = None,
+    group: str | None = None,
     doc_id: str | None = None,
     features: Sequence[str] | None = None,
     categories: Sequence[str] | None = None,
@@ -72,6 +73,7 @@ def convert(
         label: the column of the labels; None for LETOR text, or where there are none.
         weight: see `Schema`.
         position: see `Schema`.
+        group: see `Schema`.
         doc_id: see `Schema`.
         features: see `Schema.infer`.
         categories: see `Schema.infer`.
@@ -108,7 +110,7 @@ def convert(
         raise ValueError(f'missing must be "keep" or "error", got {missing!r}')
     path, folder = check_path("source", source), check_path("out", out)
     named: dict[str, Any] = {"qid": qid, "label": label, "weight": weight, "position": position}
-    named |= {"doc_id": doc_id, "features": features, "categories": categories}
+    named |= {"group": group, "doc_id": doc_id, "features": features, "categories": categories}
     check_columns(named)
     if is_store(path):
         raise ValueError(f"path must not be a store already, got {path}")

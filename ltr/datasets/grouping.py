@@ -34,7 +34,12 @@ FILES = 64
 _ROWS = 1 << 13
 _BATCH = 1 << 22  # bytes
 _KEYS = pa.schema([("qid", pa.string()), ("row", pa.int64()), ("number", pa.int64())])
-_FIXED = {"labels": np.float32, "weights": np.float32, "positions": np.int64}
+_FIXED = {
+    "labels": np.float32,
+    "weights": np.float32,
+    "positions": np.int64,
+    "groups": np.float32,
+}
 _BLOBS = {"features": np.float32, "categories": np.int64}
 
 

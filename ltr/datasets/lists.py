@@ -19,8 +19,8 @@ class ListDataset(Dataset[dict[str, Any]]):
 
     An item has `features` float32 (n, d), `mask` bool (n,), all True, `qid` (a string), and, where
     the data has them, `labels` float32 (n,), `doc_ids` (n strings), `categories` int64 (n, c),
-    `weights` float32 (n,), `positions` int64 (n,) and `rows` int64 (n,). `dataset[-1]` is a filler:
-    a list of one masked document with the qid "", for `ListSampler`.
+    `weights` float32 (n,), `positions` int64 (n,), `groups` float32 (n,) and `rows` int64 (n,).
+    `dataset[-1]` is a filler: a list of one masked document with the qid "", for `ListSampler`.
 
     A `DataLoader` asks for a whole batch at once (`__getitems__`), which is ragged: (N, ...) in
     place of (n, ...), with `lengths` int64 (B,) in place of the mask; a filler has length 0. Its
@@ -39,6 +39,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         categories: int64 (documents, c), codes of categories; 0 is missing or unseen.
         weights: float32 (documents,), >= 0.
         positions: int64 (documents,), from 1.
+        groups: float32 (documents,), above 0 for the first group; see `ExposureParity`.
         rows: int64 (documents,), the place of each document in the table that it comes from.
 
     Raises:
@@ -64,6 +65,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         categories: np.ndarray | None = None,
         weights: np.ndarray | None = None,
         positions: np.ndarray | None = None,
+        groups: np.ndarray | None = None,
         rows: np.ndarray | None = None,
     ) -> None:
         for name, array in (("features", features), ("offsets", offsets)):
@@ -74,7 +76,8 @@ class ListDataset(Dataset[dict[str, Any]]):
             raise ValueError(f"features must be ({documents}, d), got shape {features.shape}")
         if categories is not None and (categories.ndim != 2 or len(categories) != documents):
             raise ValueError(f"categories must be ({documents}, c), got shape {categories.shape}")
-        for name, array in (("weights", weights), ("positions", positions), ("rows", rows)):
+        narrow = {"weights": weights, "positions": positions, "groups": groups, "rows": rows}
+        for name, array in narrow.items():
             if array is not None and array.shape != (documents,):
                 raise ValueError(f"{name} must be ({documents},), got shape {array.shape}")
         if len(offsets) != len(qids) + 1 or offsets[0] != 0 or offsets[-1] != documents:
@@ -89,6 +92,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         self.categories = categories
         self.weights = weights
         self.positions = positions
+        self.groups = groups
         self.rows = rows
         self.offsets = offsets
         self.qids: list[str] = list(qids)
@@ -269,7 +273,7 @@ class ListDataset(Dataset[dict[str, Any]]):
     def columns(self) -> dict[str, np.ndarray]:
         """The arrays beside the features that the data has, by the names of a batch."""
         named = {"labels": self._labels, "categories": self.categories, "weights": self.weights}
-        named |= {"positions": self.positions, "rows": self.rows}
+        named |= {"positions": self.positions, "groups": self.groups, "rows": self.rows}
         return {name: array for name, array in named.items() if array is not None}
 
     @property

@@ -11,7 +11,7 @@ from ltr.datasets.arrays import check_columns, pc
 
 CategoryKind = Literal["string", "number", "boolean"]
 
-_KEYS = ("qid", "label", "weight", "position", "doc_id")
+_KEYS = ("qid", "label", "weight", "position", "group", "doc_id")
 _ARE = {
     "number": "numbers",
     "string": "text",
@@ -47,6 +47,8 @@ class Schema:
         label: the column of graded relevance, or None.
         weight: the column of the rows' weights, or None.
         position: the column of the positions at which documents were shown, or None.
+        group: the column of the documents' groups, numbers above 0 for the first one, or None; see
+            `ltr.losses.ExposureParity`.
         doc_id: the column of the documents' names, or None.
         features: the columns of numbers, each with the number of features that it holds: 1, or the
             size of an embedding.
@@ -64,6 +66,7 @@ class Schema:
     label: str | None = None
     weight: str | None = None
     position: str | None = None
+    group: str | None = None
     doc_id: str | None = None
     features: Mapping[str, int] = field(default_factory=dict)
     categories: Mapping[str, Category] = field(default_factory=dict)
@@ -77,6 +80,7 @@ class Schema:
         label: str | None = None,
         weight: str | None = None,
         position: str | None = None,
+        group: str | None = None,
         doc_id: str | None = None,
         features: Sequence[str] | None = None,
         categories: Sequence[str] | None = None,
@@ -89,6 +93,7 @@ class Schema:
             label: see `Schema`.
             weight: see `Schema`.
             position: see `Schema`.
+            group: see `Schema`.
             doc_id: see `Schema`.
             features: the columns of numbers or embeddings. Default: all other columns of numbers,
                 of missing values only, and of fixed-size lists of numbers.
@@ -100,7 +105,7 @@ class Schema:
                 there is neither a feature nor a category.
         """
         keys = {"qid": qid, "label": label, "weight": weight, "position": position}
-        keys["doc_id"] = doc_id
+        keys |= {"group": group, "doc_id": doc_id}
         named = check_columns({**keys, "features": features, "categories": categories})
         given: dict[str, str] = {}
         for argument, name in named:

@@ -1,11 +1,11 @@
 """Shards: some lists of a store in one Arrow IPC file, read by mapping it into memory.
 
 A shard is one record batch with one row per list: `qid` large_string, and lists with 64-bit offsets
-of float32 `labels` and `weights`, int64 `positions`, large_string `doc_ids`, and fixed-size lists
-of float32 `features` and int32 `categories`: those that the data has. Its buffers are the flat
-arrays of `ListDataset`, uncompressed, so that reading copies nothing. A shard holds only numbers
-and strings, and reading it runs no code from it: any other schema, also with Arrow's extension
-types, is an error.
+of float32 `labels`, `weights` and `groups`, int64 `positions`, large_string `doc_ids`, and
+fixed-size lists of float32 `features` and int32 `categories`: those that the data has. Its buffers
+are the flat arrays of `ListDataset`, uncompressed, so that reading copies nothing. A shard holds
+only numbers and strings, and reading it runs no code from it: any other schema, also with Arrow's
+extension types, is an error.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,13 @@ from ltr.datasets.lists import ListDataset
 from ltr.files import atomic_write
 
 _WIDE = {"features": np.float32, "categories": np.int32}
-_NARROW = {"labels": np.float32, "weights": np.float32, "positions": np.int64}
+_NARROW = {
+    "labels": np.float32,
+    "weights": np.float32,
+    "positions": np.int64,
+    "groups": np.float32,
+}
+_LEAST = {"labels": 0, "weights": 0, "positions": 1, "groups": -np.inf, "categories": 0}
 
 
 @dataclass(frozen=True)
@@ -191,7 +197,7 @@ def _from_batch(batch: pa.RecordBatch, entry: ShardEntry, known: bool) -> Shard:
         nested = [*lists.values(), *(one.values for one in lists.values())]
         if any(array.null_count for array in (names, *nested)):
             raise DamagedError("no value must be null")
-        for key, least in (("labels", 0), ("weights", 0), ("positions", 1), ("categories", 0)):
+        for key, least in _LEAST.items():
             found = columns.get(key, np.ones(1))
             if not (np.isfinite(found) & (found >= least)).all():
                 raise DamagedError(f"the {key} must be finite and >= {least}")

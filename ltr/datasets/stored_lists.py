@@ -197,6 +197,11 @@ class StoredLists(ListDataset):
         return self._only("positions").positions
 
     @property
+    def groups(self) -> np.ndarray | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The groups of all documents, read from the disk."""
+        return self._only("groups").groups
+
+    @property
     def doc_ids(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The ids of all documents, read from the disk."""
         return self._only("doc_ids").doc_ids

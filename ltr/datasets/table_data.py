@@ -50,9 +50,11 @@ class TableDataModule(ListDataModule):
             `load_table` for what it may be.
         qid: the column of the query that a row belongs to. `fit` requires it.
         label: the column of graded relevance. `fit` and `test` require it.
-        weight: the column of the rows' weights, for the loss; a table to test on or to score need
-            not have it.
-        position: the column of the positions at which documents were shown, likewise.
+        weight: the column of the rows' weights, for the loss. Only training needs it, and `position`
+            and `group`: a table to test on or to score may lack these columns.
+        position: the column of the positions at which documents were shown, which `Unbiased` needs.
+        group: the column of the documents' groups, which `ExposureParity` needs: numbers, above 0
+            for the first group.
         doc_id: the column of the documents' names.
         features: the columns of numbers. Default: see `Schema.infer`.
         categories: the columns of categories. Default: see `Schema.infer`.
@@ -96,6 +98,7 @@ class TableDataModule(ListDataModule):
         label: str | None = None,
         weight: str | None = None,
         position: str | None = None,
+        group: str | None = None,
         doc_id: str | None = None,
         features: list[str] | None = None,
         categories: list[str] | None = None,
@@ -144,7 +147,7 @@ class TableDataModule(ListDataModule):
             raise ValueError(f'missing must be "keep" or "error", got {missing!r}')
         check_at_least("max_levels", max_levels, 1)
         self.uses = {"qid": qid, "label": label, "weight": weight, "position": position}
-        self.uses["doc_id"] = doc_id
+        self.uses |= {"group": group, "doc_id": doc_id}
         check_columns({**self.uses, "features": features, "categories": categories})
         self.features = features
         self.categories = categories
@@ -207,7 +210,7 @@ class TableDataModule(ListDataModule):
                 f"the data's schema must be the model's, got a difference: {found} (train a new "
                 "model on a table with other columns or levels)"
             )
-        for key in ("qid", "label", "weight", "position"):
+        for key in ("qid", "label", "weight", "position", "group"):
             given, known = self.uses[key], getattr(schema, key)
             if given is not None and known is not None and given != known:
                 raise ValueError(f"{key} must be {known!r}, as in training, got {given!r}")
@@ -372,6 +375,8 @@ class TableDataModule(ListDataModule):
             )
         doc_id = self.uses["doc_id"]
         schema = self.schema if doc_id is None else replace(self.schema, doc_id=doc_id)
+        if split == "test":  # metrics need none of them
+            schema = replace(schema, position=None, group=None)
         label = self.uses["label"]
         return schema if label is None or schema.label else replace(schema, label=label)
 

@@ -102,6 +102,13 @@ def _from_pandas(frame: Any) -> pa.Table:
         values = frame[name]
         try:
             columns.append(pa.Array.from_pandas(values))
+        except OverflowError:
+            whole = [isinstance(x, int) and abs(x) >= 2**63 for x in values]
+            place = whole.index(True)
+            raise ValueError(
+                f"row {place}, column {str(name)!r}: a whole number must fit into 64 bits, got "
+                f"one of {values.iloc[place].bit_length()} bits"
+            ) from None
         except (pa.ArrowException, TypeError, ValueError) as error:
             there = [(i, x) for i, x in enumerate(values.tolist()) if not is_absent(x)]
             first = there[0][1]

@@ -47,7 +47,8 @@ class RowStream(IterableDataset[dict[str, Any]]):
 
     Args:
         source: files of CSV or Parquet; see `load_table`.
-        schema: how the columns are used. Labels, weights and positions may be missing.
+        schema: how the columns are used. Only training needs the columns of labels, weights,
+            positions and groups: they may be missing.
         missing: see `read_table`.
         num_replicas: how many processes share the pieces, each taking the next one in turn.
         rank: the number of this process, from 0.
@@ -93,7 +94,7 @@ class RowStream(IterableDataset[dict[str, Any]]):
         for file, other in zip(self.files[1:], others, strict=True):
             with naming(file):
                 compare(first, other, self.files[0])
-        optional = (schema.label, schema.weight, schema.position)
+        optional = (schema.label, schema.weight, schema.position, schema.group)
         with naming(source):
             schema.check_names(first.column_names, [one for one in optional if one is not None])
         self.columns = [name for name in first.column_names if name in schema.columns]

@@ -33,14 +33,14 @@ def read_table(
         missing: "keep", or "error" to refuse a missing feature.
         needs_label: whether the column of the labels must be there. If it may be missing and is,
             the lists have no labels.
-        needs_weight: whether the columns of weights and positions, which only training uses, must
-            be there. Without `needs_label` they may be missing too.
+        needs_weight: whether the columns of weights, positions and groups, which only training
+            uses, must exist. Without `needs_label` they may be missing too.
 
     Raises:
         ValueError: a column is missing or has another type; a qid or document id is missing; a
             label is missing, negative, infinite or not a number; a weight is missing, negative or
-            infinite; a position is not a whole number >= 1; or a feature is infinite in float32.
-            The message names row and column.
+            infinite; a position is not a whole number >= 1; a group is not a finite number; or a
+            feature is infinite in float32. The message names row and column.
 
     >>> table = pa.table({"q": ["a", "b", "a"], "y": [0, 1, 2], "x": [0.5, None, 1.5]})
     >>> data = read_table(table, Schema.infer(table, qid="q", label="y"))
@@ -56,8 +56,9 @@ def read_table(
         raise ValueError(f"label must name the column of the labels, got None{of_file(source)}")
     with naming(source):
         _check_numbers(table, schema)
+        training = {schema.weight, schema.position, schema.group}
         optional = set() if needs_label else {schema.label}
-        optional |= set() if needs_label and needs_weight else {schema.weight, schema.position}
+        optional |= set() if needs_label and needs_weight else training
         schema.check(table, optional={name for name in optional if name is not None})
         return _to_lists(table, schema, missing)
 
@@ -78,16 +79,18 @@ def _to_lists(table: pa.Table, schema: Schema, missing: str) -> ListDataset:
             column = _column_at(schema, int(place))
             raise ValueError(f"row {row}, column {column!r}: must not be missing")
     codes = [encode(table.column(name), one) for name, one in schema.categories.items()]
-    groups, qids = _groups(table.column(schema.qid), schema.qid)
-    order = np.argsort(groups, kind="stable")
-    offsets = np.r_[0, np.cumsum(np.bincount(groups, minlength=len(qids)))]
-    labels = weights = positions = doc_ids = None
+    lists, qids = _groups(table.column(schema.qid), schema.qid)
+    order = np.argsort(lists, kind="stable")
+    offsets = np.r_[0, np.cumsum(np.bincount(lists, minlength=len(qids)))]
+    labels = weights = positions = groups = doc_ids = None
     if schema.label is not None and schema.label in names:
         labels = _amounts(table, schema.label, "a label")[order]
     if schema.weight is not None and schema.weight in names:
         weights = _amounts(table, schema.weight, "a weight")[order]
     if schema.position is not None and schema.position in names:
         positions = _positions(table, schema.position)[order]
+    if schema.group is not None and schema.group in names:
+        groups = _group_ids(table, schema.group)[order]
     if schema.doc_id is not None:
         ids = table.column(schema.doc_id)
         _refuse(pc.is_null(ids), schema.doc_id, "a document id must not be missing")
@@ -101,6 +104,7 @@ def _to_lists(table: pa.Table, schema: Schema, missing: str) -> ListDataset:
         categories=np.stack(codes, axis=1)[order] if codes else None,
         weights=weights,
         positions=positions,
+        groups=groups,
         rows=order.astype(np.int64),
     )
 
@@ -207,9 +211,20 @@ def _positions(table: pa.Table, name: str) -> np.ndarray:
     return values.astype(np.int64)
 
 
+def _group_ids(table: pa.Table, name: str) -> np.ndarray:
+    values = _feature(table.column(name), name, 1)[:, 0]
+    for row in np.flatnonzero(~np.isfinite(values))[:1]:
+        shown = _shown(table, name, int(row))
+        raise ValueError(
+            f"row {row}, column {name!r}: a group must be a finite number, got {shown}"
+        )
+    return values
+
+
 def _check_numbers(table: pa.Table, schema: Schema) -> None:
     """Refuse text where numbers are wanted; the error names the first row without a number."""
     uses = {schema.label: "a label", schema.weight: "a weight", schema.position: "a position"}
+    uses |= {schema.group: "a group"}
     uses |= dict.fromkeys(schema.features, "a feature")
     for name, what in uses.items():
         if name is None or name not in table.column_names:

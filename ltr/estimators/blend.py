@@ -16,7 +16,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ltr.estimators import tables as tables
-from ltr.estimators.scoring import ndcg_of_lists
+from ltr.estimators.scoring import ndcg_of_lists, score
 from ltr.models import Ensemble
 from ltr.shapes import check_number
 
@@ -78,7 +78,7 @@ class Blend(BaseEstimator):
     """
 
     # what scikit-learn's tools pass on without being told (`set_fit_request` changes it)
-    __metadata_request__fit: ClassVar = {"qid": True}
+    __metadata_request__fit: ClassVar = {"qid": True, "position": True, "groups": True}
     __metadata_request__predict: ClassVar = {"qid": True}
     __metadata_request__score: ClassVar = {"qid": True}
 
@@ -99,6 +99,8 @@ class Blend(BaseEstimator):
         qid: Any = None,
         group: Any = None,
         sample_weight: Any = None,
+        position: Any = None,
+        groups: Any = None,
         eval_set: Any = None,
         eval_qid: Any = None,
         eval_group: Any = None,
@@ -106,6 +108,7 @@ class Blend(BaseEstimator):
         """Fit each ranker, the scales and the weights. For the arguments see `NeuralRanker.fit`.
 
         Weights of lists reach a ranker that takes `qid` as they are, any other as weights of rows.
+        `position` and `groups` reach the rankers whose `fit` takes them.
 
         Returns:
             Itself.
@@ -116,18 +119,18 @@ class Blend(BaseEstimator):
         """
         self._check()
         validate_data(self, X, y, skip_check_array=True)
-        X = _with_rows(X)
+        X = tables.with_rows(X)
         train = _Lists.read(X, y, qid, group)
         weights = None
         if sample_weight is not None:
             by_row = np.empty_like(train.codes)
             by_row[train.rows] = train.codes
             weights = tables.row_weights(sample_weight, by_row, len(train.queries))
+        side = tables.row_numbers({"position": position, "groups": groups}, len(train.codes))
         evaluation = tables.one_evaluation(eval_set, eval_qid, eval_group)
         val, note = None, "equal weights, no query held out"
         if evaluation is not None:
-            validate_data(self, evaluation[0], reset=False, skip_check_array=True)
-            val = _Lists.read(_with_rows(evaluation[0]), *evaluation[1:], "eval_")
+            val = _Lists.read(self._columns(evaluation[0]), *evaluation[1:], "eval_")
             note = ""
         elif self.validation:
             held = tables.held_out(train.codes, train.queries, train.labels, self.validation)
@@ -135,7 +138,7 @@ class Blend(BaseEstimator):
                 val = train.some(held)
                 train = train.some(~held)
                 note = f"{held.sum()} of {len(held)} queries held out for it, by a hash of the qid"
-        self.rankers_ = [_fitted(clone(one), train, val, weights) for one in self.rankers]
+        self.rankers_ = [_fitted(clone(one), train, val, weights, side) for one in self.rankers]
         self.scales_ = _scales(self.rankers_, train)
         self.weights_ = np.full(len(self.rankers_), 1 / len(self.rankers_))
         self.validation_score_ = None
@@ -153,26 +156,24 @@ class Blend(BaseEstimator):
         """Return a score for each row, float64 (rows,); within a query, higher ranks first.
 
         Args:
-            X: the columns of training, by name where they have names.
+            X: the columns of the training. If they have names, their order does not matter, and X
+                may have further columns, which the rankers do not get.
             qid: (rows,), see `fit`; it reaches the rankers whose `predict` takes it. It is needed
                 only if one of them needs it.
             group: in place of `qid`.
         """
         check_is_fitted(self)
-        validate_data(self, X, reset=False, skip_check_array=True)
-        X = _with_rows(X)
+        X = self._columns(X)
         if group is not None:
             qid = np.asarray(tables.query_names(tables.row_count(X), qid, group))
         return self.weights_ @ self._scaled(X, qid)
 
-    def score(self, X: Any, y: Any, *, qid: Any = None, group: Any = None) -> float:
-        """Return the mean NDCG@10 of the lists; one without a relevant row counts 0.
-
-        For the arguments see `fit`.
-        """
-        labels = tables.as_labels(y, tables.row_count(X))
-        groups, _ = tables.list_groups(tables.query_names(len(labels), qid, group))
-        return float(ndcg_of_lists(self.predict(X, qid=qid, group=group), labels, groups).mean())
+    def score(
+        self, X: Any, y: Any, *, qid: Any = None, group: Any = None, sample_weight: Any = None
+    ) -> float:
+        """Return the mean NDCG@10 of the lists; see `NeuralRanker.score`."""
+        check_is_fitted(self)
+        return score(self, X, y, qid, group, sample_weight)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters; if `deep`, those of the rankers too (see the class)."""
@@ -219,6 +220,12 @@ class Blend(BaseEstimator):
                 raise ValueError(f"rankers must have `fit` and `predict`, got {one!r}")
         if not check_number("validation", self.validation, minimum=0) < 1:
             raise ValueError(f"validation must be in [0, 1), got {self.validation!r}")
+
+    def _columns(self, X: Any) -> Any:
+        """Return the columns of the training, checked."""
+        X = tables.by_name(self, tables.with_rows(X))
+        validate_data(self, X, reset=False, skip_check_array=True)
+        return X
 
     def _scaled(self, X: Any, qid: Any) -> np.ndarray:
         """Return the scores (rankers, rows) times the scales."""
@@ -278,7 +285,11 @@ class _Lists:
 
 
 def _fitted(
-    ranker: Any, train: _Lists, val: _Lists | None, weights: tuple[np.ndarray, bool] | None
+    ranker: Any,
+    train: _Lists,
+    val: _Lists | None,
+    weights: tuple[np.ndarray, bool] | None,
+    side: dict[str, np.ndarray],
 ) -> Any:
     """Fit a ranker, with what its `fit` takes, and return it."""
     takes = inspect.signature(ranker.fit).parameters
@@ -294,6 +305,7 @@ def _fitted(
         first = np.cumsum(train.sizes) - train.sizes
         by_list = of_lists and "qid" in takes
         given["sample_weight"] = of_rows[train.rows[first] if by_list else train.rows]
+    given |= {name: values[train.rows] for name, values in side.items() if name in takes}
     if val is not None and ("eval_X" in takes or "eval_set" in takes):
         if "eval_X" in takes:  # LightGBM warns of the other form
             given |= {"eval_X": (val.X,), "eval_y": (val.labels,)}
@@ -350,13 +362,6 @@ def _best_weights(scores: np.ndarray, val: _Lists) -> np.ndarray:
     gain = val.ndcg(weights @ scores) - start
     error = gain.std() / math.sqrt(len(gain))
     return weights if gain.mean() > _ERRORS * error else equal
-
-
-def _with_rows(X: Any) -> Any:
-    """Return X as something whose rows `_take` can take."""
-    if isinstance(X, pa.RecordBatch):
-        return pa.table(X)
-    return X if hasattr(X, "shape") else np.asarray(X)
 
 
 def _take(X: Any, rows: np.ndarray) -> Any:

@@ -21,7 +21,7 @@ from ltr.estimators.parameters import (
     new_transform,
     patience,
 )
-from ltr.estimators.scoring import ndcg_of_lists, needs_lists, score_lists
+from ltr.estimators.scoring import needs_lists, score, score_lists
 from ltr.losses import RankingLoss
 from ltr.models import Ensemble, Scorer
 
@@ -90,8 +90,8 @@ class NeuralRanker(BaseEstimator):
     """
 
     # what scikit-learn's tools pass on without being told (`set_fit_request` changes it)
-    __metadata_request__fit: ClassVar = {"qid": True}
-    __metadata_request__partial_fit: ClassVar = {"qid": True}
+    __metadata_request__fit: ClassVar = {"qid": True, "position": True, "groups": True}
+    __metadata_request__partial_fit: ClassVar = {"qid": True, "position": True, "groups": True}
     __metadata_request__predict: ClassVar = {"qid": True}
     __metadata_request__score: ClassVar = {"qid": True}
 
@@ -143,6 +143,8 @@ class NeuralRanker(BaseEstimator):
         qid: Any = None,
         group: Any = None,
         sample_weight: Any = None,
+        position: Any = None,
+        groups: Any = None,
         eval_set: Any = None,
         eval_qid: Any = None,
         eval_group: Any = None,
@@ -159,6 +161,10 @@ class NeuralRanker(BaseEstimator):
                 other.
             sample_weight: (rows,), weights of the rows, as the loss uses them; or (queries,),
                 weights of the lists, in the order of their first rows. Default: 1.
+            position: (rows,), where each row was shown in its list, from 1. A loss on clicks needs
+                it (`Unbiased`); others do not look at it.
+            groups: (rows,), above 0 for a row of the first group. A penalty on exposure needs it
+                (`ExposureParity`); other losses do not look at it.
             eval_set: `[(X_val, y_val)]`, the lists to validate on.
             eval_qid: `[qid_val]`.
             eval_group: `[group_val]`, in place of `eval_qid`.
@@ -168,16 +174,26 @@ class NeuralRanker(BaseEstimator):
 
         Raises:
             ValueError: a parameter or an argument is out of range; the arguments do not fit
-                together; a column has another type than in the training of before (`warm_start`);
-                a number is infinite; or no list has two different labels, so that there is nothing
-                to learn.
+                together; the loss needs a side input that is not given; a column has another type
+                than in the training before (`warm_start`); a number is infinite in float32; or no
+                list has two different labels, so that there is nothing to learn.
         """
         again = self.warm_start and hasattr(self, "scorer_")
         evaluation = tables.one_evaluation(eval_set, eval_qid, eval_group)
-        return self._train(X, y, qid, group, sample_weight, evaluation, again, self.max_epochs)
+        side = {"position": position, "groups": groups}
+        lists = X, y, qid, group, sample_weight, side
+        return self._train(*lists, evaluation, again, self.max_epochs)
 
     def partial_fit(
-        self, X: Any, y: Any, *, qid: Any = None, group: Any = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any,
+        *,
+        qid: Any = None,
+        group: Any = None,
+        sample_weight: Any = None,
+        position: Any = None,
+        groups: Any = None,
     ) -> Self:
         """Train for one pass over more queries, without validation.
 
@@ -185,13 +201,16 @@ class NeuralRanker(BaseEstimator):
         call starts the optimizer afresh. For the arguments see `fit`.
         """
         again = hasattr(self, "scorer_")
-        return self._train(X, y, qid, group, sample_weight, None, again, 1, hold_out=False)
+        side = {"position": position, "groups": groups}
+        lists = X, y, qid, group, sample_weight, side
+        return self._train(*lists, None, again, 1, hold_out=False)
 
     def predict(self, X: Any, *, qid: Any = None, group: Any = None) -> np.ndarray:
         """Return a score for each row, float32 (rows,); within a query, higher ranks first.
 
         Args:
-            X: the columns of training, by name where they have names.
+            X: the columns of the training. If they have names, their order does not matter, and X
+                may have further columns.
             qid: (rows,), see `fit`. It is needed only if the transform or the scorer looks at the
                 whole list; otherwise a score depends on its row alone.
             group: in place of `qid`.
@@ -219,15 +238,15 @@ class NeuralRanker(BaseEstimator):
         scores[data.rows] = score_lists(self.transform_, self.scorer_, data, device(self))
         return scores
 
-    def score(self, X: Any, y: Any, *, qid: Any = None, group: Any = None) -> float:
+    def score(
+        self, X: Any, y: Any, *, qid: Any = None, group: Any = None, sample_weight: Any = None
+    ) -> float:
         """Return the mean NDCG@10 of the lists; one without a relevant row counts 0.
 
-        For the arguments see `fit`.
+        For the arguments see `fit`. Weights of rows multiply the gains, as in `ltr.metrics.NDCG`.
         """
         check_is_fitted(self)
-        labels = tables.as_labels(y, tables.row_count(X))
-        groups, _ = tables.list_groups(tables.query_names(len(labels), qid, group))
-        return float(ndcg_of_lists(self.predict(X, qid=qid, group=group), labels, groups).mean())
+        return score(self, X, y, qid, group, sample_weight)
 
     def export(
         self,
@@ -307,6 +326,7 @@ class NeuralRanker(BaseEstimator):
         qid: Any,
         group: Any,
         sample_weight: Any,
+        given: dict[str, Any],
         evaluation: tuple[Any, Any, Any, Any] | None,
         again: bool,
         epochs: int,
@@ -320,14 +340,19 @@ class NeuralRanker(BaseEstimator):
         weights, of_lists = None, False
         if sample_weight is not None:
             weights, of_lists = tables.row_weights(sample_weight, groups, len(queries))
-        uses = tables.names_of_uses(table)
-        columns = {uses["qid"]: names, uses["label"]: labels, uses["weight"]: weights}
-        table = tables.join(table, columns)
-        weight = None if weights is None else uses["weight"]
+        side = {}
+        if self.loss is not None:  # the default one needs none
+            side = tables.side_columns(self.loss, given, table.num_rows)
+        columns = {"qid": names, "label": labels, "weight": weights}
+        columns |= {"position": side.get("position"), "group": side.get("groups")}
+        named = tables.names_of_uses(table)
+        table = tables.join(table, {named[use]: values for use, values in columns.items()})
+        uses = {use: None if columns[use] is None else name for use, name in named.items()}
         if again:
-            schema = replace(self.schema_, weight=weight)
+            training_only = {use: uses[use] for use in ("weight", "position", "group")}
+            schema = replace(self.schema_, **training_only)
         else:
-            schema = Schema.infer(table, qid=uses["qid"], label=uses["label"], weight=weight)
+            schema = Schema.infer(table, **uses)  # pyright: ignore[reportArgumentType]
         held = None
         if evaluation is None and hold_out and self.validation:
             held = tables.held_out(groups, queries, labels, self.validation)
@@ -340,7 +365,7 @@ class NeuralRanker(BaseEstimator):
                 "y must have two different labels in some list that is trained on, got lists of "
                 f"equal labels only (n_samples={len(lists.labels)}): there is nothing to learn"
             )
-        plain = replace(schema, weight=None)
+        plain = replace(schema, weight=None, position=None, group=None)
         validation, note = None, ""
         if held is not None:
             validation = read_table(table.filter(pa.array(held[groups])), plain)

@@ -1,11 +1,13 @@
 """Score lists with a fitted transform and scorer; Lightning is not needed."""
 
 import copy
+from typing import Any
 
 import numpy as np
 import torch
 
 from ltr.datasets import FeatureTransform, ListDataset
+from ltr.estimators import tables as tables
 from ltr.models import Scorer
 from ltr.models.ragged import score_ragged
 
@@ -50,20 +52,42 @@ def score_lists(
     return np.concatenate(found)
 
 
-def ndcg_of_lists(scores: np.ndarray, labels: np.ndarray, groups: np.ndarray) -> np.ndarray:
+def score(ranker: Any, X: Any, y: Any, qid: Any, group: Any, sample_weight: Any = None) -> float:
+    """Return the mean NDCG@10 of the lists by what an estimator predicts; see its `score`."""
+    labels = tables.as_labels(y, tables.row_count(X))
+    groups, queries = tables.list_groups(tables.query_names(len(labels), qid, group))
+    scores = ranker.predict(X, qid=qid, group=group)
+    if sample_weight is None:
+        return float(ndcg_of_lists(scores, labels, groups).mean())
+    weights, of_lists = tables.row_weights(sample_weight, groups, len(queries))
+    if not of_lists:
+        return float(ndcg_of_lists(scores, labels, groups, weights).mean())
+    _, first = np.unique(groups, return_index=True)
+    return float(np.average(ndcg_of_lists(scores, labels, groups), weights=weights[first]))
+
+
+def ndcg_of_lists(
+    scores: np.ndarray,
+    labels: np.ndarray,
+    groups: np.ndarray,
+    weights: np.ndarray | None = None,
+) -> np.ndarray:
     """Return NDCG@10 of each list, (lists,); 0 for one without a relevant row.
 
     Args:
         scores: (rows,).
         labels: (rows,).
         groups: (rows,), the number of each row's list, from 0 without gaps.
+        weights: (rows,), factors of the gains.
     """
     from ltr.metrics.functional import ndcg  # torchmetrics takes a while to import
 
     order = np.argsort(groups, kind="stable")
     predicted, target = (torch.from_numpy(x[order]) for x in (scores, labels))
     lengths = torch.from_numpy(np.bincount(groups))
-    return ndcg(predicted, target, lengths=lengths, top_k=10, reduction="none").numpy()
+    factors = None if weights is None else torch.from_numpy(weights[order])
+    values = ndcg(predicted, target, None, factors, lengths=lengths, top_k=10, reduction="none")
+    return values.numpy()
 
 
 def _whole_lists(offsets: np.ndarray) -> list[int]:

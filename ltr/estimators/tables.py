@@ -1,15 +1,27 @@
 """Turn what LGBMRanker and XGBRanker take into tables and lists."""
 
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import sklearn
+from scipy import sparse
 from sklearn.utils.validation import check_array, column_or_1d, validate_data
 
 from ltr.datasets import Schema, load_table
-from ltr.datasets.arrays import as_names, is_missing
+from ltr.datasets.arrays import as_names, as_numbers, is_missing
 from ltr.datasets.query_splits import query_shares
+from ltr.losses import RankingLoss
+
+_ROUTING = (
+    ": scikit-learn's searches, folds and pipelines pass qid on after "
+    "sklearn.set_config(enable_metadata_routing=True)"
+)
+
+SIDE_INPUTS = {"shown": "position", "groups": "groups"}
+"""The arguments of `fit` that give a loss its side inputs."""
 
 
 def as_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool = False) -> pa.Table:
@@ -22,25 +34,72 @@ def as_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool = 
         reset: whether this is a new training.
 
     Raises:
-        ValueError: X is not such a table, or has other columns than in training.
+        ValueError: X is not such a table, is sparse, lacks a column of the training, or holds a
+            number beyond float32.
     """
-    if isinstance(X, pa.RecordBatch):
-        X = pa.table(X)
-    if hasattr(X, "__arrow_c_stream__") and len(getattr(X, "shape", ())) == 2:
+    X = with_rows(X)
+    if not reset:
+        X = by_name(estimator, X)
+    if is_frame(X):
         validate_data(estimator, X, y, reset=reset, skip_check_array=True)
         table = load_table(X)
         columns = table.column_names
     else:
         if not isinstance(y, str):
             validate_data(estimator, X, y, reset=reset, skip_check_array=True)
-        values: Any = validate_data(
-            estimator, X, reset=reset, dtype="numeric", ensure_all_finite="allow-nan"
-        )
+        try:
+            values: Any = validate_data(
+                estimator, X, reset=reset, dtype="numeric", ensure_all_finite="allow-nan"
+            )
+        except OverflowError as error:
+            raise ValueError(f"X must be finite in float32, got {error}") from None
+        if values.dtype == np.longdouble:
+            values = values.astype(np.float64)
         columns = [f"x{i}" for i in range(values.shape[1])]
         table = pa.table({name: values[:, i] for i, name in enumerate(columns)})
     if reset:
         estimator.columns_ = columns
     return table.rename_columns(estimator.columns_)
+
+
+def is_frame(X: Any) -> bool:
+    """Return whether X is a table whose columns have names and types of their own."""
+    return hasattr(X, "__arrow_c_stream__") and len(getattr(X, "shape", ())) == 2
+
+
+def with_rows(X: Any) -> Any:
+    """Return X as a table or an array.
+
+    Raises:
+        ValueError: it is sparse.
+    """
+    kinds = [str(kind) for kind in getattr(X, "dtypes", ())]
+    if sparse.issparse(X) or any(kind.startswith("Sparse[") for kind in kinds):
+        raise ValueError(
+            f"X must not be sparse, got a sparse {type(X).__name__}: make it a dense table or array"
+        )
+    if isinstance(X, pa.RecordBatch):
+        return pa.table(X)
+    return X if hasattr(X, "shape") else np.asarray(X)
+
+
+def by_name(estimator: Any, X: Any) -> Any:
+    """Return the columns of the training, in its order, if X and the training have names.
+
+    Raises:
+        ValueError: columns are missing; the message names them.
+    """
+    if not is_frame(X) or not hasattr(estimator, "feature_names_in_"):
+        return X
+    names = [*(X.column_names if isinstance(X, pa.Table) else X.columns)]
+    wanted = estimator.feature_names_in_.tolist()
+    if names == wanted or not all(isinstance(name, str) for name in names):
+        return X
+    if missing := [name for name in wanted if name not in names]:
+        raise ValueError(
+            f"X must have the columns of the training, got none called {', '.join(missing)}"
+        )
+    return X.select(wanted) if isinstance(X, pa.Table) else X[wanted]
 
 
 def row_count(X: Any) -> int:
@@ -55,12 +114,15 @@ def as_labels(y: Any, rows: int) -> np.ndarray:
         ValueError: they are not finite numbers >= 0, one for each row.
     """
     labels = check_array(y, ensure_2d=False, dtype="numeric", input_name="y")
-    labels = column_or_1d(labels, warn=True)
+    try:
+        labels = column_or_1d(labels, warn=True).astype(np.float64)
+    except OverflowError as error:
+        raise ValueError(f"y must be finite in float32, got {error}") from None
     if len(labels) != rows:
         raise ValueError(f"y must have a label for each of the {rows} rows of X, got {len(labels)}")
     if (bad := np.flatnonzero(labels < 0)).size:
         raise ValueError(f"y must be >= 0, got {labels[bad[0]]:g} in row {bad[0]}")
-    return labels.astype(np.float64)
+    return labels
 
 
 def query_names(rows: int, qid: Any, group: Any, suffix: str = "") -> pa.Array:
@@ -77,9 +139,10 @@ def query_names(rows: int, qid: Any, group: Any, suffix: str = "") -> pa.Array:
     """
     name = f"{suffix}{'qid' if group is None else 'group'}"
     if (qid is None) == (group is None):
+        routed = sklearn.get_config()["enable_metadata_routing"]
         raise ValueError(
             f"{suffix}qid (the query of each row) or {suffix}group (the sizes of the lists) must "
-            f"be given, got {'both' if qid is not None else 'neither'}"
+            f"be given, got {'both' if qid is not None else 'neither'}{'' if routed else _ROUTING}"
         )
     if group is not None:
         sizes = np.asarray(group)
@@ -118,7 +181,7 @@ def row_weights(sample_weight: Any, groups: np.ndarray, lists: int) -> tuple[np.
         ValueError: there is neither one for each row nor one for each list, or one is negative or
             not finite.
     """
-    weights = np.asarray(sample_weight, dtype=np.float64)
+    weights = as_numbers("sample_weight", sample_weight).astype(np.float64)
     rows = len(groups)
     if weights.ndim == 0:  # scikit-learn takes a number for all rows
         weights = np.full(rows, float(weights))
@@ -127,21 +190,67 @@ def row_weights(sample_weight: Any, groups: np.ndarray, lists: int) -> tuple[np.
             f"sample_weight must have shape ({rows},), a weight for each row, or ({lists},), one "
             f"for each list in the order of its first row, got {weights.shape}"
         )
-    if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
+    if not (weights >= 0).all() or not 0 < weights.max() <= np.finfo(np.float32).max:
         raise ValueError("sample_weight must be finite and >= 0, and not all of it 0")
     of_lists = len(weights) != rows
     weights = weights / weights.mean()
     return (weights[groups] if of_lists else weights), of_lists
 
 
-def names_of_uses(table: pa.Table) -> dict[str, str]:
-    """Return names for the columns of qid, label and weight that no feature has.
+def side_columns(loss: RankingLoss, given: Mapping[str, Any], rows: int) -> dict[str, np.ndarray]:
+    """Return the columns of the side inputs that a loss needs, by the argument of `fit`.
 
-    >>> names_of_uses(pa.table({"qid": [0.5]}))
-    {'qid': 'qid_', 'label': 'y', 'weight': 'sample_weight'}
+    Args:
+        loss: the loss.
+        given: `position` and `groups`, each (rows,) or None; what the loss does not need is left
+            out.
+        rows: how many there are.
+
+    Raises:
+        ValueError: one that the loss needs is not given, or is not a number for each row.
     """
     found = {}
-    for use, name in (("qid", "qid"), ("label", "y"), ("weight", "sample_weight")):
+    for name in loss.side_inputs:
+        if name not in SIDE_INPUTS:
+            raise ValueError(
+                f"loss must not need the side input {name!r}, which fit does not take, got {loss}"
+            )
+        argument = SIDE_INPUTS[name]
+        if given[argument] is None:
+            raise ValueError(
+                f"{argument} must be given to fit, got None: {type(loss).__name__} needs the side "
+                f"input {name!r} of each row"
+            )
+        found[argument] = given[argument]
+    return row_numbers(found, rows)
+
+
+def row_numbers(given: Mapping[str, Any], rows: int) -> dict[str, np.ndarray]:
+    """Return arguments as arrays (rows,), without those that are None.
+
+    Raises:
+        ValueError: one does not have a number for each row.
+    """
+    found = {name: as_numbers(name, x) for name, x in given.items() if x is not None}
+    for name, values in found.items():
+        if values.shape != (rows,):
+            raise ValueError(
+                f"{name} must have an entry for each of the {rows} rows of X, got shape "
+                f"{values.shape}"
+            )
+    return found
+
+
+def names_of_uses(table: pa.Table) -> dict[str, str]:
+    """Return names for the columns of other uses that no feature has.
+
+    >>> names_of_uses(pa.table({"qid": [0.5]}))["qid"]
+    'qid_'
+    """
+    found = {}
+    uses = {"qid": "qid", "label": "y", "weight": "sample_weight"}
+    uses |= {"position": "position", "group": "groups"}
+    for use, name in uses.items():
         while name in table.column_names:
             name += "_"
         found[use] = name

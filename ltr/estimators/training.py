@@ -27,7 +27,7 @@ from ltr.models import Ensemble
 from ltr.models.ragged import score_ragged
 from ltr.modules import MoveCut, Ranker, SeedSteps
 from ltr.modules.scores import check_scores
-from ltr.modules.scoring import ScoredLists
+from ltr.modules.scoring import ScoredLists, side_inputs
 
 _SCALE_LISTS = 1000  # of the training lists, to fit the scales of the members on
 
@@ -203,6 +203,7 @@ class MemberTraining(Ranker):
             None,
             None if weights is None else weights.repeat(times),
             batch["lengths"].repeat(times),
+            {name: x.repeat(times) for name, x in side_inputs(self.loss, batch).items()},
         )
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
@@ -213,11 +214,11 @@ class MemberTraining(Ranker):
         return loss * len(self.active)
 
     def _loss(self, lists: ScoredLists) -> Tensor:
-        scores, labels, _, weights, lengths = lists
+        scores, labels, _, weights, lengths, side = lists
         assert lengths is not None
         if weights is None or not self.options.list_weights:
-            return self.loss(scores, labels, weights=weights, lengths=lengths)
-        each = self.loss(scores, labels, lengths=lengths)  # with reduction="none"
+            return self.loss(scores, labels, weights=weights, lengths=lengths, **side)
+        each = self.loss(scores, labels, lengths=lengths, **side)  # with reduction="none"
         starts = (lengths.cumsum(0) - lengths).clamp(max=len(weights) - 1)
         return (each * weights[starts]).sum() / (lengths > 0).sum().clamp(min=1)
 

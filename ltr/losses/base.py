@@ -43,6 +43,8 @@ class RankingLoss(nn.Module):
         grades: whether labels are grades. If True, a negative label is an error, since it is most
             likely the padding of another library. False if any number is a valid target, as in
             regression.
+        side_inputs: the arguments beyond the weights that training must give, such as `groups`.
+            A `Ranker` takes them from the batches. Default: none.
 
     Raises:
         ValueError: reduction is unknown.
@@ -55,6 +57,7 @@ class RankingLoss(nn.Module):
     """
 
     grades: ClassVar[bool] = True
+    side_inputs: tuple[str, ...] = ()
 
     def __init__(self, reduction: Reduction = "mean"):
         super().__init__()

@@ -52,6 +52,8 @@ class ExposureParity(RankingLoss):
     tensor(0.1736)
     """
 
+    side_inputs = ("groups",)
+
     def __init__(
         self,
         operator: RankOperator | None = None,
@@ -108,8 +110,8 @@ class Penalized(RankingLoss):
         strength: >= 0. Default: 1.
         reduction: replaces the reductions of the loss and of the penalty.
 
-    `forward` passes arguments beyond `scores, labels, mask, weights`, such as `groups`, to the
-    penalty.
+    `forward` passes the side inputs of the loss, such as `shown` of `Unbiased`, to the loss. It
+    passes those of the penalty, such as `groups`, and all other arguments to the penalty.
 
     >>> from ltr.losses import PointwiseMSE
     >>> scores, labels = torch.tensor([3.0, 1.0]), torch.tensor([1.0, 1.0])
@@ -130,6 +132,7 @@ class Penalized(RankingLoss):
         self.loss = unreduced(SoftNDCG() if loss is None else loss)
         self.penalty = unreduced(ExposureParity() if penalty is None else penalty)
         self.strength = check_number("strength", strength, minimum=0.0)
+        self.side_inputs = tuple(dict.fromkeys((*self.loss.side_inputs, *self.penalty.side_inputs)))
 
     def per_list(
         self,
@@ -140,8 +143,9 @@ class Penalized(RankingLoss):
         **extra: Tensor,
     ) -> Tensor:
         """Return loss plus penalty of each list."""
-        value = self.loss(scores, labels, mask, weights)
-        return value + self.strength * self.penalty(scores, labels, mask, weights, **extra)
+        own, others = self._shared(extra)
+        value = self.loss(scores, labels, mask, weights, **own)
+        return value + self.strength * self.penalty(scores, labels, mask, weights, **others)
 
     def per_ragged_list(
         self,
@@ -152,9 +156,16 @@ class Penalized(RankingLoss):
         **extra: Tensor,
     ) -> Tensor:
         """Return loss plus penalty of each ragged list."""
-        value = self.loss(scores, labels, None, weights, lengths=lengths)
-        penalty = self.penalty(scores, labels, None, weights, lengths=lengths, **extra)
+        own, others = self._shared(extra)
+        value = self.loss(scores, labels, None, weights, lengths=lengths, **own)
+        penalty = self.penalty(scores, labels, None, weights, lengths=lengths, **others)
         return value + self.strength * penalty
+
+    def _shared(self, extra: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Return the side inputs of the loss, and those of the penalty."""
+        own = {name: x for name, x in extra.items() if name in self.loss.side_inputs}
+        needed = self.penalty.side_inputs
+        return own, {n: x for n, x in extra.items() if n in needed or n not in own}
 
 
 def unreduced(loss: RankingLoss) -> RankingLoss:

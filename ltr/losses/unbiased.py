@@ -124,6 +124,7 @@ class Unbiased(RankingLoss):
         self.loss = unreduced(SoftNDCG() if loss is None else loss)
         self.bias = PositionBias() if bias is None else bias
         self.clip = _check_clip(clip)
+        self.side_inputs = tuple(dict.fromkeys(("shown", *self.loss.side_inputs)))
 
     def per_list(
         self,
@@ -141,6 +142,8 @@ class Unbiased(RankingLoss):
         shown = masked_fill(shown, mask, 1.0)
         inverse = inverse_propensity_weights(shown, self.bias, clip=self.clip)
         weights = inverse if weights is None else weights * inverse
+        if "shown" in self.loss.side_inputs:
+            extra["shown"] = shown
         return self.loss(scores, labels, mask, weights, **extra)
 
     def per_ragged_list(
@@ -159,6 +162,8 @@ class Unbiased(RankingLoss):
             shown = positions(scores) - before.to(scores.dtype)
         inverse = inverse_propensity_weights(shown, self.bias, clip=self.clip)
         weights = inverse if weights is None else weights * inverse
+        if "shown" in self.loss.side_inputs:
+            extra["shown"] = shown
         return self.loss(scores, labels, None, weights, lengths=lengths, **extra)
 
 

@@ -16,7 +16,7 @@ from ltr.metrics import MRR, NDCG, RankingMetric
 from ltr.models import MLPScorer, Scorer
 from ltr.models.ragged import score_ragged
 from ltr.modules.scores import check_scores
-from ltr.modules.scoring import ScoredLists, ScoringModule
+from ltr.modules.scoring import ScoredLists, ScoringModule, side_inputs
 from ltr.modules.temperatures import CheckTemperature
 from ltr.modules.trainable import check_part, missing_callbacks
 
@@ -35,6 +35,11 @@ class Ranker(ScoringModule):
 
     `SeedSteps` seeds the random numbers before each batch. With a data module of `ltr.datasets`, a
     run resumed from any checkpoint equals an uninterrupted run.
+
+    A loss that needs side inputs, as `Unbiased` needs the positions at which items were shown, gets
+    them from the batches: `shown` is `positions` there, and any other has its own name. With a data
+    module of tables, name their columns: `TableDataModule(position="shown_at", group="kind")`. A
+    side input that is missing is an error before the first step.
 
     From a data module of tables it takes the `schema` too, in `fit`, and gives it back to any other
     in `test` and `predict`: their columns are matched by name.
@@ -57,8 +62,8 @@ class Ranker(ScoringModule):
 
     Raises:
         ValueError: a scorer or loss is a class, not an object; a metric's name is "loss", or has
-            characters other than letters, digits and _; in training, the loss is not a scalar, or
-            has no gradient.
+            characters other than letters, digits and _; in training, the loss is not a scalar, has
+            no gradient, or lacks a side input.
 
     >>> from ltr.losses import PointwiseMSE
     >>> from ltr.models import LinearScorer
@@ -158,7 +163,8 @@ class Ranker(ScoringModule):
         """The lists of a batch with their scores."""
         scores = self(**_inputs(batch))
         others = {name: batch.get(name) for name in ("mask", "weights", "lengths")}
-        return ScoredLists(scores, batch["labels"], **others)
+        side = side_inputs(self.loss, batch)
+        return ScoredLists(scores, batch["labels"], **others, side_inputs=side)
 
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
         """Return `scores` (N,) with `lengths` and, where there are any, `qid`, `doc_ids`, `rows`.

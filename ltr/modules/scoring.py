@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from copy import deepcopy
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -17,6 +18,9 @@ from ltr.modules.list_mean import ListMean
 from ltr.modules.scores import check_scores
 from ltr.modules.trainable import TrainableModule, check_part, missing_callbacks
 
+_KEYS = {"shown": "positions"}  # of side inputs that batches call by another name
+_COLUMNS = {"shown": "position", "groups": "group"}  # the arguments that name their columns
+
 
 class ScoredLists(NamedTuple):
     """A batch of lists with their scores.
@@ -27,6 +31,7 @@ class ScoredLists(NamedTuple):
         mask: (B, n) bool, True = a real item; None: all items are real.
         weights: weights of the lists or items, in the loss's form; None: all are equal.
         lengths: (B,) int64, the items of each list, if the lists are ragged.
+        side_inputs: further arguments of the loss by their names, each in the shape of the scores.
     """
 
     scores: Tensor
@@ -34,6 +39,7 @@ class ScoredLists(NamedTuple):
     mask: Tensor | None
     weights: Tensor | None = None
     lengths: Tensor | None = None
+    side_inputs: Mapping[str, Tensor] = MappingProxyType({})
 
     def real(self) -> Tensor:
         """Return how many lists have a real item; empty lists may fill up an epoch."""
@@ -50,6 +56,9 @@ class ScoringModule(TrainableModule):
     A subclass defines `score_batch`. Logged once an epoch: `train_loss`, `val_loss`, and
     `val_<name>` and `test_<name>` for each metric, as means over lists.
 
+    A loss that has side inputs (see `RankingLoss.side_inputs`) gets them from `score_batch`. One
+    that is missing is an error in the first batch.
+
     Args:
         loss: the loss to minimize.
         metrics: by the name, of letters, digits and _, under which they are logged.
@@ -60,7 +69,7 @@ class ScoringModule(TrainableModule):
     Raises:
         ValueError: a loss is a class, not an object; a metric is not a `RankingMetric`, or its name
             is "loss" or has characters other than letters, digits and _; in training, the loss is
-            not a scalar, or has no gradient.
+            not a scalar, or has no gradient, or lacks a side input.
     """
 
     def __init__(
@@ -124,8 +133,12 @@ class ScoringModule(TrainableModule):
 
     def mean_loss(self, lists: ScoredLists, mean: ListMean) -> Tensor:
         """Return the loss of a batch, a scalar, and add it to a mean over lists."""
-        ragged = {} if lists.lengths is None else {"lengths": lists.lengths}
-        loss = self.loss(lists.scores, lists.labels, lists.mask, lists.weights, **ragged)
+        for name in getattr(self.loss, "side_inputs", ()):
+            if name not in lists.side_inputs:
+                raise _lacks(self.loss, name)
+        more = {} if lists.lengths is None else {"lengths": lists.lengths}
+        more |= lists.side_inputs
+        loss = self.loss(lists.scores, lists.labels, lists.mask, lists.weights, **more)
         if loss.dim():
             raise ValueError(
                 f"loss must give one number a batch, got shape {tuple(loss.shape)}: "
@@ -140,6 +153,25 @@ class ScoringModule(TrainableModule):
         metrics.update(lists.scores, lists.labels, mask=lists.mask, lengths=lists.lengths)
         for name, metric in metrics.metrics.items():
             self.log(f"{split}_{name}", metric, prog_bar=name == "accuracy")
+
+
+def side_inputs(loss: RankingLoss, batch: dict[str, Any]) -> dict[str, Tensor]:
+    """Return those side inputs of a loss that a batch has.
+
+    >>> from ltr.losses import Unbiased
+    >>> side_inputs(Unbiased(), {"positions": torch.tensor([2, 1]), "groups": torch.ones(2)})
+    {'shown': tensor([2, 1])}
+    """
+    keys = {name: _KEYS.get(name, name) for name in getattr(loss, "side_inputs", ())}
+    return {name: batch[key] for name, key in keys.items() if key in batch}
+
+
+def _lacks(loss: RankingLoss, name: str) -> ValueError:
+    how = f"give batches the key {_KEYS.get(name, name)!r}"
+    if name in _COLUMNS:
+        column = _COLUMNS[name]
+        how = f"name its column ({column}= of TableDataModule, --data.{column}), or {how}"
+    return ValueError(f"{type(loss).__name__} needs the side input {name!r}, got none: {how}")
 
 
 def _check_metrics(metrics: Any) -> None:

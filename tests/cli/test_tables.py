@@ -28,6 +28,27 @@ def fitted(ltr, tmp_path, write_table):
     return ltr
 
 
+def test_a_loss_gets_its_side_inputs_by_their_columns(ltr, tmp_path, write_table):
+    write_table(tmp_path / "train.parquet", 300)
+    table = pd.read_parquet("train.parquet")
+    table = table.assign(shown=table.groupby("query").cumcount() + 1, kind=table["shop"] == "a")
+    table.to_csv("clicks.csv", index=False)
+    command = [
+        *("fit", "--config", "table/smoke", "--data.path", "clicks.csv", "--data.qid", "query"),
+        *("--data.label", "grade", "--data.validation", 0.2, "--data.features", "[price, stock]"),
+        *("--model.loss", "Unbiased", "--model.loss.loss", "Penalized"),
+    ]
+    answer = ltr(*command, "--data.position", "shown")
+    assert answer.code == 2
+    assert "Unbiased needs the side input 'groups'" in answer.err
+    assert "--data.group" in answer.err
+    assert "Traceback" not in answer.err
+    answer = ltr(*command, "--data.position", "shown", "--data.group", "kind")
+    assert answer.code == 0, answer.err
+    answer = ltr("test", "--ckpt_path", "best", "--data.path", "train.parquet")
+    assert answer.code == 0, answer.err
+
+
 def predict(ltr, path, output, *more):
     command = ("predict", "--config", "table/smoke", "--ckpt_path", "best")
     return ltr(*command, "--data.path", path, "--output", output, *more)

@@ -77,6 +77,7 @@ def frame(rows: int, seed: int = 0, grouped: bool = False) -> pd.DataFrame:
             "shop": draw.choice(["a", "b", None, "dé"], rows),
             "w": draw.random(rows),
             "place": draw.integers(1, 9, rows),
+            "kind": draw.random(rows) < 0.3,
             "id": [f"d{i}" for i in range(rows)],
             "grade": draw.integers(0, 3, rows),
         }
@@ -84,7 +85,7 @@ def frame(rows: int, seed: int = 0, grouped: bool = False) -> pd.DataFrame:
 
 
 USES: dict[str, Any] = {"qid": "query", "label": "grade", "weight": "w", "position": "place"}
-USES["doc_id"] = "id"
+USES |= {"group": "kind", "doc_id": "id"}
 
 
 def table_lists(path: Path) -> tuple[ListDataset, Schema]:

@@ -106,15 +106,16 @@ def test_levels_and_medians_are_of_the_training_lists():
 
 
 def test_batches_have_what_the_table_has():
-    frame = make().assign(weight=2.0, shown=1)
-    data = TableDataModule(frame, **USES, weight="weight", position="shown", validation=0.3)
+    frame = make().assign(weight=2.0, shown=1, kind=True)
+    uses = {**USES, "weight": "weight", "position": "shown", "group": "kind"}
+    data = TableDataModule(frame, **uses, validation=0.3)
     data.setup("fit")
     batch = next(iter(data.train_dataloader()))
     documents = int(batch["lengths"].sum())
     assert len(batch["lengths"]) == len(batch["qid"])
     assert batch["features"].shape == (documents, 2)
     assert batch["categories"].shape == (documents, 1)
-    for name in ("labels", "weights", "positions", "rows"):
+    for name in ("labels", "weights", "positions", "groups", "rows"):
         assert batch[name].shape == (documents,)
     assert (batch["weights"] == 2).all()
 

@@ -4,11 +4,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
+from scipy import sparse
 
 from ltr.datasets import NoTransform
-from ltr.estimators import NeuralRanker
+from ltr.estimators import Blend, NeuralRanker
 from ltr.losses import SoftNDCG
 from ltr.models import LinearScorer
 
@@ -86,6 +88,8 @@ def test_a_value_that_is_missing_for_the_first_time():
 
 INFINITE = table()
 INFINITE.loc[3, "b"] = np.inf
+BEYOND = table().to_numpy().copy()
+BEYOND[2, 1] = 1e300
 NULL = pd.Series(QID, dtype="Int64").mask(np.arange(ROWS) == 7)
 
 
@@ -105,6 +109,18 @@ NULL = pd.Series(QID, dtype="Int64").mask(np.arange(ROWS) == 7)
         ({"X": INFINITE}, "row 3, column 'b': must be finite in float32, got inf"),
         ({"X": INFINITE.to_numpy()}, "contains infinity|row 3, column 'x1'"),
         ({"X": table(c=1e39)}, "row 0, column 'c': must be finite in float32, got 1e\\+39"),
+        ({"X": BEYOND}, r"row 2, column 'x1': .* 1e\+300"),
+        ({"X": BEYOND.astype(np.longdouble)}, r"row 2, column 'x1': .* 1e\+300"),
+        ({"X": [[1, 10**400]] * ROWS}, "X .*int too large"),
+        ({"X": table(c=[1] * 59 + [10**400])}, "row 59, column 'c': .* 1329 bits"),
+        ({"X": table(c=[None] * 59 + [10**400])}, "row 59, column 'c': .* 1329 bits"),
+        ({"y": np.where(LABELS, 1e300, 0)}, r"column 'y': .* 1e\+300"),
+        ({"y": [0, 10**400] * 30}, "y .*int too large"),
+        ({"sample_weight": [10**400] * ROWS}, "sample_weight .*int too large"),
+        ({"sample_weight": np.full(ROWS, 1e300)}, "sample_weight must be finite"),
+        ({"X": sparse.csr_array(table())}, "X .*csr_array"),
+        ({"X": sparse.csr_matrix(table())}, "X .*csr_matrix"),
+        ({"X": table().astype(pd.SparseDtype(float))}, "X .*sparse DataFrame"),
         ({"X": table(c=[1, "a"] * 30)}, "row 1, column 'c': values of mixed types"),
         ({"X": table().iloc[:0], "y": [], "qid": []}, "a row at least|minimum of 1 is required"),
         (
@@ -195,10 +211,11 @@ def test_a_loss_that_is_not_finite_names_the_epoch():
 def test_columns_are_those_of_training():
     ranker = quick().fit(table(c=["x", "y"] * 30), LABELS, qid=QID)
     good = table(c=["x", "y"] * 30)
-    with pytest.raises(ValueError, match="feature names should match"):
-        ranker.predict(good.rename(columns={"a": "other"}))
-    with pytest.raises(ValueError, match=r"Feature names .*missing:?|feature names should match"):
-        ranker.predict(good.drop(columns="a"))
+    for wrong in (good.rename(columns={"a": "other"}), good.drop(columns="a")):
+        with pytest.raises(ValueError, match=r"X .* a$"):
+            ranker.predict(wrong)
+    with pytest.raises(ValueError, match=r"X .* a, c$"):
+        ranker.predict(good[["b"]])
     with pytest.raises(
         ValueError, match="column 'c' must be text, as in training, got type double"
     ):
@@ -212,3 +229,46 @@ def test_columns_are_those_of_training():
         ranker.predict(np.zeros((3, 2)))
     table_of_arrow = pa.table({"a": [1.0], "b": [2.0], "c": ["x"]})
     assert ranker.predict(table_of_arrow).shape == (1,)
+
+
+def frames(X: pd.DataFrame) -> list[Any]:
+    return [X, pl.from_pandas(X), pa.Table.from_pandas(X, preserve_index=False)]
+
+
+@pytest.mark.parametrize("blended", [False, True])
+@pytest.mark.parametrize("kind", range(3), ids=["pandas", "polars", "arrow"])
+def test_columns_are_found_by_name(blended: bool, kind: int):
+    X = table(c=np.arange(ROWS) % 7)
+    other = X[["c", "a", "b"]].assign(more="text", day=pd.Timestamp("2026-01-01"))
+    X, other = frames(X)[kind], frames(other)[kind]
+    ranker: Any = Blend([quick(), quick(members=2)], verbose=0) if blended else quick()
+    evaluation = {"eval_set": [(other, LABELS)], "eval_qid": [QID]}
+    ranker.fit(X, LABELS, qid=QID, **evaluation)
+    expected = ranker.predict(X)
+    assert np.array_equal(ranker.predict(other), expected)
+    assert ranker.score(other, LABELS, qid=QID) == ranker.score(X, LABELS, qid=QID)
+    missing = other.drop(["b", "a"]) if kind else other.drop(columns=["b", "a"])
+    with pytest.raises(ValueError, match=r"X .* a, b$"):
+        ranker.predict(missing)
+
+
+def test_more_training_takes_columns_by_name():
+    X, other = table(c=1.0), table(c=1.0)[["c", "b", "a"]].assign(more=2.0)
+    found = []
+    for new in (X, other):
+        ranker = quick(warm_start=True).fit(X, LABELS, qid=QID)
+        found.append(ranker.fit(new, LABELS, qid=QID).partial_fit(new, LABELS, qid=QID).predict(X))
+    assert np.array_equal(*found)
+
+
+@pytest.mark.parametrize("blended", [False, True])
+def test_a_prediction_refuses_what_training_refuses(blended: bool):
+    ranker: Any = Blend([quick()], verbose=0) if blended else quick()
+    ranker.fit(table(), LABELS, qid=QID)
+    for X, message in (
+        (sparse.csr_array(table()), "X .*csr_array"),
+        (table(b=1e300), r"row 0, column 'b': .* 1e\+300"),
+        (table(b=[10**400] * ROWS), "row 0, column 'b': .* 1329 bits"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ranker.predict(X)

@@ -46,7 +46,7 @@ def test_loaded(saved):
     for name in ("n_features_in_", "schema_", "n_iter_", "best_iterations_", "history_"):
         np.testing.assert_equal(getattr(again, name), getattr(ranker, name))
     assert again.feature_names_in_.tolist() == ["a", "c"]
-    with pytest.raises(ValueError, match="feature names should match"):
+    with pytest.raises(ValueError, match=r"X .* a$"):
         again.predict(X.rename(columns={"a": "b"}))
     assert again.set_params(warm_start=True).fit(X, y, qid=qid).n_iter_ == 3
     other = NeuralRanker.load(folder, loss=SoftNDCG(), members=2)

@@ -6,10 +6,12 @@ import pytest
 import torch
 
 from ltr.losses import (
+    ExposureParity,
     Penalized,
     PointwiseMSE,
     PositionBias,
     RankingLoss,
+    SoftMRR,
     SoftNDCG,
     Unbiased,
     inverse_propensity_weights,
@@ -103,6 +105,41 @@ def test_masked_values_do_not_matter():
     shown = torch.tensor([[1.0, 2.0, torch.nan, 3.0]] * 2)
     expected = Unbiased()(scores, clicks, mask)
     torch.testing.assert_close(Unbiased()(scores, clicks, mask, shown=shown), expected)
+
+
+def test_a_loss_declares_its_side_inputs():
+    assert SoftNDCG().side_inputs == ()
+    assert Unbiased().side_inputs == ("shown",)
+    assert ExposureParity().side_inputs == ("groups",)
+    assert Penalized().side_inputs == ("groups",)
+    assert Penalized(Unbiased(), SoftMRR()).side_inputs == ("shown",)
+    assert Unbiased(Penalized()).side_inputs == ("shown", "groups")
+    assert Penalized(Unbiased(), Penalized(Unbiased())).side_inputs == ("shown", "groups")
+
+
+def test_each_part_gets_the_side_inputs_that_it_declares():
+    generator = torch.Generator().manual_seed(0)
+    scores, clicks = torch.randn(2, 6, generator=generator), torch.ones(2, 6)
+    shown = torch.tensor([[6, 5, 4, 3, 2, 1]] * 2)
+    groups = torch.tensor([[1, 0, 1, 0, 0, 0]] * 2)
+    loss, penalty = Unbiased(PointwiseMSE()), ExposureParity()
+    expected = loss(scores, clicks, shown=shown) + penalty(scores, clicks, groups=groups)
+    both = {"shown": shown, "groups": groups}
+    found = Penalized(loss, penalty)(scores, clicks, **both)
+    torch.testing.assert_close(found, expected)
+    flat = {name: x.flatten() for name, x in both.items()}
+    ragged = Penalized(loss, penalty)(scores.flatten(), clicks.flatten(), lengths=[6, 6], **flat)
+    torch.testing.assert_close(ragged, expected)
+    # a part within a part has them too
+    inner = Unbiased(Unbiased(PointwiseMSE()))
+    weights = 1.0 * shown
+    torch.testing.assert_close(
+        inner(scores, clicks, shown=shown), loss(scores, clicks, None, weights, shown=shown)
+    )
+    torch.testing.assert_close(
+        inner(scores.flatten(), clicks.flatten(), lengths=[6, 6], shown=flat["shown"]),
+        loss(scores, clicks, None, weights, shown=shown),
+    )
 
 
 def test_bad_arguments():

@@ -1,0 +1,145 @@
+"""Positions and groups reach the loss of a `NeuralRanker`."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ltr.estimators import Blend, NeuralRanker
+from ltr.losses import ExposureParity, Penalized, RankingLoss, SoftmaxLoss, Unbiased
+from ltr.models import LinearScorer
+
+
+def clicks(lists: int = 300, size: int = 10, seed: int = 0) -> pd.DataFrame:
+    """Lists that were shown by x0, which says nothing of relevance, with their rows shuffled."""
+    rng = np.random.default_rng(seed)
+    rows = lists * size
+    table = pd.DataFrame(rng.normal(size=(rows, 4)), columns=[f"x{i}" for i in range(4)])
+    table["qid"] = np.repeat(np.arange(lists), size)
+    table["relevant"] = rng.random(rows) < 1 / (1 + np.exp(2 - 4 * table["x1"] - 2 * table["x2"]))
+    shown = table.groupby("qid")["x0"].rank(ascending=False).astype(int)
+    looked = rng.random(rows) < 1 / shown
+    table = table.assign(shown=shown, click=table["relevant"] & looked)
+    return table.sample(frac=1, random_state=seed)
+
+
+FEATURES = ["x0", "x1", "x2", "x3"]
+
+
+def quick(loss: RankingLoss, **parameters: Any) -> NeuralRanker:
+    small: dict[str, Any] = {"members": 1, "max_epochs": 20, "verbose": 0, "random_state": 0}
+    small |= {"scorer": LinearScorer(), "learning_rate": 0.05, "validation": 0}
+    return NeuralRanker(loss=loss, **{**small, **parameters})
+
+
+@pytest.mark.parametrize("ending", ["qid", "group"])
+def test_positions_recover_what_clicks_hide(ending: str):
+    table, test = clicks(), clicks(seed=1)
+    if ending == "group":
+        table = table.sort_values("qid", kind="stable")
+        lists: dict[str, Any] = {"group": table.groupby("qid").size().to_numpy()}
+    else:
+        lists = {"qid": table["qid"]}
+    quality = []
+    for position in (table["shown"], np.ones(len(table))):
+        ranker = quick(Unbiased(SoftmaxLoss()))
+        ranker.fit(table[FEATURES], table["click"], position=position, **lists)
+        quality.append(ranker.score(test[FEATURES], test["relevant"], qid=test["qid"]))
+    assert quality[0] > quality[1] + 0.01
+    plain = quick(SoftmaxLoss()).fit(table[FEATURES], table["click"], **lists)
+    assert quality[1] == plain.score(test[FEATURES], test["relevant"], qid=test["qid"])
+
+
+def exposure(table: pd.DataFrame, scores: np.ndarray) -> float:
+    """How much more exposure the rows with x3 > 0 have."""
+    rank = pd.Series(scores, table.index).groupby(table["qid"]).rank(ascending=False)
+    seen = rank.map(lambda r: 1 / np.log2(1 + r)).groupby(table["x3"] > 0).mean()
+    return seen[True] - seen[False]
+
+
+@pytest.mark.filterwarnings("ignore:SigmoidRank has the temperature")  # equal scores are the aim
+def test_a_penalty_takes_the_groups_and_not_the_labels():
+    table = clicks()
+    table["label"] = table["x1"] + table["x3"] > 0.5
+    loss = Penalized(SoftmaxLoss(), ExposureParity(), strength=200.0)
+    slowly, gaps = {"max_epochs": 40, "learning_rate": 0.02}, []
+    for groups in (table["x3"] > 0, table["label"]):
+        ranker = quick(loss, **slowly).fit(
+            table[FEATURES], table["label"], qid=table["qid"], groups=groups
+        )
+        gaps.append(exposure(table, ranker.predict(table[FEATURES])))
+    plain = quick(SoftmaxLoss(), **slowly).fit(table[FEATURES], table["label"], qid=table["qid"])
+    gaps.append(exposure(table, plain.predict(table[FEATURES])))
+    assert abs(gaps[0]) < 0.25 * gaps[2]
+    assert gaps[1] > 0.5 * gaps[2]
+
+
+def test_each_fit_takes_them():
+    table = clicks(60)
+    X, lists = table[FEATURES], {"qid": table["qid"], "position": table["shown"]}
+    loss = Unbiased(SoftmaxLoss())
+    ranker = quick(loss, max_epochs=1, warm_start=True, validation=0.2)
+    ranker.fit(X, table["click"], **lists)
+    first = ranker.predict(X)
+    ranker.fit(X, table["click"], **lists).partial_fit(X, table["click"], **lists)
+    assert not np.array_equal(ranker.predict(X), first)
+    ranker.fit(
+        X, table["click"], eval_set=[(X, table["relevant"])], eval_qid=[table["qid"]], **lists
+    )
+    assert ranker.predict(X[["x3", "x2", "x1", "x0"]]).shape == (600,)
+    # weights of lists, and members, keep a row's side inputs
+    weights = np.ones(60)
+    both = [
+        quick(loss, max_epochs=2, batch_size=7, members=2).fit(X, table["click"], **lists, **more)
+        for more in ({}, {"sample_weight": weights})
+    ]
+    np.testing.assert_allclose(both[0].predict(X), both[1].predict(X), rtol=0, atol=1e-5)
+
+
+def test_a_blend_passes_them_on():
+    table = clicks(60)
+    X, y, qid = table[FEATURES], table["click"], table["qid"]
+    loss = Unbiased(SoftmaxLoss())
+    blend = Blend([quick(loss)], validation=0, verbose=0)
+    blend.fit(X, y, qid=qid, position=table["shown"])
+    order = np.argsort(qid.to_numpy(), kind="stable")
+    with pytest.raises(ValueError, match=r"position .*Unbiased .*'shown'"):
+        blend.fit(X, y, qid=qid)
+    again = quick(loss).fit(X, y, qid=qid, position=table["shown"])
+    scale = blend.scales_[0]
+    np.testing.assert_allclose(
+        blend.fit(X, y, qid=qid, position=table["shown"]).predict(X)[order],
+        again.predict(X)[order] * scale,
+        atol=1e-4,
+    )
+
+
+@pytest.mark.parametrize(
+    ("loss", "given", "message"),
+    [
+        (Unbiased(), {}, r"position .*None.*Unbiased .*'shown'"),
+        (Penalized(), {}, r"groups .*None.*Penalized .*'groups'"),
+        (Penalized(Unbiased()), {"groups": np.ones(600)}, r"position .*Penalized .*'shown'"),
+        (Unbiased(), {"position": np.ones(5)}, r"position .*600 .*\(5,\)"),
+        (Unbiased(), {"position": np.zeros(600)}, r"column 'position'.* 0"),
+        (Unbiased(), {"position": np.full(600, 1.5)}, r"column 'position'.* 1\.5"),
+        (Unbiased(), {"position": ["a"] * 600}, r"position .*'a'"),
+        (Penalized(), {"groups": np.full(600, np.nan)}, "column 'groups'.*nan"),
+    ],
+)
+def test_one_that_is_missing_or_wrong(loss, given, message):
+    table = clicks(60)
+    ranker = quick(loss)
+    with pytest.raises(ValueError, match=message):
+        ranker.fit(table[FEATURES], table["click"], qid=table["qid"], **given)
+    assert not hasattr(ranker, "scorer_")
+
+
+def test_a_side_input_that_fit_does_not_take():
+    class Aged(SoftmaxLoss):
+        side_inputs = ("age",)
+
+    table = clicks(60)
+    with pytest.raises(ValueError, match="'age'"):
+        quick(Aged()).fit(table[FEATURES], table["click"], qid=table["qid"])
