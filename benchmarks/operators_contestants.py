@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ltr.kernels import descending_order
 from ltr.kernels.choice import computed_by
 from ltr.kernels.reference import REFERENCE
+from ltr.kernels.sorting import descending_order
 from ltr.operators import (
     GaussianRank,
     LaplaceRank,

@@ -23,8 +23,8 @@ from measure import KEPT, RESULTS, environment, rounded, write
 from torch import Tensor
 
 from ltr import gains
-from ltr.kernels import descending_order, sorting
-from ltr.kernels.sorting import falling_values
+from ltr.kernels import sorting
+from ltr.kernels.sorting import descending_order, falling_values
 from ltr.metrics.functional import mrr, ndcg, precision
 
 SIZES = [(1000, 100), (20_000, 100), (64, 1000), (10, 10_000), (1, 100_000), (1, 1_000_000)]

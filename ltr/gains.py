@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ltr.kernels import list_ids, places_in_lists, sort_ragged, sum_lists
+from ltr.kernels.lists import list_ids, places_in_lists, sort_ragged, sum_lists
 from ltr.kernels.sorting import SELECTED, falling_values
 from ltr.shapes import check_number, check_whole, largest, masked_fill, positions
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ltr.kernels import pad_lists
+from ltr.kernels.lists import pad_lists
 
 
 def collate_ragged(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ltr.datasets.transforms import FeatureTransform
-from ltr.kernels import list_ids
+from ltr.kernels.lists import list_ids
 
 _FAR = torch.iinfo(torch.int64).max
 

@@ -50,7 +50,7 @@ class TableDataModule(ListDataModule):
             `load_table` for what it may be.
         qid: the column of the query that a row belongs to. `fit` requires it.
         label: the column of graded relevance. `fit` and `test` require it.
-        weight: the column of the rows' weights, for the loss. Only training needs it, and `position`
+        weight: the column of the rows' weights, for the loss. Only training needs it, `position`
             and `group`: a table to test on or to score may lack these columns.
         position: the column of the positions at which documents were shown, which `Unbiased` needs.
         group: the column of the documents' groups, which `ExposureParity` needs: numbers, above 0

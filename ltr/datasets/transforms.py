@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ltr.datasets.arrays import as_numbers
-from ltr.kernels import check_lengths
+from ltr.kernels.lists import check_lengths
 from ltr.shapes import check_at_least, check_mask
 
 _LARGEST = float(np.finfo(np.float32).max)

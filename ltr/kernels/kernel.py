@@ -79,7 +79,7 @@ class Kernel:
     above(0) = below(0), as in all kernels here that have a derivative at 0. Derivatives are by x;
     `kernel_sums` divides them by temperature^order.
 
-    >>> from ltr.kernels import laplace
+    >>> from ltr.kernels.named import laplace
     >>> k = laplace()
     >>> k.above.at_zero, k.below.at_zero, k.own
     (1.0, 1.0, 1.0)

@@ -49,7 +49,8 @@ def kernel_sums(
         ValueError: scores of another dtype, no output, an unknown column, kernels with different
             nodes, different shapes, or temperature <= 0.
 
-    >>> from ltr.kernels import laplace, sort_lists
+    >>> from ltr.kernels.lists import sort_lists
+    >>> from ltr.kernels.named import laplace
     >>> s = torch.tensor([0.0, 2.0, 1.0])
     >>> y, = kernel_sums(s, [torch.ones(3)], [(0, laplace())], sort_lists(s))
     >>> torch.allclose(y, torch.exp(-(s.unsqueeze(-1) - s).abs()).sum(-1))

@@ -59,7 +59,7 @@ def kernel_sums_at(
     Raises:
         ValueError: queries of another batch shape or dtype, and the errors of `kernel_sums`.
 
-    >>> from ltr.kernels import laplace
+    >>> from ltr.kernels.named import laplace
     >>> q, s = torch.tensor([0.5, 3.0]), torch.tensor([0.0, 2.0, 1.0])
     >>> y, = kernel_sums_at(q, s, [torch.ones(3)], [(0, laplace())])
     >>> torch.allclose(y, torch.exp(-(q.unsqueeze(-1) - s).abs()).sum(-1))

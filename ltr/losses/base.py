@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from ltr.kernels import (
+from ltr.kernels.lists import (
     Lengths,
     check_lengths,
     group_by_qid,

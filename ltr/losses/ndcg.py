@@ -15,7 +15,7 @@ from ltr.gains import (
     ragged_ideal_dcg,
     ragged_ndcg_gains,
 )
-from ltr.kernels import sum_lists
+from ltr.kernels.lists import sum_lists
 from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.scaling import sinkhorn_scaled
 from ltr.losses.soft import check_rows, cut, rank_operator, shortfall, sort_operator

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ltr.kernels import descending_order
 from ltr.kernels.autodiff import Maybe, Rule, differentiable
 from ltr.kernels.pairs import graded_pair_sums
+from ltr.kernels.sorting import descending_order
 from ltr.losses.pair_costs import PairCost
 from ltr.losses.pair_weights import PairWeights
 from ltr.shapes import masked_fill, positions

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from ltr.kernels import Lengths
+from ltr.kernels.lists import Lengths
 from ltr.metrics.batches import Batch
 from ltr.metrics.ranked import rank
 from ltr.metrics.ties import places_in_order

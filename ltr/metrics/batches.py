@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ltr.kernels import Lengths, check_lengths, group_by_qid
+from ltr.kernels.lists import Lengths, check_lengths, group_by_qid
 from ltr.metrics.ranked import Ranked, rank
 from ltr.metrics.values import ListValues, Reduction, reduce_lists
 from ltr.shapes import check_lists

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 from torchmetrics import MetricCollection
 
-from ltr.kernels import Lengths
+from ltr.kernels.lists import Lengths
 from ltr.metrics.base import RankingMetric, measure_lists
 
 

@@ -4,7 +4,7 @@ from typing import Unpack
 
 from torch import Tensor
 
-from ltr.kernels import Lengths
+from ltr.kernels.lists import Lengths
 from ltr.metrics.base import Options, RankingMetric
 from ltr.metrics.batches import Batch
 from ltr.metrics.ranked import Ranked

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ltr.gains import check_max_label, stop_probabilities
-from ltr.kernels import Lengths
+from ltr.kernels.lists import Lengths
 from ltr.metrics.base import Options, RankingMetric
 from ltr.metrics.batches import Batch
 from ltr.metrics.ranked import Ranked

@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from ltr.kernels import check_lengths, list_ids
+from ltr.kernels.lists import check_lengths, list_ids
 from ltr.models.mlp import MLPScorer
 from ltr.models.scorer import Scorer
 

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from ltr.datasets.collate import pad_documents, real_places
-from ltr.kernels import check_lengths
+from ltr.kernels.lists import check_lengths
 
 
 def score_ragged(scorer: nn.Module, features: Tensor, lengths: Tensor) -> Tensor:

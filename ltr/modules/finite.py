@@ -11,7 +11,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from ltr.kernels import sum_lists
+from ltr.kernels.lists import sum_lists
 from ltr.modules.callbacks import SeedSteps
 
 _NAMED = 5  # lists that the message names

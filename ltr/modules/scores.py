@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ltr.kernels import list_ids
+from ltr.kernels.lists import list_ids
 
 
 def check_scores(scores: Tensor, batch: dict[str, Any], *, finite: bool = False) -> None:

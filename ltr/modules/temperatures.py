@@ -7,7 +7,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 
-from ltr.kernels import pad_lists
+from ltr.kernels.lists import pad_lists
 from ltr.operators import (
     GaussianRank,
     LaplaceRank,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ltr.gains import truncated
-from ltr.kernels import Lengths, check_lengths, pad_lists
+from ltr.kernels.lists import Lengths, check_lengths, pad_lists
 from ltr.operators.permutation import SoftPermutation
 from ltr.shapes import check_lists, check_temperature, masked_fill
 

@@ -3,7 +3,9 @@
 import torch
 from torch import Tensor
 
-from ltr.kernels import kernel_sums_at, level_of, prefers_dense, survival
+from ltr.kernels.choice import prefers_dense
+from ltr.kernels.named import level_of, survival
+from ltr.kernels.two_sets import kernel_sums_at
 from ltr.operators.base import TemperatureRank
 from ltr.operators.by_lists import by_lists
 from ltr.operators.hard import descending_order, hard_ranks

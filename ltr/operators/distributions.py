@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ltr.kernels import Distribution
+from ltr.kernels.named import Distribution
 from ltr.shapes import full_precision
 
 

@@ -16,8 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ltr.kernels import Kernel, Profile, SortedLists, sort_lists
 from ltr.kernels.autodiff import Maybe, Rule, differentiable
+from ltr.kernels.kernel import Kernel, Profile
+from ltr.kernels.lists import SortedLists, sort_lists
 from ltr.kernels.sums import inner_sums
 from ltr.kernels.table import discount_powers, power_sum, softrank_nodes, softrank_weights
 from ltr.kernels.two_sets import merge

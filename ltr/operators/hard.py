@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ltr.kernels import descending_order
+from ltr.kernels.sorting import descending_order
 from ltr.operators.base import RankOperator
 from ltr.shapes import check_lists, count, masked_fill, positions, refuse_weights, upcast
 

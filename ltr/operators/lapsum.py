@@ -7,17 +7,11 @@ import math
 import torch
 from torch import Tensor
 
-from ltr.kernels import (
-    Kernel,
-    Lengths,
-    Profile,
-    SortedLists,
-    in_order,
-    kernel_sums,
-    kernel_sums_at,
-    laplace,
-    survival,
-)
+from ltr.kernels.kernel import Kernel, Profile
+from ltr.kernels.lists import Lengths, SortedLists, in_order
+from ltr.kernels.named import laplace, survival
+from ltr.kernels.sums import kernel_sums
+from ltr.kernels.two_sets import kernel_sums_at
 from ltr.operators.base import SortOperator
 from ltr.operators.distributions import laplace_cdf
 from ltr.operators.hard import descending_order, hard_ranks
@@ -52,7 +46,7 @@ def laplace_sums(scores: Tensor, lists: SortedLists, temperature: float) -> tupl
         Both sums, (..., n), 0 where masked. Cost: O(n).
 
     >>> import torch
-    >>> from ltr.kernels import sort_lists
+    >>> from ltr.kernels.lists import sort_lists
     >>> laplace_sums(torch.zeros(3), sort_lists(torch.zeros(3)), 1.0)
     (tensor([0., 1., 2.]), tensor([2., 1., 0.]))
     """

@@ -8,22 +8,13 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from ltr.kernels import (
-    Lengths,
-    SortedLists,
-    gaussian,
-    in_order,
-    kernel_sums,
-    laplace,
-    level_of,
-    places_in_lists,
-    prefers_dense,
-    sort_ragged,
-)
+from ltr.kernels.choice import prefers_dense
 from ltr.kernels.kernel import Kernel
-from ltr.kernels.named import sign
+from ltr.kernels.lists import Lengths, SortedLists, in_order, places_in_lists, sort_ragged
+from ltr.kernels.named import gaussian, laplace, level_of, sign
 from ltr.kernels.rows_function import RowSoftmax
 from ltr.kernels.softsort_ranks import compiled_ranks, fused
+from ltr.kernels.sums import kernel_sums
 from ltr.kernels.thresholds import Operator
 from ltr.operators.by_lists import by_lists
 from ltr.operators.hard import descending_order
@@ -184,7 +175,7 @@ class KernelPermutation(
     In sorted order it is diag(1 / c) K, where K is the kernel exp(-|t_i - t_j|^power / temperature)
     of the sorted scores and c = K 1. Products, ranks, sorted values and `log_prob` cost O(n) time
     and memory after the sort, forward and backward, to any order. Only `log_dense` and
-    `dense` build the matrix, and products of lists that are short (`ltr.kernels.prefers_dense`). A
+    `dense` build the matrix, and products of lists that are short (`ltr.kernels.use`). A
     list with a score that is not finite gives NaN.
 
     Args:
@@ -396,7 +387,7 @@ class TiledPermutation(
     Products, ranks, sorted values and `log_prob` cost O(n) memory, forward and backward, to any
     order. Tiles of rows are computed, used, and computed again for the derivatives. A row ends
     where its entries are too small to change a sum. Only `log_dense` and `dense` build the matrix,
-    and products of lists that are short (`ltr.kernels.prefers_dense`). A list with a score that is
+    and products of lists that are short (`ltr.kernels.use`). A list with a score that is
     not finite gives NaN.
 
     Args:

@@ -6,18 +6,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ltr.kernels import (
-    Distribution,
-    Lengths,
-    SortedLists,
-    in_order,
-    kernel_sums,
-    level_of,
-    prefers_dense,
-    sort_lists,
-    sort_ragged,
-    survival,
-)
+from ltr.kernels.choice import prefers_dense
+from ltr.kernels.lists import Lengths, SortedLists, in_order, sort_lists, sort_ragged
+from ltr.kernels.named import Distribution, level_of, survival
+from ltr.kernels.sums import kernel_sums
 from ltr.operators.base import TemperatureRank
 from ltr.operators.by_lists import by_lists
 from ltr.operators.distributions import counts_above
@@ -103,7 +95,7 @@ def kernel_ranks(
 ) -> Tensor:
     """Return `expected_ranks` for a distribution that has a kernel, in one sort and O(n) time.
 
-    The backward pass is O(n) too. Short lists take the n x n form (`ltr.kernels.prefers_dense`).
+    The backward pass is O(n) too. Short lists take the n x n form (`ltr.kernels.use`).
 
     Args:
         scores: (..., n), any floating dtype; half precision is computed in float32.

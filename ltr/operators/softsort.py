@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ltr.kernels import Lengths, prefers_dense
+from ltr.kernels.choice import prefers_dense
+from ltr.kernels.lists import Lengths
 from ltr.kernels.softsort_ranks import compiled_ranks, fused
 from ltr.operators.base import SortOperator, TemperatureRank
 from ltr.operators.by_lists import by_lists

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from ltr.kernels import Kernel, Profile, SortedLists
+from ltr.kernels.kernel import Kernel, Profile
+from ltr.kernels.lists import SortedLists
 
 
 def profile_at(profile: Profile, kernel: Kernel, x: Tensor) -> Tensor:

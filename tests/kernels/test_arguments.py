@@ -3,17 +3,11 @@
 import pytest
 import torch
 
-from ltr.kernels import (
-    descending_order,
-    gaussian,
-    kernel_sums,
-    kernel_sums_at,
-    laplace,
-    pad_lists,
-    sort_lists,
-    sort_ragged,
-    survival,
-)
+from ltr.kernels.lists import pad_lists, sort_lists, sort_ragged
+from ltr.kernels.named import gaussian, laplace, survival
+from ltr.kernels.sorting import descending_order
+from ltr.kernels.sums import kernel_sums
+from ltr.kernels.two_sets import kernel_sums_at
 from ltr.operators import LaplaceRank, NeuralSort, SigmoidRank
 
 SCORES, ONES = torch.tensor([[0.3, 0.1, 0.2], [1.0, 0.0, 2.0]]), torch.ones(2, 3)

@@ -6,8 +6,8 @@ import torch
 from torch.autograd.functional import hessian, jacobian
 from torch.utils.flop_counter import FlopCounterMode
 
-from ltr.kernels import descending_order
 from ltr.kernels.autodiff import Rule, differentiable
+from ltr.kernels.sorting import descending_order
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,20 +17,15 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ltr.kernels import (
-    Kernel,
-    SortedLists,
-    descending_order,
-    gaussian,
-    kernel_sums,
-    laplace,
-    sort_lists,
-    survival,
-)
 from ltr.kernels.choice import computed_by
 from ltr.kernels.choice import use as use_form
 from ltr.kernels.cpu import CPU, jit
+from ltr.kernels.kernel import Kernel
+from ltr.kernels.lists import SortedLists, sort_lists
+from ltr.kernels.named import gaussian, laplace, survival
 from ltr.kernels.reference import REFERENCE
+from ltr.kernels.sorting import descending_order
+from ltr.kernels.sums import kernel_sums
 from ltr.operators import (
     GaussianRank,
     LaplaceRank,

@@ -5,15 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ltr.kernels import (
-    descending_order,
-    group_by_qid,
-    pad_lists,
-    places_in_lists,
-    sort_ragged,
-    sum_lists,
-)
-from ltr.kernels.sorting import by_numpy, by_torch, falling_values
+from ltr.kernels.lists import group_by_qid, pad_lists, places_in_lists, sort_ragged, sum_lists
+from ltr.kernels.sorting import by_numpy, by_torch, descending_order, falling_values
 
 ODD = [0.0, -0.0, 1.0, -1.0, 1e-45, -1e-45, 3e38, -3e38, float("inf"), -float("inf")]
 

@@ -5,11 +5,12 @@ import torch
 from dense import dense_sum
 from test_sums import KERNELS, any_kernel, both, draw
 
-from ltr.kernels import in_order, kernel_sums, sort_lists, sort_ragged
 from ltr.kernels.choice import computed_by
+from ltr.kernels.lists import in_order, sort_lists, sort_ragged
 from ltr.kernels.named import sign
 from ltr.kernels.reference import REFERENCE
 from ltr.kernels.reference import sums as plain_sums
+from ltr.kernels.sums import kernel_sums
 
 
 @pytest.fixture(params=[1, 2, 7])

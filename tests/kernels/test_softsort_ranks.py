@@ -6,11 +6,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import gradcheck, gradgradcheck
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from ltr.kernels import descending_order
 from ltr.kernels.choice import computed_by
 from ltr.kernels.cpu import softsort
 from ltr.kernels.reference import REFERENCE
 from ltr.kernels.softsort_ranks import compiled_ranks, fused
+from ltr.kernels.sorting import descending_order
 from ltr.operators import SoftSort
 
 

@@ -12,21 +12,14 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.func import grad, jvp, vmap
 from torch.library import opcheck
 
-from ltr.kernels import (
-    Kernel,
-    Nodes,
-    Profile,
-    SortedLists,
-    gaussian,
-    in_order,
-    kernel_sums,
-    laplace,
-    sort_lists,
-    survival,
-)
 from ltr.kernels.choice import computed_by
 from ltr.kernels.cpu import CPU
+from ltr.kernels.kernel import Kernel, Profile
+from ltr.kernels.lists import SortedLists, in_order, sort_lists
+from ltr.kernels.named import gaussian, laplace, survival
 from ltr.kernels.reference import REFERENCE
+from ltr.kernels.sums import kernel_sums
+from ltr.kernels.table import Nodes
 
 IMPLEMENTATIONS = {"torch": REFERENCE, "numba": CPU}
 both = pytest.mark.parametrize("implementation", IMPLEMENTATIONS.values(), ids=IMPLEMENTATIONS)

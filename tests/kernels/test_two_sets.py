@@ -5,7 +5,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 from torch.func import grad, vmap
 
-from ltr.kernels import gaussian, laplace, survival
+from ltr.kernels.named import gaussian, laplace, survival
 from ltr.kernels.two_sets import kernel_sums_at
 
 KERNELS = {

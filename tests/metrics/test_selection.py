@@ -5,8 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ltr.kernels import descending_order
-from ltr.kernels.sorting import SELECTED
+from ltr.kernels.sorting import SELECTED, descending_order
 from ltr.metrics import ERR, F1, MAP, MRR, NDCG, RBP, HitRate, Precision, RankingMetrics, Recall
 from ltr.metrics.functional import mrr, ndcg, precision
 from ltr.metrics.ranked import rank

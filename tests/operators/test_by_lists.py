@@ -6,7 +6,8 @@ from operator_table import OPERATORS, TWO_FORMS, draw
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ltr.kernels import prefers_dense, use
+from ltr.kernels import use
+from ltr.kernels.choice import prefers_dense
 from ltr.operators import NeuralSort, SigmoidRank, SoftSort
 from ltr.operators.by_lists import by_lists
 

@@ -7,8 +7,8 @@ import torch
 from operator_table import OPERATORS, TWO_FORMS, draw
 from torch.func import jacfwd, jacrev, vmap
 
-from ltr.kernels import prefers_dense, use
-from ltr.kernels.choice import MOST, computed_by, has_compiled_sums
+from ltr.kernels import use
+from ltr.kernels.choice import MOST, computed_by, has_compiled_sums, prefers_dense
 from ltr.kernels.reference import REFERENCE
 from ltr.kernels.thresholds import THRESHOLDS, Threshold
 from ltr.operators import NeuralSort, SigmoidRank, SoftSort

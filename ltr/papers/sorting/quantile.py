@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torchmetrics import MeanSquaredError, Metric, R2Score, SpearmanCorrCoef
 
 from ltr.datasets import pad_batch
-from ltr.kernels import descending_order
+from ltr.kernels.sorting import descending_order
 from ltr.losses import QuantileLoss
 from ltr.models import Scorer
 from ltr.modules.list_mean import ListMean
