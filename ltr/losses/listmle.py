@@ -64,11 +64,11 @@ class ListMLE(RankingLoss):
     for one item, and for a fully masked list. Cost: one sort of the labels.
 
     Weights multiply each item's term. With ties "mean" the weights of tied items are their shares
-    of the places. The term is then the divergence of the model's probabilities from these shares,
-    times the mean weight of the tied items, so the loss is never below 0.
+    of the positions. The term is then the divergence of the model's probabilities from these
+    shares, times the mean weight of the tied items, so the loss is never below 0.
 
     Args:
-        top_k: count only the terms of the first k places (top-k ListMLE). Default: all.
+        top_k: count only the terms of the first k positions (top-k ListMLE). Default: all.
         ties: "mean", "random" or "first".
 
     Raises:
@@ -154,8 +154,8 @@ class PListMLE(ListMLE):
     else is as in `ListMLE`.
 
     Args:
-        discount: the weights of the places: None for the paper's alpha, "log2", "letor4", or a
-            function of the places.
+        discount: the weights of the positions: None for the paper's alpha, "log2", "letor4", or a
+            function of the positions.
         ties: see `ListMLE`.
 
     Raises:
@@ -194,7 +194,7 @@ def _has_pair(labels: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _sort(labels: Tensor, ties: Ties) -> tuple[Tensor, Tensor]:
-    """Return falling labels and their indices, with ties in list order or in random order."""
+    """Return descending labels and their indices, with ties in list order or in random order."""
     if ties != "random":
         y, order = labels.sort(dim=-1, descending=True, stable=True)
         return y, order

@@ -186,7 +186,7 @@ def rank_lists(
     pair_weights: PairWeights,
     order: Tensor | None = None,
 ) -> RankedLists:
-    """Return lists (..., n) in the order of falling scores, with the columns of the pair weights.
+    """Return lists (..., n) by descending score, with the columns of the pair weights.
 
     Cost: one sort, or none if its result is given as `order` (..., n).
     """
@@ -223,8 +223,8 @@ def block_sums(
 ) -> PairSums:
     """Return the sums over the pairs of items `rows` with items `columns`, by definition.
 
-    The sums go over pairs i < j of places in the order of the scores. With sign = 1 if item i has
-    the higher label, -1 if j has it, and d = s_i - s_j, they are
+    The sums go over pairs i < j of positions by descending score. With sign = 1 if item i has the
+    higher label, -1 if j has it, and d = s_i - s_j, they are
 
         total = sum of w_ij * cost(sign * d, |y_i - y_j|),    weight = sum of w_ij
 

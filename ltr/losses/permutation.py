@@ -10,7 +10,7 @@ from ltr.shapes import largest, masked_fill
 
 
 def true_order(labels: Tensor, scores: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return the items by falling label, and equal labels by falling score: (..., n).
+    """Return the items by descending label, and equal labels by descending score: (..., n).
 
     Masked items come last. The result has no gradient. Cost: two sorts.
 
@@ -28,7 +28,7 @@ class PermutationCrossEntropy(RankingLoss):
 
     It is computed in logarithms (`log_prob`), so an item far from its place has a gradient. No
     matrix is built if the operator needs none. Items of equal labels may be in any order: their
-    places go to them in the order of their scores.
+    positions go to them in the order of their scores.
 
     Special cases: the loss is 0, with a zero gradient, for one item, for equal labels (every order
     is right) and for a fully masked list. The operator decides how tied scores share the positions.

@@ -106,7 +106,7 @@ class QuantileLoss(RankingLoss):
 
 
 def _entry_at_quantile(ordered: Tensor, scores: Tensor, mask: Tensor | None, q: float) -> Tensor:
-    """Return the entry (...) at quantile q of the m real items, of falling rows (..., rows)."""
+    """Return the entry (...) at quantile q of the m real items, of descending rows (..., rows)."""
     if not scores.shape[-1]:
         return scores.sum(-1)
     last = (count(scores, mask) - 1).clamp(min=0)

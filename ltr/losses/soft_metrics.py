@@ -155,7 +155,7 @@ class SoftERR(RankingLoss):
     terms of the sum instead, no sort by a key would give the best order: which of two neighbors
     should come first would depend on their rank.)
 
-    The ideal is the order by falling R, with the weights included. To see this, take neighbors a
+    The ideal is the order by descending R, with the weights included. To see this, take neighbors a
     and b at ranks r and r + 1. "a first" adds R_a / r + (1 - R_a) R_b / (r + 1), times the
     probability that the reader arrives there. That exceeds "b first" by the same probability times
     (R_a - R_b) / (r (r + 1)). Nothing behind the two changes. So no order is better than the
@@ -276,7 +276,7 @@ class SoftPrecision(_SoftTopK):
     With `normalize=True` the precision@k and the recall@k of a list are the same.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a relevant item or fully
-    masked. For one item it is about 0. The operator decides how tied scores share the places.
+    masked. For one item it is about 0. The operator decides how tied scores share the positions.
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`. It computes the soft membership in
@@ -315,7 +315,7 @@ class SoftRecall(_SoftTopK):
     a smooth step at k. Their step is a sigmoid; ours has a longer tail.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a relevant item or fully
-    masked. For one item it is about 0. The operator decides how tied scores share the places.
+    masked. For one item it is about 0. The operator decides how tied scores share the positions.
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`. It computes the soft membership in

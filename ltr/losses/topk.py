@@ -185,8 +185,8 @@ class TopKCrossEntropy(_ClassLoss):
     columns of a relaxed permutation need not sum to 1, so a sum above 1 counts as 1.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a label or fully masked.
-    For one class it is 0. The operator decides how tied scores share the places. A probability of
-    exactly 0 (sorting networks, hard permutations) counts as 1e-38, without a gradient.
+    For one class it is 0. The operator decides how tied scores share the positions. A probability
+    of exactly 0 (sorting networks, hard permutations) counts as 1e-38, without a gradient.
 
     `labels` are (..., n), or class indices (...) of an integer dtype, as in
     `torch.nn.CrossEntropyLoss`.
