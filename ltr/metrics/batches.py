@@ -53,10 +53,10 @@ class Batch:
     def measure(self, core: Core, reduction: Reduction) -> Tensor:
         """Return the mean or the sum of a metric over the lists, or its values.
 
-        >>> from ltr.metrics.mrr import _mrr
+        >>> from ltr.metrics.values import list_values
         >>> batch = Batch(torch.tensor([0.1, 0.2, 0.3]), torch.tensor([1, 1, 0]), lengths=[1, 2])
-        >>> batch.measure(lambda lists: _mrr(lists, None, 0, "stable"), "mean")
-        tensor(0.7500)
+        >>> batch.measure(lambda x: list_values(x.labels.sum(-1), x.lengths > 0, x, 0), "mean")
+        tensor(1.)
         """
         return reduce_lists(self.values([core])[0], reduction)
 
@@ -83,7 +83,7 @@ class Batch:
                 first=self.first,
             )
             return [core(ranked) for core in cores]
-        return self._of_ragged(cores, *self._ragged())
+        return self._of_ragged(cores)
 
     def real_lists(self, values: Tensor) -> Tensor:
         """Return which lists have a real item, bool in the shape of their values."""
@@ -128,9 +128,9 @@ class Batch:
             columns = {name: x[order] for name, x in columns.items()}
         return columns, lengths
 
-    def _of_ragged(
-        self, cores: Sequence[Core], columns: dict[str, Tensor], lengths: Tensor
-    ) -> list[ListValues]:
+    @torch.compiler.disable  # how many lists and chunks there are depends on the values
+    def _of_ragged(self, cores: Sequence[Core]) -> list[ListValues]:
+        columns, lengths = self._ragged()
         numbers, found = [], []
         for lists, mask, padded in ragged_chunks(lengths, list(columns.values())):
             chunk = dict(zip(columns, padded, strict=True))
