@@ -103,7 +103,7 @@ def test_skip_holds_once():
 
 
 def test_bad_batch_size():
-    with pytest.raises(ValueError, match="batch_size must be a whole number >= 1, got 0"):
+    with pytest.raises(ValueError, match=r"batch_size.*0"):
         BucketSampler([1, 2], 0)
 
 

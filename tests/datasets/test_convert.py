@@ -194,7 +194,7 @@ def test_an_embedding_and_no_label(tmp_path: Path):
     data = convert(tmp_path / "t.parquet", tmp_path / "store", qid="q")
     assert data[0]["features"].tolist() == [[0, 1], [4, 5]]
     assert not data.has_labels
-    with pytest.raises(ValueError, match="the lists must have labels"):
+    with pytest.raises(ValueError, match="the lists must"):
         _ = data.labels
 
 
@@ -215,9 +215,9 @@ def test_errors_name_the_place(tmp_path: Path, monkeypatch):
     with pytest.raises(ValueError, match="row 120, column 'price': most values are numbers, got "):
         convert(tmp_path / "t.csv", tmp_path / "x", **USES)
     frame(20).to_csv(tmp_path / "t.csv", index=False)
-    with pytest.raises(ValueError, match="label must name a column of the table, got 'grad'"):
+    with pytest.raises(ValueError, match=r"label.*'grad'"):
         convert(tmp_path / "t.csv", tmp_path / "x", **{**USES, "label": "grad"})
-    with pytest.raises(ValueError, match="qid must name a column of the table, got None"):
+    with pytest.raises(ValueError, match=r"qid.*None"):
         convert(tmp_path / "t.csv", tmp_path / "x")
 
 
@@ -226,9 +226,9 @@ def test_what_out_must_be(tmp_path: Path):
     write_letor(source, 5)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("dear to me")
-    with pytest.raises(ValueError, match=r"out must be a new folder.*holds 'mine\.txt'"):
+    with pytest.raises(ValueError, match=r"out must"):
         convert(source, tmp_path / "full")
-    with pytest.raises(ValueError, match="out must be a folder, got the file"):
+    with pytest.raises(ValueError, match=r"out.*the file"):
         convert(source, source)
     convert(source, tmp_path / "store")
     before = content(tmp_path / "store")
@@ -241,7 +241,7 @@ def test_what_out_must_be(tmp_path: Path):
         convert(source, tmp_path / "store")
     with pytest.raises(ValueError, match="must not be a store already"):
         convert(tmp_path / "store", tmp_path / "other")
-    with pytest.raises(ValueError, match="qid must be None for LETOR text, got 'q'"):
+    with pytest.raises(ValueError, match=r"qid.*'q'"):
         convert(source, tmp_path / "other", qid="q")
 
 
@@ -303,7 +303,7 @@ def test_stopped_at_every_step_of_the_writing(tmp_path: Path, monkeypatch, kind:
         folder = tmp_path / f"store-{step}"
         stopped = killed(monkeypatch, source, folder, step, **options)
         if stopped and folder.is_dir() and "manifest.json" not in os.listdir(folder):
-            with pytest.raises(ValueError, match="path must be a list store"):
+            with pytest.raises(ValueError, match="path must"):
                 open_store(folder)
         assert_same(convert(source, folder, shard_bytes=SMALL, **options), want)
         assert content(folder) == whole
@@ -341,7 +341,7 @@ def test_killed_at_twenty_random_moments(tmp_path: Path, kind: str):
         process.wait()
         if not (folder / "manifest.json").exists():
             while_writing += any(folder.glob("*.jsonl"))
-            with pytest.raises(ValueError, match="path must be a list store"):
+            with pytest.raises(ValueError, match="path must"):
                 open_store(folder)
     assert while_writing >= 5  # else nothing was tried
     assert start(CONVERT, source, folder, **quiet).wait() == 0
@@ -447,7 +447,7 @@ def test_a_full_disk(tmp_path: Path, kind: str):
     assert "large" in lines[0] or "space" in lines[0]
     left = [path.name for path in folder.rglob("*") if path.stat().st_size]
     assert left == []
-    with pytest.raises(ValueError, match="path must be a list store"):
+    with pytest.raises(ValueError, match="path must"):
         open_store(folder)
     options = dict(zip(("qid", "label"), options[1::2], strict=False))
     assert len(convert(source, folder, **options)) > 100
@@ -456,11 +456,9 @@ def test_a_full_disk(tmp_path: Path, kind: str):
 def test_pieces_must_be_alike(tmp_path: Path):
     one = ListDataset.from_arrays([[1.0]], labels=[0], qid=["a"])
     two = ListDataset(np.ones((1, 1), np.float32), None, np.array([0, 1]), ["b"])
-    with pytest.raises(
-        ValueError, match=r"all pieces must have the columns \['labels'\], got \[\]"
-    ):
+    with pytest.raises(ValueError, match=r"all pieces.*\[\]"):
         write_store([one, two], tmp_path / "store")
-    with pytest.raises(ValueError, match="there must be a list at least"):
+    with pytest.raises(ValueError, match="there must"):
         write_store([], tmp_path / "store")
     write_store(one, tmp_path / "store", source={"a": [1, 2]})
     assert json.loads((tmp_path / "store" / "manifest.json").read_text())["source"] == {"a": [1, 2]}

@@ -105,7 +105,7 @@ def test_a_comment_that_is_not_utf8_is_latin1(write: Write):
 
 def test_declared_width(write: Write):
     assert read_letor(write("1 qid:1 2:1\n"), num_features=4).features.tolist() == [[0, 1, 0, 0]]
-    with pytest.raises(ValueError, match="num_features must be >= 1, got 0"):
+    with pytest.raises(ValueError, match=r"num_features.*0"):
         read_letor("any", num_features=0)
 
 
@@ -135,9 +135,9 @@ def test_group_sizes_elsewhere_and_for_gzip(write: Write):
     write("1\n1\n", "rank.train.query")
     assert len(read_letor(path)) == 2
     assert len(read_letor(path, group_file=write("2\n", "sizes"))) == 1
-    with pytest.raises(ValueError, match=r"group_file must be a file, got none\.txt"):
+    with pytest.raises(ValueError, match=r"group_file.*none\.txt"):
         read_letor(path, group_file="none.txt")
-    with pytest.raises(ValueError, match="group_file must be None where lines have a qid, got "):
+    with pytest.raises(ValueError, match="group_file must"):
         read_letor(write("1 qid:1 1:1"), group_file=write("1\n", "sizes"))
 
 
@@ -217,7 +217,7 @@ def test_missing_values_are_kept(write: Write, monkeypatch: pytest.MonkeyPatch, 
         bad = write(f"0 qid:0 1:1 2:NULL\n1 qid:0 {text}\n")
         with pytest.raises(ValueError, match=f"line 2: .*'{text}'"):
             read_letor(bad)
-    with pytest.raises(ValueError, match='missing must be "keep" or "error"'):
+    with pytest.raises(ValueError, match="missing must"):
         read_letor(path, missing="drop")  # pyright: ignore
 
 
@@ -245,7 +245,7 @@ def test_a_missing_qid_says_which_file_was_looked_for(write: Write):
     ("sizes", "message"),
     [
         ("1\n2\n", r"rank.train.query: the group sizes must sum to the 2 documents of .*, got 3"),
-        ("", r"the group sizes must sum to the 2 documents of .*, got 0"),
+        ("", r"the group sizes.*0"),
         ("1\n0\n1\n", r"rank.train.query, line 2: a group size must be a whole .* >= 1, got '0'"),
         ("1\nx\n", r"rank.train.query, line 2: a group size must be a whole number >= 1, got 'x'"),
     ],
@@ -296,9 +296,9 @@ def test_empty_missing_and_damaged_files(write: Write, tmp_path: Path):
     with pytest.raises(ValueError, match="at least one line must have a feature"):
         read_letor(write("1 qid:1\n"))
     assert read_letor(write("1 qid:1\n"), num_features=2).features.tolist() == [[0, 0]]
-    with pytest.raises(ValueError, match=rf"path must be a file, got {tmp_path}/none\.txt"):
+    with pytest.raises(ValueError, match=rf"path.*{tmp_path}/none\.txt"):
         read_letor(tmp_path / "none.txt")
-    with pytest.raises(ValueError, match=f"path must be a file, got {tmp_path}"):
+    with pytest.raises(ValueError, match=f"path.*{tmp_path}"):
         read_letor(tmp_path)
     path = write(gzip.compress(MQ2008.encode() * 50)[:-20])
     with pytest.raises(ValueError, match=f"{path}: the gzip file is damaged"):

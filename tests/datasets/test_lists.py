@@ -31,7 +31,7 @@ def test_items():
     assert "doc_ids" not in ListDataset.from_arrays(FEATURES, LABELS, QID)[0]
     assert [item["qid"] for item in dataset] == ["a", "b", "c"]
     for index in (3, -2):
-        with pytest.raises(IndexError, match=rf"index must be in \[-1, 3\), got {index}"):
+        with pytest.raises(IndexError, match=rf"index.*{index}"):
             dataset[index]
 
 
@@ -88,7 +88,7 @@ def test_select_and_widen():
     assert chosen[1]["doc_ids"] == ["d1", "d2"]
     wide = data().widen(3)
     assert wide[0]["features"].tolist() == [[1, 2, 0], [3, 4, 0]]
-    with pytest.raises(ValueError, match="num_features must be >= 2, got 1"):
+    with pytest.raises(ValueError, match=r"num_features.*1"):
         data().widen(1)
 
 
@@ -111,7 +111,7 @@ def test_from_every_kind_of_array(tmp_path):
 def test_a_split_list():
     with pytest.raises(
         ValueError,
-        match=r"qid must be contiguous, got 'a' again at row 3: its list stood at rows 0 to 1",
+        match=r"qid.*'a' again at row 3: its list stood at rows 0 to 1",
     ):
         ListDataset.from_arrays(FEATURES, LABELS, ["a", "a", "b", "a"])
     got = ListDataset.from_arrays(FEATURES, LABELS, ["b", "a", "b", "a"], DOC_IDS, sort_by_qid=True)
@@ -123,31 +123,31 @@ def test_a_split_list():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"features": [1.0, 2.0]}, r"features must be \(documents, d\), not empty, got \(2,\)"),
-        ({"features": np.zeros((0, 2))}, r"features must be .* got \(0, 2\)"),
+        ({"features": [1.0, 2.0]}, r"features.*\(2,\)"),
+        ({"features": np.zeros((0, 2))}, r"features.*\(0, 2\)"),
         (
             {"features": [*FEATURES[:3], [1, np.nan]]},
-            "features must be finite .* got nan at row 3, c",
+            "features.*nan at row 3, c",
         ),
         ({"features": [*FEATURES[:3], [1e300, 1]]}, r"features .* got 1e\+300 at row 3, column 0"),
-        ({"labels": [0, 1]}, r"labels must have shape \(4,\), got \(2,\)"),
+        ({"labels": [0, 1]}, r"labels.*\(2,\)"),
         ({"labels": [0, 1, -1, 0]}, "and >= 0, got -1 at row 2: .* give padding=-1$"),
-        ({"labels": [0, np.nan, 1, 0]}, r"labels must be finite and >= 0, got nan at row 1"),
-        ({"qid": ["a"]}, r"qid must have shape \(4,\), got \(1,\)"),
-        ({"qid": ["a", None, "b", "c"]}, "qid must name a list, got None at row 1"),
-        ({"qid": ["a", "a", "", "c"]}, "qid must name a list, got '' at row 2"),
-        ({"qid": [1.0, np.nan, 2.0, 3.0]}, "qid must name a list, got nan at row 1"),
+        ({"labels": [0, np.nan, 1, 0]}, r"labels.*nan at row 1"),
+        ({"qid": ["a"]}, r"qid.*\(1,\)"),
+        ({"qid": ["a", None, "b", "c"]}, "qid.*None at row 1"),
+        ({"qid": ["a", "a", "", "c"]}, "qid.*'' at row 2"),
+        ({"qid": [1.0, np.nan, 2.0, 3.0]}, "qid.*nan at row 1"),
         (
             {"qid": pd.array([1, None, 2, 3], dtype="Int64")},
-            "qid must name a list, got nan at row 1",
+            "qid.*nan at row 1",
         ),
-        ({"qid": ["a", "a", "b", np.nan]}, "qid must name a list, got nan at row 3"),
-        ({"doc_ids": ["x"]}, "doc_ids must be 4 strings, got 1"),
-        ({"doc_ids": ["x", None, "y", "z"]}, "doc_ids must be names, got None at row 1"),
-        ({"doc_ids": ["x", "y", "z", np.nan]}, "doc_ids must be names, got nan at row 3"),
-        ({"labels": ["low", 0, 1, 0]}, "labels must be an array of numbers, got could not"),
-        ({"features": [[1, 2], [3], [4, 5], [6, 7]]}, "features must be an array of numbers"),
-        ({"features": np.array(FEATURES) * 1j}, "features must .* numbers, got complex numbers"),
+        ({"qid": ["a", "a", "b", np.nan]}, "qid.*nan at row 3"),
+        ({"doc_ids": ["x"]}, "doc_ids.*1"),
+        ({"doc_ids": ["x", None, "y", "z"]}, "doc_ids.*None at row 1"),
+        ({"doc_ids": ["x", "y", "z", np.nan]}, "doc_ids.*nan at row 3"),
+        ({"labels": ["low", 0, 1, 0]}, "labels.*could not"),
+        ({"features": [[1, 2], [3], [4, 5], [6, 7]]}, "features must"),
+        ({"features": np.array(FEATURES) * 1j}, "features.*complex numbers"),
     ],
 )
 def test_bad_arrays(change, message):
@@ -165,17 +165,15 @@ def test_tensors_with_a_graph_and_of_half_precision():
 def test_items_of_different_width():
     one = ListDataset.from_arrays([[1.0, 2.0]], [1], ["a"])[0]
     other = ListDataset.from_arrays([[1.0]], [1], ["a"])[0]
-    with pytest.raises(ValueError, match=r"items must have features of one width, got"):
+    with pytest.raises(ValueError, match=r"items must"):
         collate_lists([one, other])
 
 
 def test_bad_offsets():
     rows = np.zeros((2, 1), np.float32)
-    with pytest.raises(
-        ValueError, match="offsets must run from 0 to 2 in 2 numbers, got 2 from 0 to 1"
-    ):
+    with pytest.raises(ValueError, match=r"offsets.*2 from 0 to 1"):
         ListDataset(rows, rows[:, 0], np.array([0, 1]), ["a"])
-    with pytest.raises(ValueError, match=r"features must be \(2, d\), got shape \(2,\)"):
+    with pytest.raises(ValueError, match=r"features.*shape \(2,\)"):
         ListDataset(rows[:, 0], rows[:, 0], np.array([0, 2]), ["a"])
 
 
@@ -198,7 +196,7 @@ def test_rows_of_padding_are_left_out():
 @pytest.mark.parametrize(
     ("labels", "features", "qid", "message"),
     [  # rows are counted as they were given
-        ([-1, 0, -2], [1, 1, 1], [7, 7, 7], "labels must be finite and >= 0, got -2 at row 2"),
+        ([-1, 0, -2], [1, 1, 1], [7, 7, 7], "labels.*-2 at row 2"),
         ([-1, 0, 1], [1, 1, np.inf], [7, 7, 7], "got inf at row 2, column 0"),
         ([-1, 0, 1], [1, 1, 1], [7, 7, None], "got None at row 2"),
         (
@@ -207,7 +205,7 @@ def test_rows_of_padding_are_left_out():
             [7, 7, 8, 7],
             "again at row 3: its list stood at rows 0 to 0",
         ),
-        ([-1, -1], [1, 1], [7, 7], "labels must not all be padding, got padding=-1"),
+        ([-1, -1], [1, 1], [7, 7], "labels.*padding=-1"),
     ],
 )
 def test_errors_beside_padding(labels, features, qid, message):
@@ -216,5 +214,5 @@ def test_errors_beside_padding(labels, features, qid, message):
 
 
 def test_padding_is_a_label():
-    with pytest.raises(ValueError, match="padding must be the label of padding, got '-1'"):
+    with pytest.raises(ValueError, match=r"padding.*'-1'"):
         ListDataset.from_arrays([[1.0]], [0], [7], padding="-1")

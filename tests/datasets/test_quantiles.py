@@ -88,7 +88,7 @@ def test_bins_are_shares_that_rise_whatever_the_values(values, bins: int, dtype)
 
 def test_bins_take_their_number():
     for bins in (0, -1, 2.5, True):
-        with pytest.raises(ValueError, match=r"bins must be "):
+        with pytest.raises(ValueError, match=r"bins must"):
             PiecewiseLinearBins(bins)
 
 
@@ -133,7 +133,7 @@ def test_quantiles_of_constant_and_missing_columns():
 
 
 def test_quantiles_check_their_arguments():
-    with pytest.raises(ValueError, match='output must be "normal" or "uniform", got \'log\''):
+    with pytest.raises(ValueError, match=r"output.*'log'"):
         Quantile("log")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="quantiles must be >= 2, got 1"):
+    with pytest.raises(ValueError, match=r"quantiles.*1"):
         Quantile(quantiles=1)

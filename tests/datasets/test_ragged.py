@@ -102,7 +102,7 @@ def test_read_only_arrays():
 
 @pytest.mark.parametrize("index", [4, -2])
 def test_a_list_that_is_not_there(index):
-    with pytest.raises(IndexError, match=rf"indices must be in \[-1, 4\), got \[0, {index}\]"):
+    with pytest.raises(IndexError, match=rf"indices.*\[0, {index}\]"):
         data().__getitems__([0, index])
 
 

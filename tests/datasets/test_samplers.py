@@ -59,9 +59,9 @@ def test_is_one_that_lightning_leaves_alone():
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="seed must be >= 0, got -1"):
+    with pytest.raises(ValueError, match=r"seed.*-1"):
         ListSampler(range(3), seed=-1)
-    with pytest.raises(ValueError, match=r"rank must be in \[0, num_replicas=2\), got 2"):
+    with pytest.raises(ValueError, match=r"rank.*2"):
         ListSampler(range(3), num_replicas=2, rank=2)
 
 

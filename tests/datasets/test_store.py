@@ -158,7 +158,7 @@ def test_a_bad_file_is_an_error_each_time_and_leaves_no_cache(source: Path):
         assert np.isnan(load_letor(source).features).all()
     with pytest.raises(ValueError, match="'1:NULL'"):
         load_letor(source, missing="error")
-    with pytest.raises(ValueError, match=r"path must be a file, got .*none\.txt"):
+    with pytest.raises(ValueError, match=r"path.*.*none\.txt"):
         load_letor(source.with_name("none.txt"))
 
 
@@ -199,9 +199,9 @@ def test_what_a_store_must_be(tmp_path: Path):
     with pytest.raises(ValueError, match=r"got .*/none \(no manifest.json\)"):
         open_store(tmp_path / "none")
     (tmp_path / "file").write_text("nonsense")
-    with pytest.raises(ValueError, match=f"path must be a list store, got {tmp_path}/file"):
+    with pytest.raises(ValueError, match=f"path.*{tmp_path}/file"):
         open_store(tmp_path / "file")
-    with pytest.raises(ValueError, match=f"path must be a folder, got the file {tmp_path}/file"):
+    with pytest.raises(ValueError, match=f"path.*the file {tmp_path}/file"):
         write_store(ListDataset.from_arrays([[1.0]], labels=[1], qid=[7]), tmp_path / "file")
     for text in ("[]", "{}", "nonsense", "[" * 10**5, '{"format": "ltr store", "version": 3}'):
         (tmp_path / "manifest.json").write_text(text)

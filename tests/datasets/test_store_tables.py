@@ -102,11 +102,11 @@ def test_columns_are_matched_by_name(store: Path, tmp_path: Path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"qid": "id"}, "qid must be None or 'query' for this store, got 'id'"),
-        ({"weight": "w"}, "weight must be None for this store, got 'w'"),
-        ({"features": ["cost"]}, "features must be those of the store, 'price', 'stock', got 'c"),
-        ({"categories": ["shop"]}, "categories must be None for LETOR text or a store"),
-        ({"missing": "error"}, 'missing must be "keep" for a store that was converted so'),
+        ({"qid": "id"}, "qid.*'id'"),
+        ({"weight": "w"}, "weight.*'w'"),
+        ({"features": ["cost"]}, "features.*'c"),
+        ({"categories": ["shop"]}, "categories must"),
+        ({"missing": "error"}, "missing must"),
     ],
 )
 def test_names_that_a_store_does_not_have(store: Path, options, message: str):
@@ -153,11 +153,11 @@ def test_lists_by_index_of_any_selection(store: Path):
     again = data.select(chosen).select([4, 2])
     assert list(again.qids) == [whole.qids[i] for i in chosen[[4, 2]]]
     assert data.widen(5)[0]["features"][:, 2:].sum() == 0
-    with pytest.raises(IndexError, match="index must be in"):
+    with pytest.raises(IndexError, match="index must"):
         data[len(data)]
-    with pytest.raises(IndexError, match="indices must be in"):
+    with pytest.raises(IndexError, match="indices must"):
         data.__getitems__([-2])
-    with pytest.raises(ValueError, match="num_features must be >= 2, got 1"):
+    with pytest.raises(ValueError, match=r"num_features.*1"):
         data.widen(1)
 
 

@@ -67,13 +67,13 @@ def test_arrays_and_other_additive_models():
 
 def test_errors():
     X, _, _ = table()
-    with pytest.raises(ValueError, match="ranker must be a NeuralRanker, got None"):
+    with pytest.raises(ValueError, match=r"ranker.*None"):
         plot_effects(None, X)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match=r"ranker must be additive, such as .* differ by up to"):
+    with pytest.raises(ValueError, match=r"ranker must"):
         plot_effects(fitted(MLPScorer(hidden=(8,)), learning_rate=0.1), X)
     whole = fitted(AttentionScorer(hidden=(4,), heads=1))
-    with pytest.raises(ValueError, match="ranker must be additive, got one whose transform or"):
+    with pytest.raises(ValueError, match=r"ranker.*one whose transform or"):
         plot_effects(whole, X)
     ranker = fitted(LinearScorer())
-    with pytest.raises(ValueError, match="rows must be a whole number >= 2, got 1"):
+    with pytest.raises(ValueError, match=r"rows.*1"):
         plot_effects(ranker, X, rows=1)

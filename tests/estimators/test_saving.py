@@ -82,7 +82,7 @@ def test_what_cannot_be_saved_is_given_again(tmp_path):
     ranker = quick(loss=loss).fit(X, y, qid=qid)
     with pytest.warns(UserWarning, match="loss is not saved, and must be given again .* lambda"):
         ranker.save(tmp_path)
-    with pytest.raises(ValueError, match=r"loss must be given, as it could not be .* lambda"):
+    with pytest.raises(ValueError, match=r"loss must"):
         NeuralRanker.load(tmp_path)
     again = NeuralRanker.load(tmp_path, loss=loss)
     assert np.array_equal(again.predict(X), ranker.predict(X))
@@ -126,7 +126,7 @@ def hostile(content: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
         ("scorer", None, "weights do not fit|scorer"),
         ("num_features", 3, "the weights do not fit the configuration"),
         ("num_features", "many", "is not the configuration of a NeuralRanker"),
-        ("schema", {}, "a schema must be a dict"),
+        ("schema", {}, "a schema must"),
         ("columns", [1], "is not the configuration of a NeuralRanker"),
     ],
 )
@@ -157,7 +157,7 @@ def test_damaged_or_missing_files(saved, name):
 
 
 def test_given_parameters_are_checked(saved):
-    with pytest.raises(ValueError, match="scorer must be a Scorer or None, got 'a'"):
+    with pytest.raises(ValueError, match=r"scorer.*'a'"):
         NeuralRanker.load(saved[1], scorer="a")
     with pytest.raises(ValueError, match="'hidden'"):
         NeuralRanker.load(saved[1], hidden=(4,))

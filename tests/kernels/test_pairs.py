@@ -106,7 +106,7 @@ def test_one_grade_gives_zero_with_a_graph():
     sums = graded_softplus_sums(scores, torch.ones(2, 4), values=[1.0])
     assert (sums == 0).all()
     assert (torch.autograd.grad(sums.sum(), scores)[0] == 0).all()
-    with pytest.raises(ValueError, match=r"values must hold at least one grade, got \[\]"):
+    with pytest.raises(ValueError, match=r"values.*\[\]"):
         graded_softplus_sums(scores, torch.ones(2, 4), values=[])
 
 

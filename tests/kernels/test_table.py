@@ -166,12 +166,12 @@ def test_nodes_are_an_arithmetic_progression():
 
 @pytest.mark.parametrize("call", [exponential_sum, lambda n, level: softrank_nodes(level)])
 def test_unknown_levels(call):
-    with pytest.raises(ValueError, match=r"level must be 'float32' or 'float64', got 'float16'"):
+    with pytest.raises(ValueError, match=r"level.*'float16'"):
         call("logistic", "float16")
 
 
 def test_unknown_names():
-    with pytest.raises(ValueError, match=r"name must be one of .*, got 'cauchy'"):
+    with pytest.raises(ValueError, match=r"name.*'cauchy'"):
         exponential_sum("cauchy", "float32")
 
 
@@ -238,9 +238,9 @@ def test_discounts_missing_from_the_table():
     z, c, error = discount_powers(50, 1e-11)
     r = np.arange(50)
     assert np.abs(z ** r[:, None] @ c - 1 / np.log2(2 + r)).max() <= error + 1e-14
-    with pytest.raises(ValueError, match="n must be >= 0, got -1"):
+    with pytest.raises(ValueError, match=r"n.*-1"):
         discount_powers(-1, 1e-6)
-    with pytest.raises(ValueError, match="error must be > 0, got 0"):
+    with pytest.raises(ValueError, match=r"error.*0"):
         discount_gap_powers(10, 0)
 
 
@@ -302,9 +302,9 @@ def test_a_cut_off_is_not_a_power_sum():
 
 @pytest.mark.parametrize("values", [[], [[1.0]], [1.0, float("nan")], 1.0])
 def test_power_sums_refuse(values):
-    with pytest.raises(ValueError, match="values must be one finite number a rank"):
+    with pytest.raises(ValueError, match="values must"):
         power_sum(values, 1e-6)
-    with pytest.raises(ValueError, match="tolerance must be > 0, got -1"):
+    with pytest.raises(ValueError, match=r"tolerance.*-1"):
         power_sum([1.0], -1)
 
 
@@ -377,12 +377,12 @@ def test_softrank_at_zero_is_exact(level):
 
 @pytest.mark.parametrize("z", [[0.0], [1.1], [float("nan")], 0.5, [-0.1]])
 def test_softrank_refuses_powers(z):
-    with pytest.raises(ValueError, match=r"z must be one number in \(0, 1\] per power"):
+    with pytest.raises(ValueError, match=r"z must"):
         softrank_weights(z, "float32")
 
 
 def test_softrank_refuses_orders():
-    with pytest.raises(ValueError, match="order must be 0, 1 or 2, got 3"):
+    with pytest.raises(ValueError, match=r"order.*3"):
         softrank_weights([0.5], "float32", 3)
 
 

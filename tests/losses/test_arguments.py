@@ -63,9 +63,9 @@ def test_nested_lists_through_a_model_and_through_narrow():
 def test_nested_lists_that_do_not_fit():
     scores, labels, _ = ragged()
     loss = SoftNDCG()
-    with pytest.raises(ValueError, match="labels must be nested too if one of scores, labels"):
+    with pytest.raises(ValueError, match="labels must"):
         loss(nest(scores), labels)
-    with pytest.raises(ValueError, match="scores must be nested too if one of scores, labels"):
+    with pytest.raises(ValueError, match="scores must"):
         loss(scores, nest(labels))
     with pytest.raises(
         ValueError, match=r"mask, lengths and qid exclude.* got lengths and nested tensors"
@@ -78,14 +78,12 @@ def test_nested_lists_that_do_not_fit():
     other = nest(labels, [4, 3, 3, 3])
     same_count = nest(labels, [4, 0, 4, 1, 4])
     for wrong in (other, same_count):
-        with pytest.raises(
-            ValueError, match="labels must have lists of the same lengths as scores"
-        ):
+        with pytest.raises(ValueError, match="labels must"):
             loss(nest(scores), wrong)
     cube = torch.nested.nested_tensor([torch.ones(2, 2)], layout=torch.jagged)
     with pytest.raises(ValueError, match=r"dimensions \(lists, items\), got torch\.jagged and 3"):
         loss(cube, nest(labels))
-    with pytest.raises(ValueError, match="x must not be nested here: give the flat values"):
+    with pytest.raises(ValueError, match="x must"):
         soft_rank(nest(scores))
 
 
@@ -170,7 +168,7 @@ def test_padding_and_nested_lists_compile_in_one_graph():
 @pytest.mark.parametrize("wrong", ["-1", True, float("nan"), None.__class__])
 def test_padding_that_is_not_a_number(wrong):
     scores, labels, _ = padded()
-    with pytest.raises(ValueError, match="padding must be the label of a padded item, such as -1"):
+    with pytest.raises(ValueError, match="padding must"):
         SoftNDCG()(scores, labels, padding=wrong)
     with pytest.raises(ValueError, match=r"padding.*lengths.*-1"):
         SoftNDCG()(scores[0], labels[0], lengths=[6], padding=-1)
@@ -185,6 +183,6 @@ def test_a_custom_loss_says_whether_labels_are_grades():
         grades = False
 
     scores, labels, _ = padded()
-    with pytest.raises(ValueError, match="labels must be >= 0, got -1"):
+    with pytest.raises(ValueError, match=r"labels.*-1"):
         Error()(scores, labels)
     assert Regression()(scores, labels).isfinite()

@@ -65,5 +65,5 @@ def test_one_item_and_weights_of_0_count_0():
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="temperature must be > 0, got 0"):
+    with pytest.raises(ValueError, match=r"temperature.*0"):
         Distillation(0)

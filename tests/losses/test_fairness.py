@@ -126,7 +126,7 @@ def test_parameters_of_a_wrapped_operator_are_its_own():
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="groups must have the shape of scores"):
+    with pytest.raises(ValueError, match="groups must"):
         ExposureParity()(torch.zeros(3), torch.zeros(3), groups=torch.zeros(2))
-    with pytest.raises(ValueError, match="strength must be >= 0, got -1"):
+    with pytest.raises(ValueError, match=r"strength.*-1"):
         Penalized(strength=-1)

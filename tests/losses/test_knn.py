@@ -89,11 +89,11 @@ def test_samples_are_averaged():
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="form must be 'probability' or 'log', got 'p'"):
+    with pytest.raises(ValueError, match=r"form.*'p'"):
         KNNLoss(form="p")
-    with pytest.raises(ValueError, match="top_k must be a whole number >= 1, got 0"):
+    with pytest.raises(ValueError, match=r"top_k.*0"):
         KNNLoss(top_k=0)
     with pytest.raises(ValueError, match="KNNLoss needs a permutation"):
         KNNLoss(SigmoidRank())
-    with pytest.raises(ValueError, match="operator must give 5 rows, one for each item, got 3"):
+    with pytest.raises(ValueError, match=r"operator.*3"):
         KNNLoss(SinkhornSort(milestones=3))(*draw(5)[:2])

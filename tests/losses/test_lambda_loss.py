@@ -284,11 +284,11 @@ def test_a_mean_over_equal_weights_is_ranknet():
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="gain must be 'exp2', 'linear' or a function, got 'exp'"):
+    with pytest.raises(ValueError, match=r"gain.*'exp'"):
         LambdaRank(gain="exp")
-    with pytest.raises(ValueError, match="top_k must be None or a whole number >= 1, got 0"):
+    with pytest.raises(ValueError, match=r"top_k.*0"):
         NDCGLoss2(0)
-    with pytest.raises(ValueError, match="mu must be >= 0, got -1"):
+    with pytest.raises(ValueError, match=r"mu.*-1"):
         NDCGLoss2PP(-1)
-    with pytest.raises(ValueError, match="top_k must be a whole number >= 1, got None"):
+    with pytest.raises(ValueError, match=r"top_k.*None"):
         DeltaPrecision(None)

@@ -325,17 +325,17 @@ def test_large_and_float_labels(loss, least):
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match=r"gamma must lie in \[0, 1\] or be 'random', got 2"):
+    with pytest.raises(ValueError, match=r"gamma.*2"):
         XENDCG(2)
-    with pytest.raises(ValueError, match="ties must be 'mean', 'random' or 'first', got 'last'"):
+    with pytest.raises(ValueError, match=r"ties.*'last'"):
         ListMLE(ties="last")
-    with pytest.raises(ValueError, match="anchor must be > 0, got 0"):
+    with pytest.raises(ValueError, match=r"anchor.*0"):
         CalibratedSoftmax(0)
-    with pytest.raises(ValueError, match="epsilon must be >= 0, got -1"):
+    with pytest.raises(ValueError, match=r"epsilon.*-1"):
         PolyOneSoftmax(-1)
-    with pytest.raises(ValueError, match="gain must be 'exp2', 'linear' or a function, got 'exp'"):
+    with pytest.raises(ValueError, match=r"gain.*'exp'"):
         UniqueSoftmax("exp")
-    with pytest.raises(ValueError, match="discount must be 'log2', 'letor4' or a function, got 3"):
+    with pytest.raises(ValueError, match=r"discount.*3"):
         PListMLE(3)
 
 

@@ -131,16 +131,16 @@ def test_letor4_discount_does_not_discount_rank_2():
 @pytest.mark.parametrize("operator", ["SoftSort", SoftSort, torch.nn.Linear(2, 2), 0.1], ids=repr)
 @pytest.mark.parametrize("kind", [SoftNDCG, Stochastic, StraightThrough])
 def test_an_argument_that_is_not_an_operator_is_refused(kind, operator):
-    with pytest.raises(ValueError, match="operator must be a RankOperator, got "):
+    with pytest.raises(ValueError, match="operator must"):
         kind(operator)
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="gain must be 'exp2', 'linear' or a function, got 'exp'"):
+    with pytest.raises(ValueError, match=r"gain.*'exp'"):
         SoftNDCG(gain="exp")
-    with pytest.raises(ValueError, match="discount must be 'log2', 'letor4' or a function, got 3"):
+    with pytest.raises(ValueError, match=r"discount.*3"):
         SoftNDCG(discount=3)
-    with pytest.raises(ValueError, match="top_k must be None or a whole number >= 1, got 0"):
+    with pytest.raises(ValueError, match=r"top_k.*0"):
         SoftNDCG(top_k=0)
 
 

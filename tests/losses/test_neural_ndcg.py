@@ -174,5 +174,5 @@ def test_bad_arguments():
         NeuralNDCG(SigmoidRank())
     with pytest.raises(ValueError, match=r"scaling.*-1"):
         NeuralNDCG(scaling=-1)
-    with pytest.raises(ValueError, match="operator must give 6 rows, one for each item, got 2"):
+    with pytest.raises(ValueError, match=r"operator.*2"):
         NeuralNDCG(SinkhornSort(milestones=2))(*draw(6))

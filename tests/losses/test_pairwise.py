@@ -252,19 +252,19 @@ def test_a_users_own_cost_and_weights():
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="temperature must be > 0, got 0"):
+    with pytest.raises(ValueError, match=r"temperature.*0"):
         RankNet(0)
-    with pytest.raises(ValueError, match="margin must be > 0, got -1"):
+    with pytest.raises(ValueError, match=r"margin.*-1"):
         PairwiseHinge(-1)
-    with pytest.raises(ValueError, match=r"limit must be <= 60 .*, got 61"):
+    with pytest.raises(ValueError, match=r"limit.*61"):
         PairwiseExponential(61)
-    with pytest.raises(ValueError, match="normalize must be True or False, got 'sum'"):
+    with pytest.raises(ValueError, match=r"normalize.*'sum'"):
         RankNet(normalize="sum")
-    with pytest.raises(ValueError, match="cost must be a PairCost, got 'hinge'"):
+    with pytest.raises(ValueError, match=r"cost.*'hinge'"):
         PairwiseLoss("hinge")
-    with pytest.raises(ValueError, match="pair_weights must be a PairWeights, got 'ndcg'"):
+    with pytest.raises(ValueError, match=r"pair_weights.*'ndcg'"):
         LambdaLoss("ndcg")
-    with pytest.raises(ValueError, match="truncation must be 'metric', 'any' or 'both', got 'all'"):
+    with pytest.raises(ValueError, match=r"truncation.*'all'"):
         PairWeights(3, "all")
-    with pytest.raises(NotImplementedError, match="PairCost must define forward"):
+    with pytest.raises(NotImplementedError, match="PairCost must"):
         PairwiseLoss(PairCost())(*draw(3))

@@ -120,7 +120,7 @@ def test_the_dcg_hinge_counts_a_list_less_the_more_of_it_is_wrong():
 
 def test_bad_arguments():
     for loss in (SoftmaxLoss, UniqueSoftmax):
-        with pytest.raises(ValueError, match="normalize must be True or False, got 'sum'"):
+        with pytest.raises(ValueError, match=r"normalize.*'sum'"):
             loss(normalize="sum")
-    with pytest.raises(ValueError, match="margin must be > 0, got 0"):
+    with pytest.raises(ValueError, match=r"margin.*0"):
         PairwiseDCGHinge(margin=0)

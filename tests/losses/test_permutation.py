@@ -115,7 +115,7 @@ def test_samples_are_averaged():
 def test_bad_arguments():
     with pytest.raises(ValueError, match="PermutationCrossEntropy needs a permutation"):
         PermutationCrossEntropy(SigmoidRank())
-    with pytest.raises(ValueError, match="operator must give 5 rows, one for each item, got 3"):
+    with pytest.raises(ValueError, match=r"operator.*3"):
         PermutationCrossEntropy(SinkhornSort(milestones=3))(*draw(5))
 
 

@@ -95,9 +95,9 @@ def test_the_mean_is_over_the_real_items_of_each_list(kind):
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="threshold must be > 0, got 0"):
+    with pytest.raises(ValueError, match=r"threshold.*0"):
         PointwiseSigmoid(0)
     with pytest.raises(ValueError, match=r"thresholds.*\[1\.0, 0\.0\]"):
         PointwiseOrdinal([1.0, 0.0])
-    with pytest.raises(ValueError, match=r"thresholds must be .* got \[\]"):
+    with pytest.raises(ValueError, match=r"thresholds.*\[\]"):
         PointwiseOrdinal([])

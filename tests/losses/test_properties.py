@@ -601,28 +601,28 @@ def test_the_mean_of_compiled_rows_is_over_the_lists_that_have_rows():
 @every
 def test_bad_arguments(make):
     scores, labels = draw(2, 3)
-    with pytest.raises(ValueError, match=r"labels must have the shape of scores \(2, 3\), got \(3"):
+    with pytest.raises(ValueError, match=r"labels.*\(3"):
         make()(scores, labels[0])
-    with pytest.raises(ValueError, match=r"mask must have the shape of scores"):
+    with pytest.raises(ValueError, match=r"mask must"):
         make()(scores, labels, torch.ones(2, dtype=torch.bool))
-    with pytest.raises(ValueError, match=r"mask must be bool .*, got torch.int64"):
+    with pytest.raises(ValueError, match=r"mask.*torch.int64"):
         make()(scores, labels, torch.ones(2, 3, dtype=torch.int64))
-    with pytest.raises(ValueError, match="weights must have the shape of scores"):
+    with pytest.raises(ValueError, match="weights must"):
         make()(scores, labels, None, torch.ones(3))
-    with pytest.raises(ValueError, match="labels must be a tensor, got list"):
+    with pytest.raises(ValueError, match=r"labels.*list"):
         make()(scores, labels.tolist())
-    with pytest.raises(ValueError, match="reduction must be 'mean', 'sum' or 'none', got 'max'"):
+    with pytest.raises(ValueError, match=r"reduction.*'max'"):
         make(reduction="max")
-    with pytest.raises(ValueError, match="scores must be floating point"):
+    with pytest.raises(ValueError, match="scores must"):
         make()(scores.long(), labels)
     lengths = torch.tensor([1, 2])
     with pytest.raises(ValueError, match=r"mask, lengths and qid exclude.* got mask and lengths"):
         make()(scores[0], labels[0], labels[0] > 0, lengths=lengths)
-    with pytest.raises(ValueError, match=r"scores must be flat \(N,\) where lengths are given"):
+    with pytest.raises(ValueError, match=r"scores must"):
         make()(scores, labels, lengths=lengths)
-    with pytest.raises(ValueError, match="lengths must sum to 3 scores, got 4"):
+    with pytest.raises(ValueError, match=r"lengths.*4"):
         make()(scores[0], labels[0], lengths=lengths + torch.tensor([0, 1]))
-    with pytest.raises(ValueError, match="weights must have the shape of scores"):
+    with pytest.raises(ValueError, match="weights must"):
         make()(scores[0], labels[0], weights=torch.ones(2), lengths=lengths)
     qid = torch.tensor([1, 2, 1])
     for more in ({"mask": labels[0] > 0}, {"lengths": lengths}):

@@ -169,14 +169,14 @@ def test_errors_that_are_all_large_have_gradients(loss):
 
 def test_bad_arguments():
     for loss in (QuantileLoss, LeastQuantileRegression):
-        with pytest.raises(ValueError, match=r"q must lie in \[0, 1\], got 1.5"):
+        with pytest.raises(ValueError, match=r"q.*1.5"):
             loss(q=1.5)
-        with pytest.raises(ValueError, match=r"operator must give 4 rows, one for each item"):
+        with pytest.raises(ValueError, match=r"operator must"):
             loss(SinkhornSort(milestones=2))(torch.zeros(4), torch.zeros(4))
         with pytest.raises(ValueError, match=f"{loss.__name__} needs a permutation"):
             loss(SigmoidRank())
     for keep in (0.0, 1.1):
-        with pytest.raises(ValueError, match="keep must "):
+        with pytest.raises(ValueError, match="keep must"):
             LeastTrimmedSquares(keep=keep)
-    with pytest.raises(ValueError, match="values must have the shape of scores"):
+    with pytest.raises(ValueError, match="values must"):
         QuantileLoss()(torch.zeros(4), torch.zeros(4), values=torch.zeros(3))

@@ -327,21 +327,19 @@ def test_approx_ndcg_is_soft_ndcg_by_sigmoids():
 
 def test_bad_arguments():
     for loss in (SoftMRR, SoftMAP, SoftERR):
-        with pytest.raises(ValueError, match="top_k must be None or a whole number >= 1, got 0"):
+        with pytest.raises(ValueError, match=r"top_k.*0"):
             loss(top_k=0)
     for loss in (SoftPrecision, SoftRecall):
-        with pytest.raises(ValueError, match="top_k must be a whole number >= 1, got 0"):
+        with pytest.raises(ValueError, match=r"top_k.*0"):
             loss(top_k=[2, 0])
-        with pytest.raises(
-            ValueError, match=r"top_k must have at least one whole number, got \[\]"
-        ):
+        with pytest.raises(ValueError, match=r"top_k.*\[\]"):
             loss(top_k=[])
-        with pytest.raises(ValueError, match="top_k must be a whole number >= 1, got '3'"):
+        with pytest.raises(ValueError, match=r"top_k.*'3'"):
             loss(top_k="3")
-    with pytest.raises(ValueError, match="max_label must be > 0, got 0"):
+    with pytest.raises(ValueError, match=r"max_label.*0"):
         SoftERR(max_label=0)
     for loss in (SoftMRR, SoftMAP, SoftERR, SoftPrecision, SoftRecall, SpearmanLoss):
-        with pytest.raises(ValueError, match="operator must be a RankOperator, got 'SoftSort'"):
+        with pytest.raises(ValueError, match=r"operator.*'SoftSort'"):
             loss("SoftSort")
 
 

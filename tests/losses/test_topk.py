@@ -158,27 +158,27 @@ def test_class_indices_with_mask_weights_vmap_and_compile(loss):
 def test_class_indices_out_of_range(loss, wrong):
     scores, label, _ = draw()
     label[3] = wrong
-    with pytest.raises(ValueError, match=f"labels must be class indices from 0 to 6, got {wrong}"):
+    with pytest.raises(ValueError, match=f"labels.*{wrong}"):
         loss()(scores, label)
-    with pytest.raises(ValueError, match=r"labels must have the shape of scores \(40, 7\)"):
+    with pytest.raises(ValueError, match=r"labels must"):
         loss()(scores, label.double())
 
 
 @BOTH
 def test_bad_cuts(loss):
-    with pytest.raises(ValueError, match=r"top_k must be None if .* got 2 and \[1\.0\]"):
+    with pytest.raises(ValueError, match=r"top_k.*2 and \[1\.0\]"):
         loss(top_k=2, distribution=[1.0])
-    with pytest.raises(ValueError, match=r"top_k must be a whole number >= 1, got 1\.5"):
+    with pytest.raises(ValueError, match=r"top_k.*1\.5"):
         loss(top_k=1.5)
     for wrong in [[0.5, 0.4], [1.5, -0.5], []]:
-        with pytest.raises(ValueError, match="distribution must be >= 0 and sum to 1, got "):
+        with pytest.raises(ValueError, match="distribution must"):
             loss(distribution=wrong)
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="step must be 'linear' or 'cut', got 'hinge'"):
+    with pytest.raises(ValueError, match=r"step.*'hinge'"):
         TopKLoss(step="hinge")
-    with pytest.raises(ValueError, match="top_k must be a whole number >= 1, got 0"):
+    with pytest.raises(ValueError, match=r"top_k.*0"):
         TopKLoss(top_k=0)
     with pytest.raises(ValueError, match="TopKCrossEntropy needs a permutation"):
         TopKCrossEntropy(SigmoidRank())

@@ -130,13 +130,13 @@ def test_lists_left_out_are_counted():
 
 
 def test_bad_arguments_are_refused_at_construction():
-    with pytest.raises(ValueError, match="top_k must be None or a whole number >= 1, got 0"):
+    with pytest.raises(ValueError, match=r"top_k.*0"):
         NDCG(top_k=0)
-    with pytest.raises(ValueError, match="empty must be"):
+    with pytest.raises(ValueError, match="empty must"):
         MAP(empty="ignore")
-    with pytest.raises(ValueError, match="variant must be 'a', 'b' or 'weighted', got 'c'"):
+    with pytest.raises(ValueError, match=r"variant.*'c'"):
         KendallTau(variant="c")
-    with pytest.raises(TypeError, match="RankingMetric must define core"):
+    with pytest.raises(TypeError, match="RankingMetric must"):
         RankingMetric()
 
 
@@ -273,7 +273,7 @@ def test_indexes_of_the_shape_of_scores_and_of_its_lists():
     rows.update(scores, labels, torch.arange(20), mask)
     torch.testing.assert_close(items.compute(), F.mrr(scores, labels, mask))
     torch.testing.assert_close(rows.compute(), F.mrr(scores, labels, mask))
-    with pytest.raises(ValueError, match=r"indexes must have the shape of preds \(20, 10\)"):
+    with pytest.raises(ValueError, match=r"indexes must"):
         rows.update(scores, labels, torch.arange(7))
 
 
@@ -286,7 +286,7 @@ def test_values_kept():
     torch.testing.assert_close(metric.per_list_values, expected, equal_nan=True)
     metric.reset()
     assert metric.per_list_values.shape == (0,)
-    with pytest.raises(ValueError, match="keep_values must be True for per_list_values, got False"):
+    with pytest.raises(ValueError, match=r"keep_values.*False"):
         _ = NDCG().per_list_values
 
 
@@ -320,9 +320,7 @@ def test_an_id_of_another_update_is_another_list_unless_deduplicated():
     assert two.compute() == 0.75
     assert one.per_list_values.tolist() == [0.5, 0.0, 1.0]
     assert one.compute() == 0.5
-    with pytest.raises(
-        ValueError, match="indexes must be given: MRR has deduplicate=True, got None"
-    ):
+    with pytest.raises(ValueError, match=r"indexes.*None"):
         one.update(scores, scores)
 
 
@@ -340,7 +338,7 @@ def test_item_weights():
         metric = make()
         metric.update(scores, labels, mask=mask, weights=weights)
         torch.testing.assert_close(metric.compute(), function(scores, labels, mask, weights))
-    with pytest.raises(ValueError, match="weights must be None: MRR has no item weights"):
+    with pytest.raises(ValueError, match="weights must"):
         MRR().update(scores, labels, mask=mask, weights=weights)
 
 
@@ -394,17 +392,17 @@ S, Y, IDS = torch.tensor([2.0, 1.0, 3.0]), torch.tensor([0, 1, 1]), torch.tensor
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
-        ((S.numpy(), Y, IDS), "preds must be a tensor, got ndarray"),
-        ((S.tolist(), Y, IDS), "preds must be a tensor, got list"),
-        ((S, Y.numpy(), IDS), "target must be a tensor, got ndarray"),
-        ((S, Y, IDS.tolist()), "indexes must be a tensor, got list"),
-        ((S, Y, IDS.float()), r"indexes must be whole numbers, got torch\.float32"),
-        ((S.view(1, 3), Y.view(1, 3), IDS[:1] > 0), r"indexes must be whole .*, got torch\.bool"),
-        ((S, Y, IDS, Y), r"mask must be bool \(True = a real item\), got torch\.int64"),
+        ((S.numpy(), Y, IDS), "preds.*ndarray"),
+        ((S.tolist(), Y, IDS), "preds.*list"),
+        ((S, Y.numpy(), IDS), "target.*ndarray"),
+        ((S, Y, IDS.tolist()), "indexes.*list"),
+        ((S, Y, IDS.float()), r"indexes.*torch\.float32"),
+        ((S.view(1, 3), Y.view(1, 3), IDS[:1] > 0), r"indexes.*torch\.bool"),
+        ((S, Y, IDS, Y), r"mask.*torch\.int64"),
         ((S, Y[:2], IDS), r"labels.*\(3,\).*\(2,\)"),
-        ((Y, Y, IDS), r"scores must be floating point, got torch\.int64"),
-        ((S, -Y, IDS), "labels must be finite and >= 0, got -1"),
-        ((S.log() / 0 * 0, Y, IDS), "scores must not be NaN, got "),
+        ((Y, Y, IDS), r"scores.*torch\.int64"),
+        ((S, -Y, IDS), "labels.*-1"),
+        ((S.log() / 0 * 0, Y, IDS), "scores must"),
     ],
 )
 def test_bad_batches(batch, message):

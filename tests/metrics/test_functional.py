@@ -128,13 +128,13 @@ def test_mrr_of_a_list_without_a_relevant_item_is_empty_whatever_else_is_there()
 @pytest.mark.parametrize("metric", [F.ndcg, F.dcg])
 def test_gains_that_overflow_or_fall_below_zero_are_refused(metric):
     scores = torch.tensor([2.0, 1.0])
-    with pytest.raises(ValueError, match=r"gains must be finite .*, got labels up to 128"):
+    with pytest.raises(ValueError, match=r"gains.*labels up to 128"):
         metric(scores, torch.tensor([128.0, 0.0]))
-    with pytest.raises(ValueError, match="gains must be finite"):  # in their sum alone
+    with pytest.raises(ValueError, match="gains must"):  # in their sum alone
         metric(scores, torch.tensor([127.9, 127.9]), discount=torch.ones_like)
     assert metric(scores.double(), torch.tensor([128.0, 0.0])).isfinite()
     assert metric(scores, torch.tensor([128.0, 0.0]), gain="linear").isfinite()
-    with pytest.raises(ValueError, match="gain must be >= 0 for every label, got -1"):
+    with pytest.raises(ValueError, match=r"gain.*-1"):
         metric(scores, torch.tensor([1.0, 0.0]), gain=torch.neg)
 
 
@@ -362,7 +362,7 @@ def test_lists_without_a_value(metric):
     assert each[1].isnan()
     with pytest.raises(ValueError, match="empty is 'error' and 1 lists have no value"):
         metric(scores, labels, empty="error")
-    with pytest.raises(ValueError, match="empty must be 'skip', 'error' or a number, got 'none'"):
+    with pytest.raises(ValueError, match=r"empty.*'none'"):
         metric(scores, labels, empty="none")
 
 
@@ -372,29 +372,29 @@ def test_bad_values(metric):
     bad = scores.clone()
     bad[0, 1] = torch.nan
     mask[0, 1] = True
-    with pytest.raises(ValueError, match="scores must not be NaN, got 1 NaN"):
+    with pytest.raises(ValueError, match=r"scores.*1 NaN"):
         metric(bad, labels, mask)
     for value in [-1.0, torch.nan, torch.inf]:
         broken = labels.clone()
         broken[0, 0] = value
-        with pytest.raises(ValueError, match=f"labels must be finite and >= 0, got {value:g}"):
+        with pytest.raises(ValueError, match=f"labels.*{value:g}"):
             metric(scores, broken)
-    with pytest.raises(ValueError, match="labels must have the shape of scores"):
+    with pytest.raises(ValueError, match="labels must"):
         metric(scores, labels[0])
-    with pytest.raises(ValueError, match="mask must have the shape of scores"):
+    with pytest.raises(ValueError, match="mask must"):
         metric(scores, labels, mask[0])
-    with pytest.raises(ValueError, match="reduction must be 'mean', 'sum' or 'none', got 'max'"):
+    with pytest.raises(ValueError, match=r"reduction.*'max'"):
         metric(scores, labels, reduction="max")
 
 
 @pytest.mark.parametrize("metric", CUT)
 def test_bad_top_k(metric):
-    with pytest.raises(ValueError, match=r"top_k must be None or a whole number >= 1, got 2\.5"):
+    with pytest.raises(ValueError, match=r"top_k.*2\.5"):
         metric(torch.zeros(3), torch.ones(3), top_k=2.5)
 
 
 def test_bad_variant():
-    with pytest.raises(ValueError, match="variant must be 'a', 'b' or 'weighted', got 'c'"):
+    with pytest.raises(ValueError, match=r"variant.*'c'"):
         kendall_tau(torch.zeros(3), torch.ones(3), variant="c")
 
 

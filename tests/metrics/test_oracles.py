@@ -162,7 +162,7 @@ def test_err_and_rbp_and_arp_by_the_formula():
     assert F.err(scores, labels, top_k=2).item() == pytest.approx(r[0])
     assert F.rbp(scores, labels, p=0.9).item() == pytest.approx(0.1 * (1 + 0.81))
     assert F.arp(scores, labels).item() == pytest.approx((1 * 1 + 2 * 3) / 3)
-    with pytest.raises(ValueError, match=r"labels must be <= max_label 1.*, got 2"):
+    with pytest.raises(ValueError, match=r"labels.*2"):
         F.err(scores, labels, max_label=1)
 
 
@@ -189,7 +189,7 @@ def test_rank_biased_overlap_by_the_formula():
     total = (1 - p) / p * sum(a * p ** (d + 1) for d, a in enumerate(share[:2])) + p**2 / 2
     assert F.rbo(scores, labels, top_k=2).item() == pytest.approx(total)
     for bad in (0, 1, "x"):
-        with pytest.raises(ValueError, match=r"p must lie in \(0, 1\), got"):
+        with pytest.raises(ValueError, match=r"p must"):
             F.rbo(scores, labels, p=bad)
 
 
@@ -236,9 +236,9 @@ def test_graded_rank_biased_precision_by_the_sum(top_k):
             assert value.item() == pytest.approx(total)
     perfect = F.rbp(torch.arange(60.0), torch.full((60,), 3.0), gain="linear", max_label=3)
     assert perfect.item() == pytest.approx(1, abs=1e-5)
-    with pytest.raises(ValueError, match="gain must be 'binary', 'linear' or 'exp2', got 'cube'"):
+    with pytest.raises(ValueError, match=r"gain.*'cube'"):
         F.rbp(scores, labels, gain="cube")
-    with pytest.raises(ValueError, match="labels must be <= max_label 1, got 2"):
+    with pytest.raises(ValueError, match=r"labels.*2"):
         F.rbp(scores, labels, gain="linear", max_label=1)
 
 
@@ -253,17 +253,17 @@ def test_average_precision_over_all_relevant_items_is_trec_evals(top_k):
         hits = (y[m][s[m].argsort(descending=True)] > 0).tolist()
         found = [sum(hits[: i + 1]) / (i + 1) for i in range(min(top_k, len(hits))) if hits[i]]
         assert value.item() == pytest.approx(sum(found) / max(sum(hits), 1))
-    with pytest.raises(ValueError, match="divisor must be 'attainable' or 'relevant', got 'k'"):
+    with pytest.raises(ValueError, match=r"divisor.*'k'"):
         F.average_precision(scores, labels, divisor="k")
 
 
 def test_bad_options():
     scores, labels = torch.zeros(2), torch.ones(2)
-    with pytest.raises(ValueError, match="weights must be finite and >= 0, got -1"):
+    with pytest.raises(ValueError, match=r"weights.*-1"):
         F.recall(scores, labels, weights=-labels)
-    with pytest.raises(ValueError, match="judged must be bool"):
+    with pytest.raises(ValueError, match="judged must"):
         F.bpref(scores, labels, judged=labels)
-    with pytest.raises(ValueError, match=r"alpha must lie in \[0, 1\], got 2"):
+    with pytest.raises(ValueError, match=r"alpha.*2"):
         F.alpha_ndcg(scores, labels, alpha=2)
-    with pytest.raises(ValueError, match="ties must be 'stable' or 'expected', got 'worst'"):
+    with pytest.raises(ValueError, match=r"ties.*'worst'"):
         F.rbo(scores, labels, ties="worst")

@@ -83,7 +83,7 @@ def test_nan_and_the_first_places():
     scores = torch.zeros(LONG)
     scores[7] = torch.nan
     assert descending_order(scores, first=2).tolist()[:2] == [7, 0]
-    with pytest.raises(ValueError, match="first must be a whole number >= 1, got 0"):
+    with pytest.raises(ValueError, match=r"first.*0"):
         descending_order(scores, first=0)
     with pytest.raises(ValueError, match="top_k"):
         ndcg(torch.ones(LONG), torch.ones(LONG), top_k=0)

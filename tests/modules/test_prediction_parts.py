@@ -56,7 +56,7 @@ def test_little_is_in_memory(tmp_path):
 
 def test_a_list_in_two_processes(tmp_path):
     parts = [write(tmp_path / "0", [[0, 2]]), write(tmp_path / "1", [[1, 2]])]
-    with pytest.raises(ValueError, match="each list must be in one process, got list 2 in two"):
+    with pytest.raises(ValueError, match=r"each list.*list 2 in two"):
         join_parts(parts, tmp_path / "p.csv", "csv")
     assert not (tmp_path / "p.csv").exists()
 

@@ -149,7 +149,7 @@ def test_a_batch_of_fillers_alone_trains_nothing(scorer):
 
 
 def test_a_mask_or_lengths():
-    with pytest.raises(ValueError, match="mask must be None if lengths are given"):
+    with pytest.raises(ValueError, match="mask must"):
         Ranker(LinearScorer(3))(
             torch.zeros(2, 3), torch.ones(2, dtype=torch.bool), lengths=torch.tensor([2])
         )
@@ -237,7 +237,7 @@ def test_lengths_that_are_not_those_of_the_documents(scorer, transform):
             ranker(features, lengths=lengths)
         with pytest.raises(ValueError, match=message):
             score_ragged(scorer, features, lengths)
-    with pytest.raises(ValueError, match="features must be"):
+    with pytest.raises(ValueError, match="features must"):
         ranker(torch.zeros(2, 2, 3), lengths=torch.tensor([1, 1]))
 
 

@@ -46,7 +46,7 @@ def test_what_a_batch_need_not_have():
 def test_infinite_scores_where_they_are_refused():
     scores = torch.tensor([[0, INF, 2], [0, 0, 0]])
     check_scores(scores, batch())
-    with pytest.raises(ValueError, match="scores must be finite, got 1 of 3 in list 'a'; its"):
+    with pytest.raises(ValueError, match=r"scores.*1 of 3 in list 'a'; its"):
         check_scores(scores, batch(), finite=True)
 
 

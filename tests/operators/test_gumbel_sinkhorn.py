@@ -117,7 +117,7 @@ def test_a_matching_as_a_soft_permutation():
         P.sort()
     with pytest.raises(ValueError, match="hard needs all 4 rows"):
         P.top(2).hard()
-    with pytest.raises(ValueError, match="k must be a whole number >= 1, got 0"):
+    with pytest.raises(ValueError, match=r"k.*0"):
         P.top(0)
 
 
@@ -212,17 +212,17 @@ def test_unusual_matrices():
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match=r"matrix must be a tensor \(..., n, n\), got \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"matrix.*\(2, 3\)"):
         GumbelSinkhorn()(draw(2, 3))
-    with pytest.raises(ValueError, match=r"matrix must be floating point, got torch\.int64"):
+    with pytest.raises(ValueError, match=r"matrix.*torch\.int64"):
         GumbelSinkhorn()(torch.ones(2, 2, dtype=torch.int64))
-    with pytest.raises(ValueError, match=r"row_mask must be bool \(3,\), got torch.bool \(2,\)"):
+    with pytest.raises(ValueError, match=r"row_mask.*torch.bool \(2,\)"):
         GumbelSinkhorn()(draw(3, 3), row_mask=torch.ones(2, dtype=torch.bool))
-    with pytest.raises(ValueError, match="temperature must be >= 0, got -1"):
+    with pytest.raises(ValueError, match=r"temperature.*-1"):
         GumbelSinkhorn(-1.0)
-    with pytest.raises(ValueError, match="iterations must be None or a whole number >= 1, got 0"):
+    with pytest.raises(ValueError, match=r"iterations.*0"):
         GumbelSinkhorn(iterations=0)
-    with pytest.raises(ValueError, match="samples must be None or a whole number >= 1, got 0"):
+    with pytest.raises(ValueError, match=r"samples.*0"):
         GumbelSinkhorn(samples=0)
-    with pytest.raises(ValueError, match="scale must be >= 0, got -1"):
+    with pytest.raises(ValueError, match=r"scale.*-1"):
         GumbelSinkhorn(scale=-1)

@@ -280,13 +280,13 @@ def test_gradients_of_the_sort_are_finite(kind, scores):
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="regularization must be 'l2' or 'kl', got 'l1'"):
+    with pytest.raises(ValueError, match=r"regularization.*'l1'"):
         IsotonicRank(1.0, "l1")
-    with pytest.raises(ValueError, match="regularization must be 'l2' or 'kl', got 'l1'"):
+    with pytest.raises(ValueError, match=r"regularization.*'l1'"):
         IsotonicSort(regularization="l1")(draw(3))
-    with pytest.raises(ValueError, match="temperature must be >= 0, got -1"):
+    with pytest.raises(ValueError, match=r"temperature.*-1"):
         IsotonicSort(-1)
-    with pytest.raises(ValueError, match="weights must be None: IsotonicSort"):
+    with pytest.raises(ValueError, match="weights must"):
         IsotonicSort()(draw(3), None, torch.ones(3))
-    with pytest.raises(ValueError, match="mask must have the shape"):
+    with pytest.raises(ValueError, match="mask must"):
         IsotonicSort()(draw(3), torch.ones(2, dtype=torch.bool))

@@ -238,7 +238,7 @@ def test_the_threshold_moves_with_each_score_by_its_share():
 
 @pytest.mark.parametrize("k", [0, -1.5, torch.nan, "all"])
 def test_k_must_be_positive(k):
-    with pytest.raises(ValueError, match=f"k must be (a number )?> 0, got {k!r}"):
+    with pytest.raises(ValueError, match=f"k.*{k!r}"):
         LapSum().top_k(k, draw(3))
 
 

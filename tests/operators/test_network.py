@@ -193,11 +193,11 @@ def test_long_bitonic_lists_sort():
 
 
 def test_bad_names():
-    with pytest.raises(ValueError, match=r"network must be one of \('odd_even', .* got 'merge'"):
+    with pytest.raises(ValueError, match=r"network.*'merge'"):
         SortingNetwork(network="merge")
-    with pytest.raises(ValueError, match=r"distribution must be one of .* got 'normal'"):
+    with pytest.raises(ValueError, match=r"distribution.*'normal'"):
         SortingNetwork(distribution="normal")
-    with pytest.raises(ValueError, match="k must be a whole number >= 1, got 0"):
+    with pytest.raises(ValueError, match=r"k.*0"):
         SortingNetwork().permutation(draw(3)).top(0)
     with pytest.raises(ValueError, match="ranks needs all 3 rows of the permutation, got 2"):
         SortingNetwork().permutation(draw(3)).top(2).ranks()

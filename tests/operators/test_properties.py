@@ -218,21 +218,21 @@ def test_an_item_just_outside_the_top_has_a_gradient(operator):
 
 @over(OPERATORS, but=TAKES_WEIGHTS)
 def test_weights_are_refused(operator):
-    with pytest.raises(ValueError, match="weights must be None"):
+    with pytest.raises(ValueError, match="weights must"):
         operator(draw(3), None, torch.ones(3))
 
 
 @every
 def test_bad_arguments(operator):
-    with pytest.raises(ValueError, match=r"mask must have the shape of scores \(2, 3\), got \(3,"):
+    with pytest.raises(ValueError, match=r"mask.*\(3,"):
         operator(draw(2, 3), torch.ones(3, dtype=torch.bool))
-    with pytest.raises(ValueError, match=r"mask must be bool .* got torch.float32"):
+    with pytest.raises(ValueError, match=r"mask.*torch.float32"):
         operator(draw(3), torch.ones(3))
-    with pytest.raises(ValueError, match=r"scores must be a tensor \(..., n\), got \(\)"):
+    with pytest.raises(ValueError, match=r"scores.*\(\)"):
         operator(torch.tensor(1.0))
-    with pytest.raises(ValueError, match=r"scores must be floating point, got torch\.int64"):
+    with pytest.raises(ValueError, match=r"scores.*torch\.int64"):
         operator(torch.arange(3))
-    with pytest.raises(ValueError, match=r"k must be .* got 0"):
+    with pytest.raises(ValueError, match=r"k.*0"):
         operator.top_k(0, draw(3))
 
 

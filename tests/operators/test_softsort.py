@@ -164,7 +164,7 @@ def test_methods_that_need_all_rows_raise():
         P.ranks()
     with pytest.raises(ValueError, match="hard needs all 4 rows"):
         P.hard()
-    with pytest.raises(ValueError, match="k must be a whole number >= 1, got 0"):
+    with pytest.raises(ValueError, match=r"k.*0"):
         P.top(0)
 
 
@@ -190,7 +190,7 @@ def test_a_permutation_leaves_compile_and_export():
 
 
 def test_power_must_be_positive():
-    with pytest.raises(ValueError, match="power must be > 0, got 0"):
+    with pytest.raises(ValueError, match=r"power.*0"):
         SoftSort(power=0)
 
 
@@ -223,11 +223,9 @@ def test_power_may_be_a_function():
     by_function = SoftSort(power=lambda a, b: (a - b).abs() ** 1.5).permutation(scores, MASK)
     by_number = SoftSort(power=1.5).permutation(scores, MASK)
     torch.testing.assert_close(by_function.dense(), by_number.dense())
-    with pytest.raises(
-        ValueError, match=r"power must give distances of shape \(5, 5\), got \(5, 1"
-    ):
+    with pytest.raises(ValueError, match=r"power.*\(5, 1"):
         SoftSort(power=lambda a, b: a).permutation(torch.randn(5))
-    with pytest.raises(ValueError, match="power must be a number > 0, got 'laplace'"):
+    with pytest.raises(ValueError, match=r"power.*'laplace'"):
         SoftSort(power="laplace")
 
 

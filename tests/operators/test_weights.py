@@ -47,5 +47,5 @@ def test_derivatives(operator):
 
 @every
 def test_weights_of_another_shape_are_refused(operator):
-    with pytest.raises(ValueError, match=r"weights must have the shape of scores"):
+    with pytest.raises(ValueError, match=r"weights must"):
         operator(SCORES, None, torch.ones(3))
