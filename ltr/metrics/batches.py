@@ -83,7 +83,7 @@ class Batch:
                 first=self.first,
             )
             return [core(ranked) for core in cores]
-        return self._of_ragged(cores)
+        return _of_ragged(self, cores)
 
     def real_lists(self, values: Tensor) -> Tensor:
         """Return which lists have a real item, bool in the shape of their values."""
@@ -128,30 +128,31 @@ class Batch:
             columns = {name: x[order] for name, x in columns.items()}
         return columns, lengths
 
-    @torch.compiler.disable  # how many lists and chunks there are depends on the values
-    def _of_ragged(self, cores: Sequence[Core]) -> list[ListValues]:
-        columns, lengths = self._ragged()
-        numbers, found = [], []
-        for lists, mask, padded in ragged_chunks(lengths, list(columns.values())):
-            chunk = dict(zip(columns, padded, strict=True))
-            ranked = rank(**chunk, mask=mask, topics=self.topics, first=self.first)
-            numbers.append(lists)
-            found.append([core(ranked) for core in cores])
-        if not found:  # no items, no chunk
-            none = self.scores.new_zeros(0, 1)
-            numbers = [lengths.new_zeros(0)]
-            found = [[core(rank(none, none)) for core in cores]]
-        lists, gathered = torch.cat(numbers), []
-        for of_chunks in zip(*found, strict=True):
-            values = torch.cat([x.values for x in of_chunks])
-            empty = torch.cat([x.empty for x in of_chunks])
-            gathered.append(
-                ListValues(
-                    values.new_full(lengths.shape, torch.nan).scatter(0, lists, values),
-                    empty.new_zeros(lengths.shape).scatter(0, lists, empty),
-                )
+
+@torch.compiler.disable()  # how many lists and chunks there are depends on the values
+def _of_ragged(batch: Batch, cores: Sequence[Core]) -> list[ListValues]:
+    columns, lengths = batch._ragged()
+    numbers, found = [], []
+    for lists, mask, padded in ragged_chunks(lengths, list(columns.values())):
+        chunk = dict(zip(columns, padded, strict=True))
+        ranked = rank(**chunk, mask=mask, topics=batch.topics, first=batch.first)
+        numbers.append(lists)
+        found.append([core(ranked) for core in cores])
+    if not found:  # no items, no chunk
+        none = batch.scores.new_zeros(0, 1)
+        numbers = [lengths.new_zeros(0)]
+        found = [[core(rank(none, none)) for core in cores]]
+    lists, gathered = torch.cat(numbers), []
+    for of_chunks in zip(*found, strict=True):
+        values = torch.cat([x.values for x in of_chunks])
+        empty = torch.cat([x.empty for x in of_chunks])
+        gathered.append(
+            ListValues(
+                values.new_full(lengths.shape, torch.nan).scatter(0, lists, values),
+                empty.new_zeros(lengths.shape).scatter(0, lists, empty),
             )
-        return gathered
+        )
+    return gathered
 
 
 def ragged_chunks(
