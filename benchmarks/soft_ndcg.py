@@ -25,7 +25,7 @@ from ltr.datasets import LetorDataModule, PiecewiseLinearBins, TableTransform
 from ltr.losses import RankingLoss, SoftmaxLoss, SoftNDCG
 from ltr.metrics import NDCG
 from ltr.models import MLPScorer
-from ltr.modules import CheckTemperature, MoveCut, Ranker
+from ltr.modules import CheckTemperature, MoveCutoff, Ranker
 from ltr.operators import SigmoidRank
 
 ROWS: dict[str, tuple[RankingLoss, float, int]] = {
@@ -70,7 +70,7 @@ def fit(folder: Path, fold: int, seed: int, loss: RankingLoss, rate: float, step
         enable_progress_bar=False,
         enable_model_summary=False,
         num_sanity_val_steps=0,
-        callbacks=[best, stop, MoveCut(steps), CheckTemperature()],
+        callbacks=[best, stop, MoveCutoff(steps), CheckTemperature()],
     )
     trainer.fit(ranker, data)
     return best.value

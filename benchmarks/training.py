@@ -97,7 +97,7 @@ def fit(folder: Path, hidden: list[int], norm: bool, dropout: float, epochs: int
         "data.qid": "query",
         "data.label": "label",
         "data.transform": "TableTransform",
-        "data.transform.numbers": "Standardize",  # as many numbers as features, for both loops
+        "data.transform.features": "Standardize",  # as many numbers as features, for both loops
         "model.scorer.hidden": hidden,
         "model.scorer.norm": str(norm).lower(),
         "model.scorer.dropout": dropout,

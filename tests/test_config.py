@@ -385,7 +385,7 @@ def call(path: str, **arguments: Any) -> dict[str, Any]:
         call("ltr.cli.bench.Path", args="hit"),
         call("ltr.losses.base.nn", x=1),
         call("ltr.losses.base.Tensor"),
-        call("ltr.losses.moving_cut"),
+        call("ltr.losses.moving_cutoff"),
         call("ltr.losses.SoftNDCG.__init__"),
         call("ltr.losses.SoftNDCG.__class__"),
         call("ltr.__loader__"),

@@ -150,7 +150,7 @@ def test_oldest_versions_are_pyprojects_lower_bounds():
     ("module", "wrong", "right"),
     [
         ("losses", "ListNET", "ListNet"),
-        ("losses", "Moving_Cut", "moving_cut"),
+        ("losses", "Moving_Cut", "moving_cutoff"),
         ("operators", "Softsort", "SoftSort"),
         ("operators", "soft_Rank", "soft_rank"),
         ("datasets", "LETORDataModule", "LetorDataModule"),

@@ -37,7 +37,7 @@ class StoredLists(ListDataset):
         self._lists: np.ndarray | None = None  # which ones, if not all
         self._offsets: np.ndarray = store.offsets
         self._width = store.widths.get("features", 0)
-        self._places: np.ndarray | None = None  # which features, if not all
+        self._columns: np.ndarray | None = None  # which features, if not all
         # of each category: its place in the store, and its codes by the store's
         self._codes: list[tuple[int, np.ndarray]] | None = None
         self._first_row: int | None = None
@@ -142,17 +142,17 @@ class StoredLists(ListDataset):
         if num_features == self.num_features:
             return self
         found = self._copy()
-        if self._places is None:
+        if self._columns is None:
             found._width = num_features
         else:  # past the last feature of the store is one of 0
             more = np.full(num_features - self.num_features, self._width)
-            found._places, found._width = np.r_[self._places, more], self._width + 1
+            found._columns, found._width = np.r_[self._columns, more], self._width + 1
         return found
 
-    def take_features(self, places: np.ndarray) -> "StoredLists":
-        """The same lists with the features at some places; nothing is read."""
+    def take_features(self, columns: np.ndarray) -> "StoredLists":
+        """The same lists with the features of some columns; nothing is read."""
         found = self._copy()
-        found._places = places if self._places is None else self._places[places]
+        found._columns = columns if self._columns is None else self._columns[columns]
         return found
 
     def with_codes(self, codes: list[tuple[int, np.ndarray]]) -> "StoredLists":
@@ -229,7 +229,7 @@ class StoredLists(ListDataset):
     @property
     def num_features(self) -> int:
         """How many features a document has."""
-        return self._width if self._places is None else len(self._places)
+        return self._width if self._columns is None else len(self._columns)
 
     def columns(self) -> dict[str, np.ndarray]:
         """The arrays beside the features; see `ListDataset.columns`."""
@@ -267,7 +267,7 @@ class StoredLists(ListDataset):
 
     def _is_mapped(self) -> bool:
         """Whether the arrays are those of the only shard."""
-        changes = (self._lists, self._places, self._codes, self._first_row)
+        changes = (self._lists, self._columns, self._codes, self._first_row)
         same = self._width == self.store.widths.get("features", 0)
         return len(self.store.entries) == 1 and same and all(one is None for one in changes)
 
@@ -309,8 +309,8 @@ class StoredLists(ListDataset):
             if "doc_ids" in widths:
                 ids.append(_ids(shard.doc_ids, there))
         features = arrays.pop("features")
-        if self._places is not None and features.shape[1]:
-            features = features[:, self._places]
+        if self._columns is not None and features.shape[1]:
+            features = features[:, self._columns]
         if self._codes is not None and "categories" in arrays:
             codes = arrays.pop("categories")
             new = [table[codes[:, place]] for place, table in self._codes]

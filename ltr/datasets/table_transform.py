@@ -12,12 +12,12 @@ from ltr.shapes import check_at_least
 
 
 class TableTransform(FeatureTransform):
-    """Fill in missing values, encode categories, and transform the numbers.
+    """Fill in missing values, encode categories, and transform the features.
 
     Three parts stand side by side, d' numbers together:
 
     - the d features, a missing one (NaN) replaced by the column's median over the training
-      documents that have it (0 where none has), and then transformed by `numbers`;
+      documents that have it (0 where none has), and then transformed by the argument `features`;
     - for each feature that is missing in some training document, 1 where it is missing and else 0;
     - for each category, a 1 at the place of its level and else 0 (one-hot). In front of a linear
       layer this is a learned embedding. Code 0, a value that is missing or unseen, has a place too,
@@ -27,9 +27,9 @@ class TableTransform(FeatureTransform):
     median.
 
     Args:
-        numbers: of the features without missing values; fitted on the values of the training lists
-            that are there, or, if it has no `fits_missing`, after the missing ones are replaced.
-            Several stand side by side in `Join`. Default: `Standardize()`.
+        features: the transform of the features. It is fitted on the values of the training lists
+            that are not missing, or, if it has no `fits_missing`, after the missing ones are
+            replaced. Several stand side by side in `Join`. Default: `Standardize()`.
         num_features: d, if it is known already; 0 where there are categories alone.
 
     Attributes:
@@ -52,15 +52,15 @@ class TableTransform(FeatureTransform):
     has_zero: Tensor
 
     def __init__(
-        self, numbers: FeatureTransform | None = None, num_features: int | None = None
+        self, features: FeatureTransform | None = None, num_features: int | None = None
     ) -> None:
         super().__init__()
         if num_features is not None:
             check_at_least("num_features", num_features, 0)
         self.num_features = num_features
-        if numbers is not None and not isinstance(numbers, FeatureTransform):
-            raise ValueError(f"numbers must be a FeatureTransform, got {numbers!r}")
-        self.numbers = Standardize() if numbers is None else numbers
+        if features is not None and not isinstance(features, FeatureTransform):
+            raise ValueError(f"features must be a FeatureTransform, got {features!r}")
+        self.features = Standardize() if features is None else features
         self.register_buffer("median", torch.zeros(0))
         self.register_buffer("indicators", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("levels", torch.zeros(0, dtype=torch.int64))
@@ -69,7 +69,7 @@ class TableTransform(FeatureTransform):
         # stays 0; made from the levels
         self.register_buffer("places", torch.zeros(0, dtype=torch.int64), persistent=False)
         self.register_buffer("codes", torch.zeros(0, dtype=torch.int64), persistent=False)
-        self.within_list = self.numbers.within_list
+        self.within_list = self.features.within_list
         self._fitted = False
 
     @property
@@ -77,7 +77,7 @@ class TableTransform(FeatureTransform):
         """d', the width of what comes out, or None before it is known."""
         if not self._fitted:
             return None
-        numbers = self.numbers.out_features if len(self.median) else 0
+        numbers = self.features.out_features if len(self.median) else 0
         return (numbers or 0) + len(self.indicators) + len(self.codes)
 
     def fit(
@@ -121,8 +121,8 @@ class TableTransform(FeatureTransform):
         self.median = torch.from_numpy(median).to(self.median)
         self.indicators = torch.from_numpy(np.flatnonzero(missing)).to(self.indicators)
         if features.shape[1]:
-            fill = missing.any() and not self.numbers.fits_missing
-            self.numbers.fit(np.where(np.isnan(features), median, features) if fill else features)
+            fill = missing.any() and not self.features.fits_missing
+            self.features.fit(np.where(np.isnan(features), median, features) if fill else features)
         if codes is not None:
             self.levels = torch.from_numpy(codes.max(axis=0)).to(self.levels)
             self.has_zero = torch.from_numpy((codes == 0).any(axis=0)).to(self.has_zero)
@@ -165,7 +165,7 @@ class TableTransform(FeatureTransform):
             if _may_be_missing(features):
                 filled = torch.where(features.isnan(), self.median.to(features.dtype), features)
             known = () if lengths is None else (None, lengths)  # a user's own may not know them
-            parts.append(self.numbers(filled, mask, *known))
+            parts.append(self.features(filled, mask, *known))
         if len(self.indicators):
             missing = features.index_select(-1, self.indicators).isnan()
             parts.append(missing.to(features.dtype))
@@ -180,7 +180,7 @@ class TableTransform(FeatureTransform):
         """Return the range of the numbers."""
         if not len(self.median):
             return self.median, self.median
-        return self.numbers.training_range()
+        return self.features.training_range()
 
     def _lay_out(self) -> None:
         """Give each level a place."""

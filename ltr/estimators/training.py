@@ -25,7 +25,7 @@ from ltr.losses import RankingLoss
 from ltr.metrics.functional import ndcg
 from ltr.models import Ensemble
 from ltr.models.ragged import score_ragged
-from ltr.modules import MoveCut, Ranker, SeedSteps
+from ltr.modules import MoveCutoff, Ranker, SeedSteps
 from ltr.modules.scores import check_scores
 from ltr.modules.scoring import ScoredLists, side_inputs
 
@@ -115,7 +115,7 @@ def train(
             callbacks=[
                 SeedSteps(options.seed),
                 # a network that is trained on has spread its scores
-                MoveCut() if fit_transform else MoveCut(steps=0),
+                MoveCutoff() if fit_transform else MoveCutoff(steps=0),
                 Progress(options.verbose, options.max_epochs, options.note),
             ],
         )

@@ -25,7 +25,7 @@ from ltr.losses.ndcg import (
     NeuralNDCG,
     PiRank,
     SoftNDCG,
-    moving_cut,
+    moving_cutoff,
 )
 from ltr.losses.pair_costs import (
     ExponentialCost,
@@ -164,7 +164,7 @@ __all__ = [
     "Unbiased",
     "UniqueSoftmax",
     "inverse_propensity_weights",
-    "moving_cut",
+    "moving_cutoff",
 ]
 
 

@@ -37,7 +37,7 @@ class SoftNDCG(RankingLoss):
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`.
         top_k: NDCG@k, by a smooth cut at rank k + 1/2 (the ideal is cut exactly). Default: all. On
-            long lists let the cut move in at the start of training: see `moving_cut`.
+            long lists let the cut move in at the start of training: see `moving_cutoff`.
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
         discount: "log2" (1 / log2(1 + rank), the default), "letor4", or a function of the ranks.
 
@@ -270,24 +270,24 @@ class PiRank(NeuralNDCG):
         super().__init__(operator, top_k, False, 0, gain, discount, reduction)
 
 
-def moving_cut(step: int, top_k: int, steps: int = 40) -> int | None:
-    """Return the cut of a training step: none at first, then 8, 4 and 2 times `top_k`, then that.
+def moving_cutoff(step: int, top_k: int, steps: int = 40) -> int | None:
+    """Return the cutoff of a training step: None, then 8, 4 and 2 times `top_k`, then `top_k`.
 
-    The scores of a new network are nearly equal, so that soft ranks lie near the middle of the
-    list. On a long list that is far behind a cut at k, where the gradient is some hundred times
-    smaller, and says little of who is first. By the time that the cut is there, the ranks have
-    spread. `ltr.modules` moves the cut of each `SoftNDCG` in this way (`ltr.modules.MoveCut`); in a
-    training loop of your own, set `loss.top_k` before each step.
+    The scores of a new network are nearly equal, so all soft ranks lie near the middle of the list.
+    On a long list that is far behind a cutoff at k. The gradient is some hundred times smaller
+    there, and says little about which item is first. By the time the cutoff arrives, the ranks have
+    spread. `ltr.modules.MoveCutoff` moves the cutoff of each `SoftNDCG` in this way. In a training
+    loop of your own, set `loss.top_k` before each step.
 
     Args:
         step: the steps done so far, from 0.
-        top_k: the cut to arrive at, >= 1.
+        top_k: the cutoff to arrive at, >= 1.
         steps: how many steps come before it, in four parts; 0 for none.
 
     Raises:
         ValueError: step or steps < 0, or top_k < 1.
 
-    >>> [moving_cut(step, 10) for step in (0, 9, 10, 20, 30, 40)]
+    >>> [moving_cutoff(step, 10) for step in (0, 9, 10, 20, 30, 40)]
     [None, None, 80, 40, 20, 10]
     """
     check_at_least("step", step, 0)

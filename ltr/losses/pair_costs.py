@@ -8,7 +8,7 @@ from ltr.shapes import check_number
 
 
 class PairCost(nn.Module):
-    """The cost of a pair, cost(t, gap), and its slope by t.
+    """The cost of a pair, cost(t, gap), and its gradient by t.
 
     t is the score of the item with the higher label minus the score of the other item. gap > 0 is
     the difference of their labels. Both methods are elementwise and finite for any finite t.
@@ -26,25 +26,25 @@ class PairCost(nn.Module):
         """Return the cost of each pair."""
         raise NotImplementedError(f"{type(self).__name__} must define forward")
 
-    def slope(self, t: Tensor, gap: Tensor) -> Tensor:
+    def gradient(self, t: Tensor, gap: Tensor) -> Tensor:
         """Return the derivative of the cost by t, computed by differentiable operations."""
-        raise NotImplementedError(f"{type(self).__name__} must define slope")
+        raise NotImplementedError(f"{type(self).__name__} must define gradient")
 
-    def both(self, t: Tensor, gap: Tensor, slopes: bool) -> tuple[Tensor, Tensor | None]:
-        """Return the cost and, if `slopes`, the slope.
+    def both(self, t: Tensor, gap: Tensor, gradients: bool) -> tuple[Tensor, Tensor | None]:
+        """Return the cost and, if `gradients`, the gradient.
 
         A subclass overrides this if computing both together is cheaper.
         """
-        return self(t, gap), self.slope(t, gap) if slopes else None
+        return self(t, gap), self.gradient(t, gap) if gradients else None
 
     def reversed(
-        self, t: Tensor, gap: Tensor, cost: Tensor, slope: Tensor | None
+        self, t: Tensor, gap: Tensor, cost: Tensor, gradient: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        """Return `both` at -t, given cost and slope at t >= 0.
+        """Return `both` at -t, given cost and gradient at t >= 0.
 
         A subclass overrides this if computing them from those at t is cheaper.
         """
-        return self.both(-t, gap, slope is not None)
+        return self.both(-t, gap, gradient is not None)
 
 
 class LogisticCost(PairCost):
@@ -65,26 +65,26 @@ class LogisticCost(PairCost):
         """Return the softplus of -t / temperature: linear far below 0, never inf."""
         return F.softplus(_divided(t, -self.temperature), threshold=50)
 
-    def slope(self, t: Tensor, gap: Tensor) -> Tensor:
-        """Return the slope, from -1 / temperature for pairs far in the wrong order, to 0."""
+    def gradient(self, t: Tensor, gap: Tensor) -> Tensor:
+        """Return the gradient, from -1 / temperature for pairs far in the wrong order, to 0."""
         return _divided(torch.sigmoid(_divided(t, -self.temperature)), -self.temperature)
 
-    def both(self, t: Tensor, gap: Tensor, slopes: bool) -> tuple[Tensor, Tensor | None]:
-        """Return cost and slope, from one -t / temperature."""
+    def both(self, t: Tensor, gap: Tensor, gradients: bool) -> tuple[Tensor, Tensor | None]:
+        """Return cost and gradient, from one -t / temperature."""
         x = _divided(t, -self.temperature)
         cost = F.softplus(x, threshold=50)
-        return cost, _divided(torch.sigmoid(x), -self.temperature) if slopes else None
+        return cost, _divided(torch.sigmoid(x), -self.temperature) if gradients else None
 
     def reversed(
-        self, t: Tensor, gap: Tensor, cost: Tensor, slope: Tensor | None
+        self, t: Tensor, gap: Tensor, cost: Tensor, gradient: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        """Return cost and slope at -t, by log(1 + exp(x)) = log(1 + exp(-x)) + x.
+        """Return cost and gradient at -t, by log(1 + exp(x)) = log(1 + exp(-x)) + x.
 
         For t >= 0 no digits are lost.
         """
         if self.logistic_temperature is None:  # a subclass may define another cost
-            return super().reversed(t, gap, cost, slope)
-        steeper = None if slope is None else -1 / self.temperature - slope
+            return super().reversed(t, gap, cost, gradient)
+        steeper = None if gradient is None else -1 / self.temperature - gradient
         return cost + _divided(t, self.temperature), steeper
 
 
@@ -108,7 +108,7 @@ class HingeCost(PairCost):
         """Return the cost: linear below the margin, 0 above."""
         return (self.margin - t).relu()
 
-    def slope(self, t: Tensor, gap: Tensor) -> Tensor:
+    def gradient(self, t: Tensor, gap: Tensor) -> Tensor:
         """Return -1 below the margin, else 0."""
         return -(t < self.margin).to(t.dtype) + 0 * t  # NaN stays NaN
 
@@ -126,8 +126,8 @@ class SoftZeroOneCost(PairCost):
         """Return the cost, between 0 and 1."""
         return torch.sigmoid(t / -self.temperature)
 
-    def slope(self, t: Tensor, gap: Tensor) -> Tensor:
-        """Return the slope, which vanishes far from 0 on both sides: for very wrong pairs too."""
+    def gradient(self, t: Tensor, gap: Tensor) -> Tensor:
+        """Return the gradient, which vanishes far from 0 on both sides, so for very wrong pairs."""
         x = t / self.temperature
         return torch.sigmoid(x) * torch.sigmoid(-x) / -self.temperature
 
@@ -137,7 +137,7 @@ class ExponentialCost(PairCost):
 
     The value is at most the dtype's largest number divided by 2^34, so that sums over the pairs of
     130,000 items stay finite. In float32 that is 2e28, which is reached at a gap of 4e19 with the
-    default limit. The slope does not change there.
+    default limit. The gradient does not change there.
     """
 
     uses_gap = False
@@ -157,8 +157,8 @@ class ExponentialCost(PairCost):
         cost = self._limited(t) * (1 + (-t - self.limit).relu())
         return cost.clamp(max=most)
 
-    def slope(self, t: Tensor, gap: Tensor) -> Tensor:
-        """Return -exp(-t), but no steeper slope than at -limit."""
+    def gradient(self, t: Tensor, gap: Tensor) -> Tensor:
+        """Return -exp(-t), but no steeper gradient than at -limit."""
         return -self._limited(t)
 
     def _limited(self, t: Tensor) -> Tensor:
@@ -172,6 +172,6 @@ class SquaredCost(PairCost):
         """Return the squared error of the difference."""
         return (t - gap).square()
 
-    def slope(self, t: Tensor, gap: Tensor) -> Tensor:
+    def gradient(self, t: Tensor, gap: Tensor) -> Tensor:
         """Return 2 (t - gap)."""
         return 2 * (t - gap)

@@ -96,14 +96,14 @@ class PairWeights(nn.Module):
         form. A subclass that overrides another method should override this one too; otherwise its
         sums go over all pairs.
         """
-        return self.cut_pairs(GradedWeights()) if self.has_methods_of(PairWeights) else None
+        return self.within_cutoff(GradedWeights()) if self.has_methods_of(PairWeights) else None
 
     def has_methods_of(self, kind: "type[PairWeights]") -> bool:
         """Return whether the weights are those of `kind`: no method that defines them differs."""
         names = ("columns", "by_rank", "by_item", "kept", "both_orders")
         return all(getattr(type(self), name) is getattr(kind, name) for name in names)
 
-    def cut_pairs(self, weights: GradedWeights) -> GradedWeights:
+    def within_cutoff(self, weights: GradedWeights) -> GradedWeights:
         """Return `weights` without the pairs that "any" or "both" leaves out."""
         if self.top_k is None or self.truncation == "metric":
             return weights
@@ -143,7 +143,7 @@ class LabelDifference(PairWeights):
     def graded(self, labels: Tensor, mask: Tensor | None) -> GradedWeights | None:
         """Return the labels as gains."""
         known = self.has_methods_of(LabelDifference)
-        return self.cut_pairs(GradedWeights(labels)) if known else None
+        return self.within_cutoff(GradedWeights(labels)) if known else None
 
 
 class ARPLoss2(LabelDifference):
@@ -250,7 +250,7 @@ class DeltaNDCG(_NDCGWeights):
         gains, n = ndcg_gains(labels, mask, None, self.gain), labels.shape[-1]
         discounts = _discounts(self.full, n, self.metric_k)
         ideal = _discounts(self.full, n, self.top_k)
-        return self.cut_pairs(GradedWeights(gains, discounts, ideal))
+        return self.within_cutoff(GradedWeights(gains, discounts, ideal))
 
 
 @lru_cache(maxsize=16)

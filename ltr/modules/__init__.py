@@ -1,7 +1,7 @@
 """Lightning modules: `Ranker`, which trains a scorer on a ranking loss and tests it by metrics."""
 
 from ltr.modules.callbacks import SeedSteps
-from ltr.modules.cuts import MoveCut
+from ltr.modules.cutoffs import MoveCutoff
 from ltr.modules.finite import CheckFinite
 from ltr.modules.monitors import CheckMonitors
 from ltr.modules.portable import PortableModule
@@ -12,7 +12,7 @@ __all__ = [
     "CheckFinite",
     "CheckMonitors",
     "CheckTemperature",
-    "MoveCut",
+    "MoveCutoff",
     "PortableModule",
     "Ranker",
     "SeedSteps",

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ltr.losses import RankingLoss
 from ltr.metrics import RankingMetric, RankingMetrics
-from ltr.modules.cuts import MoveCut
+from ltr.modules.cutoffs import MoveCutoff
 from ltr.modules.list_mean import ListMean
 from ltr.modules.scores import check_scores
 from ltr.modules.trainable import TrainableModule, check_part, missing_callbacks
@@ -89,8 +89,8 @@ class ScoringModule(TrainableModule):
         self.val_loss = ListMean()
 
     def configure_callbacks(self) -> list[Callback]:
-        """Add `MoveCut` to those of `TrainableModule`."""
-        return super().configure_callbacks() + missing_callbacks(self, MoveCut)
+        """Add `MoveCutoff` to those of `TrainableModule`."""
+        return super().configure_callbacks() + missing_callbacks(self, MoveCutoff)
 
     def logged_names(self) -> set[str]:
         """Return the names of the losses and the metrics."""

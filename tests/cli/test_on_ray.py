@@ -162,7 +162,7 @@ def test_prediction_of_a_table(cluster, ltr, options):
     make_table(Path("new.parquet"), 61, seed=1)
     columns = ["--data.qid", "query", "--data.label", "grade", "--data.doc_id", "sku"]
     table = ["--config", "own.yaml", "--data", "TableDataModule", "--data.path", "train.parquet"]
-    ranks = ["--data.transform", "TableTransform", "--data.transform.numbers", "RankPerList"]
+    ranks = ["--data.transform", "TableTransform", "--data.transform.features", "RankPerList"]
     store = ["--out", "new.store", "--qid", "query", "--doc-id", "sku", "--shard-mb", 0.001]
     assert ltr("convert", "new.parquet", *store, "--label", "grade").code == 0
     for name, more in {"rows": [], "lists": ranks}.items():

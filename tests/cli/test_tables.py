@@ -168,7 +168,7 @@ def test_a_model_that_looks_at_lists_gets_whole_lists(fitted, monkeypatch):
         *("fit", "--config", "table/smoke", "--data.path", "train.parquet"),
         *("--data.qid", "query", "--data.label", "grade", "--data.validation", 0.2),
         *("--data.transform.class_path", "TableTransform"),
-        *("--data.transform.init_args.numbers", "RankPerList"),
+        *("--data.transform.init_args.features", "RankPerList"),
     )
     assert answer.code == 0, answer.err
     new = pd.read_csv("new.csv")

@@ -142,7 +142,7 @@ def work(folder: Path, processes: int) -> None:
     columns = ["--data.qid", "query", "--data.label", "grade", "--data.doc_id", "sku"]
     table = [*base, "--data", "TableDataModule", "--data.path", folder / "train.parquet"]
     table += [*columns, "--data.batch_size", batch]
-    ranks = ["--data.transform", "TableTransform", "--data.transform.numbers", "RankPerList"]
+    ranks = ["--data.transform", "TableTransform", "--data.transform.features", "RankPerList"]
     wanted = {"rows": ["csv.parquet", "parquet.csv"], "lists": ["parquet.csv", "csv.run"]}
     for name, more in {"rows": [], "lists": ranks}.items():
         options = [*table, *more, "--trainer.default_root_dir", out / name]

@@ -72,7 +72,7 @@ def test_the_transform_is_fitted_on_train_alone(tmp_path: Path):
     data = LetorDataModule(fill(tmp_path))
     data.setup("test")
     assert isinstance(data.feature_transform, TableTransform)
-    numbers = data.feature_transform.numbers
+    numbers = data.feature_transform.features
     assert isinstance(numbers, Standardize)
     rows = np.array([[1, 4, 0], [3, 0, 0], [5, 4, 0], [7, 8, 0], [0, 8, 0]])
     np.testing.assert_allclose(numbers.mean, rows.mean(axis=0), rtol=1e-6)

@@ -58,11 +58,11 @@ def test_bins_are_of_the_values_that_are_there(rows):
     for place in range(4):
         column = rows[:, place][~np.isnan(rows[:, place])]
         alone = PiecewiseLinearBins().fit(column[:, None])
-        assert torch.equal(fitted.numbers.low[fitted.numbers.columns == place], alone.low)
+        assert torch.equal(fitted.features.low[fitted.features.columns == place], alone.low)
     got = fitted(torch.full((1, 4), torch.nan))[0]
     medians = torch.from_numpy(np.nanmedian(rows, axis=0))
-    width = fitted.numbers.out_features
-    torch.testing.assert_close(got[:width], fitted.numbers(medians))
+    width = fitted.features.out_features
+    torch.testing.assert_close(got[:width], fitted.features(medians))
     assert got[width:].tolist() == [1] * 3  # no document lacks the column of one value
 
 

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from ltr.datasets import DigitsDataModule
 from ltr.estimators import NeuralRanker
-from ltr.losses import ApproxNDCG, Penalized, RankingLoss, SoftmaxLoss, SoftNDCG, moving_cut
+from ltr.losses import ApproxNDCG, Penalized, RankingLoss, SoftmaxLoss, SoftNDCG, moving_cutoff
 from ltr.models import LinearScorer
-from ltr.modules import CheckTemperature, MoveCut, Ranker
+from ltr.modules import CheckTemperature, MoveCutoff, Ranker
 from ltr.modules.temperatures import temperature_warning
 from ltr.operators import (
     GaussianRank,
@@ -76,17 +76,17 @@ def fit(
 
 
 def test_moving_cut():
-    cuts = [moving_cut(step, 3, steps=8) for step in range(10)]
+    cuts = [moving_cutoff(step, 3, steps=8) for step in range(10)]
     assert cuts == [None, None, 24, 24, 12, 12, 6, 6, 3, 3]
-    assert moving_cut(0, 5, steps=0) == 5
-    assert [moving_cut(step, 2, steps=2) for step in range(3)] == [None, 8, 2]
+    assert moving_cutoff(0, 5, steps=0) == 5
+    assert [moving_cutoff(step, 2, steps=2) for step in range(3)] == [None, 8, 2]
     for wrong, message in (
         ((-1, 3), "step must be >= 0, got -1"),
         ((0, 0), "top_k must be a whole number >= 1, got 0"),
         ((0, 3, -4), "steps must be >= 0, got -4"),
     ):
         with pytest.raises(ValueError, match=message):
-            moving_cut(*wrong)
+            moving_cutoff(*wrong)
 
 
 def test_an_open_cut_has_a_gradient_at_the_start():
@@ -100,14 +100,14 @@ def test_an_open_cut_has_a_gradient_at_the_start():
         assert scores.grad is not None
         return scores.grad.norm().item()
 
-    first = gradient(moving_cut(0, 10))
+    first = gradient(moving_cutoff(0, 10))
     assert first == gradient(None) > 100 * gradient(10)
 
 
 def test_the_cut_moves_in_while_training_alone(tmp_path: Path):
     loss = Seen(top_k=2)
-    fit(tmp_path, Penalized(loss), MoveCut(steps=12), CheckTemperature())
-    wanted = [moving_cut(step, 2, steps=12) for step in range(25)]
+    fit(tmp_path, Penalized(loss, SoftmaxLoss()), MoveCutoff(steps=12), CheckTemperature())
+    wanted = [moving_cutoff(step, 2, steps=12) for step in range(25)]
     assert loss.cuts(training=True) == wanted
     assert {*loss.cuts(training=False)} == {2}
     assert loss.top_k == 2
@@ -116,16 +116,16 @@ def test_the_cut_moves_in_while_training_alone(tmp_path: Path):
 def test_every_ranker_moves_it(tmp_path: Path):
     loss = Seen(top_k=2)
     trainer = fit(tmp_path, loss)
-    assert loss.cuts(training=True) == [moving_cut(step, 2) for step in range(25)]
+    assert loss.cuts(training=True) == [moving_cutoff(step, 2) for step in range(25)]
     kinds = [type(one) for one in trainer.callbacks]  # pyright: ignore
-    assert kinds.count(MoveCut) == kinds.count(CheckTemperature) == 1
+    assert kinds.count(MoveCutoff) == kinds.count(CheckTemperature) == 1
     still, uncut = Seen(top_k=2), Seen()
-    fit(tmp_path, still, MoveCut(steps=0))
+    fit(tmp_path, still, MoveCutoff(steps=0))
     fit(tmp_path, uncut)
     assert {*still.cuts(training=True)} == {2}
     assert {*uncut.cuts(training=True)} == {None}
     with pytest.raises(ValueError, match=r"steps.*-1"):
-        MoveCut(steps=-1)
+        MoveCutoff(steps=-1)
 
 
 def test_the_cut_is_back_after_an_error(tmp_path: Path):
