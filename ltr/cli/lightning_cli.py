@@ -29,7 +29,7 @@ from ltr.cli.explain import explain
 from ltr.cli.from_checkpoint import in_newest_run, is_alone, load, with_data
 from ltr.cli.options import load_options
 from ltr.cli.quiet import quiet
-from ltr.cli.recipes import expand_configs
+from ltr.cli.recipes import expand_configs, used_files
 from ltr.cli.runs import find_checkpoint, hold, new_run, no_checkpoint, numbered
 from ltr.config import check_trust
 from ltr.files import name_full_disk, remove_leftovers
@@ -44,11 +44,9 @@ from ltr.modules.checkpoints import (
 from ltr.modules.memory import BatchInMemory
 from ltr.modules.prediction_writer import PredictionWriter
 from ltr.names import one_line
-from ltr.papers import images, knn, networks, regression, sorting, speed, topk
 
 # the command line finds only classes that are imported; some packages import them on first access
-_papers = (images, knn, networks, regression, sorting, speed, topk)
-for _package in (ltr.datasets, ltr.models, ltr.modules, ltr.operators, *_papers):
+for _package in (ltr.datasets, ltr.models, ltr.modules, ltr.operators):
     for _name in _package.__all__:
         getattr(_package, _name)
 
@@ -331,6 +329,9 @@ def make_cli(
 
 def run(command: str, args: list[str]) -> int:
     """Run the command `fit`, `validate`, `test` or `predict`."""
+    if is_first_process() and not any(arg.startswith("--print_config") for arg in args):
+        for line in used_files(args):
+            print(line)
     if command in ("fit", "predict"):
         args, workers = on_ray.take_workers(args, flag=command == "predict")
         if workers is not None:

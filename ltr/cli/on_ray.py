@@ -96,7 +96,7 @@ def fit(args: list[str], workers: int) -> int:
     own = f"ray-{secrets.token_hex(4)}"  # Ray's own files, while it runs; the checkpoints are ours
     trainer = TorchTrainer(
         _train,
-        train_loop_config={"folder": os.getcwd(), "args": args},
+        train_loop_config={"folder": os.getcwd(), "path": [*sys.path], "args": args},
         scaling_config=ScalingConfig(num_workers=workers, use_gpu=_on_gpu(options)),
         run_config=RunConfig(name=own, storage_path=str(root)),
     )
@@ -182,7 +182,7 @@ def map_items(
 
     ray.data.DataContext.get_current().enable_progress_bars = False
     mapped = ray.data.from_items(items, override_num_blocks=len(items)).map(
-        partial(_with_error, work=work, folder=os.getcwd(), given=given),
+        partial(_with_error, work=work, folder=os.getcwd(), path=[*sys.path], given=given),
         compute=ray.data.TaskPoolStrategy(size=min(workers or len(items), len(items))),
         num_cpus=1,
         num_gpus=1 if on_gpu else None,
@@ -195,10 +195,14 @@ def map_items(
 
 
 def _with_error(
-    item: dict[str, Any], work: Callable[..., dict[str, Any]], folder: str, given: dict[str, Any]
+    item: dict[str, Any],
+    work: Callable[..., dict[str, Any]],
+    folder: str,
+    path: list[str],
+    given: dict[str, Any],
 ) -> dict[str, Any]:
     """Do the work of an item in a worker; `error` is "", or the user's mistake."""
-    enter(folder)
+    enter(folder, path)
     try:
         return {**work(item, **given), "error": ""}
     except Exception as error:
@@ -237,7 +241,7 @@ def _train(config: dict[str, Any]) -> None:
     from ltr.cli.lightning_cli import make_cli, say_best
     from ltr.cli.quiet import quiet
 
-    enter(config["folder"])
+    enter(config["folder"], config["path"])
     rank = ray.train.get_context().get_world_rank()
     rank_zero_only.rank = rank  # pyright: ignore[reportFunctionMemberAccess]
     options = {"strategy": RayDDPStrategy(), "devices": "auto", "num_nodes": 1}
@@ -256,10 +260,10 @@ def _train(config: dict[str, Any]) -> None:
         raise CommandError(told) from None
 
 
-def enter(folder: str) -> None:
-    """Work in the user's folder, whose modules a configuration may name."""
+def enter(folder: str, path: list[str]) -> None:
+    """Work in the user's folder, and import modules from there if the driver does."""
     os.chdir(folder)
-    if folder not in sys.path:
+    if folder in path and folder not in sys.path:
         sys.path.append(folder)
 
 
