@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from ltr.losses import KNNLoss, PermutationCrossEntropy, TopKLoss
 from ltr.operators import SigmoidRank, SoftSort
-from ltr.papers.networks import MNISTCNN, ImageCNN, VanillaCNN
+from recipes.networks import MNISTCNN, ImageCNN, VanillaCNN
 
 HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
 SETTINGS: dict[str, dict[str, str]] = {

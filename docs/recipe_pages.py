@@ -1,81 +1,81 @@
 """Write the recipes' tables from their results, and their pages: `python docs/recipe_pages.py`.
 
-This script goes through the folders of ltr/recipes that have a results.json. It makes `table.md`
-from that file, and puts the table into README.md, between `<!-- results -->` and `<!-- end -->`,
-with the picture if `ltr bench` drew one. In the same way it makes `table-search.md` from
-`results-search.json`, the results of an overlay, and puts it between `<!-- results search -->` and
-`<!-- end -->`. A page of docs/recipes is a recipe's README, with the pictures beside it. A test
-checks that the files agree.
+For the folders of `recipes`, it makes `table.md` from `results.json`, and `table-NAME.md` from
+`results-NAME.json`. It puts each table of a recipe into the README, between `<!-- results -->`, or
+`<!-- results NAME -->`, and `<!-- end -->`, with the picture if it has one. A page in docs/recipes
+is a recipe's README, with the picture beside it. A test checks that the files agree.
 """
 
 import json
 import re
 import shutil
+import sys
+from importlib import import_module
 from pathlib import Path
 
-from ltr.cli.caption import render
-from ltr.cli.plan import make_plan
-from ltr.cli.recipes import Recipe, find_recipes
-
-PAGES = Path(__file__).parent / "recipes"
+ROOT = Path(__file__).parents[1]
+PAGES = ROOT / "docs" / "recipes"
 _RESULTS = re.compile(r"<!-- results( \w+)? -->.*?<!-- end -->", re.DOTALL)
 
 
-def table_of(recipe: Recipe, overlay: str = "") -> str:
-    """Return the content of a recipe's `table.md`, or that of one of its overlays."""
-    content = json.loads((recipe.folder / _file("results.json", overlay)).read_text("utf-8"))
-    finished = {run["name"]: run for run in content["runs"] if "metrics" in run}
-    if not overlay:
-        return render(make_plan(recipe.name, content["overrides"]), finished)
-    values = {**content["grid"], **content.get("search", {})}
-    given = [part for key, some in values.items() for part in (f"--{key}", json.dumps(some))]
-    plan = make_plan(f"{recipe.name}/{overlay}", [*given, *content["overrides"]])
-    return render(plan, finished)
+def folders() -> list[Path]:
+    """Return the folders of all recipes: those that come with ltr, then the papers'."""
+    configs = [*ROOT.glob("ltr/recipes/*/config.yaml"), *ROOT.glob("recipes/*/config.yaml")]
+    return [path.parent for path in configs]
 
 
-def tables_of(recipe: Recipe) -> dict[str, str]:
-    """Return the content of `table.md` ("") and of each overlay that has results, by overlay."""
-    names = [path.stem.partition("-")[2] for path in recipe.folder.glob("results*.json")]
-    return {name: table_of(recipe, name) for name in sorted(names)}
+def tables_of(folder: Path) -> dict[str, str]:
+    """Return the tables of a recipe, "" for `table.md` and "paper" for `table-paper.md`.
 
-
-def readme_of(recipe: Recipe) -> str:
-    """Return the content of a recipe's README, with its tables and its picture.
-
-    A README without a place for the table gets one at its end.
+    Those of the experiments are drawn from their results.
     """
-    text = (recipe.folder / "README.md").read_text(encoding="utf-8")
-    tables = tables_of(recipe)
-    if "" in tables and "<!-- results -->" not in text:
-        text = text.rstrip() + "\n\n## Results\n\n<!-- results -->\n<!-- end -->\n"
+    found = {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("table*.md")}
+    if (folder / "run.py").is_file():
+        for path in folder.glob("results*.json"):
+            found[path.stem.replace("results", "table")] = _drawn(folder.name, path)
+    return {stem.partition("-")[2]: text for stem, text in sorted(found.items())}
+
+
+def _drawn(name: str, path: Path) -> str:
+    from recipes.tables import render
+
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if path.stem == "results-search":
+        sweep = import_module(f"recipes.{name}.search").SWEEP
+        runs = sweep.runs([], images=["MNIST"], lr=[0.001])  # what was searched
+    else:
+        sweep = import_module(f"recipes.{name}.run").SWEEP
+        runs = sweep.runs([])
+    return render(sweep, list(runs), content)
+
+
+def readme_of(folder: Path) -> str:
+    """Return the content of a recipe's README, with its tables and its picture."""
+    tables = tables_of(folder)
 
     def block(found: re.Match[str]) -> str:
-        overlay = (found[1] or "").strip()
-        if overlay not in tables:
+        name = (found[1] or "").strip()
+        if name not in tables:
             return found[0]
-        parts = [f"<!-- results{found[1] or ''} -->", tables[overlay].rstrip()]
-        if not overlay and (recipe.folder / f"{recipe.name}.png").is_file():
-            parts.append(f"![What `ltr bench {recipe.name}` drew]({recipe.name}.png)")
+        parts = [f"<!-- results{found[1] or ''} -->", tables[name].rstrip()]
+        if not name and (folder / f"{folder.name}.png").is_file():
+            parts.append(f"![The picture of {folder.name}]({folder.name}.png)")
         return "\n\n".join([*parts, "<!-- end -->"])
 
-    return _RESULTS.sub(block, text)
-
-
-def _file(name: str, overlay: str) -> str:
-    stem, _, ending = name.partition(".")
-    return f"{stem}-{overlay}.{ending}" if overlay else name
+    return _RESULTS.sub(block, (folder / "README.md").read_text(encoding="utf-8"))
 
 
 def main() -> None:
     """Write all tables and pages that have changed."""
+    sys.path.append(str(ROOT))
     PAGES.mkdir(exist_ok=True)
-    for recipe in find_recipes().values():
-        page = f'--8<-- "ltr/recipes/{recipe.name}/README.md"\n'
-        _write(PAGES / f"{recipe.name}.md", page)
-        for overlay, table in tables_of(recipe).items():
-            _write(recipe.folder / _file("table.md", overlay), table)
-        _write(recipe.folder / "README.md", readme_of(recipe))
-        if (picture := recipe.folder / f"{recipe.name}.png").is_file():
+    for folder in folders():
+        where = folder.relative_to(ROOT).as_posix()
+        _write(PAGES / f"{folder.name}.md", f'--8<-- "{where}/README.md"\n')
+        for name, table in tables_of(folder).items():
+            _write(folder / (f"table-{name}.md" if name else "table.md"), table)
+        _write(folder / "README.md", readme_of(folder))
+        if (picture := folder / f"{folder.name}.png").is_file():
             shutil.copyfile(picture, PAGES / picture.name)
 
 

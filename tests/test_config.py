@@ -45,7 +45,6 @@ from ltr.metrics import MAP, NDCG, RankingMetric, RankingMetrics
 from ltr.models import Ensemble, FeatureScorer, LinearScorer, MLPScorer, Scorer
 from ltr.modules import Ranker
 from ltr.operators import RankOperator, SigmoidRank, SoftSort, SortOperator
-from ltr.papers.networks import ImageAutoencoder
 
 SCORES = torch.tensor([[0.3, -1.2, 0.8, 0.1, 2.0], [0.0, 0.5, -0.4, 1.5, 0.2]])
 LABELS = torch.tensor([[2.0, 0.0, 1.0, 0.0, 3.0], [0.0, 1.0, 0.0, 0.0, 2.0]])
@@ -179,7 +178,7 @@ def outcome(obj: nn.Module, state: dict[str, Tensor] | None) -> tuple[Any, dict[
 
 
 CLASSES = public_classes()
-ABSTRACT = (FeatureScorer, ImageAutoencoder)
+ABSTRACT = (FeatureScorer,)
 NEEDED = {
     RankingMetrics: {"metrics": {"ndcg": NDCG(top_k=3, gain="linear"), "map": MAP()}},
     Ensemble: {"scorer": MLPScorer(hidden=(8,)), "members": 3},
@@ -381,8 +380,8 @@ def call(path: str, **arguments: Any) -> dict[str, Any]:
         call("ltr.x.os.system", command="touch hit"),
         call("ltr.cli.os.system", command="touch hit"),
         call("ltr.cli.main", argv=["--version"]),
-        call("ltr.cli.bench.run_bench"),
-        call("ltr.cli.bench.Path", args="hit"),
+        call("ltr.cli.convert.run"),
+        call("ltr.cli.recipes.Path", args="hit"),
         call("ltr.losses.base.nn", x=1),
         call("ltr.losses.base.Tensor"),
         call("ltr.losses.moving_cutoff"),
@@ -411,7 +410,7 @@ def call(path: str, **arguments: Any) -> dict[str, Any]:
         {"function": "os.system"},
         {"function": "os.path.exists"},
         {"function": "ltr.cli.main"},
-        {"function": "ltr.cli.bench.run_bench"},
+        {"function": "ltr.cli.convert.run"},
         {"function": "ltr.config.from_config"},
         {"function": "ltr.losses.SoftNDCG"},
         {"function": "ltr.losses.base.nullcontext"},

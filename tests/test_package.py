@@ -185,27 +185,34 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("*.whl"))
 
 
-def test_the_wheel_holds_ltr_alone_with_the_recipes(wheel: Path):
+def test_the_wheel_holds_ltr_alone_with_its_recipes(wheel: Path):
     names = zipfile.ZipFile(wheel).namelist()
     top = {name.partition("/")[0] for name in names}
     assert {name for name in top if not name.endswith(".dist-info")} == {"ltr"}
-    recipes = [p.relative_to(ROOT).as_posix() for p in ROOT.glob("ltr/recipes/*/*.yaml")]
-    assert recipes
-    assert set(recipes) <= set(names)
-    assert "ltr/py.typed" in names
+    folders = {name.split("/")[2] for name in names if name.startswith("ltr/recipes/")}
+    assert folders == {"__init__.py", "digits", "letor", "table"}
+    of_recipes = {
+        name for name in names if name.startswith("ltr/recipes/") and name.count("/") == 3
+    }
+    files = {"config.yaml", "smoke.yaml", "README.md"}  # and not what they gave
+    assert of_recipes == {
+        f"ltr/recipes/{name}/{file}" for name in folders - {"__init__.py"} for file in files
+    }
+    assert not [name for name in names if "papers" in name or "/bench" in name]
+    assert {"ltr/py.typed", "ltr/kernels/table.json"} <= set(names)
 
 
-def test_the_wheel_leaves_out_what_the_recipes_gave(wheel: Path):
-    names = zipfile.ZipFile(wheel).namelist()
-    given = [
-        path.relative_to(ROOT).as_posix()
-        for pattern in ("*.png", "results*.json", "table*.md")
-        for path in ROOT.glob(f"ltr/recipes/*/{pattern}")
-    ]
-    assert given
-    assert not set(given) & set(names)
-    assert "ltr/recipes/sort/README.md" in names
-    assert "ltr/kernels/table.json" in names
+def test_ltr_imports_nothing_of_the_recipes():
+    for path in ROOT.glob("ltr/**/*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            tops = {name.partition(".")[0] for name in names}
+            assert not tops & {"recipes", "examples", "benchmarks"}, path
+
+
+def test_the_command_line_loads_no_recipe():
+    assert "recipes" not in loaded_by("import ltr.cli.lightning_cli")
 
 
 def test_the_wheel_runs_without_the_checkout(wheel: Path, tmp_path: Path):

@@ -1,18 +1,23 @@
 """The `ltr` command: train, test and predict from one YAML file.
 
-    ltr recipes                                list the recipes that come with ltr
+    ltr recipes                                list the recipes
     ltr fit --config digits                    train one of them
     ltr test --config digits --ckpt_path best  test the best weights
     ltr copy digits mine.yaml                  take a recipe's file, to change it
-    ltr bench digits --out runs/digits         run a recipe's whole table
     ltr evaluate my.run --qrels qrels.txt      metrics of scores in a file, without any model
     ltr export best.ckpt --out model.onnx      write a model that onnxruntime runs
     ltr convert train.parquet --out train.store --qid query --label grade     beyond memory
 
 `fit`, `validate`, `test` and `predict` take `--config` any number of times. Its value is a recipe
 (`digits`), an overlay of a recipe (`digits/smoke`, laid over `digits`) or a file; each is laid over
-those before it. Then comes any option of the model, the data or the trainer, such as
+those before it. Recipes come with ltr, or lie in the folder `recipes`: `sort` is then
+`recipes/sort/config.yaml`. A name of ltr's own always means ltr's own, and the file that a name
+stands for is printed. Then comes any option of the model, the data or the trainer, such as
 `--model.loss.operator.temperature 0.2`. `--print_config` prints the result.
+
+A class of your own has its module before it: `own.MyLoss` of `own.py` in the working folder. What
+is there is imported only where a command names it: by such a class, by a configuration that does
+not come with ltr, or by `--trust`.
 
 Each `fit` writes to a folder of its own: `runs/NAME/1` and so on. `--ckpt_path best` and `last`
 name the checkpoints of the newest run. `fit --ckpt_path last` resumes it.
@@ -31,10 +36,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 
 from ltr import __version__
 from ltr.cli.errors import CommandError, as_user_error
+from ltr.cli.recipes import names_own_code
 from ltr.names import nearest
 
 _COMMANDS = {
@@ -42,7 +49,6 @@ _COMMANDS = {
     "validate": ("ltr.cli.training", "evaluate it on the validation lists"),
     "test": ("ltr.cli.training", "evaluate it on the test lists"),
     "predict": ("ltr.cli.training", "write scores and ranks: CSV, Parquet or a TREC run"),
-    "bench": ("ltr.cli.bench", "run a recipe's whole table: folds, seeds, variants"),
     "evaluate": ("ltr.cli.evaluate", "metrics of a TREC run or a table of scores"),
     "convert": ("ltr.cli.convert", "files of any size into a store of lists"),
     "export": ("ltr.cli.export", "write a model for other programs: ONNX, torch.export"),
@@ -64,7 +70,7 @@ _HELP = "\n".join(
     ]
 )
 
-__all__ = ["main"]
+__all__ = ["guarded", "main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -82,23 +88,43 @@ def main(argv: Sequence[str] | None = None) -> int:
     0
     """
     args = list(sys.argv[1:] if argv is None else argv)
+    name = " ".join(["ltr", *args[:1]]) if args[:1] and args[0] in _COMMANDS else "ltr"
+    again = None
+    if args[:1] == ["fit"]:
+        again = shlex.join(["ltr", *_without_ckpt_path(args), "--ckpt_path", "last"])
+    return guarded(partial(_run, args), name, again)
+
+
+def guarded(run: Callable[[], int], name: str, again: str | None = None) -> int:
+    """Run a program, and report the user's mistakes and interrupts in one line on stderr.
+
+    Args:
+        run: the program; it returns the exit code.
+        name: stands before a mistake.
+        again: the command that resumes the program after an interrupt, if there is one.
+
+    Returns:
+        The exit code, as of `main`.
+
+    >>> guarded(lambda: 0, "ltr")
+    0
+    """
     with _interrupts_restored():
         try:
-            return _run(args)
+            return run()
         except KeyboardInterrupt:
-            return _interrupted(args)
+            return _interrupted(again)
         except SystemExit as stop:
             # Lightning turns an interrupt into exit code 1 once it has shut down
             if isinstance(stop.__context__, KeyboardInterrupt):
-                return _interrupted(args)
+                return _interrupted(again)
             if type(stop) is not SystemExit:  # Lightning's SIGTERMException
-                return _interrupted(args, "terminated", signal.SIGTERM)
+                return _interrupted(again, "terminated", signal.SIGTERM)
             return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
         except Exception as error:
             told = as_user_error(error)
             if told is None or os.environ.get("LTR_TRACEBACK"):
                 raise
-            name = " ".join(["ltr", *args[:1]]) if args[:1] and args[0] in _COMMANDS else "ltr"
             print(f"{name}: {told}", file=sys.stderr)
             return 2
 
@@ -117,22 +143,17 @@ def _run(args: list[str]) -> int:
     if command not in _COMMANDS:
         kind = "option" if command.startswith("-") else "command"
         raise CommandError(f"unknown {kind} {command!r}: {nearest(command, _COMMANDS)}")
-    if (here := os.getcwd()) not in sys.path:
-        sys.path.append(here)  # so that a configuration may name a class in the user's own file
+    if (here := os.getcwd()) not in sys.path and names_own_code(rest):
+        sys.path.append(here)
     run: Callable[[str, list[str]], int] = import_module(_COMMANDS[command][0]).run
     return run(command, rest)
 
 
 def _interrupted(
-    args: list[str], how: str = "interrupted", number: signal.Signals = signal.SIGINT
+    again: str | None, how: str = "interrupted", number: signal.Signals = signal.SIGINT
 ) -> int:
-    print(f"ltr: {how}", file=sys.stderr, end="")
-    again = None
-    if args[:1] == ["fit"]:
-        again = shlex.join(["ltr", *_without_ckpt_path(args), "--ckpt_path", "last"])
-    elif args[:1] == ["bench"]:
-        again = shlex.join(["ltr", *args])
-    print("" if again is None else f"; resume it with: {again}", file=sys.stderr)
+    end = "" if again is None else f"; resume it with: {again}"
+    print(f"ltr: {how}{end}", file=sys.stderr)
     return 128 + number
 
 

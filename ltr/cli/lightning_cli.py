@@ -44,11 +44,9 @@ from ltr.modules.checkpoints import (
 from ltr.modules.memory import BatchInMemory
 from ltr.modules.prediction_writer import PredictionWriter
 from ltr.names import one_line
-from ltr.papers import images, knn, networks, regression, sorting, speed, topk
 
 # the command line finds only classes that are imported; some packages import them on first access
-_papers = (images, knn, networks, regression, sorting, speed, topk)
-for _package in (ltr.datasets, ltr.models, ltr.modules, ltr.operators, *_papers):
+for _package in (ltr.datasets, ltr.models, ltr.modules, ltr.operators):
     for _name in _package.__all__:
         getattr(_package, _name)
 

@@ -113,7 +113,7 @@ def map_items(
 
     ray.data.DataContext.get_current().enable_progress_bars = False
     mapped = ray.data.from_items(items, override_num_blocks=len(items)).map(
-        partial(_with_error, work=work, folder=os.getcwd(), given=given),
+        partial(_with_error, work=work, folder=os.getcwd(), path=[*sys.path], given=given),
         compute=ray.data.TaskPoolStrategy(size=min(workers or len(items), len(items))),
         num_cpus=1,
         num_gpus=1 if on_gpu else None,
@@ -126,10 +126,14 @@ def map_items(
 
 
 def _with_error(
-    item: dict[str, Any], work: Callable[..., dict[str, Any]], folder: str, given: dict[str, Any]
+    item: dict[str, Any],
+    work: Callable[..., dict[str, Any]],
+    folder: str,
+    path: list[str],
+    given: dict[str, Any],
 ) -> dict[str, Any]:
     """Do the work of an item in a worker; `error` is "", or the user's mistake."""
-    enter(folder)
+    enter(folder, path)
     try:
         return {**work(item, **given), "error": ""}
     except Exception as error:
@@ -144,8 +148,8 @@ def _call(item: dict[str, Any], tasks: Sequence[Callable[[], None]]) -> dict[str
     return item
 
 
-def enter(folder: str) -> None:
-    """Work in the user's folder, whose modules a configuration may name."""
+def enter(folder: str, path: list[str]) -> None:
+    """Work in the user's folder, and import modules from there if the driver does."""
     os.chdir(folder)
-    if folder not in sys.path:
+    if folder in path and folder not in sys.path:
         sys.path.append(folder)

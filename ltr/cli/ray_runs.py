@@ -3,6 +3,7 @@
 import os
 import secrets
 import shutil
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ def fit(args: list[str], workers: int) -> int:
     own = f"ray-{secrets.token_hex(4)}"  # Ray's own files, while it runs; the checkpoints are ours
     trainer = TorchTrainer(
         _train,
-        train_loop_config={"folder": os.getcwd(), "args": args},
+        train_loop_config={"folder": os.getcwd(), "path": [*sys.path], "args": args},
         scaling_config=ScalingConfig(num_workers=workers, use_gpu=_on_gpu(options)),
         run_config=RunConfig(name=own, storage_path=str(root)),
     )
@@ -97,7 +98,7 @@ def _train(config: dict[str, Any]) -> None:
     from lightning.pytorch.utilities import rank_zero_only
     from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment, prepare_trainer
 
-    enter(config["folder"])
+    enter(config["folder"], config["path"])
     rank = ray.train.get_context().get_world_rank()
     rank_zero_only.rank = rank  # pyright: ignore[reportFunctionMemberAccess]
     options = {"strategy": RayDDPStrategy(), "devices": "auto", "num_nodes": 1}

@@ -1,16 +1,17 @@
-"""Find, list and copy the recipes that come with ltr.
+"""Find, list and copy recipes: those that come with ltr, and those of the folder `recipes`.
 
-A recipe is a folder of `ltr/recipes/` with a `README.md`, a `config.yaml` and a `bench.yaml` for
-`ltr bench`. The first line of `config.yaml` is a comment that tells what the recipe does. Every
-other YAML file is an overlay, laid over `config.yaml`. This module imports only the standard
-library.
+A recipe is a folder with a `config.yaml`, whose first line is a comment that tells what the recipe
+does. Every other YAML file is an overlay, laid over `config.yaml`. This module imports only the
+standard library.
 """
 
 import argparse
 import os
+import re
 import shlex
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -19,7 +20,10 @@ from typing import NoReturn
 from ltr.cli.errors import CommandError
 from ltr.names import close_matches, nearest
 
-_NOT_OVERLAYS = {"config.yaml", "bench.yaml"}
+_DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
+
+OWN = Path("recipes")
+"""The folder of a project's own recipes, in the working folder."""
 
 
 @dataclass(frozen=True)
@@ -35,38 +39,59 @@ class Recipe:
         return self.folder / "config.yaml"
 
     @property
-    def bench(self) -> Path:
-        """The `bench.yaml` that `ltr bench` runs; the file may be missing."""
-        return self.folder / "bench.yaml"
-
-    @property
     def overlays(self) -> dict[str, Path]:
         """The recipe's overlays by name, such as "smoke"."""
         found = sorted(self.folder.glob("*.yaml"))
-        return {path.stem: path for path in found if path.name not in _NOT_OVERLAYS}
+        return {path.stem: path for path in found if path != self.config}
 
     @property
     def description(self) -> str:
         """The first line of the configuration, a comment."""
         return _first_comment(self.config)
 
+    def run_name(self, overlay: str) -> str:
+        """Return the name of the runs of an overlay, or of none where it is empty."""
+        return f"{self.name}-{overlay}" if overlay else self.name
+
+    def files(self, overlay: str) -> list[Path]:
+        """Return the configuration, and the overlay if its name is not empty.
+
+        Raises:
+            CommandError: there is no such overlay.
+        """
+        if overlay and overlay not in self.overlays:
+            raise CommandError(
+                f"recipe {self.name} has no overlay {overlay!r}: "
+                f"{nearest(overlay, self.overlays, prefix=self.name + '/')}"
+            )
+        return [self.config, self.overlays[overlay]] if overlay else [self.config]
+
 
 def find_recipes() -> dict[str, Recipe]:
-    """Return all recipes by name.
+    """Return the recipes that come with ltr, by name.
 
     >>> find_recipes()["digits"].overlays.keys()
     dict_keys(['smoke'])
     """
-    root = Path(str(files("ltr") / "recipes"))
-    folders = sorted(path for path in root.iterdir() if (path / "config.yaml").is_file())
-    return {folder.name: Recipe(folder.name, folder) for folder in folders}
+    return _recipes_in(Path(str(files("ltr") / "recipes")))
+
+
+def own_recipes() -> dict[str, Recipe]:
+    """Return the recipes of the folder `recipes` in the working folder, by name."""
+    return _recipes_in(OWN)
+
+
+def _recipes_in(root: Path) -> dict[str, Recipe]:
+    found = sorted(path.parent for path in root.glob("*/config.yaml"))
+    return {folder.name: Recipe(folder.name, folder) for folder in found}
 
 
 def resolve(value: str) -> tuple[str, list[Path]]:
     """Return the files that a value of `--config` stands for, and a name for the run.
 
-    A file stands for itself, and a folder with a `config.yaml` for that file. A recipe's name
-    stands for its configuration, and `recipe/overlay` for its configuration and the overlay.
+    A name of ltr's own recipes always stands for that recipe: `recipe` for its configuration,
+    `recipe/overlay` for its configuration and the overlay. Any other value is a file, a folder with
+    a `config.yaml`, or the name of a recipe in the folder `recipes`.
 
     Raises:
         CommandError: there is no such file or recipe; the message names the nearest.
@@ -75,26 +100,61 @@ def resolve(value: str) -> tuple[str, list[Path]]:
     >>> name, [file.name for file in files]
     ('digits-smoke', ['config.yaml', 'smoke.yaml'])
     """
-    path = Path(value).expanduser()
+    ours, path = find_recipes(), Path(value).expanduser()
+    name, _, overlay = value.partition("/")
+    if name in ours and (not overlay or overlay in ours[name].overlays):
+        return ours[name].run_name(overlay), ours[name].files(overlay)
     if path.is_file():
-        own = {file.resolve(): r for r in find_recipes().values() for file in [r.config]}
-        recipe = own.get(path.resolve())
-        return (recipe.name if recipe else path.stem), [path]
+        configs = {recipe.config.resolve(): recipe.name for recipe in ours.values()}
+        return configs.get(path.resolve(), path.stem), [path]
     if (path / "config.yaml").is_file():
         return path.resolve().name, [path / "config.yaml"]
-    name, _, overlay = value.partition("/")
-    recipes = find_recipes()
+    recipes = {**own_recipes(), **ours}
     if name not in recipes:
         raise CommandError(f"no configuration {value!r}: {_nearest_config(value, recipes)}")
-    recipe = recipes[name]
-    if not overlay:
-        return name, [recipe.config]
-    if overlay not in recipe.overlays:
-        raise CommandError(
-            f"recipe {name} has no overlay {overlay!r}: "
-            f"{nearest(overlay, recipe.overlays, prefix=name + '/')}"
-        )
-    return f"{name}-{overlay}", [recipe.config, recipe.overlays[overlay]]
+    return recipes[name].run_name(overlay), recipes[name].files(overlay)
+
+
+def used_files(args: list[str]) -> list[str]:
+    """Return a line for each name after `--config`, with the file that it stands for.
+
+    >>> used_files(["--config", "digits", "--data.seed=1"])  # doctest: +ELLIPSIS
+    ['digits: .../ltr/recipes/digits/config.yaml']
+    """
+    values = [value for option, value in _split_configs(args) if option is not None]
+    used = ((value, resolve(value)[1][-1]) for value in values)
+    return [f"{value}: {path}" for value, path in used if path != Path(value).expanduser()]
+
+
+def names_own_code(args: list[str]) -> bool:
+    """Return whether arguments name code of the working folder, which may then be imported.
+
+    They do with a configuration that does not come with ltr, with a package after `--trust`, and
+    with a class, such as `own.Loss`, of a module in the working folder. Otherwise nothing there is
+    ever imported, as where the working folder is of someone else.
+
+    >>> names_own_code(["--config", "digits", "--trainer.max_epochs", "3"])
+    False
+    """
+    if any(arg.partition("=")[0] == "--trust" for arg in args):
+        return True
+    ours = [
+        file for one in find_recipes().values() for file in (one.config, *one.overlays.values())
+    ]
+    for option, value in _split_configs(args):
+        if option is None:
+            text = value.partition("=")[2] if value.startswith("-") else value
+            named = {one.partition(".")[0] for one in _DOTTED.findall(text)}
+            here = any(os.path.isfile(f"{one}.py") or os.path.isdir(one) for one in named)
+            # a file is data, unless it is a part of the configuration, as --model mine.yaml
+            is_file, is_part = os.path.exists(text), text.endswith((".yaml", ".yml"))
+            if is_part if is_file else here:
+                return True
+        else:
+            with suppress(CommandError):  # which is raised again where the file is needed
+                if not set(resolve(value)[1]) <= set(ours):
+                    return True
+    return False
 
 
 def _nearest_config(value: str, recipes: dict[str, Recipe]) -> str:
@@ -129,13 +189,14 @@ def expand_configs(args: list[str]) -> tuple[list[str], str | None]:
     """
     expanded: list[str] = []
     seen: set[Path] = set()
+    recipes = {**own_recipes(), **find_recipes()}
     name: str | None = None
     for option, value in _split_configs(args):
         if option is None:
             expanded.append(value)
             continue
         found, paths = resolve(value)
-        is_recipe = len(paths) > 1 or found in find_recipes()
+        is_recipe = len(paths) > 1 or found in recipes
         if name is None or is_recipe:
             name = found
         for path in paths:
@@ -173,22 +234,33 @@ def run(command: str, args: list[str]) -> int:
 
 
 def _list(args: list[str]) -> int:
-    LineParser("ltr recipes", description="List the recipes that come with ltr.").parse_args(args)
-    recipes = find_recipes()
-    width = max(len(name) for name in recipes) + 2
-    for name, recipe in recipes.items():
-        print(f"{name:<{width}}{recipe.description}")
-        for overlay, path in recipe.overlays.items():
-            print(f"{'':<{width}}{name}/{overlay}: {_first_comment(path)}")
-        if recipe.bench.is_file():
-            print(f"{'':<{width}}ltr bench {name}: {_first_comment(recipe.bench)}")
+    LineParser(
+        "ltr recipes",
+        description="List the recipes that come with ltr, and those of the folder recipes.",
+    ).parse_args(args)
+    ours, own = find_recipes(), own_recipes()
+    width = max(len(name) for name in {**ours, **own}) + 2
+    _list_all(ours, width)
+    if own:
+        print(f"\nIn {OWN}:")
+        _list_all({name: recipe for name, recipe in own.items() if name not in ours}, width)
+        for name in own.keys() & ours.keys():
+            print(f"{name:<{width}}is hidden by ltr's own {name}: give --config ./{OWN / name}")
     print("\nTrain one: ltr fit --config NAME. Make it your own: ltr copy NAME FILE.")
     return 0
 
 
+def _list_all(recipes: dict[str, Recipe], width: int) -> None:
+    for name, recipe in recipes.items():
+        print(f"{name:<{width}}{recipe.description}")
+        for overlay, path in recipe.overlays.items():
+            print(f"{'':<{width}}{name}/{overlay}: {_first_comment(path)}")
+
+
 def _first_comment(path: Path) -> str:
-    with path.open(encoding="utf-8") as lines:
-        return lines.readline().lstrip("# ").strip()
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        text = lines.readline().lstrip("# ").strip()
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _copy(args: list[str]) -> int:

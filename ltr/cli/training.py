@@ -4,11 +4,15 @@ from ltr.cli import ray_runs
 from ltr.cli.lightning_cli import make_cli, say_best
 from ltr.cli.on_ray import take_workers
 from ltr.cli.quiet import quiet
+from ltr.cli.recipes import used_files
 from ltr.modules.checkpoints import is_first_process
 
 
 def run(command: str, args: list[str]) -> int:
     """Run the command `fit`, `validate`, `test` or `predict`."""
+    if is_first_process() and not any(arg.startswith("--print_config") for arg in args):
+        for line in used_files(args):
+            print(line)
     if command in ("fit", "predict"):
         args, workers = take_workers(args, flag=command == "predict")
         if workers is not None:

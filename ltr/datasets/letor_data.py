@@ -88,10 +88,6 @@ class LetorDataModule(ListDataModule):
         self.missing: Literal["keep", "error"] = missing
         self._prepared: dict[Path, ListDataset] = {}  # in this process, by `prepare_data`
 
-    def check_files(self) -> None:
-        """Raise `ValueError` if the folder or the fold is missing."""
-        self._files()
-
     def prepare_data(self) -> None:
         """Read the files once, so that the processes of a run find them in the cache."""
         if not self.splits:

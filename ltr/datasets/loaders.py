@@ -85,9 +85,6 @@ class SplitDataModule(LightningDataModule):
         self.seed = check_at_least("seed", 0 if seed is None else seed, 0)
         self.share: tuple[int, int] | None = None
 
-    def check_files(self) -> None:
-        """Raise `ValueError` if a file is missing, without reading any; `ltr bench` asks first."""
-
     def dataset(self, split: str) -> Dataset[Any]:
         """The data set of "train", "val", "test" or "predict"."""
         raise NotImplementedError(f"{type(self).__name__} must define dataset")

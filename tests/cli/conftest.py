@@ -1,7 +1,6 @@
 """Running `ltr` in this process, on data and models that take no time."""
 
 import os
-import random
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 
 from ltr.cli import main
 
@@ -68,7 +66,7 @@ def ltr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delenv("LTR_TRACEBACK", raising=False)
-    for name in ("stopper", "own_figure", "own_loss"):  # modules that tests write
+    for name in ("stopper", "own_loss"):  # modules that tests write
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(os, "environ", os.environ.copy())
     Path("tiny.yaml").write_text(TINY)
@@ -83,22 +81,8 @@ def ltr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return run
 
 
-def write_letor(path: Path, lists: int, features: int = 46, seed: int = 0) -> None:
-    """A file of lists of three documents."""
-    draw = random.Random(seed)
-    lines = []
-    for qid in range(lists):
-        for doc, label in enumerate(draw.sample([0, 1, 2], 3)):
-            pairs = " ".join(
-                f"{i}:{draw.random() + label * (i == 1):.4f}" for i in range(1, features + 1)
-            )
-            lines.append(f"{label} qid:{qid} {pairs} #docid = D{qid}-{doc} inc = 1\n")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(lines))
-
-
 @pytest.fixture(scope="session")
-def letor_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def letor_root(tmp_path_factory: pytest.TempPathFactory, write_letor: Callable[..., None]) -> Path:
     """A folder as MQ2008's, with two folds."""
     root = tmp_path_factory.mktemp("letor")
     for fold in (1, 2):
@@ -148,17 +132,3 @@ def table_options(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
         *("--data.qid", "query", "--data.label", "grade", "--data.doc_id", "sku"),
         *("--data.validation", 0.2),
     ]
-
-
-@pytest.fixture
-def drawn(monkeypatch) -> list[Figure]:
-    """The figures that were saved."""
-    found: list[Figure] = []
-    save = Figure.savefig
-
-    def keep(self, *args, **kwargs):
-        found.append(self)
-        save(self, *args, **kwargs)
-
-    monkeypatch.setattr(Figure, "savefig", keep)
-    return found

@@ -46,7 +46,7 @@ COMMAND_LINE = {
         (["--checkpoint", "x"], "did you mean --best_checkpoint or --last_checkpoint?"),
         # names of earlier versions
         (
-            ["--data", "ltr.papers.images.ImageDataModule", "--data.normalise", "true"],
+            ["--data", "recipes.images.ImageDataModule", "--data.normalise", "true"],
             "unknown option --data.normalise: did you mean --data.normalize?",
         ),
     ],
@@ -57,10 +57,6 @@ COMMAND_LINE = {
         (["--seed_everything", "3", "--data.seed"], "--data.seed needs a value"),
     ],
     3: [
-        (
-            ["--model", "SoftNearestNeighbours"],
-            "--model: no class 'SoftNearestNeighbours': did you mean SoftNearestNeighbors?",
-        ),
         (["--model", "Rankr"], "--model: no class 'Rankr': did you mean Ranker?"),
         (["--data", "Letor"], "--data: no class 'Letor': did you mean LetorDataModule?"),
         (["--model.loss", "SoftNCDG"], "--model.loss: no class 'SoftNCDG': did you mean SoftNDCG?"),

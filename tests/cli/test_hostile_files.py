@@ -1,7 +1,6 @@
-"""Results and predictions made to do harm: one line, exit code 2, and no code run."""
+"""Predictions made to do harm: one line, exit code 2, and no code run."""
 
 import gzip
-import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -9,11 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
-BENCH = """\
-variants: {before: {fit: false}}
-metrics: {test_mrr: MRR}
-"""
 
 
 class Harm:
@@ -31,56 +25,6 @@ def assert_refused(answer, name: str) -> None:
     assert name in answer.err
     assert len(answer.err) < 1000
     assert not Path("code-was-run").exists()
-
-
-@pytest.fixture
-def bench(ltr):
-    """`ltr bench` of a recipe of one run without training, and that run's result."""
-    Path("own").mkdir()
-    Path("own/config.yaml").write_text(Path("tiny.yaml").read_text())
-    Path("own/bench.yaml").write_text(BENCH)
-    answer = ltr("bench", "own", "--out", "out")
-    assert answer.code == 0, answer.err
-    return lambda: ltr("bench", "own", "--out", "out")
-
-
-def test_results_of_a_bench(bench):
-    (path,) = Path("out/runs").glob("*/result.json")
-    sound = json.loads(path.read_text())
-    hostile: list[bytes | dict[str, Any]] = [
-        b"",
-        b"{",
-        b"[]",
-        b"null",
-        b"\xff\xfe\x00",
-        b"[" * 100_000,
-        b'{"a":' * 100_000,
-        b'{"name": ' + b"9" * 10_000 + b"}",
-        PICKLE,
-        {**sound, "name": "another-run"},
-        {**sound, "metrics": "__import__('os')"},
-        {**sound, "metrics": {"test_mrr": "1"}},
-        {**sound, "metrics": {"test_mrr": {"a": 1}}},
-        {**sound, "environment": None},
-        {**sound, "environment": {"python": []}},
-        {**sound, "seed": {}},
-        {**sound, "curves": {"epoch": 1}},
-        {k: v for k, v in sound.items() if k != "metrics"},
-    ]
-    for content in hostile:
-        path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
-        assert_refused(bench(), "result.json")
-    path.write_text(json.dumps(sound))
-    whole = Path("out/bench.json").read_text()
-    for raw in (b"", b"[1]", b"{}", b'{"digest": 1, "identity": {}}', b"[" * 100_000, PICKLE):
-        Path("out/bench.json").write_bytes(raw)
-        assert_refused(bench(), "bench.json")
-    Path("out/bench.json").write_text('{"digest": "x", "identity": {"config": [1]}}')
-    assert_refused(bench(), "another configuration")
-    Path("out/bench.json").write_text(whole)
-    Path("out/results.json").write_bytes(PICKLE)  # must not be read
-    assert bench().code == 0
-    assert json.loads(Path("out/results.json").read_text())["runs"][0]["metrics"]
 
 
 def extension(name: str) -> pa.Table:

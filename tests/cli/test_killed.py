@@ -1,4 +1,4 @@
-"""`ltr fit` and `ltr bench`, killed at 20 random moments, end as if they had not been.
+"""`ltr fit` and a sweep, killed at 20 random moments, end as if they had not been.
 
 The runs are forks of one process that has imported everything, so that the moments fall into the
 training and the writing of files, not into imports.
@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +31,25 @@ last_checkpoint: {every_n_train_steps: 1}
 early_stopping: {patience: null}
 """
 
-BENCH = """\
-variants: {NDCG: {}, MSE: {config: {model: {init_args: {loss: {class_path: PointwiseMSE}}}}}}
-grid: {seed_everything: [1, 2]}
-metrics: {test_ndcg_10: NDCG@10, test_mrr: MRR}
+SWEEP = """\
+from pathlib import Path
+
+from recipes.sweep import Run, Sweep, of
+
+
+def runs(overlays, seeds=(1, 2)):
+    for name, loss in {"NDCG": "SoftNDCG", "MSE": "PointwiseMSE"}.items():
+        for seed in seeds:
+            yield Run(name, {"seed": seed}, {"seed_everything": seed, "model.loss": of(loss)})
+
+
+METRICS = {"test_ndcg_10": "NDCG@10", "test_mrr": "MRR"}
+SWEEP = Sweep(Path("own"), runs, METRICS, "seed")
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["fit", "bench"])
+@pytest.mark.parametrize("command", ["fit", "sweep"])
 def test_killed_at_random_moments(command, tmp_path):
     kill(command, tmp_path, dict(os.environ))
 
@@ -64,7 +75,7 @@ def kill(command: str, folder: Path, environment: dict[str, str]) -> None:
 
 
 def start(args: list[str]) -> int:
-    """Run `ltr` in a fork of this process, and return its number."""
+    """Run `ltr`, or the sweep, in a fork of this process, and return its number."""
     from ltr.cli import main
 
     if pid := os.fork():
@@ -74,7 +85,10 @@ def start(args: list[str]) -> int:
         log = os.open("log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(log, 1)
         os.dup2(log, 2)
-        code = main(args)
+        if args[0] == "sweep":
+            code = import_module("own_sweep").SWEEP.main("own_sweep", args[1:])
+        else:
+            code = main(args)
     finally:
         sys.stdout.flush()
         os._exit(code)
@@ -102,7 +116,7 @@ def outcome(command: str, root: Path) -> Any:
     """What must not depend on the kills."""
     import torch
 
-    if command == "bench":
+    if command == "sweep":
         results = json.loads((root / "results.json").read_text())["runs"]
         for run in results:  # the log has it after the checkpoint is written: a kill may lose it
             del run["curves"]["train_loss"]
@@ -120,17 +134,16 @@ def same_outcome(command: str, root: Path) -> None:
 
 
 def main(command: str, folder: Path) -> None:
-    import ltr.cli.bench
-    import ltr.cli.lightning_cli  # noqa: F401
-
     os.chdir(folder)
     Path("own").mkdir()
     Path("own/config.yaml").write_text(CONFIG)
-    Path("own/bench.yaml").write_text(BENCH)
+    Path("own_sweep.py").write_text(SWEEP)
+    sys.path += [str(folder), str(Path(__file__).parents[2])]  # for the sweep, and recipes
+    import_module("own_sweep")  # and with it all that `ltr fit` needs
 
     def args(root: Path) -> list[str]:
-        if command == "bench":
-            return ["bench", "own", "--out", str(root), "--trainer.max_epochs", "8"]
+        if command == "sweep":
+            return ["sweep", "--out", str(root), "--trainer.max_epochs", "8"]
         options = ["--trainer.default_root_dir", str(root), "--ckpt_path", "last"]
         return ["fit", "--config", "own", *options]
 

@@ -34,7 +34,7 @@ def test_what_needs_no_torch_loads_none(args: list[str], tmp_path):
 def test_help_names_every_command(ltr):
     answer = ltr("--help")
     assert answer.code == 0
-    for command in ("fit", "validate", "test", "predict", "bench", "evaluate", "recipes", "copy"):
+    for command in ("fit", "validate", "test", "predict", "evaluate", "recipes", "copy"):
         assert f"\n  {command}" in answer.out
 
 
@@ -52,7 +52,7 @@ def test_no_command_is_help_and_an_error(ltr):
     ("args", "named", "near"),
     [
         (["fti"], "'fti'", "did you mean fit?"),
-        (["frobnicate"], "'frobnicate'", "choose from bench, convert, copy"),
+        (["frobnicate"], "'frobnicate'", "choose from convert, copy"),
         (["--verison"], "'--verison'", "unknown option"),
         (["datasets", "MSLR-WEB20K"], "'MSLR-WEB20K'", "did you mean MSLR-WEB30K"),
         (["recipes", "--al"], "--al", "ltr recipes --help"),
@@ -95,7 +95,6 @@ def test_a_user_error_shows_its_traceback_on_demand(ltr, monkeypatch):
         (["fit", "--config", "a b.yaml"], "ltr fit --config 'a b.yaml' --ckpt_path last"),
         (["fit", "--ckpt_path", "x.ckpt", "-c", "d"], "ltr fit -c d --ckpt_path last"),
         (["fit", "--ckpt_path=last"], "ltr fit --ckpt_path last"),
-        (["bench", "digits"], "ltr bench digits"),
         (["recipes"], None),
     ],
 )
@@ -103,8 +102,8 @@ def test_an_interrupt_says_how_to_go_on(ltr, monkeypatch, args, again):
     def interrupted(command, args):
         raise KeyboardInterrupt
 
-    names = {"fit": "ltr.cli.training", "bench": "ltr.cli.bench"}
-    module = import_module(names.get(args[0], "ltr.cli.recipes"))
+    name = "ltr.cli.training" if args[0] == "fit" else "ltr.cli.recipes"
+    module = import_module(name)
     monkeypatch.setattr(module, "run", interrupted)
     answer = ltr(*args)
     assert answer.code == 130

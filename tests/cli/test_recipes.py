@@ -1,15 +1,14 @@
 """Finding, listing and copying recipes; what `--config` stands for."""
 
 import json
+import sys
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
-from ltr.cli.caption import render
 from ltr.cli.errors import CommandError
-from ltr.cli.plan import make_plan
-from ltr.cli.recipes import expand_configs, find_recipes, resolve
-from ltr.cli.table import NOT_RUN
+from ltr.cli.recipes import expand_configs, find_recipes, names_own_code, resolve
 
 
 def test_recipes_are_listed_with_their_overlays(ltr):
@@ -26,14 +25,13 @@ def test_recipes_are_listed_with_their_overlays(ltr):
 def test_a_recipe_is_complete(name: str):
     recipe = find_recipes()[name]
     assert (recipe.folder / "README.md").is_file()
-    assert recipe.bench.is_file()
     assert "smoke" in recipe.overlays
-    for path in [recipe.config, *recipe.overlays.values(), recipe.bench]:
+    for path in [recipe.config, *recipe.overlays.values()]:
         text = path.read_text()
         assert text.startswith("# ")
         comments = [line for line in text.splitlines() if line.startswith("#")]
-        assert any(f"ltr {verb} " in line for line in comments for verb in ("fit", "bench"))
-        assert any("--data." in line or "--seed_" in line for line in comments), "an override"
+        assert any("ltr fit " in line for line in comments)
+        assert any("--data." in line for line in comments), "an override"
 
 
 def names(args: list[str]) -> list[str]:
@@ -56,18 +54,116 @@ def test_an_overlay_brings_its_recipe_once(tmp_path, monkeypatch):
         assert name == "digits-smoke"
 
 
-def test_a_file_is_itself_and_wins_over_a_recipe(tmp_path, monkeypatch):
+def test_a_path_is_itself(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("digits.yaml").write_text("data: {}")
+    Path("letor").mkdir()
+    Path("letor/config.yaml").write_text("data: {}")
+    Path("letor/more.yaml").write_text("data: {}")
+    assert resolve("./digits.yaml") == ("digits", [Path("digits.yaml")])
+    assert resolve("digits.yaml") == ("digits", [Path("digits.yaml")])
+    assert resolve("letor/more.yaml") == ("more", [Path("letor/more.yaml")])
+    assert resolve("./letor") == ("letor", [Path("letor/config.yaml")])
+    assert resolve(str(tmp_path / "letor")) == ("letor", [tmp_path / "letor" / "config.yaml"])
+
+
+OWN = """\
+# Mine.
+model: {class_path: Ranker, init_args: {scorer: {class_path: NETWORK}}}
+data:
+  class_path: DigitsDataModule
+  init_args: {list_size: 4, train_lists: 4, val_lists: 2, test_lists: 2, batch_size: 2}
+trainer: {max_epochs: 1, accelerator: cpu, enable_model_summary: false}
+"""
+NETWORK = """\
+from pathlib import Path
+
+from ltr.models import MLPScorer
+
+Path(__file__).with_suffix(".hit").touch()
+
+
+class Network(MLPScorer):
+    pass
+"""
+
+
+@pytest.fixture
+def own(ltr):
+    """`ltr(...)` beside a folder `recipes`, whose `mine` has a class of its own."""
+    folder = Path("recipes/mine")
+    folder.mkdir(parents=True)
+    module = f"network_{uuid4().hex}"  # a module is imported once in a process
+    own_class = f"recipes.mine.{module}.Network"
+    (folder / "config.yaml").write_text(OWN.replace("NETWORK", own_class))
+    (folder / "odd.yaml").write_text("# Odd\x1b[31m.\n")
+    (folder / "small.yaml").write_text("# Small.\ndata: {init_args: {list_size: 2}}\n")
+    (folder / f"{module}.py").write_text(NETWORK)
+    ltr.own_class = own_class
+    return ltr
+
+
+def hits() -> list[Path]:
+    """The files that the modules leave where they are imported."""
+    return list(Path().rglob("*.hit"))
+
+
+def test_a_project_has_recipes_of_its_own(own):
+    answer = own("recipes")
+    assert (
+        "\nIn recipes:\nmine    Mine.\n        mine/odd: Odd?[31m.\n        mine/small: Small.\n"
+        in answer.out
+    )
+    answer = own("fit", "--config", "mine/small")
+    assert answer.code == 0, answer.err
+    assert answer.out.startswith("mine/small: recipes/mine/small.yaml\n")
+    assert hits()
+    assert Path("runs/mine-small/1/checkpoints/best.ckpt").is_file()
+    assert own("copy", "mine", "other.yaml").code == 0
+    assert Path("other.yaml").read_text() == OWN.replace("NETWORK", own.own_class)
+    assert "did you mean mine/small?" in own("fit", "--config", "mine/smal").err
+    assert "did you mean mine?" in own("fit", "--config", "mnie").err
+
+
+def test_a_strangers_folder_does_not_hide_a_recipe_and_nothing_in_it_acts(own, monkeypatch):
+    hostile = ["recipes/table", "recipes/digits", "table", "digits"]
+    for name in hostile:
+        Path(name).mkdir()
+        for file in ("config.yaml", "smoke.yaml"):
+            Path(name, file).write_text(OWN.replace("NETWORK", own.own_class))
+    # what the toolkit's libraries try to import, where it is installed
+    for name in ("ipywidgets", "litlogger", "hydra", "omegaconf"):
+        Path(f"{name}.py").write_text("open(__file__ + '.hit', 'w').close()\n")
+    for name in ("table", "digits"):
+        ours = str(find_recipes()[name].config)
+        answer = own("fit", "--config", name, "--print_config")
+        assert answer.code == 0, answer.err
+        assert "Network" not in answer.out
+        args, _ = expand_configs(["--config", name, "--config", f"{name}/smoke"])
+        assert args[1] == ours
+        assert Path(args[3]).parent == Path(ours).parent
+    answer = own("fit", "--config", "digits/smoke")
+    assert answer.code == 0, answer.err
+    assert answer.out.startswith(f"digits/smoke: {find_recipes()['digits'].overlays['smoke']}\n")
+    assert own("test", "--config", "digits/smoke", "--ckpt_path", "best").code == 0
+    said = "table   is hidden by ltr's own table: give --config ./recipes/table"
+    assert said in own("recipes").out
+    assert str(Path.cwd()) not in sys.path
+    assert not hits()
+
+
+def test_a_file_named_as_a_recipe_does_not_hide_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("digits").write_text("data: {}")
-    Path("digits.yaml").write_text("data: {}")
-    assert resolve("digits") == ("digits", [Path("digits")])
-    assert resolve("./digits.yaml") == ("digits", [Path("digits.yaml")])
+    assert resolve("digits") == ("digits", [find_recipes()["digits"].config])
+    assert resolve("./digits") == ("digits", [Path("digits")])
 
 
-def test_a_folder_is_its_config(tmp_path):
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "config.yaml").write_text("data: {}")
-    assert resolve(str(tmp_path / "own")) == ("own", [tmp_path / "own" / "config.yaml"])
+def test_a_class_that_the_command_names_is_found(own):
+    config = ["--config", "digits/smoke", "--data.batch_size", 80]
+    answer = own("fit", *config, "--model.scorer", own.own_class)
+    assert answer.code == 0, answer.err
+    assert hits()
 
 
 def test_a_layer_of_ones_own_keeps_the_recipes_name(tmp_path):
@@ -135,21 +231,38 @@ def test_copy_overwrites_nothing(ltr):
     assert Path("mine.yaml").read_text() == "mine"
 
 
-def test_the_papers_experiments_are_there():
-    papers = {"knn", "quantile", "regression", "sort", "speed", "topk"}
-    assert papers | {"digits", "letor"} <= set(find_recipes())
-
-
 @pytest.mark.parametrize("name", find_recipes())
-def test_the_committed_results_are_of_the_committed_configuration(name):
+def test_the_committed_table_has_the_committed_values(name):
     folder = find_recipes()[name].folder
     results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    plan = make_plan(name, results["overrides"])
-    assert results["digest"] == plan.digest
-    assert [run["name"] for run in results["runs"]] == [run.name for run in plan.runs]
-    finished = {run["name"]: run for run in results["runs"] if "metrics" in run}
-    assert finished
-    for run in plan.runs:
-        assert finished.get(run.name, {"overrides": run.config})["overrides"] == run.config
-    assert all(finished.get(run["name"]) or run["status"] == NOT_RUN for run in results["runs"])
-    assert (folder / "table.md").read_text(encoding="utf-8") == render(plan, finished)
+    table = (folder / "table.md").read_text(encoding="utf-8")
+    shown = [one for one in results["summaries"] if one["mean"] is not None]
+    assert len(shown) >= 8
+    for one in shown:
+        values = one["values"]
+        assert one["mean"] == pytest.approx(sum(values) / len(values))
+        if one["metric"] != "seconds" and one["finished"] == one["planned"]:
+            assert f"{one['mean']:.4f}" in table
+
+
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [
+        (["--config", "digits"], False),
+        (["--config=digits/smoke", "--model.loss", "SoftNDCG"], False),
+        (["--config", "table", "--data.path", "own.parquet"], False),  # a file that is there
+        (["--config", "table", "--data.path", "new.parquet"], False),
+        (["--config", "mine.yaml"], True),
+        (["-c", "./mine.yaml"], True),
+        (["--config", "digits", "--model.loss", "own.Loss"], True),
+        (["--config", "digits", '--model.loss={"class_path": "own.Loss"}'], True),
+        (["--config", "digits", "--model", "mine.yaml"], True),
+        (["model/", "--out", "x.onnx", "--trust", "own"], True),
+        (["scores.csv", "--qrels", "qrels.txt"], False),
+    ],
+)
+def test_which_commands_name_code_of_the_working_folder(tmp_path, monkeypatch, args, named):
+    monkeypatch.chdir(tmp_path)
+    for name in ("own.py", "own.parquet", "mine.yaml"):
+        Path(name).touch()
+    assert names_own_code(args) is named

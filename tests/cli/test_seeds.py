@@ -49,13 +49,11 @@ def test_the_data_of_a_test_are_split_as_in_training(ltr):
     assert saved["datamodule_hyper_parameters"]["seed"] == 5
 
 
-def test_a_bench_refuses_data_without_folds_before_it_trains(ltr):
+def test_data_without_folds_have_no_second_fold(ltr):
     folder = Path("data")
     folder.mkdir()
     for name in ("train", "vali", "test"):
         (folder / f"{name}.txt").write_text("1 qid:1 1:0.5\n0 qid:1 1:0.25\n")
-    answer = ltr("bench", "letor", "--data.root", "data", "--out", "out")
+    answer = ltr("fit", "--config", "letor", "--data.root", "data", "--data.fold", 2)
     assert answer.code == 2
-    assert answer.err.startswith("ltr bench: fold must be 1 where root has no folds, got 2")
-    assert "run 1" not in answer.out
-    assert not Path("out").exists()
+    assert answer.err.startswith("ltr fit: fold must be 1 where root has no folds, got 2")

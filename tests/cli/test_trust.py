@@ -20,13 +20,6 @@ class OwnScorer(LinearScorer):
     pass
 """
 
-BENCH = """\
-variants:
-  tiny: {}
-metrics: {test_ndcg_10: NDCG@10}
-figure: ltr.papers.figures.digits
-"""
-
 
 class Bomb:
     """Runs a command where it is unpickled."""
@@ -85,42 +78,3 @@ def test_trust_names_the_packages_of_a_checkpoint(ltr):
     assert ltr("test", *config, "--ckpt_path", "best", "--trust", "own_loss").code == 0
     assert ltr("test", *config, "--ckpt_path", "best", "--trust", "own_los").code == 2
     assert "trust must be a list of packages" in ltr("test", *config, "--trust", "a b").err
-
-
-@pytest.fixture
-def bench(ltr):
-    """`ltr bench` of a recipe whose picture loads a finished run."""
-    Path("own").mkdir()
-    Path("own/config.yaml").write_text(Path("tiny.yaml").read_text())
-    Path("own/bench.yaml").write_text(BENCH)
-    return lambda *more: ltr("bench", "own", "--out", "out", "--trainer.max_epochs", 1, *more)
-
-
-def test_bench_does_not_unpickle_a_finished_run(bench):
-    assert bench().code == 0
-    [file] = Path("out").glob("runs/*/checkpoints/best.ckpt")
-    whole = torch.load(file, weights_only=True)
-    for change in (
-        {"objects": {"scorer": Bomb()}},
-        {"config": None, "objects": {"scorer": pickle.dumps(Bomb())}},
-        {"config": {"init_args": {"scorer": {"class_path": "os.system"}}}},
-        {"config": {"init_args": {"scorer": pickle.dumps(Bomb())}}},
-    ):
-        torch.save({key: value for key, value in {**whole, **change}.items() if value}, file)
-        answer = bench()
-        assert answer.code == 2, answer.out
-        assert answer.err.count("\n") == 1
-        assert not Path("hit").exists()
-
-
-def test_bench_of_ones_own_scorer(bench):
-    Path("own_loss.py").write_text(OWN)
-    config = Path("own/config.yaml").read_text()
-    scorer = "{class_path: MLPScorer, init_args: {hidden: [4], dropout: 0.5}}"
-    Path("own/config.yaml").write_text(config.replace(scorer, "{class_path: own_loss.OwnScorer}"))
-    answer = bench()
-    assert answer.code == 2
-    assert "own_loss.OwnScorer is of the package own_loss" in answer.err
-    answer = bench("--trust", "own_loss")
-    assert answer.code == 0, answer.err
-    assert Path("out/digits.png").is_file()

@@ -16,7 +16,8 @@ from ltr.losses import PointwiseMSE, RankingLoss, SoftNDCG
 from ltr.models import MLPScorer, Scorer
 from ltr.modules import CheckFinite, Ranker
 from ltr.modules.finite import wrong_lists
-from ltr.papers.speed import RandomScoresDataModule, SpeedTask
+from recipes.speed.random_scores import RandomScoresDataModule
+from recipes.speed.task import SpeedTask
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*does not have many workers.*",

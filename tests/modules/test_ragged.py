@@ -26,9 +26,10 @@ from ltr.models import LinearScorer, MLPScorer, Scorer
 from ltr.models.ragged import score_ragged
 from ltr.modules import Ranker
 from ltr.modules.scores import check_scores
-from ltr.papers.networks import ImageCNN
-from ltr.papers.regression import Regressor
-from ltr.papers.sorting import MatrixSorter, QuantileRegressor
+from recipes.networks import ImageCNN
+from recipes.quantile.regressor import QuantileRegressor
+from recipes.regression.regressor import Regressor
+from recipes.sort.matrix_sorter import MatrixSorter
 
 NAN, INF = float("nan"), float("inf")
 LENGTHS = [3, 1, 5, 2, 4, 6, 1]

@@ -1,0 +1,132 @@
+"""The files of a sweep: results as JSON, learning curves from the logs."""
+
+import json
+import platform
+import re
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from ltr import __version__
+from ltr.cli.errors import CommandError
+from ltr.cli.lightning_cli import RankingCLI
+from ltr.cli.options import Node, read_options
+from ltr.files import atomic_write
+from ltr.modules.checkpoints import train_steps
+from ltr.names import one_line
+
+Result = dict[str, Any]
+"""A finished run in `results.json`: `name`, `variant`, `point`, `metrics`, `seconds` and more."""
+
+
+def settings(args: list[str], fit: bool) -> dict[str, Any]:
+    """Return all that a run's result depends on, by the options' names, as JSON gives it back.
+
+    >>> found = settings(["--data.n=5", "--trainer.enable_progress_bar", "false"], fit=True)
+    >>> list(found), found["data.n"]
+    (['ltr', 'fit', 'data.n'], 5)
+    """
+
+    def flat(node: Node, name: str) -> dict[str, Any]:
+        found = {name: node.value} if node.value is not None or not node.children else {}
+        for key, child in node.children.items():
+            found |= flat(child, f"{name}.{key}" if name else key)
+        return found
+
+    found = {"ltr": __version__, "fit": fit, **flat(read_options(args), "")}
+    found = {key: one for key, one in found.items() if not key.startswith("trainer.enable_")}
+    return json.loads(json.dumps(found, default=str))
+
+
+def fit_result(cli: RankingCLI, resumed: bool) -> dict[str, Any]:
+    """Return what is known of a training: its length, time and best value."""
+    best = cli.config_init.best_checkpoint
+    score = best.best_model_score
+    return {
+        "seconds": round(cli.config_init.last_checkpoint.seconds, 2),
+        "resumed": resumed,
+        "epochs": cli.trainer.current_epoch,
+        "steps": train_steps(cli.trainer),
+        "parameters": sum(p.numel() for p in cli.model.parameters()),
+        "monitor": best.monitor,
+        "mode": best.mode,
+        best.monitor: None if score is None else float(score),
+    }
+
+
+def environment(device: torch.device) -> dict[str, str]:
+    """Return the versions of the libraries, the device and the threads."""
+    kind = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
+    return {
+        "python": platform.python_version(),
+        "ltr": __version__,
+        **{name: version(name) for name in ("torch", "lightning", "torchmetrics", "numpy")},
+        "device": f"{device.type} ({kind})",
+        "threads": str(torch.get_num_threads()),
+    }
+
+
+def read_curves(folder: Path) -> dict[str, list[Any]]:
+    """Return the values that a run logged, by name, and `epoch`, from 1; None where there is none.
+
+    The parts of a resumed run are joined.
+    An epoch's value is the last one that was logged in it, to six digits. Tests are left out.
+
+    Args:
+        folder: the run's folder; its logs are in `logs/version_0` and so on.
+    """
+    files = [path for path in folder.glob("logs/version_*/metrics.csv") if path.stat().st_size]
+    files.sort(key=lambda path: int(path.parent.name.partition("_")[2]))
+    if not files:
+        return {}
+    rows = pd.concat(pd.read_csv(path) for path in files)
+    rows = rows.drop(columns=rows.filter(regex="^(step$|test_)").columns)
+    epochs = rows.groupby("epoch").last().dropna(how="all").dropna(how="all", axis=1)
+    curves = {
+        str(name): [None if pd.isna(x) else float(f"{x:.6g}") for x in values]
+        for name, values in epochs.items()
+    }
+    return {"epoch": [int(number) + 1 for number in epochs.index], **curves} if curves else {}
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a file that a sweep wrote; raise `CommandError` if it is damaged."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError("no options and values")
+        return content
+    except (ValueError, RecursionError) as error:
+        raise CommandError(one_line(f"{path} is damaged ({error}): delete its folder")) from None
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a file of results, with each list of numbers on one line."""
+    text = json.dumps(content, indent=2)
+    numbers = r"\[\n[-+.,\w\s]*\]"  # curves would take thousands of lines otherwise
+    text = re.sub(numbers, lambda one: " ".join(one[0].split()).replace("[ ", "[")[:-2] + "]", text)
+    write_text(path, text + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+def merged(below: Any, above: Any) -> Any:
+    """Return a configuration laid over another. An object of another class replaces the old one.
+
+    >>> merged({"a": {"b": 1, "c": 2}}, {"a": {"c": 3}})
+    {'a': {'b': 1, 'c': 3}}
+    """
+    if not (isinstance(below, dict) and isinstance(above, dict)):
+        return above
+    if above.get("class_path", below.get("class_path")) != below.get("class_path"):
+        return above
+    keys = dict.fromkeys([*below, *above])
+    return {key: merged(below.get(key), above[key]) if key in above else below[key] for key in keys}

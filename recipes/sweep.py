@@ -1,0 +1,233 @@
+"""Train and test the runs of a sweep, each once, and write their results and their table.
+
+A recipe's `run.py` says in plain loops which runs there are; recipes/sort/run.py is an example.
+Each run goes through the code of `ltr fit` and `ltr test`, in a folder of its own. The same command
+again skips what is finished and resumes what was stopped.
+"""
+
+import inspect
+import json
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from ltr.cli import guarded
+from ltr.cli.errors import CommandError
+from ltr.cli.lightning_cli import make_cli
+from ltr.cli.options import load_options, pairs
+from ltr.cli.quiet import quiet
+from ltr.cli.recipes import LineParser, expand_configs
+from ltr.files import remove_leftovers
+from ltr.names import nearest
+from recipes.results import (
+    Result,
+    environment,
+    fit_result,
+    merged,
+    read_curves,
+    read_json,
+    settings,
+    write_json,
+    write_text,
+)
+from recipes.tables import render
+
+
+def of(class_path: str, **init_args: Any) -> dict[str, Any]:
+    """Return an object as a configuration writes it.
+
+    >>> of("SoftSort", temperature=2.0)
+    {'class_path': 'SoftSort', 'init_args': {'temperature': 2.0}}
+    """
+    return {"class_path": class_path, "init_args": init_args}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run: a variant at a point such as `{"n": 5, "seed": 1}`, and its options of `ltr fit`.
+
+    >>> Run("SoftSort, stochastic", {"n": 5}, {"data.n": 5, "model.loss": of("KNNLoss")}).name
+    'softsort-stochastic-n-5'
+    """
+
+    variant: str
+    point: dict[str, Any]
+    options: dict[str, Any]
+    fit: bool = True  # otherwise it is tested without training
+
+    @property
+    def name(self) -> str:
+        """The name of the run's folder."""
+        parts = [self.variant, *(f"{key}-{value}" for key, value in self.point.items())]
+        return re.sub(r"[^a-z0-9.]+", "-", " ".join(parts).lower()).strip("-")
+
+    @property
+    def args(self) -> list[str]:
+        """The options as `ltr fit` takes them."""
+        said = {k: v if isinstance(v, str) else json.dumps(v) for k, v in self.options.items()}
+        return [f"--{key}={value}" for key, value in said.items()]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """All runs of a recipe, and what their tables show.
+
+    Attributes:
+        folder: the recipe's folder, which has config.yaml and the overlays.
+        runs: returns the runs. Its first argument is the names given as --overlay; each other one,
+            such as `n`, is a list of values with a default, for which there is an option, --n 3 5.
+        metrics: logged names, or "seconds", and their headings.
+        columns: the part of `Run.point` that makes the columns; a cell is the mean over the rest.
+        rows: "variant", with a table for each metric, or "metric".
+        published: source -> {(variant, metric): {column: number}}.
+        epochs: the published length of a run.
+        figure: draws the finished runs, a matplotlib Figure; None if there is nothing to draw.
+        below: returns more text below the table, from all runs and those that are finished.
+    """
+
+    folder: Path
+    runs: Callable[..., Iterable[Run]]
+    metrics: dict[str, str]
+    columns: str
+    rows: str = "variant"
+    published: Mapping[str, Mapping[tuple[str, str], Any]] = field(default_factory=dict)
+    epochs: int | None = None
+    figure: Callable[[list[Result]], Any] = lambda results: None
+    below: Callable[[list[Run], dict[str, Result]], str] = lambda runs, results: ""
+
+    def main(self, module: str, argv: Sequence[str] | None = None) -> int:
+        """Run the program `python -m module`, and return its exit code, as `ltr.cli.main` does."""
+        args = list(sys.argv[1:] if argv is None else argv)
+        again = shlex.join(["python", "-m", module, *args])
+        return guarded(partial(self._main, module, args), module, again)
+
+    def _main(self, module: str, args: list[str]) -> int:
+        parser = LineParser(f"python -m {module}", allow_abbrev=False)
+        parser.epilog = (
+            "Other options are those of `ltr fit`, for every run that does not set them."
+        )
+        parser.add_argument("--out", type=Path, help="folder of the results")
+        parser.add_argument("--only", action="append", help="run this variant or run; repeatable")
+        overlays = sorted({path.stem for path in self.folder.glob("*.yaml")} - {"config"})
+        parser.add_argument("--overlay", action="append", default=[], choices=overlays)
+        for name, parameter in [*inspect.signature(self.runs).parameters.items()][1:]:
+            default = list(parameter.default)
+            parser.add_argument(f"--{name}", nargs="+", type=type(default[0]), default=default)
+        given, overrides = parser.parse_known_args(args)
+        recipe = "-".join([self.folder.name, *given.overlay])
+        lists = {k: v for k, v in vars(given).items() if k not in ("out", "only", "overlay")}
+        runs = list(self.runs(given.overlay, **lists))
+        files = [str(self.folder / f"{stem}.yaml") for stem in ("config", *given.overlay)]
+        options = [*(part for file in files for part in ("--config", file)), *overrides]
+        options = expand_configs(options)[0]
+        config: dict[str, Any] = {}
+        for option, file in pairwise(options):
+            config = merged(config, load_options(file)) if option == "--config" else config
+        about = {"recipe": recipe, "config": config, "overrides": overrides}
+        for option, _ in pairs(overrides):
+            if all(option.removeprefix("--") in run.options for run in runs):
+                raise CommandError(f"{option} is set by each run: see python -m {module} --help")
+        out = given.out or Path("runs", f"sweep-{recipe}")
+        self.run(runs, _chosen(runs, given.only), options, about, out)
+        return 0
+
+    def run(
+        self, runs: list[Run], chosen: list[Run], options: list[str], about: Result, out: Path
+    ) -> None:
+        """Run what is not finished; write `results.json`, `table.md` and the picture into `out`.
+
+        Args:
+            runs: all runs.
+            chosen: those to run now.
+            options: of `ltr fit`, for all runs.
+            about: the first entries of `results.json`: `recipe`, `config` and `overrides`.
+            out: the folder; its runs with other settings are an error.
+        """
+        left = [one for one in runs if not _is_finished(out, one, options) and one in chosen]
+        for number, one in enumerate(left, start=1):
+            print(f"run {number} of {len(left)}: {one.name}", flush=True)
+            result = _perform(one, options, about["recipe"], out / "runs" / one.name)
+            write_json(out / "runs" / one.name / "result.json", result)
+            self.write(out, runs, about)
+        results = self.write(out, runs, about)
+        print((out / "table.md").read_text(encoding="utf-8"))
+        print(f"wrote {out / 'results.json'} and {out / 'table.md'}")
+        if (figure := self.figure(results)) is not None:
+            figure.savefig(out / f"{about['recipe']}.png", dpi=110)
+            print(f"drew {out / about['recipe']}.png")
+
+    def write(self, out: Path, runs: list[Run], about: Result) -> list[Result]:
+        """Write `results.json` and `table.md`; return the finished results."""
+        paths = {run.name: out / "runs" / run.name / "result.json" for run in runs}
+        found = {name: read_json(path) for name, path in paths.items() if path.is_file()}
+        states = [found.get(name, {"name": name, "status": "not run"}) for name in paths]
+        content = {**about, "runs": states}
+        write_json(out / "results.json", content)
+        write_text(out / "table.md", render(self, runs, content))
+        return list(found.values())
+
+
+def _chosen(runs: list[Run], only: list[str] | None) -> list[Run]:
+    names = {name for run in runs for name in (run.variant, run.name)}
+    for name in only or []:
+        if name not in names:
+            raise CommandError(f"--only has no variant or run {name!r}: {nearest(name, names)}")
+    return [run for run in runs if not only or run.variant in only or run.name in only]
+
+
+def _is_finished(out: Path, run: Run, options: list[str]) -> bool:
+    """Return whether a run is finished; raise `CommandError` if it has other settings."""
+    folder = out / "runs" / run.name
+    remove_leftovers(folder)
+    begun = (folder / "checkpoints").is_dir() or (folder / "result.json").is_file()
+    if begun and (folder / "settings.json").is_file():
+        before, now = read_json(folder / "settings.json"), settings([*options, *run.args], run.fit)
+        if names := [key for key in {**before, **now} if before.get(key) != now.get(key)]:
+            raise CommandError(
+                f"{out} has results of other settings, with another {', '.join(names[:3])}: "
+                f"give another --out, or delete {out}"
+            )
+    return (folder / "result.json").is_file()
+
+
+def _perform(run: Run, options: list[str], recipe: str, folder: Path) -> Result:
+    """Train a run, or resume it, and test its best weights once."""
+    best, last = (folder / "checkpoints" / f"{name}.ckpt" for name in ("best", "last"))
+    fitted, resumed = folder / "fit.json", last.is_file()
+    args = ["--trainer.enable_model_summary", "false", *options, *run.args]
+    args += ["--trainer.default_root_dir", str(folder)]
+    args += ["--ckpt_path", "last"] if resumed else []
+    with quiet(brief=True):
+        cli = make_cli("fit", args, name=recipe, numbered=False)
+        write_json(folder / "settings.json", settings([*options, *run.args], run.fit))
+        fit: dict[str, Any] = {}
+        if run.fit:
+            if not fitted.is_file():
+                cli.execute()
+                write_json(fitted, fit_result(cli, resumed))
+            fit = {**read_json(fitted), "curves": read_curves(folder)}
+        weights = str(best if best.is_file() else last) if run.fit else None
+        tested = cli.trainer.test(
+            cli.model,
+            datamodule=cli.datamodule,
+            ckpt_path=weights,
+            weights_only=True,
+            verbose=False,
+        )
+    return {
+        "name": run.name,
+        "variant": run.variant,
+        "point": run.point,
+        "options": run.options,
+        "fit": run.fit,
+        "seed": cli.config.seed_everything,
+        **fit,
+        "metrics": {name: value for loader in tested for name, value in loader.items()},
+        "environment": environment(cli.trainer.strategy.root_device),
+    }

@@ -1,0 +1,233 @@
+"""A sweep: each run once, stopped ones resumed, nothing mixed, mistakes in one line."""
+
+import json
+import pickle
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.figure import Figure
+
+from recipes.sweep import Run, Sweep, of
+
+CONFIG = """\
+model:
+  class_path: Ranker
+  init_args:
+    scorer: {class_path: MLPScorer, init_args: {hidden: [4], dropout: 0.5}}
+    loss:
+      class_path: SoftNDCG
+      init_args: {operator: {class_path: SoftSort, init_args: {temperature: 0.3}}}
+    metrics: {ndcg_10: {class_path: NDCG, init_args: {top_k: 10}}, mrr: {class_path: MRR}}
+data:
+  class_path: DigitsDataModule
+  # so many test lists that a short training changes the order of some
+  init_args: {list_size: 4, train_lists: 10, val_lists: 4, test_lists: 40, batch_size: 2}
+trainer:
+  max_epochs: 2
+  accelerator: cpu
+  callbacks: [{class_path: stopper.Stopper}]
+last_checkpoint: {every_n_train_steps: 1}
+"""
+
+# to be interrupted before a certain step: STOP_AT in the environment
+STOPPER = """\
+import os
+from lightning.pytorch import Callback
+from ltr.modules.checkpoints import train_steps
+
+
+class Stopper(Callback):
+    def on_train_batch_start(self, trainer, *args):
+        run, _, step = os.environ.get("STOP_AT", "").partition(":")
+        if run in trainer.default_root_dir.split(os.sep) and step == str(train_steps(trainer)):
+            raise KeyboardInterrupt
+"""
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "before": {},
+    "NDCG": {},
+    "MSE": {"model.loss": of("PointwiseMSE")},
+}
+
+
+def runs(overlays: Sequence[str], seeds: Sequence[int] = (1, 2)) -> Iterator[Run]:
+    for variant, options in VARIANTS.items():
+        for seed in seeds:
+            given = {"seed_everything": seed, **options}
+            yield Run(variant, {"seed": seed}, given, fit=variant != "before")
+
+
+@pytest.fixture
+def tiny(workplace, monkeypatch, capsys):
+    """A sweep of six runs of no time at all."""
+    monkeypatch.syspath_prepend(workplace)
+    Path("stopper.py").write_text(STOPPER)
+    Path("own").mkdir()
+    Path("own/config.yaml").write_text(CONFIG)
+    Path("own/wide.yaml").write_text("model: {init_args: {scorer: {init_args: {hidden: [5]}}}}\n")
+    metrics = {"test_ndcg_10": "NDCG@10", "test_mrr": "MRR", "seconds": "seconds"}
+
+    def run(*args: object, **fields: Any) -> tuple[int, str, str]:
+        capsys.readouterr()
+        sweep = Sweep(Path("own"), runs, metrics, "seed", **fields)
+        return sweep.main("own.run", [str(arg) for arg in args]), *capsys.readouterr()
+
+    return run
+
+
+def read(path: str) -> dict[str, Any]:
+    return json.loads(Path(path).read_text())
+
+
+def metrics_of(out: str) -> dict[str, dict[str, float] | None]:
+    return {run["name"]: run.get("metrics") for run in read(f"{out}/results.json")["runs"]}
+
+
+def test_a_whole_sweep(tiny):
+    code, said, err = tiny("--out", "out", figure=lambda results: Figure())
+    assert code == 0, err
+    results = read("out/results.json")
+    names = [f"{name}-seed-{seed}" for name in ("before", "ndcg", "mse") for seed in (1, 2)]
+    assert [run["name"] for run in results["runs"]] == names
+    first, trained = results["runs"][0], results["runs"][2]
+    assert not first["fit"]
+    assert not {"seconds", "curves"} & set(first)
+    assert (trained["seed"], trained["epochs"], trained["steps"]) == (1, 2, 10)
+    assert trained["seconds"] > 0
+    assert not trained["resumed"]
+    assert trained["options"] == {"seed_everything": 1}
+    assert set(trained["metrics"]) == {"test_ndcg_10", "test_mrr"}
+    curves = trained["curves"]
+    assert curves["epoch"] == [1, 2]
+    assert max(curves["val_ndcg_10"]) == pytest.approx(trained["val_ndcg_10"], rel=1e-5)
+    assert {"val_loss", "val_mrr", "train_loss"} < set(curves)
+    assert {"python", "torch", "lightning", "ltr", "device"} <= set(trained["environment"])
+    assert results["config"]["trainer"]["max_epochs"] == 2
+    table = Path("out/table.md").read_text()
+    assert "### NDCG@10\n\n|  | seed 1 | seed 2 |\n" in table
+    assert table in said
+    assert "drew out/own.png" in said
+    assert Path("out/own.png").stat().st_size > 0
+    # the seeds make a difference, and so does the training
+    assert len({json.dumps(value) for value in metrics_of("out").values()}) == 6
+
+
+def test_a_stopped_sweep_is_resumed_to_the_same_results(tiny, monkeypatch):
+    monkeypatch.setenv("STOP_AT", "ndcg-seed-2:7")
+    code, _, err = tiny("--out", "out")
+    assert code == 130
+    assert err == "ltr: interrupted; resume it with: python -m own.run --out out\n"
+    assert "| NDCG | " in Path("out/table.md").read_text()
+    assert metrics_of("out")["ndcg-seed-2"] is None
+    finished = {path: path.stat().st_mtime_ns for path in Path("out").glob("runs/*/result.json")}
+    assert len(finished) == 3
+    monkeypatch.delenv("STOP_AT")
+    code, said, err = tiny("--out", "out")
+    assert code == 0, err
+    assert "run 1 of 3: ndcg-seed-2" in said
+    assert {path: path.stat().st_mtime_ns for path in finished} == finished
+    resumed = read("out/runs/ndcg-seed-2/result.json")
+    assert resumed["resumed"]
+    assert resumed["steps"] == 10
+    assert tiny("--out", "whole")[0] == 0
+    assert metrics_of("out") == metrics_of("whole")
+    curves = [read(f"{out}/runs/ndcg-seed-2/result.json")["curves"] for out in ("out", "whole")]
+    assert curves[0] == curves[1]
+
+
+def test_killed_between_training_and_test(tiny):
+    assert tiny("--out", "out", "--only", "NDCG")[0] == 0
+    before = read("out/runs/ndcg-seed-1/result.json")
+    Path("out/runs/ndcg-seed-1/result.json").unlink()
+    checkpoint = Path("out/runs/ndcg-seed-1/checkpoints/last.ckpt")
+    saved = checkpoint.stat().st_mtime_ns
+    assert tiny("--out", "out", "--only", "NDCG")[0] == 0
+    assert read("out/runs/ndcg-seed-1/result.json") == before
+    assert checkpoint.stat().st_mtime_ns == saved
+
+
+def test_only_some_runs_and_other_seeds(tiny):
+    assert tiny("--out", "out", "--only", "mse-seed-2", "--only", "before")[0] == 0
+    ran = {name for name, metrics in metrics_of("out").items() if metrics}
+    assert ran == {"before-seed-1", "before-seed-2", "mse-seed-2"}
+    table = Path("out/table.md").read_text()
+    assert "| MSE | not run | 0." in table
+    assert "| NDCG |" not in table
+    assert "3 of 6 runs finished" in table
+    # more seeds may follow in the same folder
+    code, said, err = tiny("--out", "out", "--only", "before", "--seeds", 1, 2, 3)
+    assert code == 0, err
+    assert "run 1 of 1: before-seed-3" in said
+
+
+def test_results_of_other_settings_are_not_mixed(tiny):
+    quick = ["--out", "out", "--only", "before", "--seeds", 1]
+    assert tiny(*quick)[0] == 0
+    config = Path("own/config.yaml").read_text()
+    for more, change, named in [
+        (["--model.scorer.hidden", "[5]"], "2", "model.scorer.hidden"),
+        (["--overlay", "wide"], "2", "model.scorer.hidden"),
+        (["--data.list_size=3"], "2", "data.list_size"),
+        ([], "3", "trainer.max_epochs"),
+    ]:
+        Path("own/config.yaml").write_text(config.replace("epochs: 2", f"epochs: {change}"))
+        code, _, err = tiny(*quick, *more)
+        assert code == 2
+        assert err == (
+            f"own.run: out has results of other settings, with another {named}: "
+            "give another --out, or delete out\n"
+        )
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--only", "NDGC"], "--only has no variant or run 'NDGC': did you mean NDCG?"),
+        (["--only", "mse-seed-3"], "no variant or run 'mse-seed-3': did you mean mse-seed-"),
+        (["--overlay", "wider"], "argument --overlay: invalid choice: 'wider'"),
+        (["--seed_everything", "3"], "--seed_everything is set by each run"),
+        (["--model.lss", "x"], "unknown option --model.lss: did you mean --model.loss?"),
+        (["--model.scorer.dropout", "2"], "dropout must be in [0, 1), got 2"),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_no_trace(tiny, args, message):
+    code, _, err = tiny("--out", "out", *args)
+    assert code == 2
+    assert err.count("\n") == 1
+    assert message in err
+    assert not Path("out").exists()
+
+
+@pytest.mark.parametrize("program", ["sort.run", "knn.search"])
+def test_a_missing_folder_of_data_is_one_line(sweep, program):
+    for root in ("nowhere", "neither"):  # and does not make another root an error
+        answer = sweep(program, "--out", "out", "--data.root", root)
+        assert answer.code == 2
+        assert answer.err == f"recipes.{program}: root must be a folder, got {root}\n"
+
+
+class Harm:
+    def __reduce__(self):
+        return (Path.touch, (Path("code-was-run"),))
+
+
+def test_damaged_results_are_one_line(tiny):
+    quick = ["--out", "out", "--only", "before", "--seeds", 1]
+    assert tiny(*quick)[0] == 0
+    harm = pickle.dumps(Harm())
+    for name in ("result.json", "settings.json"):
+        path = Path("out/runs/before-seed-1") / name
+        sound = path.read_bytes()
+        for content in (b"", b"{", b"[]", b"null", b"\xff\xfe\x00", b"[" * 100_000, harm):
+            path.write_bytes(content)
+            code, _, err = tiny(*quick)
+            assert code == 2
+            assert err.count("\n") == 1
+            assert str(path) in err
+            assert len(err) < 1000
+        path.write_bytes(sound)
+    Path("out/results.json").write_bytes(harm)  # must not be read
+    assert tiny(*quick)[0] == 0
+    assert not Path("code-was-run").exists()
