@@ -340,11 +340,11 @@ class ListDataset(Dataset[dict[str, Any]]):
         labels = columns.pop("labels", None)
         return ListDataset(self.features[rows], labels, offsets, qids, doc_ids, **columns)
 
-    def take_features(self, columns: np.ndarray) -> "ListDataset":
-        """The same lists with the features of some columns (a copy)."""
+    def take_features(self, indices: np.ndarray) -> "ListDataset":
+        """The same lists with some of the features, by index (a copy)."""
         columns = self.columns()
         labels = columns.pop("labels", None)
-        features = self.features[:, columns]
+        features = self.features[:, indices]
         return ListDataset(features, labels, self.offsets, self.qids, self.doc_ids, **columns)
 
     def numbered(self, start: int) -> "ListDataset":

@@ -149,10 +149,10 @@ class StoredLists(ListDataset):
             found._columns, found._width = np.r_[self._columns, more], self._width + 1
         return found
 
-    def take_features(self, columns: np.ndarray) -> "StoredLists":
-        """The same lists with the features of some columns; nothing is read."""
+    def take_features(self, indices: np.ndarray) -> "StoredLists":
+        """The same lists with some of the features, by index; nothing is read."""
         found = self._copy()
-        found._columns = columns if self._columns is None else self._columns[columns]
+        found._columns = indices if self._columns is None else self._columns[indices]
         return found
 
     def with_codes(self, codes: list[tuple[int, np.ndarray]]) -> "StoredLists":
