@@ -9,6 +9,8 @@ single images has to guess the factor. The same network is trained on both.
 """
 
 import argparse
+import logging
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -92,6 +94,9 @@ def main(argv: list[str] | None = None) -> pd.DataFrame:
     parser.add_argument("--epochs", type=int, default=40, help="the most epochs of a training")
     parser.add_argument("--lists", type=int, default=2000, help="lists to train on")
     given = parser.parse_args(argv)
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    for known in (".*does not have many workers.*", ".*LeafSpec.*"):  # of Lightning
+        warnings.filterwarnings("ignore", known)
     data = DigitsDataModule(list_size=12, scale=100.0, train_lists=given.lists, batch_size=32)
     rankers = {"before training": make_ranker(LOSSES["SoftNDCG"])}
     for name, loss in LOSSES.items():

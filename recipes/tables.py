@@ -47,11 +47,10 @@ def render(sweep: "Sweep", runs: Sequence["Run"], content: dict[str, Any]) -> st
             grid: Any = cells.apply(summary).unstack("column")
             grid = grid.reindex(part[sweep.rows].unique(), columns=part["column"].unique())
             grid = _with_published(sweep, grid.fillna(""), str(title))
-            if grid.empty:
+            if not len(grid):
                 continue
-            titles = [str(title)] * (frame[other].nunique() > 1)
-            length = length_of(sweep.epochs, found.values())
-            if length:
+            titles = [str(title)] if len(frame[other].unique()) > 1 else []
+            if length := length_of(sweep.epochs, found.values()):
                 titles.append(f"({length})" if titles else length)
             parts.append("\n\n".join([*[f"### {' '.join(titles)}"] * bool(titles), markdown(grid)]))
     spread = " ± is the standard deviation over the runs of a cell."
@@ -114,7 +113,7 @@ def summary(runs: pd.DataFrame) -> str:
         return "-"  # such as the training time of a run that is not trained
     mean = float(np.mean(values))
     part = "" if finished == planned else f" ({finished} of {planned})"
-    spread = f" ± {number(np.std(values, ddof=1), like=mean)}" if len(values) > 1 else ""
+    spread = f" ± {number(float(np.std(values, ddof=1)), like=mean)}" if len(values) > 1 else ""
     return number(mean) + spread + part
 
 
