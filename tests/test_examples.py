@@ -6,6 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from .cli.conftest import write_letor
+
 ROOT = Path(__file__).parents[1]
 
 pytestmark = pytest.mark.filterwarnings(
@@ -33,7 +35,7 @@ def test_digits(tmp_path, capsys):
     assert "SoftNDCG" in capsys.readouterr().out
 
 
-def test_letor_folds(tmp_path, capsys, write_letor):
+def test_letor_folds(tmp_path, capsys):
     for fold in (1, 2):
         for number, (name, lists) in enumerate({"train": 60, "vali": 10, "test": 12}.items()):
             file = tmp_path / f"Fold{fold}" / f"{name}.txt"
