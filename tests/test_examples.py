@@ -1,6 +1,8 @@
 """The examples, run at a small size."""
 
+import logging
 import runpy
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +18,15 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:The argument 'eval_set' is deprecated.*",  # LightGBM 4.7
     "ignore:X does not have valid feature names.*:UserWarning",  # scikit-learn of LightGBM
 )
+
+
+@pytest.fixture(autouse=True)
+def log_level() -> Iterator[None]:
+    """Restore the level of Lightning's log, which the programs change."""
+    log = logging.getLogger("lightning.pytorch")
+    level = log.level
+    yield
+    log.setLevel(level)
 
 
 def load(name: str) -> SimpleNamespace:
