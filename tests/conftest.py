@@ -1,9 +1,8 @@
 """What all tests share: one thread a worker, and where the real data lies."""
 
 import os
-import random
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,23 +38,3 @@ def free_port() -> int:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         return server.getsockname()[1]
-
-
-def _write_letor(path: Path, lists: int, features: int = 46, seed: int = 0) -> None:
-    """A file of lists of three documents."""
-    draw = random.Random(seed)
-    lines = []
-    for qid in range(lists):
-        for doc, label in enumerate(draw.sample([0, 1, 2], 3)):
-            pairs = " ".join(
-                f"{i}:{draw.random() + label * (i == 1):.4f}" for i in range(1, features + 1)
-            )
-            lines.append(f"{label} qid:{qid} {pairs} #docid = D{qid}-{doc} inc = 1\n")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(lines))
-
-
-@pytest.fixture(scope="session")
-def write_letor() -> Callable[..., None]:
-    """`write_letor(path, lists, features=46, seed=0)`."""
-    return _write_letor

@@ -1,10 +1,14 @@
 """The examples, run at a small size."""
 
+import logging
 import runpy
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
+from .cli.conftest import write_letor
 
 ROOT = Path(__file__).parents[1]
 
@@ -14,6 +18,15 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:The argument 'eval_set' is deprecated.*",  # LightGBM 4.7
     "ignore:X does not have valid feature names.*:UserWarning",  # scikit-learn of LightGBM
 )
+
+
+@pytest.fixture(autouse=True)
+def log_level() -> Iterator[None]:
+    """Restore the level of Lightning's log, which the programs change."""
+    log = logging.getLogger("lightning.pytorch")
+    level = log.level
+    yield
+    log.setLevel(level)
 
 
 def load(name: str) -> SimpleNamespace:
@@ -33,7 +46,7 @@ def test_digits(tmp_path, capsys):
     assert "SoftNDCG" in capsys.readouterr().out
 
 
-def test_letor_folds(tmp_path, capsys, write_letor):
+def test_letor_folds(tmp_path, capsys):
     for fold in (1, 2):
         for number, (name, lists) in enumerate({"train": 60, "vali": 10, "test": 12}.items()):
             file = tmp_path / f"Fold{fold}" / f"{name}.txt"

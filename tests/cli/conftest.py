@@ -1,6 +1,7 @@
 """Running `ltr` in this process, on data and models that take no time."""
 
 import os
+import random
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -81,8 +82,22 @@ def ltr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return run
 
 
+def write_letor(path: Path, lists: int, features: int = 46, seed: int = 0) -> None:
+    """A file of lists of three documents."""
+    draw = random.Random(seed)
+    lines = []
+    for qid in range(lists):
+        for doc, label in enumerate(draw.sample([0, 1, 2], 3)):
+            pairs = " ".join(
+                f"{i}:{draw.random() + label * (i == 1):.4f}" for i in range(1, features + 1)
+            )
+            lines.append(f"{label} qid:{qid} {pairs} #docid = D{qid}-{doc} inc = 1\n")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(lines))
+
+
 @pytest.fixture(scope="session")
-def letor_root(tmp_path_factory: pytest.TempPathFactory, write_letor: Callable[..., None]) -> Path:
+def letor_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder as MQ2008's, with two folds."""
     root = tmp_path_factory.mktemp("letor")
     for fold in (1, 2):
