@@ -484,5 +484,5 @@ def test_a_trusted_package_gives_its_own_classes_alone(package: Path):
 
 @pytest.mark.parametrize("trust", ["mypackage", ["a b"], [""], [3], ["a."], ["__main__"]])
 def test_trust_is_a_list_of_packages(trust: Any):
-    with pytest.raises(ValueError, match="trust must be a list of packages"):
+    with pytest.raises(ValueError, match="trust must"):
         from_config(1, trust=trust)

@@ -79,12 +79,12 @@ def test_small_files_of_the_same_form(name, tmp_path):
 def test_a_set_or_fold_that_is_not_there(tmp_path):
     yahoo = fill(BY_NAME["Yahoo-LTRC"], tmp_path / "yahoo")
     assert find_splits(yahoo, 2)["val"].name == "set2.valid.txt"
-    with pytest.raises(ValueError, match=r"fold must be one of \[1, 2\], got 3"):
+    with pytest.raises(ValueError, match=r"fold.*3"):
         find_splits(yahoo, 3)
     for file in yahoo.glob("set2.*"):
         file.unlink()
     assert find_splits(yahoo, 1)["test"].name == "set1.test.txt"
-    with pytest.raises(ValueError, match=r"fold must be one of \[1\], got 2"):
+    with pytest.raises(ValueError, match=r"fold.*2"):
         find_splits(yahoo, 2)
 
 

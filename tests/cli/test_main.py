@@ -85,7 +85,7 @@ def test_a_user_error_shows_its_traceback_on_demand(ltr, monkeypatch):
     monkeypatch.setattr(import_module("ltr.cli.recipes"), "run", broken)
     assert ltr("recipes").err == "ltr recipes: root must be a folder\n"
     monkeypatch.setenv("LTR_TRACEBACK", "1")
-    with pytest.raises(ValueError, match="root must be"):
+    with pytest.raises(ValueError, match="root must"):
         main(["recipes"])
 
 

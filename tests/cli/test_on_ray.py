@@ -320,7 +320,7 @@ def test_more_workers_than_cpus(monkeypatch):
     fake = SimpleNamespace(is_initialized=lambda: True, cluster_resources=lambda: {"CPU": 2.0})
     monkeypatch.setitem(__import__("sys").modules, "ray", fake)
     assert (connect(0), connect(2)) == (2, 2)
-    with pytest.raises(CommandError, match="--ray-workers must be <= 2, the CPUs of the cluster"):
+    with pytest.raises(CommandError, match="--ray-workers must"):
         connect(3)
 
 

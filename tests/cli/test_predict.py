@@ -157,7 +157,7 @@ def test_hard_ranks_are_stable():
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_scores_that_have_no_rank(tmp_path, bad):
     batch = {"qid": ["a"], "mask": torch.ones(1, 2, dtype=torch.bool)}
-    with pytest.raises(ValueError, match=r"scores must be finite, got \d of \d in list 'a'"):
+    with pytest.raises(ValueError, match=r"scores.*\d of \d in list 'a'"):
         write(tmp_path / "p.csv", torch.tensor([[0.0, bad]]), batch)
 
 
@@ -191,5 +191,5 @@ def test_ragged_batches_are_written_as_padded_ones(tmp_path):
     # a module that pads the lists itself
     padded = torch.tensor([[1.0, 2.0, 2.0], [9.0, 9.0, 9.0], [-1.0, 0.0, 0.0]])
     assert write(tmp_path / "p.csv", {"scores": padded}, ragged) == lines
-    with pytest.raises(ValueError, match="scores must be finite, got 1 of 3 in list 'a'"):
+    with pytest.raises(ValueError, match=r"scores.*1 of 3 in list 'a'"):
         write(tmp_path / "p.csv", torch.tensor([0.0, float("inf"), 0.0, 0.0]), ragged)

@@ -116,7 +116,7 @@ def test_the_0_1_loss_counts_mistakes(tmp_path: Path):
     fit = trainer(tmp_path)
     [found] = fit.validate(model, data, verbose=False)
     assert found["val_loss"] == pytest.approx(1 - found["val_accuracy"], abs=1e-6)
-    with pytest.raises(ValueError, match="loss must have a gradient to train by"):
+    with pytest.raises(ValueError, match="loss must"):
         fit.fit(model, data)
 
 
@@ -182,20 +182,18 @@ def test_the_scheduler_may_go_by_steps(tmp_path: Path):
     fit = trainer(tmp_path, max_steps=3)
     fit.fit(model, ImageDataModule(batch_size=100))
     assert fit.optimizers[0].param_groups[0]["lr"] == pytest.approx(0.5**3)
-    with pytest.raises(ValueError, match="scheduler_interval must be 'epoch' or 'step'"):
+    with pytest.raises(ValueError, match="scheduler_interval must"):
         ImageClassifier(scheduler_interval="batch")  # pyright: ignore[reportArgumentType]
 
 
 def test_mistakes(tmp_path: Path):
-    with pytest.raises(ValueError, match="network must be an object"):
+    with pytest.raises(ValueError, match="network must"):
         ImageClassifier(VanillaCNN)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(
-        ValueError, match="metrics must have names of letters, digits and _, other than loss"
-    ):
+    with pytest.raises(ValueError, match="metrics must"):
         ImageClassifier(metrics={"loss": NDCG()})
-    with pytest.raises(ValueError, match="metrics must be ranking metrics, got 3 for 'x'"):
+    with pytest.raises(ValueError, match=r"metrics.*3 for 'x'"):
         ImageClassifier(metrics={"x": 3})  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="its reduction must be"):
+    with pytest.raises(ValueError, match="its reduction must"):
         trainer(tmp_path).fit(classifier(SoftmaxLoss(reduction="none")), ImageDataModule())
 
 

@@ -114,7 +114,7 @@ def test_autocast_is_close_and_scores_are_float32():
 
 def test_build():
     scorer = ImageCNN()
-    with pytest.raises(ValueError, match="shape must be given to ImageCNN, or to its `build`"):
+    with pytest.raises(ValueError, match="shape must"):
         scorer(torch.zeros(2, 1, 8, 8))
     scorer.build((1, 8, 8))
     first = scorer.last
@@ -127,7 +127,7 @@ def test_build():
 
 @pytest.mark.parametrize("shape", [5, (8, 8), (1, 0, 8)])
 def test_shapes_that_are_none(shape):
-    with pytest.raises(ValueError, match=r"num_features must be an image's \(C, H, W\)"):
+    with pytest.raises(ValueError, match=r"num_features must"):
         ImageCNN().build(shape)
 
 
@@ -136,11 +136,11 @@ def test_errors():
         ValueError, match=r"must be \(2, 6, 9\), which the scorer was made with, got"
     ):
         small().build((1, 8, 8))
-    with pytest.raises(ValueError, match=r"features must be images \(2, 6, 9\), got \(2, 9, 6\)"):
+    with pytest.raises(ValueError, match=r"features.*\(2, 9, 6\)"):
         small()(images(3).mT)
-    with pytest.raises(ValueError, match="outputs must be a whole number >= 1, got 0"):
+    with pytest.raises(ValueError, match=r"outputs.*0"):
         ImageCNN(outputs=0)
-    with pytest.raises(ValueError, match="channels must be"):
+    with pytest.raises(ValueError, match="channels must"):
         ImageCNN(channels=(3, 0))
 
 

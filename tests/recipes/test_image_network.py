@@ -83,7 +83,7 @@ def test_without_a_number_of_outputs_the_features_are_the_output():
 
 def test_build_makes_new_layers_only_for_another_shape():
     model = VanillaCNN((4, 6), 7)
-    with pytest.raises(ValueError, match="shape must be given to VanillaCNN, or to its `build`"):
+    with pytest.raises(ValueError, match="shape must"):
         model(images(1))
     model.build(SHAPE, out=5)
     body, head = model.body, model.head
@@ -113,12 +113,12 @@ def test_training_mode_stays():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"out": 0}, "out must be >= 1, got 0"),
-        ({"channels": (0, 3)}, "channels must be"),
-        ({"hidden": 0}, "hidden must be"),
-        ({"shape": (3, 3, 9)}, "shape must be of images of 4 x 4 or more"),
+        ({"out": 0}, "out.*0"),
+        ({"channels": (0, 3)}, "channels must"),
+        ({"hidden": 0}, "hidden must"),
+        ({"shape": (3, 3, 9)}, "shape must"),
         ({"shape": (3, 0, 9)}, "sizes >= 1"),
-        ({"shape": (3, 9)}, r"shape must be \(C, H, W\)"),
+        ({"shape": (3, 9)}, r"shape must"),
     ],
 )
 def test_arguments_are_checked(options: dict, message: str):
@@ -127,25 +127,25 @@ def test_arguments_are_checked(options: dict, message: str):
 
 
 def test_what_is_fixed_stays():
-    with pytest.raises(ValueError, match="out must be 5, which the network was made with, got 6"):
+    with pytest.raises(ValueError, match=r"out.*6"):
         network().build(SHAPE, out=6)
-    with pytest.raises(ValueError, match="shape must be"):
+    with pytest.raises(ValueError, match="shape must"):
         network().build((1, 28, 28))
-    with pytest.raises(ValueError, match=r"images must be \(..., \*\(3, 12, 9\)\)"):
+    with pytest.raises(ValueError, match=r"images must"):
         network()(torch.zeros(2, 3, 12, 10))
-    with pytest.raises(NotImplementedError, match="ImageNetwork must define make_body"):
+    with pytest.raises(NotImplementedError, match="ImageNetwork must"):
         ImageNetwork(shape=SHAPE)
 
     class Deep(ImageNetwork):
         def make_body(self, shape):
             return nn.Sequential(nn.Conv2d(3, 1, 20), nn.Flatten())
 
-    with pytest.raises(ValueError, match="shape must be of larger images"):
+    with pytest.raises(ValueError, match="shape must"):
         Deep(shape=SHAPE)
 
 
 @pytest.mark.parametrize("channels", [(8,), (8, 8, 8), 8])
 @pytest.mark.parametrize("network", [ImageCNN, MNISTCNN, VanillaCNN])
 def test_channels_are_two(network: Any, channels: Any):
-    with pytest.raises(ValueError, match="channels must be two widths, got"):
+    with pytest.raises(ValueError, match="channels must"):
         network(channels=channels)

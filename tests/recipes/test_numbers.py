@@ -169,17 +169,17 @@ def test_no_image_is_in_two_splits(mnist: NumbersDataModule):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n": 0}, "n must be a whole number >= 1, got 0"),
-        ({"digits": 0}, "digits must be a whole number >= 1, got 0"),
-        ({"batch_size": 0}, "batch_size must be a whole number >= 1, got 0"),
-        ({"val_batches": 0}, "val_batches must be a whole number >= 1, got 0"),
-        ({"num_workers": -1}, "num_workers must be >= 0, got -1"),
-        ({"num_workers": None}, "num_workers must be a whole number >= 0, got None"),
-        ({"seed": -1}, "seed must be >= 0, got -1"),
-        ({"seed": float("nan")}, "seed must be a whole number >= 0, got nan"),
-        ({"digits": 8}, "digits must be <= 7, got 8"),
-        ({"images": MNIST()}, "root must be the folder of MNIST's files, got None"),
-        ({"batch_size": 50}, "val_batches must be given: 180 images are too few"),
+        ({"n": 0}, "n.*0"),
+        ({"digits": 0}, "digits.*0"),
+        ({"batch_size": 0}, "batch_size.*0"),
+        ({"val_batches": 0}, "val_batches.*0"),
+        ({"num_workers": -1}, "num_workers.*-1"),
+        ({"num_workers": None}, "num_workers.*None"),
+        ({"seed": -1}, "seed.*-1"),
+        ({"seed": float("nan")}, "seed.*nan"),
+        ({"digits": 8}, "digits.*8"),
+        ({"images": MNIST()}, "root.*None"),
+        ({"batch_size": 50}, "val_batches must"),
     ],
 )
 def test_bad_arguments(options: dict[str, Any], message: str):
@@ -189,13 +189,13 @@ def test_bad_arguments(options: dict[str, Any], message: str):
 
 def test_images_that_are_not_of_digits():
     images = marked_images(5)
-    with pytest.raises(ValueError, match="images must have every digit, got no 5"):
+    with pytest.raises(ValueError, match=r"images.*no 5"):
         NumberLists(images, n=2)
-    with pytest.raises(ValueError, match="images must be of digits, 0 to 9, got a label 11"):
+    with pytest.raises(ValueError, match=r"images.*a label 11"):
         NumberLists(Images(images.pixels, images.labels + 7), n=2)
-    with pytest.raises(ValueError, match="name must be one of train, val, test, got 'dev'"):
+    with pytest.raises(ValueError, match=r"name.*'dev'"):
         NumberLists(marked_images(), n=2, name="dev")
-    with pytest.raises(ValueError, match="setup must be called before"):
+    with pytest.raises(ValueError, match="setup must"):
         NumbersDataModule().train_dataloader()
 
 
@@ -246,5 +246,5 @@ def test_resumed_inside_an_epoch(tmp_path: Path, kind: str):
 
 
 def test_a_class_is_no_source_of_images():
-    with pytest.raises(ValueError, match="images must be an object"):
+    with pytest.raises(ValueError, match="images must"):
         NumbersDataModule(images=DigitImages)  # pyright: ignore[reportArgumentType]

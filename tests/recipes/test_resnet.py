@@ -71,7 +71,7 @@ def test_the_features_are_means_of_the_last_sum():
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match=r"blocks must be 2 numbers, got \(1,\)"):
+    with pytest.raises(ValueError, match=r"blocks.*\(1,\)"):
         ResNet18(widths=(4, 8), blocks=(1,))
-    with pytest.raises(ValueError, match="widths must be a whole number >= 1, got 0"):
+    with pytest.raises(ValueError, match=r"widths.*0"):
         ResNet18(widths=(4, 0), blocks=(1, 1))

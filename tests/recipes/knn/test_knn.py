@@ -239,7 +239,7 @@ def test_the_autoencoder(tmp_path: Path):
     assert error < (train - train.mean(0)).square().mean()
     assert error < fit.callback_metrics["train_loss"]
     assert fit.callback_metrics["val_accuracy"] > 0.7
-    with pytest.raises(ValueError, match="normalize must be False for an autoencoder's data"):
+    with pytest.raises(ValueError, match="normalize must"):
         trainer(tmp_path, max_epochs=1).fit(AutoencoderNeighbors(), EpisodeDataModule())
 
 
@@ -290,30 +290,30 @@ def test_half_precision_trains_with_scores_in_float32(tmp_path: Path):
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="top_k must be a whole number >= 1, got 0"):
+    with pytest.raises(ValueError, match=r"top_k.*0"):
         SoftNearestNeighbors(top_k=0)
     with pytest.raises(ValueError, match="KNNLoss needs a permutation"):
         SoftNearestNeighbors(operator=SigmoidRank())
-    with pytest.raises(ValueError, match="network must be an ImageNetwork, got"):
+    with pytest.raises(ValueError, match="network must"):
         SoftNearestNeighbors(network=MNISTCNN)
-    with pytest.raises(ValueError, match="network must be an ImageAutoencoder, got"):
+    with pytest.raises(ValueError, match="network must"):
         AutoencoderNeighbors(network=small())
-    with pytest.raises(ValueError, match="weightings must be of 'uniform' and 'distance', got"):
+    with pytest.raises(ValueError, match="weightings must"):
         PixelNeighbors(weightings=["near"])
-    with pytest.raises(ValueError, match=r"top_k must be values to choose from, got \[\]"):
+    with pytest.raises(ValueError, match=r"top_k.*\[\]"):
         PixelNeighbors(top_k=[])
 
 
 def test_the_data_must_have_candidates_and_the_training_images(tmp_path: Path):
     module = SoftNearestNeighbors(small())
-    with pytest.raises(ValueError, match="batches must have candidates, as EpisodeDataModule's"):
+    with pytest.raises(ValueError, match="batches must"):
         trainer(tmp_path, max_epochs=1).fit(module, ImageDataModule())
     data = EpisodeDataModule()
     data.setup()
-    with pytest.raises(ValueError, match="datamodule must hold the training images, as Episode"):
+    with pytest.raises(ValueError, match="datamodule must"):
         trainer(tmp_path).test(module, dataloaders=data.test_dataloader(), verbose=False)
 
 
 def test_too_many_components(tmp_path: Path):
-    with pytest.raises(ValueError, match="components must be <= 64, got 65"):
+    with pytest.raises(ValueError, match=r"components.*65"):
         scores_of(tmp_path, PixelNeighbors(components=[65]))

@@ -84,16 +84,16 @@ def test_half_precision_and_autocast():
 
 def test_errors():
     points, labels = torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64)
-    with pytest.raises(ValueError, match=r"points must be \(N, d\) with N >= 1, got \(0, 2\)"):
+    with pytest.raises(ValueError, match=r"points.*\(0, 2\)"):
         Neighbors(points[:0], labels[:0])
-    with pytest.raises(ValueError, match=r"labels must be int64 of shape \(4,\), got"):
+    with pytest.raises(ValueError, match=r"labels must"):
         Neighbors(points, labels[:3])
     known = Neighbors(points, labels)
-    with pytest.raises(ValueError, match=r"queries must be \(B, 2\), got \(3, 4\)"):
+    with pytest.raises(ValueError, match=r"queries.*\(3, 4\)"):
         known.nearest(torch.zeros(3, 4), 1)
-    with pytest.raises(ValueError, match="k must be <= 4, the number of points, got 5"):
+    with pytest.raises(ValueError, match=r"k.*5"):
         known.nearest(points, 5)
-    with pytest.raises(ValueError, match="weighting must be 'uniform' or 'distance', got 'near'"):
+    with pytest.raises(ValueError, match=r"weighting.*'near'"):
         known.classify(points, 1, "near")
-    with pytest.raises(ValueError, match=r"distances must be \(3,\) as labels, got \(2,\)"):
+    with pytest.raises(ValueError, match=r"distances.*\(2,\)"):
         vote(torch.zeros(3, dtype=torch.int64), torch.zeros(2), 2)

@@ -36,10 +36,10 @@ def test_the_cnns_shapes_are_the_appendixs():
 def test_padding_keeps_small_images():
     network = MNISTCNN(padding=2, out=10, shape=(1, 8, 8))
     assert network(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
-    with pytest.raises(ValueError, match="shape must be of larger images, or padding larger"):
+    with pytest.raises(ValueError, match="shape must"):
         MNISTCNN(shape=(1, 8, 8))
     for padding in (-1, 0.5):
-        with pytest.raises(ValueError, match=f"padding must be a whole number >= 0, got {padding}"):
+        with pytest.raises(ValueError, match=f"padding.*{padding}"):
             MNISTCNN(padding=padding)  # pyright: ignore[reportArgumentType]
 
 
@@ -91,13 +91,13 @@ def sizes_of_decoder(network, codes: torch.Tensor) -> list[tuple[int, ...]]:
 
 def test_errors():
     network = DenseAutoencoder()
-    with pytest.raises(ValueError, match="shape must be given to DenseAutoencoder"):
+    with pytest.raises(ValueError, match="shape must"):
         network.decode(torch.zeros(1, 50))
-    with pytest.raises(ValueError, match="out must be None for an autoencoder, got 3"):
+    with pytest.raises(ValueError, match=r"out.*3"):
         network.build((1, 4, 4), out=3)
-    with pytest.raises(ValueError, match="code must be a whole number >= 1, got 0"):
+    with pytest.raises(ValueError, match=r"code.*0"):
         DenseAutoencoder(code=0)
-    with pytest.raises(ValueError, match="shape must be multiples of 8"):
+    with pytest.raises(ValueError, match="shape must"):
         ConvAutoencoder(shape=(1, 28, 28))
-    with pytest.raises(ValueError, match="channels must be three widths"):
+    with pytest.raises(ValueError, match="channels must"):
         ConvAutoencoder(channels=(4, 4))

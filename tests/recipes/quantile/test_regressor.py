@@ -329,10 +329,10 @@ def test_a_checkpoint_needs_nothing_else(tmp_path: Path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"q": 1.5}, r"q must lie in \[0, 1\], got 1.5"),
-        ({"value_scale": 0.0}, "value_scale must be > 0, got 0.0"),
+        ({"q": 1.5}, r"q.*1.5"),
+        ({"value_scale": 0.0}, "value_scale.*0.0"),
         ({"noisy_evaluation": True}, "noisy_evaluation needs a Stochastic operator, got NoneType"),
-        ({"scorer": LinearScorer}, "scorer must be an object"),
+        ({"scorer": LinearScorer}, "scorer must"),
     ],
 )
 def test_wrong_arguments(options: dict[str, Any], message: str):

@@ -89,5 +89,5 @@ def test_the_seed():
 )
 def test_arguments_are_checked(options: dict[str, Any]):
     [name] = options
-    with pytest.raises(ValueError, match=f"{name} must be"):
+    with pytest.raises(ValueError, match=f"{name} must"):
         RegressionDataModule(**options)

@@ -104,8 +104,8 @@ def test_it_learns_with_noise():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"scorer": LinearScorer(3)}, "scorer must be of class ImageCNN, got LinearScorer"),
-        ({"operator": SoftSort()}, "operator must be of class GumbelSinkhorn, got SoftSort"),
+        ({"scorer": LinearScorer(3)}, "scorer.*LinearScorer"),
+        ({"operator": SoftSort()}, "operator.*SoftSort"),
     ],
 )
 def test_what_is_no_network_or_matching(options, message):
@@ -114,5 +114,5 @@ def test_what_is_no_network_or_matching(options, message):
 
 
 def test_errors():
-    with pytest.raises(ValueError, match="scorer must have outputs >= 4 for lists of 4, got 3"):
+    with pytest.raises(ValueError, match=r"scorer.*3"):
         sorter(outputs=3)(batch()["features"])
