@@ -226,7 +226,7 @@ def test_what_out_must_be(tmp_path: Path):
     write_letor(source, 5)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("dear to me")
-    with pytest.raises(ValueError, match=r"out must"):
+    with pytest.raises(ValueError, match=r"out.*holds 'mine\.txt'"):
         convert(source, tmp_path / "full")
     with pytest.raises(ValueError, match=r"out.*the file"):
         convert(source, source)

@@ -69,7 +69,7 @@ def test_errors():
     X, _, _ = table()
     with pytest.raises(ValueError, match=r"ranker.*None"):
         plot_effects(None, X)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match=r"ranker must"):
+    with pytest.raises(ValueError, match=r"ranker.*differ by up to"):
         plot_effects(fitted(MLPScorer(hidden=(8,)), learning_rate=0.1), X)
     whole = fitted(AttentionScorer(hidden=(4,), heads=1))
     with pytest.raises(ValueError, match=r"ranker.*one whose transform or"):

@@ -70,7 +70,7 @@ def test_lengths_of_any_kind(operator, kind):
 @every
 def test_nested_scores_raise_a_clear_error(operator):
     nested = torch.nested.nested_tensor([SCORES[:3], SCORES[3:]], layout=torch.jagged)
-    with pytest.raises(ValueError, match=r"scores must"):
+    with pytest.raises(ValueError, match=r"scores.*scores\.values\(\)"):
         operator(nested)
-    with pytest.raises(ValueError, match=r"scores must"):
+    with pytest.raises(ValueError, match=r"scores.*scores\.values\(\)"):
         operator.ragged(nested, [3, 12])
