@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import safetensors.torch
+import torch
 from torch import nn
 
 import ltr
@@ -89,7 +90,7 @@ def write_folder(
     state = {}
     for name, part in parts.items():
         if part is not None:
-            _check_finite(folder / WEIGHTS, name, part)
+            check_finite(part, f"{folder / WEIGHTS}: {name}.")
             for key, x in part.state_dict().items():
                 state[f"{name}.{key}"] = x.detach().cpu().contiguous()
     contents = {WEIGHTS: safetensors.torch.save(state), **(files or {})}
@@ -187,19 +188,33 @@ def load_weights(
             raise ValueError(
                 f"{folder}: the weights do not fit the configuration: {error}"
             ) from None
-        _check_finite(path, name, part)
+        check_finite(part, f"{path}: {name}.")
         part.eval()
 
 
-def _check_finite(path: Path, name: str, part: nn.Module) -> None:
-    """Raise a ValueError for a parameter that is not finite, or a buffer with NaN."""
-    learned = {key for key, _ in part.named_parameters()}
-    for key, x in part.state_dict().items():
-        if not x.is_floating_point():
+def check_finite(module: nn.Module, name: str = "") -> None:
+    """Raise a ValueError for a parameter that is not finite, or a buffer with NaN.
+
+    A buffer may be infinite: a mask may hold -inf.
+
+    Args:
+        module: what was loaded, or is to be saved.
+        name: what comes before the name of a weight in the message.
+
+    >>> layer = nn.Linear(2, 1)
+    >>> layer.bias.data.fill_(float("nan"))
+    tensor([nan])
+    >>> check_finite(layer, "scorer.")
+    Traceback (most recent call last):
+    ValueError: scorer.bias must be finite, got nan
+    """
+    learned = {key for key, _ in module.named_parameters()}
+    for key, x in module.state_dict().items():
+        if not isinstance(x, torch.Tensor) or not x.is_floating_point():
             continue
-        bad = ~x.isfinite() if key in learned else x.isnan()  # a mask may hold -inf
+        bad = ~x.isfinite() if key in learned else x.isnan()
         if bad.any():
-            raise ValueError(f"{path}: {name}.{key} must be finite, got {x[bad][0].item()}")
+            raise ValueError(f"{name}{key} must be finite, got {x[bad][0].item()}")
 
 
 def _read_config(path: Path) -> tuple[dict[str, Any], tuple[int, int]]:

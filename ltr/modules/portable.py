@@ -10,8 +10,8 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 
 from ltr.config import check_trust, import_path, parameters, read_arguments, to_config
+from ltr.config.folder import check_finite
 from ltr.modules.checkpoint_file import errors_name, read_checkpoint
-from ltr.modules.finite import first_not_finite
 
 _HPARAMS = ("hyper_parameters", "datamodule_hyper_parameters")
 
@@ -157,7 +157,7 @@ class PortableModule(LightningModule):
         Raises:
             ValueError: a required argument is missing; the file names a class of a package that is
                 not trusted, or holds more than tensors and plain values; its checksums or its
-                content are wrong; a parameter is not finite.
+                content are wrong; a parameter is not finite, or a buffer has NaN.
             OSError: the file cannot be opened.
         """
         trusted = check_trust(trust)
@@ -201,11 +201,10 @@ class PortableModule(LightningModule):
         """Load parameters and buffers, as `torch.nn.Module` does.
 
         Raises:
-            ValueError: a parameter is not finite.
+            ValueError: a parameter is not finite, or a buffer has NaN.
         """
         found = super().load_state_dict(state_dict, strict, assign)
-        if (name := first_not_finite(self)) is not None:
-            raise ValueError(f"{name} must be finite, got NaN or inf")
+        check_finite(self)
         return found
 
     def restore(self, checkpoint: dict[str, Any], strict: bool | None = None) -> None:

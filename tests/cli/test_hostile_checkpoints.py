@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 
+from ltr.datasets import Standardize
+from ltr.models import LinearScorer
 from ltr.modules import Ranker
 
 FIT = ["fit", "--config", "tiny.yaml", "--trainer.max_epochs", 2]
@@ -103,6 +106,17 @@ def test_a_weight_that_is_not_finite_is_named(ltr, content):
     assert_one_line(ltr("test", "--config", "tiny.yaml", "--ckpt_path", "bad.ckpt"), name)
     with pytest.raises(ValueError, match=rf"bad\.ckpt: {name} must be finite"):
         Ranker.load_from_checkpoint("bad.ckpt")
+
+
+def test_a_buffer_with_nan_is_named():
+    rows = np.random.default_rng(0).normal(size=(9, 3))
+    ranker = Ranker(LinearScorer(3))
+    ranker.transform = Standardize().fit(rows)
+    state = ranker.state_dict()
+    name = next(key for key in state if key.endswith("mean"))
+    state[name][1] = float("nan")
+    with pytest.raises(ValueError, match=rf"{name}.*nan"):
+        ranker.load_state_dict(state)
 
 
 def test_a_damaged_file_is_one_line_of_every_command(ltr, content):
