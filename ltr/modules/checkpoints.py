@@ -58,7 +58,7 @@ class BestCheckpoint(Checkpoint):
     the file `best.ckpt` beside that checkpoint; if there is none, it begins without a best value.
 
     Args:
-        monitor: the logged value to watch.
+        monitor: the logged value to watch, or "epoch", whose largest value is the last one.
         mode: whether the largest ("max") or the smallest ("min") value is best.
 
     Raises:
@@ -153,13 +153,14 @@ class BestCheckpoint(Checkpoint):
         fits = trainer.state.fn == TrainerFn.FITTING and not light
         if not fits or self._compared_at == trainer.global_step:
             return
-        if self.monitor not in trainer.callback_metrics:
+        known = {"epoch": trainer.current_epoch, **trainer.callback_metrics}
+        if self.monitor not in known:
             text = _no_monitor(self, trainer)
             if self._validated:
                 raise ValueError(text)
             rank_zero_warn(f"{text}: no best.ckpt is written")
             return
-        value, best = trainer.callback_metrics[self.monitor].item(), self.best_model_score
+        value, best = float(known[self.monitor]), self.best_model_score
         better = best is None or (value > best if self.mode == "max" else value < best)
         if trainer.strategy.reduce_boolean_decision(better):  # the same in all processes
             # any later number is better than NaN

@@ -229,7 +229,7 @@ def test_a_users_own_cost_and_weights():
         def forward(self, t, gap):
             return (t - gap).abs()
 
-        def slope(self, t, gap):
+        def gradient(self, t, gap):
             return (t - gap).sign()
 
     class Square(PairWeights):

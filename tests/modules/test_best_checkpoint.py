@@ -109,3 +109,10 @@ def test_a_value_that_is_not_logged(tmp_path: Path):
 def test_a_state_that_is_no_number(value: Any):
     with pytest.raises(ValueError, match=r"best must"):
         BestCheckpoint().load_state_dict({"best": value})
+
+
+def test_the_last_epoch_may_count_as_the_best(tmp_path: Path):
+    best = BestCheckpoint("epoch")
+    train(tmp_path, best, [0.5, 0.25, 0.125], epochs=3)
+    assert best.best_model_score == 2
+    assert torch.load(best.best_model_path)["epoch"] == 2
