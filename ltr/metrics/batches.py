@@ -124,7 +124,7 @@ class Batch:
             raise ValueError(f"scores must be flat (N,) where qid is given, got {got}")
         assert qid is not None
         order, lengths = group_by_qid(qid, len(self.scores))
-        if not bool((order[1:] > order[:-1]).all()):
+        if order is not None:
             columns = {name: x[order] for name, x in columns.items()}
         return columns, lengths
 
