@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ltr.kernels.lists import list_ids, places_in_lists, sort_ragged, sum_lists
 from ltr.kernels.sorting import SELECTED, falling_values
-from ltr.shapes import check_number, check_whole, largest, masked_fill, positions
+from ltr.shapes import check_whole, largest, masked_fill, positions
 
 Gain = Literal["exp2", "linear"] | Callable[[Tensor], Tensor]
 Discount = Literal["log2", "letor4"] | Callable[[Tensor], Tensor]
@@ -136,20 +136,6 @@ def ragged_ndcg_gains(
 
 def _scaled_exp2(labels: Tensor, most: Tensor) -> Tensor:
     return torch.exp2(labels - most) - torch.exp2(-most)
-
-
-def check_max_label(max_label: float | None, labels: Tensor) -> None:
-    """Raise `ValueError` unless `max_label` is None, or > 0 and no label is above it.
-
-    >>> check_max_label(1, torch.tensor([0.0, 2.0]))
-    Traceback (most recent call last):
-    ValueError: labels must be <= max_label 1, got 2
-    """
-    if max_label is None:
-        return
-    check_number("max_label", max_label, minimum=0.0, strict=True)
-    if (labels > max_label).any():
-        raise ValueError(f"labels must be <= max_label {max_label:g}, got {labels.max():g}")
 
 
 def stop_probabilities(

@@ -140,7 +140,7 @@ def places_in_lists(lists: SortedLists, like: Tensor) -> Tensor:
     return torch.empty_like(rank).scatter(0, lists.order, rank).to(like.dtype)
 
 
-def group_by_qid(qid: Tensor, n: int) -> tuple[Tensor, Tensor]:
+def group_by_qid(qid: Tensor, n: int) -> tuple[Tensor | None, Tensor]:
     """Return the order of n rows by ascending qid, and the length of each list.
 
     Rows with the same qid are one list. They keep their order. `values[order]` are ragged lists.
@@ -150,9 +150,10 @@ def group_by_qid(qid: Tensor, n: int) -> tuple[Tensor, Tensor]:
         n: the number of rows.
 
     Returns:
-        order (n,) int64, and lengths (R,) int64 of the R lists by ascending qid. In `torch.compile`
-        R is not known, and lengths are (n,): those of the R lists, then zeros. Cost: one sort, or
-        one pass if the ids are in order. The number of lists is read from the device.
+        order (n,) int64, or None if the rows are in this order already; and lengths (R,) int64 of
+        the R lists by ascending qid. In `torch.compile` the order is never None, R is not known,
+        and lengths are (n,): those of the R lists, then zeros. Cost: one sort, or one pass if the
+        ids are in order. The number of lists is read from the device.
 
     Raises:
         ValueError: qid is not a tensor of n integers.
@@ -179,7 +180,7 @@ def group_by_qid(qid: Tensor, n: int) -> tuple[Tensor, Tensor]:
     if _ascends(qid[:1024]):  # a quick look: all of them may be in order
         ids, lengths = qid.unique_consecutive(return_counts=True)
         if _ascends(ids):
-            return torch.arange(n, device=qid.device), lengths
+            return None, lengths
     if kind == torch.int64:
         low, high = qid.aminmax()
         if low >= -(2**31) and high < 2**31:

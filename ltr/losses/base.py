@@ -163,9 +163,10 @@ class RankingLoss(nn.Module):
             if scores.dim() != 1:
                 raise ValueError(f"qid needs flat scores (N,), got {tuple(scores.shape)}")
             order, lengths = group_by_qid(qid, len(scores))
-            scores = scores.index_select(0, order)  # its backward is faster than that of [order]
-            given = {name: x.index_select(0, order) for name, x in given.items()}
-            wrong = None if wrong is None else wrong.index_select(0, order)
+            if order is not None:  # the backward of `index_select` is faster than that of [order]
+                scores = scores.index_select(0, order)
+                given = {name: x.index_select(0, order) for name, x in given.items()}
+                wrong = None if wrong is None else wrong.index_select(0, order)
         scores = upcast(scores)
         given = {name: x.to(scores.dtype) for name, x in given.items()}
         labels, weights = given.pop("labels"), given.pop("weights", None)

@@ -198,6 +198,7 @@ class RankingMetric(Metric):
             [preds] = measure_lists([self], preds, target, indexes, mask, weights, judged, lengths)
         self._add(preds)
 
+    @torch.compiler.disable()  # it knows no attribute with a name such as that of the sums
     def _add(self, found: BatchValues) -> None:
         counted = (~found.values.isnan()).sum()
         more = [found.values.nansum(), counted, found.lists - counted, found.empty]
@@ -277,6 +278,7 @@ class RankingMetric(Metric):
         return self._plot(val, ax)
 
 
+@torch.compiler.disable()  # how many lists the metrics count depends on the values
 def measure_lists(
     metrics: Sequence[RankingMetric],
     preds: Tensor,

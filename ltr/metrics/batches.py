@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ltr.kernels.lists import Lengths, check_lengths, group_by_qid
+from ltr.kernels.lists import Lengths, check_lengths, group_by_qid, length_tiles
 from ltr.metrics.ranked import Ranked, rank
 from ltr.metrics.values import ListValues, Reduction, reduce_lists
 from ltr.shapes import check_lists
@@ -124,16 +124,16 @@ class Batch:
             raise ValueError(f"scores must be flat (N,) where qid is given, got {got}")
         assert qid is not None
         order, lengths = group_by_qid(qid, len(self.scores))
-        if not bool((order[1:] > order[:-1]).all()):
+        if order is not None:
             columns = {name: x[order] for name, x in columns.items()}
         return columns, lengths
 
 
-@torch.compiler.disable()  # how many lists and chunks there are depends on the values
 def _of_ragged(batch: Batch, cores: Sequence[Core]) -> list[ListValues]:
     columns, lengths = batch._ragged()
     numbers, found = [], []
-    for lists, mask, padded in ragged_chunks(lengths, list(columns.values())):
+    chunks = tiles if torch.compiler.is_compiling() else ragged_chunks
+    for lists, mask, padded in chunks(lengths, list(columns.values())):
         chunk = dict(zip(columns, padded, strict=True))
         ranked = rank(**chunk, mask=mask, topics=batch.topics, first=batch.first)
         numbers.append(lists)
@@ -142,17 +142,40 @@ def _of_ragged(batch: Batch, cores: Sequence[Core]) -> list[ListValues]:
         none = batch.scores.new_zeros(0, 1)
         numbers = [lengths.new_zeros(0)]
         found = [[core(rank(none, none)) for core in cores]]
-    lists, gathered = torch.cat(numbers), []
+    lists, size = torch.cat(numbers), len(lengths)
+
+    def gathered(parts: list[Tensor], fill: float) -> Tensor:
+        values = torch.cat(parts)
+        return values.new_full((size + 1,), fill).scatter(0, lists, values)[:size]
+
+    of_metrics = []
     for of_chunks in zip(*found, strict=True):
-        values = torch.cat([x.values for x in of_chunks])
-        empty = torch.cat([x.empty for x in of_chunks])
-        gathered.append(
-            ListValues(
-                values.new_full(lengths.shape, torch.nan).scatter(0, lists, values),
-                empty.new_zeros(lengths.shape).scatter(0, lists, empty),
-            )
-        )
-    return gathered
+        values = gathered([x.values for x in of_chunks], torch.nan)
+        empty = gathered([x.empty for x in of_chunks], False)
+        wrong = [x.wrong for x in of_chunks if x.wrong is not None]
+        of_metrics.append(ListValues(values, empty, gathered(wrong, False) if wrong else None))
+    return of_metrics
+
+
+def tiles(
+    lengths: Tensor, columns: Sequence[Tensor]
+) -> Iterator[tuple[Tensor, Tensor, list[Tensor]]]:
+    """Yield chunks as `ragged_chunks` does, of shapes that do not depend on the lengths' values.
+
+    So one compiled graph serves any lengths. A row without a list is all masked, and its number is
+    that of no list, R.
+
+    >>> for lists, mask, [values] in tiles(torch.tensor([1, 2]), [torch.tensor([2, 1, 3])]):
+    ...     print(lists.tolist(), mask.tolist(), values.tolist())
+    [1, 0] [[True, True, False], [True, False, False]] [[1, 3, 0], [2, 0, 0]]
+    """
+    for lists, items, mask in length_tiles(lengths, len(columns[0])):
+        lists = torch.where(mask.any(-1), lists, len(lengths))
+        padded = []
+        for column in columns:
+            outside = ~mask.view(*mask.shape, *[1] * (column.dim() - 1))
+            padded.append(column[items].masked_fill(outside, 0))
+        yield lists, mask, padded
 
 
 def ragged_chunks(

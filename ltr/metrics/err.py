@@ -5,11 +5,11 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from ltr.gains import check_max_label, stop_probabilities
+from ltr.gains import stop_probabilities
 from ltr.kernels.lists import Lengths
 from ltr.metrics.base import Options, RankingMetric
 from ltr.metrics.batches import Batch
-from ltr.metrics.ranked import Ranked
+from ltr.metrics.ranked import Ranked, check_max_label
 from ltr.metrics.ties import Ties, check_ties, places_in_order, tied_runs, within
 from ltr.metrics.values import Empty, ListValues, Reduction, list_values
 from ltr.shapes import check_top_k, positions
@@ -63,7 +63,7 @@ def _err(
 ) -> ListValues:
     check_ties(ties)
     check_top_k(top_k)
-    check_max_label(max_label, lists.labels)
+    lists = check_max_label(max_label, lists)
     if ties == "worst":
         lists = lists.tied_by(lists.labels)[0]
     stops = stop_probabilities(lists.labels, lists.mask, max_label)

@@ -25,6 +25,16 @@ The result is a scalar. With `reduction="none"` it is (...), or (R,) with `lengt
 list by ascending id with `qid`. A list without a real item is left out. Nothing is padded to the
 longest list; `qid` costs one sort of the ids, or one pass if they are in order.
 
+All functions compile with `torch.compile(fullgraph=True)`, one graph for all masks, lengths and
+ids of the same shapes. In compiled code:
+
+- with `qid`, reduction="none" gives (N,), with NaN after the last list;
+- values cannot be read: a list with a score, label, weight or gain that would be an error, or
+  without a value if empty="error", is NaN, and so are the mean and the sum;
+- ragged lists are padded, in O(N log(N)) memory (`ltr.kernels.lists.length_tiles`);
+- `alpha_ndcg`, and `err` and `rbo` with ties="expected", loop over the positions; the graph holds
+  each step, so compiling takes longer for longer lists.
+
 >>> import torch
 >>> scores, labels = torch.tensor([0.1, 0.2, 0.3]), torch.tensor([1, 1, 0])
 >>> mrr(scores, labels, qid=torch.tensor([7, -3, 7]), reduction="none")

@@ -78,8 +78,9 @@ def _ndcg(
     check_ties(ties)
     check_top_k(top_k)
     full = discount_function(discount)
-    gains = _gains(lists, gain)
-    ideal = _finite(ideal_dcg(gains, full, top_k), lists)
+    gains, lists = _gains(lists, gain)
+    ideal = ideal_dcg(gains, full, top_k)
+    lists = _check_sums(ideal, lists)
     values = _sum(gains, lists, full, top_k, ties) / ideal.where(ideal > 0, 1.0)
     found = list_values(values, ideal > 0, lists, empty)
     if short_list_value is None or top_k is None:
@@ -172,9 +173,9 @@ def _dcg(
 ) -> ListValues:
     check_ties(ties)
     check_top_k(top_k)
-    gains = _gains(lists, gain)
-    values = _finite(_sum(gains, lists, discount_function(discount), top_k, ties), lists)
-    return list_values(values, (gains > 0).any(-1), lists, empty)
+    gains, lists = _gains(lists, gain)
+    values = _sum(gains, lists, discount_function(discount), top_k, ties)
+    return list_values(values, (gains > 0).any(-1), _check_sums(values, lists), empty)
 
 
 class DCG(RankingMetric):
@@ -204,20 +205,22 @@ class DCG(RankingMetric):
         )
 
 
-def _gains(lists: Ranked, gain: Gain) -> Tensor:
+def _gains(lists: Ranked, gain: Gain) -> tuple[Tensor, Ranked]:
     """Return the gains times the weights; check the gains of a user's function."""
     gains = item_gains(lists.labels, lists.mask, lists.weights, gain_function(gain))
-    if not isinstance(gain, str) and (gains < 0).any():
-        raise ValueError(f"gain must be >= 0 for every label, got {gains.min():g}")
-    return gains
+    if isinstance(gain, str):
+        return gains, lists
+    return gains, lists.check(
+        (gains < 0).any(-1), lambda: f"gain must be >= 0 for every label, got {gains.min():g}"
+    )
 
 
-def _finite(sums: Tensor, lists: Ranked) -> Tensor:
-    if not bool(sums.isfinite().all()):
-        raise ValueError(
-            f"gains must be finite in {sums.dtype}, got labels up to {lists.labels.max():g}"
-        )
-    return sums
+def _check_sums(sums: Tensor, lists: Ranked) -> Ranked:
+    most = lists.labels
+    return lists.check(
+        ~sums.isfinite(),
+        lambda: f"gains must be finite in {sums.dtype}, got labels up to {most.max():g}",
+    )
 
 
 def _sum(

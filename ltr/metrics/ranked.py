@@ -1,12 +1,13 @@
 """Lists in ranked order; only `rank` checks and sorts."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ltr.operators import descending_order
-from ltr.shapes import check_lists, count, masked_fill, upcast
+from ltr.shapes import check_lists, check_number, count, masked_fill, upcast
 
 
 class Ranked(NamedTuple):
@@ -23,6 +24,8 @@ class Ranked(NamedTuple):
         judged: bool, in this order; None if all items are judged.
         topics: (..., n, topics) labels by topic, 0 in the padding; `labels` are their sums. None if
             there are none.
+        wrong: (...) bool, the lists with a wrong value. It is found in `torch.compile` alone, where
+            nothing can be raised; None elsewhere.
     """
 
     scores: Tensor
@@ -32,11 +35,23 @@ class Ranked(NamedTuple):
     order: Tensor
     judged: Tensor | None = None
     topics: Tensor | None = None
+    wrong: Tensor | None = None
 
     @property
     def lengths(self) -> Tensor:
         """The number of items of each list, (...), in the dtype of the scores."""
         return count(self.scores, self.mask).squeeze(-1)
+
+    def check(self, wrong: Tensor, message: Callable[[], str]) -> "Ranked":
+        """Return the lists, or raise `ValueError` if one of them is `wrong` (...) bool.
+
+        In `torch.compile`, return the lists with the wrong ones marked: they get the value NaN.
+        """
+        if torch.compiler.is_compiling():
+            return self._replace(wrong=wrong if self.wrong is None else self.wrong | wrong)
+        if wrong.any():
+            raise ValueError(message())
+        return self
 
     def reorder(self, places: Tensor) -> "Ranked":
         """Return the items at `places` (..., n). The mask is kept, so padding must stay last."""
@@ -48,6 +63,7 @@ class Ranked(NamedTuple):
             order=self.order.gather(-1, places),
             judged=None if self.judged is None else self.judged.gather(-1, places),
             topics=None if self.topics is None else _gather_items(self.topics, places),
+            wrong=self.wrong,
         )
 
     def tied_by(self, values: Tensor, descending: bool = False) -> tuple["Ranked", Tensor]:
@@ -101,7 +117,8 @@ def rank(
 
     Raises:
         ValueError: shapes differ; mask or judged are not bool; a real score is NaN; a real label
-            or weight is NaN, infinite or negative.
+            or weight is NaN, infinite or negative. In `torch.compile`, where values cannot be read,
+            such a list is marked as wrong.
 
     >>> rank(torch.tensor([1.0, 3.0, 2.0]), torch.tensor([5, 6, 7])).labels
     tensor([6., 7., 5.])
@@ -110,13 +127,19 @@ def rank(
     if topics and isinstance(labels, Tensor) and labels.dim() == scores.dim() + 1:
         check_lists(scores, mask=mask)
         by_topic = _check_topics(scores, labels, mask)
-        labels = by_topic.sum(-1)
+        labels = by_topic.sum(-1).where((by_topic >= 0).all(-1), torch.nan)
     check_lists(scores, labels=labels, mask=mask, weights=weights, judged=judged)
     if judged is not None and judged.dtype != torch.bool:
         raise ValueError(f"judged must be bool (True = judged), got {judged.dtype}")
-    scores, labels = _check_values(scores, labels, mask)
-    if weights is not None:
-        weights = _check_weights(weights, scores, mask)
+    scores = upcast(masked_fill(scores.detach(), mask))
+    labels = masked_fill(labels.to(scores.dtype), mask)
+    weights = None if weights is None else masked_fill(weights.to(scores.dtype), mask)
+    wrong = None
+    if torch.compiler.is_compiling():
+        wrong = scores.isnan() | _bad(labels)
+        wrong = (wrong if weights is None else wrong | _bad(weights)).any(-1)
+    else:
+        _check_values(scores, labels, weights)
     order = descending_order(scores, mask, first)
     return Ranked(
         scores=scores.gather(-1, order),
@@ -126,31 +149,43 @@ def rank(
         order=order,
         judged=None if judged is None else judged.gather(-1, order),
         topics=None if by_topic is None else _gather_items(by_topic, order),
+        wrong=wrong,
     )
 
 
-def _check_values(scores: Tensor, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return scores and labels with 0 under the mask, in float32 or better."""
-    scores = upcast(masked_fill(scores.detach(), mask))
-    labels = masked_fill(labels.to(scores.dtype), mask)
+def check_max_label(max_label: float | None, lists: Ranked) -> Ranked:
+    """Return the lists; raise `ValueError` unless max_label is None, or > 0 and no label is above.
+
+    >>> check_max_label(1, rank(torch.zeros(2), torch.tensor([0.0, 2.0])))
+    Traceback (most recent call last):
+    ValueError: labels must be <= max_label 1, got 2
+    """
+    if max_label is None:
+        return lists
+    check_number("max_label", max_label, minimum=0.0, strict=True)
+    labels = lists.labels
+    return lists.check(
+        (labels > max_label).any(-1),
+        lambda: f"labels must be <= max_label {max_label:g}, got {labels.max():g}",
+    )
+
+
+def _bad(values: Tensor) -> Tensor:
+    return ~(values.isfinite() & (values >= 0))
+
+
+def _check_values(scores: Tensor, labels: Tensor, weights: Tensor | None) -> None:
+    """Raise `ValueError` if a value is wrong; all are 0 under the mask."""
     if not scores.numel():
-        return scores, labels
+        return
     if bool(scores.amax().isnan()):
         raise ValueError(f"scores must not be NaN, got {int(scores.isnan().sum())} NaN")
-    least, most = labels.aminmax()
-    if not bool((least >= 0) & (most < torch.inf)):  # in one pass; with a NaN both are NaN
-        bad = ~(labels.isfinite() & (labels >= 0))
-        raise ValueError(f"labels must be finite and >= 0, got {labels[bad][0].item():g}")
-    return scores, labels
-
-
-def _check_weights(weights: Tensor, scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Return weights in the dtype of the scores, 0 under the mask."""
-    weights = masked_fill(weights.to(scores.dtype), mask)
-    bad = ~(weights.isfinite() & (weights >= 0))
-    if bad.any():
-        raise ValueError(f"weights must be finite and >= 0, got {weights[bad][0].item():g}")
-    return weights
+    for name, x in {"labels": labels, "weights": weights}.items():
+        if x is None:
+            continue
+        least, most = x.aminmax()
+        if not bool((least >= 0) & (most < torch.inf)):  # in one pass; with a NaN both are NaN
+            raise ValueError(f"{name} must be finite and >= 0, got {x[_bad(x)][0].item():g}")
 
 
 def _check_topics(scores: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
@@ -162,7 +197,7 @@ def _check_topics(scores: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor
         )
     topics = labels.to(upcast(scores).dtype)
     topics = topics if mask is None else torch.where(mask.unsqueeze(-1), topics, 0)
-    if (topics < 0).any():
+    if not torch.compiler.is_compiling() and (topics < 0).any():
         raise ValueError(f"labels must be finite and >= 0, got {topics.min().item():g}")
     return topics
 

@@ -5,11 +5,11 @@ from typing import Literal, Unpack
 import torch
 from torch import Tensor
 
-from ltr.gains import check_max_label, stop_probabilities
+from ltr.gains import stop_probabilities
 from ltr.kernels.lists import Lengths
 from ltr.metrics.base import Options, RankingMetric
 from ltr.metrics.batches import Batch
-from ltr.metrics.ranked import Ranked
+from ltr.metrics.ranked import Ranked, check_max_label
 from ltr.metrics.ties import Ties, check_ties, placed_sum, within
 from ltr.metrics.values import Empty, ListValues, Reduction, list_values
 from ltr.shapes import check_persistence, check_top_k, largest, positions
@@ -75,6 +75,8 @@ def _rbp(
     check_ties(ties)
     check_top_k(top_k)
     check_persistence(p)
+    if gain != "binary":
+        lists = check_max_label(max_label, lists)
     gains = _rbp_gains(lists, gain, max_label)
     weight = (1 - p) * torch.pow(p, positions(gains) - 1) * within(gains, top_k)
     values = placed_sum(weight, gains, lists, ties)
@@ -112,7 +114,6 @@ def _rbp_gains(lists: Ranked, gain: RBPGain, max_label: float | None) -> Tensor:
         raise ValueError(f"gain must be 'binary', 'linear' or 'exp2', got {gain!r}")
     if gain == "binary":
         return (lists.labels > 0).to(lists.scores.dtype)
-    check_max_label(max_label, lists.labels)
     if gain == "exp2":
         return stop_probabilities(lists.labels, lists.mask, max_label)
     if max_label is not None:

@@ -19,10 +19,12 @@ class ListValues(NamedTuple):
     Attributes:
         values: (...); NaN for a list that is left out.
         empty: (...) bool, True for a list that has no value of its own.
+        wrong: as in `Ranked`. Such lists make every mean and sum NaN.
     """
 
     values: Tensor
     empty: Tensor
+    wrong: Tensor | None = None
 
 
 def list_values(values: Tensor, defined: Tensor, lists: Ranked, empty: Empty) -> ListValues:
@@ -44,11 +46,14 @@ def list_values(values: Tensor, defined: Tensor, lists: Ranked, empty: Empty) ->
     whole = lists.mask is None and lists.scores.shape[-1] > 0
     real = None if whole else lists.lengths > 0
     undefined = ~defined if real is None else real & ~defined
-    if empty == "error" and undefined.any():
-        raise ValueError(f"empty is 'error' and {int(undefined.sum())} lists have no value")
+    if empty == "error":
+        lists = lists.check(
+            undefined, lambda: f"empty is 'error' and {int(undefined.sum())} lists have no value"
+        )
     fill = torch.nan if isinstance(empty, str) else float(empty)
     values = torch.where(defined, values, fill)
-    return ListValues(values if real is None else torch.where(real, values, torch.nan), undefined)
+    values = values if real is None else torch.where(real, values, torch.nan)
+    return ListValues(values, undefined, lists.wrong)
 
 
 def reduce_lists(found: ListValues, reduction: Reduction) -> Tensor:
@@ -58,10 +63,10 @@ def reduce_lists(found: ListValues, reduction: Reduction) -> Tensor:
     >>> reduce_lists(found, "mean")
     tensor(0.7500)
     """
-    if reduction == "none":
-        return found.values
-    if reduction == "mean":
-        return found.values.nanmean()
-    if reduction == "sum":
-        return found.values.nansum()
-    raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
+    values, wrong = found.values, found.wrong
+    if reduction != "none":
+        values = values.nanmean() if reduction == "mean" else values.nansum()
+        wrong = None if wrong is None else wrong.any()
+    return values if wrong is None else torch.where(wrong, torch.nan, values)

@@ -1,6 +1,5 @@
 """The functional metrics against formulas, scikit-learn, scipy, trec_eval and brute force."""
 
-from functools import partial
 from inspect import signature
 from itertools import combinations
 from math import log2
@@ -486,18 +485,6 @@ def test_ids_of_any_integer_dtype_in_ascending_order(dtype):
     found = mrr(scores, labels, qid=torch.tensor(ids, dtype=dtype), reduction="none")
     each = {i: [y for y, own in zip(labels.tolist(), ids, strict=True) if own == i] for i in ids}
     assert found.tolist() == [1 / (each[i].index(1) + 1) for i in sorted(each)]
-
-
-def test_compiled_with_other_ids_in_each_call():
-    torch.compiler.reset()
-    compiled = torch.compile(partial(ndcg, reduction="none"), backend="eager")
-    generator = torch.Generator().manual_seed(5)
-    for most in (3, 20):
-        scores = torch.randn(50, generator=generator)
-        labels = torch.randint(0, 3, (50,), generator=generator)
-        ids = torch.randint(-most, most, (50,), generator=generator)
-        expected = ndcg(scores, labels, qid=ids, reduction="none")
-        torch.testing.assert_close(compiled(scores, labels, qid=ids), expected, rtol=0, atol=0)
 
 
 @every
