@@ -127,6 +127,8 @@ def _check_like(found: Any, own: Any, where: str) -> None:
         good = found is None or isinstance(found, int | float)
     elif isinstance(own, float):
         good = isinstance(found, int | float)
+    elif isinstance(own, int) and not isinstance(own, bool) and own >= 0:  # a counter
+        good = isinstance(found, int) and found >= 0
     else:
         good = isinstance(found, type(own)) or not isinstance(own, int | str | Tensor)
     if not good:

@@ -60,7 +60,9 @@ def _is_checkpoint(content: Any) -> bool:
     """Return whether Lightning would read the content without changes for older versions."""
     if not isinstance(content, dict) or not _has_names(content.get("state_dict")):
         return False
-    version, states = content.get("pytorch-lightning_version"), content.get("callbacks") or {}
+    version, states = content.get("pytorch-lightning_version"), content.get("callbacks")
+    if states is None:
+        states = {}
     if not re.fullmatch(r"([2-9]|\d{2,})\.\d+(\.\w+)*", str(version)):
         return False
     return _has_names(states) and all(isinstance(state, Mapping) for state in states.values())
