@@ -12,11 +12,12 @@ name a weight: sign(x)^v |x|^(u p - v) with x = t_i - t_j (0 at x = 0) for a pow
 for NeuralSort. These weights are closed under differentiation, see `ltr.kernels.rows_function`.
 """
 
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from ltr.kernels import tied_rows
 from ltr.kernels.choice import implementation
 
 torch.library.define(
@@ -60,7 +61,7 @@ def row_products(
     Returns:
         (..., rows, d), or (..., n, d) if transposed. A list with points that are not finite gives
         NaN or undefined numbers. Cost: O(n w d) time for rows w entries wide, or O(n d) for
-        NeuralSort's wide rows, and O(n d) memory. It has no derivatives.
+        NeuralSort's lists of equal points, and O(n d) memory. It has no derivatives.
     """
     return torch.ops.ltr.row_products(
         points, lengths, columns, temperature, power, rows, blocks, transposed
@@ -116,16 +117,80 @@ def _(points, lengths, temperature, power, rows):
     return points.new_empty((*points.shape[:-1], rows))
 
 
-def _row_products(points: Tensor, *arguments: Any) -> Tensor:
-    return implementation(points.device.type).row_products(points, *arguments)
+def _row_products(
+    points: Tensor,
+    lengths: Tensor,
+    columns: Tensor,
+    temperature: float,
+    power: float | None,
+    rows: int,
+    blocks: list[int],
+    transposed: bool,
+) -> Tensor:
+    def tied(t: Tensor, m: Tensor, V: Tensor) -> Tensor:
+        count = t.shape[-1] if transposed else rows
+        return tied_rows.row_products(m, V, count, blocks, transposed)
+
+    def others(t: Tensor, m: Tensor, V: Tensor) -> Tensor:
+        compute = implementation(t.device.type).row_products
+        return compute(t, m, V, temperature, power, rows, blocks, transposed)
+
+    return _by_ties(tied, others, power, points, lengths, columns)
 
 
-def _row_log_sums(points: Tensor, *arguments: Any) -> Tensor:
-    return implementation(points.device.type).row_log_sums(points, *arguments)
+def _row_log_sums(
+    points: Tensor, lengths: Tensor, temperature: float, power: float | None, rows: int
+) -> Tensor:
+    def tied(t: Tensor, m: Tensor) -> Tensor:
+        return tied_rows.row_log_sums(t, m, rows)
+
+    def others(t: Tensor, m: Tensor) -> Tensor:
+        return implementation(t.device.type).row_log_sums(t, m, temperature, power, rows)
+
+    return _by_ties(tied, others, power, points, lengths)
 
 
-def _row_vjp(points: Tensor, *arguments: Any) -> Tensor:
-    return implementation(points.device.type).row_vjp(points, *arguments)
+def _row_vjp(
+    points: Tensor,
+    lengths: Tensor,
+    G: Tensor,
+    V: Tensor,
+    temperature: float,
+    power: float | None,
+    rows: int,
+    blocks: list[int],
+) -> Tensor:
+    def tied(t: Tensor, m: Tensor, G: Tensor, V: Tensor) -> Tensor:
+        return tied_rows.row_vjp(m, G, V, blocks)
+
+    def others(t: Tensor, m: Tensor, G: Tensor, V: Tensor) -> Tensor:
+        compute = implementation(t.device.type).row_vjp
+        return compute(t, m, G, V, temperature, power, rows, blocks)
+
+    return _by_ties(tied, others, power, points, lengths, G, V)
+
+
+def _by_ties(
+    tied: Callable[..., Tensor],
+    others: Callable[..., Tensor],
+    power: float | None,
+    points: Tensor,
+    lengths: Tensor,
+    *columns: Tensor,
+) -> Tensor:
+    # compute NeuralSort's lists of equal points by `tied`, and all other lists by `others`
+    given = points, lengths, *columns
+    if power is not None or points.shape[-1] < tied_rows.SHORTEST:
+        return others(*given)
+    which = tied_rows.are_tied(points, lengths)
+    if not which.any():
+        return others(*given)
+    if which.all():
+        return tied(*given)
+    found = tied(*(x[which] for x in given))
+    out = found.new_empty((*which.shape, *found.shape[1:]))
+    out[which], out[~which] = found, others(*(x[~which] for x in given))
+    return out
 
 
 torch.library.impl("ltr::row_products", "CompositeExplicitAutograd", _row_products)

@@ -28,9 +28,10 @@ class NeuralSort(TemperatureRank, SortOperator):
         temperature: tau, in units of the scores; >= 0, and 0 is hard (ties in list order, no
             gradient). Default 1.
 
-    Cost: one sort, then O(n) time and memory, forward and backward, for any gaps between scores. A
-    series computes long rows of nearby scores together, so wide rows take no more time than narrow
-    ones. Short lists take the n x n matrix (`ltr.kernels.use`).
+    Cost: one sort, then O(n w) time for rows w entries wide, and O(n) memory, forward and backward.
+    A row ends where the other entries are below rounding: after about 9 sqrt(tau / a) entries in
+    float32, if neighbors are a apart. A list of nearly tied scores takes O(n^2) time, and one of
+    equal scores O(n). Short lists take the n x n matrix (`ltr.kernels.use`).
 
     Raises:
         ValueError: temperature < 0 or in (0, 1e-30).

@@ -1,28 +1,39 @@
-"""NeuralSort's rows on the CPU, compiled by numba: each goes from its diagonal out to its cut.
+"""NeuralSort's rows on the CPU, compiled by numba, in float64 and in a buffer for one row of P.
 
-Everything is in float64. Rows whose points are tied or near each other are computed in blocks
-(`row_blocks`). The others are computed one by one, in a buffer for one row of P.
+Neighboring rows differ by a factor for each column: exp(L_ij) exp(2 (t_i - t_j) / temperature) is
+exp(L_(i + 1)j), up to a constant for the row. So some rows together need two exponentials for each
+column, and no more. Their columns are those from where the first row passes the cut on the left to
+where the last one does on the right. Where rows are narrow, each is computed on its own.
 """
+
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ltr.kernels.cpu.jit import entry, jit, run_parallel
-from ltr.kernels.cpu.row_blocks import (
-    FIRST,
-    LEAST,
-    Points,
-    add_spread,
-    block_log_sums,
-    block_products,
-    block_vjp,
-    find_block,
-    new_work,
-    open_block,
-)
 from ltr.kernels.cpu.vectors import dot, exp, total_of
 from ltr.kernels.reference.rows import row_cut
+
+TOGETHER = 16
+"""The rows that follow from one another by a factor for each column."""
+
+DEEPEST = 100.0
+"""The logarithms of their entries, before the softmax's division, are at most this far from 0."""
+
+
+class Points(NamedTuple):
+    """The points of lists, or of one list with its length."""
+
+    t: Any
+    """(lists, n) or (n,), falling."""
+    rate: float
+    """1 / temperature."""
+    lengths: Any
+    """The number of real points."""
+    cut: float
+    """The largest -L_ij that counts."""
 
 
 @jit
@@ -31,56 +42,96 @@ def _one(points, row):
 
 
 @jit
-def _weights(points, i, row, scale):
-    # the exponentials of row i's logits, at row[n - left : n + right + 1], and their sum; the
-    # points have any dtype
+def _weights(points, i, count, work):
+    # Compute exp(L_ij) of row i at buffer[n - left : n + right + 1], and the factors from one row
+    # to the next there, and return left and right. The columns are those of `count` rows. If these
+    # would leave the range of `DEEPEST`, left is -1. The points have any dtype.
     t, rate, m, cut = points
-    middle = len(t)
-    row[middle] = 0.0
-    logit, odd, right = 0.0, 1.0, 0
+    buffer, factors, scale = work
+    middle, last = len(t), i + count - 1
+    buffer[middle] = factors[middle] = 0.0
+    logit, odd, slope, top, right = 0.0, 1.0, 0.0, 0.0, 0
     for j in range(i, m - 1):
-        logit -= odd * ((np.float64(t[j]) - np.float64(t[j + 1])) * rate)
-        if not logit >= -cut:
+        gap = (np.float64(t[j]) - np.float64(t[j + 1])) * rate
+        logit -= odd * gap
+        slope += 2.0 * gap
+        own = logit + (count - 1) * slope  # the last row's logit, up to a constant
+        if j + 1 <= last:
+            top = own
+        elif not own - top >= -cut:
             break
+        if count > 1 and not (logit >= -DEEPEST and own <= DEEPEST):
+            return -1, 0
         odd += 2.0
         right += 1
-        row[middle + right] = logit
-    logit, odd, left = 0.0, 1.0, 0
+        buffer[middle + right] = logit
+        factors[middle + right] = slope
+    logit, odd, slope, left = 0.0, 1.0, 0.0, 0
     for j in range(i - 1, -1, -1):
-        logit -= odd * ((np.float64(t[j]) - np.float64(t[j + 1])) * rate)
+        gap = (np.float64(t[j]) - np.float64(t[j + 1])) * rate
+        logit -= odd * gap
         if not logit >= -cut:
             break
+        slope -= 2.0 * gap
         odd += 2.0
         left += 1
-        row[middle - left] = logit
-    P = row[middle - left : middle + right + 1]
+        buffer[middle - left] = logit
+        factors[middle - left] = slope
+    P = buffer[middle - left : middle + right + 1]
     exp(P, scale[: len(P)])
-    return left, right, total_of(P)
+    if count > 1:
+        exp(factors[middle - left : middle + right + 1], scale[: len(P)])
+    return left, right
+
+
+@jit
+def _open(points, i, stop, work):
+    # return how many rows from i on fit, their first column, row i of P before the softmax's
+    # division, and the factors to the next row
+    count = min(TOGETHER, stop - i)
+    left, right = _weights(points, i, count, work)
+    if left < 0:
+        count = 1
+        left, right = _weights(points, i, count, work)
+    middle = len(points.t)
+    some = slice(middle - left, middle + right + 1)
+    return count, i - left, work[0][some], work[1][some]
+
+
+@jit
+def _step(P, factors):
+    for k in range(len(P)):
+        P[k] *= factors[k]
 
 
 @jit
 def _row_products(points, columns, steps, transposed, span, vectors, out):
     # points, columns and out are of this list
-    middle = len(points.t)
-    buffer, scale, _ = vectors
-    for i in range(span[0], span[1]):
-        left, right, total = _weights(points, i, buffer, scale)
-        P, share = buffer[middle - left : middle + right + 1], 1.0 / total
-        for k in range(len(P)):
-            P[k] *= share
-        level = 0
-        for c in range(len(steps)):
-            while level < steps[c]:  # they rise
-                for k in range(len(P)):
-                    P[k] *= k - left
-                level += 1
-            if transposed:
-                w = columns[c, i]
-                Z = out[c, i - left : i + right + 1]
-                for k in range(len(P)):
-                    Z[k] += w * P[k]
-            else:
-                out[c, i] = dot(P, columns[c, i - left : i + right + 1])
+    work, scratch = vectors
+    i, stop = span
+    while i < stop:
+        count, first, P, factors = _open(points, i, stop, work)
+        W = scratch[: len(P)]
+        for row in range(i, i + count):
+            if row > i:
+                _step(P, factors)
+            share = 1.0 / total_of(P)
+            for k in range(len(P)):
+                W[k] = P[k] * share
+            level = 0
+            for c in range(len(steps)):
+                while level < steps[c]:  # they rise
+                    for k in range(len(P)):
+                        W[k] *= k + first - row
+                    level += 1
+                if transposed:
+                    w = columns[c, row]
+                    Z = out[c, first : first + len(P)]
+                    for k in range(len(P)):
+                        Z[k] += w * W[k]
+                else:
+                    out[c, row] = dot(W, columns[c, first : first + len(P)])
+        i += count
 
 
 @entry
@@ -88,106 +139,79 @@ def _row_products(points, columns, steps, transposed, span, vectors, out):
 def _products(points, columns, steps, transposed, pieces, out, begin, stop):
     # if transposed, each piece adds to its own out[piece]; else the pieces of a list share out[row]
     n = points.t.shape[1]
-    vectors, work = (np.empty(2 * n), np.empty(2 * n), np.empty(0)), new_work(n)
+    work = np.empty(2 * n), np.empty(2 * n), np.empty(2 * n)
     for piece in range(begin, stop):
         row, first, last = pieces[piece]
-        one, half = _one(points, row), FIRST
-        last, into = min(last, one.lengths), out[piece] if transposed else out[row]
-        while first < last:
-            block, half = find_block(one, first, last, half, work)
-            count, left, right = block.size, block.left, block.right
-            if not count:
-                end = min(first + LEAST, last)
-                _row_products(one, columns[row], steps, transposed, (first, end), vectors, into)
-                first = end
-                continue
-            open_block(block, work)
-            for c in range(len(steps)):
-                if transposed:
-                    w, ones = columns[row, c, first : first + count], work.ones[: right - left]
-                    add_spread(w, steps[c], block, work, ones, into[c, left:right])
-                else:
-                    values, some = columns[row, c, left:right], into[c, first : first + count]
-                    block_products(values, steps[c], block, work, some)
-            first += count
+        one, into = _one(points, row), out[piece] if transposed else out[row]
+        span = first, min(last, one.lengths)
+        _row_products(one, columns[row], steps, transposed, span, (work, np.empty(n)), into)
 
 
 @jit
 def _row_vjp(points, G, V, steps, span, vectors, out):
     # points, G, V and out are of this list
-    middle = len(points.t)
-    buffer, scale, means = vectors
-    for i in range(span[0], span[1]):
-        left, right, total = _weights(points, i, buffer, scale)
-        P, share = buffer[middle - left : middle + right + 1], 1.0 / total
+    work, means = vectors
+    i, stop = span
+    while i < stop:
+        count, first, P, factors = _open(points, i, stop, work)
         M = means[: len(P)]
-        M[:] = 0.0
-        level = 0
-        for c in range(len(steps) - 1, -1, -1):  # by Horner's rule in k - left
-            while level > steps[c]:
+        near, far = out[0, first : first + len(P)], out[1, first : first + len(P)]
+        for row in range(i, i + count):
+            if row > i:
+                _step(P, factors)
+            share = 1.0 / total_of(P)
+            M[:] = 0.0
+            level = 0
+            for c in range(len(steps) - 1, -1, -1):  # by Horner's rule in j - row
+                while level > steps[c]:
+                    for k in range(len(P)):
+                        M[k] *= k + first - row
+                    level -= 1
+                level = steps[c]
+                g = np.float64(G[c, row])
+                values = V[c, first : first + len(P)]
                 for k in range(len(P)):
-                    M[k] *= k - left
+                    M[k] += g * values[k]
+            while level > 0:
+                for k in range(len(P)):
+                    M[k] *= k + first - row
                 level -= 1
-            level = steps[c]
-            g = np.float64(G[c, i])
-            values = V[c, i - left : i + right + 1]
+            r = dot(P, M) * share
             for k in range(len(P)):
-                M[k] += g * values[k]
-        while level > 0:
-            for k in range(len(P)):
-                M[k] *= k - left
-            level -= 1
-        r = dot(P, M) * share
-        near = out[0, i - left : i + right + 1]
-        far = out[1, i - left : i + right + 1]
-        for k in range(len(P)):
-            D = share * P[k] * (M[k] - r)
-            near[k] += D
-            far[k] += (k - left) * D
+                D = share * P[k] * (M[k] - r)
+                near[k] += D
+                far[k] += (k + first - row) * D
+        i += count
 
 
 @entry
 @jit
 def _vjp(points, G, V, steps, pieces, out, begin, stop):
     n = points.t.shape[1]
-    vectors, work = (np.empty(2 * n), np.empty(2 * n), np.empty(2 * n)), new_work(n)
+    vectors = (np.empty(2 * n), np.empty(2 * n), np.empty(2 * n)), np.empty(n)
     for piece in range(begin, stop):
         row, first, last = pieces[piece]
-        one, half = _one(points, row), FIRST
-        last = min(last, one.lengths)
-        while first < last:
-            block, half = find_block(one, first, last, half, work)
-            if not block.size:
-                end = min(first + LEAST, last)
-                _row_vjp(one, G[row], V[row], steps, (first, end), vectors, out[piece])
-                first = end
-                continue
-            open_block(block, work)
-            block_vjp(G[row], V[row], steps, block, work, out[piece, 0], out[piece, 1])
-            first += block.size
+        one = _one(points, row)
+        span = first, min(last, one.lengths)
+        _row_vjp(one, G[row], V[row], steps, span, vectors, out[piece])
 
 
 @entry
 @jit
 def _log_sums(points, pieces, out, begin, stop):
     n = points.t.shape[1]
-    buffer, scale, work = np.empty(2 * n), np.empty(2 * n), new_work(n)
+    work = np.empty(2 * n), np.empty(2 * n), np.empty(2 * n)
     for piece in range(begin, stop):
         row, first, last = pieces[piece]
-        one, half = _one(points, row), FIRST
-        last = min(last, one.lengths)
-        while first < last:
-            block, half = find_block(one, first, last, half, work)
-            count = block.size
-            if count:
-                open_block(block, work)
-                block_log_sums(count, work, out[row, first : first + count])
-                first += count
-                continue
-            end = min(first + LEAST, last)
-            for i in range(first, end):
-                out[row, i] = np.log(_weights(one, i, buffer, scale)[2])
-            first = end
+        one = _one(points, row)
+        i, last = first, min(last, one.lengths)
+        while i < last:
+            count, left, P, factors = _open(one, i, last, work)
+            for k in range(i, i + count):
+                if k > i:
+                    _step(P, factors)
+                out[row, k] = np.log(total_of(P) / P[k - left])  # with L_kk = 0
+            i += count
 
 
 def _pieces(lists: int, rows: int) -> np.ndarray:

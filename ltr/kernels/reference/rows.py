@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ltr.kernels.reference.row_blocks import LONG, RowBlock, plan_blocks
 from ltr.shapes import widened
 
 TILE = 1 << 18
@@ -111,9 +110,6 @@ def row_vjp(
     out = points.new_zeros((len(points), n, 2 if power is None else 1))
     for some, first, left, tile in _tiles(points, lengths, temperature, power, rows):
         last, right = first + tile.shape[0], left + tile.shape[1]
-        if isinstance(tile, RowBlock):
-            out[some, left:right] += tile.vjp(G[some, first:last], V[some, left:right], blocks)
-            continue
         D = slope = None
         start = 0
         for size, u, v in zip(blocks[::3], blocks[1::3], blocks[2::3], strict=True):
@@ -214,22 +210,18 @@ class _Tile:
 
 def _tiles(
     points: Tensor, lengths: Tensor, temperature: float, power: float | None, rows: int
-) -> Iterator[tuple[slice, int, int, _Tile | RowBlock]]:
+) -> Iterator[tuple[slice, int, int, _Tile]]:
     """Yield tiles that cover the first rows: (lists, first row, first column, tile)."""
     n = points.shape[-1]
     if not rows or not len(points):
         return
     size = TILE if points.device.type == "cpu" else TILE_ELSEWHERE
-    # long lists one at a time, since their bands differ
-    by_blocks = power is None and n > LONG
-    together = 1 if by_blocks else max(1, size // (n * min(n, 64)))
+    together = max(1, size // (n * min(n, 64)))
     for start in range(0, len(points), together):
         lists = slice(start, min(start + together, len(points)))
         t, m = points[lists], lengths[lists]
-        if by_blocks:
-            tiles = _by_blocks(t, m, temperature, rows, size)
-        elif power is None:
-            tiles = _by_gaps(t, _scaled_gaps(t, m, temperature), m, (0, rows), None, size)
+        if power is None:
+            tiles = _by_gaps(t, m, temperature, rows, size)
         else:
             tiles = _by_power(t, m, temperature, power, rows, size)
         for first, left, tile in tiles:
@@ -260,59 +252,23 @@ def _by_power(
         yield first, left, _Tile(P, x, ~dead[:, first:last].unsqueeze(-1), raised, power)
 
 
-def _scaled_gaps(t: Tensor, lengths: Tensor, temperature: float) -> Tensor:
-    # gaps past the real items are infinite, so that rows end there
-    place = torch.arange(1, t.shape[-1], device=t.device)
-    gaps = (t[:, :-1] - t[:, 1:]) / temperature
-    return gaps.masked_fill(place >= lengths.unsqueeze(-1), torch.inf)
-
-
-def _by_blocks(
-    t: Tensor, lengths: Tensor, temperature: float, rows: int, size: int
-) -> Iterator[tuple[int, int, _Tile | RowBlock]]:
-    # For one list: use blocks of rows where points are near each other, and tiles elsewhere.
-    real = int(lengths[0])
-    rows = min(rows, real)
-    gaps = _scaled_gaps(t, lengths, temperature)
-    begin, end = _bands(gaps, row_cut(t, None))
-    bands = begin, end.clamp(max=real)
-    alone = 0  # the first row that still needs a matrix
-    for place in plan_blocks(t[0], begin[:rows], bands[1][:rows], temperature):
-        first, last, left, _, widest = place
-        if math.isnan(widest):
-            continue
-        yield from _by_gaps(t, gaps, lengths, (alone, first), bands, size)
-        yield first, left, RowBlock(t, place, temperature, row_cut(t, None))
-        alone = last
-    yield from _by_gaps(t, gaps, lengths, (alone, rows), bands, size)
-
-
 def _by_gaps(
-    t: Tensor,
-    gaps: Tensor,
-    lengths: Tensor,
-    span: tuple[int, int],
-    bands: tuple[Tensor, Tensor] | None,
-    size: int,
+    t: Tensor, lengths: Tensor, temperature: float, rows: int, size: int
 ) -> Iterator[tuple[int, int, _Tile]]:
-    # compute the rows from span[0] to span[1] - 1
-    start, stop = span
-    if stop <= start:
-        return
     n = t.shape[-1]
     place = torch.arange(n, device=t.device)
     dead = place >= lengths.unsqueeze(-1)
-    if bands is None and n > WHOLE:
-        bands = _bands(gaps, row_cut(t, None))
-    begin, end = bands or (torch.zeros_like(place), torch.full_like(place, n))
-    begin, end, place = begin[start:stop], end[start:stop], place[start:stop]
+    # gaps past the real items are infinite, so that rows end there
+    gaps = ((t[:, :-1] - t[:, 1:]) / temperature).masked_fill(dead[:, 1:], torch.inf)
+    begin, end = torch.zeros_like(place), torch.full_like(place, n)
+    if n > WHOLE:
+        begin, end = _bands(gaps, row_cut(t, None))
+    begin, end, place = begin[:rows], end[:rows], place[:rows]
     blocks = list(_blocks(begin, end, len(t), size))
     reaches = _maxima(torch.stack([place - begin, end - 1 - place]))
     gaps = torch.nn.functional.pad(gaps, (n, n), value=torch.inf)  # rows end at the edges too
     for first, last, _, _ in blocks:
-        # columns are counted from `start`, where the reaches begin
         steps = slice(first // STEP, (last - 1) // STEP + 1)
-        first, last = start + first, start + last
         # The logits are running sums from the diagonal outwards, where nothing cancels: step k
         # of row i adds gap i + k to the right, and gap i - 1 - k to the left.
         before, after = (max(side[steps]) for side in reaches)

@@ -1,4 +1,4 @@
-"""NeuralSort's rows of tied and nearly tied points, many at a time, against the matrix."""
+"""NeuralSort's rows of tied and nearly tied points, against the matrix."""
 
 import math
 
@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from ltr.kernels import rows, use
-from ltr.kernels.reference import row_blocks as plain_blocks
 from ltr.kernels.reference import rows as plain_rows
 from ltr.operators import NeuralSort
 
@@ -29,6 +28,9 @@ def neuralsort_logits(t):
     return logits
 
 
+sizes = torch.tensor([0.0, 1e-6, 1e-4, 1e-2, 1.0, 40.0], dtype=torch.float64)
+some = torch.randint(6, (N,), generator=torch.Generator().manual_seed(5))
+all_gaps = sizes[some].cumsum(-1)
 half_tied = torch.cat([torch.zeros(N // 2, dtype=torch.float64), draw(N - N // 2)])
 CASES = {
     "tied": (torch.zeros(N, dtype=torch.float64), 1.0),
@@ -41,6 +43,11 @@ CASES = {
     "apart": (draw(N), 1.0),
     "hot": (draw(N), 100.0),
 }
+MATRIX_CASES = {
+    **CASES,
+    "two levels, cold": ((torch.arange(N) < 100).double(), 0.02),
+    "gaps of all sizes": (all_gaps, 1.0),
+}
 PATHS = {
     "compiled": (rows.row_products, rows.row_log_sums, rows.row_vjp),
     "plain": (
@@ -51,17 +58,11 @@ PATHS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def soon(monkeypatch):
-    """Blocks for shorter lists than is worth while."""
-    monkeypatch.setattr(plain_rows, "LONG", 256)
-
-
 @pytest.mark.parametrize("real", [N, N - 30])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", MATRIX_CASES)
 @pytest.mark.parametrize("path", PATHS)
 def test_products_and_gradients_are_those_of_the_matrix(path, case, real):
-    points, temperature = CASES[case]
+    points, temperature = MATRIX_CASES[case]
     points = points.sort(descending=True).values
     points[real:] = points[real - 1]
     products, log_sums, vjp = PATHS[path]
@@ -108,7 +109,7 @@ def ranks_by_the_matrix(scores, temperature):
 def with_gradient(function, scores):
     x = scores.clone().requires_grad_()
     ranks = function(x)
-    (gradient,) = torch.autograd.grad(ranks, x, draw(N, seed=3).to(ranks.dtype))
+    (gradient,) = torch.autograd.grad(ranks, x, draw(*ranks.shape, seed=3).to(ranks.dtype))
     return ranks.detach().double(), gradient.double()
 
 
@@ -129,29 +130,56 @@ def test_ranks_and_their_gradients_are_those_of_the_matrix(case, form, dtype):
         assert (ours - right).abs().max() <= bound * right.abs().max()
 
 
-def test_tied_points_are_one_block():
-    n = 100_000
-    numba_blocks = pytest.importorskip("ltr.kernels.cpu.row_blocks")
-    points, work = torch.zeros(n), numba_blocks.new_work(n)
-    given = numba_blocks.Points(points.numpy(), 1.0, n, 20.0)
-    found, _ = numba_blocks.find_block(given, 0, n, numba_blocks.FIRST, work)
-    assert found == (0, n, 0, n, 1)
-    whole = torch.zeros(n, dtype=torch.int64), torch.full((n,), n)
-    (place,) = plain_blocks.plan_blocks(points, *whole, 1.0)
-    assert place == (0, n, 0, n, 0.0)
-    block = plain_blocks.RowBlock(points.unsqueeze(0), place, 1.0, 20.0)
-    assert block.F.shape == block.X.shape == (1, n, 1)
+def mixed_batch():
+    """Four lists, of which the first and the last have equal real scores, and their mask."""
+    scores = draw(4, N)
+    scores[0] = 2.0
+    scores[3, : N - 50] = -1.0
+    mask = torch.ones(4, N, dtype=torch.bool)
+    mask[2, 100:], mask[3, N - 50 :] = False, False
+    return scores, mask
 
 
-def test_rows_share_blocks_where_they_are_wide():
-    # what a row costs does not grow with its width
-    points = draw(20_000).sort(descending=True).values
-    for temperature in (1.0, 1e2, 1e4):
-        gaps = ((points[:-1] - points[1:]) / temperature).unsqueeze(0)
-        bands = plain_rows._bands(gaps, 44.0)
-        places = list(plain_blocks.plan_blocks(points, *bands, temperature))
-        entries = sum(right - left for _, _, left, right, _ in places)
-        assert entries < 60 * len(points)
+def test_tied_lists_beside_others():
+    scores, mask = mixed_batch()
+    with use("sums"):
+        sums = with_gradient(lambda x: NeuralSort()(x, mask), scores)
+    with use("dense"):
+        dense = with_gradient(lambda x: NeuralSort()(x, mask), scores)
+    for ours, expected in zip(sums, dense, strict=True):
+        assert (ours - expected).abs().max() <= 1e-10 * expected.abs().max()
+
+
+def test_tied_lists_in_vmap():
+    scores = mixed_batch()[0].view(2, 2, N)
+    with use("sums"):
+        found = torch.func.vmap(NeuralSort())(scores)
+        expected = NeuralSort()(scores)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
+
+
+def test_second_derivatives_of_tied_lists():
+    scores, direction = torch.zeros(N, dtype=torch.float64), draw(N, seed=4)
+
+    def product(form):
+        x = scores.clone().requires_grad_()
+        with use(form):
+            total = (NeuralSort()(x) * draw(N, seed=3)).sum()
+            (gradient,) = torch.autograd.grad(total, x, create_graph=True)
+            return torch.autograd.grad(gradient @ direction, x)[0]
+
+    expected = product("dense")
+    assert (product("sums") - expected).abs().max() <= 1e-10 * expected.abs().max()
+
+
+@pytest.mark.parametrize("form", ["sums", "dense"])
+def test_log_probabilities_of_tied_lists(form):
+    scores = torch.zeros(N, dtype=torch.float64)
+    order = torch.arange(N)
+    with use(form):
+        found = NeuralSort().permutation(scores).log_prob(order)
+    expected = torch.full_like(found, -math.log(N))
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
 
 
 def test_long_lists_of_tied_scores_have_the_mean_rank():
