@@ -274,8 +274,12 @@ class RankingCLI(LightningCLI):
             callbacks.append(EpochLines(self.config.best_checkpoint.monitor))
         if self.command == "predict":
             callbacks.append(self.writer)
+        if self.save_config_callback and not config["fast_dev_run"]:
+            save = self.save_config_callback(self.parser, self.config, **self.save_config_kwargs)
+            callbacks.append(save)
+        config["callbacks"] = [*_as_list(config["callbacks"] or []), *callbacks]
         try:
-            return self._instantiate_trainer(config, callbacks)
+            return self.trainer_class(**config)
         except (MisconfigurationException, TypeError, ValueError) as error:
             said = str(error)
             option = "accelerator" if str(config["accelerator"]).lower() in said.lower() else ""

@@ -1,7 +1,7 @@
 """Transforms that are fitted by quantiles: piecewise-linear bins, and the distribution itself."""
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -109,10 +109,7 @@ class PiecewiseLinearBins(FeatureTransform):
         low = low.scatter_reduce(0, self.columns, self.low, "amin")
         return low, high.scatter_reduce(0, self.columns, self.high, "amax")
 
-    def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, state_dict: dict[str, Any], prefix: str, *args: Any
-    ) -> None:
-        super()._load_from_state_dict(state_dict, prefix, *args)
+    def _end_loading(self) -> None:
         if len(self.columns):
             self.num_features = int(self.columns[-1]) + 1
 
@@ -207,10 +204,7 @@ class Quantile(FeatureTransform):
             shares = torch.special.ndtri(torch.from_numpy(shares)).numpy()
         return kept, shares
 
-    def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, state_dict: dict[str, Any], prefix: str, *args: Any
-    ) -> None:
-        super()._load_from_state_dict(state_dict, prefix, *args)
+    def _end_loading(self) -> None:
         if len(self.values):
             self.num_features = len(self.values)
 

@@ -190,14 +190,13 @@ class TableTransform(FeatureTransform):
         codes = codes - (counts.cumsum(0) - counts)[self.places]
         self.codes = torch.where((codes == 0) & ~self.has_zero[self.places], -1, codes)
 
-    def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, state_dict: dict[str, Any], prefix: str, *args: Any
-    ) -> None:
+    def _begin_loading(self, saved: dict[str, Any]) -> None:
         for name, buffer in self.named_buffers(recurse=False):  # whatever it was fitted on
-            saved = state_dict.get(prefix + name)
-            if isinstance(saved, Tensor) and saved.shape != buffer.shape:
-                setattr(self, name, buffer.new_zeros(saved.shape))
-        super()._load_from_state_dict(state_dict, prefix, *args)
+            value = saved.get(name)
+            if isinstance(value, Tensor) and value.shape != buffer.shape:
+                setattr(self, name, buffer.new_zeros(value.shape))
+
+    def _end_loading(self) -> None:
         if len(self.median) or len(self.levels):  # else it was saved before it was fitted
             self.num_features = len(self.median)
             self._fitted = True

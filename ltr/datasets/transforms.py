@@ -50,6 +50,8 @@ class FeatureTransform(nn.Module):
         if num_features is not None:
             check_at_least("num_features", num_features, 1)
         self.num_features = num_features
+        self.register_load_state_dict_pre_hook(_before_loading)
+        self.register_load_state_dict_post_hook(_after_loading)
 
     @property
     def out_features(self) -> int | None:
@@ -154,14 +156,16 @@ class FeatureTransform(nn.Module):
             f"{type(self).__name__} must be fitted, or loaded from a checkpoint, first"
         )
 
-    def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, state_dict: dict[str, Any], prefix: str, *args: Any
-    ) -> None:
+    def _begin_loading(self, saved: dict[str, Any]) -> None:
+        # called before a state is loaded, with the entries of this module
         for name, buffer in self.named_buffers(recurse=False):
-            saved = state_dict.get(prefix + name)
-            if isinstance(saved, Tensor) and not buffer.numel() and saved.shape != buffer.shape:
-                setattr(self, name, buffer.new_zeros(saved.shape))
-        super()._load_from_state_dict(state_dict, prefix, *args)
+            value = saved.get(name)
+            if isinstance(value, Tensor) and not buffer.numel() and value.shape != buffer.shape:
+                setattr(self, name, buffer.new_zeros(value.shape))
+
+    def _end_loading(self) -> None:
+        # called after the buffers were filled
+        pass
 
     def _refuse_categories(self, categories: np.ndarray | Tensor | None) -> None:
         if categories is not None:
@@ -173,6 +177,19 @@ class FeatureTransform(nn.Module):
     def _check_width(self, width: int) -> None:
         if self.num_features is not None and width != self.num_features:
             raise ValueError(f"features must have num_features={self.num_features}, got {width}")
+
+
+# functions of a module, so that a transform can be copied and pickled with its hooks
+def _before_loading(
+    transform: FeatureTransform, state_dict: dict[str, Any], prefix: str, *_: Any
+) -> None:
+    start = len(prefix)
+    saved = {name[start:]: x for name, x in state_dict.items() if name.startswith(prefix)}
+    transform._begin_loading(saved)
+
+
+def _after_loading(transform: FeatureTransform, _: Any) -> None:
+    transform._end_loading()
 
 
 class NoTransform(FeatureTransform):
@@ -275,13 +292,11 @@ class Standardize(FeatureTransform):
             chunk = torch.from_numpy(np.array(features[start : start + _CHUNK], dtype=np.float64))
             yield self._warp(chunk).numpy()
 
-    def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, state_dict: dict[str, Any], prefix: str, *args: Any
-    ) -> None:
-        super()._load_from_state_dict(state_dict, prefix, *args)
+    def _begin_loading(self, saved: dict[str, Any]) -> None:
+        super()._begin_loading(saved)
         if len(self.mean):
             self.num_features = len(self.mean)
-            self._fitted = prefix + "mean" in state_dict or self._fitted
+            self._fitted = "mean" in saved or self._fitted
 
 
 class SignedLog1pStandardize(Standardize):

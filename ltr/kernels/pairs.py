@@ -169,9 +169,8 @@ def _rows(x: Tensor | None, n: int, like: Tensor | None = None) -> Any:
 
 @cache
 def _fit(level: Level) -> Any:
-    # return the weights of softplus and its derivative, padded with 0 to vectors of four nodes
+    # return the weights of softplus and its derivative, padded with 0 to a multiple of four nodes
     profile = softplus(level).below
-    fit = np.zeros((2, -(-len(profile.weights) // 4), 4))
-    for row, weights in zip(fit, (profile.weights, profile.slopes[0]), strict=True):
-        row.reshape(-1)[: len(weights)] = [complex(w).real for w in weights]
+    fit = np.zeros((2, -(-len(profile.weights) // 4) * 4))
+    fit[:, : len(profile.weights)] = np.real([profile.weights, profile.slopes[0]])
     return fit

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from ltr.kernels.autodiff import Maybe, Rule, differentiable
 from ltr.kernels.choice import is_compiled, prefers_dense
@@ -48,16 +47,15 @@ def compiled_ranks(
 
 
 def fused(scores: Tensor) -> bool:
-    """Return whether `compiled_ranks` takes these scores: on the CPU, with numba, in no graph.
+    """Return whether `compiled_ranks` takes these scores: plain tensors on the CPU, with numba.
 
-    The compiled code is called directly, since an op costs a tenth of a short list's time. So the
-    scores must be a plain tensor, outside any trace. A pinned form is kept.
+    `torch.compile` takes the sums, which every device has. A pinned form is kept.
     """
     if type(scores) not in PLAIN or not scores.is_cpu or not scores.numel():
         return False
-    if torch.compiler.is_compiling() or get_proxy_mode() is not None:
+    if torch.compiler.is_compiling() or not is_compiled():
         return False
-    return is_compiled() and not prefers_dense("softsort 1 ranks", scores)
+    return not prefers_dense("softsort 1 ranks", scores)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +66,7 @@ class _Ranks(Rule):
     constant = (1, 2)
 
     def values(self, scores: Tensor, mask: Maybe, order: Maybe) -> tuple[Tensor, ...]:
-        from ltr.kernels.cpu import softsort
-
-        return softsort.ranks(scores, mask, order, self.temperature)
+        return torch.ops.ltr.softsort_ranks(scores, mask, order, self.temperature)
 
     def gradients(
         self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any
@@ -78,13 +74,10 @@ class _Ranks(Rule):
         scores, mask, _, sums, order = saved
         h = given[0]
         assert h is not None
-        slopes = None if torch.is_grad_enabled() or not fused(h) else _numbers(h)
-        if slopes is None:
+        if torch.is_grad_enabled() or not fused(h):
             return _gradient(scores, mask, order, h, self.temperature), None, None
-        from ltr.kernels.cpu import softsort
-
-        found = softsort.gradient(scores, mask, order, sums, slopes, self.temperature)
-        return found, None, None
+        slopes = torch.ops.ltr.softsort_slopes(scores, mask, order, sums, h, self.temperature)
+        return slopes, None, None
 
     def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
         scores, mask, _, _, order = saved
@@ -98,14 +91,6 @@ class _Ranks(Rule):
         of_u = -u * (change * a - b) / c
         (g,) = inner_sums(scores, [of_u], [(0, k)], lists, self.temperature)
         return change * e - f + g, None, None
-
-
-def _numbers(x: Tensor) -> Any:
-    # the numbers as an array, or None for a batch of gradients under `vmap`, which has no memory
-    try:
-        return x.numpy()
-    except RuntimeError:
-        return None
 
 
 def _parts(
@@ -134,3 +119,49 @@ def _gradient(
     grad_c = -w * u / c
     (f,) = inner_sums(scores, [grad_c], [(0, slope)], lists, temperature)
     return h * a + u * b + grad_c * e + f
+
+
+# ops, so that a trace such as `make_fx` records a call and not its numbers
+torch.library.define(
+    "ltr::softsort_ranks",
+    "(Tensor scores, Tensor? mask, Tensor? order, float temperature) -> (Tensor, Tensor, Tensor)",
+)
+torch.library.define(
+    "ltr::softsort_slopes",
+    "(Tensor scores, Tensor? mask, Tensor order, Tensor sums, Tensor given, float temperature)"
+    " -> Tensor",
+)
+
+
+@torch.library.register_fake("ltr::softsort_ranks")
+def _fake_ranks(scores: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+    numbers = _fake_slopes(scores)
+    return numbers, torch.empty_like(numbers), torch.empty_like(numbers, dtype=torch.int64)
+
+
+@torch.library.register_fake("ltr::softsort_slopes")
+def _fake_slopes(scores: Tensor, *_: Any) -> Tensor:
+    return torch.empty(scores.shape, dtype=scores.dtype, device=scores.device)
+
+
+@torch.library.impl("ltr::softsort_ranks", "CPU")
+def _ranks_on_cpu(
+    scores: Tensor, mask: Tensor | None, order: Tensor | None, temperature: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    from ltr.kernels.cpu import softsort
+
+    return softsort.ranks(scores, mask, order, temperature)
+
+
+@torch.library.impl("ltr::softsort_slopes", "CPU")
+def _slopes_on_cpu(
+    scores: Tensor,
+    mask: Tensor | None,
+    order: Tensor,
+    sums: Tensor,
+    given: Tensor,
+    temperature: float,
+) -> Tensor:
+    from ltr.kernels.cpu import softsort
+
+    return softsort.gradient(scores, mask, order, sums, given, temperature)

@@ -1,3 +1,6 @@
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -109,6 +112,19 @@ def test_saved_with_the_model_and_loaded_before_fitting(kind, known: bool, rows)
     holder.load_state_dict({f"transform.{k}": v for k, v in fitted.state_dict().items()})
     assert torch.equal(holder["transform"](features), fitted(features))
     assert holder["transform"].num_features == 6
+
+
+@pytest.mark.parametrize("kind", FITTED)
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_a_copy_loads_into_itself(kind, copied, rows):
+    fitted, original = kind().fit(rows), kind()
+    other = copied(original)
+    other.load_state_dict(fitted.state_dict())
+    features = torch.from_numpy(rows[:9])
+    assert torch.equal(other(features), fitted(features))
+    assert original.num_features is None
+    with pytest.raises(ValueError, match=f"{kind.__name__} must"):
+        original(features)
 
 
 @pytest.mark.parametrize("kind", FITTED)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
-from numba.core import config
+from numba import config
 
 SETTINGS: Any = config
 """`numba.config`, which creates its attributes at run time."""

@@ -6,8 +6,8 @@ of each chunk. `chain` joins these states within a list. `sums` computes the sum
 initial states. A list that is a single chunk needs only `sums`.
 
 The state of one direction and one column describes the items already passed: the sum of those tied
-with the last item, the count, the linear sum, and one complex number per node. Everything is
-float64.
+with the last item, the count, the linear sum, and a row for each real node, or a real and an
+imaginary one for each complex node. Everything is float64.
 """
 
 import math
@@ -16,19 +16,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ltr.kernels.cpu.jit import entry, jit
-from ltr.kernels.cpu.lanes_step import (
-    WIDTH,
-    add_states,
-    complex_step,
-    complex_step_alone,
-    real_step,
-    real_step_alone,
-)
 from ltr.kernels.cpu.vectors import FARTHEST, exp
+
+WIDTH = 8
+"""The number of lanes is a multiple of this: one vector, or two where vectors are shorter."""
 
 LANES = 64
 CHUNK = 256
 ROOM = LANES * CHUNK  # positions of all lanes together: they should fit the processor's cache
+
+# Rows are longer than the lanes: rows a power of two apart would share a cache set. All rows of a
+# state are this long, so that LLVM knows their distance and puts several into one vector loop.
+ROW = LANES + WIDTH
 
 
 class Data(NamedTuple):
@@ -54,10 +53,8 @@ class Plan(NamedTuple):
     nodes: tuple[float, ...]
     """As in `ltr.kernels.interface.SumNumbers`."""
     weights: Any
-    """(3, outputs, 4 + 2 nodes): for both sides the column, constant, linear, tie and the weights
-    of the nodes; as a third side the column and own."""
-    leads: Any
-    """The first output of each column."""
+    """(3, outputs, 4 + rows): for both sides the column, constant, linear, tie and the weights of
+    the nodes' rows; as a third side the column and own."""
     uses: tuple[bool, bool, bool]
     """Whether ties, sums or linear parts are in use."""
     is_complex: bool
@@ -145,52 +142,121 @@ def _load(tile, data, plan, chunks, group, halo):
 
 
 @jit
+def _real_nodes(nodes, work, count, width):
+    # nodes[m] = (nodes[m] + arrived) * a^(m + 1) in all lanes. Six nodes at a time, so that the
+    # power stays in a register and six rows are one stream of memory.
+    power, decay, arrived = work, work[ROW:], work[2 * ROW :]
+    whole = count - count % 6
+    for m in range(0, whole, 6):
+        part = nodes[m * ROW :]
+        for lane in range(width):
+            x, a, v = power[lane], decay[lane], arrived[lane]
+            part[lane] = x * (part[lane] + v)
+            x *= a
+            part[ROW + lane] = x * (part[ROW + lane] + v)
+            x *= a
+            part[2 * ROW + lane] = x * (part[2 * ROW + lane] + v)
+            x *= a
+            part[3 * ROW + lane] = x * (part[3 * ROW + lane] + v)
+            x *= a
+            part[4 * ROW + lane] = x * (part[4 * ROW + lane] + v)
+            x *= a
+            part[5 * ROW + lane] = x * (part[5 * ROW + lane] + v)
+            power[lane] = x * a
+    for m in range(whole, count):
+        part = nodes[m * ROW :]
+        for lane in range(width):
+            x = power[lane]
+            part[lane] = x * (part[lane] + arrived[lane])
+            power[lane] = x * decay[lane]
+
+
+@jit
+def _complex_nodes(nodes, work, count, width):
+    # the same for complex nodes, whose real and imaginary rows alternate: one factor for the first
+    # node, and another from node to node
+    x, y, arrived = work, work[ROW:], work[4 * ROW :]
+    c, d = work[2 * ROW :], work[3 * ROW :]
+    for m in range(count):
+        part = nodes[2 * m * ROW :]
+        for lane in range(width):
+            re, im = part[lane] + arrived[lane], part[ROW + lane]
+            long, turned = x[lane], y[lane]
+            part[lane] = long * re - turned * im
+            part[ROW + lane] = long * im + turned * re
+            x[lane] = long * c[lane] - turned * d[lane]
+            y[lane] = long * d[lane] + turned * c[lane]
+
+
+@jit
+def _add(total, nodes, weights, width):
+    # total += the weights times the rows of the nodes, four rows at a time
+    rows = len(weights)
+    whole = rows - rows % 4
+    for m in range(0, whole, 4):
+        part = nodes[m * ROW :]
+        a, b, c, d = weights[m], weights[m + 1], weights[m + 2], weights[m + 3]
+        for lane in range(width):
+            found = total[lane] + a * part[lane] + b * part[ROW + lane]
+            total[lane] = found + c * part[2 * ROW + lane] + d * part[3 * ROW + lane]
+    for m in range(whole, rows):
+        part = nodes[m * ROW :]
+        for lane in range(width):
+            total[lane] += weights[m] * part[lane]
+
+
+@jit
 def _sweep(state, tile, plan, side, first, steps, width):
     # Advance the states by `steps` positions from `first` on, from the top (side 0) or the bottom.
-    # With a result, result[p, o] += the outputs' weights times the states. The first output of a
-    # column (its lead) is added in the same pass that updates the states.
+    # With a result, result[p, o] += the outputs' weights times the states.
     values, gaps, decays, result = tile
-    weights, leads, is_complex = plan.weights, plan.leads, plan.is_complex
+    weights = plan.weights
     ties, sums, linear = plan.uses
-    count, outputs = (state.shape[1] - 3) // 2, result.shape[1]
+    rows, outputs = state.shape[1] // ROW - 3, result.shape[1]
+    kinds = len(decays)
+    work = np.empty((kinds + 3) * ROW)
     for k in range(steps):
         p, came = (first + k, first + k - 1) if side == 0 else (first - k, first - k + 1)
         at = max(p, came)
         for c in range(len(state)):
+            tied, count, line = state[c], state[c, ROW:], state[c, 2 * ROW :]
+            nodes = state[c, 3 * ROW :]
             if ties:
                 for lane in range(width):
-                    tied = state[c, 0, lane] + values[c, came, lane]
-                    state[c, 0, lane] = tied if gaps[at, lane] == 0.0 else 0.0
+                    both = tied[lane] + values[c, came, lane]
+                    tied[lane] = both if gaps[at, lane] == 0.0 else 0.0
             if linear:
                 for lane in range(width):
-                    passed = state[c, 1, lane] + values[c, came, lane]
-                    state[c, 2, lane] += passed * gaps[at, lane]
+                    line[lane] += (count[lane] + values[c, came, lane]) * gaps[at, lane]
             if sums:
                 for lane in range(width):
-                    state[c, 1, lane] += values[c, came, lane]
-            places = side, c, p, came, at, leads[c], width, count
-            if is_complex and outputs:
-                complex_step(state, decays, values, result, weights, places)
-            elif is_complex:
-                complex_step_alone(state, decays, values, result, weights, places)
-            elif outputs:
-                real_step(state, decays, values, result, weights, places)
+                    count[lane] += values[c, came, lane]
+            if kinds > 1:
+                for row in range(kinds):
+                    for lane in range(width):
+                        work[row * ROW + lane] = decays[row, at, lane]
+                for lane in range(width):
+                    work[kinds * ROW + lane] = values[c, came, lane]
+                _complex_nodes(nodes, work, rows // 2, width)
             else:
-                real_step_alone(state, decays, values, result, weights, places)
+                for lane in range(width):
+                    work[lane] = decays[0, at, lane]
+                    work[ROW + lane] = decays[0, at, lane]
+                    work[2 * ROW + lane] = values[c, came, lane]
+                _real_nodes(nodes, work, rows, width)
         for o in range(outputs):
             c = np.int64(weights[side, o, 0])
-            if leads[c] != o:
-                both = 2 * count if is_complex else count
-                add_states(state, result, weights, (side, c, p, o, width, both))
+            total = result[p, o]
+            _add(total, state[c, 3 * ROW :], weights[side, o, 4:], width)
             if ties:
                 for lane in range(width):
-                    result[p, o, lane] += weights[side, o, 3] * state[c, 0, lane]
+                    total[lane] += weights[side, o, 3] * state[c, lane]
             if sums:
                 for lane in range(width):
-                    result[p, o, lane] += weights[side, o, 1] * state[c, 1, lane]
+                    total[lane] += weights[side, o, 1] * state[c, ROW + lane]
             if linear:
                 for lane in range(width):
-                    result[p, o, lane] += weights[side, o, 2] * state[c, 2, lane]
+                    total[lane] += weights[side, o, 2] * state[c, 2 * ROW + lane]
 
 
 @entry
@@ -200,7 +266,8 @@ def ends(data, plan, chunks, states, begin, stop):
     width = _width(chunks)
     columns = len(data.slots)
     tile = _tile(columns, chunks[:, 2].max(), 0, width, plan.is_complex)
-    state = np.empty((columns, states.shape[3], width + WIDTH))
+    state = np.empty((columns, states.shape[3] * ROW))
+    lanes = state.reshape(columns, states.shape[3], ROW)
     for group in range(begin, stop, LANES):
         some = chunks[group : group + LANES]
         if (some[:, 3:5] < 0).all():
@@ -211,13 +278,14 @@ def ends(data, plan, chunks, states, begin, stop):
             state[:] = 0.0
             _sweep(state, tile, plan, side, first, longest + 1, width)
             for lane in range(len(some)):
-                states[side, group + lane] = state[:, :, lane]
+                states[side, group + lane] = lanes[:, :, lane]
 
 
 @jit
 def _join(into, add, distance, nodes):
     # into = add + the states `into` as seen `distance` further away
     count = np.int64(nodes[4])
+    is_complex = into.shape[1] > 3 + count
     for c in range(len(into)):
         tied = into[c, 0] if distance == 0.0 else 0.0
         into[c, 0] = add[c, 0] + tied
@@ -226,12 +294,16 @@ def _join(into, add, distance, nodes):
         for m in range(count):
             far = (nodes[0] + m * nodes[2]) * distance
             a, b = math.exp(-far) if far < FARTHEST else 0.0, 0.0
+            if not is_complex:
+                into[c, 3 + m] = add[c, 3 + m] + a * into[c, 3 + m]
+                continue
             if a and (nodes[1] or nodes[3]):
                 angle = (nodes[1] + m * nodes[3]) * distance
                 a, b = a * math.cos(angle), -a * math.sin(angle)
-            re, im = into[c, 3 + m], into[c, 3 + count + m]
-            into[c, 3 + m] = add[c, 3 + m] + a * re - b * im
-            into[c, 3 + count + m] = add[c, 3 + count + m] + a * im + b * re
+            at = 3 + 2 * m
+            re, im = into[c, at], into[c, at + 1]
+            into[c, at] = add[c, at] + a * re - b * im
+            into[c, at + 1] = add[c, at + 1] + a * im + b * re
 
 
 @entry
@@ -265,7 +337,8 @@ def sums(data, plan, out, chunks, states, begin, stop):
     columns, order, weights = len(data.slots), data.order, plan.weights
     tile = _tile(columns, chunks[:, 2].max(), len(out), width, plan.is_complex)
     values, result = tile[0], tile[3]
-    state = np.empty((columns, states.shape[3], width + WIDTH))
+    state = np.empty((columns, states.shape[3] * ROW))
+    lanes = state.reshape(columns, states.shape[3], ROW)
     for group in range(begin, stop, LANES):
         some = chunks[group : group + LANES]
         longest = _load(tile, data, plan, chunks, group, True)
@@ -279,7 +352,7 @@ def sums(data, plan, out, chunks, states, begin, stop):
             state[:] = 0.0
             if states.shape[1]:
                 for lane in range(len(some)):
-                    state[:, :, lane] = states[side, group + lane]
+                    lanes[:, :, lane] = states[side, group + lane]
             _sweep(state, tile, plan, side, first, longest, width)
         for lane in range(len(some)):
             row, start, length, _, _, _ = some[lane]

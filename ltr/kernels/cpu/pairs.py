@@ -11,7 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ltr.kernels.cpu.jit import entry, jit
-from ltr.kernels.cpu.pairs_step import LANES, advance
+from ltr.kernels.cpu.vectors import sums_jit
+
+# The numbers of a row of nodes, of which softplus has at most 20. Rows are this far apart, so that
+# LLVM knows their distance and puts several into one vector loop.
+ROW = 24
 
 
 class Lists(NamedTuple):
@@ -39,7 +43,7 @@ class PairRule(NamedTuple):
     scale: float
     """1 / temperature."""
     fit: Any
-    """(2, blocks, LANES), the weights of f and f'."""
+    """(2, nodes), the weights of f and f', nodes a multiple of 4, at most `ROW`."""
     most: int
     """The most grades of a list."""
 
@@ -65,7 +69,6 @@ def graded_pairs(lists, rule, found, begin, stop):
     discounts, ideal, upper, last, scale, fit, most = rule
     total, weight, slopes, flags = found
     n = x.shape[1]
-    blocks = fit.shape[1]
     by_rank, by_item = len(discounts) > 0, len(items) > 0
     columns = (2 if by_rank else 1) * (2 if by_item else 1)
     gap, decay = np.zeros(n + 1), np.zeros(n + 1)
@@ -75,10 +78,10 @@ def graded_pairs(lists, rule, found, begin, stop):
     each = np.ones(n)
     slope = np.empty(n)
     apart = np.empty((most, most))
-    state = np.empty((blocks, most * columns, LANES))
+    state = np.empty(most * columns * ROW)
     passed, linear = np.empty(most * columns), np.empty(most * columns)
     share, came = np.empty(most * columns), np.empty(columns)
-    work = state, came, passed, linear, share
+    work = state, came, passed, linear, share, np.empty(2 * ROW)
     for row in range(begin, stop):
         m = n
         if len(mask):
@@ -173,19 +176,65 @@ def _ideal(worth, count, grades, ideal):
 
 
 @jit
+def _advance(state, came, share, e, own, scratch, nodes):
+    # rows `own` and on += came, then each row is multiplied by (e^1, e^2, ...); the second row of
+    # the scratch becomes the shares times the rows
+    powers, total = scratch, scratch[ROW:]
+    square = e * e
+    first, step = e, square * square
+    for k in range(0, nodes, 4):  # four products that do not wait for each other
+        powers[k] = first
+        powers[k + 1] = first * e
+        powers[k + 2] = first * square
+        powers[k + 3] = first * (square * e)
+        first *= step
+    for k in range(nodes):
+        total[k] = 0.0
+    for c in range(len(came)):
+        part, v = state[(own + c) * ROW :], came[c]
+        for k in range(nodes):
+            part[k] += v
+    whole = len(share) - len(share) % 4
+    for r in range(0, whole, 4):  # four rows at a time, one vector loop for all
+        part = state[r * ROW :]
+        a, b, c, d = share[r], share[r + 1], share[r + 2], share[r + 3]
+        for k in range(nodes):
+            x = powers[k]
+            w, y, z = part[k] * x, part[ROW + k] * x, part[2 * ROW + k] * x
+            last = part[3 * ROW + k] * x
+            part[k], part[ROW + k], part[2 * ROW + k], part[3 * ROW + k] = w, y, z, last
+            total[k] += a * w + b * y + c * z + d * last
+    for r in range(whole, len(share)):
+        part, a = state[r * ROW :], share[r]
+        for k in range(nodes):
+            part[k] *= powers[k]
+            total[k] += a * part[k]
+
+
+@sums_jit
+def _products(fit, total):
+    # the sums of fit[0] * total and of fit[1] * total
+    smooth = falls = 0.0
+    for k in range(fit.shape[1]):
+        smooth += fit[0, k] * total[k]
+        falls += fit[1, k] * total[k]
+    return smooth, falls
+
+
+@jit
 def _sweep(side, m, grades, kinds, places, fit, work, slope):
     # Side 0 goes from the top down and pairs each item with those above it. It counts each pair
     # once, and adds up cost and weight. Side 1 goes from the bottom up. Both add the slopes by the
     # item's own score.
     upper, by_rank, by_item = kinds
     gap, decay, grade, each, discounts, apart = places
-    state, came, passed, linear, share = work
+    state, came, passed, linear, share, scratch = work
     half = 2 if by_rank else 1
     columns = 2 * half if by_item else half
     rows = grades * columns
     turn = 1.0 if side == 0 else -1.0
     total = weight = 0.0
-    state[:, :rows] = 0.0
+    state[: rows * ROW] = 0.0
     passed[:rows] = 0.0
     came[:] = 0.0
     at = 0
@@ -224,9 +273,8 @@ def _sweep(side, m, grades, kinds, places, fit, work, slope):
                 weight += counts
                 wrong += out * counts
                 line += out * share[c] * linear[c]
-        smooth, falls = advance(  # pyright: ignore[reportCallIssue]
-            state, came, share, fit, e, rows, at
-        )
+        _advance(state, came, share[:rows], e, at, scratch, fit.shape[1])
+        smooth, falls = _products(fit, scratch[ROW:])
         if side == 0:
             total += smooth + line
             slope[p] -= falls + wrong

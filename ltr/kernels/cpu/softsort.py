@@ -205,14 +205,13 @@ def gradient(
     mask: Tensor | None,
     order: Tensor,
     sums: Tensor,
-    given: Any,
+    given: Tensor,
     temperature: float,
 ) -> Tensor:
-    """Compute the gradient by the scores from the one by the ranks, an array."""
+    """Compute the gradient by the scores from the one by the ranks."""
     lists, n = _lists(scores, mask, order, temperature), scores.shape[-1]
     found = np.empty_like(lists.x)
-    given = np.ascontiguousarray(given).reshape(-1, n)
-    _each_row(backward, lists, _rows(sums, n), given, found)
+    _each_row(backward, lists, _rows(sums, n), _rows(given, n), found)
     return _tensor(found, scores)
 
 
@@ -227,7 +226,7 @@ def _lists(scores: Tensor, mask: Tensor | None, order: Tensor, temperature: floa
 
 
 def _rows(x: Tensor, n: int) -> Any:
-    return np.ascontiguousarray(x.numpy()).reshape(-1, n)
+    return np.ascontiguousarray(x.detach().numpy()).reshape(-1, n)
 
 
 def _tensor(x: Any, like: Tensor) -> Tensor:

@@ -51,9 +51,9 @@ def kernel_sums(
     out = (np.empty if total == scores.numel() else np.zeros)((outputs, *x.shape), x.dtype)
     work = total * (2 + count) * (len(used) + outputs)
     data, plan = Data(x, item, values, slots, fills), Plan(scale, tuple(nodes), *weights)
-    states = np.empty((2, 0, len(used), 3 + 2 * count))
+    height = 3 + (2 * count if plan.is_complex else count)
+    states = np.empty((2, len(chunks) if joined else 0, len(used), height))
     if joined:
-        states = np.empty((2, len(chunks), len(used), 3 + 2 * count))
         run_parallel(
             lambda a, b: ends(data, plan, lanes, states, a, b),
             len(lanes),
@@ -107,21 +107,25 @@ def _chunk(total: int, lists: int) -> int:
 
 @lru_cache
 def _plan(nodes: tuple[float, ...], rows: tuple[float, ...], sources: tuple[int, ...]) -> Any:
-    # return the columns in use, and weights, leads, uses and is_complex of the `Plan`
+    # return the columns in use, and weights, uses and is_complex of the `Plan`
     count, outputs = int(nodes[4]), len(sources)
     used = sorted(set(sources))
-    weights = np.zeros((3, outputs, 4 + 2 * count))
+    is_complex = nodes[1] != 0 or nodes[3] != 0 or (count > 1 and nodes[0] != nodes[2])
+    weights = np.zeros((3, outputs, 4 + (2 * count if is_complex else count)))
     weights[:, :, 0] = [used.index(source) for source in sources]
     table = np.array(rows).reshape(outputs, -1)
     weights[2, :, 1] = table[:, 0]
-    weights[0, :, 1:] = table[:, 1 : 4 + 2 * count]
-    weights[1, :, 1:] = table[:, 4 + 2 * count :]
-    weights[:2, :, 4 + count :] *= -1  # imaginary parts: their products count negative
-    leads = np.array([sources.index(source) for source in used])
+    both = table[:, 1:].reshape(outputs, 2, -1).swapaxes(0, 1)
+    weights[:2, :, 1:4] = both[:, :, :3]
+    real, imaginary = both[:, :, 3 : 3 + count], both[:, :, 3 + count :]
+    if is_complex:
+        weights[:2, :, 4::2] = real
+        weights[:2, :, 5::2] = -imaginary  # their products count negative
+    else:
+        weights[:2, :, 4:] = real
     linear = bool(weights[:2, :, 2].any())
     uses = bool(weights[:2, :, 3].any()), linear or bool(weights[:2, :, 1].any()), linear
-    is_complex = nodes[1] != 0 or nodes[3] != 0 or (count > 1 and nodes[0] != nodes[2])
-    return used, weights, leads, uses, is_complex
+    return used, weights, uses, is_complex
 
 
 def _rows(x: Tensor) -> Any:
