@@ -44,6 +44,12 @@ def committed(name):
 
 
 @pytest.mark.slow
+def test_two_checkouts_in_turns(tmp_path):
+    result = run("before_after.py", tmp_path / "result.json", str(ROOT), "--turns", "1")
+    assert shape(result) == shape(committed("before_after.json"))
+
+
+@pytest.mark.slow
 def test_compare_operators_at_equal_sharpness(tmp_path):
     sizes = ["--sizes", "12", "--lists", "2", "--rounds", "1"]
     result = run("compare_operators.py", tmp_path / "result.json", *sizes)
