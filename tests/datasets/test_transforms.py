@@ -273,7 +273,7 @@ def test_lengths_that_are_not_those_of_lists(kind, lengths, message, rows):
 def test_features_and_masks_of_other_types(kind, rows):
     transform = (Join([Standardize()]) if kind is Join else kind()).fit(rows[:, :2])
     for features in (torch.zeros(3, 2, dtype=torch.int64), torch.zeros(3, 2).bool(), rows[:3, :2]):
-        with pytest.raises(ValueError, match=r"features.*column 2:"):
+        with pytest.raises(ValueError, match=r"features must"):
             transform(features)
     with pytest.raises(ValueError, match=r"features.*a number alone"):
         transform(torch.tensor(0.0))
@@ -311,7 +311,7 @@ def test_fitting_on_half_precision(kind, rows):
 @pytest.mark.parametrize("value", [np.inf, -np.inf])
 def test_an_infinite_value_is_no_mean(kind, value, rows):
     rows[7, 2] = value
-    with pytest.raises(ValueError, match="features must"):
+    with pytest.raises(ValueError, match=rf"features.*{kind.__name__}.*column 2:"):
         kind().fit(rows)
 
 
