@@ -52,7 +52,7 @@ class CheckpointGuard(Callback):
             if _has_text(state) and not isinstance(callback, _TEXT_IS_NO_PATH):
                 del states[callback.state_key]
                 rank_zero_warn(
-                    f"{type(callback).__name__} begins anew: its state in {self.path} holds text, "
+                    f"{type(callback).__name__} starts over: its state in {self.path} holds text, "
                     "which may be a path"
                 )
 

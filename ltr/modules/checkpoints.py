@@ -91,7 +91,7 @@ class BestCheckpoint(Checkpoint):
 
     @property
     def state_key(self) -> str:
-        """The key of the state in a checkpoint: a run that watches another value begins anew."""
+        """The key of the state in a checkpoint: a run that watches another value starts over."""
         return f"{type(self).__qualname__}({self.monitor}, {self.mode})"
 
     @property
