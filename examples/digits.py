@@ -30,7 +30,7 @@ from ltr.operators import SoftSort
 
 # a gain that is linear: with the usual 2^label, little but the nines would count
 LOSSES: dict[str, RankingLoss] = {
-    "SoftNDCG": SoftNDCG(SoftSort(temperature=2.0), gain="linear"),
+    "SoftNDCG": SoftNDCG(SoftSort(temperature=2.0), gain="linear", mean="arithmetic"),
     "pointwise MSE": PointwiseMSE(),
 }
 METRICS = {

@@ -3,9 +3,9 @@
 import importlib.util
 import json
 import math
-import random
 import subprocess
 import sys
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -314,20 +314,29 @@ def test_estimators(tmp_path):
         assert size[name]["fit_seconds"] > 0
 
 
-@pytest.mark.slow
-def test_soft_ndcg(tmp_path):
-    for number, name in enumerate(("train", "vali", "test")):
-        draw = random.Random(number)
-        rows = [(draw.randrange(3), qid) for qid in range(20) for _ in range(5)]
-        lines = [f"{y} qid:{qid} 1:{draw.random() + y} 2:{draw.random()}\n" for y, qid in rows]
-        path = tmp_path / "Tiny" / "Fold1" / f"{name}.txt"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(lines))
-    where = ["--data", tmp_path, "--sets", "Tiny", "--folds", "1", "--seeds", "1"]
-    result = run("soft_ndcg.py", tmp_path / "result.json", *where)
-    kept = committed("soft_ndcg.json")
-    assert [*result["rows"]] == [*kept["rows"]]
-    assert all(0.8 < row["Tiny"][0] <= 1 for row in result["rows"].values())
+def test_soft_ndcg_beside_other_losses(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    trials = load(ROOT / "benchmarks" / "soft_ndcg_trials.py")
+    goal = load(ROOT / "benchmarks" / "soft_ndcg_goal.py")
+    monkeypatch.setitem(trials.SIZES, "tiny", 1000)
+    monkeypatch.setattr(goal, "SIZES", {"tiny": 1000})
+    monkeypatch.setattr(goal, "DATA", ("tiny",))
+    monkeypatch.setattr(goal, "trial", partial(trials.trial, max_epochs=2))
+    for seed, name in product(goal.SEEDS, (goal.OURS, *goal.OTHERS)):
+        goal.run(tmp_path, "tiny", name, seed)
+    result = goal.summarize(tmp_path)
+    kept = committed("soft_ndcg_goal.json")["sets"]["generated, 10,000"]
+    assert shape(result["tiny"]["differences"]) == shape(kept["differences"])
+    assert result["tiny"]["lists"] == 30
+    assert all(0.2 < row["test"] < 1 for row in result["tiny"]["losses"].values())
+
+
+def test_generated_lists_have_the_grades_of_their_targets():
+    trials = load(ROOT / "benchmarks" / "soft_ndcg_trials.py")
+    fold = trials.generated(1000, 0)
+    assert [len(part.y) for part in (fold.train, fold.val, fold.test)] == [650, 100, 250]
+    for labels in fold.train.y.reshape(-1, 25):
+        assert [(labels >= grade).sum() for grade in (1, 2, 3)] == [10, 5, 2]
 
 
 @pytest.mark.parametrize(

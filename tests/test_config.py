@@ -224,7 +224,9 @@ def test_the_walk_finds_them_and_compares_what_they_do():
 
 
 def test_what_was_given_is_what_is_kept():
-    loss = SoftNDCG(SoftSort(0.3), top_k=4, gain="linear", discount="letor4", reduction="sum")
+    loss = SoftNDCG(
+        SoftSort(0.3), top_k=4, gain="linear", discount="letor4", mean="arithmetic", reduction="sum"
+    )
     assert to_config(loss) == {
         "class_path": "ltr.losses.SoftNDCG",
         "init_args": {
@@ -235,6 +237,8 @@ def test_what_was_given_is_what_is_kept():
             "top_k": 4,
             "gain": "linear",
             "discount": "letor4",
+            "mean": "arithmetic",
+            "dequantize": False,
             "reduction": "sum",
         },
     }

@@ -1,6 +1,7 @@
 """1 - NDCG on soft ranks, or by a relaxed sort: ApproxNDCG, NeuralNDCG, PiRank and relatives."""
 
-from typing import cast
+from collections.abc import Callable
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
@@ -15,49 +16,88 @@ from ltr.gains import (
     ragged_ideal_dcg,
     ragged_ndcg_gains,
 )
-from ltr.kernels.lists import sum_lists
-from ltr.losses.base import RankingLoss, Reduction
+from ltr.kernels.lists import list_ids, sum_lists
+from ltr.losses.base import RankingLoss, Reduction, check_flag
 from ltr.losses.scaling import sinkhorn_scaled
-from ltr.losses.soft import check_rows, cut, rank_operator, shortfall, sort_operator
-from ltr.operators import NeuralSort, RankOperator, SigmoidRank, SortOperator
-from ltr.shapes import check_at_least, check_top_k, check_whole, positions
+from ltr.losses.soft import check_rows, cut, shortfall, sort_operator
+from ltr.operators import NeuralSort, RankOperator, SigmoidRank, SortOperator, Standardized
+from ltr.operators.base import check_operator
+from ltr.shapes import check_at_least, check_top_k, check_whole, masked_fill, positions
+
+Mean = Literal["harmonic", "arithmetic"]
 
 
 class SoftNDCG(RankingLoss):
-    """1 - soft NDCG: sum over i of gain_i * discount(soft rank_i), divided by the exact ideal DCG.
+    r"""1 - NDCG on soft ranks; by default of the harmonic mean of the discounts, which trains best.
 
-    With hard ranks this is exactly 1 - `ltr.metrics.NDCG`. With `SigmoidRank`, the default, it
-    is ApproxNDCG (Qin et al. 2010). Ranks by SoftSort's transpose can be below 1. The soft NDCG may
-    then be slightly above 1, and the loss slightly below 0.
+    With gains g_i, shares p_i = g_i / sum of g, discounts d and soft ranks r_i, the DCG of a list
+    is the sum of its gains times the arithmetic mean of the discounts, sum of p_i d(r_i). The
+    harmonic mean, 1 / (sum of p_i / d(r_i)), is at most that:
+
+        harmonic: 1 - (sum_i p_i / d(ideal rank_i)) / (sum_i p_i / d(r_i))
+        arithmetic: 1 - (sum_i p_i d(r_i)) / (sum_i p_i d(ideal rank_i))
+
+    Both are 0 for an ideal order alone, and a network that lowers the first one raises a lower
+    bound of NDCG. They differ in what they ask for on the way there. The gradient of the arithmetic
+    mean at rank r is that of 1 / log2(1 + r), and falls like 1 / (r log(r)^2). A relevant item far
+    down hardly pulls, so training soon gives up on it, spreads the scores of the others until
+    their ranks are hard, and stops. The harmonic mean has the gradient of log2(1 + r), which falls
+    like 1 / r. (With the ranks 1 / softmax(scores), sum_i p_i log(r_i) is the softmax
+    cross-entropy.) The guide "How to train on soft NDCG" has measurements.
+
+    Measured with one network: level with `SoftmaxLoss` and `XENDCG` on five sets of seven, ahead on
+    none, and behind by 0.004 to 0.023 on noisy tables of 100,000 rows and less. There, take
+    `SoftmaxLoss`.
+
+    With hard ranks, `mean="arithmetic"` is exactly 1 - `ltr.metrics.NDCG`, and with `SigmoidRank`
+    it is ApproxNDCG (Qin et al. 2010). Ranks by SoftSort's transpose can be below 1. The soft NDCG
+    may then be slightly above 1, and the loss slightly below 0.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a relevant item or fully
     masked. For one item it is 0 if the item's soft rank is 1. The operator decides the ranks of
     tied scores. With equal labels any order is ideal.
 
     Args:
-        operator: any `RankOperator`. Default: `SigmoidRank()`.
-        top_k: NDCG@k, by a smooth cut at rank k + 1/2 (the ideal is cut exactly). Default: all. On
-            long lists let the cut move in at the start of training: see `moving_cutoff`.
+        operator: any `RankOperator`. Default: `Standardized(SigmoidRank(0.3))`, with which the loss
+            does not depend on the scale of the scores.
+        top_k: NDCG@k, by a smooth cut at rank k + 1/2 (the ideal is cut exactly), for the
+            arithmetic mean alone. Default: all, for NDCG@k too. On long lists let the cut move in at the start of training:
+            see `moving_cutoff`.
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
         discount: "log2" (1 / log2(1 + rank), the default), "letor4", or a function of the ranks.
+            The harmonic mean needs discounts above 0.
+        mean: "harmonic" (the default) or "arithmetic".
+        dequantize: whether each label of a list with a relevant document gets a random number from
+            [0, 1) on top before its gain is taken, a new one at each call. Documents of one grade
+            then count differently, and irrelevant ones a little, each time others. That keeps a
+            network from learning a small set by heart, as the random gammas of `XENDCG` do.
+            Default: False. For a new network, take `SoftNDCG(gain="linear", dequantize=True)`:
+            linear gains learn from all grades alike, which pays on small sets.
 
     Weights multiply the gains, in the ideal too. Labels may have any size and need not be whole
     numbers, in float32 too: gains of "exp2" are computed relative to the list's largest.
 
+    Cost: the operator's, and one sort of the gains.
+
     Raises:
-        ValueError: an argument is invalid; the message names it and its value.
+        ValueError: an argument is invalid, or `top_k` is given without `mean="arithmetic"`; the
+            message names it and its value.
 
     Reference: Qin, Liu and Li, "A general approximation framework for direct optimization of
-    information retrieval measures", 2010.
+    information retrieval measures", 2010, for the arithmetic mean.
 
     >>> import torch
-    >>> from ltr.operators import SoftSort
+    >>> from ltr.operators import HardRank, SoftSort
     >>> scores = torch.tensor([[0.2, 0.9, 0.4]], requires_grad=True)
     >>> labels = torch.tensor([[2.0, 0.0, 1.0]])
     >>> loss = SoftNDCG(SoftSort(temperature=0.5))(scores, labels)
     >>> loss.backward()
     >>> scores.grad.sign()  # raise the relevant items, lower the other
     tensor([[-1.,  1., -1.]])
+    >>> SoftNDCG(HardRank(), mean="arithmetic")(scores, labels).round(decimals=4)  # 1 - NDCG
+    tensor(0.4131)
+    >>> SoftNDCG(HardRank())(scores, labels).round(decimals=4)
+    tensor(0.3839)
     """
 
     def __init__(
@@ -66,43 +106,80 @@ class SoftNDCG(RankingLoss):
         top_k: int | None = None,
         gain: Gain = "exp2",
         discount: Discount = "log2",
+        mean: Mean = "harmonic",
+        dequantize: bool = False,
         reduction: Reduction = "mean",
     ):
         super().__init__(reduction)
-        self.operator = rank_operator(operator)
+        self.operator = (
+            Standardized(SigmoidRank(0.3)) if operator is None else check_operator(operator)
+        )
         self.top_k = check_top_k(top_k)
         gain_function(gain)  # raises ValueError for an unknown gain
         self.gain: Gain = gain
         discount_function(discount)
         self.discount: Discount = discount
+        if mean not in ("harmonic", "arithmetic"):
+            raise ValueError(f"mean must be 'harmonic' or 'arithmetic', got {mean!r}")
+        if mean == "harmonic" and top_k is not None:
+            raise ValueError(
+                f"top_k needs mean='arithmetic', since the harmonic mean of discounts of 0 is 0, "
+                f"got top_k={top_k!r} and mean={mean!r}; leave top_k out to train a new network"
+            )
+        self.mean: Mean = mean
+        self.dequantize = check_flag("dequantize", dequantize)
 
     def per_list(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """Return 1 - soft NDCG of each list."""
-        full = discount_function(self.discount)
+        if self.dequantize:
+            labels = masked_fill(labels, mask)
+            relevant = (labels > 0).any(-1, keepdim=True)
+            labels = labels + relevant * torch.rand_like(labels)
         gains = ndcg_gains(labels, mask, weights, self.gain)
-        discount = cut(full, self.top_k, self.operator)
-        dcg = (gains * self.operator.discounts(discount, scores, mask)).sum(-1)
-        return shortfall(dcg, ideal_dcg(gains, full, self.top_k))
+        term, soft_term = self._terms()
+        soft = (gains * self.operator.discounts(soft_term, scores, mask)).sum(-1)
+        return self._shortfall(soft, ideal_dcg(gains, term, self.top_k))
 
     def per_ragged_list(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, scores: Tensor, labels: Tensor, lengths: Tensor, weights: Tensor | None
     ) -> Tensor:
         """Return 1 - soft NDCG of each ragged list, without padding if the operator needs none."""
-        pads = type(self.operator).ragged_discounts is RankOperator.ragged_discounts
+        inner = self.operator
+        if isinstance(inner, Standardized):
+            inner = inner.operator
+        pads = type(inner).ragged_discounts is RankOperator.ragged_discounts
         if pads and torch.compiler.is_compiling():
             return super().per_ragged_list(scores, labels, lengths, weights)
-        full = discount_function(self.discount)
+        if self.dequantize:
+            relevant = sum_lists((labels > 0).to(labels.dtype), lengths) > 0
+            labels = labels + relevant[list_ids(labels, lengths)] * torch.rand_like(labels)
         gains = ragged_ndcg_gains(labels, lengths, weights, self.gain)
-        discount = cut(full, self.top_k, self.operator)
-        discounts = self.operator.ragged_discounts(discount, scores, lengths)
-        ideal = ragged_ideal_dcg(gains, lengths, full, self.top_k)
-        return shortfall(sum_lists(gains * discounts, lengths), ideal)
+        term, soft_term = self._terms()
+        discounts = self.operator.ragged_discounts(soft_term, scores, lengths)
+        ideal = ragged_ideal_dcg(gains, lengths, term, self.top_k)
+        return self._shortfall(sum_lists(gains * discounts, lengths), ideal)
+
+    def _terms(self) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
+        # what is summed over the items, at whole ranks and at soft ones
+        discount = discount_function(self.discount)
+        if self.mean == "harmonic":
+            return (inverse := lambda ranks: discount(ranks).reciprocal()), inverse
+        return discount, cut(discount, self.top_k, self.operator)
+
+    def _shortfall(self, soft: Tensor, ideal: Tensor) -> Tensor:
+        if self.mean == "arithmetic":
+            return shortfall(soft, ideal)
+        defined = ideal > 0  # elsewhere 0 / 1, or NaN if a score is NaN
+        return defined.to(soft.dtype) - ideal / torch.where(defined, soft, 1 + 0 * soft)
 
 
 class ApproxNDCG(SoftNDCG):
-    """1 - NDCG on ranks by sigmoids of score differences: `SoftNDCG(SigmoidRank(temperature))`.
+    """1 - NDCG on ranks by sigmoids of score differences, with the arithmetic mean of discounts.
+
+    It is `SoftNDCG(SigmoidRank(temperature), mean="arithmetic")`, under the name of the literature.
+    Where there is much to learn, `SoftNDCG()` trains far better: see there.
 
     Args:
         temperature: of the sigmoids, in units of the scores (1 / alpha in the paper). 0 gives hard
@@ -119,7 +196,8 @@ class ApproxNDCG(SoftNDCG):
 
     >>> import torch
     >>> scores, labels = torch.tensor([0.2, 0.9, 0.4]), torch.tensor([2.0, 0.0, 1.0])
-    >>> ApproxNDCG(0.3)(scores, labels) == SoftNDCG(SigmoidRank(0.3))(scores, labels)
+    >>> same = SoftNDCG(SigmoidRank(0.3), mean="arithmetic")
+    >>> ApproxNDCG(0.3)(scores, labels) == same(scores, labels)
     tensor(True)
     """
 
@@ -131,7 +209,9 @@ class ApproxNDCG(SoftNDCG):
         discount: Discount = "log2",
         reduction: Reduction = "mean",
     ):
-        super().__init__(SigmoidRank(temperature), top_k, gain, discount, reduction)
+        super().__init__(
+            SigmoidRank(temperature), top_k, gain, discount, "arithmetic", reduction=reduction
+        )
 
     @property
     def temperature(self) -> float:

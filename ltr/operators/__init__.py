@@ -34,6 +34,7 @@ from ltr.operators.permutation import DensePermutation, SoftPermutation
 from ltr.operators.sinkhorn import SinkhornSort
 from ltr.operators.softrank import SoftRank
 from ltr.operators.softsort import SoftSort, SoftSortRank
+from ltr.operators.standardized import Standardized
 from ltr.operators.stochastic import Stochastic, gumbel_noise
 from ltr.operators.straight_through import StraightThrough
 from ltr.operators.temperature import temperature_for
@@ -59,6 +60,7 @@ __all__ = [
     "SoftTopK",
     "SortOperator",
     "SortingNetwork",
+    "Standardized",
     "Stochastic",
     "StraightThrough",
     "descending_order",

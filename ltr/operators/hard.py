@@ -36,7 +36,9 @@ def hard_ranks(scores: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 class HardRank(RankOperator):
-    """Hard ranks as an operator: `SoftNDCG(HardRank())` is 1 - NDCG, with no gradient.
+    """Hard ranks as an operator, with no gradient.
+
+    `SoftNDCG(HardRank(), mean="arithmetic")` is 1 - NDCG.
 
     Ties, masked items and NaN: see `hard_ranks`.
 

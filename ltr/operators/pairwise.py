@@ -260,8 +260,8 @@ class KernelRank(TemperatureRank):
 class SigmoidRank(KernelRank):
     """Ranks 1 + sum over j != i of F((s_j - s_i) / temperature), F the logistic function.
 
-    These are the expected ranks when logistic noise decides each pair. `SoftNDCG(SigmoidRank())` is
-    ApproxNDCG. The hard limit is 1 + the number of higher scores.
+    These are the expected ranks when logistic noise decides each pair. They make `ApproxNDCG`. The
+    hard limit is 1 + the number of higher scores.
 
     The ranks of m items lie in [1, m] and sum to m (m + 1) / 2. As the temperature falls to 0 they
     tend to the hard ranks (tied items share their mean rank); as it grows all tend to (m + 1) / 2.

@@ -168,7 +168,9 @@ def check_distribution(distribution: str) -> None:
 
 
 class SoftRank(TemperatureRank):
-    """The rank distribution under Gaussian noise; `SoftNDCG(SoftRank())` is the paper's loss.
+    """The rank distribution under Gaussian noise.
+
+    `SoftNDCG(SoftRank(), mean="arithmetic")` is the paper's loss.
 
     `forward` returns the expected ranks, which are those of `GaussianRank`. `discounts` returns the
     expected discount E[D(rank)], where other operators return D(expected rank). `top_k` returns the

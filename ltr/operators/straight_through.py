@@ -98,7 +98,7 @@ class StraightThroughPermutation(SoftPermutation, tensors=("hard_part", "soft_pa
 class StraightThrough(SortOperator):
     """Hard ranks, permutations, discounts and memberships, with the gradients of a soft operator.
 
-    The value is exactly that of `HardRank`. This holds in a `SoftNDCG(top_k=...)` too: its cut is
+    The value is exactly that of `HardRank`. This holds with the `top_k` of a loss too: its cut is
     exact for the value and smooth for the gradient. A permutation is H + (S - S.detach()). In
     `P.mv(v)` the scores get the gradient of the soft S, and v gets the gradient of the hard H.
     Ties stay in list order. A NaN changes only its own list.

@@ -230,7 +230,7 @@ def test_parts_of_ones_own():
     X, y, qid = frame()
     ranker = quick(
         scorer=MLPScorer(hidden=(8,), norm=True),
-        loss=SoftNDCG(top_k=3),
+        loss=SoftNDCG(top_k=3, mean="arithmetic"),
         transform=TableTransform(Standardize()),
     ).fit(X, y, qid=qid)
     assert ranker.scorer_.copies[0].hidden == (8,)  # pyright: ignore

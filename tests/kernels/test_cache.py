@@ -240,7 +240,7 @@ for dtype in (torch.float32, torch.float64):
         scores = torch.randn(shape, dtype=dtype, requires_grad=True)
         labels = torch.randint(0, 3, shape).to(dtype)
         operators = GaussianRank(), LapSum(), NeuralSort(), SoftRank(), SoftSort()
-        losses = [SoftNDCG(x, top_k=5) for x in operators]
+        losses = [SoftNDCG(x, top_k=5, mean="arithmetic") for x in operators]
         for loss in [*losses, NeuralNDCG(), RankNet(), LambdaRank()]:
             loss(scores, labels).backward()
 print(json.dumps([str(e.data["dispatcher"]) for _, e in recorder.buffer]))

@@ -142,9 +142,10 @@ def raised(y, w):
 
 
 CASES = {
-    "SoftNDCG": Case(SoftNDCG(HARD), exp2, strict=True),
-    "SoftNDCG-linear": Case(SoftNDCG(HARD, gain="linear"), linear, strict=True),
-    "SoftNDCG@2": Case(SoftNDCG(HARD, 2), exp2),
+    "SoftNDCG": Case(SoftNDCG(HARD, mean="arithmetic"), exp2, strict=True),
+    "SoftNDCG-harmonic": Case(SoftNDCG(HARD), exp2, strict=True),
+    "SoftNDCG-linear": Case(SoftNDCG(HARD, gain="linear", mean="arithmetic"), linear, strict=True),
+    "SoftNDCG@2": Case(SoftNDCG(HARD, 2, mean="arithmetic"), exp2),
     "ApproxNDCG": Case(ApproxNDCG(), exp2, strict=True),
     "SoftMRR": Case(SoftMRR(HARD), heavy),
     "SoftMRR@2": Case(SoftMRR(HARD, 2), heavy),
@@ -175,7 +176,7 @@ CASES = {
     "KNNLoss": Case(KNNLoss(SORT, 2), least=voters),
     "KNNLoss-log": Case(KNNLoss(SORT, 2, "log"), least=voters),
     "ExposureParity": Case(ExposureParity(HARD)),
-    "Penalized": Case(Penalized(SoftNDCG(HARD), ExposureParity(HARD))),
+    "Penalized": Case(Penalized(SoftNDCG(HARD, mean="arithmetic"), ExposureParity(HARD))),
     "RankNet": Case(RankNet(), by_label, strict=True),
     "RankNet-sum": Case(RankNet(normalize=False), by_label, strict=True),
     "PairwiseHinge": Case(PairwiseHinge(), by_label, strict=True),
@@ -293,7 +294,7 @@ def test_certain_scores_cost_nothing(name):
 
 
 def test_unbiased_losses_weight_items_by_their_position():
-    loss, shown = Unbiased(SoftNDCG(HARD)), SHOWN.expand(24, 4)
+    loss, shown = Unbiased(SoftNDCG(HARD, mean="arithmetic")), SHOWN.expand(24, 4)
     for scores, y, w in lists():
         found = each(loss, scores, y, w, shown=shown)
         right = in_order(exp2(y, w) * SHOWN)

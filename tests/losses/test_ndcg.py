@@ -1,5 +1,6 @@
 """SoftNDCG compared with its formula, its hard limit and scikit-learn."""
 
+import itertools
 from math import log2
 
 import pytest
@@ -14,6 +15,7 @@ from ltr.operators import (
     RankOperator,
     SigmoidRank,
     SoftSort,
+    Standardized,
     Stochastic,
     StraightThrough,
 )
@@ -27,7 +29,7 @@ def test_approx_ndcg_by_the_formula():
     first, second = 1 + sigmoid, 2 - sigmoid
     dcg = 1 / torch.log2(1 + first) + 3 / torch.log2(1 + second)
     expected = 1 - dcg / (3 / log2(2) + 1 / log2(3))
-    loss = SoftNDCG(SigmoidRank(0.5))(scores, torch.tensor([1.0, 2.0]))
+    loss = SoftNDCG(SigmoidRank(0.5), mean="arithmetic")(scores, torch.tensor([1.0, 2.0]))
     torch.testing.assert_close(loss, expected)
 
 
@@ -39,7 +41,7 @@ OPERATORS = [SoftSort(0.3), SoftSort(0.3, power=2), SigmoidRank(0.3)]
 def test_any_operator_by_the_formula(operator, gain):
     scores = torch.randn(4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     labels = torch.randint(0, 4, (4, 6), generator=torch.Generator().manual_seed(1)).double()
-    loss = SoftNDCG(operator, gain=gain, reduction="none")(scores, labels)
+    loss = SoftNDCG(operator, gain=gain, reduction="none", mean="arithmetic")(scores, labels)
     for s, y, value in zip(scores, labels, loss, strict=True):
         gains = [2 ** v.item() - 1 if gain == "exp2" else v.item() for v in y]
         dcg = sum(g / log2(1 + r) for g, r in zip(gains, operator(s).tolist(), strict=True))
@@ -54,7 +56,7 @@ def test_hard_ranks_make_it_the_metric(operator, top_k):
     labels = torch.randint(0, 4, (20, 8), generator=torch.Generator().manual_seed(1)).float()
     mask = torch.rand(20, 8, generator=torch.Generator().manual_seed(2)) < 0.8
     labels[:3] = 0
-    loss = SoftNDCG(operator, top_k, reduction="none")(scores, labels, mask)
+    loss = SoftNDCG(operator, top_k, reduction="none", mean="arithmetic")(scores, labels, mask)
     metric = ndcg(scores, labels, mask, top_k=top_k, empty=1, reduction="none")
     torch.testing.assert_close(1 - loss, metric)
 
@@ -64,19 +66,23 @@ def test_the_soft_loss_tends_to_one_minus_scikit_learns_ndcg():
     labels = torch.randint(0, 4, (10, 8), generator=torch.Generator().manual_seed(1)).double()
     expected = 1 - ndcg_score((2**labels - 1).numpy(), scores.numpy())
     for operator in [SoftSort(1e-6), SigmoidRank(1e-6)]:
-        assert SoftNDCG(operator)(scores, labels).item() == pytest.approx(expected, abs=1e-9)
+        assert SoftNDCG(operator, mean="arithmetic")(scores, labels).item() == pytest.approx(
+            expected, abs=1e-9
+        )
 
 
 def test_the_soft_cut_at_k_is_near_the_hard_one():
     scores = torch.randn(50, 20, generator=torch.Generator().manual_seed(0))
     labels = torch.randint(0, 3, (50, 20), generator=torch.Generator().manual_seed(1)).float()
-    soft = SoftNDCG(SigmoidRank(1e-4), top_k=5)(scores, labels)
+    soft = SoftNDCG(SigmoidRank(1e-4), top_k=5, mean="arithmetic")(scores, labels)
     assert soft.item() == pytest.approx(1 - ndcg(scores, labels, top_k=5).item(), abs=0.02)
 
 
 def test_an_item_just_outside_the_cut_has_a_gradient():
     scores = torch.tensor([3.0, 2.0, 1.0, 0.0], requires_grad=True)
-    SoftNDCG(SigmoidRank(0.3), top_k=2)(scores, torch.tensor([0.0, 0.0, 1.0, 0.0])).backward()
+    SoftNDCG(SigmoidRank(0.3), top_k=2, mean="arithmetic")(
+        scores, torch.tensor([0.0, 0.0, 1.0, 0.0])
+    ).backward()
     assert scores.grad[2] < -1e-4
 
 
@@ -84,7 +90,10 @@ def test_a_cut_far_before_all_soft_ranks_does_not_stop_the_training():
     generator = torch.Generator().manual_seed(0)
     scores = (torch.randn(4, 150, generator=generator) * 0.01).requires_grad_()
     labels = (torch.rand(4, 150, generator=generator) < 0.1).float()
-    loss, optimizer = SoftNDCG(SigmoidRank(1.0), top_k=10), torch.optim.Adam([scores], lr=0.1)
+    loss, optimizer = (
+        SoftNDCG(SigmoidRank(1.0), top_k=10, mean="arithmetic"),
+        torch.optim.Adam([scores], lr=0.1),
+    )
     assert SigmoidRank(1.0)(scores).min() > 70  # all items are far behind rank 10
     for _ in range(100):
         optimizer.zero_grad()
@@ -96,14 +105,14 @@ def test_a_cut_far_before_all_soft_ranks_does_not_stop_the_training():
 def test_weights_multiply_gains_and_the_ideal():
     scores, labels = torch.tensor([2.0, 1.0]), torch.tensor([1.0, 1.0])
     weights = torch.tensor([0.0, 5.0])
-    loss = SoftNDCG(HardRank())(scores, labels, weights=weights)
+    loss = SoftNDCG(HardRank(), mean="arithmetic")(scores, labels, weights=weights)
     assert loss.item() == pytest.approx(1 - 1 / log2(3))
 
 
 def test_soft_ndcg_may_pass_1_with_softsort_ranks():
     scores = torch.cat([torch.tensor([5.6]), torch.zeros(100)])
     labels = torch.cat([torch.ones(1), torch.zeros(100)])
-    assert SoftNDCG(SoftSort(1.0))(scores, labels) < 0
+    assert SoftNDCG(SoftSort(1.0), mean="arithmetic")(scores, labels) < 0
 
 
 def test_an_operator_with_samples_is_averaged():
@@ -112,20 +121,22 @@ def test_an_operator_with_samples_is_averaged():
             return torch.stack([HardRank()(scores) + shift for shift in (0.0, 1.0, 2.0)])
 
     scores, labels = torch.tensor([[2.0, 1.0], [1.0, 2.0]]), torch.tensor([[1.0, 0.0], [1.0, 0.0]])
-    loss = SoftNDCG(Shifted(), reduction="none")(scores, labels)
+    loss = SoftNDCG(Shifted(), reduction="none", mean="arithmetic")(scores, labels)
     expected = [1 - sum(1 / log2(1 + r + s) for s in range(3)) / 3 for r in (1, 2)]
     torch.testing.assert_close(loss, torch.tensor(expected))
 
 
 def test_a_function_as_gain_and_discount():
     scores, labels = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 0.0])
-    loss = SoftNDCG(HardRank(), gain=torch.square, discount=lambda ranks: 1 / ranks)
+    loss = SoftNDCG(
+        HardRank(), gain=torch.square, discount=lambda ranks: 1 / ranks, mean="arithmetic"
+    )
     assert loss(scores, labels).item() == pytest.approx(1 - 1 / 2)
 
 
 def test_letor4_discount_does_not_discount_rank_2():
     scores, labels = torch.tensor([1.0, 2.0]), torch.tensor([1.0, 0.0])
-    assert SoftNDCG(HardRank(), discount="letor4")(scores, labels) == 0
+    assert SoftNDCG(HardRank(), discount="letor4", mean="arithmetic")(scores, labels) == 0
 
 
 @pytest.mark.parametrize("operator", ["SoftSort", SoftSort, torch.nn.Linear(2, 2), 0.1], ids=repr)
@@ -156,3 +167,132 @@ def test_pointwise_mse_by_the_formula():
 
 def test_discount_at_rank_1_is_1():
     assert log2_discount(torch.ones(())) == 1
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=repr)
+@pytest.mark.parametrize("gain", ["exp2", "linear"])
+def test_the_harmonic_mean_by_the_formula(operator, gain):
+    scores = torch.randn(4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    labels = torch.randint(0, 4, (4, 6), generator=torch.Generator().manual_seed(1)).double()
+    labels[0] = 0
+    mask = torch.rand(4, 6, generator=torch.Generator().manual_seed(2)) < 0.8
+    loss = SoftNDCG(operator, gain=gain, reduction="none")(scores, labels, mask)
+    for s, y, m, value in zip(scores, labels, mask, loss, strict=True):
+        gains = [2 ** v.item() - 1 if gain == "exp2" else v.item() for v in y[m]]
+        cost = sum(g * log2(1 + r) for g, r in zip(gains, operator(s[m]).tolist(), strict=True))
+        least = sum(g * log2(2 + i) for i, g in enumerate(sorted(gains, reverse=True)))
+        expected = 1 - least / cost if sum(gains) else 0
+        assert value.item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_harmonic_mean_bounds_ndcg():
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(200, 9, dtype=torch.float64, generator=generator)
+    labels = torch.randint(0, 4, (200, 9), generator=generator).double()
+    labels[:, 0] = 1
+    order = labels.sort(descending=True).values
+    ideal = ndcg(order, order, reduction="none")
+    torch.testing.assert_close(ideal, torch.ones_like(ideal))
+    gains, best = 2**labels - 1, 2**order - 1
+    places = torch.arange(1, 10).double()
+    # the DCG is at least that of the harmonic mean: gains summed times 1 / mean inverse discount
+    least = (best * (1 + places).log2()).sum(-1)
+    dcg = (best / (1 + places).log2()).sum(-1)
+    constant = gains.sum(-1).square() / (least * dcg)  # <= 1, by Cauchy and Schwarz
+    harmonic = 1 - SoftNDCG(HardRank(), reduction="none")(scores, labels)
+    assert (constant <= 1 + 1e-12).all()
+    assert (ndcg(scores, labels, reduction="none") >= constant * harmonic - 1e-12).all()
+
+
+def test_only_an_ideal_order_has_the_loss_0():
+    labels = torch.tensor([2.0, 1.0, 0.0])
+    for scores in itertools.permutations([3.0, 2.0, 1.0]):
+        loss = SoftNDCG(HardRank())(torch.tensor(scores), labels).item()
+        assert (loss == pytest.approx(0, abs=1e-7)) == (scores == (3.0, 2.0, 1.0))
+
+
+def test_a_relevant_item_far_down_pulls_harder_than_with_the_arithmetic_mean():
+    scores = torch.linspace(5, -5, 200, dtype=torch.float64)
+    labels = torch.zeros(200, dtype=torch.float64)
+    labels[[0, 150]] = 1
+    pulls = {}
+    for mean in ("harmonic", "arithmetic"):
+        x = scores.clone().requires_grad_()
+        SoftNDCG(SigmoidRank(1.0), mean=mean)(x, labels).backward()
+        pulls[mean] = x.grad[150] / x.grad.abs().max()
+    assert pulls["harmonic"] < 3 * pulls["arithmetic"] < 0
+
+
+def test_a_network_learns_an_interaction_that_the_arithmetic_mean_misses():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(64, 20, 6, generator=generator)
+    target = (3 * x[..., 0]).sin() + x[..., 1] * x[..., 2]
+    labels = (target.argsort(-1).argsort(-1) >= 16).float()
+    found = {}
+    for mean in ("harmonic", "arithmetic"):
+        torch.manual_seed(0)
+        layers = torch.nn.Linear(6, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1)
+        network = torch.nn.Sequential(*layers)
+        loss, optimizer = (
+            SoftNDCG(SigmoidRank(1.0), mean=mean),
+            torch.optim.Adam(network.parameters(), lr=0.01),
+        )
+        for _ in range(150):
+            optimizer.zero_grad()
+            loss(network(x).squeeze(-1), labels).backward()
+            optimizer.step()
+        found[mean] = ndcg(network(x).squeeze(-1).detach(), labels).item()
+    assert found["harmonic"] > found["arithmetic"] + 0.02
+
+
+@pytest.mark.parametrize("mean", ["geometric", None, 1])
+def test_another_mean_is_refused(mean):
+    with pytest.raises(ValueError, match=rf"mean.*{mean!r}"):
+        SoftNDCG(mean=mean)
+
+
+def test_a_cut_needs_the_arithmetic_mean():
+    with pytest.raises(ValueError, match=r"top_k.*10"):
+        SoftNDCG(top_k=10)
+
+
+@pytest.mark.parametrize("form", ["padded", "ragged"])
+def test_standardized_scores_make_it_independent_of_their_scale(form):
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(5, 9, dtype=torch.float64, generator=generator)
+    labels = torch.randint(0, 3, (5, 9), generator=generator).double()
+    mask = torch.rand(5, 9, generator=generator) < 0.8
+    loss = SoftNDCG(Standardized(SigmoidRank(0.3)))
+    results = []
+    for scale, shift in ((1.0, 0.0), (10.0, -3.0)):
+        x = (scale * scores + shift).requires_grad_()
+        if form == "padded":
+            value = loss(x, labels, mask)
+        else:
+            value = loss(x[mask], labels[mask], lengths=mask.sum(-1))
+        value.backward()
+        results.append((value, scale * x.grad))
+        assert (x.grad * x.detach()).sum(-1) == pytest.approx(torch.zeros(5), abs=1e-12)
+    torch.testing.assert_close(results[0], results[1])
+
+
+@pytest.mark.parametrize("gain", ["exp2", "linear"])
+def test_dequantized_labels_draw_other_gains_at_each_call(gain):
+    scores, labels = torch.randn(4, 6), torch.randint(0, 3, (4, 6)).float()
+    labels[:, 0], labels[0] = 1, 0
+    mask = torch.ones(4, 6, dtype=torch.bool)
+    mask[:, 5] = False
+    scores[:, 5] = torch.nan
+    loss = SoftNDCG(gain=gain, dequantize=True, reduction="none")
+    first, second = loss(scores, labels, mask), loss(scores, labels, mask)
+    assert (first[1:] != second[1:]).all()
+    assert first[0] == second[0] == 0  # without a relevant item there is nothing to learn
+    plain = SoftNDCG(gain=gain, reduction="none")
+    torch.manual_seed(0)
+    found = loss(scores[mask], labels[mask], lengths=mask.sum(-1))
+    torch.manual_seed(0)
+    noise = torch.rand(int(mask.sum()))
+    shifted = labels[mask] + noise * (labels > 0).any(-1).repeat_interleave(5)
+    torch.testing.assert_close(found, plain(scores[mask], shifted, lengths=mask.sum(-1)))
+    labels[1], scores[1] = torch.tensor([2.0, 0, 0, 0, 0, 0]), torch.tensor([9.0, 1, 2, 3, 4, 5])
+    assert (loss(scores, labels, mask)[1] < 1).all()

@@ -321,7 +321,7 @@ def test_approx_ndcg_is_soft_ndcg_by_sigmoids():
     scores, labels = draw(5, 6)
     torch.testing.assert_close(
         ApproxNDCG(0.3, top_k=3, gain="linear")(scores, labels),
-        SoftNDCG(SigmoidRank(0.3), top_k=3, gain="linear")(scores, labels),
+        SoftNDCG(SigmoidRank(0.3), top_k=3, gain="linear", mean="arithmetic")(scores, labels),
     )
 
 

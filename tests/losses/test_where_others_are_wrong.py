@@ -61,7 +61,7 @@ LOSSES = _losses()
 every = pytest.mark.parametrize("make", LOSSES.values(), ids=LOSSES)
 GAINS = {"exp2": lambda y: 2**y - 1, "linear": lambda y: y, "square": lambda y: y**2}
 BY_GAINS = {
-    "SoftNDCG": lambda gain, top_k: SoftNDCG(HardRank(), top_k, gain),
+    "SoftNDCG": lambda gain, top_k: SoftNDCG(HardRank(), top_k, gain, mean="arithmetic"),
     "NeuralNDCG": lambda gain, top_k: NeuralNDCG(SoftSort(0), top_k, gain=gain),
     "transposed": lambda gain, top_k: NeuralNDCG(SoftSort(0), top_k, True, gain=gain),
     "scaled": lambda gain, top_k: NeuralNDCG(SoftSort(0), top_k, True, 5, gain=gain),

@@ -39,7 +39,7 @@ class Seen(SoftNDCG):
     """Notes the cut of each call, in training and outside of it."""
 
     def __init__(self, **options: Any):
-        super().__init__(**options)
+        super().__init__(mean="arithmetic", **options)
         self.seen: list[tuple[bool, int | None]] = []
 
     def per_ragged_list(self, scores: Tensor, *args: Any, **kwargs: Any) -> Tensor:  # pyright: ignore
@@ -96,7 +96,7 @@ def test_an_open_cut_has_a_gradient_at_the_start():
 
     def gradient(top_k: int | None) -> float:
         scores = torch.zeros(400, dtype=torch.float64, requires_grad=True)
-        SoftNDCG(top_k=top_k)(scores, labels).backward()
+        SoftNDCG(top_k=top_k, mean="arithmetic")(scores, labels).backward()
         assert scores.grad is not None
         return scores.grad.norm().item()
 
@@ -133,7 +133,7 @@ def test_the_cut_is_back_after_an_error(tmp_path: Path):
         def on_before_backward(self, trainer: Any, pl_module: Any, loss: Tensor) -> None:
             raise RuntimeError("enough")
 
-    given = SoftNDCG(top_k=2)
+    given = SoftNDCG(top_k=2, mean="arithmetic")
     with pytest.raises(RuntimeError, match="enough"):
         fit(tmp_path, given, Stop())
     assert given.top_k == 2

@@ -87,7 +87,7 @@ def changed(file: Path, **values: Any) -> Path:
 def test_a_checkpoint_is_plain_data(tmp_path: Path):
     ranker = Ranker(
         MLPScorer(hidden=(4,), activation=nn.GELU),
-        SoftNDCG(SoftSort(0.5), top_k=3),
+        SoftNDCG(SoftSort(0.5), top_k=3, mean="arithmetic"),
         {"ndcg": NDCG(top_k=2)},
         partial(torch.optim.SGD, lr=0.5),
     )

@@ -214,7 +214,7 @@ PYTHON_ROUTES = [
     lambda: Ranker(),
     lambda: Ranker(
         MLPScorer(hidden=(8,), activation=nn.GELU),
-        SoftNDCG(SoftSort(0.2), top_k=3),
+        SoftNDCG(SoftSort(0.2), top_k=3, mean="arithmetic"),
         {"ndcg_3": NDCG(top_k=3)},
         partial(torch.optim.SGD, lr=0.1, momentum=0.9),
         partial(torch.optim.lr_scheduler.StepLR, step_size=1),

@@ -22,7 +22,7 @@ def results(operator, scores, mask, labels):
     """Ranks, memberships, a loss, the gradient of all, and what a permutation gives."""
     x = scores.detach().clone().requires_grad_()
     found = [operator(x, mask), operator.top_k(2, x, mask)]
-    found.append(SoftNDCG(operator, top_k=2)(x, labels, mask))
+    found.append(SoftNDCG(operator, top_k=2, mean="arithmetic")(x, labels, mask))
     total = torch.stack([y.square().sum() for y in found]).sum()
     if total.requires_grad:
         found.append(torch.autograd.grad(total, x)[0])

@@ -157,11 +157,13 @@ def test_a_loss_is_the_mean_over_samples():
     scores = draw(2, 5, dtype=torch.float32).requires_grad_()
     labels = torch.tensor([[2.0, 0, 1, 0, 0], [0, 1.0, 0, 0, 3]])
     operator = seeded(StraightThrough(SoftSort(0.5)), samples=4)
-    losses = SoftNDCG(operator, reduction="none", top_k=3)(scores, labels)
+    losses = SoftNDCG(operator, reduction="none", top_k=3, mean="arithmetic")(scores, labels)
     assert losses.shape == (2,)
     operator.generator.manual_seed(0)
     noisy, _, _ = operator.draw(scores)
-    each = [SoftNDCG(HardRank(), reduction="none", top_k=3)(x, labels) for x in noisy]
+    each = [
+        SoftNDCG(HardRank(), reduction="none", top_k=3, mean="arithmetic")(x, labels) for x in noisy
+    ]
     torch.testing.assert_close(losses, torch.stack(each).mean(0))
     losses.sum().backward()
     assert scores.grad.abs().sum() > 0

@@ -96,11 +96,13 @@ def test_soft_ndcg_is_the_metric_with_a_gradient():
     scores = draw(3, 6, dtype=torch.float32).requires_grad_()
     labels = torch.randint(0, 4, (3, 6), generator=torch.Generator().manual_seed(0)).float()
     for top_k in [None, 2]:
-        loss = SoftNDCG(StraightThrough(SigmoidRank(0.5)), top_k=top_k)(scores, labels)
-        exact = SoftNDCG(HardRank(), top_k=top_k)(scores, labels)
+        loss = SoftNDCG(StraightThrough(SigmoidRank(0.5)), top_k=top_k, mean="arithmetic")(
+            scores, labels
+        )
+        exact = SoftNDCG(HardRank(), top_k=top_k, mean="arithmetic")(scores, labels)
         torch.testing.assert_close(loss, exact, rtol=0, atol=1e-6)
         grad = torch.autograd.grad(loss, scores)[0]
-        soft = SoftNDCG(SigmoidRank(0.5), top_k=top_k)(scores, labels)
+        soft = SoftNDCG(SigmoidRank(0.5), top_k=top_k, mean="arithmetic")(scores, labels)
         torch.testing.assert_close(grad, torch.autograd.grad(soft, scores)[0])
 
 

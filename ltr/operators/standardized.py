@@ -1,0 +1,145 @@
+"""Any operator on standardized scores: results that the scale of the scores does not change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ltr.kernels.lists import Lengths, check_lengths, list_ids, sum_lists
+from ltr.operators.base import RankOperator, SortOperator, check_operator
+from ltr.operators.permutation import SoftPermutation
+from ltr.operators.softsort import SoftSort
+from ltr.operators.stochastic import Stochastic, needs_matrix
+from ltr.shapes import check_lists, count, largest, masked_fill, upcast
+
+
+class Standardized(SortOperator):
+    r"""An operator on standardized scores: its temperature is in units of each list's spread.
+
+    The operator gets z = (s - mean) / sd, with the mean and the standard deviation sd of the real
+    items of each list (divided by their number m, not m - 1). So
+
+        f(a s + b) = f(s) for all a > 0,   and the gradient at a s + b is 1/a times that at s
+
+    for three items and more. The gradient goes through sd. It is therefore orthogonal to the scores
+    themselves, sum of s_i df/ds_i = 0: no training can lower a loss by spreading all scores of a
+    list until its ranks are hard. A network is free to choose the scale of its scores, and one with
+    scores of 0.01 or of 100 trains alike. What is lost is that a list cannot say by a small spread
+    how sure it is.
+
+    Special cases: in a list of ties, of one item or without one, sd counts as 1; its ranks are
+    those of z = 0. In a list of two sd counts as 1, too: their z would be 1 and -1 at any distance,
+    which leaves no gradient. So a list of two is not independent of the scale. A list whose scores
+    differ by rounding alone is blown up to a spread of 1. Masked items take no part.
+
+    Args:
+        operator: any `RankOperator`, with its temperature in units of sd; `permutation` needs a
+            `SortOperator`. Default: `SoftSort(0.3)`. To add noise, put `Stochastic` outside; its
+            scale is then in units of the scores.
+
+    `permutation(scores)` sorts the standardized scores: `P.sort()` gives those.
+
+    Cost: the operator's, and O(n).
+
+    Raises:
+        ValueError: the operator is none, or a `Stochastic`; `permutation` of an operator that has
+            none.
+
+    >>> from ltr.operators import SigmoidRank
+    >>> scores = torch.tensor([0.3, 0.7, 0.5])
+    >>> operator = Standardized(SigmoidRank(0.3))
+    >>> torch.allclose(operator(scores), operator(100 * scores + 7), rtol=1e-4)
+    True
+    """
+
+    def __init__(self, operator: RankOperator | None = None):
+        super().__init__()
+        if isinstance(operator, Stochastic):
+            raise ValueError(
+                "operator must not be a Stochastic, since its noise would be standardized too: "
+                "write Stochastic(Standardized(...))"
+            )
+        self.operator = SoftSort(0.3) if operator is None else check_operator(operator)
+
+    @property
+    def whole_ranks(self) -> bool:
+        """Return whether the operator's ranks are whole."""
+        return self.operator.whole_ranks
+
+    def standardize(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return (s - mean) / sd of each list's real items, (..., n), 0 where masked."""
+        check_lists(scores, mask=mask)
+        values = upcast(masked_fill(scores, mask))
+        fixed, number = values.detach(), count(values, mask)
+        top = largest(masked_fill(fixed, mask, -torch.inf)).unsqueeze(-1)
+        bottom = -largest(masked_fill(-fixed, mask, -torch.inf)).unsqueeze(-1)
+        units = masked_fill(_units(values, top, bottom, number), mask)
+        centered = masked_fill(units - units.sum(-1, keepdim=True) / number.clamp(min=1), mask)
+        return centered / _spread(centered.square().sum(-1, keepdim=True), number)
+
+    def forward(
+        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
+    ) -> Tensor:
+        """Return soft ranks (..., n)."""
+        return self.operator(self.standardize(scores, mask), mask, weights)
+
+    def permutation(
+        self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
+    ) -> SoftPermutation:
+        """Return the soft permutation (..., n, n) of the standardized scores.
+
+        Raises:
+            ValueError: the operator has no permutation.
+        """
+        operator = needs_matrix(self.operator, "Standardized.permutation")
+        return operator.permutation(self.standardize(scores, mask), mask, weights)
+
+    def discounts(
+        self, discount: Callable[[Tensor], Tensor], scores: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
+        """Return the operator's discounts, (..., n)."""
+        return self.operator.discounts(discount, self.standardize(scores, mask), mask)
+
+    def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return the operator's soft membership, (..., n)."""
+        return self.operator.top_k(k, self.standardize(scores, mask), mask)
+
+    def ragged(self, scores: Tensor, lengths: Lengths, weights: Tensor | None = None) -> Tensor:
+        """Return soft ranks (N,) of ragged lists."""
+        lengths = check_lengths(scores, lengths)
+        return self.operator.ragged(_standardize_ragged(scores, lengths), lengths, weights)
+
+    def ragged_discounts(
+        self, discount: Callable[[Tensor], Tensor], scores: Tensor, lengths: Lengths
+    ) -> Tensor:
+        """Return the operator's discounts (N,) of ragged lists."""
+        lengths = check_lengths(scores, lengths)
+        z = _standardize_ragged(scores, lengths)
+        return self.operator.ragged_discounts(discount, z, lengths)
+
+
+def _standardize_ragged(scores: Tensor, lengths: Tensor) -> Tensor:
+    # the standardized scores (N,) of lists of these lengths (R,)
+    values = upcast(scores)
+    ids, number = list_ids(values, lengths), lengths.to(values.dtype)
+    ends = values.new_zeros(2, len(lengths))
+    fixed = torch.stack((values, -values)).detach()
+    top, bottom = ends.scatter_reduce(1, ids.expand(2, -1), fixed, "amax", include_self=False)
+    units = _units(values, top[ids], -bottom[ids], number[ids])
+    centered = units - (sum_lists(units, lengths) / number)[ids]
+    return centered / _spread(sum_lists(centered.square(), lengths), number)[ids]
+
+
+def _units(values: Tensor, top: Tensor, bottom: Tensor, number: Tensor) -> Tensor:
+    # the scores in [-1, 0], 0 for ties; the result does not depend on the two constants, which keep
+    # the sums exact for ties and the squares from overflowing
+    width = top - bottom
+    return (values - top) / torch.where((width > 0) & (number > 2), width, 1.0)
+
+
+def _spread(squares: Tensor, number: Tensor) -> Tensor:
+    # the standard deviation, or 1 without a gradient for ties and for lists of two
+    own = (squares > 0) & (number > 2)
+    return (torch.where(own, squares, 1.0) / torch.where(own, number, 1.0)).sqrt()
