@@ -1,6 +1,7 @@
 """A neural ranker that is used like LightGBM's and XGBoost's."""
 
 import copy
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -14,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from ltr.datasets import FeatureTransform, ListDataset, Schema, read_table
 from ltr.estimators import tables as tables
 from ltr.estimators.parameters import (
+    check_callbacks,
     check_parameters,
     device,
     new_loss,
@@ -28,6 +30,8 @@ from ltr.models import Ensemble, Scorer
 if TYPE_CHECKING:
     from ltr.estimators.training import Trained
     from ltr.export import Exported
+
+Callback = Callable[[list[list[float]]], Any]
 
 
 class NeuralRanker(BaseEstimator):
@@ -60,7 +64,9 @@ class NeuralRanker(BaseEstimator):
         device: "auto" (a CUDA device if there is one), "cpu", "cuda", "cuda:1" or "mps".
         random_state: a number, a `numpy.random.RandomState` or None, as in scikit-learn. With the
             same number, `fit` gives the same result twice, on a CPU bit for bit.
-        verbose: 0 prints nothing, 1 one line on stderr, 2 a line after each epoch.
+        verbose: 0 prints nothing. 1 prints one line on stderr, which a terminal renews after each
+            epoch. 2 shows a progress bar on a terminal and in a notebook; elsewhere it prints a
+            line after each epoch.
 
     Attributes:
         n_features_in_: how many columns X had.
@@ -148,6 +154,7 @@ class NeuralRanker(BaseEstimator):
         eval_set: Any = None,
         eval_qid: Any = None,
         eval_group: Any = None,
+        callbacks: Sequence[Callback] = (),
     ) -> Self:
         """Train on the rows of queries.
 
@@ -168,6 +175,15 @@ class NeuralRanker(BaseEstimator):
             eval_set: `[(X_val, y_val)]`, the lists to validate on.
             eval_qid: `[qid_val]`.
             eval_group: `[group_val]`, in place of `eval_qid`.
+            callbacks: functions. After each epoch, each is called with the history so far: for each
+                epoch a list with NDCG@10 of each member on the validation lists, NaN for a member
+                that has stopped, or if nothing is validated. If one returns True, the training
+                stops, and each member keeps the weights of its best epoch. What one raises ends
+                `fit`, and the ranker stays as it was.
+
+        Fits of one process wait for each other, so that `random_state` holds in threads too: the
+        random numbers come from generators that all threads of a process share. Threads gain no
+        time here; processes do.
 
         Returns:
             Itself.
@@ -182,7 +198,7 @@ class NeuralRanker(BaseEstimator):
         evaluation = tables.one_evaluation(eval_set, eval_qid, eval_group)
         side = {"position": position, "groups": groups}
         lists = X, y, qid, group, sample_weight, side
-        return self._train(*lists, evaluation, again, self.max_epochs)
+        return self._train(*lists, evaluation, again, self.max_epochs, callbacks=callbacks)
 
     def partial_fit(
         self,
@@ -331,8 +347,10 @@ class NeuralRanker(BaseEstimator):
         again: bool,
         epochs: int,
         hold_out: bool = True,
+        callbacks: Sequence[Callback] = (),
     ) -> Self:
         check_parameters(self)
+        check_callbacks(callbacks)
         table = tables.as_table(self, X, y, reset=not again)
         labels = tables.as_labels(y, table.num_rows)
         names = tables.query_names(table.num_rows, qid, group)
@@ -374,7 +392,7 @@ class NeuralRanker(BaseEstimator):
             validation = self._evaluation(plain, *evaluation)
         elif hold_out:
             note = "no query held out"
-        trained = self._run(lists, validation, of_lists, again, epochs, note)
+        trained = self._run(lists, validation, of_lists, again, epochs, note, callbacks)
         if not again:
             tables.tell_unused(self.columns_, schema)
         self.schema_ = schema
@@ -394,8 +412,9 @@ class NeuralRanker(BaseEstimator):
         again: bool,
         epochs: int,
         note: str,
+        callbacks: Sequence[Callback],
     ) -> "Trained":
-        from ltr.estimators import training  # it imports Lightning
+        from ltr.estimators import training  # torchmetrics takes a while to import
 
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         if again:
@@ -416,7 +435,14 @@ class NeuralRanker(BaseEstimator):
             note=note,
         )
         return training.train(
-            scorer, loss, transform, lists, validation, options, fit_transform=not again
+            scorer,
+            loss,
+            transform,
+            lists,
+            validation,
+            options,
+            fit=not again,
+            callbacks=callbacks,
         )
 
     def _evaluation(self, schema: Schema, X: Any, y: Any, qid: Any, group: Any) -> ListDataset:
