@@ -189,7 +189,7 @@ class _Training:
                     with moved_cutoffs(self.loss, self.steps, self.cutoff_steps):
                         self._step(batch, epoch, place)
                     progress.step()
-                self._check_temperatures(batch)
+                self._check_temperatures(batch)  # the last one
                 values = [float("nan")] * self.scorer.members
                 if validation is not None:
                     values = self._validate(validation, epoch)
