@@ -184,6 +184,7 @@ class _Training:
         with Progress(options.verbose, options.max_epochs, steps, options.note) as progress:
             for epoch in range(options.max_epochs):
                 order.set_epoch(epoch)
+                batch: Batch = {}
                 for place, batch in enumerate(self._batches(lists, order)):
                     seed_batch(options.seed, "train", epoch, place)
                     with moved_cutoffs(self.loss, self.steps, self.cutoff_steps):
