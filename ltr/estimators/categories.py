@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import RegressorMixin
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from ltr.estimators import tables as tables
@@ -35,9 +35,8 @@ def form_of(ranker: Any) -> Form:
         return "categories"
     if "catboost" in packages:
         return "text"
-    own = type(ranker).__module__.startswith("sklearn.") and isinstance(ranker, RegressorMixin)
-    parameters = BaseEstimator.get_params(ranker) if own else {}
-    return "numbers" if own and not _WRAPPERS & {*parameters} else "as it is"
+    own = type(ranker).__module__.startswith("sklearn.") and not _WRAPPERS & {*ranker.get_params()}
+    return "numbers" if own and isinstance(ranker, RegressorMixin) else "as it is"
 
 
 def levels_of(X: Any) -> dict[Any, pd.Index]:
@@ -78,7 +77,8 @@ def in_form(X: Any, levels: Mapping[Any, pd.Index], form: Form) -> Any:
     frame = _frame(X)
     columns: dict[Any, Any] = {}
     for name, known in levels.items():
-        codes = known.get_indexer(frame[name].astype(object))  # -1 for any other value
+        values = pd.Index(frame[name].astype(object))
+        codes = known.get_indexer(values)  # -1 for any other value
         columns[name] = pd.Categorical.from_codes(codes, known)
     if form == "text":
         columns = {name: np.where(x.isna(), "", x.astype(str)) for name, x in columns.items()}

@@ -1,6 +1,5 @@
 """A neural ranker that is used like LightGBM's and XGBoost's."""
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 import pyarrow as pa
 from sklearn.base import BaseEstimator
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from ltr.datasets import FeatureTransform, ListDataset, Schema, read_table
@@ -18,17 +17,12 @@ from ltr.estimators.parameters import (
     check_callbacks,
     check_parameters,
     device,
-    new_loss,
-    new_scorer,
-    new_transform,
-    patience,
 )
 from ltr.estimators.scoring import needs_lists, score, score_lists
 from ltr.losses import RankingLoss
 from ltr.models import Ensemble, Scorer
 
 if TYPE_CHECKING:
-    from ltr.estimators.training import Trained
     from ltr.export import Exported
 
 Callback = Callable[[list[list[float]]], Any]
@@ -392,7 +386,18 @@ class NeuralRanker(BaseEstimator):
             validation = self._evaluation(plain, *evaluation)
         elif hold_out:
             note = "no query held out"
-        trained = self._run(lists, validation, of_lists, again, epochs, note, callbacks)
+        from ltr.estimators.training import train  # torchmetrics takes a while to import
+
+        trained = train(
+            self,
+            lists,
+            validation,
+            again=again,
+            epochs=epochs,
+            of_lists=of_lists,
+            note=note,
+            callbacks=callbacks,
+        )
         if not again:
             tables.tell_unused(self.columns_, schema)
         self.schema_ = schema
@@ -403,47 +408,6 @@ class NeuralRanker(BaseEstimator):
         self.history_ = trained.history
         self.validation_queries_ = 0 if validation is None else len(validation)
         return self
-
-    def _run(
-        self,
-        lists: ListDataset,
-        validation: ListDataset | None,
-        of_lists: bool,
-        again: bool,
-        epochs: int,
-        note: str,
-        callbacks: Sequence[Callback],
-    ) -> "Trained":
-        from ltr.estimators import training  # torchmetrics takes a while to import
-
-        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        if again:
-            scorer, transform = copy.deepcopy(self.scorer_), copy.deepcopy(self.transform_)
-        else:
-            scorer, transform = new_scorer(self), new_transform(self)
-        loss = new_loss(self, of_lists)
-        options = training.Options(
-            learning_rate=self.learning_rate,
-            weight_decay=self.weight_decay,
-            batch_size=self.batch_size,
-            max_epochs=epochs,
-            patience=patience(self, len(lists)),
-            seed=seed,
-            device=device(self),
-            verbose=self.verbose,
-            list_weights=of_lists,
-            note=note,
-        )
-        return training.train(
-            scorer,
-            loss,
-            transform,
-            lists,
-            validation,
-            options,
-            fit=not again,
-            callbacks=callbacks,
-        )
 
     def _evaluation(self, schema: Schema, X: Any, y: Any, qid: Any, group: Any) -> ListDataset:
         table = tables.as_table(self, X)

@@ -3,8 +3,11 @@
 import math
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from typing import Self
+from typing import Self, TypeVar
+
+Batch = TypeVar("Batch")
 
 
 class Progress:
@@ -14,12 +17,11 @@ class Progress:
         verbose: 0: nothing; 1: one line, which a terminal renews after each epoch; 2: a progress
             bar on a terminal and in a notebook, and elsewhere a line after each epoch.
         max_epochs: the most epochs that there will be.
-        steps: in an epoch.
         note: what stands at the end of the line.
     """
 
-    def __init__(self, verbose: int, max_epochs: int, steps: int, note: str = "") -> None:
-        self.verbose, self.max_epochs, self.steps, self.note = verbose, max_epochs, steps, note
+    def __init__(self, verbose: int, max_epochs: int, note: str = "") -> None:
+        self.verbose, self.max_epochs, self.note = verbose, max_epochs, note
         self._start, self._done = time.monotonic(), 0
         self._terminal = sys.stderr.isatty()
         self._bar = None
@@ -33,10 +35,12 @@ class Progress:
     def __exit__(self, *error: object) -> None:
         self._open.close()
 
-    def step(self) -> None:
-        """Count a step."""
-        if self._bar is not None:
-            self._bar.advance(self._task)
+    def steps(self, batches: Iterable[Batch], count: int) -> Iterator[Batch]:
+        """Yield the batches of an epoch, and move the bar after each; `count` is how many."""
+        for batch in batches:
+            yield batch
+            if self._bar is not None:
+                self._bar.update(self._task, advance=1, total=count * self.max_epochs)
 
     def epoch(self, value: float | None, last: bool) -> None:
         """Tell that an epoch is over.
@@ -74,8 +78,7 @@ class Progress:
         if console.is_terminal or console.is_jupyter:
             columns = BarColumn(), TextColumn("{task.description}")
             self._bar = self._open.enter_context(Bar(*columns, console=console))
-            total = self.max_epochs * self.steps
-            self._task = self._bar.add_task("NeuralRanker: epoch 1", total=total)
+            self._task = self._bar.add_task("NeuralRanker: epoch 1", total=None)
 
 
 def _write(text: str) -> None:

@@ -1,5 +1,6 @@
 """Train the members of an ensemble in a plain loop, each up to its own best epoch."""
 
+import copy
 import tempfile
 import threading
 import warnings
@@ -7,13 +8,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
+from sklearn.utils import check_random_state
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler
 
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.samplers import EXACT, BucketSampler, ListSampler
 from ltr.datasets.transforms import FeatureTransform, fit_documents
+from ltr.estimators.parameters import device, new_loss, new_scorer, new_transform, patience
 from ltr.estimators.progress import Progress
 from ltr.kernels.lists import pad_lists
 from ltr.losses import RankingLoss
@@ -28,33 +32,22 @@ from ltr.modules.checks import (
     checked_operators,
     temperature_warning,
 )
-from ltr.modules.steps import moved_cutoffs, own_random_numbers, seed_batch, side_inputs
+from ltr.modules.steps import (
+    CUTOFF_STEPS,
+    moved_cutoffs,
+    own_random_numbers,
+    seed_batch,
+    side_inputs,
+)
 
 Batch = dict[str, Any]
 History = list[list[float]]
 
 _SCALE_LISTS = 1000  # of the training lists, to fit the scales of the members on
-_CUTOFF_STEPS = 40  # until the cutoff of a loss has moved in; see `ltr.modules.MoveCutoff`
 
 # Random numbers come from the generators of the process. A fit that seeds them in one thread would
 # change those of another, so the fits wait for each other. A callback may fit another ranker.
 _FITTING = threading.RLock()
-
-
-@dataclass
-class Options:
-    """How to train: see `NeuralRanker`, whose parameters these are."""
-
-    learning_rate: float
-    weight_decay: float
-    batch_size: int
-    max_epochs: int
-    patience: int
-    seed: int
-    device: str
-    verbose: int
-    list_weights: bool = False
-    note: str = ""
 
 
 @dataclass
@@ -77,50 +70,58 @@ class Trained:
 
 
 def train(
-    scorer: Ensemble,
-    loss: RankingLoss,
-    transform: FeatureTransform,
+    estimator: Any,
     lists: ListDataset,
     validation: ListDataset | None,
-    options: Options,
     *,
-    fit: bool = True,
-    callbacks: Sequence[Callable[[History], Any]] = (),
+    again: bool,
+    epochs: int,
+    of_lists: bool,
+    note: str,
+    callbacks: Sequence[Callable[[History], Any]],
 ) -> Trained:
-    """Train an ensemble, and return it with the weights of each member's best epoch.
+    """Train the ensemble of a `NeuralRanker`, each member up to its own best epoch.
 
-    The global generators of random numbers have their states back afterwards.
+    The estimator is not changed. The global generators of random numbers have their states back
+    afterwards.
 
     Args:
-        scorer: trained in place, from the weights that it has; without, they are made.
-        loss: of the members, one by one.
-        transform: of the features; fitted in place if `fit`.
+        estimator: the parameters.
         lists: to train on.
         validation: to choose each member's epoch by; None: the last one.
-        options: see `Options`.
-        fit: whether the transform is to be fitted, and the weights are new.
+        again: whether to continue with the weights and the transform that the estimator has.
+        epochs: the most that are trained.
+        of_lists: whether weights are those of lists.
+        note: for the line of progress.
         callbacks: see `NeuralRanker.fit`.
 
     Raises:
         ValueError: the loss or a gradient is not finite, or there is nothing to train.
     """
+    seed = int(check_random_state(estimator.random_state).randint(np.iinfo(np.int32).max))
+    if again:
+        scorer, transform = copy.deepcopy((estimator.scorer_, estimator.transform_))
+    else:
+        scorer, transform = new_scorer(estimator), new_transform(estimator)
     scorer.train()
     transform.train()
     with _FITTING, own_random_numbers(), torch.inference_mode(False), torch.enable_grad():
-        torch.manual_seed(options.seed)
-        if fit:
+        torch.manual_seed(seed)
+        if not again:
             fit_documents(transform, lists.features, lists.categories)
         width = transform.out_features
         if width is None and not transform.takes_missing:
             width = lists.num_features
         if width is not None:
             scorer.build(width)
-        training = _Training(scorer, loss, transform, options, _CUTOFF_STEPS if fit else 0)
-        epochs = training.run(lists, validation, callbacks)
+        parts = {"loss": new_loss(estimator, of_lists), "scorer": scorer, "transform": transform}
+        training = _Training(estimator, parts, seed, of_lists, 0 if again else CUTOFF_STEPS)
+        with Progress(estimator.verbose, epochs, note) as progress:
+            done = training.run(lists, validation, epochs, callbacks, progress)
         training.finish(lists)
         training.parts.to("cpu").eval()
-    best_epochs = [one.epoch or epochs for one in training.best]
-    return Trained(transform, scorer, epochs, best_epochs, training.history)
+    best_epochs = [one.epoch or done for one in training.best]
+    return Trained(transform, scorer, done, best_epochs, training.history)
 
 
 @dataclass
@@ -148,64 +149,74 @@ class _Training:
     learns too, which the members share, all stop together.
     """
 
+    scorer: Ensemble
+    loss: RankingLoss
+    transform: FeatureTransform
+
     def __init__(
-        self,
-        scorer: Ensemble,
-        loss: RankingLoss,
-        transform: FeatureTransform,
-        options: Options,
-        cutoff_steps: int,
+        self, estimator: Any, parts: dict[str, Any], seed: int, of_lists: bool, cutoff_steps: int
     ) -> None:
-        self.scorer, self.loss, self.transform = scorer, loss, transform
-        self.options, self.cutoff_steps = options, cutoff_steps
-        self.device = torch.device(options.device)
-        named = {"loss": loss, "scorer": scorer, "transform": transform}
-        self.parts = nn.ModuleDict(named).to(self.device)
-        self.optimizer = self._new_optimizer()
-        self.active = list(range(scorer.members))
+        self.estimator, self.seed = estimator, seed
+        self.of_lists, self.cutoff_steps = of_lists, cutoff_steps
+        self.device = torch.device(device(estimator))
+        self.parts = nn.ModuleDict(parts).to(self.device)
+        self.scorer, self.loss, self.transform = (
+            parts[name] for name in ("scorer", "loss", "transform")
+        )
+        self.active = list(range(self.scorer.members))
         self.history: History = []
         self.steps = 0
-        self._temperatures_wait = bool(checked_operators(loss))
-        if any(x.requires_grad for x in transform.parameters()):
-            self.best = [_Best([*self.active], nn.ModuleList([*scorer.copies, transform]))]
+        self.parameters = [x for x in self.parts.parameters() if x.requires_grad]
+        if not self.parameters:
+            raise ValueError(f"scorer must have parameters to train, got {self.scorer.scorer}")
+        self.optimizer = torch.optim.AdamW(
+            self.parameters,
+            lr=estimator.learning_rate,
+            weight_decay=estimator.weight_decay,
+            fused=self.device.type in ("cpu", "cuda"),  # one call for all members
+        )
+        copies = self.scorer.copies
+        if any(x.requires_grad for x in self.transform.parameters()):
+            self.best = [_Best([*self.active], nn.ModuleList([*copies, self.transform]))]
         else:
-            self.best = [_Best([i], nn.ModuleList([scorer.copies[i]])) for i in self.active]
+            self.best = [_Best([i], nn.ModuleList([copies[i]])) for i in self.active]
 
     def run(
         self,
         lists: ListDataset,
         validation: ListDataset | None,
+        epochs: int,
         callbacks: Sequence[Callable[[History], Any]],
+        progress: Progress,
     ) -> int:
         """Train, and return how many epochs it took."""
-        order = self._order(lists, shuffle=True)
-        steps = -(-len(order) // self.options.batch_size)
-        options, stop = self.options, False
-        with Progress(options.verbose, options.max_epochs, steps, options.note) as progress:
-            for epoch in range(options.max_epochs):
-                order.set_epoch(epoch)
-                batch: Batch = {}
-                for place, batch in enumerate(self._batches(lists, order)):
-                    seed_batch(options.seed, "train", epoch, place)
-                    with moved_cutoffs(self.loss, self.steps, self.cutoff_steps):
-                        self._step(batch, epoch, place)
-                    progress.step()
-                self._check_temperatures(batch)  # the last one
-                values = [float("nan")] * self.scorer.members
-                if validation is not None:
-                    values = self._validate(validation, epoch)
-                    self._choose(values, epoch + 1)
-                self.history.append(values)
-                # all are called; a copy, since one may change what it is given
-                asked = [call([[*row] for row in self.history]) for call in callbacks]
-                stop = not self.active or any(asked) or epoch + 1 == options.max_epochs
-                progress.epoch(self._mean_best() if validation is not None else None, last=stop)
-                if stop:
-                    break
-        epochs = len(self.history)
+        order, batch = self._order(lists, shuffle=True), {}
+        unchecked = bool(checked_operators(self.loss))
+        for epoch in range(epochs):
+            order.set_epoch(epoch)
+            batches = progress.steps(self._batches(lists, order), self._count(order))
+            for place, batch in enumerate(batches):
+                seed_batch(self.seed, "train", epoch, place)
+                with moved_cutoffs(self.loss, self.steps, self.cutoff_steps):
+                    self._step(batch, epoch, place)
+            if unchecked and self.steps >= TEMPERATURE_STEPS:
+                unchecked = False
+                self._check_temperatures(batch)
+            values = [float("nan")] * self.scorer.members
+            if validation is not None:
+                values = self._validate(validation, epoch)
+                self._choose(values, epoch + 1, patience(self.estimator, len(lists)))
+            self.history.append(values)
+            # all are called; a copy, since one may change what it is given
+            asked = [call([[*row] for row in self.history]) for call in callbacks]
+            stop = not self.active or any(asked) or epoch + 1 == epochs
+            progress.epoch(None if validation is None else self._mean_best(), last=stop)
+            if stop:
+                break
+        done = len(self.history)
         if validation is None:
             self.history = []
-        return epochs
+        return done
 
     def finish(self, lists: ListDataset) -> None:
         """Take the best weights, and fit the scales of the members on training lists."""
@@ -224,26 +235,18 @@ class _Training:
                     check_scores(one, batch, finite=True)
         self.scorer.fit_scales(torch.cat(scores, 1).clone(), torch.cat(lengths))
 
-    def _new_optimizer(self) -> torch.optim.Optimizer:
-        parameters = [x for x in self.parts.parameters() if x.requires_grad]
-        if not parameters:
-            raise ValueError(f"scorer must have parameters to train, got {self.scorer.scorer}")
-        return torch.optim.AdamW(
-            parameters,
-            lr=self.options.learning_rate,
-            weight_decay=self.options.weight_decay,
-            fused=self.device.type in ("cpu", "cuda"),  # one call for all members
-        )
-
     def _order(self, lists: ListDataset, *, shuffle: bool) -> ListSampler:
-        options: dict[str, Any] = {"shuffle": shuffle, "seed": self.options.seed}
+        options: dict[str, Any] = {"shuffle": shuffle, "seed": self.seed}
         options |= {"num_replicas": 1, "rank": 0}  # also within a process of several
         if self.scorer.per_document or len(lists) > EXACT:
             return ListSampler(lists, **options)
-        return BucketSampler(lists.lengths, self.options.batch_size, **options)
+        return BucketSampler(lists.lengths, self.estimator.batch_size, **options)
+
+    def _count(self, order: ListSampler) -> int:
+        return -(-len(order) // self.estimator.batch_size)
 
     def _batches(self, lists: ListDataset, order: Any) -> Iterator[Batch]:
-        for places in BatchSampler(order, self.options.batch_size, drop_last=False):
+        for places in BatchSampler(order, self.estimator.batch_size, drop_last=False):
             yield lists.__getitems__(places)
 
     def _moved(self, batch: Batch) -> Batch:
@@ -257,10 +260,9 @@ class _Training:
         self.optimizer.zero_grad()
         loss = self._loss(moved)
         loss.backward()
-        parameters = self.optimizer.param_groups[0]["params"]
-        if not all_finite(loss.detach(), [x.grad for x in parameters if x.grad is not None]):
+        if not all_finite(loss.detach(), [x.grad for x in self.parameters if x.grad is not None]):
             failed = FailedStep(batch, loss.detach(), epoch + 1, self.steps + 1, place)
-            seed_batch(self.options.seed, "train", epoch, place)
+            seed_batch(self.seed, "train", epoch, place)
             failed.find_layer(self.parts, lambda: self._loss(moved))
             failed.find_gradient(self.parts)
             raise ValueError(failed.report(tempfile.mkdtemp(prefix="ltr-")))
@@ -285,7 +287,7 @@ class _Training:
         named = {name: x.repeat(times) for name, x in named.items()}
         labels, lengths = batch["labels"].repeat(times), named["lengths"]
         weights = batch["weights"].repeat(times) if "weights" in batch else None
-        if weights is not None and self.options.list_weights:
+        if weights is not None and self.of_lists:
             each = self.loss(scores.flatten(), labels, **named)  # with reduction="none"
             starts = (lengths.cumsum(0) - lengths).clamp(max=len(weights) - 1)
             loss = (each * weights[starts]).sum() / (lengths > 0).sum().clamp(min=1)
@@ -296,10 +298,7 @@ class _Training:
         return loss * times
 
     def _check_temperatures(self, batch: Batch) -> None:
-        """Warn once of a temperature that does not fit the scores of a batch."""
-        if not self._temperatures_wait or self.steps < TEMPERATURE_STEPS:
-            return
-        self._temperatures_wait = False
+        """Warn of a temperature that does not fit the scores of a batch."""
         self.parts.eval()
         with torch.no_grad():
             scores = self._scores(self._moved(batch)).cpu()
@@ -315,7 +314,7 @@ class _Training:
         total, count = torch.zeros(len(self.active), dtype=torch.float64), 0
         with torch.inference_mode():
             for place, batch in enumerate(self._batches(lists, self._order(lists, shuffle=False))):
-                seed_batch(self.options.seed, "validate", epoch, place)
+                seed_batch(self.seed, "validate", epoch, place)
                 scores, lengths = self._scores(self._moved(batch)).cpu(), batch["lengths"]
                 for one in scores:
                     check_scores(one, batch)
@@ -328,13 +327,13 @@ class _Training:
         now = dict(zip(self.active, (total / count).tolist(), strict=True))
         return [now.get(i, float("nan")) for i in range(self.scorer.members)]
 
-    def _choose(self, values: list[float], epoch: int) -> None:
+    def _choose(self, values: list[float], epoch: int, patience: int) -> None:
         """Keep the weights of the members that are better than before, and stop the others."""
         going = []
         for one in self.best:
             if one.members[0] in self.active:
                 one.keep(sum(values[i] for i in one.members) / len(one.members), epoch)
-                if epoch - one.epoch < self.options.patience:
+                if epoch - one.epoch < patience:
                     going += one.members
         self.active = sorted(going)
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from ltr.modules.steps import moved_cutoffs, seed_batch
+from ltr.modules.steps import CUTOFF_STEPS, moved_cutoffs, seed_batch
 from ltr.shapes import check_at_least
 
 
@@ -89,7 +89,7 @@ class MoveCutoff(Callback):
     40
     """
 
-    def __init__(self, steps: int = 40) -> None:
+    def __init__(self, steps: int = CUTOFF_STEPS) -> None:
         self.steps = check_at_least("steps", steps, 0)
         self._step = ExitStack()
 

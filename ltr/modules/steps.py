@@ -19,6 +19,9 @@ from torch import Tensor, nn
 
 from ltr.losses import RankingLoss, SoftNDCG, moving_cutoff
 
+CUTOFF_STEPS = 40
+"""The steps until the cutoff of a `SoftNDCG` has moved in."""
+
 BATCH_KEYS = {"shown": "positions"}
 """The side inputs that batches have under another name."""
 
