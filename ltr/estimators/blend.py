@@ -7,19 +7,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import torch
-from sklearn.base import BaseEstimator, clone
-from sklearn.utils import Tags
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ltr.estimators import tables as tables
 from ltr.estimators.categories import form_of, in_form, levels_of
-from ltr.estimators.scoring import ndcg_of_lists, score
+from ltr.estimators.scoring import RankingEstimator, ndcg_of_lists, score
 from ltr.models import Ensemble
 from ltr.shapes import check_number
 
@@ -29,7 +28,7 @@ _ERRORS = 2  # standard errors, which a gain must exceed
 _SCALE_LISTS = 1000  # of the training lists, to fit the scales on
 
 
-class Blend(BaseEstimator):
+class Blend(RankingEstimator):
     """Averages the scores of several rankers, such as networks and boosted trees.
 
     Rankers of different kinds err in different places, so their average often ranks better than
@@ -85,11 +84,6 @@ class Blend(BaseEstimator):
     >>> blend.score(X[500:], y[500:], qid=qid[500:]) > 0.9
     True
     """
-
-    # what scikit-learn's tools pass on without being told (`set_fit_request` changes it)
-    __metadata_request__fit: ClassVar = {"qid": True, "position": True, "groups": True}
-    __metadata_request__predict: ClassVar = {"qid": True}
-    __metadata_request__score: ClassVar = {"qid": True}
 
     rankers_: list[Any]
     levels_: dict[Any, pd.Index]
@@ -207,14 +201,6 @@ class Blend(BaseEstimator):
             self.rankers = [params.pop(name, one) for name, one in own]
         super().set_params(**params)
         return self
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.input_tags.categorical = True
-        tags.target_tags.required = True
-        tags.target_tags.positive_only = True
-        return tags
 
     def _names(self) -> list[str]:
         names = [type(one).__name__.lower() for one in self.rankers]

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
-from sklearn.base import BaseEstimator
-from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from ltr.datasets import FeatureTransform, ListDataset, Schema, read_table
@@ -18,7 +16,7 @@ from ltr.estimators.parameters import (
     check_parameters,
     device,
 )
-from ltr.estimators.scoring import needs_lists, score, score_lists
+from ltr.estimators.scoring import RankingEstimator, needs_lists, score, score_lists
 from ltr.losses import RankingLoss
 from ltr.models import Ensemble, Scorer
 
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
 Callback = Callable[[list[list[float]]], Any]
 
 
-class NeuralRanker(BaseEstimator):
+class NeuralRanker(RankingEstimator):
     """Ranks the rows of a table: an average of neural networks, trained on a ranking loss.
 
     It takes data as `lightgbm.LGBMRanker` and `xgboost.XGBRanker` do, by scikit-learn's rules.
@@ -89,11 +87,7 @@ class NeuralRanker(BaseEstimator):
     True
     """
 
-    # what scikit-learn's tools pass on without being told (`set_fit_request` changes it)
-    __metadata_request__fit: ClassVar = {"qid": True, "position": True, "groups": True}
     __metadata_request__partial_fit: ClassVar = {"qid": True, "position": True, "groups": True}
-    __metadata_request__predict: ClassVar = {"qid": True}
-    __metadata_request__score: ClassVar = {"qid": True}
 
     columns_: list[str]
     schema_: Schema
@@ -173,7 +167,7 @@ class NeuralRanker(BaseEstimator):
                 epoch a list with NDCG@10 of each member on the validation lists, NaN for a member
                 that has stopped, or if nothing is validated. If one returns True, the training
                 stops, and each member keeps the weights of its best epoch. What one raises ends
-                `fit`, and the ranker stays as it was.
+                `fit`, without a new model.
 
         Fits of one process wait for each other, so that `random_state` holds in threads too: the
         random numbers come from generators that all threads of a process share. Threads gain no
@@ -320,14 +314,6 @@ class NeuralRanker(BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "scorer_")
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.input_tags.categorical = True
-        tags.target_tags.required = True
-        tags.target_tags.positive_only = True
-        return tags
 
     def _train(
         self,

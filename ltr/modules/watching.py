@@ -272,23 +272,17 @@ class BatchInMemory(Callback):
 
     def _describe(self, batch_size: int | None) -> str:
         batch = self.batch if isinstance(self.batch, dict) else {}
-        mask, lengths = batch.get("mask"), batch.get("lengths")
-        if mask is not None:
-            lengths = mask.flatten(1).sum(1)
-        if lengths is None:
-            if batch_size is None or batch_size == 1:
-                return ""
-            return f": try --data.batch_size {batch_size // 2}"
-        longest, qids = int(lengths.argmax()), batch.get("qid")
-        name = "" if qids is None else f" (qid {qids[longest]})"
-        length = int(lengths[longest])
-        told = (
-            f" at a batch of {int((lengths > 0).sum())} lists, the longest of {length} items{name}"
-        )
-        size = len(lengths) if batch_size is None else batch_size
-        if size > 1:
-            return f"{told}: try --data.batch_size {size // 2}"
-        return f"{told}: batch_size is 1 already, so shorten the lists"
+        lengths, told = batch.get("lengths"), ""
+        if "mask" in batch:
+            lengths = batch["mask"].flatten(1).sum(1)
+        if lengths is not None:
+            longest, lists = int(lengths.argmax()), int((lengths > 0).sum())
+            name = f" (qid {batch['qid'][longest]})" if "qid" in batch else ""
+            told = f" at a batch of {lists} lists, the longest of {lengths[longest]} items{name}"
+            batch_size = batch_size or len(lengths)
+        if batch_size is not None and batch_size > 1:
+            return f"{told}: try --data.batch_size {batch_size // 2}"
+        return told and f"{told}: batch_size is 1 already, so shorten the lists"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
