@@ -5,6 +5,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -114,8 +115,8 @@ def train(
             width = lists.num_features
         if width is not None:
             scorer.build(width)
-        parts = {"loss": new_loss(estimator, of_lists), "scorer": scorer, "transform": transform}
-        training = _Training(estimator, parts, seed, of_lists, 0 if again else CUTOFF_STEPS)
+        parts = scorer, new_loss(estimator, of_lists), transform
+        training = _Training(estimator, *parts, seed, of_lists, 0 if again else CUTOFF_STEPS)
         with Progress(estimator.verbose, epochs, note) as progress:
             done = training.run(lists, validation, epochs, callbacks, progress)
         training.finish(lists)
@@ -149,20 +150,22 @@ class _Training:
     learns too, which the members share, all stop together.
     """
 
-    scorer: Ensemble
-    loss: RankingLoss
-    transform: FeatureTransform
-
     def __init__(
-        self, estimator: Any, parts: dict[str, Any], seed: int, of_lists: bool, cutoff_steps: int
+        self,
+        estimator: Any,
+        scorer: Ensemble,
+        loss: RankingLoss,
+        transform: FeatureTransform,
+        seed: int,
+        of_lists: bool,
+        cutoff_steps: int,
     ) -> None:
         self.estimator, self.seed = estimator, seed
         self.of_lists, self.cutoff_steps = of_lists, cutoff_steps
         self.device = torch.device(device(estimator))
-        self.parts = nn.ModuleDict(parts).to(self.device)
-        self.scorer, self.loss, self.transform = (
-            parts[name] for name in ("scorer", "loss", "transform")
-        )
+        named = {"loss": loss, "scorer": scorer, "transform": transform}
+        self.parts = nn.ModuleDict(named).to(self.device)
+        self.scorer, self.loss, self.transform = scorer, loss, transform
         self.active = list(range(self.scorer.members))
         self.history: History = []
         self.steps = 0
@@ -191,10 +194,11 @@ class _Training:
     ) -> int:
         """Train, and return how many epochs it took."""
         order, batch = self._order(lists, shuffle=True), {}
+        steps = -(-len(order) // self.estimator.batch_size)
         unchecked = bool(checked_operators(self.loss))
         for epoch in range(epochs):
             order.set_epoch(epoch)
-            batches = progress.steps(self._batches(lists, order), self._count(order))
+            batches = progress.steps(self._batches(lists, order), steps)
             for place, batch in enumerate(batches):
                 seed_batch(self.seed, "train", epoch, place)
                 with moved_cutoffs(self.loss, self.steps, self.cutoff_steps):
@@ -210,12 +214,13 @@ class _Training:
             # all are called; a copy, since one may change what it is given
             asked = [call([[*row] for row in self.history]) for call in callbacks]
             stop = not self.active or any(asked) or epoch + 1 == epochs
-            progress.epoch(None if validation is None else self._mean_best(), last=stop)
+            best = [one.value for one in self.best for _ in one.members]
+            progress.epoch(sum(best) / len(best) if validation else None, last=stop)
             if stop:
                 break
         done = len(self.history)
         if validation is None:
-            self.history = []
+            self.history.clear()
         return done
 
     def finish(self, lists: ListDataset) -> None:
@@ -224,10 +229,9 @@ class _Training:
             if one.state:
                 one.parts.load_state_dict(one.state)
         self.active = list(range(self.scorer.members))
-        self.parts.eval()
         some = lists if len(lists) <= _SCALE_LISTS else lists.select(range(_SCALE_LISTS))
         scores, lengths = [], []
-        with torch.inference_mode():
+        with self._scoring():
             for batch in self._batches(some, range(len(some))):
                 scores.append(self._scores(self._moved(batch)).cpu())
                 lengths.append(batch["lengths"])
@@ -241,9 +245,6 @@ class _Training:
         if self.scorer.per_document or len(lists) > EXACT:
             return ListSampler(lists, **options)
         return BucketSampler(lists.lengths, self.estimator.batch_size, **options)
-
-    def _count(self, order: ListSampler) -> int:
-        return -(-len(order) // self.estimator.batch_size)
 
     def _batches(self, lists: ListDataset, order: Any) -> Iterator[Batch]:
         for places in BatchSampler(order, self.estimator.batch_size, drop_last=False):
@@ -299,31 +300,27 @@ class _Training:
 
     def _check_temperatures(self, batch: Batch) -> None:
         """Warn of a temperature that does not fit the scores of a batch."""
-        self.parts.eval()
-        with torch.no_grad():
+        with self._scoring():
             scores = self._scores(self._moved(batch)).cpu()
-        self._train_mode()
         mask, padded = pad_lists(batch["lengths"].repeat(len(scores)), scores.flatten())
         if text := temperature_warning(self.loss, padded, mask):
             warnings.warn(text, stacklevel=2)
 
     def _validate(self, lists: ListDataset, epoch: int) -> list[float]:
         """Return NDCG@10 of each member on lists, NaN for those that have stopped."""
-        self.scorer.eval()
-        self.transform.eval()
         total, count = torch.zeros(len(self.active), dtype=torch.float64), 0
-        with torch.inference_mode():
+        with self._scoring():
             for place, batch in enumerate(self._batches(lists, self._order(lists, shuffle=False))):
                 seed_batch(self.seed, "validate", epoch, place)
                 scores, lengths = self._scores(self._moved(batch)).cpu(), batch["lengths"]
                 for one in scores:
                     check_scores(one, batch)
-                given = (x.repeat(len(scores)) for x in (batch["labels"], lengths))
-                values = ndcg_10(scores.flatten(), *given).view(len(scores), -1)
+                labels, repeated = (x.repeat(len(scores)) for x in (batch["labels"], lengths))
+                options: Any = {"lengths": repeated, "top_k": 10, "reduction": "none"}
+                values = ndcg(scores.flatten(), labels, **options).view(len(scores), -1)
                 real = lengths > 0  # a bucket may have empty lists
                 total += values.double()[:, real].sum(1)
                 count += int(real.sum())
-        self._train_mode()
         now = dict(zip(self.active, (total / count).tolist(), strict=True))
         return [now.get(i, float("nan")) for i in range(self.scorer.members)]
 
@@ -337,15 +334,12 @@ class _Training:
                     going += one.members
         self.active = sorted(going)
 
-    def _mean_best(self) -> float:
-        best = [one.value for one in self.best for _ in one.members]
-        return sum(best) / len(best)
-
-    def _train_mode(self) -> None:
-        self.scorer.train()
-        self.transform.train()
-
-
-def ndcg_10(scores: Tensor, labels: Tensor, lengths: Tensor) -> Tensor:
-    """Return NDCG@10 of each ragged list, (B,)."""
-    return ndcg(scores, labels, lengths=lengths, top_k=10, reduction="none")
+    @contextmanager
+    def _scoring(self) -> Iterator[None]:
+        """Score as in prediction, and train on afterwards; the loss keeps its mode."""
+        both = nn.ModuleList([self.scorer, self.transform]).eval()
+        try:
+            with torch.inference_mode():
+                yield
+        finally:
+            both.train()

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -30,6 +30,7 @@ from ltr.estimators import NeuralRanker
 from ltr.losses import SoftmaxLoss, SoftNDCG
 from ltr.metrics.functional import ndcg
 from ltr.models import LinearScorer, MLPScorer, Scorer
+from ltr.operators import SigmoidRank
 
 
 def frame(rows: int = 160, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
@@ -464,6 +465,29 @@ def test_a_failed_training_says_where_and_gives_the_random_numbers_back(tmp_path
     [file] = tmp_path.rglob("*.pt")
     assert said.endswith(f"the batch is saved in {file}")
     assert torch.load(file, weights_only=True)["step"] == 2
+
+
+class Modes(SoftmaxLoss):
+    """Notes in which mode it is called, with an operator whose temperature is checked."""
+
+    seen: ClassVar[list[bool]] = []
+
+    def __init__(self):
+        super().__init__()
+        self.operator = SigmoidRank(0.1)
+
+    def per_list(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        self.seen.append(self.training)
+        return super().per_list(*args, **kwargs)
+
+
+@pytest.mark.filterwarnings("ignore:SigmoidRank has the temperature")
+def test_the_loss_stays_in_its_mode():
+    X, y, qid = frame()
+    Modes.seen.clear()
+    quick(loss=Modes(), max_epochs=9).fit(X, y, qid=qid)
+    assert len(Modes.seen) > 30  # beyond the check of the temperature and some validations
+    assert all(Modes.seen)
 
 
 def test_grad_modes_of_the_caller_do_not_matter():
