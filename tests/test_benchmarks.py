@@ -306,12 +306,17 @@ def test_the_sizing_page_is_that_of_its_numbers():
 
 
 def test_estimators(tmp_path):
-    result = run("estimators.py", tmp_path / "result.json", "--rows", "400", "--turns", "1")
+    result = run(
+        "estimators.py", tmp_path / "result.json", "--rows", "400", "--turns", "1", "--epochs", "2"
+    )
     [size] = result["sizes"]
     assert size["columns"] == 30
     for name in ("LGBMRanker", "NeuralRanker"):
         assert 0.3 < size[name]["ndcg_10"] < 1
         assert size[name]["fit_seconds"] > 0
+    kept = committed("estimators.json")["bare_loop"]
+    assert {*result["bare_loop"]} == {*kept}
+    assert kept["ratio"] <= kept["goal"] == 1.25
 
 
 def test_soft_ndcg_beside_other_losses(tmp_path, monkeypatch):

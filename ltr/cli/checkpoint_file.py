@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ltr.cli.errors import CommandError
 from ltr.modules.checkpoint_file import errors_name
-from ltr.modules.memory import is_out_of_memory
+from ltr.modules.watching import is_out_of_memory
 
 _TEXT_IS_NO_PATH = (BaseFinetuning, EarlyStopping, Timer)
 # Lightning has no loaders yet when `fit` begins, and does not restore the other loops

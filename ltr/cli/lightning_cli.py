@@ -41,8 +41,8 @@ from ltr.modules.checkpoints import (
     WholeCheckpoints,
     is_first_process,
 )
-from ltr.modules.memory import BatchInMemory
 from ltr.modules.prediction_writer import PredictionWriter
+from ltr.modules.watching import BatchInMemory
 from ltr.names import one_line
 
 # the command line finds only classes that are imported; some packages import them on first access

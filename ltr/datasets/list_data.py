@@ -12,9 +12,8 @@ from ltr.datasets.lists import ListDataset
 from ltr.datasets.loaders import SplitDataModule
 from ltr.datasets.query_splits import query_shares
 from ltr.datasets.samplers import EXACT, BucketSampler, ListSampler
-from ltr.datasets.transforms import FeatureTransform
+from ltr.datasets.transforms import FeatureTransform, fit_documents
 
-_CHUNK = 1 << 16  # documents at a time
 _NEEDED = {
     "fit": ("train", "val"),
     "validate": ("val",),
@@ -99,20 +98,8 @@ class ListDataModule(SplitDataModule):
         Raises:
             ValueError: features are missing, or there are categories, and the transform takes none.
         """
-        transform, train = self.feature_transform, train.to_fit()
-        if train.categories is not None:
-            transform.fit(train.features, train.categories)
-            return
-        if not transform.takes_missing:
-            for start in range(0, len(train.features), _CHUNK):
-                absent = np.isnan(train.features[start : start + _CHUNK]).any(axis=0)
-                for place in np.flatnonzero(absent)[:1]:
-                    name = type(transform).__name__
-                    raise ValueError(
-                        f"features must not be missing for {name}, got some in column {place}: "
-                        f'give TableTransform({name}()), or missing="error" to find them'
-                    )
-        transform.fit(train.features)
+        train = train.to_fit()
+        fit_documents(self.feature_transform, train.features, train.categories)
 
     def hold_out(self, qids: Sequence[Any], validation: float) -> np.ndarray:
         """Return which of the queries are held out for validation, bool (queries,), and say so.

@@ -179,6 +179,34 @@ class FeatureTransform(nn.Module):
             raise ValueError(f"features must have num_features={self.num_features}, got {width}")
 
 
+def fit_documents(
+    transform: FeatureTransform, features: np.ndarray, categories: np.ndarray | None
+) -> None:
+    """Fit a transform on the documents of the training lists.
+
+    Args:
+        transform: fitted in place.
+        features: (documents, d), NaN where missing.
+        categories: (documents, c), codes, or None.
+
+    Raises:
+        ValueError: features are missing, or there are categories, and the transform takes none.
+    """
+    if categories is not None:
+        transform.fit(features, categories)
+        return
+    if not transform.takes_missing:
+        for start in range(0, len(features), _CHUNK):
+            absent = np.isnan(features[start : start + _CHUNK]).any(axis=0)
+            for place in np.flatnonzero(absent)[:1]:
+                name = type(transform).__name__
+                raise ValueError(
+                    f"features must not be missing for {name}, got some in column {place}: "
+                    f'give TableTransform({name}()), or missing="error" to find them'
+                )
+    transform.fit(features)
+
+
 # functions of a module, so that a transform can be copied and pickled with its hooks
 def _before_loading(
     transform: FeatureTransform, state_dict: dict[str, Any], prefix: str, *_: Any

@@ -1,6 +1,6 @@
 """scikit-learn's interface: `NeuralRanker().fit(X, y, qid=qid)`, and `Blend`.
 
-Lightning, which takes seconds to import, is loaded at the first `fit`.
+torchmetrics, which takes a second to import, is loaded at the first `fit`. Lightning is not needed.
 """
 
 from typing import TYPE_CHECKING, Any

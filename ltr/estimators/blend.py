@@ -4,19 +4,21 @@ import inspect
 import math
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from importlib import import_module
+from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import torch
-from sklearn.base import BaseEstimator, clone
-from sklearn.utils import Tags
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ltr.estimators import tables as tables
-from ltr.estimators.scoring import ndcg_of_lists, score
+from ltr.estimators.categories import form_of, in_form, levels_of
+from ltr.estimators.scoring import RankingEstimator, ndcg_of_lists, score
 from ltr.models import Ensemble
 from ltr.shapes import check_number
 
@@ -26,7 +28,7 @@ _ERRORS = 2  # standard errors, which a gain must exceed
 _SCALE_LISTS = 1000  # of the training lists, to fit the scales on
 
 
-class Blend(BaseEstimator):
+class Blend(RankingEstimator):
     """Averages the scores of several rankers, such as networks and boosted trees.
 
     Rankers of different kinds err in different places, so their average often ranks better than
@@ -40,10 +42,15 @@ class Blend(BaseEstimator):
 
     A ranker is any estimator with `fit(X, y)` and `predict(X)`. It gets what its `fit` names in its
     signature: the rows sorted by query, with `qid` (numbers from 0) or else `group` (the sizes of
-    the lists), `sample_weight`, and the validation lists as `eval_set` (or `eval_X` and `eval_y`)
-    with `eval_qid` or `eval_group`. So `NeuralRanker`, `lightgbm.LGBMRanker`, `xgboost.XGBRanker`
-    and scikit-learn's regressors fit in. X is passed on as it is: each ranker must take its columns
-    and its missing values.
+    the lists) or `group_id`, `sample_weight`, and the validation lists as `eval_set` (or `eval_X`
+    and `eval_y`) with `eval_qid` or `eval_group`. So `NeuralRanker`, `lightgbm.LGBMRanker`,
+    `xgboost.XGBRanker`, `catboost.CatBoostRanker` and scikit-learn's regressors fit in.
+
+    Columns of text and pandas' categories reach each ranker in the form that it takes: LightGBM,
+    XGBoost and `HistGradientBoostingRegressor` get categories, CatBoost text and the columns'
+    names, scikit-learn's other regressors a column of 0 and 1 for each level. A value that the
+    training lists do not have counts as missing. Other rankers, such as pipelines, get X as it is.
+    Each ranker must take missing numbers itself.
 
     Args:
         rankers: the estimators, one or more. They are cloned, and not changed.
@@ -54,6 +61,7 @@ class Blend(BaseEstimator):
 
     Attributes:
         rankers_: the fitted rankers.
+        levels_: the levels of each column of text or categories, in the training lists.
         scales_: (rankers,), what their scores are multiplied by.
         weights_: (rankers,), >= 0, which add up to 1.
         validation_score_: NDCG@10 on the validation lists; None without.
@@ -77,12 +85,8 @@ class Blend(BaseEstimator):
     True
     """
 
-    # what scikit-learn's tools pass on without being told (`set_fit_request` changes it)
-    __metadata_request__fit: ClassVar = {"qid": True, "position": True, "groups": True}
-    __metadata_request__predict: ClassVar = {"qid": True}
-    __metadata_request__score: ClassVar = {"qid": True}
-
     rankers_: list[Any]
+    levels_: dict[Any, pd.Index]
     scales_: np.ndarray
     weights_: np.ndarray
 
@@ -138,8 +142,11 @@ class Blend(BaseEstimator):
                 val = train.some(held)
                 train = train.some(~held)
                 note = f"{held.sum()} of {len(held)} queries held out for it, by a hash of the qid"
-        self.rankers_ = [_fitted(clone(one), train, val, weights, side) for one in self.rankers]
-        self.scales_ = _scales(self.rankers_, train)
+        self.levels_ = levels_of(train.X)
+        self.rankers_ = [
+            self._fitted(clone(one), train, val, weights, side) for one in self.rankers
+        ]
+        self.scales_ = self._fit_scales(train)
         self.weights_ = np.full(len(self.rankers_), 1 / len(self.rankers_))
         self.validation_score_ = None
         self.validation_queries_ = 0
@@ -195,14 +202,6 @@ class Blend(BaseEstimator):
         super().set_params(**params)
         return self
 
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.input_tags.categorical = True
-        tags.target_tags.required = True
-        tags.target_tags.positive_only = True
-        return tags
-
     def _names(self) -> list[str]:
         names = [type(one).__name__.lower() for one in self.rankers]
         found, total = [], Counter(names)
@@ -227,9 +226,65 @@ class Blend(BaseEstimator):
         validate_data(self, X, reset=False, skip_check_array=True)
         return X
 
+    def _fitted(
+        self,
+        ranker: Any,
+        train: "_Lists",
+        val: "_Lists | None",
+        weights: tuple[np.ndarray, bool] | None,
+        side: dict[str, np.ndarray],
+    ) -> Any:
+        """Fit a ranker, with what its `fit` takes, and return it."""
+        takes, form = inspect.signature(ranker.fit).parameters, form_of(ranker)
+        given: dict[str, Any] = {}
+        if "qid" in takes:
+            given["qid"] = train.codes
+        elif "group" in takes:
+            given["group"] = train.sizes
+        elif "group_id" in takes:  # CatBoost
+            given["group_id"] = train.codes
+        if form == "text":
+            given["cat_features"] = [*self.levels_]
+        elif form == "categories" and self.levels_ and hasattr(ranker, "enable_categorical"):
+            ranker.set_params(enable_categorical=True)  # XGBoost's
+        if weights is not None:
+            if "sample_weight" not in takes:
+                raise ValueError(f"sample_weight must be None for {ranker!r}, which takes none")
+            of_rows, of_lists = weights
+            first = np.cumsum(train.sizes) - train.sizes
+            by_list = of_lists and "qid" in takes
+            # CatBoost's losses on lists refuse weights of rows
+            name = "group_weight" if of_lists and "group_weight" in takes else "sample_weight"
+            given[name] = of_rows[train.rows[first] if by_list else train.rows]
+        given |= {name: values[train.rows] for name, values in side.items() if name in takes}
+        if val is not None:
+            given |= _evaluation(takes, in_form(val.X, self.levels_, form), val, given)
+        ranker.fit(in_form(train.X, self.levels_, form), train.labels, **given)
+        return ranker
+
+    def _scores(self, X: Any, qid: Any) -> np.ndarray:
+        """Return the scores (rankers, rows), not scaled."""
+        found = []
+        for one in self.rankers_:
+            takes_qid = qid is not None and "qid" in inspect.signature(one.predict).parameters
+            own = in_form(X, self.levels_, form_of(one))
+            scores = one.predict(own, qid=qid) if takes_qid else one.predict(own)
+            found.append(np.asarray(scores, dtype=np.float64))
+            if found[-1].shape != (tables.row_count(X),):
+                raise ValueError(f"rankers must predict a number for each row, got {one!r}")
+        return np.stack(found)
+
+    def _fit_scales(self, train: "_Lists") -> np.ndarray:
+        """Return the factors (rankers,) of the scores, as an `Ensemble` has them."""
+        some = train.some(np.arange(len(train.queries)) < _SCALE_LISTS)
+        scores = torch.from_numpy(self._scores(some.X, some.codes))
+        ensemble = Ensemble(members=len(self.rankers_))
+        ensemble.fit_scales(scores, torch.from_numpy(some.sizes))
+        return ensemble.scales.double().numpy()
+
     def _scaled(self, X: Any, qid: Any) -> np.ndarray:
         """Return the scores (rankers, rows) times the scales."""
-        return _scores(self.rankers_, X, qid) * self.scales_[:, None]
+        return self._scores(X, qid) * self.scales_[:, None]
 
     def _tell(self, note: str) -> None:
         shares = zip(self.weights_, self._names(), strict=True)
@@ -284,60 +339,25 @@ class _Lists:
         return ndcg_of_lists(scores, self.labels, self.codes)
 
 
-def _fitted(
-    ranker: Any,
-    train: _Lists,
-    val: _Lists | None,
-    weights: tuple[np.ndarray, bool] | None,
-    side: dict[str, np.ndarray],
-) -> Any:
-    """Fit a ranker, with what its `fit` takes, and return it."""
-    takes = inspect.signature(ranker.fit).parameters
-    given: dict[str, Any] = {}
-    if "qid" in takes:
-        given["qid"] = train.codes
-    elif "group" in takes:
-        given["group"] = train.sizes
-    if weights is not None:
-        if "sample_weight" not in takes:
-            raise ValueError(f"sample_weight must be None for {ranker!r}, which takes none")
-        of_rows, of_lists = weights
-        first = np.cumsum(train.sizes) - train.sizes
-        by_list = of_lists and "qid" in takes
-        given["sample_weight"] = of_rows[train.rows[first] if by_list else train.rows]
-    given |= {name: values[train.rows] for name, values in side.items() if name in takes}
-    if val is not None and ("eval_X" in takes or "eval_set" in takes):
-        if "eval_X" in takes:  # LightGBM warns of the other form
-            given |= {"eval_X": (val.X,), "eval_y": (val.labels,)}
-        else:
-            given["eval_set"] = [(val.X, val.labels)]
-        if "eval_qid" in takes:
-            given["eval_qid"] = [val.codes]
-        elif "eval_group" in takes:
-            given["eval_group"] = [val.sizes]
-    ranker.fit(train.X, train.labels, **given)
-    return ranker
-
-
-def _scores(rankers: Sequence[Any], X: Any, qid: Any) -> np.ndarray:
-    """Return the scores (rankers, rows)."""
-    found = []
-    for one in rankers:
-        takes_qid = qid is not None and "qid" in inspect.signature(one.predict).parameters
-        scores = one.predict(X, qid=qid) if takes_qid else one.predict(X)
-        found.append(np.asarray(scores, dtype=np.float64))
-        if found[-1].shape != (tables.row_count(X),):
-            raise ValueError(f"rankers must predict a number for each row, got {one!r}")
-    return np.stack(found)
-
-
-def _scales(rankers: Sequence[Any], train: _Lists) -> np.ndarray:
-    """Return the factors (rankers,) of the scores, as an `Ensemble` has them."""
-    some = train.some(np.arange(len(train.queries)) < _SCALE_LISTS)
-    scores = torch.from_numpy(_scores(rankers, some.X, some.codes))
-    ensemble = Ensemble(members=len(rankers))
-    ensemble.fit_scales(scores, torch.from_numpy(some.sizes))
-    return ensemble.scales.double().numpy()
+def _evaluation(
+    takes: Mapping[str, Any], X: Any, val: _Lists, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments of a `fit` that validate, of those that it takes."""
+    if "group_id" in takes:  # CatBoost has no argument for the lists of an evaluation
+        pool = import_module("catboost").Pool
+        more = {"group_id": val.codes, "cat_features": given.get("cat_features")}
+        return {"eval_set": pool(X, val.labels, **more)}
+    if "eval_X" in takes:  # LightGBM warns of the other form
+        found: dict[str, Any] = {"eval_X": (X,), "eval_y": (val.labels,)}
+    elif "eval_set" in takes:
+        found = {"eval_set": [(X, val.labels)]}
+    else:
+        return {}
+    if "eval_qid" in takes:
+        found["eval_qid"] = [val.codes]
+    elif "eval_group" in takes:
+        found["eval_group"] = [val.sizes]
+    return found
 
 
 def _best_weights(scores: np.ndarray, val: _Lists) -> np.ndarray:

@@ -1,36 +1,32 @@
 """A neural ranker that is used like LightGBM's and XGBoost's."""
 
-import copy
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
-from sklearn.base import BaseEstimator
-from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from ltr.datasets import FeatureTransform, ListDataset, Schema, read_table
 from ltr.estimators import tables as tables
 from ltr.estimators.parameters import (
+    check_callbacks,
     check_parameters,
     device,
-    new_loss,
-    new_scorer,
-    new_transform,
-    patience,
 )
-from ltr.estimators.scoring import needs_lists, score, score_lists
+from ltr.estimators.scoring import RankingEstimator, needs_lists, score, score_lists
 from ltr.losses import RankingLoss
 from ltr.models import Ensemble, Scorer
 
 if TYPE_CHECKING:
-    from ltr.estimators.training import Trained
     from ltr.export import Exported
 
+Callback = Callable[[list[list[float]]], Any]
 
-class NeuralRanker(BaseEstimator):
+
+class NeuralRanker(RankingEstimator):
     """Ranks the rows of a table: an average of neural networks, trained on a ranking loss.
 
     It takes data as `lightgbm.LGBMRanker` and `xgboost.XGBRanker` do, by scikit-learn's rules.
@@ -60,7 +56,9 @@ class NeuralRanker(BaseEstimator):
         device: "auto" (a CUDA device if there is one), "cpu", "cuda", "cuda:1" or "mps".
         random_state: a number, a `numpy.random.RandomState` or None, as in scikit-learn. With the
             same number, `fit` gives the same result twice, on a CPU bit for bit.
-        verbose: 0 prints nothing, 1 one line on stderr, 2 a line after each epoch.
+        verbose: 0 prints nothing. 1 prints one line on stderr, which a terminal renews after each
+            epoch. 2 shows a progress bar on a terminal and in a notebook; elsewhere it prints a
+            line after each epoch.
 
     Attributes:
         n_features_in_: how many columns X had.
@@ -89,11 +87,7 @@ class NeuralRanker(BaseEstimator):
     True
     """
 
-    # what scikit-learn's tools pass on without being told (`set_fit_request` changes it)
-    __metadata_request__fit: ClassVar = {"qid": True, "position": True, "groups": True}
     __metadata_request__partial_fit: ClassVar = {"qid": True, "position": True, "groups": True}
-    __metadata_request__predict: ClassVar = {"qid": True}
-    __metadata_request__score: ClassVar = {"qid": True}
 
     columns_: list[str]
     schema_: Schema
@@ -148,6 +142,7 @@ class NeuralRanker(BaseEstimator):
         eval_set: Any = None,
         eval_qid: Any = None,
         eval_group: Any = None,
+        callbacks: Sequence[Callback] = (),
     ) -> Self:
         """Train on the rows of queries.
 
@@ -168,6 +163,15 @@ class NeuralRanker(BaseEstimator):
             eval_set: `[(X_val, y_val)]`, the lists to validate on.
             eval_qid: `[qid_val]`.
             eval_group: `[group_val]`, in place of `eval_qid`.
+            callbacks: functions. After each epoch, each is called with the history so far: for each
+                epoch a list with NDCG@10 of each member on the validation lists, NaN for a member
+                that has stopped, or if nothing is validated. If one returns True, the training
+                stops, and each member keeps the weights of its best epoch. What one raises ends
+                `fit`, without a new model.
+
+        Fits of one process wait for each other, so that `random_state` holds in threads too: the
+        random numbers come from generators that all threads of a process share. Threads gain no
+        time here; processes do.
 
         Returns:
             Itself.
@@ -182,7 +186,7 @@ class NeuralRanker(BaseEstimator):
         evaluation = tables.one_evaluation(eval_set, eval_qid, eval_group)
         side = {"position": position, "groups": groups}
         lists = X, y, qid, group, sample_weight, side
-        return self._train(*lists, evaluation, again, self.max_epochs)
+        return self._train(*lists, evaluation, again, self.max_epochs, callbacks=callbacks)
 
     def partial_fit(
         self,
@@ -311,14 +315,6 @@ class NeuralRanker(BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "scorer_")
 
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.input_tags.categorical = True
-        tags.target_tags.required = True
-        tags.target_tags.positive_only = True
-        return tags
-
     def _train(
         self,
         X: Any,
@@ -331,8 +327,10 @@ class NeuralRanker(BaseEstimator):
         again: bool,
         epochs: int,
         hold_out: bool = True,
+        callbacks: Sequence[Callback] = (),
     ) -> Self:
         check_parameters(self)
+        check_callbacks(callbacks)
         table = tables.as_table(self, X, y, reset=not again)
         labels = tables.as_labels(y, table.num_rows)
         names = tables.query_names(table.num_rows, qid, group)
@@ -374,7 +372,18 @@ class NeuralRanker(BaseEstimator):
             validation = self._evaluation(plain, *evaluation)
         elif hold_out:
             note = "no query held out"
-        trained = self._run(lists, validation, of_lists, again, epochs, note)
+        from ltr.estimators.training import train  # torchmetrics takes a while to import
+
+        trained = train(
+            self,
+            lists,
+            validation,
+            again=again,
+            epochs=epochs,
+            of_lists=of_lists,
+            note=note,
+            callbacks=callbacks,
+        )
         if not again:
             tables.tell_unused(self.columns_, schema)
         self.schema_ = schema
@@ -385,39 +394,6 @@ class NeuralRanker(BaseEstimator):
         self.history_ = trained.history
         self.validation_queries_ = 0 if validation is None else len(validation)
         return self
-
-    def _run(
-        self,
-        lists: ListDataset,
-        validation: ListDataset | None,
-        of_lists: bool,
-        again: bool,
-        epochs: int,
-        note: str,
-    ) -> "Trained":
-        from ltr.estimators import training  # it imports Lightning
-
-        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        if again:
-            scorer, transform = copy.deepcopy(self.scorer_), copy.deepcopy(self.transform_)
-        else:
-            scorer, transform = new_scorer(self), new_transform(self)
-        loss = new_loss(self, of_lists)
-        options = training.Options(
-            learning_rate=self.learning_rate,
-            weight_decay=self.weight_decay,
-            batch_size=self.batch_size,
-            max_epochs=epochs,
-            patience=patience(self, len(lists)),
-            seed=seed,
-            device=device(self),
-            verbose=self.verbose,
-            list_weights=of_lists,
-            note=note,
-        )
-        return training.train(
-            scorer, loss, transform, lists, validation, options, fit_transform=not again
-        )
 
     def _evaluation(self, schema: Schema, X: Any, y: Any, qid: Any, group: Any) -> ListDataset:
         table = tables.as_table(self, X)

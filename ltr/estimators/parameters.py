@@ -45,6 +45,12 @@ def check_parameters(estimator: Any) -> None:
         )
 
 
+def check_callbacks(callbacks: Any) -> None:
+    """Raise `ValueError` if the callbacks of a `fit` are not a list of functions."""
+    if not isinstance(callbacks, list | tuple) or not all(map(callable, callbacks)):
+        raise ValueError(f"callbacks must be a list of functions, got {callbacks!r}")
+
+
 def patience(estimator: Any, lists: int) -> int:
     """Return how many epochs without a rise end the training on this many lists."""
     if estimator.patience is not None:

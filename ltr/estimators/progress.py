@@ -1,57 +1,86 @@
-"""The line that tells how far a training is."""
+"""The line, or the bar, that tells how far a training is."""
 
 import math
 import sys
 import time
-from typing import TextIO
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from typing import Self, TypeVar
 
-from lightning.pytorch import Callback, LightningModule, Trainer
+Batch = TypeVar("Batch")
 
 
-class Progress(Callback):
-    """Writes one line to stderr: epoch, NDCG@10 in validation, seconds, and at most how many more.
-
-    On a terminal the line is renewed after each epoch; elsewhere it is written once, at the end.
+class Progress:
+    """Writes to stderr: epoch, NDCG@10 in validation, seconds, and at most how many more.
 
     Args:
-        verbose: 0: nothing; 1: one line; 2: a line after each epoch.
+        verbose: 0: nothing; 1: one line, which a terminal renews after each epoch; 2: a progress
+            bar on a terminal and in a notebook, and elsewhere a line after each epoch.
         max_epochs: the most epochs that there will be.
         note: what stands at the end of the line.
     """
 
     def __init__(self, verbose: int, max_epochs: int, note: str = "") -> None:
-        self.verbose = verbose
-        self.max_epochs = max_epochs
-        self.note = note
-        self._start = 0.0
+        self.verbose, self.max_epochs, self.note = verbose, max_epochs, note
+        self._start, self._done = time.monotonic(), 0
+        self._terminal = sys.stderr.isatty()
+        self._bar = None
+        self._open = ExitStack()
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Start the clock."""
-        self._start = time.monotonic()
+    def __enter__(self) -> Self:
+        if self.verbose > 1:
+            self._draw_bar()
+        return self
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Write the line, or renew it."""
-        done = trainer.current_epoch + 1
-        last = trainer.should_stop or done >= self.max_epochs
-        renewed = sys.stderr.isatty() and self.verbose == 1
-        if self.verbose and (last or renewed or self.verbose > 1):
-            text = self._text(trainer, done, last)
-            _write(sys.stderr, text, renewed, last)
+    def __exit__(self, *error: object) -> None:
+        self._open.close()
 
-    def _text(self, trainer: Trainer, done: int, last: bool) -> str:
+    def steps(self, batches: Iterable[Batch], count: int) -> Iterator[Batch]:
+        """Yield the batches of an epoch, and move the bar after each; `count` is how many."""
+        for batch in batches:
+            yield batch
+            if self._bar is not None:
+                self._bar.update(self._task, advance=1, total=count * self.max_epochs)
+
+    def epoch(self, value: float | None, last: bool) -> None:
+        """Tell that an epoch is over.
+
+        Args:
+            value: NDCG@10 of the best epochs so far; None without validation.
+            last: whether no other epoch follows.
+        """
+        self._done += 1
+        text = self._text(value, last)
+        if self._bar is not None:
+            self._bar.update(self._task, description=text, refresh=True)
+        elif self.verbose == 1 and self._terminal:  # over the line before
+            _write("\r\x1b[K" + text + "\n" * last)
+        elif self.verbose > 1 or (self.verbose == 1 and last):
+            _write(text + "\n")
+
+    def _text(self, value: float | None, last: bool) -> str:
         spent = time.monotonic() - self._start
-        value = trainer.callback_metrics.get("val_ndcg_10")
-        parts = [f"NeuralRanker: epoch {done} of at most {self.max_epochs}"]
+        parts = [f"NeuralRanker: epoch {self._done} of at most {self.max_epochs}"]
         if value is not None:
-            parts.append(f"validation NDCG@10 {float(value):.4f}")
+            parts.append(f"validation NDCG@10 {value:.4f}")
         parts.append(f"{spent:.0f} s")
         if not last:
-            left = spent / done * (self.max_epochs - done)
+            left = spent / self._done * (self.max_epochs - self._done)
             parts.append(f"at most {math.ceil(left)} s left")
         return ", ".join(parts) + (f"; {self.note}" if self.note else "")
 
+    def _draw_bar(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as Bar
 
-def _write(stream: TextIO, text: str, renewed: bool, last: bool) -> None:
-    start = "\r\x1b[K" if renewed else ""  # over the line before
-    end = "\n" if last or not renewed else ""
-    print(start + text, end=end, file=stream, flush=True)
+        console = Console(stderr=True)
+        if console.is_terminal or console.is_jupyter:
+            columns = BarColumn(), TextColumn("{task.description}")
+            self._bar = self._open.enter_context(Bar(*columns, console=console))
+            self._task = self._bar.add_task("NeuralRanker: epoch 1", total=None)
+
+
+def _write(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()

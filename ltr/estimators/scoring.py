@@ -1,10 +1,12 @@
 """Score lists with a fitted transform and scorer; Lightning is not needed."""
 
 import copy
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
 
 from ltr.datasets import FeatureTransform, ListDataset
 from ltr.estimators import tables as tables
@@ -12,6 +14,23 @@ from ltr.models import Scorer
 from ltr.models.ragged import score_ragged
 
 _ROWS = 1 << 14  # that are scored at a time
+
+
+class RankingEstimator(BaseEstimator):
+    """What scikit-learn may know of `NeuralRanker` and `Blend`."""
+
+    # what scikit-learn's tools pass on without being told (`set_fit_request` changes it)
+    __metadata_request__fit: ClassVar = {"qid": True, "position": True, "groups": True}
+    __metadata_request__predict: ClassVar = {"qid": True}
+    __metadata_request__score: ClassVar = {"qid": True}
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        tags.target_tags.required = True
+        tags.target_tags.positive_only = True
+        return tags
 
 
 def needs_lists(transform: FeatureTransform, scorer: Scorer) -> bool:

@@ -1,51 +1,54 @@
-"""Train the members of an ensemble with Lightning, each up to its own best epoch."""
+"""Train the members of an ensemble in a plain loop, each up to its own best epoch."""
 
-import logging
-import os
-import signal
+import copy
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
-from lightning.pytorch import Trainer
-from lightning.pytorch.utilities.seed import isolate_rng
+from sklearn.utils import check_random_state
 from torch import Tensor, nn
+from torch.utils.data import BatchSampler
 
-from ltr.datasets.list_data import ListDataModule
 from ltr.datasets.lists import ListDataset
-from ltr.datasets.transforms import FeatureTransform
+from ltr.datasets.samplers import EXACT, BucketSampler, ListSampler
+from ltr.datasets.transforms import FeatureTransform, fit_documents
+from ltr.estimators.parameters import device, new_loss, new_scorer, new_transform, patience
 from ltr.estimators.progress import Progress
+from ltr.kernels.lists import pad_lists
 from ltr.losses import RankingLoss
 from ltr.metrics.functional import ndcg
 from ltr.models import Ensemble
 from ltr.models.ragged import score_ragged
-from ltr.modules import MoveCutoff, Ranker, SeedSteps
-from ltr.modules.scores import check_scores
-from ltr.modules.scoring import ScoredLists, side_inputs
+from ltr.modules.checks import (
+    TEMPERATURE_STEPS,
+    FailedStep,
+    all_finite,
+    check_scores,
+    checked_operators,
+    temperature_warning,
+)
+from ltr.modules.steps import (
+    CUTOFF_STEPS,
+    moved_cutoffs,
+    own_random_numbers,
+    seed_batch,
+    side_inputs,
+)
+
+Batch = dict[str, Any]
+History = list[list[float]]
 
 _SCALE_LISTS = 1000  # of the training lists, to fit the scales of the members on
 
-
-@dataclass
-class Options:
-    """How to train: see `NeuralRanker`, whose parameters these are."""
-
-    learning_rate: float
-    weight_decay: float
-    batch_size: int
-    max_epochs: int
-    patience: int
-    seed: int
-    device: str
-    verbose: int
-    list_weights: bool = False
-    note: str = ""
+# Random numbers come from the generators of the process. A fit that seeds them in one thread would
+# change those of another, so the fits wait for each other. A callback may fit another ranker.
+_FITTING = threading.RLock()
 
 
 @dataclass
@@ -64,76 +67,62 @@ class Trained:
     scorer: Ensemble
     epochs: int
     best_epochs: list[int]
-    history: list[list[float]]
+    history: History
 
 
 def train(
-    scorer: Ensemble,
-    loss: RankingLoss,
-    transform: FeatureTransform,
+    estimator: Any,
     lists: ListDataset,
     validation: ListDataset | None,
-    options: Options,
     *,
-    fit_transform: bool = True,
+    again: bool,
+    epochs: int,
+    of_lists: bool,
+    note: str,
+    callbacks: Sequence[Callable[[History], Any]],
 ) -> Trained:
-    """Train an ensemble, and return it with the weights of each member's best epoch.
+    """Train the ensemble of a `NeuralRanker`, each member up to its own best epoch.
 
-    Nothing of this process is changed: neither the random numbers, nor the logging, nor what
-    Ctrl+C does.
+    The estimator is not changed. The global generators of random numbers have their states back
+    afterwards.
 
     Args:
-        scorer: trained in place, from the weights that it has; without, they are made.
-        loss: of the members, one by one.
-        transform: of the features; fitted in place if `fit_transform`.
+        estimator: the parameters.
         lists: to train on.
         validation: to choose each member's epoch by; None: the last one.
-        options: see `Options`.
-        fit_transform: whether the transform is to be fitted.
+        again: whether to continue with the weights and the transform that the estimator has.
+        epochs: the most that are trained.
+        of_lists: whether weights are those of lists.
+        note: for the line of progress.
+        callbacks: see `NeuralRanker.fit`.
 
     Raises:
-        ValueError: the loss is not finite, or has no gradient.
+        ValueError: the loss or a gradient is not finite, or there is nothing to train.
     """
+    seed = int(check_random_state(estimator.random_state).randint(np.iinfo(np.int32).max))
+    if again:
+        scorer, transform = copy.deepcopy((estimator.scorer_, estimator.transform_))
+    else:
+        scorer, transform = new_scorer(estimator), new_transform(estimator)
     scorer.train()
     transform.train()
-    with _guest(), _folder() as folder, isolate_rng():
-        torch.manual_seed(options.seed)
-        data = _Lists(lists, validation, transform, options, fit_transform)
-        data.setup()
-        module = MemberTraining(scorer, loss, options)
-        module.transform = transform
-        trainer = Trainer(
-            max_epochs=options.max_epochs,
-            **_devices(options.device),
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            num_sanity_val_steps=0,
-            limit_val_batches=0 if validation is None else 1.0,
-            default_root_dir=folder,
-            callbacks=[
-                SeedSteps(options.seed),
-                # a network that is trained on has spread its scores
-                MoveCutoff() if fit_transform else MoveCutoff(steps=0),
-                Progress(options.verbose, options.max_epochs, options.note),
-            ],
-        )
-        try:
-            trainer.fit(module, datamodule=data)
-        except SystemExit:  # what Lightning makes of Ctrl+C
-            if trainer.interrupted:
-                raise KeyboardInterrupt from None
-            raise
-        module.finish(data)
-    module.to("cpu").eval()
-    return Trained(
-        transform.eval(),
-        scorer,
-        trainer.current_epoch,
-        [one.epoch or trainer.current_epoch for one in module.best],
-        module.history,
-    )
+    with _FITTING, own_random_numbers(), torch.inference_mode(False), torch.enable_grad():
+        torch.manual_seed(seed)
+        if not again:
+            fit_documents(transform, lists.features, lists.categories)
+        width = transform.out_features
+        if width is None and not transform.takes_missing:
+            width = lists.num_features
+        if width is not None:
+            scorer.build(width)
+        parts = scorer, new_loss(estimator, of_lists), transform
+        training = _Training(estimator, *parts, seed, of_lists, 0 if again else CUTOFF_STEPS)
+        with Progress(estimator.verbose, epochs, note) as progress:
+            done = training.run(lists, validation, epochs, callbacks, progress)
+        training.finish(lists)
+        training.parts.to("cpu").eval()
+    best_epochs = [one.epoch or done for one in training.best]
+    return Trained(transform, scorer, done, best_epochs, training.history)
 
 
 @dataclass
@@ -153,193 +142,204 @@ class _Best:
             self.state = {name: x.clone() for name, x in self.parts.state_dict().items()}
 
 
-class MemberTraining(Ranker):
+class _Training:
     """Trains each member of an ensemble on the loss of its own scores, by ragged batches.
 
     A member stops when its NDCG@10 on the validation lists has not risen for `patience` epochs, and
     keeps the weights of its best epoch: it ends as if it had been trained alone. If the transform
     learns too, which the members share, all stop together.
-
-    Logged after each epoch: `val_ndcg_10`, the mean over the members of their best so far.
     """
 
-    def __init__(self, scorer: Ensemble, loss: RankingLoss, options: Options) -> None:
-        rate, decay = options.learning_rate, options.weight_decay
-        fused = options.device.startswith(("cpu", "cuda"))  # one call for all members
-        optimizer = partial(torch.optim.AdamW, lr=rate, weight_decay=decay, fused=fused)
-        super().__init__(scorer, loss, {}, optimizer)
-        self.members = scorer
-        self.options = options
-        self.best: list[_Best] = []
-        self.active = list(range(scorer.members))
-        self.history: list[list[float]] = []
-        self._sums = torch.zeros(0)
-
-    def on_fit_start(self) -> None:
-        """Say which members are chosen together."""
-        assert self.transform is not None
-        every = range(self.members.members)
-        if any(x.requires_grad for x in self.transform.parameters()):
-            parts = nn.ModuleList([*self.members.copies, self.transform])
-            self.best = [_Best([*every], parts)]
-        else:
-            self.best = [_Best([i], nn.ModuleList([self.members.copies[i]])) for i in every]
-
-    def member_scores(self, batch: dict[str, Any]) -> Tensor:
-        """Return the scores (members, N) of the members that have not stopped."""
-        assert self.transform is not None
-        features = transformed(self.transform, batch)
-        lengths = batch["lengths"]
-        copies = [self.members.copies[i] for i in self.active]
-        return torch.stack([score_ragged(one, features, lengths) for one in copies])
-
-    def score_batch(self, batch: dict[str, Any]) -> ScoredLists:
-        """Return the lists once for each member that has not stopped, with its scores."""
-        scores = self.member_scores(batch)
-        times, weights = len(scores), batch.get("weights")
-        return ScoredLists(
-            scores.flatten(),
-            batch["labels"].repeat(times),
-            None,
-            None if weights is None else weights.repeat(times),
-            batch["lengths"].repeat(times),
-            {name: x.repeat(times) for name, x in side_inputs(self.loss, batch).items()},
+    def __init__(
+        self,
+        estimator: Any,
+        scorer: Ensemble,
+        loss: RankingLoss,
+        transform: FeatureTransform,
+        seed: int,
+        of_lists: bool,
+        cutoff_steps: int,
+    ) -> None:
+        self.estimator, self.seed = estimator, seed
+        self.of_lists, self.cutoff_steps = of_lists, cutoff_steps
+        self.device = torch.device(device(estimator))
+        named = {"loss": loss, "scorer": scorer, "transform": transform}
+        self.parts = nn.ModuleDict(named).to(self.device)
+        self.scorer, self.loss, self.transform = scorer, loss, transform
+        self.active = list(range(self.scorer.members))
+        self.history: History = []
+        self.steps = 0
+        self.parameters = [x for x in self.parts.parameters() if x.requires_grad]
+        if not self.parameters:
+            raise ValueError(f"scorer must have parameters to train, got {self.scorer.scorer}")
+        self.optimizer = torch.optim.AdamW(
+            self.parameters,
+            lr=estimator.learning_rate,
+            weight_decay=estimator.weight_decay,
+            fused=self.device.type in ("cpu", "cuda"),  # one call for all members
         )
+        copies = self.scorer.copies
+        if any(x.requires_grad for x in self.transform.parameters()):
+            self.best = [_Best([*self.active], nn.ModuleList([*copies, self.transform]))]
+        else:
+            self.best = [_Best([i], nn.ModuleList([copies[i]])) for i in self.active]
 
-    def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
-        """Return the sum of the members' losses."""
-        loss = self._loss(self.score_batch(batch))
-        if not loss.requires_grad:
-            raise ValueError(f"loss must have a gradient to train by, got one without ({loss})")
-        return loss * len(self.active)
+    def run(
+        self,
+        lists: ListDataset,
+        validation: ListDataset | None,
+        epochs: int,
+        callbacks: Sequence[Callable[[History], Any]],
+        progress: Progress,
+    ) -> int:
+        """Train, and return how many epochs it took."""
+        order, batch = self._order(lists, shuffle=True), {}
+        steps = -(-len(order) // self.estimator.batch_size)
+        unchecked = bool(checked_operators(self.loss))
+        for epoch in range(epochs):
+            order.set_epoch(epoch)
+            batches = progress.steps(self._batches(lists, order), steps)
+            for place, batch in enumerate(batches):
+                seed_batch(self.seed, "train", epoch, place)
+                with moved_cutoffs(self.loss, self.steps, self.cutoff_steps):
+                    self._step(batch, epoch, place)
+            if unchecked and self.steps >= TEMPERATURE_STEPS:
+                unchecked = False
+                self._check_temperatures(batch)
+            values = [float("nan")] * self.scorer.members
+            if validation is not None:
+                values = self._validate(validation, epoch)
+                self._choose(values, epoch + 1, patience(self.estimator, len(lists)))
+            self.history.append(values)
+            # all are called; a copy, since one may change what it is given
+            asked = [call([[*row] for row in self.history]) for call in callbacks]
+            stop = not self.active or any(asked) or epoch + 1 == epochs
+            best = [one.value for one in self.best for _ in one.members]
+            progress.epoch(sum(best) / len(best) if validation else None, last=stop)
+            if stop:
+                break
+        done = len(self.history)
+        if validation is None:
+            self.history.clear()
+        return done
 
-    def _loss(self, lists: ScoredLists) -> Tensor:
-        scores, labels, _, weights, lengths, side = lists
-        assert lengths is not None
-        if weights is None or not self.options.list_weights:
-            return self.loss(scores, labels, weights=weights, lengths=lengths, **side)
-        each = self.loss(scores, labels, lengths=lengths, **side)  # with reduction="none"
-        starts = (lengths.cumsum(0) - lengths).clamp(max=len(weights) - 1)
-        return (each * weights[starts]).sum() / (lengths > 0).sum().clamp(min=1)
-
-    def on_validation_epoch_start(self) -> None:
-        """Start new sums."""
-        self._sums = torch.zeros(len(self.active) + 1, dtype=torch.float64, device=self.device)
-
-    def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
-        """Add NDCG@10 of the lists to the sums."""
-        lists = self.score_batch(batch)
-        for one in lists.scores.view(len(self.active), -1):
-            check_scores(one, batch)
-        values = ndcg(lists.scores, lists.labels, lengths=lists.lengths, top_k=10, reduction="none")
-        real = batch["lengths"] > 0  # a bucket may be filled up with empty lists
-        self._sums[:-1] += values.double().view(len(self.active), -1)[:, real].sum(1)
-        self._sums[-1] += real.sum()
-
-    def on_validation_epoch_end(self) -> None:
-        """Keep the weights of the members that are better than before, and stop the others."""
-        values = (self._sums[:-1] / self._sums[-1]).tolist()
-        now = dict(zip(self.active, values, strict=True))
-        self.history.append([now.get(i, float("nan")) for i in range(self.members.members)])
-        epoch = self.current_epoch + 1
-        for one in self.best:
-            if one.members[0] in now:
-                one.keep(sum(now[i] for i in one.members) / len(one.members), epoch)
-        going = [one for one in self.best if epoch - one.epoch < self.options.patience]
-        self.active = sorted(i for one in going for i in one.members if i in now)
-        self.trainer.should_stop = not self.active
-        best = [one.value for one in self.best for _ in one.members]
-        self.log("val_ndcg_10", sum(best) / len(best))
-
-    def finish(self, data: ListDataModule) -> None:
+    def finish(self, lists: ListDataset) -> None:
         """Take the best weights, and fit the scales of the members on training lists."""
         for one in self.best:
             if one.state:
                 one.parts.load_state_dict(one.state)
-        self.active = list(range(self.members.members))
-        self.eval()
-        some = data.splits["train"]
-        if len(some) > _SCALE_LISTS:
-            some = some.select(range(_SCALE_LISTS))
+        self.active = list(range(self.scorer.members))
+        some = lists if len(lists) <= _SCALE_LISTS else lists.select(range(_SCALE_LISTS))
         scores, lengths = [], []
-        with torch.inference_mode():
-            for start in range(0, len(some), data.batch_size):
-                end = min(start + data.batch_size, len(some))
-                batch = data.transfer_batch_to_device(
-                    some.__getitems__(range(start, end)), self.device, 0
-                )
-                scores.append(self.member_scores(batch))
+        with self._scoring():
+            for batch in self._batches(some, range(len(some))):
+                scores.append(self._scores(self._moved(batch)).cpu())
                 lengths.append(batch["lengths"])
                 for one in scores[-1]:  # the last step may have made weights that are not finite
                     check_scores(one, batch, finite=True)
-        self.members.fit_scales(torch.cat(scores, 1).clone(), torch.cat(lengths))
+        self.scorer.fit_scales(torch.cat(scores, 1).clone(), torch.cat(lengths))
 
+    def _order(self, lists: ListDataset, *, shuffle: bool) -> ListSampler:
+        options: dict[str, Any] = {"shuffle": shuffle, "seed": self.seed}
+        options |= {"num_replicas": 1, "rank": 0}  # also within a process of several
+        if self.scorer.per_document or len(lists) > EXACT:
+            return ListSampler(lists, **options)
+        return BucketSampler(lists.lengths, self.estimator.batch_size, **options)
 
-def transformed(transform: FeatureTransform, batch: dict[str, Any]) -> Tensor:
-    """Return the transformed features (N, d') of a ragged batch."""
-    known = {"categories": batch["categories"]} if "categories" in batch else {}
-    if transform.within_list:
-        known["lengths"] = batch["lengths"]
-    return transform(batch["features"], **known)
+    def _batches(self, lists: ListDataset, order: Any) -> Iterator[Batch]:
+        for places in BatchSampler(order, self.estimator.batch_size, drop_last=False):
+            yield lists.__getitems__(places)
 
+    def _moved(self, batch: Batch) -> Batch:
+        return {
+            key: value.to(self.device) if isinstance(value, Tensor) else value
+            for key, value in batch.items()
+        }
 
-class _Lists(ListDataModule):
-    """The lists to train and to validate on, and the transform of their features."""
+    def _step(self, batch: Batch, epoch: int, place: int) -> None:
+        moved = self._moved(batch)
+        self.optimizer.zero_grad()
+        loss = self._loss(moved)
+        loss.backward()
+        if not all_finite(loss.detach(), [x.grad for x in self.parameters if x.grad is not None]):
+            failed = FailedStep(batch, loss.detach(), epoch + 1, self.steps + 1, place)
+            seed_batch(self.seed, "train", epoch, place)
+            failed.find_layer(self.parts, lambda: self._loss(moved))
+            failed.find_gradient(self.parts)
+            raise ValueError(failed.report(tempfile.mkdtemp(prefix="ltr-")))
+        self.optimizer.step()
+        self.steps += 1
 
-    def __init__(
-        self,
-        train: ListDataset,
-        val: ListDataset | None,
-        transform: FeatureTransform,
-        options: Options,
-        fit: bool,
-    ) -> None:
-        super().__init__(batch_size=options.batch_size, transform=transform, seed=options.seed)
-        self.given = {"train": train} if val is None else {"train": train, "val": val}
-        self.fit = fit
+    def _scores(self, batch: Batch) -> Tensor:
+        """Return the scores (members, N) of the members that have not stopped."""
+        known = {"categories": batch["categories"]} if "categories" in batch else {}
+        lengths = batch["lengths"]
+        if self.transform.within_list:
+            known["lengths"] = lengths
+        features = self.transform(batch["features"], **known)
+        copies = [self.scorer.copies[i] for i in self.active]
+        return torch.stack([score_ragged(one, features, lengths) for one in copies])
 
-    def load_splits(self) -> dict[str, ListDataset]:
-        return dict(self.given)
+    def _loss(self, batch: Batch) -> Tensor:
+        """Return the sum of the members' losses: the lists count once for each of them."""
+        scores = self._scores(batch)
+        times = len(scores)
+        named = {"lengths": batch["lengths"], **side_inputs(self.loss, batch)}
+        named = {name: x.repeat(times) for name, x in named.items()}
+        labels, lengths = batch["labels"].repeat(times), named["lengths"]
+        weights = batch["weights"].repeat(times) if "weights" in batch else None
+        if weights is not None and self.of_lists:
+            each = self.loss(scores.flatten(), labels, **named)  # with reduction="none"
+            starts = (lengths.cumsum(0) - lengths).clamp(max=len(weights) - 1)
+            loss = (each * weights[starts]).sum() / (lengths > 0).sum().clamp(min=1)
+        else:
+            loss = self.loss(scores.flatten(), labels, weights=weights, **named)
+        if loss.dim() or not loss.requires_grad:
+            raise ValueError(f"loss must be a number with a gradient to train by, got {loss}")
+        return loss * times
 
-    def fit_transform(self, train: ListDataset) -> None:
-        if self.fit:
-            super().fit_transform(train)
+    def _check_temperatures(self, batch: Batch) -> None:
+        """Warn of a temperature that does not fit the scores of a batch."""
+        with self._scoring():
+            scores = self._scores(self._moved(batch)).cpu()
+        mask, padded = pad_lists(batch["lengths"].repeat(len(scores)), scores.flatten())
+        if text := temperature_warning(self.loss, padded, mask):
+            warnings.warn(text, stacklevel=2)
 
+    def _validate(self, lists: ListDataset, epoch: int) -> list[float]:
+        """Return NDCG@10 of each member on lists, NaN for those that have stopped."""
+        total, count = torch.zeros(len(self.active), dtype=torch.float64), 0
+        with self._scoring():
+            for place, batch in enumerate(self._batches(lists, self._order(lists, shuffle=False))):
+                seed_batch(self.seed, "validate", epoch, place)
+                scores, lengths = self._scores(self._moved(batch)).cpu(), batch["lengths"]
+                for one in scores:
+                    check_scores(one, batch)
+                labels, repeated = (x.repeat(len(scores)) for x in (batch["labels"], lengths))
+                options: Any = {"lengths": repeated, "top_k": 10, "reduction": "none"}
+                values = ndcg(scores.flatten(), labels, **options).view(len(scores), -1)
+                real = lengths > 0  # a bucket may have empty lists
+                total += values.double()[:, real].sum(1)
+                count += int(real.sum())
+        now = dict(zip(self.active, (total / count).tolist(), strict=True))
+        return [now.get(i, float("nan")) for i in range(self.scorer.members)]
 
-def _devices(device: str) -> dict[str, Any]:
-    kind, _, number = device.partition(":")
-    accelerator = {"cuda": "gpu"}.get(kind, kind)
-    return {"accelerator": accelerator, "devices": [int(number)] if number else 1}
+    def _choose(self, values: list[float], epoch: int, patience: int) -> None:
+        """Keep the weights of the members that are better than before, and stop the others."""
+        going = []
+        for one in self.best:
+            if one.members[0] in self.active:
+                one.keep(sum(values[i] for i in one.members) / len(one.members), epoch)
+                if epoch - one.epoch < patience:
+                    going += one.members
+        self.active = sorted(going)
 
-
-@contextmanager
-def _folder() -> Iterator[str]:
-    """A folder for the batch that `CheckFinite` saves when it stops a training."""
-    folder = tempfile.mkdtemp(prefix="ltr-")
-    try:
-        yield folder
-    finally:
-        with suppress(OSError):  # there is a batch
-            os.rmdir(folder)
-
-
-@contextmanager
-def _guest() -> Iterator[None]:
-    """Keep Lightning quiet, and undo what it does to this process."""
-    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
-    levels = [one.level for one in loggers]
-    main = threading.current_thread() is threading.main_thread()
-    handler = signal.getsignal(signal.SIGINT) if main else None
-    for one in loggers:
-        one.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            for text in (".*does not have many workers.*", ".*smaller than the logging.*"):
-                warnings.filterwarnings("ignore", text)
-            warnings.filterwarnings("ignore", ".*LeafSpec.*")
-            yield
-    finally:
-        for one, level in zip(loggers, levels, strict=True):
-            one.setLevel(level)
-        if main and handler is not None:
-            signal.signal(signal.SIGINT, handler)
+    @contextmanager
+    def _scoring(self) -> Iterator[None]:
+        """Score as in prediction, and train on afterwards; the loss keeps its mode."""
+        both = nn.ModuleList([self.scorer, self.transform]).eval()
+        try:
+            with torch.inference_mode():
+                yield
+        finally:
+            both.train()

@@ -1,12 +1,29 @@
-"""Lightning modules: `Ranker`, which trains a scorer on a ranking loss and tests it by metrics."""
+"""Lightning modules: `Ranker`, which trains a scorer on a ranking loss and tests it by metrics.
 
-from ltr.modules.callbacks import SeedSteps
-from ltr.modules.cutoffs import MoveCutoff
-from ltr.modules.finite import CheckFinite
-from ltr.modules.monitors import CheckMonitors
-from ltr.modules.portable import PortableModule
-from ltr.modules.ranker import Ranker
-from ltr.modules.temperatures import CheckTemperature
+All names are loaded when they are first asked for: Lightning takes seconds to import, which the
+checks and seeds of an estimator's own loop need not wait for.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ltr.names import no_attribute
+
+if TYPE_CHECKING:
+    from ltr.modules.callbacks import MoveCutoff, SeedSteps
+    from ltr.modules.portable import PortableModule
+    from ltr.modules.ranker import Ranker
+    from ltr.modules.watching import CheckFinite, CheckMonitors, CheckTemperature
+
+_FILES = {
+    "CheckFinite": "watching",
+    "CheckMonitors": "watching",
+    "CheckTemperature": "watching",
+    "MoveCutoff": "callbacks",
+    "PortableModule": "portable",
+    "Ranker": "ranker",
+    "SeedSteps": "callbacks",
+}
 
 __all__ = [
     "CheckFinite",
@@ -17,3 +34,17 @@ __all__ = [
     "Ranker",
     "SeedSteps",
 ]
+
+
+if not TYPE_CHECKING:  # a type checker would accept any name otherwise
+
+    def __getattr__(name: str) -> Any:
+        if name not in _FILES:
+            raise no_attribute(__name__, name, __all__)
+        value = getattr(import_module(f"{__name__}.{_FILES[name]}"), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,16 +1,13 @@
-"""Random numbers that depend only on the position in the training, so that runs can resume."""
+"""The callbacks that act on each step of a training: seeds and cutoffs."""
 
 import os
-import random
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, Literal
 
-import numpy as np
-import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from ltr.modules.steps import CUTOFF_STEPS, moved_cutoffs, seed_batch
 from ltr.shapes import check_at_least
-
-_TRAIN, _VALIDATE = 0, 1
 
 
 class SeedSteps(Callback):
@@ -52,7 +49,7 @@ class SeedSteps(Callback):
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """Seed before a training step."""
-        self._start(trainer, _TRAIN, batch_idx, 0)
+        self._start(trainer, "train", batch_idx, 0)
 
     def on_validation_batch_start(
         self,
@@ -63,15 +60,53 @@ class SeedSteps(Callback):
         dataloader_idx: int = 0,
     ) -> None:
         """Seed before a validation step."""
-        self._start(trainer, _VALIDATE, batch_idx, dataloader_idx)
+        self._start(trainer, "validate", batch_idx, dataloader_idx)
 
-    def _start(self, trainer: Trainer, stage: int, batch: int, loader: int) -> None:
-        place = [self.seed or 0, stage, trainer.current_epoch, batch, loader, trainer.global_rank]
-        words = np.random.SeedSequence(place).generate_state(3, np.uint32).tolist()
-        if torch.accelerator.is_available():
-            torch.manual_seed(words[0])
-        else:  # torch.manual_seed would note this stack for each absent device: 0.7 ms
-            torch.default_generator.manual_seed(words[0])
-        # the global generators too: a user's scorer or loss may draw from them
-        np.random.seed(words[1])  # noqa: NPY002
-        random.seed(words[2])
+    def _start(
+        self, trainer: Trainer, stage: Literal["train", "validate"], batch: int, loader: int
+    ) -> None:
+        place = {"loader": loader, "process": trainer.global_rank}
+        seed_batch(self.seed or 0, stage, trainer.current_epoch, batch, **place)
+
+
+class MoveCutoff(Callback):
+    """Trains `SoftNDCG(top_k=k)` without a cutoff at first, and then moves the cutoff in to k.
+
+    The first steps have the cutoff of `ltr.losses.moving_cutoff`, which says why. Between steps the
+    loss has its own cutoff. So validation, checkpoints and all later steps are those of the loss as
+    it was given. The number of steps so far decides, so a resumed run continues where it was.
+
+    The modules of `ltr` that train on a ranking loss add this callback to their Trainer, unless it
+    has one already; `MoveCutoff(steps=0)` leaves the cutoff where it is.
+
+    Args:
+        steps: how many steps it takes until the cutoff has arrived, >= 0.
+
+    Raises:
+        ValueError: steps < 0.
+
+    >>> MoveCutoff(steps=40).steps
+    40
+    """
+
+    def __init__(self, steps: int = CUTOFF_STEPS) -> None:
+        self.steps = check_at_least("steps", steps, 0)
+        self._step = ExitStack()
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Set the cutoff of this step."""
+        self._step.enter_context(moved_cutoffs(pl_module, trainer.global_step, self.steps))
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, *args: Any, **kwargs: Any
+    ) -> None:
+        """Give the loss its own cutoff back."""
+        self._step.close()
+
+    def on_exception(
+        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
+    ) -> None:
+        """Give the loss its own cutoff back, also if the step failed."""
+        self._step.close()

@@ -8,8 +8,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -155,7 +153,8 @@ class BestCheckpoint(Checkpoint):
             return
         known = {"epoch": trainer.current_epoch, **trainer.callback_metrics}
         if self.monitor not in known:
-            text = _no_monitor(self, trainer)
+            names = ", ".join(sorted(trainer.callback_metrics))
+            text = f"{self.option}.monitor must be one of {names}, got {self.monitor!r}"
             if self._validated:
                 raise ValueError(text)
             rank_zero_warn(f"{text}: no best.ckpt is written")
@@ -303,6 +302,10 @@ class LastCheckpoint(Checkpoint):
 class EarlyStopping(lightning_callbacks.EarlyStopping):
     """Stops the training when a logged value no longer improves.
 
+    It is Lightning's, except that a resumed run has the patience of its own configuration, and
+    trains no further epoch if it had stopped. A step without the value, such as one that ends a
+    training before the first validation, does not count; `CheckMonitors` refuses wrong names.
+
     Args:
         monitor: the logged value to watch.
         mode: whether the largest ("max") or the smallest ("min") value is best.
@@ -311,7 +314,7 @@ class EarlyStopping(lightning_callbacks.EarlyStopping):
         min_delta: by how much a new best value must be better.
 
     Raises:
-        ValueError: patience is < 1; in training, no value of this name is logged.
+        ValueError: patience is < 1.
 
     >>> EarlyStopping(patience=0)
     Traceback (most recent call last):
@@ -329,13 +332,8 @@ class EarlyStopping(lightning_callbacks.EarlyStopping):
     ) -> None:
         if patience is not None and patience < 1:
             raise ValueError(f"patience must be >= 1 or None, got {patience}")
-        self.validated = False
-        super().__init__(
-            monitor=monitor,
-            mode=mode,
-            patience=sys.maxsize if patience is None else patience,
-            min_delta=min_delta,
-        )
+        most = sys.maxsize if patience is None else patience
+        super().__init__(monitor, min_delta, most, mode=mode, strict=False)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the count, but keep the patience of this run's configuration.
@@ -348,37 +346,12 @@ class EarlyStopping(lightning_callbacks.EarlyStopping):
         best = state_dict["best_score"]
         if not isinstance(best, Tensor) or best.dim() or not best.is_floating_point():
             raise ValueError(f"best_score must be a number, got {best!r}")
-        patience = self.patience
-        super().load_state_dict(state_dict)
-        self.patience = patience
+        super().load_state_dict({**state_dict, "patience": self.patience})
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Stop a resumed run that had stopped early, before it trains another epoch."""
         if self.wait_count >= self.patience:
             trainer.should_stop = True
-
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Compare the value after an epoch with one validation, unless `max_steps` cut it off."""
-        cut_off = not self.validated and any(trainer.num_val_batches)
-        if not cut_off:
-            with self._monitor_named(trainer):
-                super().on_train_epoch_end(trainer, pl_module)
-
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Compare the value, if an epoch has several validations, or less than one."""
-        self.validated = self.validated or not trainer.sanity_checking
-        with self._monitor_named(trainer):
-            super().on_validation_end(trainer, pl_module)
-
-    @contextmanager
-    def _monitor_named(self, trainer: Trainer) -> Iterator[None]:
-        try:
-            yield
-        except RuntimeError as error:
-            if self.monitor in trainer.callback_metrics:
-                raise
-            turn_off = f"{self.option}.patience null turns early stopping off"
-            raise ValueError(f"{_no_monitor(self, trainer)}; {turn_off}") from error
 
 
 class WholeCheckpoints(TorchCheckpointIO):
@@ -412,8 +385,3 @@ def check_number(name: str, value: Any, kind: type[int] | type[float]) -> Any:
     if type(value) not in {int, kind}:
         raise ValueError(f"{name} must be a number, got {value!r}")
     return value
-
-
-def _no_monitor(callback: "BestCheckpoint | EarlyStopping", trainer: Trainer) -> str:
-    names = ", ".join(sorted(trainer.callback_metrics))
-    return f"{callback.option}.monitor must be one of {names}, got {callback.monitor!r}"

@@ -14,9 +14,9 @@ from ltr.datasets.collate import pad_batch
 from ltr.datasets.table_data import TableDataModule
 from ltr.datasets.tables import add_scores
 from ltr.files import atomic_write, remove_leftovers, temporary_beside
+from ltr.modules.checks import check_scores
 from ltr.modules.prediction_files import LISTS, PLACE, Format, PredictionFile, hard_ranks
 from ltr.modules.prediction_parts import PartFile, join_parts
-from ltr.modules.scores import check_scores
 
 _EXTENSIONS: dict[str, Format] = {
     ".csv": "csv",

@@ -15,10 +15,11 @@ from ltr.losses import RankingLoss, SoftNDCG
 from ltr.metrics import MRR, NDCG, RankingMetric
 from ltr.models import MLPScorer, Scorer
 from ltr.models.ragged import score_ragged
-from ltr.modules.scores import check_scores
-from ltr.modules.scoring import ScoredLists, ScoringModule, side_inputs
-from ltr.modules.temperatures import CheckTemperature
+from ltr.modules.checks import check_scores
+from ltr.modules.scoring import ScoredLists, ScoringModule
+from ltr.modules.steps import side_inputs
 from ltr.modules.trainable import check_part, missing_callbacks
+from ltr.modules.watching import CheckTemperature
 
 
 class Ranker(ScoringModule):

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from ltr.losses import RankingLoss
 from ltr.metrics import RankingMetric, RankingMetrics
-from ltr.modules.cutoffs import MoveCutoff
+from ltr.modules.callbacks import MoveCutoff
+from ltr.modules.checks import check_scores
 from ltr.modules.list_mean import ListMean
-from ltr.modules.scores import check_scores
+from ltr.modules.steps import BATCH_KEYS
 from ltr.modules.trainable import TrainableModule, check_part, missing_callbacks
 
-_KEYS = {"shown": "positions"}  # of side inputs that batches call by another name
 _COLUMNS = {"shown": "position", "groups": "group"}  # the arguments that name their columns
 
 
@@ -155,19 +155,8 @@ class ScoringModule(TrainableModule):
             self.log(f"{split}_{name}", metric, prog_bar=name == "accuracy")
 
 
-def side_inputs(loss: RankingLoss, batch: dict[str, Any]) -> dict[str, Tensor]:
-    """Return those side inputs of a loss that a batch has.
-
-    >>> from ltr.losses import Unbiased
-    >>> side_inputs(Unbiased(), {"positions": torch.tensor([2, 1]), "groups": torch.ones(2)})
-    {'shown': tensor([2, 1])}
-    """
-    keys = {name: _KEYS.get(name, name) for name in getattr(loss, "side_inputs", ())}
-    return {name: batch[key] for name, key in keys.items() if key in batch}
-
-
 def _lacks(loss: RankingLoss, name: str) -> ValueError:
-    how = f"give batches the key {_KEYS.get(name, name)!r}"
+    how = f"give batches the key {BATCH_KEYS.get(name, name)!r}"
     if name in _COLUMNS:
         column = _COLUMNS[name]
         how = f"name its column ({column}= of TableDataModule, --data.{column}), or {how}"

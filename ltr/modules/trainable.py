@@ -8,10 +8,9 @@ from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable, Reduce
 from torch import Tensor, nn
 
 from ltr.modules.callbacks import SeedSteps
-from ltr.modules.finite import CheckFinite
 from ltr.modules.list_mean import ListMean
-from ltr.modules.monitors import CheckMonitors
 from ltr.modules.portable import PortableModule
+from ltr.modules.watching import CheckFinite, CheckMonitors
 
 
 class TrainableModule(PortableModule):

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from ltr.metrics.functional import spearman
 from ltr.modules.callbacks import SeedSteps
-from ltr.modules.finite import CheckFinite
 from ltr.modules.portable import PortableModule
 from ltr.modules.trainable import missing_callbacks
+from ltr.modules.watching import CheckFinite
 from ltr.operators import NeuralSort, SoftSort, SortOperator
 from ltr.shapes import check_number, check_whole
 from recipes.speed.random_scores import RandomScoresDataModule

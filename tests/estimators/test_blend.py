@@ -1,6 +1,8 @@
 """What a Blend gives its rankers, how it scales and weighs their scores, scikit-learn's rules."""
 
 import pickle
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,11 +11,16 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import sklearn
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.compose import make_column_transformer
 from sklearn.dummy import DummyRegressor
+from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.tree import DecisionTreeRegressor
 
 from ltr.datasets import query_folds
 from ltr.datasets.query_splits import query_shares
@@ -327,3 +334,110 @@ def test_networks_beside_boosted_trees():
     assert np.array_equal(again.predict(frame), blend.predict(frame))
     blend.set_params(lgbmranker__num_leaves=7)
     assert clone(blend).rankers[1].num_leaves == 7
+
+
+def shops(rows: int, seed: int, *more: str) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+    """Text with missing values, categories, booleans and numbers; the text and a number decide."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "price": rng.normal(size=rows),
+            "shop": rng.choice(["a", "b", "c", *more], rows),
+            "kind": pd.Categorical(rng.choice(["x", "y"], rows)),
+            "new": rng.random(rows) < 0.5,
+        }
+    )
+    frame.loc[rng.random(rows) < 0.1, "shop"] = None
+    y = (frame["price"] + 2 * (frame["shop"] == "b") > 1).to_numpy().astype(int)
+    return frame, y, rng.integers(0, rows // 8, rows)
+
+
+def made(library: str) -> Any:
+    """A ranker of a library, quick and quiet."""
+    if library == "lightgbm":
+        return pytest.importorskip(library).LGBMRanker(n_estimators=30, verbose=-1)
+    if library == "xgboost":
+        return pytest.importorskip(library).XGBRanker(n_estimators=30)
+    if library == "catboost":
+        options: dict[str, Any] = {"verbose": 0, "allow_writing_files": False}
+        return pytest.importorskip(library).CatBoostRanker(iterations=60, **options)
+    return {
+        "ltr": NeuralRanker(members=1, max_epochs=20, batch_size=8, random_state=0, verbose=0),
+        "Ridge": Ridge(),
+        "trees": DecisionTreeRegressor(max_depth=6, random_state=0),
+        "histograms": HistGradientBoostingRegressor(max_iter=30, random_state=0),
+    }[library]
+
+
+LIBRARIES = ["lightgbm", "xgboost", "catboost", "ltr", "Ridge", "trees", "histograms"]
+
+
+@pytest.mark.parametrize("convert", [lambda x: x, pl.from_pandas], ids=["pandas", "polars"])
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_text_and_categories_need_no_conversion(library: str, convert):
+    X, y, qid = shops(800, 0)
+    X_new, y_new, qid_new = shops(240, 1, "unseen")
+    ranker = made(library)
+    before = clone(ranker).get_params()
+    blend = Blend([ranker], verbose=0).fit(convert(X), y, qid=qid)
+    assert blend.score(convert(X_new), y_new, qid=qid_new) > 0.85
+    # only who sees the text knows that shop b is good
+    price = Blend([made(library)], verbose=0).fit(convert(X[["price"]]), y, qid=qid)
+    scores = [one.score(convert(X_new), y_new, qid=qid_new) for one in (blend, price)]
+    assert scores[0] > scores[1] + 0.05
+    # the levels are those of training, whatever rows there are
+    some = (X_new["shop"] == "b").to_numpy()
+    np.testing.assert_allclose(
+        blend.predict(convert(X_new[some])), blend.predict(convert(X_new))[some], rtol=1e-6
+    )
+    assert str(ranker.get_params()) == str(before)  # the ranker that was given stays as it was
+
+
+class Keeps(RegressorMixin, BaseEstimator):
+    """Keeps what its `fit` gets; its class may say that it is of another library."""
+
+    def fit(
+        self,
+        X,
+        y,
+        group_id=None,
+        cat_features=None,
+        sample_weight=None,
+        group_weight=None,
+        eval_set=None,
+    ):
+        self.got = {"X": X, "group_id": group_id, "cat_features": cat_features}
+        self.got |= {"group_weight": group_weight, "eval_set": eval_set}
+        self.got["sample_weight"] = sample_weight
+        return self
+
+    def predict(self, X):
+        return np.zeros(len(X))
+
+
+def test_catboost_gets_text_names_and_lists(monkeypatch):
+    pool = lambda X, y, **more: {"X": X, "y": y, **more}  # noqa: E731
+    monkeypatch.setitem(sys.modules, "catboost", SimpleNamespace(Pool=pool))
+    kind = type("CatBoostRanker", (Keeps,), {"__module__": "catboost.core"})
+    X, y, qid = shops(160, 0)
+    weights = np.arange(1.0, 1 + len(np.unique(qid)))
+    blend = Blend([kind()], verbose=0).fit(X, y, qid=qid, sample_weight=weights)
+    got = blend.rankers_[0].got
+    plain = Blend([Keeps()], verbose=0, validation=0).fit(X, y, qid=qid).rankers_[0].got
+    assert got["cat_features"] == got["eval_set"]["cat_features"] == ["shop", "kind"]
+    assert {*got["X"]["shop"]} == {"", "a", "b", "c"}
+    assert (np.diff(got["group_id"]) >= 0).all()
+    assert len(got["eval_set"]["X"]) == len(got["eval_set"]["group_id"])
+    assert got["sample_weight"] is None
+    assert len(got["group_weight"]) == len(got["X"])
+    # a class of one's own gets the table as it is
+    assert plain["X"]["shop"].isna().any()
+    assert plain["X"].dtypes.equals(X.dtypes)
+    assert plain["cat_features"] is None
+
+
+def test_a_pipeline_encodes_for_itself():
+    X, y, qid = shops(160, 0)
+    encode = make_column_transformer((OneHotEncoder(), ["shop"]), remainder="drop")
+    blend = Blend([make_pipeline(encode, Ridge())], verbose=0).fit(X, y, qid=qid)
+    assert blend.rankers_[0][:1].transform(X).shape == (160, 4)  # None is a level of its own

@@ -203,6 +203,12 @@ def test_parameters(parameters, message):
         quick(**parameters).fit(table(b=np.nan), LABELS, qid=QID)
 
 
+@pytest.mark.parametrize("callbacks", [print, [print, 3], "print"])
+def test_callbacks_are_functions(callbacks):
+    with pytest.raises(ValueError, match="callbacks must be a list of functions"):
+        quick().fit(table(), LABELS, qid=QID, callbacks=callbacks)
+
+
 def test_a_loss_that_is_not_finite_names_the_epoch():
     with pytest.raises(ValueError, match=r"must be finite, got .* in epoch"):
         quick(learning_rate=1e30, validation=0, batch_size=4).fit(table(), LABELS, qid=QID)

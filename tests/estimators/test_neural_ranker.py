@@ -1,13 +1,14 @@
 """What `NeuralRanker` takes, what it gives, and what stays the same."""
 
-import logging
+import io
 import os
+import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
-from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -29,6 +30,7 @@ from ltr.estimators import NeuralRanker
 from ltr.losses import SoftmaxLoss, SoftNDCG
 from ltr.metrics.functional import ndcg
 from ltr.models import LinearScorer, MLPScorer, Scorer
+from ltr.operators import SigmoidRank
 
 
 def frame(rows: int = 160, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
@@ -134,8 +136,6 @@ def test_the_same_twice_and_nothing_else_changes():
     torch.manual_seed(5)
     np.random.seed(5)  # noqa: NPY002
     before = torch.get_rng_state(), np.random.get_state()[1].tolist()  # noqa: NPY002
-    import_module("lightning.pytorch")  # which sets the level
-    level = logging.getLogger("lightning.pytorch").level
     handler = signal.getsignal(signal.SIGINT)
     one, two = (quick().fit(X, y, qid=qid) for _ in range(2))
     assert np.array_equal(one.predict(X), two.predict(X))
@@ -144,7 +144,6 @@ def test_the_same_twice_and_nothing_else_changes():
     assert not np.array_equal(one.predict(X), other.predict(X))
     assert torch.equal(torch.get_rng_state(), before[0])
     assert np.random.get_state()[1].tolist() == before[1]  # noqa: NPY002
-    assert logging.getLogger("lightning.pytorch").level == level
     assert signal.getsignal(signal.SIGINT) is handler
 
 
@@ -357,14 +356,175 @@ def test_nothing_is_written(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
-def test_lightning_is_imported_at_the_first_fit():
-    code = (
-        "import sys, ltr.estimators\n"
-        "print(*sorted({'lightning', 'pytorch_lightning', 'torchmetrics', 'numba'}"
-        " & {m.partition('.')[0] for m in sys.modules}))"
-    )
+HEAVY = {"lightning", "pytorch_lightning", "torchmetrics", "numba"}
+
+
+@pytest.mark.parametrize(
+    ("more", "loaded"),
+    [
+        ("", set()),
+        (
+            "import numpy as np\n"
+            "X = np.random.default_rng(0).normal(size=(200, 3))\n"
+            "ranker = ltr.estimators.NeuralRanker(members=1, max_epochs=2, verbose=0)\n"
+            "ranker.fit(X, X[:, 0] > 0, qid=np.arange(200) // 10).predict(X)\n",
+            {"torchmetrics"},
+        ),
+    ],
+    ids=["import", "fit"],
+)
+def test_what_is_imported(more: str, loaded: set[str]):
+    code = f"import sys, ltr.estimators\n{more}print(*{{m.partition('.')[0] for m in sys.modules}})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
+    assert {*done.stdout.split()} & HEAVY == loaded
+
+
+def test_callbacks_are_called_after_each_epoch_and_may_stop():
+    X, y, qid = frame()
+    seen, calls = [], []
+
+    def stop(history):
+        seen.append(history)
+        return np.bool_(len(history) == 3)
+
+    ranker = quick(max_epochs=9, members=3)
+    ranker.fit(X, y, qid=qid, callbacks=[lambda history: calls.append(len(history)), stop])
+    assert calls == [1, 2, 3]
+    assert seen == [ranker.history_[:n] for n in (1, 2, 3)]
+    assert ranker.n_iter_ == 3
+    # as if three epochs were the most there can be
+    whole = quick(max_epochs=3, members=3).fit(X, y, qid=qid)
+    assert np.array_equal(ranker.predict(X), whole.predict(X))
+    assert ranker.best_iterations_ == whole.best_iterations_
+
+
+def test_callbacks_without_validation_and_with_an_error():
+    X, y, qid = frame()
+    ranker, before = quick(validation=0), []
+    ranker.fit(X, y, qid=qid, callbacks=[before.append])
+    assert np.isnan(before[-1]).all()
+    assert np.shape(before[-1]) == (4, 2)
+    scores = ranker.predict(X)
+
+    def fail(history):
+        history.clear()
+        raise RuntimeError("pruned")
+
+    with pytest.raises(RuntimeError, match="pruned"):
+        ranker.fit(X, 1 - y, qid=qid, callbacks=[fail])
+    assert np.array_equal(ranker.predict(X), scores)
+
+
+def test_a_callback_may_fit_another_ranker():
+    X, y, qid = frame()
+    alone = quick().fit(X, y, qid=qid)
+    inner = []
+
+    def fit(history):
+        inner.append(quick(random_state=7, max_epochs=1).fit(X, y, qid=qid).predict(X))
+
+    outer = quick().fit(X, y, qid=qid, callbacks=[fit])
+    assert np.array_equal(outer.predict(X), alone.predict(X))
+    assert all(np.array_equal(one, inner[0]) for one in inner)
+
+
+class Noisy(LinearScorer):
+    """Draws from the generators of torch and numpy in training."""
+
+    def score(self, features, mask):
+        scores = super().score(features, mask)
+        return scores * (torch.rand(()) + np.random.rand()) if self.training else scores  # noqa: NPY002
+
+
+def test_random_state_holds_in_threads():
+    X, y, qid = frame()
+    expected = quick(scorer=Noisy()).fit(X, y, qid=qid).predict(X)
+    found: list[np.ndarray] = []
+    fit = lambda: found.append(quick(scorer=Noisy()).fit(X, y, qid=qid).predict(X))  # noqa: E731
+    threads = [threading.Thread(target=fit) for _ in range(10)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert [np.array_equal(one, expected) for one in found] == [True] * 10
+
+
+def test_a_failed_training_says_where_and_gives_the_random_numbers_back(tmp_path, monkeypatch):
+    X, y, qid = frame()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    with pytest.raises(ValueError, match="must be finite") as caught:
+        quick(learning_rate=1e30, validation=0, batch_size=4).fit(X, y, qid=qid)
+    assert torch.equal(torch.get_rng_state(), before)
+    said = str(caught.value)
+    assert re.match(
+        r"(loss|gradients) must be finite, got .* in epoch 1, step 2, \d of 4 lists", said
+    )
+    assert "scorer.copies.0" in said
+    [file] = tmp_path.rglob("*.pt")
+    assert said.endswith(f"the batch is saved in {file}")
+    assert torch.load(file, weights_only=True)["step"] == 2
+
+
+class Modes(SoftmaxLoss):
+    """Notes in which mode it is called, with an operator whose temperature is checked."""
+
+    seen: ClassVar[list[bool]] = []
+
+    def __init__(self):
+        super().__init__()
+        self.operator = SigmoidRank(0.1)
+
+    def per_list(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        self.seen.append(self.training)
+        return super().per_list(*args, **kwargs)
+
+
+@pytest.mark.filterwarnings("ignore:SigmoidRank has the temperature")
+def test_the_loss_stays_in_its_mode():
+    X, y, qid = frame()
+    Modes.seen.clear()
+    quick(loss=Modes(), max_epochs=9).fit(X, y, qid=qid)
+    assert len(Modes.seen) > 30  # beyond the check of the temperature and some validations
+    assert all(Modes.seen)
+
+
+def test_grad_modes_of_the_caller_do_not_matter():
+    X, y, qid = frame()
+    expected = quick().fit(X, y, qid=qid).predict(X)
+    for mode in (torch.no_grad(), torch.inference_mode()):
+        with mode:
+            ranker = quick().fit(X, y, qid=qid)
+        assert np.array_equal(ranker.predict(X), expected)
+        assert not any(x.is_inference() for x in ranker.scorer_.parameters())
+
+
+@pytest.mark.parametrize(("verbose", "lines"), [(0, 0), (1, 1), (2, 4)])
+def test_verbose_without_a_terminal(capsys, verbose: int, lines: int):
+    X, y, qid = frame()
+    quick(verbose=verbose).fit(X, y, qid=qid)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == lines
+    assert "\x1b" not in err
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("verbose", "sign"), [(0, ""), (1, "\r\x1b[K"), (2, "━")])
+def test_verbose_on_a_terminal(monkeypatch, verbose: int, sign: str):
+    X, y, qid = frame()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    quick(verbose=verbose).fit(X, y, qid=qid)
+    said = terminal.getvalue()
+    assert sign in said
+    assert said.count("epoch 4 of at most 4") == min(verbose, 1) or verbose == 2
+    assert bool(said) == bool(verbose)
 
 
 def test_a_list_dataset_and_the_estimator_agree_on_the_lists():

@@ -15,7 +15,7 @@ from ltr.estimators import NeuralRanker
 from ltr.losses import ApproxNDCG, Penalized, RankingLoss, SoftmaxLoss, SoftNDCG, moving_cutoff
 from ltr.models import LinearScorer
 from ltr.modules import CheckTemperature, MoveCutoff, Ranker
-from ltr.modules.temperatures import temperature_warning
+from ltr.modules.checks import temperature_warning
 from ltr.operators import (
     GaussianRank,
     LaplaceRank,

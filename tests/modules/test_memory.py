@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ltr.datasets import pad_batch
-from ltr.modules.memory import BatchInMemory
+from ltr.modules.watching import BatchInMemory
 
 RAGGED = {
     "features": torch.zeros(6, 1),

@@ -1,0 +1,301 @@
+"""The callbacks that watch a training: numbers, temperatures, names of values, memory.
+
+None of them changes what is trained. `CheckFinite` and `CheckMonitors` stop a training that went
+wrong, `CheckTemperature` warns, and `BatchInMemory` explains an error.
+"""
+
+import difflib
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor
+
+from ltr.kernels.lists import pad_lists
+from ltr.modules.callbacks import SeedSteps
+from ltr.modules.checks import (
+    TEMPERATURE_STEPS,
+    FailedStep,
+    all_finite,
+    checked_operators,
+    first_not_finite,
+    temperature_warning,
+)
+from ltr.names import one_line
+
+
+class CheckFinite(Callback):
+    """Stops the training at the first step whose loss or gradient is not finite.
+
+    The error names the epoch, the step, the lists and the first layer whose output is not finite.
+    The batch is saved in the Trainer's `default_root_dir`. `torch.load` reads the file: a dict of
+    the `batch`, its `lists`, `epoch`, `step`, `batch_idx` and the `loss`. To find the layer, the
+    batch runs once more with the same random numbers.
+
+    Parameters that are not finite are never saved, so the last good checkpoint stays.
+
+    A step costs one read of a number from the device. Under a gradient scaler (precision 16-mixed)
+    only the loss is checked, since gradients may overflow there and the scaler skips such steps.
+    With manual optimization the check comes at the end of the batch, and the error names no layer.
+
+    The modules of `ltr` add this callback to their Trainer, unless it has one already.
+
+    Raises:
+        ValueError: in training, the loss or a gradient is not finite; when a checkpoint is saved,
+            a parameter is not finite.
+    """
+
+    def __init__(self) -> None:
+        self._batch: Any = None
+        self._batch_idx = 0
+        self._loss: Tensor | None = None
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Keep the batch for the message."""
+        self._batch, self._batch_idx, self._loss = batch, batch_idx, None
+
+    def on_before_backward(
+        self, trainer: Trainer, pl_module: LightningModule, loss: Tensor
+    ) -> None:
+        """Keep the loss; with manual optimization, the sum of the batch's losses."""
+        loss = loss.detach()
+        self._loss = loss if self._loss is None else self._loss + loss
+
+    def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Check the loss and the gradients."""
+        if pl_module.automatic_optimization:
+            self._check(trainer, pl_module)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, *args: Any, **kwargs: Any
+    ) -> None:
+        """Check a batch of manual optimization."""
+        if not pl_module.automatic_optimization:
+            self._check(trainer, pl_module)
+        self._batch = self._loss = None
+
+    def on_save_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Raise `ValueError` if a parameter is not finite."""
+        if (name := first_not_finite(pl_module)) is not None:
+            raise ValueError(
+                f"{name} must be finite to be saved, got NaN or inf after step "
+                f"{trainer.global_step} in epoch {trainer.current_epoch + 1}; the checkpoint "
+                "before stays as it was"
+            )
+
+    def _check(self, trainer: Trainer, module: LightningModule) -> None:
+        if self._loss is None:
+            return
+        gradients: list[Tensor] = []
+        if getattr(trainer.precision_plugin, "scaler", None) is None:
+            groups = [group for one in trainer.optimizers for group in one.param_groups]
+            gradients = [p.grad for group in groups for p in group["params"] if p.grad is not None]
+        bad = ~all_finite(self._loss, gradients)
+        # the processes stop together: one that continued would wait for the others
+        if trainer.world_size > 1:
+            torch.distributed.all_reduce(bad := bad.to(torch.int32))
+        if bad:
+            self._stop(trainer, module, self._loss)
+
+    def _stop(self, trainer: Trainer, module: LightningModule, loss: Tensor) -> NoReturn:
+        automatic = module.automatic_optimization
+        step = trainer.global_step + int(automatic)
+        failed = FailedStep(self._batch, loss, trainer.current_epoch + 1, step, self._batch_idx)
+        if automatic:
+            failed.find_layer(module, lambda: self._run_again(trainer, module))
+        here = failed.found or not bool(loss.isfinite().all())
+        source, together = 0, trainer.world_size > 1
+        if together:  # the process whose own batch failed writes the message
+            wrong: list[Any] = [None] * trainer.world_size
+            torch.distributed.all_gather_object(wrong, here)
+            source = wrong.index(True) if True in wrong else 0
+        text = None
+        if trainer.global_rank == source:
+            failed.find_gradient(module)
+            text = failed.report(trainer.default_root_dir)
+        if together:
+            text = trainer.strategy.broadcast(text, src=source)
+        raise ValueError(text)
+
+    def _run_again(self, trainer: Trainer, module: LightningModule) -> None:
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, SeedSteps):
+                callback.on_train_batch_start(trainer, module, self._batch, self._batch_idx)
+        with trainer.precision_plugin.train_step_context():
+            module.training_step(self._batch, self._batch_idx)
+
+
+class CheckTemperature(Callback):
+    """Warns once if a temperature in the loss does not fit the scores, and names one to try.
+
+    Soft ranks are nearly linear in the scores where the temperature is more than a third of the
+    scores' standard deviation within lists: who is first hardly counts. Below a hundredth of it
+    most gradients vanish. Operators whose temperature is not in units of the scores are not
+    checked: see `temperature_for`.
+
+    The check comes at the end of an epoch, on its last training batch: of the first epoch with 20
+    steps or more so far, since scores of a new network are nearly equal and no measure. It costs
+    one call of the scorer.
+
+    The modules of `ltr` that train on a ranking loss add this callback to their Trainer, unless it
+    has one already. In a training loop of your own, compare with `temperature_for(scores)` after
+    the first epoch.
+
+    >>> trainer = Trainer(callbacks=[CheckTemperature()], logger=False)
+    """
+
+    def __init__(self) -> None:
+        self._done = False
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Begin a new run."""
+        self._done = False
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Check after the last batch of an epoch."""
+        if self._done or not trainer.is_last_batch or trainer.global_step < TEMPERATURE_STEPS:
+            return
+        self._done = True
+        if not checked_operators(pl_module.loss):
+            return
+        modes = {part: part.training for part in pl_module.modules()}
+        pl_module.eval()
+        with torch.no_grad():
+            lists = pl_module.score_batch(batch)
+        for part, training in modes.items():  # some may be frozen
+            part.training = training
+        scores, mask = lists.scores, lists.mask
+        if lists.lengths is not None:
+            mask, scores = pad_lists(lists.lengths, scores)
+        text = temperature_warning(pl_module.loss, scores, mask)
+        if text and trainer.is_global_zero:
+            warnings.warn(text, stacklevel=1)
+
+
+class CheckMonitors(Callback):
+    """Checks before the first epoch that the values which others watch will be logged.
+
+    Watchers are the callbacks with a `monitor` (early stopping, checkpoints) and the schedulers.
+    Known names are those that the module returns from `logged_names`, and those that the sanity
+    check logged. If a module has no `logged_names`, only watched names that begin with "val" are
+    checked, and only after a sanity check.
+
+    Raises:
+        ValueError: nothing of this name will be logged.
+    """
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Keep the names that the sanity check logged."""
+        if trainer.sanity_checking:
+            self._seen |= set(trainer.callback_metrics)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Check the names."""
+        tell: Any = getattr(pl_module, "logged_names", None)
+        told: set[str] = set() if tell is None else tell()
+        known = told | self._seen
+        for option, name, needed in _watched(trainer):
+            names = known
+            if needed and not any(trainer.num_val_batches):  # nothing is validated
+                names = {one for one in known if not one.startswith("val")}
+            # a resumed run has no sanity check, and a subclass may log more than `logged_names`
+            complete = bool(told) and (bool(self._seen) or trainer.ckpt_path is None)
+            complete = complete or (bool(self._seen) and name.startswith("val"))
+            if complete and name not in names:
+                near = " or ".join(difflib.get_close_matches(name, sorted(names), n=2))
+                hint = (
+                    f"did you mean {near}?" if near else f"choose from {', '.join(sorted(names))}"
+                )
+                raise ValueError(
+                    f"{option}.monitor must be a value that is logged, got {name!r}: {hint}"
+                )
+
+
+def _watched(trainer: Trainer) -> Iterator[tuple[str, str, bool]]:
+    """Yield each watcher of a logged value, the value's name, and whether the watcher needs it."""
+    for callback in trainer.callbacks:  # pyright: ignore[reportAttributeAccessIssue]
+        option = getattr(callback, "option", type(callback).__name__)
+        if isinstance(monitor := getattr(callback, "monitor", None), str):
+            yield option, monitor, getattr(callback, "strict", False)
+    for config in trainer.lr_scheduler_configs:
+        if config.reduce_on_plateau and isinstance(config.monitor, str):
+            yield "scheduler", config.monitor, config.strict
+
+
+class BatchInMemory(Callback):
+    """Keeps the current batch, to describe it if it does not fit into memory."""
+
+    batch: Any = None
+
+    def on_train_batch_start(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Keep the batch."""
+        self.batch = batch
+
+    on_validation_batch_start = on_test_batch_start = on_predict_batch_start = on_train_batch_start
+
+    @contextmanager
+    def explained(self, data: Any) -> Iterator[None]:
+        """Turn an error for lack of memory into one line, with a batch size to try.
+
+        Args:
+            data: the data module, which may have a `batch_size`.
+
+        Raises:
+            ValueError: there was not enough memory.
+        """
+        try:
+            yield
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            told = self._describe(getattr(data, "batch_size", None))
+            raise ValueError(f"out of memory{told} ({_first_sentence(error)})") from error
+
+    def _describe(self, batch_size: int | None) -> str:
+        batch = self.batch if isinstance(self.batch, dict) else {}
+        lengths, told = batch.get("lengths"), ""
+        if "mask" in batch:
+            lengths = batch["mask"].flatten(1).sum(1)
+        if lengths is not None:
+            longest, lists = int(lengths.argmax()), int((lengths > 0).sum())
+            name = f" (qid {batch['qid'][longest]})" if "qid" in batch else ""
+            told = f" at a batch of {lists} lists, the longest of {lengths[longest]} items{name}"
+            batch_size = batch_size or len(lengths)
+        if batch_size is not None and batch_size > 1:
+            return f"{told}: try --data.batch_size {batch_size // 2}"
+        return told and f"{told}: batch_size is 1 already, so shorten the lists"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error says that the CPU or a device ran out of memory.
+
+    >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("shapes differ"))
+    (True, False)
+    """
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    said = str(error).lower()
+    return "can't allocate memory" in said or "out of memory" in said
+
+
+def _first_sentence(error: BaseException) -> str:
+    return one_line(error).partition(". ")[0] or type(error).__name__
