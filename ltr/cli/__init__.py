@@ -41,6 +41,7 @@ from importlib import import_module
 
 from ltr import __version__
 from ltr.cli.errors import CommandError, as_user_error
+from ltr.cli.on_ray import take_workers
 from ltr.cli.recipes import names_own_code
 from ltr.names import nearest
 
@@ -56,6 +57,8 @@ _COMMANDS = {
     "copy": ("ltr.cli.recipes", "copy a recipe's file, to change it"),
     "datasets": ("ltr.cli.datasets", "list published data sets: layout, size, source, terms"),
 }
+_ON_RAY = ("fit", "predict", "convert")
+"""The commands that take `--ray` and `--ray-workers`."""
 
 _HELP = "\n".join(
     [
@@ -145,8 +148,11 @@ def _run(args: list[str]) -> int:
         raise CommandError(f"unknown {kind} {command!r}: {nearest(command, _COMMANDS)}")
     if (here := os.getcwd()) not in sys.path and names_own_code(rest):
         sys.path.append(here)
-    run: Callable[[str, list[str]], int] = import_module(_COMMANDS[command][0]).run
-    return run(command, rest)
+    rest, workers = take_workers(rest)
+    if workers is not None and command not in _ON_RAY:
+        raise CommandError(f"--ray and --ray-workers are options of {', '.join(_ON_RAY)} alone")
+    run: Callable[..., int] = import_module(_COMMANDS[command][0]).run
+    return run(command, rest, workers) if command in _ON_RAY else run(command, rest)
 
 
 def _interrupted(

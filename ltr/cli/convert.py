@@ -27,9 +27,8 @@ of memory. If it is stopped, the same command goes on.
 """
 
 
-def run(command: str, args: list[str]) -> int:
-    """Run the command `convert`."""
-    args, workers = on_ray.take_workers(args, flag=True)
+def run(command: str, args: list[str], workers: int | None = None) -> int:
+    """Run the command `convert`, on a Ray cluster with `workers`."""
     options = _parser().parse_args(args)
     if options.shard_mb <= 0:
         raise CommandError(f"--shard-mb must be > 0, got {options.shard_mb:g}")
