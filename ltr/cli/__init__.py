@@ -90,6 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     ltr ...
     0
     """
+    _open_streams()
     args = list(sys.argv[1:] if argv is None else argv)
     name = " ".join(["ltr", *args[:1]]) if args[:1] and args[0] in _COMMANDS else "ltr"
     again = None
@@ -114,7 +115,12 @@ def guarded(run: Callable[[], int], name: str, again: str | None = None) -> int:
     """
     with _interrupts_restored():
         try:
-            return run()
+            code = run()
+            sys.stdout.flush()  # a reader that is gone, as of `ltr recipes | head -1`, shows here
+            return code
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 141  # as of a program that SIGPIPE ends
         except KeyboardInterrupt:
             return _interrupted(again)
         except SystemExit as stop:
@@ -130,6 +136,13 @@ def guarded(run: Callable[[], int], name: str, again: str | None = None) -> int:
                 raise
             print(f"{name}: {told}", file=sys.stderr)
             return 2
+
+
+def _open_streams() -> None:
+    """Open the streams that are closed, as stdout by `>&-`; a file would take their numbers."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
 
 
 def _run(args: list[str]) -> int:

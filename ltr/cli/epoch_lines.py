@@ -1,10 +1,10 @@
-"""A callback that prints one line an epoch, for logs."""
+"""A callback that prints one line an epoch."""
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 
 class EpochLines(Callback):
-    """Prints one line an epoch; it replaces the progress bar where there is no terminal.
+    """Prints one line an epoch, above the progress bar where there is one.
 
     Args:
         monitor: a logged value to print beside the losses.
@@ -21,4 +21,6 @@ class EpochLines(Callback):
         if trainer.is_global_zero:
             logged = trainer.callback_metrics
             values = [f"{name} {logged[name].item():.4f}" for name in self.names if name in logged]
-            print("  ".join([f"epoch {trainer.current_epoch + 1}", *values]), flush=True)
+            bar = trainer.progress_bar_callback
+            say = print if bar is None else bar.print
+            say("  ".join([f"epoch {trainer.current_epoch + 1}", *values]), flush=bar is None)

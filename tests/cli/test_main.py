@@ -99,7 +99,7 @@ def test_a_user_error_shows_its_traceback_on_demand(ltr, monkeypatch):
     ],
 )
 def test_an_interrupt_says_how_to_go_on(ltr, monkeypatch, args, again):
-    def interrupted(command, args):
+    def interrupted(*args):
         raise KeyboardInterrupt
 
     name = "ltr.cli.training" if args[0] == "fit" else "ltr.cli.recipes"
