@@ -23,7 +23,7 @@ of memory. If it is stopped, the same command goes on.
 
   ltr convert train.parquet --out train.store --qid query --label grade
   ltr convert 'msn/Fold1/train.txt' --out train.store
-  ltr fit --config table --data.path train.store --data.validation 0.2
+  ltr fit --config table --data.path train.store
 """
 
 
