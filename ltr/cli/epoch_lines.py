@@ -21,6 +21,8 @@ class EpochLines(Callback):
         if trainer.is_global_zero:
             logged = trainer.callback_metrics
             values = [f"{name} {logged[name].item():.4f}" for name in self.names if name in logged]
-            bar = trainer.progress_bar_callback
-            say = print if bar is None else bar.print
-            say("  ".join([f"epoch {trainer.current_epoch + 1}", *values]), flush=bar is None)
+            line = "  ".join([f"epoch {trainer.current_epoch + 1}", *values])
+            if (bar := trainer.progress_bar_callback) is None:
+                print(line, flush=True)
+            else:
+                bar.print(line)

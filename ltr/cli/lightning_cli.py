@@ -368,7 +368,7 @@ def make_cli(
     if model is not None:
         of_table = is_of_table(model)
         alone = command != "fit" and not known
-        if of_table and alone and "data" not in named:
+        if of_table and alone and "data" not in given:
             expanded = ["--data", "TableDataModule", *expanded]
     return RankingCLI(
         command, expanded, name or found or "ltr", numbered, trainer, model=model, alone=alone

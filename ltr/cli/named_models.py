@@ -143,8 +143,8 @@ def use_names(ranker: Ranker, data: Any) -> None:
 
 
 def _ranker(scorer: Scorer, transform: Any, schema: Schema | None) -> Ranker:
-    found = Ranker(scorer)
-    found.transform, found.schema = transform, schema
+    found = Ranker()  # which would copy a scorer that it is given; that of ONNX has no copy
+    found.scorer, found.transform, found.schema = scorer, transform, schema
     return found
 
 

@@ -222,7 +222,7 @@ def test_layers_in_the_wrong_order(ltr):
     answer = ltr("fit", "--config", "layer.yaml", *TINY)
     assert answer.code == 2
     assert answer.err.count("\n") == 1
-    assert "layer.yaml: data.batch_size" in answer.err
+    assert ": data.batch_size: " in answer.err
     assert "before its class: name the class (class_path)" in answer.err
 
 
