@@ -1,6 +1,21 @@
-"""A callback that prints one line an epoch."""
+"""What is seen of a training: one line an epoch, and a progress bar in a terminal."""
 
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import RichProgressBar
+
+
+class PlainBar(RichProgressBar):
+    """A progress bar without values, which the line of the epoch has.
+
+    >>> PlainBar().get_metrics(Trainer(barebones=True), LightningModule())
+    {}
+    """
+
+    def get_metrics(
+        self, trainer: Trainer, pl_module: LightningModule
+    ) -> dict[str, int | str | float | dict[str, float]]:
+        """Return none."""
+        return {}
 
 
 class EpochLines(Callback):

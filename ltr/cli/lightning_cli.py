@@ -1,5 +1,6 @@
 """`ltr fit`, `validate`, `test` and `predict`: Lightning's command line with ltr's defaults."""
 
+import os
 import re
 import sys
 from contextlib import ExitStack
@@ -18,7 +19,7 @@ from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.utilities import rank_zero_info
 
 from ltr.cli.checkpoint_file import CheckpointGuard
-from ltr.cli.epoch_lines import EpochLines
+from ltr.cli.epoch_lines import EpochLines, PlainBar
 from ltr.cli.errors import CommandError
 from ltr.cli.explain import explain
 from ltr.cli.named_models import find_model, is_checkpoint, is_of_table, load_ranker, use_names
@@ -278,8 +279,9 @@ class RankingCLI(LightningCLI):
         elif not light:
             config["enable_checkpointing"] = False
         own_bar = any(isinstance(one, ProgressBar) for one in _as_list(config["callbacks"]))
-        if config["enable_progress_bar"] is None and not sys.stdout.isatty() and not own_bar:
-            config["enable_progress_bar"] = False
+        if config["enable_progress_bar"] is None and not own_bar:
+            config["enable_progress_bar"] = sys.stdout.isatty() and not config["barebones"]
+            callbacks += [PlainBar()] if config["enable_progress_bar"] else []
         if self.command == "fit":
             callbacks.append(EpochLines(self.config.best_checkpoint.monitor))
         if self.command == "predict":
@@ -384,6 +386,7 @@ def train(cli: RankingCLI) -> None:
     if isinstance(callback, BestCheckpoint) and callback.best_model_score is not None:
         score, path = callback.best_model_score, callback.best_model_path
         if cli.trainer.is_global_zero:
+            path = path.removeprefix(f"{Path.cwd()}{os.sep}")
             print(f"best {callback.monitor}: {score:.4f}, in {path}")
 
 
