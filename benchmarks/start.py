@@ -40,7 +40,7 @@ def seconds(args: list[str], folder: str) -> float:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description="Time the start of the commands.")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--output", type=Path, default=RESULTS / "start.json")
     options = parser.parse_args()
@@ -48,8 +48,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         seconds(IMPORTS, folder)  # so that the files are in memory
         for _ in range(options.rounds):
+            imports = seconds(IMPORTS, folder)
             for name, args in COMMANDS.items():
-                found[name].append((seconds(IMPORTS, folder), seconds([*LTR, *args], folder)))
+                found[name].append((imports, seconds([*LTR, *args], folder)))
     rows: list[dict[str, Any]] = []
     for name, pairs in found.items():
         own = rounded(statistics.median(own for _, own in pairs))

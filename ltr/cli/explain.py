@@ -6,6 +6,7 @@ innermost cause, says which option it is of, and adds the nearest right name whe
 
 import inspect
 import re
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -95,10 +96,7 @@ def _nearest_options(option: str, known: set[str]) -> list[str]:
 
 
 def _find_class(name: Any) -> Any:
-    """Return the class of this name, with its module or without, or None."""
+    """Return the class of this name, or None; a module that is not loaded stays so."""
     module, _, last = str(name).rpartition(".")
     of_all = (one for one in _PACKAGES if last in import_module(one).__all__)
-    try:
-        return getattr(import_module(module or next(of_all, "ltr")), last, None)
-    except ImportError:
-        return None
+    return getattr(sys.modules.get(module or next(of_all, "")), last, None)

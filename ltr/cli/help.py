@@ -2,7 +2,7 @@
 
 from textwrap import fill
 
-_ABOUT = {
+ABOUT = {
     "fit": "Train a model, and keep its best weights.",
     "validate": "Evaluate a model on the validation lists.",
     "test": "Evaluate a model on the test lists.",
@@ -14,8 +14,8 @@ _USAGE = {
     "test": "ltr test --ckpt_path MODEL --data.path TABLE [options]",
     "predict": "ltr predict --ckpt_path MODEL --data.path TABLE --output FILE [options]",
 }
-_FIT, _ALL = ("fit",), tuple(_ABOUT)
-_MODEL = (
+_FIT, _ALL = ("fit",), tuple(ABOUT)
+MODEL = (
     "a checkpoint, `best` or `last` of the newest run, the folder of a run, of NeuralRanker.save "
     "or of an export, or an ONNX file"
 )
@@ -34,7 +34,7 @@ OPTIONS: dict[str, dict[str, tuple[tuple[str, ...], str]]] = {
     },
     "Model": {
         "--config NAME": (_ALL, "a recipe (`ltr recipes`) or a YAML file; repeat it to overlay"),
-        "--ckpt_path MODEL": (("validate", "test", "predict"), _MODEL),
+        "--ckpt_path MODEL": (("validate", "test", "predict"), MODEL),
         "--trust PACKAGE": (
             ("validate", "test", "predict"),
             "a package of the model's own classes",
@@ -46,7 +46,6 @@ OPTIONS: dict[str, dict[str, tuple[tuple[str, ...], str]]] = {
     "Training": {
         "--trainer.max_epochs N": (_FIT, "epochs at most"),
         "--early_stopping.patience N": (_FIT, "epochs without a better value; null for no stop"),
-        "--best_checkpoint.monitor NAME": (_FIT, "the value that chooses; default: val_ndcg_10"),
         "--seed_everything N": (_FIT, "of data, weights and batches; default: 42"),
         "--ckpt_path last": (_FIT, "resume the newest run"),
     },
@@ -56,9 +55,9 @@ OPTIONS: dict[str, dict[str, tuple[tuple[str, ...], str]]] = {
     },
     "Machine": {
         "--trainer.accelerator NAME": (_ALL, "cpu, cuda or mps; default: what there is"),
-        "--ray-workers N": (("fit", "predict"), "on a Ray cluster; --ray takes all of its CPUs"),
     },
     "More": {
+        "--ray-workers N": (("fit", "predict"), "on a Ray cluster; --ray takes all of its CPUs"),
         "--print_config": (_ALL, "print all options with their values, as YAML"),
         "--help-all": (_ALL, "list all options"),
     },
@@ -76,7 +75,7 @@ def short_help(command: str) -> str:
     <BLANKLINE>
     <BLANKLINE>
     """
-    lines = [f"usage: {_USAGE[command]}", "", _ABOUT[command]]
+    lines = [f"usage: {_USAGE[command]}", "", ABOUT[command]]
     for group, options in OPTIONS.items():
         shown = {
             option: about for option, (commands, about) in options.items() if command in commands

@@ -22,6 +22,7 @@ from ltr.cli.checkpoint_file import CheckpointGuard
 from ltr.cli.epoch_lines import EpochLines, PlainBar
 from ltr.cli.errors import CommandError
 from ltr.cli.explain import explain
+from ltr.cli.help import ABOUT, MODEL
 from ltr.cli.named_models import find_model, is_checkpoint, is_of_table, load_ranker, use_names
 from ltr.cli.options import check_yaml, given_options
 from ltr.cli.recipes import expand_configs
@@ -53,13 +54,6 @@ Command = Literal["fit", "validate", "test", "predict"]
 
 SEED = 42
 """The default of `seed_everything`. It is fixed, so that a run can be repeated."""
-
-_DESCRIPTIONS = {
-    "fit": "Train a model; with --ray-workers N, in N processes of a Ray cluster.",
-    "validate": "Evaluate a model on the validation lists.",
-    "test": "Evaluate a model on the test lists.",
-    "predict": "Write scores and ranks of documents; with --ray, on a Ray cluster.",
-}
 
 
 def _load_yaml(text: str) -> Any:
@@ -136,7 +130,7 @@ class RankingCLI(LightningCLI):
             parser_class=RankingParser,
             parser_kwargs={
                 "prog": f"ltr {command}",
-                "description": _DESCRIPTIONS[command],
+                "description": ABOUT[command],
                 "allow_abbrev": False,
                 "parser_mode": _MODE,
             },
@@ -157,8 +151,7 @@ class RankingCLI(LightningCLI):
             "--ckpt_path",
             type=str | None,
             default=None,
-            help="a checkpoint, `best` or `last` of the newest run, the folder of a run, of "
-            "NeuralRanker.save or of an export, or an ONNX file; fit resumes from a checkpoint",
+            help=f"{MODEL}; fit resumes from a checkpoint",
         )
         parser.add_argument(
             "--trust",
@@ -199,10 +192,7 @@ class RankingCLI(LightningCLI):
         if self.command == "predict":
             self.writer = PredictionWriter(self.config.output, self.config.format)
             if self.named is None:
-                raise CommandError(
-                    "--ckpt_path is required: a checkpoint, `best`, `last`, the folder of a run or "
-                    "of a saved model, or an ONNX file"
-                )
+                raise CommandError(f"--ckpt_path is required: {MODEL}")
         self.ckpt_path = self._read_checkpoint()
         self._seed_data()
 
