@@ -5,7 +5,7 @@
     ltr test --config digits --ckpt_path best  test the best weights
     ltr copy digits mine.yaml                  take a recipe's file, to change it
     ltr evaluate my.run --qrels qrels.txt      metrics of scores in a file, without any model
-    ltr export best.ckpt --out model.onnx      write a model that onnxruntime runs
+    ltr export best --out model.onnx           write a model that onnxruntime runs
     ltr convert train.parquet --out train.store --qid query --label grade     beyond memory
 
 `fit`, `validate`, `test` and `predict` take `--config` any number of times. Its value is a recipe
@@ -19,8 +19,10 @@ A class of your own has its module before it: `own.MyLoss` of `own.py` in the wo
 is there is imported only where a command names it: by such a class, by a configuration that does
 not come with ltr, or by `--trust`.
 
-Each `fit` writes to a folder of its own: `runs/NAME/1` and so on. `--ckpt_path best` and `last`
-name the checkpoints of the newest run. `fit --ckpt_path last` resumes it.
+Each `fit` writes to a folder of its own: `runs/NAME/1` and so on. `predict`, `test` and `export`
+take a checkpoint, `best` or `last` of the newest run, the folder of a run, a folder that
+`NeuralRanker.save` or an export wrote, or an ONNX file. `fit --ckpt_path last` resumes the newest
+run.
 
 A wrong option, class, value or file gives one line on stderr and exit code 2. So does training that
 fails. An interrupted run exits with code 130, a terminated one with 143; both write `last.ckpt`.
@@ -84,7 +86,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0; 2 for a mistake in the command, the configuration or the data, reported
-        in one line on stderr; 130 if interrupted. A bug in `ltr` raises an exception.
+        in one line on stderr; 130 if interrupted; 141 if the reader of stdout is gone. A bug in
+        `ltr` raises an exception.
 
     >>> main(["--version"])  # doctest: +ELLIPSIS
     ltr ...

@@ -48,14 +48,13 @@ def without_nesting(option: str) -> str:
 def pairs(args: list[str]) -> Iterator[tuple[str, str]]:
     """Yield the options of a command line and their values, "" where there is none.
 
-    >>> list(pairs(["--data.seed=1", "positional", "--model.loss", "SoftNDCG"]))
-    [('--data.seed', '1'), ('--model.loss', 'SoftNDCG')]
+    >>> list(pairs(["--data.seed=1", "--print_config", "--model.loss", "SoftNDCG"]))
+    [('--data.seed', '1'), ('--print_config', ''), ('--model.loss', 'SoftNDCG')]
     """
-    rest = iter(args)
-    for arg in rest:
+    for arg, after in zip(args, [*args[1:], ""], strict=True):
         if arg.startswith("--"):
             option, equals, value = arg.partition("=")
-            yield option, value if equals else next(rest, "")
+            yield option, value if equals else "" if after.startswith("--") else after
 
 
 def given_options(args: list[str]) -> dict[str, Given]:
