@@ -51,7 +51,7 @@ def pairs(args: list[str]) -> Iterator[tuple[str, str]]:
     >>> list(pairs(["--data.seed=1", "--print_config", "--model.loss", "SoftNDCG"]))
     [('--data.seed', '1'), ('--print_config', ''), ('--model.loss', 'SoftNDCG')]
     """
-    for arg, after in zip(args, [*args[1:], ""], strict=True):
+    for arg, after in zip(args, [*args, ""][1:], strict=True):
         if arg.startswith("--"):
             option, equals, value = arg.partition("=")
             yield option, value if equals else "" if after.startswith("--") else after
