@@ -13,7 +13,7 @@ import torch
 from ltr import __version__
 from ltr.cli.errors import CommandError
 from ltr.cli.lightning_cli import RankingCLI
-from ltr.cli.options import Node, read_options
+from ltr.cli.options import given_options
 from ltr.files import atomic_write
 from ltr.modules.checkpoints import train_steps
 from ltr.names import one_line
@@ -29,14 +29,8 @@ def settings(args: list[str], fit: bool) -> dict[str, Any]:
     >>> list(found), found["data.n"]
     (['ltr', 'fit', 'data.n'], 5)
     """
-
-    def flat(node: Node, name: str) -> dict[str, Any]:
-        found = {name: node.value} if node.value is not None or not node.children else {}
-        for key, child in node.children.items():
-            found |= flat(child, f"{name}.{key}" if name else key)
-        return found
-
-    found = {"ltr": __version__, "fit": fit, **flat(read_options(args), "")}
+    given = {name: one.value for name, one in given_options(args).items()}
+    found = {"ltr": __version__, "fit": fit, **given}
     found = {key: one for key, one in found.items() if not key.startswith("trainer.enable_")}
     return json.loads(json.dumps(found, default=str))
 

@@ -200,10 +200,9 @@ def _perform(run: Run, options: list[str], recipe: str, folder: Path) -> Result:
     """Train a run, or resume it, and test its best weights once."""
     best, last = (folder / "checkpoints" / f"{name}.ckpt" for name in ("best", "last"))
     fitted, resumed = folder / "fit.json", last.is_file()
-    args = ["--trainer.enable_model_summary", "false", *options, *run.args]
-    args += ["--trainer.default_root_dir", str(folder)]
+    args = [*options, *run.args, "--trainer.default_root_dir", str(folder)]
     args += ["--ckpt_path", "last"] if resumed else []
-    with quiet(brief=True):
+    with quiet():
         cli = make_cli("fit", args, name=recipe, numbered=False)
         write_json(folder / "settings.json", settings([*options, *run.args], run.fit))
         fit: dict[str, Any] = {}

@@ -5,7 +5,7 @@
     ltr test --config digits --ckpt_path best  test the best weights
     ltr copy digits mine.yaml                  take a recipe's file, to change it
     ltr evaluate my.run --qrels qrels.txt      metrics of scores in a file, without any model
-    ltr export best.ckpt --out model.onnx      write a model that onnxruntime runs
+    ltr export best --out model.onnx           write a model that onnxruntime runs
     ltr convert train.parquet --out train.store --qid query --label grade     beyond memory
 
 `fit`, `validate`, `test` and `predict` take `--config` any number of times. Its value is a recipe
@@ -19,8 +19,10 @@ A class of your own has its module before it: `own.MyLoss` of `own.py` in the wo
 is there is imported only where a command names it: by such a class, by a configuration that does
 not come with ltr, or by `--trust`.
 
-Each `fit` writes to a folder of its own: `runs/NAME/1` and so on. `--ckpt_path best` and `last`
-name the checkpoints of the newest run. `fit --ckpt_path last` resumes it.
+Each `fit` writes to a folder of its own: `runs/NAME/1` and so on. `predict`, `test` and `export`
+take a checkpoint, `best` or `last` of the newest run, the folder of a run, a folder that
+`NeuralRanker.save` or an export wrote, or an ONNX file. `fit --ckpt_path last` resumes the newest
+run.
 
 A wrong option, class, value or file gives one line on stderr and exit code 2. So does training that
 fails. An interrupted run exits with code 130, a terminated one with 143; both write `last.ckpt`.
@@ -41,6 +43,7 @@ from importlib import import_module
 
 from ltr import __version__
 from ltr.cli.errors import CommandError, as_user_error
+from ltr.cli.on_ray import take_workers
 from ltr.cli.recipes import names_own_code
 from ltr.names import nearest
 
@@ -56,6 +59,8 @@ _COMMANDS = {
     "copy": ("ltr.cli.recipes", "copy a recipe's file, to change it"),
     "datasets": ("ltr.cli.datasets", "list published data sets: layout, size, source, terms"),
 }
+_ON_RAY = ("fit", "predict", "convert")
+"""The commands that take `--ray` and `--ray-workers`."""
 
 _HELP = "\n".join(
     [
@@ -81,12 +86,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0; 2 for a mistake in the command, the configuration or the data, reported
-        in one line on stderr; 130 if interrupted. A bug in `ltr` raises an exception.
+        in one line on stderr; 130 if interrupted; 141 if the reader of stdout is gone. A bug in
+        `ltr` raises an exception.
 
     >>> main(["--version"])  # doctest: +ELLIPSIS
     ltr ...
     0
     """
+    _open_streams()
     args = list(sys.argv[1:] if argv is None else argv)
     name = " ".join(["ltr", *args[:1]]) if args[:1] and args[0] in _COMMANDS else "ltr"
     again = None
@@ -111,7 +118,12 @@ def guarded(run: Callable[[], int], name: str, again: str | None = None) -> int:
     """
     with _interrupts_restored():
         try:
-            return run()
+            code = run()
+            sys.stdout.flush()  # a reader that is gone, as of `ltr recipes | head -1`, shows here
+            return code
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 141  # as of a program that SIGPIPE ends
         except KeyboardInterrupt:
             return _interrupted(again)
         except SystemExit as stop:
@@ -127,6 +139,13 @@ def guarded(run: Callable[[], int], name: str, again: str | None = None) -> int:
                 raise
             print(f"{name}: {told}", file=sys.stderr)
             return 2
+
+
+def _open_streams() -> None:
+    """Open the streams that are closed, as stdout by `>&-`; a file would take their numbers."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
 
 
 def _run(args: list[str]) -> int:
@@ -145,8 +164,11 @@ def _run(args: list[str]) -> int:
         raise CommandError(f"unknown {kind} {command!r}: {nearest(command, _COMMANDS)}")
     if (here := os.getcwd()) not in sys.path and names_own_code(rest):
         sys.path.append(here)
-    run: Callable[[str, list[str]], int] = import_module(_COMMANDS[command][0]).run
-    return run(command, rest)
+    rest, workers = take_workers(rest)
+    if workers is not None and command not in _ON_RAY:
+        raise CommandError(f"--ray and --ray-workers are options of {', '.join(_ON_RAY)} alone")
+    run: Callable[..., int] = import_module(_COMMANDS[command][0]).run
+    return run(command, rest, workers) if command in _ON_RAY else run(command, rest)
 
 
 def _interrupted(

@@ -23,13 +23,12 @@ of memory. If it is stopped, the same command goes on.
 
   ltr convert train.parquet --out train.store --qid query --label grade
   ltr convert 'msn/Fold1/train.txt' --out train.store
-  ltr fit --config table --data.path train.store --data.validation 0.2
+  ltr fit --config table --data.path train.store
 """
 
 
-def run(command: str, args: list[str]) -> int:
-    """Run the command `convert`."""
-    args, workers = on_ray.take_workers(args, flag=True)
+def run(command: str, args: list[str], workers: int | None = None) -> int:
+    """Run the command `convert`, on a Ray cluster with `workers`."""
     options = _parser().parse_args(args)
     if options.shard_mb <= 0:
         raise CommandError(f"--shard-mb must be > 0, got {options.shard_mb:g}")

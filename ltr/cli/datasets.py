@@ -81,6 +81,5 @@ def _described(one: PublishedSet) -> str:
                     break_on_hyphens=False,
                 )
             )
-    more = " --data.validation 0.2" if not any("val" in file for file in one.layout) else ""
-    lines += ["", f"  ltr fit --config letor --data.root {one.name}{more}"]
+    lines += ["", f"  ltr fit --config letor --data.root {one.name}"]
     return "\n".join(lines)

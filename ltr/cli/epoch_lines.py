@@ -1,10 +1,25 @@
-"""A callback that prints one line an epoch, for logs."""
+"""What is seen of a training: one line an epoch, and a progress bar in a terminal."""
 
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import RichProgressBar
+
+
+class PlainBar(RichProgressBar):
+    """A progress bar without values, which the line of the epoch has.
+
+    >>> PlainBar().get_metrics(Trainer(barebones=True), LightningModule())
+    {}
+    """
+
+    def get_metrics(
+        self, trainer: Trainer, pl_module: LightningModule
+    ) -> dict[str, int | str | float | dict[str, float]]:
+        """Return none."""
+        return {}
 
 
 class EpochLines(Callback):
-    """Prints one line an epoch; it replaces the progress bar where there is no terminal.
+    """Prints one line an epoch, above the progress bar where there is one.
 
     Args:
         monitor: a logged value to print beside the losses.
@@ -21,4 +36,8 @@ class EpochLines(Callback):
         if trainer.is_global_zero:
             logged = trainer.callback_metrics
             values = [f"{name} {logged[name].item():.4f}" for name in self.names if name in logged]
-            print("  ".join([f"epoch {trainer.current_epoch + 1}", *values]), flush=True)
+            line = "  ".join([f"epoch {trainer.current_epoch + 1}", *values])
+            if (bar := trainer.progress_bar_callback) is None:
+                print(line, flush=True)
+            else:
+                bar.print(line)

@@ -12,19 +12,23 @@ class CommandError(Exception):
     """A mistake in a command or a configuration: printed as one line, exit code 2."""
 
 
-def innermost(text: str) -> str:
-    r"""Return the cause from jsonargparse's report, which lists every type that failed.
+_FRAME = ("Does not validate", "Subtypes:", "Errors:", "Given value", "Parser key")
+_FRAME += ("Expected a <class 'NoneType'>", "Expected a path but", "Problem with given class_path")
+
+
+def innermost(report: str) -> str:
+    r"""Return the causes in a report of jsonargparse, without the frame of types around them.
 
     >>> innermost("Does not validate against any of the Union subtypes\nSubtypes: [int, None]\n"
     ...     "Errors:\n  - top_k must be >= 1\n  - Expected a <class 'NoneType'>\nGiven value: x")
     'top_k must be >= 1'
     """
-    if "Does not validate against any of the Union subtypes" not in text:
-        return one_line(text)
-    no_cause = ("Does not validate", "Subtypes:", "Errors:", "Given value", "Parser key")
-    no_cause += ("Expected a <class 'NoneType'>", "Problem with given class_path")
+    if "Subtypes:" not in report and "Parser key" not in report:
+        return one_line(report)
+    text = report.partition("Subclass types expect one of")[0]
     lines = [line.strip().removeprefix("- ") for line in text.splitlines()]
-    return next((line for line in lines if line and not line.startswith(no_cause)), one_line(text))
+    causes = [line for line in lines if line and not line.startswith(_FRAME)]
+    return one_line("; ".join(dict.fromkeys(causes)) or report)
 
 
 def as_user_error(error: Exception) -> str | None:

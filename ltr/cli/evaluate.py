@@ -5,10 +5,10 @@ import json
 import math
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ltr.cli import on_ray
 from ltr.cli.errors import CommandError
 from ltr.cli.recipes import LineParser
 from ltr.files import atomic_write, remove_leftovers
@@ -35,7 +35,6 @@ _TIES = "order of equal scores; default: stable, which is trec_eval's order, or 
 
 def run(command: str, args: list[str]) -> int:
     """Run the command `evaluate`."""
-    args, workers = on_ray.take_workers(args, flag=True)
     options = _parser().parse_args(args)
     out = None if options.out is None else Path(options.out).expanduser()
     plot = None if options.plot is None else Path(options.plot).expanduser()
@@ -52,7 +51,7 @@ def run(command: str, args: list[str]) -> int:
         raise CommandError(f"--seed must be >= 0, got {options.seed}")
 
     # the rest imports torch, which takes a while; the mistakes above are reported at once
-    models = _evaluate(options, workers)
+    models = _evaluate(options)
     content = _report(options, models, plot)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -91,15 +90,14 @@ def _parser() -> LineParser:
     add("--resamples", type=int, default=10_000, help="default: 10000")
     add("--seed", type=int, default=0, help="seed of the resampling; default: 0")
     add("--plot", metavar="FILE", help="draw the means or differences with intervals")
-    add("--ray", action="store_true", help="on a Ray cluster, in as many parts as it has CPUs")
-    add("--ray-workers", metavar="N", type=int, help="on a Ray cluster, in N parts")
     add("--out", metavar="FILE.json", help="write the numbers, and every list's values")
     return parser
 
 
-def _evaluate(options: argparse.Namespace, workers: int | None) -> "list[Evaluated]":
-    from ltr.cli.evaluate_parts import Task, evaluate
+def _evaluate(options: argparse.Namespace) -> "list[Evaluated]":
+    """Return the values of each model."""
     from ltr.metrics import ranked_files as files
+    from ltr.metrics.trec import read_qrels
 
     columns = files.Columns(options.qid, options.label, options.score or ["score"], options.doc_id)
     measures = _measures(options.metrics, options.at, of_runs=options.qrels is not None)
@@ -113,11 +111,31 @@ def _evaluate(options: argparse.Namespace, workers: int | None) -> "list[Evaluat
                 f"{path}: --qrels is required for a TREC run; a table ends in .csv or .parquet"
             )
     names = _names(options.files, columns)
-    task = Task(
-        options.files, columns, names, measures, chosen, options.qrels, options.skip_missing
-    )
-    found = evaluate(task, workers)
-    return _align(found) if options.qrels is None else found
+    found: list[Evaluated] = []
+    if options.qrels is None:
+        tables = [files.read_scored(path, columns) for path in options.files]
+        largest = max(float(table.labels.max()) for table in tables)  # one scale for all of them
+        for table, several in zip(tables, names, strict=True):
+            found += files.evaluate_table(table, several, measures, chosen, largest)
+        return _align(found)
+    judged = read_qrels(options.qrels)
+    for path, (name, *_) in zip(options.files, names, strict=True):
+        skip = {"skip_missing": options.skip_missing, "columns": columns}
+        model = files.evaluate_run(path, name, judged, measures, chosen, **skip)
+        found.append(replace(model, notes=_notes(model, options.skip_missing)))
+    return found
+
+
+def _notes(model: "Evaluated", skip_missing: bool) -> list[str]:
+    """Return notes on the queries that a run or the judgements lack."""
+    notes: list[str] = []
+    if model.missing:
+        how = "left out" if skip_missing else "counted as empty lists (--skip-missing: left out)"
+        judged = f"{model.missing:,} of {len(model.qids):,} judged queries"
+        notes.append(f"{model.name}: {judged} are missing: {how}")
+    if model.unjudged:
+        notes.append(f"{model.name}: {model.unjudged:,} queries have no judgements: left out")
+    return notes
 
 
 def _measures(

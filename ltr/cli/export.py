@@ -1,18 +1,6 @@
 """`ltr export`: write a model for other programs."""
 
-import argparse
-from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
-
-from ltr.cli.errors import CommandError
-
-if TYPE_CHECKING:
-    from ltr.export import ExportedRanker
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise CommandError(f"{message} (ltr export --help lists all options)")
+from ltr.cli.recipes import LineParser
 
 
 def run(command: str, args: list[str]) -> int:
@@ -28,13 +16,15 @@ def run(command: str, args: list[str]) -> int:
     Raises:
         ValueError: an option, the checkpoint or the test data are wrong, or the export failed.
     """
-    parser = _Parser(
-        prog=f"ltr {command}",
+    parser = LineParser(
+        f"ltr {command}",
         description="Write a trained model for other programs, with a model card, and check that "
         "it gives the model's scores.",
     )
     parser.add_argument(
-        "model", help="a checkpoint, or a folder that an export or NeuralRanker.save wrote"
+        "model",
+        help="a checkpoint, `best` or `last` of the newest run, the folder of a run, or a folder "
+        "that an export or NeuralRanker.save wrote",
     )
     parser.add_argument("--to", choices=("onnx", "torch"), help="default: by --out, or onnx")
     parser.add_argument(
@@ -50,11 +40,14 @@ def run(command: str, args: list[str]) -> int:
     )
     given = parser.parse_args(args)
 
+    from ltr.cli.named_models import find_model, load_to_export
     from ltr.datasets.table_files import load_table
     from ltr.datasets.tables import read_table
     from ltr.export import evaluate, export_model
 
-    module = _model(Path(given.model), given.trust, given.per_document)
+    path = find_model(given.model)
+    assert path is not None  # which it is for a training alone
+    module = load_to_export(path, given.trust, given.per_document)
     evaluation = None
     if given.test is not None:
         if module.schema is None:
@@ -67,17 +60,3 @@ def run(command: str, args: list[str]) -> int:
     print(f"wrote {written.model} and {written.card}")
     print(f"largest difference from the model: {written.difference:.1e} of the largest score")
     return 0
-
-
-def _model(path: Path, trust: list[str], per_document: bool) -> "ExportedRanker":
-    """Return a saved model."""
-    from ltr.export import ExportedRanker, load_model
-
-    if path.is_dir():
-        return load_model(path, trust=trust, per_document=per_document)
-    if not path.is_file():
-        raise ValueError(f"model must be a checkpoint or a folder, got {path}")
-    from ltr.modules import Ranker
-
-    ranker = Ranker.load_from_checkpoint(path, map_location="cpu", trust=trust)
-    return ExportedRanker(ranker.transform, ranker.scorer, ranker.schema, per_document)

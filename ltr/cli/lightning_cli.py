@@ -1,9 +1,9 @@
 """`ltr fit`, `validate`, `test` and `predict`: Lightning's command line with ltr's defaults."""
 
+import os
 import re
 import sys
 from contextlib import ExitStack
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -18,19 +18,24 @@ from lightning.pytorch.plugins import CheckpointIO
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.utilities import rank_zero_info
 
-import ltr.datasets
-import ltr.models
-import ltr.modules
-import ltr.operators
 from ltr.cli.checkpoint_file import CheckpointGuard
-from ltr.cli.epoch_lines import EpochLines
+from ltr.cli.epoch_lines import EpochLines, PlainBar
 from ltr.cli.errors import CommandError
 from ltr.cli.explain import explain
-from ltr.cli.from_checkpoint import in_newest_run, is_alone, load, with_data
-from ltr.cli.options import check_yaml, load_options
+from ltr.cli.help import ABOUT, MODEL
+from ltr.cli.named_models import find_model, is_checkpoint, is_of_table, load_ranker, use_names
+from ltr.cli.options import check_yaml, given_options
 from ltr.cli.recipes import expand_configs
-from ltr.cli.runs import find_checkpoint, hold, new_run, no_checkpoint, numbered
+from ltr.cli.runs import hold, new_run, numbered
 from ltr.config import check_trust
+
+# so that their names are enough: jsonargparse finds classes that are imported
+from ltr.datasets import (
+    DigitsDataModule,  # noqa: F401
+    LetorDataModule,  # noqa: F401
+    ListDataModule,  # noqa: F401
+    TableDataModule,  # noqa: F401
+)
 from ltr.files import name_full_disk, remove_leftovers
 from ltr.modules import CheckFinite, CheckMonitors, PortableModule
 from ltr.modules.checkpoint_file import read_checkpoint
@@ -45,22 +50,10 @@ from ltr.modules.prediction_writer import PredictionWriter
 from ltr.modules.watching import BatchInMemory
 from ltr.names import one_line
 
-# the command line finds only classes that are imported; some packages import them on first access
-for _package in (ltr.datasets, ltr.models, ltr.modules, ltr.operators):
-    for _name in _package.__all__:
-        getattr(_package, _name)
-
 Command = Literal["fit", "validate", "test", "predict"]
 
 SEED = 42
 """The default of `seed_everything`. It is fixed, so that a run can be repeated."""
-
-_DESCRIPTIONS = {
-    "fit": "Train a model; with --ray-workers N, in N processes of a Ray cluster.",
-    "validate": "Evaluate a model on the validation lists.",
-    "test": "Evaluate a model on the test lists.",
-    "predict": "Write scores and ranks of documents; with --ray, on a Ray cluster.",
-}
 
 
 def _load_yaml(text: str) -> Any:
@@ -92,7 +85,8 @@ class RankingCLI(LightningCLI):
     `Ranker`. The options `best_checkpoint`, `last_checkpoint` and `early_stopping` configure the
     callbacks of `fit`. Each `fit` writes to its own folder, `<trainer.default_root_dir>/1` and so
     on, which holds `checkpoints` and the CSV `logs`. `--ckpt_path last` continues in the folder of
-    that checkpoint. Other commands log in the folder of the checkpoint that they load.
+    that checkpoint. `validate` and `test` log in the folder of the run that they load; `predict`
+    writes no log.
 
     Args:
         command: the command to run.
@@ -100,6 +94,8 @@ class RankingCLI(LightningCLI):
         name: the run's name; the default of `trainer.default_root_dir` is `runs/<name>`.
         numbered: whether `fit` makes a folder for each run; otherwise it uses the root.
         trainer: options of the Trainer, as objects, in place of those in `args`.
+        model: the file or folder of the model that `--ckpt_path` names, or None.
+        alone: whether that is all that is known of the model.
 
     Raises:
         CommandError: an option, class or value is wrong.
@@ -107,8 +103,6 @@ class RankingCLI(LightningCLI):
 
     config: Any
     config_init: Any
-    alone: bool = False
-    """Whether the model is the checkpoint's, no configuration having said what it is."""
 
     def __init__(
         self,
@@ -117,10 +111,14 @@ class RankingCLI(LightningCLI):
         name: str,
         numbered: bool,
         trainer: dict[str, Any] | None = None,
+        model: Path | None = None,
+        alone: bool = False,
     ) -> None:
         self.command: Command = command
         self._trainer_options = trainer or {}
         self.numbered = numbered
+        self.named = model
+        self.alone = alone
         super().__init__(
             LightningModule,
             LightningDataModule,
@@ -132,7 +130,7 @@ class RankingCLI(LightningCLI):
             parser_class=RankingParser,
             parser_kwargs={
                 "prog": f"ltr {command}",
-                "description": _DESCRIPTIONS[command],
+                "description": ABOUT[command],
                 "allow_abbrev": False,
                 "parser_mode": _MODE,
             },
@@ -153,7 +151,7 @@ class RankingCLI(LightningCLI):
             "--ckpt_path",
             type=str | None,
             default=None,
-            help="a checkpoint file, or `best` or `last` of the newest run; fit resumes from it",
+            help=f"{MODEL}; fit resumes from a checkpoint",
         )
         parser.add_argument(
             "--trust",
@@ -193,9 +191,9 @@ class RankingCLI(LightningCLI):
         """Check the options that can be checked before the model is made."""
         if self.command == "predict":
             self.writer = PredictionWriter(self.config.output, self.config.format)
-            if self.config.ckpt_path is None:
-                raise CommandError("--ckpt_path is required: a checkpoint file, `best` or `last`")
-        self.ckpt_path = self._find_checkpoint(self.config.ckpt_path)
+            if self.named is None:
+                raise CommandError(f"--ckpt_path is required: {MODEL}")
+        self.ckpt_path = self._read_checkpoint()
         self._seed_data()
 
     def _seed_data(self) -> None:
@@ -205,27 +203,26 @@ class RankingCLI(LightningCLI):
             seed = self.trained_on.get("seed", self.config.seed_everything)
             options["seed"] = 0 if seed is None else int(seed)
 
-    def _find_checkpoint(self, value: str | None) -> str | None:
+    def _read_checkpoint(self) -> str | None:
+        """Read the checkpoint, and find the run that it is of."""
         self.run = self.root
         self.goes_on = False
         self.trained_on: dict[str, Any] = {}
         self.guard = CheckpointGuard(None, {})
-        if value is None:
+        path = self.named
+        if path is None:
+            if self.command == "fit" and self.config.ckpt_path and is_first_process():
+                print(f"no last.ckpt in {self.root} yet: training from the start")
             return None
-        if value in ("best", "last"):
-            path = find_checkpoint(self.root, value)
-            if path is None and (value, self.command) == ("last", "fit"):
-                if is_first_process():
-                    print(f"no last.ckpt in {self.root} yet: training from the start")
-                return None
-            if path is not None:
-                self.run = path.parent.parent
-                self.goes_on = value == "last"
-                rank_zero_info(f"{value}: {path}")
-        else:
-            path = Path(value).expanduser()
-        if path is None or not path.is_file():
-            raise no_checkpoint(self.root, value)
+        if not is_checkpoint(path):
+            if self.command == "fit":
+                raise CommandError(f"fit resumes from a checkpoint, got {path}")
+            return None
+        if str(path) != str(Path(self.config.ckpt_path).expanduser()):
+            rank_zero_info(f"{self.config.ckpt_path}: {path}")
+        self.goes_on = self.command == "fit" and self.config.ckpt_path == "last"
+        if path.parent.name == "checkpoints" and (self.goes_on or self.command != "fit"):
+            self.run = path.parent.parent
         content = read_checkpoint(path)
         self.guard = CheckpointGuard(str(path), content)
         key = LightningDataModule.CHECKPOINT_HYPER_PARAMS_KEY
@@ -248,7 +245,10 @@ class RankingCLI(LightningCLI):
             if config["log_every_n_steps"] is None:
                 config["log_every_n_steps"] = 10
             if config["logger"] in (None, True):
-                config["logger"] = CSVLogger(self.run, name="logs")
+                logs = self.command != "predict"
+                config["logger"] = CSVLogger(self.run, name="logs") if logs else False
+        if config["enable_model_summary"] is None:
+            config["enable_model_summary"] = False
         self.memory = BatchInMemory()
         callbacks: list[Callback] = [self.memory]
         if self.ckpt_path is not None:
@@ -269,8 +269,10 @@ class RankingCLI(LightningCLI):
         elif not light:
             config["enable_checkpointing"] = False
         own_bar = any(isinstance(one, ProgressBar) for one in _as_list(config["callbacks"]))
-        if config["enable_progress_bar"] is None and not sys.stdout.isatty() and not own_bar:
-            config["enable_progress_bar"] = False
+        if config["enable_progress_bar"] is None and not own_bar:
+            config["enable_progress_bar"] = sys.stdout.isatty() and not config["barebones"]
+            callbacks += [PlainBar()] if config["enable_progress_bar"] else []
+        if self.command == "fit":
             callbacks.append(EpochLines(self.config.best_checkpoint.monitor))
         if self.command == "predict":
             callbacks.append(self.writer)
@@ -291,8 +293,10 @@ class RankingCLI(LightningCLI):
 
     def execute(self) -> None:
         """Run the command."""
-        if self.alone and self.ckpt_path is not None:
-            self.model = load(self.ckpt_path, self.config.trust)
+        if self.named is not None and (self.alone or self.ckpt_path is None):
+            self.model = load_ranker(self.named, self.config.trust)
+            if self.ckpt_path is None:
+                use_names(self.model, self.datamodule)
         if isinstance(self.model, PortableModule):
             self.model.trust = check_trust(self.config.trust)
         fit = self.command == "fit" and is_first_process()
@@ -327,6 +331,9 @@ def make_cli(
 ) -> RankingCLI:
     """Parse and instantiate a command; `args` may name recipes after `--config`.
 
+    The model that `--ckpt_path` names is found and read before the options are looked at, so that
+    a missing file is the mistake that is reported.
+
     Args:
         command: "fit", "validate", "test" or "predict".
         args: its options.
@@ -338,24 +345,39 @@ def make_cli(
         CommandError: a file, option, class or value is wrong.
     """
     expanded, found = expand_configs(args)
-    for option, file in pairwise(expanded):
-        if option == "--config":
-            load_options(file)
-    if command != "fit":
-        expanded = in_newest_run(expanded)
-    alone = command != "fit" and is_alone(expanded)
-    given = with_data(expanded) if alone else expanded
-    cli = RankingCLI(command, given, name or found or "ltr", numbered, trainer)
-    cli.alone = alone
-    return cli
+    given = given_options(expanded)
+    named = {option.partition(".")[0] for option in given}
+    path, root = (
+        None if (one := given.get(option)) is None or one.value is None else str(one.value)
+        for option in ("ckpt_path", "trainer.default_root_dir")
+    )
+    known = "model" in named or any(arg == "--config" for arg in expanded)
+    model, alone = None, False
+    if path is not None:
+        if root is None and (known or command == "fit"):
+            root = f"runs/{name or found or 'ltr'}"
+        model = find_model(path, None if root is None else Path(root), resume=command == "fit")
+    if model is not None:
+        of_table = is_of_table(model)
+        alone = command != "fit" and not known
+        if of_table and alone and "data" not in given:
+            expanded = ["--data", "TableDataModule", *expanded]
+    return RankingCLI(
+        command, expanded, name or found or "ltr", numbered, trainer, model=model, alone=alone
+    )
 
 
-def say_best(cli: RankingCLI) -> None:
-    """Print the best value of a training, and the file with its weights."""
+def train(cli: RankingCLI) -> None:
+    """Train, and say where: the folder of the run, and the best value with the file that has it."""
+    if cli.trainer.is_global_zero and cli.trainer.checkpoint_callbacks:
+        print(f"run: {cli.run}")
+    cli.execute()
     callback = cli.trainer.checkpoint_callback
     if isinstance(callback, BestCheckpoint) and callback.best_model_score is not None:
         score, path = callback.best_model_score, callback.best_model_path
-        print(f"best {callback.monitor}: {score:.4f}, in {path}")
+        if cli.trainer.is_global_zero:
+            path = path.removeprefix(f"{Path.cwd()}{os.sep}")
+            print(f"best {callback.monitor}: {score:.4f}, in {path}")
 
 
 def _check_predicts(model: LightningModule) -> None:

@@ -1,4 +1,4 @@
-"""`--ray-workers`: work on a Ray cluster, by Ray Data.
+"""`--ray` and `--ray-workers`: work on a Ray cluster, by Ray Data.
 
 All machines must see the working folder under one path, and have the same Python packages.
 """
@@ -18,18 +18,16 @@ NUMBER = "--ray-workers"
 _FLAG = "--ray"
 
 
-def take_workers(args: list[str], flag: bool) -> tuple[list[str], int | None]:
-    """Return the arguments without the option `--ray-workers`, and its value; None without it.
+def take_workers(args: list[str]) -> tuple[list[str], int | None]:
+    """Return the arguments without `--ray` and `--ray-workers N`, and the number of workers.
 
-    Args:
-        args: of a command.
-        flag: whether there is an option `--ray` too, for as many workers as the cluster has CPUs;
-            its value is 0 here.
+    The number is None without either option, and 0 with `--ray`, which means as many workers as the
+    cluster has CPUs.
 
     Raises:
-        CommandError: the value is not a whole number >= 1.
+        CommandError: N is not a whole number >= 1.
 
-    >>> take_workers(["--config", "table", "--ray-workers", "4"], flag=False)
+    >>> take_workers(["--config", "table", "--ray-workers", "4"])
     (['--config', 'table'], 4)
     """
     rest: list[str] = []
@@ -42,7 +40,7 @@ def take_workers(args: list[str], flag: bool) -> tuple[list[str], int | None]:
             if not (value.isascii() and value.isdigit() and int(value) >= 1):
                 raise CommandError(f"{NUMBER} must be a whole number >= 1, got {value!r}")
             workers = int(value)
-        elif flag and arg == _FLAG:
+        elif arg == _FLAG:
             workers = workers or 0
         else:
             rest.append(arg)

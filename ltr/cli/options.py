@@ -1,16 +1,15 @@
-"""The options of a command line and its configuration files, as a tree."""
+"""The options of a command line and its configuration files."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
 from ltr.cli.errors import CommandError
 from ltr.names import one_line
 
-NESTING = ("init_args", "dict_kwargs")
+_NESTING = ("class_path", "init_args", "dict_kwargs")
 
 _MAX_TEXT, _MAX_DEPTH, _MAX_NODES = 1 << 20, 64, 100_000
 
@@ -30,50 +29,11 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-@dataclass
-class Node:
-    """An option and the options below it. Names leave out `init_args` and `class_path`.
+class Given(NamedTuple):
+    """A value that an option has, and the file that sets it; "" for the command line."""
 
-    Attributes:
-        value: the option's value; the name, if it is a class.
-        file: the file that sets it, "" for the command line.
-        written: the option as it was written on the command line.
-        children: the options below it, by name.
-    """
-
-    value: Any = None
-    file: str = ""
-    written: str = ""
-    children: dict[str, "Node"] = field(default_factory=dict)
-
-    def set(self, value: Any, file: str) -> None:
-        """Set the value, and drop the options of the old one if it differs."""
-        if value != self.value:
-            self.children = {}
-        self.value, self.file = value, file
-
-    def lay(self, value: Any, file: str) -> None:
-        """Lay a value, such as the content of a file, over this node."""
-        if isinstance(value, list) and any(isinstance(item, dict) for item in value):
-            value = {str(number): item for number, item in enumerate(value)}
-        if not isinstance(value, dict):
-            self.set(value, file)
-            return
-        self.file = file
-        if "class_path" in value:
-            self.set(value["class_path"], file)
-        for key, inner in value.items():
-            if key in NESTING and isinstance(inner, dict):
-                self.lay(inner, file)
-            elif key != "class_path":
-                self.children.setdefault(str(key), Node()).lay(inner, file)
-
-    def find(self, option: str) -> "Node | None":
-        """Return the node of an option such as "model.loss", or None if it is not given."""
-        node: Node | None = self
-        for name in option.split("."):
-            node = None if node is None else node.children.get(name)
-        return node
+    value: Any
+    file: str
 
 
 def without_nesting(option: str) -> str:
@@ -82,44 +42,57 @@ def without_nesting(option: str) -> str:
     >>> without_nesting("model.init_args.loss.class_path")
     'model.loss'
     """
-    return ".".join(one for one in option.split(".") if one not in (*NESTING, "class_path"))
+    return ".".join(one for one in option.split(".") if one not in _NESTING)
 
 
 def pairs(args: list[str]) -> Iterator[tuple[str, str]]:
     """Yield the options of a command line and their values, "" where there is none.
 
-    >>> list(pairs(["--data.seed=1", "positional", "--model.loss", "SoftNDCG"]))
-    [('--data.seed', '1'), ('--model.loss', 'SoftNDCG')]
+    >>> list(pairs(["--data.seed=1", "--print_config", "--model.loss", "SoftNDCG"]))
+    [('--data.seed', '1'), ('--print_config', ''), ('--model.loss', 'SoftNDCG')]
     """
-    rest = iter(args)
-    for arg in rest:
+    for arg, after in zip(args, [*args, ""][1:], strict=True):
         if arg.startswith("--"):
             option, equals, value = arg.partition("=")
-            yield option, value if equals else next(rest, "")
+            yield option, value if equals else "" if after.startswith("--") else after
 
 
-def read_options(args: list[str]) -> Node:
-    """Return the options of a command line and of its configuration files, applied in order.
+def given_options(args: list[str]) -> dict[str, Given]:
+    """Return the options of a command line and of its configuration files, later ones last.
+
+    The value of an option that takes a class is the class's name.
 
     Raises:
         CommandError: a file is not YAML, or holds no options.
 
-    >>> tree = read_options(["--model.loss", "SoftNDCG", "--model.loss.init_args.top_k=10"])
-    >>> tree.children["model"].children["loss"].children["top_k"].value
-    10
+    >>> given_options(["--model.loss", "SoftNDCG", "--model.loss.init_args.top_k=10"])
+    {'model.loss': Given(value='SoftNDCG', file=''), 'model.loss.top_k': Given(value=10, file='')}
     """
-    tree = Node()
-    for option, value in pairs(args):
+    found: dict[str, Given] = {}
+    for option, text in pairs(args):
         if option == "--config":
-            tree.lay(load_options(value), value)
-            continue
-        node = tree
-        for name in option.removeprefix("--").removesuffix("+").split("."):
-            if name not in (*NESTING, "class_path"):
-                node = node.children.setdefault(name, Node())
-        node.lay(parse_value(value), "")
-        node.written = option
-    return tree
+            found |= _flat(load_options(text), "", text)
+        else:
+            value = parse_value(text)
+            if text.endswith((".yaml", ".yml")) and Path(text).is_file():
+                value = load_options(text)
+            found |= _flat(value, without_nesting(option[2:].removesuffix("+")), "")
+    return found
+
+
+def _flat(value: Any, option: str, file: str) -> dict[str, Given]:
+    """Return the options that a value of YAML sets, by their names."""
+    found: dict[str, Given] = {}
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            name = option if key in _NESTING else f"{option}.{key}".removeprefix(".")
+            found |= _flat(inner, name, file)
+    elif isinstance(value, list) and any(isinstance(one, dict) for one in value):
+        for number, one in enumerate(value):
+            found |= _flat(one, f"{option}.{number}", file)
+    else:
+        found[option] = Given(value, file)
+    return found
 
 
 def check_yaml(text: str) -> None:

@@ -5,6 +5,9 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+import lightning
 
 # either expected in small runs, or advice that ltr follows already
 _IGNORED_WARNINGS = [
@@ -19,29 +22,17 @@ _IGNORED_WARNINGS = [
     ".*torch.jit.script.*",
 ]
 
-_ADVERTISEMENTS = ("💡", "TPU available")
-_SAME_FOR_EVERY_RUN = ("Seed set", "GPU available", "Restor", "Loaded model", "`Trainer.fit` stop")
+_LIGHTNING = str(Path(lightning.__path__[0]))
 
 
-class _Filter(logging.Filter):
-    """Log filter that drops messages by their first words."""
-
-    def __init__(self, words: tuple[str, ...]) -> None:
-        super().__init__()
-        self.words = words
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a message passes."""
-        return not record.getMessage().startswith(self.words)
+def _passes(record: logging.LogRecord) -> bool:
+    """Return whether a message is a warning, or comes from other code than Lightning's."""
+    return record.levelno >= logging.WARNING or not record.pathname.startswith(_LIGHTNING)
 
 
 @contextmanager
-def quiet(brief: bool = False) -> Iterator[None]:
-    """Send Lightning's messages to stdout, without advertisements; stderr keeps warnings.
-
-    Args:
-        brief: whether to drop also the messages that are the same for every run.
-    """
+def quiet() -> Iterator[None]:
+    """Drop what Lightning says of every run; send other messages to stdout, warnings to stderr."""
     handlers = {
         handler
         for name in ("lightning", "lightning.pytorch", "lightning.fabric")
@@ -49,10 +40,9 @@ def quiet(brief: bool = False) -> Iterator[None]:
         if isinstance(handler, logging.StreamHandler)
     }
     before = {handler: handler.stream for handler in handlers}
-    silence = _Filter(_ADVERTISEMENTS + (_SAME_FOR_EVERY_RUN if brief else ()))
     for handler in handlers:
         handler.stream = sys.stdout
-        handler.addFilter(silence)
+        handler.addFilter(_passes)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # between libraries
@@ -62,4 +52,4 @@ def quiet(brief: bool = False) -> Iterator[None]:
     finally:
         for handler in handlers:
             handler.stream = before[handler]
-            handler.removeFilter(silence)
+            handler.removeFilter(_passes)

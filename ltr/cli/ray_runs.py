@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ltr.cli.errors import CommandError, as_user_error
-from ltr.cli.lightning_cli import make_cli, say_best
+from ltr.cli.lightning_cli import make_cli, train
 from ltr.cli.on_ray import NUMBER, connect, enter, map_items
-from ltr.cli.options import read_options
+from ltr.cli.options import Given, given_options
 from ltr.cli.quiet import quiet
 from ltr.cli.recipes import expand_configs
 from ltr.datasets.loaders import SplitDataModule
@@ -32,8 +32,8 @@ def fit(args: list[str], workers: int) -> int:
     from ray.train.torch import TorchTrainer
 
     expanded, name = expand_configs(args)
-    options = read_options(expanded)
-    where = options.find("trainer.default_root_dir")
+    options = given_options(expanded)
+    where = options.get("trainer.default_root_dir")
     root = Path(where.value if where and where.value else f"runs/{name or 'ltr'}").absolute()
     root.mkdir(parents=True, exist_ok=True)
     own = f"ray-{secrets.token_hex(4)}"  # Ray's own files, while it runs; the checkpoints are ours
@@ -73,7 +73,7 @@ def predict(args: list[str], workers: int) -> int:
         parts = [stack.enter_context(temporary_beside(path)) for _ in range(workers)]
         items = [{"number": i, "part": str(part)} for i, part in enumerate(parts)]
         given = {"args": args, "parts": workers}
-        on_gpu = _on_gpu(read_options(expand_configs(args)[0]))
+        on_gpu = _on_gpu(given_options(expand_configs(args)[0]))
         found = map_items(_score, items, given, on_gpu=on_gpu)
         scattered = any(one["scattered"] for one in found)
         rows = join_parts(parts, path, cli.writer.format, scattered)
@@ -83,7 +83,7 @@ def predict(args: list[str], workers: int) -> int:
 
 def _score(item: dict[str, Any], args: list[str], parts: int) -> dict[str, Any]:
     """Score a part of the lists into its file."""
-    with quiet(brief=True):
+    with quiet():
         cli = make_cli("predict", args)
         assert isinstance(cli.datamodule, SplitDataModule)  # `predict` has looked
         cli.datamodule.share = (int(item["number"]), parts)
@@ -100,6 +100,7 @@ def _train(config: dict[str, Any]) -> None:
 
     enter(config["folder"], config["path"])
     rank = ray.train.get_context().get_world_rank()
+    # Lightning sets it when the Trainer is made; the folder of the run is made before that
     rank_zero_only.rank = rank  # pyright: ignore[reportFunctionMemberAccess]
     options = {"strategy": RayDDPStrategy(), "devices": "auto", "num_nodes": 1}
     try:
@@ -107,9 +108,7 @@ def _train(config: dict[str, Any]) -> None:
             plugins = [RayLightningEnvironment()]
             cli = make_cli("fit", config["args"], trainer={**options, "plugins": plugins})
             prepare_trainer(cli.trainer)
-            cli.execute()
-            if cli.trainer.is_global_zero:
-                say_best(cli)
+            train(cli)
     except Exception as error:
         told = as_user_error(error)
         if told is None:
@@ -117,10 +116,10 @@ def _train(config: dict[str, Any]) -> None:
         raise CommandError(told) from None
 
 
-def _on_gpu(options: Any) -> bool:
+def _on_gpu(options: dict[str, Given]) -> bool:
     """Whether workers get a GPU each: the cluster has some, and the options do not say "cpu"."""
     import ray
 
-    found = options.find("trainer.accelerator")
+    found = options.get("trainer.accelerator")
     wanted = found is None or str(found.value) != "cpu"
     return wanted and ray.cluster_resources().get("GPU", 0) > 0

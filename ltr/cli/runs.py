@@ -7,7 +7,6 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from ltr.cli.errors import CommandError
-from ltr.names import nearest
 
 _PATIENCE = 10  # seconds; the loaders of a killed run hold its lock for a few more
 
@@ -26,13 +25,6 @@ def find_checkpoint(root: Path, name: str) -> Path | None:
     """Return the checkpoint `best` or `last` of the newest run that has one."""
     files = (run / "checkpoints" / f"{name}.ckpt" for run in numbered(root))
     return next((file for file in files if file.is_file()), None)
-
-
-def no_checkpoint(root: Path, value: str) -> CommandError:
-    """Return the error for a missing checkpoint; it names the nearest one that exists."""
-    there = [str(file) for run in numbered(root) for file in run.glob("checkpoints/*.ckpt")]
-    choice = nearest(value, there) if there else f"{root} has none"
-    return CommandError(f"no checkpoint {value!r}: {choice}")
 
 
 def new_run(root: Path) -> Path:

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from ltr.datasets.cache import load_letor
-from ltr.datasets.list_data import ListDataModule
+from ltr.datasets.list_data import VALIDATION, ListDataModule
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.splits import find_splits, list_folder
 from ltr.datasets.table_transform import TableTransform
@@ -31,8 +31,8 @@ class LetorDataModule(ListDataModule):
         sort_by_qid: gather the lines of a list that stands in several places; otherwise that is an
             error.
         validation: where there is no validation file, the share of the training lists to hold out
-            for it, in (0, 1). A hash of the qid and `seed` decides, so that a query stays on its
-            side for ever. None holds out none.
+            for it, in [0, 1). A hash of the qid and `seed` decides, so that a query stays on its
+            side for ever. None holds out a fifth for `fit` and `validate`, 0 holds out none.
         predict_path: the file to score with `predict`; None takes the test file.
         num_workers: processes that make batches.
         seed: of the shuffling and of `validation`, >= 0. Default: see `SplitDataModule`.
@@ -74,8 +74,8 @@ class LetorDataModule(ListDataModule):
             self.save_hyperparameters(logger=False)  # names may be the model's too
         if num_features is not None:
             check_at_least("num_features", num_features, 1)
-        if validation is not None and not 0 < validation < 1:
-            raise ValueError(f"validation must be in (0, 1), got {validation}")
+        if validation is not None and not 0 <= validation < 1:
+            raise ValueError(f"validation must be in [0, 1), got {validation}")
         self.root = check_path("root", root)
         self.fold = fold
         self.declared_features = num_features
@@ -94,6 +94,12 @@ class LetorDataModule(ListDataModule):
             for path in self._files().values():
                 self._prepared[path] = self._load(path)
 
+    def setup(self, stage: str | None = None) -> None:
+        """Load the splits, with lists held out for validation where there is no file of them."""
+        if self.validation is None and stage in ("fit", "validate") and not self.splits:
+            self.validation = None if "val" in self._files() else VALIDATION
+        super().setup(stage)
+
     def load_splits(self) -> dict[str, ListDataset]:
         """Load the files that are there; hold out lists for validation where that is asked for."""
         files = self._files()
@@ -101,7 +107,7 @@ class LetorDataModule(ListDataModule):
             split: self._prepared.pop(path, None) or self._load(path)
             for split, path in files.items()
         }
-        if "train" in splits and self.validation is not None:
+        if "train" in splits and self.validation:
             if "val" in splits:
                 raise ValueError(
                     "validation must be None where root has a validation file, got "
@@ -123,11 +129,8 @@ class LetorDataModule(ListDataModule):
                 f"(root {self.root} holds {list_folder(self.root)})"
             )
         name = {"val": "vali"}.get(split, split)
-        share = ""
-        if split == "val":
-            share = ", or validation must be the share of the training lists to hold out, as 0.2"
         return ValueError(
-            f"root must hold a {split} file (such as {name}.txt or {name}.txt.gz){share}, got "
+            f"root must hold a {split} file (such as {name}.txt or {name}.txt.gz), got "
             f"{self.root}, fold {self.fold}, which holds {list_folder(self.root)}"
         )
 

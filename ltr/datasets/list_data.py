@@ -21,6 +21,9 @@ _NEEDED = {
     "predict": ("predict",),
 }
 
+VALIDATION = 0.2
+"""The share of the queries that is held out for validation where nothing is given."""
+
 
 class ListDataModule(SplitDataModule):
     """Base class of the data modules: a subclass writes `load_splits`.

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from ltr.datasets.arrays import check_columns
 from ltr.datasets.letor_tables import keys_of, with_keys
-from ltr.datasets.list_data import ListDataModule
+from ltr.datasets.list_data import VALIDATION, ListDataModule
 from ltr.datasets.list_tables import holds_lists, load_lists, schema_of, with_schema
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.schema import Schema
@@ -60,6 +60,7 @@ class TableDataModule(ListDataModule):
         categories: the columns of categories. Default: see `Schema.infer`.
         validation: the share of the queries of `path` that is held out for validation, in (0, 1).
             A hash of the qid and `seed` decides, so that a query stays on its side for ever.
+            Default: a fifth, unless `val_path` is given.
         val_path: the table to validate on, in place of `validation`.
         test_path: the table to test on.
         predict_path: the table to score.
@@ -151,7 +152,7 @@ class TableDataModule(ListDataModule):
         check_columns({**self.uses, "features": features, "categories": categories})
         self.features = features
         self.categories = categories
-        self.validation = validation
+        self.validation = VALIDATION if validation is None and val_path is None else validation
         self.missing: Literal["keep", "error"] = missing
         self.max_levels = max_levels
         self.sort_by_qid = sort_by_qid
@@ -190,11 +191,6 @@ class TableDataModule(ListDataModule):
 
     def missing_split(self, split: str) -> ValueError:
         """Name the argument that is missing."""
-        if split == "val":
-            return ValueError(
-                "validation must be given for validation lists: a share of the queries, such as "
-                "0.2; or val_path, a table of its own"
-            )
         name = _SPLITS[split]
         alone = "" if split == "train" else ", or path"
         return ValueError(f"{name} must be given{alone}: the table of the {split} lists, got None")
@@ -276,8 +272,6 @@ class TableDataModule(ListDataModule):
         source = self.sources["train"]
         if source is None:
             raise self.missing_split("train")
-        if self.validation is None and self.sources["val"] is None:
-            raise self.missing_split("val")
         read = self._read_lists if holds_lists(source) else self._read_table
         schema, train, held = read(source)
         self.splits["train"] = train

@@ -11,8 +11,8 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+import ltr.metrics
 from ltr.metrics import RankingMetric, RankingMetrics, functional
-from ltr.metrics.shares import ROW, Share, in_share, rows_of_share
 from ltr.metrics.trec import Qrels, Run, join, read_run
 from ltr.names import nearest, one_line
 
@@ -53,7 +53,8 @@ class Measure:
     @property
     def kind(self) -> type[RankingMetric]:
         """The class."""
-        return next(x for x in RankingMetric.__subclasses__() if x.function is self.metric)
+        named = (getattr(ltr.metrics, name) for name in ltr.metrics.__all__)
+        return next(x for x in named if getattr(x, "function", None) is self.metric)
 
     def make(self, given: dict[str, Any], depth: int | None = None) -> RankingMetric:
         """Return the metric with its cut and those of the given options that it takes.
@@ -92,7 +93,6 @@ class Evaluated:
         empty: how many lists have no relevant document.
         missing: how many judged queries a run lacks.
         unjudged: how many queries of a run have no judgements.
-        places: (lists,) where each list stands in the whole file, or the judgements.
         notes: what was left out or is missing, one line each.
     """
 
@@ -102,7 +102,6 @@ class Evaluated:
     empty: int
     missing: int = 0
     unjudged: int = 0
-    places: np.ndarray | None = None
     notes: list[str] = field(default_factory=list)
 
 
@@ -115,14 +114,12 @@ class Scored:
         lists: (rows,) the number of each row's list.
         labels: (rows,) float64, >= 0.
         scores: (rows,) float64, by the name of the column.
-        first: (lists,) the first row of each list in the file, from 1.
     """
 
     qids: list[str]
     lists: np.ndarray
     labels: np.ndarray
     scores: list[np.ndarray]
-    first: np.ndarray
 
 
 def metric_names() -> list[str]:
@@ -158,24 +155,12 @@ def evaluate_run(
     *,
     skip_missing: bool,
     columns: Columns,
-    share: Share | None = None,
 ) -> Evaluated:
-    """Return the per-list values of a TREC run, or of a table with a column of document ids.
-
-    With a `share`, they are those of its lists, which may be none.
-    """
+    """Return the per-list values of a TREC run, or of a table with a column of document ids."""
     run = _table_run(path, columns) if is_table(path) else read_run(path)
     if not run.keys() & qrels.keys():
         raise ValueError(f"{path}: has no query of the qrels")
     options = _with_scale(options, max(max(x.values(), default=0) for x in qrels.values()))
-    places = np.arange(len(qrels))
-    if share is not None:
-        places = np.flatnonzero(in_share(list(qrels), share))
-        of_run = in_share(list(run), share)
-        qrels = {qid: qrels[qid] for qid in np.array(list(qrels), dtype=object)[places]}
-        run = {qid: found for (qid, found), own in zip(run.items(), of_run, strict=True) if own}
-    if not qrels:  # of a share without lists
-        return Evaluated(name, [], {}, 0, 0, len(run), places)
     deepest = max([1, *(m.top_k for m in measures if m.top_k is not None)])
     chunks: dict[str, list[Tensor]] = {measure.title: [] for measure in measures}
     empty = 0
@@ -189,25 +174,22 @@ def evaluate_run(
             chunks[title].append(metric.per_list_values)
     missing, unjudged = len(qrels.keys() - run.keys()), len(run.keys() - qrels.keys())
     values = {title: torch.cat(parts).numpy() for title, parts in chunks.items()}
-    return Evaluated(name, list(qrels), values, empty, missing, unjudged, places)
+    return Evaluated(name, list(qrels), values, empty, missing, unjudged)
 
 
-def read_scored(path: str, columns: Columns, share: Share | None = None) -> Scored:
-    """Read a table of labels and scores, or the lists of a share of it, and check it."""
+def read_scored(path: str, columns: Columns) -> Scored:
+    """Read a table of labels and scores, and check it."""
     wanted = [columns.qid, columns.label, *columns.score]
-    table = _read_table(path, wanted, columns.qid, share=share)
+    table = _read_table(path, wanted, columns.qid)
     labels = _numbers(path, table, columns.label)
     if (labels < 0).any():
         place = int((labels < 0).argmax())
         raise ValueError(
-            f"{path}, row {_row(table, place)}: column {columns.label!r} must be >= 0, "
-            f"got {labels[place]:g}"
+            f"{path}, row {place + 1}: column {columns.label!r} must be >= 0, got {labels[place]:g}"
         )
     qids, lists = _encode(table, columns.qid)
     scores = [_numbers(path, table, column) for column in columns.score]
-    first = np.unique(lists, return_index=True)[1]
-    rows = np.array([_row(table, int(place)) for place in first], dtype=np.int64)
-    return Scored(qids, lists, labels, scores, rows)
+    return Scored(qids, lists, labels, scores)
 
 
 def evaluate_table(
@@ -218,8 +200,6 @@ def evaluate_table(
     largest: float,
 ) -> list[Evaluated]:
     """Return the per-list values of a table: a row is a document, a column of scores a model."""
-    if not table.qids:  # of a share without lists
-        return [Evaluated(name, [], {}, 0, places=table.first) for name in names]
     relevant = np.bincount(table.lists, weights=table.labels > 0, minlength=len(table.qids))
     options = _with_scale(options, largest)
     ids, grades = torch.from_numpy(table.lists), torch.from_numpy(table.labels)
@@ -232,7 +212,7 @@ def evaluate_table(
             title: metric.per_list_values.numpy() for title, metric in metrics.metrics.items()
         }
         empty = int((relevant == 0).sum())
-        found.append(Evaluated(name, table.qids, values, empty, places=table.first))
+        found.append(Evaluated(name, table.qids, values, empty))
     return found
 
 
@@ -270,14 +250,8 @@ def _table_run(path: str, columns: Columns) -> Run:
     return run
 
 
-def _read_table(
-    path: str, wanted: Sequence[str], *text: str, share: Share | None = None
-) -> pa.Table:
-    """Return columns of a file: those in `text` as strings, the others as float64.
-
-    With a `share`, the rows are those of its lists, by the first column of `text`, and `ROW` is
-    their number in the file. In memory are a few pieces of the file and these rows.
-    """
+def _read_table(path: str, wanted: Sequence[str], *text: str) -> pa.Table:
+    """Return columns of a file: those in `text` as strings, the others as float64."""
     import pyarrow.csv
     import pyarrow.parquet
 
@@ -287,42 +261,29 @@ def _read_table(
     try:
         if path.lower().endswith(".parquet"):
             with pyarrow.parquet.ParquetFile(path) as file:
-                _check_columns(path, wanted, file.schema_arrow.names)
-                if share is None:
-                    table = file.read(columns=list(types))
-                    table = table.cast(pa.schema([(c, types[c]) for c in table.column_names]))
-                else:
-                    pieces = file.iter_batches(columns=list(types))
-                    table = rows_of_share(pieces, types, text[0], share)
+                _check_columns(wanted, file.schema_arrow.names)
+                table = file.read(columns=list(types))
+                table = table.cast(pa.schema([(c, types[c]) for c in table.column_names]))
         else:
             with pyarrow.csv.open_csv(path) as reader:
-                _check_columns(path, wanted, reader.schema.names)
+                _check_columns(wanted, reader.schema.names)
             convert = pyarrow.csv.ConvertOptions(column_types=types, include_columns=list(types))
-            if share is None:
-                table = pyarrow.csv.read_csv(path, convert_options=convert)
-            else:
-                with pyarrow.csv.open_csv(path, convert_options=convert) as reader:
-                    table = rows_of_share(reader, types, text[0], share)
+            table = pyarrow.csv.read_csv(path, convert_options=convert)
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise ValueError(one_line(f"{path}: {error}")) from None
-    if not len(table) and share is None:
+    if not len(table):
         raise ValueError(f"{path}: the table must have at least one row, got none")
     for name in text:
         _refuse_missing(path, table, name, np.asarray(table.column(name).is_null()))
     return table
 
 
-def _row(table: pa.Table, place: int) -> int:
-    """Return the number in the file, from 1, of a row of the table."""
-    return table.column(ROW)[place].as_py() if ROW in table.column_names else place + 1
-
-
-def _check_columns(path: str, wanted: Sequence[str], names: list[str]) -> None:
+def _check_columns(wanted: Sequence[str], names: list[str]) -> None:
     for name in wanted:
         if name not in names:
-            raise ValueError(f"{path}: no column {name!r}: {nearest(name, names)}")
+            raise ValueError(f"no column {name!r}: {nearest(name, names)}")
         if names.count(name) > 1:
-            raise ValueError(f"{path}: column {name!r} occurs {names.count(name)} times")
+            raise ValueError(f"column {name!r} occurs {names.count(name)} times")
 
 
 def _numbers(path: str, table: pa.Table, column: str) -> np.ndarray:
@@ -334,8 +295,8 @@ def _numbers(path: str, table: pa.Table, column: str) -> np.ndarray:
 def _refuse_missing(path: str, table: pa.Table, column: str, bad: np.ndarray) -> None:
     if bad.any():
         raise ValueError(
-            f"{path}, row {_row(table, int(bad.argmax()))}: column {column!r} must have a value "
-            f"in every row, finite where it is a number; {int(bad.sum()):,} have none"
+            f"{path}, row {int(bad.argmax()) + 1}: column {column!r} must have a value in every "
+            f"row, finite where it is a number; {int(bad.sum()):,} have none"
         )
 
 

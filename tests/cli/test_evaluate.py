@@ -231,8 +231,11 @@ def test_lists_of_very_different_lengths(ltr):
         (["t.csv", "--resamples", "0"], "--resamples must be >= 1, got 0"),
         (["t.csv", "--seed", "-1"], "--seed must be >= 0, got -1"),
         (["double.csv"], "double.csv: column 'label' occurs 2 times"),
-        (["t.csv", "--score", "scor"], "t.csv: no column 'scor': did you mean score?"),
-        (["t.parquet", "--label", "rel"], "t.parquet: no column 'rel': choose from"),
+        (
+            ["t.csv", "--score", "scor"],
+            "ltr evaluate: t.csv: no column 'scor': did you mean score?",
+        ),
+        (["t.parquet", "--label", "rel"], "ltr evaluate: t.parquet: no column 'rel': choose from"),
         (["t.csv", "--score", "new", "--score", "new"], "--score must be different columns"),
         (["t.csv", "t.csv"], "t.csv: is given twice"),
         (["t.csv", "--out", "."], "--out must be a file, got the folder ."),

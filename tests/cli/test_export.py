@@ -72,7 +72,7 @@ def test_a_folder_and_mistakes(frame, tmp_path, capsys):
         ([*args, str(tmp_path / "x.pt2"), "--to", "onnx"], "path must end in .onnx"),
         ([*args, "x", "--to", "tflite"], "invalid choice: 'tflite'"),
         ([*args, str(tmp_path / "one.md" / "x")], "path must be one that can be written"),
-        (["export", "none.ckpt", "--out", "x"], "model must be a checkpoint or a folder"),
+        (["export", "none.ckpt", "--out", "x"], "no checkpoint 'none.ckpt'"),
     ):
         assert main(wrong) == 2
         error = capsys.readouterr().err

@@ -1,6 +1,7 @@
 """`ltr fit`, `validate` and `test`: configurations in layers, checkpoints, logs, resuming."""
 
 import csv
+import re
 from pathlib import Path
 from typing import Any
 
@@ -103,8 +104,24 @@ def test_a_run_leaves_checkpoints_a_log_and_its_configuration(ltr):
     assert {"train_loss", "val_loss", "val_ndcg_10", "val_mrr"} <= set(rows[0])
     saved = yaml.safe_load((log / "config.yaml").read_text())
     assert saved == printed(ltr, "--config", "tiny.yaml", "--data.seed", 42)
-    assert "best val_ndcg_10: " in answer.out
-    assert "epoch 2  train_loss " in answer.out
+    lines = [line for line in answer.out.splitlines() if " lists, " not in line]
+    assert [line.partition("  ")[0] for line in lines[:3]] == [
+        *("run: runs/tiny/1", "epoch 1", "epoch 2")
+    ]
+    assert re.fullmatch(
+        r"best val_ndcg_10: 0\.\d{4}, in runs/tiny/1/checkpoints/best\.ckpt", lines[3]
+    )
+    assert (len(lines), answer.err) == (4, "")
+
+
+def test_what_lightning_says_comes_on_demand(ltr):
+    tiny = Path("tiny.yaml").read_text().replace("  enable_model_summary: false\n", "")
+    Path("tiny.yaml").write_text(tiny)
+    given = ("fit", "--config", "tiny.yaml", "--trainer.max_epochs", 1)
+    assert "Params" not in ltr(*given).out
+    answer = ltr(*given, "--trainer.enable_model_summary", "true")
+    assert "Params" in answer.out
+    assert "GPU available" not in answer.out
 
 
 def test_the_same_run_twice_is_the_same(ltr):

@@ -5,9 +5,11 @@ import sys
 from importlib import import_module
 
 import pytest
+import yaml
 
 import ltr as package
 from ltr.cli import main
+from ltr.cli.help import OPTIONS, short_help
 
 HEAVY = {"torch", "lightning", "jsonargparse", "numpy", "yaml", "rich", "pandas", "sklearn"}
 
@@ -16,7 +18,7 @@ HEAVY = {"torch", "lightning", "jsonargparse", "numpy", "yaml", "rich", "pandas"
     "args",
     [
         *(["--help"], ["--version"], ["recipes"], ["copy", "digits", "mine.yaml"], []),
-        ["datasets", "mq2008"],
+        *(["datasets", "mq2008"], ["fit", "--help"], ["predict", "--help"]),
     ],
 )
 def test_what_needs_no_torch_loads_none(args: list[str], tmp_path):
@@ -99,7 +101,7 @@ def test_a_user_error_shows_its_traceback_on_demand(ltr, monkeypatch):
     ],
 )
 def test_an_interrupt_says_how_to_go_on(ltr, monkeypatch, args, again):
-    def interrupted(command, args):
+    def interrupted(*args):
         raise KeyboardInterrupt
 
     name = "ltr.cli.training" if args[0] == "fit" else "ltr.cli.recipes"
@@ -109,3 +111,61 @@ def test_an_interrupt_says_how_to_go_on(ltr, monkeypatch, args, again):
     assert answer.code == 130
     end = "" if again is None else f"; resume it with: {again}"
     assert answer.err == f"ltr: interrupted{end}\n"
+
+
+LTR = [sys.executable, "-c", "import sys; from ltr.cli import main; sys.exit(main(sys.argv[1:]))"]
+
+
+def test_a_reader_that_leaves_ends_the_command_without_a_traceback(tmp_path):
+    with subprocess.Popen(
+        [*LTR, "recipes"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+@pytest.mark.parametrize("args", [["recipes"], ["fit", "--help"], ["datasets"]])
+def test_a_closed_stdout_is_no_error(args, tmp_path):
+    command = " ".join(f"'{word}'" for word in [*LTR, *args])
+    done = subprocess.run(
+        ["bash", "-c", f"{command} >&-"], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("command", ["fit", "validate", "test", "predict"])
+def test_the_help_is_short_and_true(ltr, command):
+    """Every option that it shows exists, the data's come first, and nothing is imported for it."""
+    shown = short_help(command)
+    assert ltr(command, "--help").out == ltr(command, "-h").out == f"{shown}\n"
+    assert len(shown.splitlines()) <= 60
+    assert max(map(len, shown.splitlines())) <= 100
+    options = [line.split()[0] for line in shown.splitlines() if line.startswith("  --")]
+    assert options[:2] == ["--data.path", "--data.qid"]
+    assert ("--trainer.max_epochs" in options) == (command == "fit")
+
+
+def test_the_options_of_the_help_exist(ltr):
+    found = ltr("predict", "--config", "table", "--data.path", "t.csv", "--print_config").out
+    known = {name.replace("init_args.", "") for name in flat(yaml.safe_load(found))}
+    known |= {"config", "ray-workers", "print_config", "help-all"}
+    options = {option.split()[0][2:] for group in OPTIONS.values() for option in group}
+    assert {one for one in options if one not in known} == set()
+
+
+def flat(tree: dict, above: str = "") -> list[str]:
+    """The names of all values, and of what they stand in."""
+    names = []
+    for key, value in tree.items():
+        names += [above + key, *(flat(value, f"{above}{key}.") if isinstance(value, dict) else [])]
+    return names
+
+
+def test_all_options_are_listed_on_demand(ltr):
+    answer = ltr("fit", "--help-all")
+    assert answer.code == 0
+    assert "--trainer.gradient_clip_val" in answer.out
+    assert "--last_checkpoint.every_seconds" in answer.out

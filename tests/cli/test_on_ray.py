@@ -1,6 +1,5 @@
 """The commands on a Ray cluster of two CPUs, against the same commands in one process."""
 
-import json
 import os
 import signal
 import subprocess
@@ -40,7 +39,6 @@ class Dying(Callback):
 
 BATCH = "--data.batch_size"
 COLUMNS = ["--qid", "query", "--label", "grade", "--doc-id", "sku", "--shard-mb", 0.001]
-METRICS = ["--metrics", "ndcg@10", "err@5", "mrr", "--resamples", 100]
 
 
 @pytest.fixture(scope="module")
@@ -97,9 +95,6 @@ def test_the_jobs(cluster, ltr, options):
     answer = ltr(*predict, "two.csv", "--ray")
     assert answer.code == 0, answer.err
     assert Path("two.csv").read_bytes() == Path("one.csv").read_bytes()
-
-    scored(Path("s.csv"), 23)
-    same_evaluation(ltr, "s.csv", "--score", "score", "--score", "other")
 
     make_tables(2, 60)
     convert_both(ltr)
@@ -175,47 +170,6 @@ def test_prediction_of_a_table(cluster, ltr, options):
             answer = ltr("predict", *used, *new, "--output", "ray.csv", "--ray-workers", 2)
             assert answer.code == 0, answer.err
             assert Path("ray.csv").read_text() == Path("p.csv").read_text()
-
-
-def scored(path: Path, lists: int) -> None:
-    """A table with labels and two columns of scores, whose rows are not together."""
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"qid": [f"q{i}" for i in rng.permutation(np.arange(7 * lists) % lists)]})
-    frame["doc_id"] = [f"D{i}" for i in range(len(frame))]
-    frame["label"] = rng.integers(0, 4, len(frame))
-    frame["score"] = rng.normal(size=len(frame))
-    frame["other"] = frame["score"] + frame["label"]
-    frame.to_csv(path, index=False) if path.suffix == ".csv" else frame.to_parquet(path)
-    path.with_suffix(".qrels").write_text(
-        "".join(f"{q} 0 {d} {g}\n" for q, d, g in frame[["qid", "doc_id", "label"]].to_numpy())
-        + "unanswered 0 D0 1\n"
-    )
-
-
-def same_evaluation(ltr, file: str, *more: str) -> None:
-    """Evaluate in one process and on the cluster, and compare what is said and written."""
-    one = ltr("evaluate", file, *METRICS, *more, "--out", "one.json")
-    two = ltr("evaluate", file, *METRICS, *more, "--out", "two.json", "--ray")
-    assert (one.code, two.code) == (0, 0), two.err
-    assert two.out.replace("two", "one") == one.out
-    assert json.loads(Path("two.json").read_text()) == json.loads(Path("one.json").read_text())
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_evaluation(cluster, ltr):
-    for file in ("s.csv", "s.parquet"):
-        scored(Path(file), 23)
-        same_evaluation(ltr, file, "--score", "score", "--score", "other")
-        same_evaluation(ltr, file, "--qrels", "s.qrels")
-    frame = pd.read_csv("s.csv")
-    frame.loc[17, "label"] = -1
-    frame.to_csv("s.csv", index=False)
-    answer = ltr("evaluate", "s.csv", "--ray-workers", 2)
-    assert answer.code == 2
-    assert answer.err.splitlines()[-1] == (
-        "ltr evaluate: s.csv, row 18: column 'label' must be >= 0, got -1"
-    )
 
 
 def make_tables(count: int, rows: int) -> None:
@@ -305,9 +259,10 @@ def test_conversion_of_one_file(ltr):
 
 
 def test_the_option(ltr):
-    assert take_workers(["--ray", "a"], flag=True) == (["a"], 0)
-    assert take_workers(["--ray-workers=3", "--ray"], flag=True) == ([], 3)
-    assert take_workers(["--ray"], flag=False) == (["--ray"], None)
+    assert take_workers(["--ray", "a"]) == (["a"], 0)
+    assert take_workers(["--ray-workers=3", "--ray"]) == ([], 3)
+    assert take_workers(["a"]) == (["a"], None)
+    assert "options of fit, predict, convert alone" in ltr("evaluate", "s.csv", "--ray").err
     for value in ("0", "x", "-1", ""):
         answer = ltr("fit", "--config", "tiny.yaml", "--ray-workers", value)
         assert answer.code == 2

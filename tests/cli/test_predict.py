@@ -74,12 +74,12 @@ def test_the_format_can_be_said(trained):
         ([], "--output is required"),
         (
             ["--output", "p.tsv", "--format", "xlsx"],
-            "--format must be csv, parquet, trec, got 'xlsx'",
+            "--format: Expected a typing.Literal['csv', 'parquet', 'trec'], got 'xlsx'",
         ),
     ],
 )
 def test_an_output_that_cannot_be(ltr, args, message):
-    answer = ltr("predict", "--config", "tiny.yaml", "--ckpt_path", "best", *args)
+    answer = ltr("predict", "--config", "tiny.yaml", *args)
     assert answer.code == 2
     assert answer.err.count("\n") == 1
     assert message in answer.err
@@ -87,7 +87,7 @@ def test_an_output_that_cannot_be(ltr, args, message):
 
 def test_an_output_that_is_a_folder(ltr):
     Path("p.csv").mkdir()
-    answer = ltr("predict", "--config", "tiny.yaml", "--ckpt_path", "best", "--output", "p.csv")
+    answer = ltr("predict", "--config", "tiny.yaml", "--output", "p.csv")
     assert answer.code == 2
     assert answer.err == "ltr predict: --output must be a file, got the folder p.csv\n"
 

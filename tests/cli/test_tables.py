@@ -269,7 +269,7 @@ def test_what_fit_needs(ltr, tmp_path, write_table):
     options = ["--config", "table/smoke", "--data.path", "train.csv"]
     for more, message in (
         (["--data.validation", 0.2], "qid must name a column of the table, got None"),
-        (["--data.qid", "query", "--data.label", "grade"], "validation must be given"),
+        (["--data.qid", "query"], "label must name a column of the table, got None"),
         (
             ["--data.qid", "quer", "--data.label", "grade", "--data.validation", 0.2],
             "qid must name a column of the table, got 'quer'",

@@ -116,7 +116,7 @@ def test_folds(tmp_path: Path):
         LetorDataModule(tmp_path / "Fold1", fold=2).setup("fit")
 
 
-def test_lists_are_held_out_where_that_is_asked_for(tmp_path: Path, caplog):
+def test_lists_are_held_out_where_there_is_no_validation_file(tmp_path: Path, caplog):
     text = "".join(f"1 qid:{i} 1:{i}\n" for i in range(40))
     (tmp_path / "rank.train").write_text(text)
 
@@ -125,8 +125,8 @@ def test_lists_are_held_out_where_that_is_asked_for(tmp_path: Path, caplog):
         data.setup("fit")
         return list(data.splits["train"].qids), list(data.splits["val"].qids)
 
-    with pytest.raises(ValueError, match=r"root.*, or validation must be"):
-        split()
+    with pytest.raises(ValueError, match=r"root must hold a val file"):
+        split(validation=0)
     with caplog.at_level("INFO"):
         train, val = split(validation=0.2, seed=3)
     assert (
@@ -136,6 +136,12 @@ def test_lists_are_held_out_where_that_is_asked_for(tmp_path: Path, caplog):
     assert sorted(train + val, key=int) == [str(i) for i in range(40)]
     assert [*val] == [str(i) for i, x in enumerate(query_shares(range(40), 3)) if x < 0.2]
     assert split(validation=0.2, seed=1)[1] != val
+    assert split(seed=3) == (train, val)
+    tested = LetorDataModule(tmp_path)
+    (tmp_path / "test.txt").write_text(text)
+    tested.setup("test")
+    assert len(tested.splits["train"]) == 40
+    (tmp_path / "test.txt").unlink()
     # a query stays on its side when there are more of them, and with a larger share
     (tmp_path / "rank.train").write_text("".join(f"1 qid:{i} 1:{i}\n" for i in range(60, 0, -1)))
     assert (

@@ -197,7 +197,6 @@ def test_another_schema_is_refused(trained, tmp_path):
         ({"validation": "a"}, r"validation.*'a'"),
         ({"max_levels": 0}, "max_levels must"),
         ({"max_levels": "a"}, "max_levels.*'a'"),
-        ({}, "validation must"),
         ({"validation": 0.3, "qid": None}, "qid must"),
         ({"validation": 0.3, "label": None}, "label must"),
         ({"validation": 0.0001}, "validation must"),
@@ -208,6 +207,14 @@ def test_another_schema_is_refused(trained, tmp_path):
 def test_what_cannot_be(options, message):
     with pytest.raises(ValueError, match=message):
         TableDataModule(**{"path": make(), **USES, **options}).setup("fit")
+
+
+def test_a_fifth_of_the_queries_is_held_out():
+    found = [TableDataModule(make(), **USES, **given) for given in ({}, {"validation": 0.2})]
+    for data in found:
+        data.setup("fit")
+    assert 0 < len(found[0].splits["val"]) < len(found[0].splits["train"])
+    assert list(found[0].splits["val"].qids) == list(found[1].splits["val"].qids)
 
 
 def test_prediction_needs_a_model():

@@ -188,7 +188,7 @@ def test_results_of_other_settings_are_not_mixed(tiny):
         (["--only", "mse-seed-3"], "no variant or run 'mse-seed-3': did you mean mse-seed-"),
         (["--overlay", "wider"], "argument --overlay: invalid choice: 'wider'"),
         (["--seed_everything", "3"], "--seed_everything is set by each run"),
-        (["--model.lss", "x"], "unknown option --model.lss: did you mean --model.loss?"),
+        (["--model.lss", "x"], "did you mean --model.loss?"),
         (["--model.scorer.dropout", "2"], "dropout must be in [0, 1), got 2"),
     ],
 )

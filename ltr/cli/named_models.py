@@ -1,0 +1,190 @@
+"""The model that a command names.
+
+It may be a checkpoint, `best` or `last` of the newest run, the folder of a run, the folder that
+`NeuralRanker.save` or an export wrote, or an ONNX file.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from ltr.cli.errors import CommandError
+from ltr.cli.runs import find_checkpoint, numbered
+from ltr.config.folder import CONFIG, read_folder
+from ltr.datasets import Category, Schema
+from ltr.models import Scorer
+from ltr.modules import Ranker
+from ltr.modules.checkpoint_file import read_checkpoint
+from ltr.names import nearest
+
+if TYPE_CHECKING:
+    from ltr.export import ExportedRanker
+    from ltr.serving import OnnxRanker
+
+_NAMES = ("best", "last")
+_RUNS = Path("runs")
+
+
+def find_model(value: str, root: Path | None = None, *, resume: bool = False) -> Path | None:
+    """Return the file or the folder of a model.
+
+    Args:
+        value: what the user gave; see the module.
+        root: the folder of the runs that `best` and `last` are of. Default: that of the newest
+            checkpoint of this name in the folder `runs`.
+        resume: whether to resume a training: the folder of a run stands for its `last.ckpt`, and
+            the result is None where there is no `last` yet. Default: the folder stands for
+            `best.ckpt`, or for `last.ckpt` where there is none.
+
+    Raises:
+        CommandError: there is no such model; the message names the nearest.
+    """
+    path = Path(value).expanduser()
+    if value in _NAMES:
+        roots = [root] if root else [one for one in _RUNS.glob("*") if one.is_dir()]
+        found = [file for one in roots if (file := find_checkpoint(one, value))]
+        if found:
+            return max(found, key=lambda file: file.stat().st_mtime_ns)
+        if resume and value == "last":
+            return None
+    elif path.is_file() or (path / CONFIG).is_file():
+        return path
+    elif path.is_dir():
+        for name in _NAMES[resume:]:
+            if file := find_checkpoint(path, name):
+                return file
+    root = path if path.is_dir() else root or _RUNS
+    there = [str(file) for run in numbered(root) for file in run.glob("checkpoints/*.ckpt")]
+    choice = nearest(value, there) if there else f"{root} has none"
+    raise CommandError(f"no checkpoint {value!r}: {choice}")
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Return whether a model is a checkpoint: neither a folder nor an exported file.
+
+    >>> is_checkpoint(Path("best.ckpt")), is_checkpoint(Path("model.onnx"))
+    (True, False)
+    """
+    return not path.is_dir() and path.suffix not in (".onnx", ".pt2")
+
+
+def is_of_table(path: Path) -> bool:
+    """Return whether a model knows the columns of the table that it was trained on.
+
+    Raises:
+        ValueError: it is damaged, or a program of `torch.export`.
+    """
+    if path.suffix == ".pt2":
+        raise CommandError(
+            f"{path} is a program of torch.export, which ltr does not run: give the ONNX file, or "
+            "the model that it was made from"
+        )
+    if is_checkpoint(path):
+        return read_checkpoint(path).get("schema") is not None
+    if path.is_dir():
+        return read_folder(path)[0].get("schema") is not None
+    return _onnx(path).about["features"] is not None
+
+
+def load_ranker(path: Path, trust: list[str]) -> Ranker:
+    """Return a model that is tested and that scores.
+
+    Raises:
+        ValueError: it is damaged, or names a class that is not trusted.
+    """
+    if is_checkpoint(path):
+        return Ranker.load_from_checkpoint(path, map_location="cpu", trust=trust)
+    if path.is_dir():
+        from ltr.export import load_model
+
+        saved = load_model(path, trust=trust)
+        return _ranker(saved.scorer, saved.transform, saved.schema)
+    model = _onnx(path)
+    features, categories = model.about["features"], model.about["categories"]
+    if features is None:
+        return _ranker(_OnnxScorer(model), _Joined(), None)
+    kinds = {name: Category(one["kind"], tuple(one["levels"])) for name, one in categories.items()}
+    schema = Schema("", features=features, categories=kinds)
+    return _ranker(_OnnxScorer(model), _Joined(), schema)
+
+
+def load_to_export(path: Path, trust: list[str], per_document: bool) -> "ExportedRanker":
+    """Return a model to export.
+
+    Raises:
+        ValueError: it is an exported file, is damaged, or names a class that is not trusted.
+    """
+    from ltr.export import ExportedRanker, load_model
+
+    if path.is_dir():
+        return load_model(path, trust=trust, per_document=per_document)
+    if not is_checkpoint(path):
+        raise CommandError(f"{path} is exported already: give the model that it was made from")
+    ranker = load_ranker(path, trust)
+    return ExportedRanker(ranker.transform, ranker.scorer, ranker.schema, per_document)
+
+
+def use_names(ranker: Ranker, data: Any) -> None:
+    """Give a model that is no checkpoint the names of qid, label and ids that the data have.
+
+    `NeuralRanker` knows them by names of its own, and an ONNX file knows none.
+
+    Raises:
+        ValueError: the column of the qid has no name.
+    """
+    uses = {key: name for key, name in getattr(data, "uses", {}).items() if name is not None}
+    if ranker.schema is not None:
+        ranker.schema = replace(ranker.schema, **uses)
+        if not ranker.schema.qid:
+            raise ValueError("--data.qid is required: an ONNX file does not name the column")
+
+
+def _ranker(scorer: Scorer, transform: Any, schema: Schema | None) -> Ranker:
+    found = Ranker()  # which would copy a scorer that it is given; that of ONNX has no copy
+    found.scorer, found.transform, found.schema = scorer, transform, schema
+    return found
+
+
+def _onnx(path: Path) -> "OnnxRanker":
+    from ltr.serving import OnnxRanker
+
+    return OnnxRanker(path, threads=torch.get_num_threads())
+
+
+class _Joined(nn.Module):
+    """Features and codes of categories side by side: the transform is inside the ONNX file."""
+
+    within_list, takes_missing = False, True
+
+    def forward(
+        self, features: Tensor, mask: Tensor | None, categories: Tensor | None = None
+    ) -> Tensor:
+        return features if categories is None else torch.cat([features, categories.float()], -1)
+
+
+class _OnnxScorer(Scorer):
+    """The model of an ONNX file, which takes one list at a time."""
+
+    def __init__(self, model: "OnnxRanker") -> None:
+        super().__init__()
+        self.model = model
+        self.per_document = not model.about["looks_at_list"]
+        self.num_categories = len(model.about["categories"] or {})
+
+    def score(self, features: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the scores (..., n) of what `_Joined` gives."""
+        lists = features.cpu().flatten(0, -3) if features.dim() > 2 else features.cpu()[None]
+        if self.per_document:
+            lists, mask = lists.flatten(0, 1)[None], None
+        real = torch.ones(lists.shape[:2], dtype=torch.bool)
+        real = real if mask is None else mask.cpu().reshape(real.shape)
+        scores = torch.zeros(real.shape)
+        width = features.shape[-1] - self.num_categories
+        for rows, kept, found in zip(lists, real, scores, strict=True):
+            values, codes = rows[kept].split([width, self.num_categories], dim=-1)
+            given = codes.long().numpy() if self.num_categories else None
+            found[kept] = torch.from_numpy(self.model.score_arrays(values.numpy(), given))
+        return scores.reshape(features.shape[:-1]).to(features.device)
