@@ -11,9 +11,9 @@ from ltr.kernels.lists import Lengths, SortedLists, in_order, sort_lists, sort_r
 from ltr.kernels.named import Distribution, level_of, survival
 from ltr.kernels.sums import kernel_sums
 from ltr.operators.base import TemperatureRank
-from ltr.operators.by_lists import by_lists
 from ltr.operators.distributions import counts_above
 from ltr.operators.hard import descending_order, hard_ranks
+from ltr.operators.tiles import by_lists
 from ltr.shapes import check_lists, count, masked_fill, positions, upcast
 
 LEAST = 1e-30
@@ -112,7 +112,7 @@ def kernel_ranks(
     check_lists(scores, mask=mask, weights=weights)
     scores = upcast(masked_fill(scores, mask))
     column = None if weights is None else item_weights(scores, mask, weights)
-    if prefers_dense(distribution, scores):
+    if prefers_dense(distribution, scores.shape[-1]):
         if mask is not None:
             column = mask.to(scores.dtype) if column is None else column
 

@@ -59,15 +59,8 @@ class SinkhornPermutation(
     def top(self, k: int) -> SinkhornPermutation:
         """Return the first k rows, or all rows if there are fewer."""
         k = check_whole("k", k)
-        return SinkhornPermutation(
-            self.log_matrix[..., :k, :],
-            self.scores,
-            self.mask,
-            self.order,
-            self.item_weights,
-            self.row_weights[..., :k],
-            self.all_rows,
-        )
+        log_matrix, row_weights = self.log_matrix[..., :k, :], self.row_weights[..., :k]
+        return self._replaced(log_matrix=log_matrix, row_weights=row_weights)
 
     def spread(self, v: Tensor) -> Tensor:
         """Return each item's mean of the rows' values, T^T v / a: v (..., rows) -> (..., n).
@@ -170,19 +163,7 @@ class LongSinkhornPermutation(
     def top(self, k: int) -> LongSinkhornPermutation:
         """Return the first k rows, or all rows if there are fewer."""
         k = check_whole("k", k)
-        return LongSinkhornPermutation(
-            self.items,
-            self.places[..., :k],
-            self.points,
-            self.scores,
-            self.mask,
-            self.order,
-            self.item_weights,
-            self.row_weights[..., :k],
-            self.all_rows,
-            self.power,
-            self.epsilon,
-        )
+        return self._replaced(places=self.places[..., :k], row_weights=self.row_weights[..., :k])
 
     def mv(self, v: Tensor) -> Tensor:
         """Return P v: v (..., n) -> (..., rows)."""

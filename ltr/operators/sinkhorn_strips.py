@@ -7,7 +7,7 @@ kept. So memory is O(rows + items): vectors, and some arrays of a strip, of 512 
 Newton's equations are solved by conjugate gradients, list by list. Their preconditioner is exact
 for steps between groups of neighboring rows. The first potentials are those of a problem with fewer
 rows and items. Items are taken in order, so that those of a strip share their mass among a window
-of rows, and the Hessian needs no others. `over_strips` makes the derivatives.
+of rows, and the Hessian needs no others. `over_tiles` makes the derivatives.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from ltr.kernels.autodiff import Maybe, Rule, differentiable
-from ltr.operators.over_strips import STRIP, Strips, over_strips
 from ltr.operators.pairwise import abs_power
 from ltr.operators.sinkhorn_transport import MOST_STEPS, newton, safe_log, scaled_laplacian
+from ltr.operators.tiles import Tiles, over_tiles, tiles
 
 GROUPS = 256
 """The most groups of rows of the preconditioner, and the most rows that are solved densely."""
@@ -80,17 +80,6 @@ def log_kernel(places: Tensor, points: Tensor, line: Line) -> Tensor:
     return abs_power(places.unsqueeze(-1) - points.unsqueeze(-2), line.power).mul(-1 / line.epsilon)
 
 
-def strips(count: int, length: int) -> Iterator[slice]:
-    """Yield slices of 0 ... count - 1, each of at most `STRIP` / length numbers, or of one.
-
-    >>> list(strips(3, STRIP // 2))
-    [slice(0, 2, None), slice(2, 3, None)]
-    """
-    size = max(1, STRIP // max(1, length))
-    for start in range(0, count, size):
-        yield slice(start, min(start + size, count))
-
-
 def solve(t: Transport, line: Line, threshold: float, iterations: int) -> tuple[Tensor, Tensor]:
     """Return the row potentials (rows,) and the preconditioner's inverse (groups, groups).
 
@@ -135,7 +124,7 @@ def _iterated(t: Transport, line: Line, iterations: int) -> Tensor:
 def _extended(t: Transport, line: Line, items: Tensor) -> Tensor:
     # the row potentials for which the coupling has the row sums b: one half-step
     rows = t.b.log()
-    for s in strips(len(t.b), len(t.a)):
+    for s in tiles(len(t.b), len(t.a)):
         rows[s] -= (items + log_kernel(t.places[s], t.points, line)).logsumexp(-1)
     return rows
 
@@ -200,7 +189,7 @@ def _groups(x: Tensor, groups: int) -> Tensor:
 
 def _pass(t: Transport, line: Line, rows: Tensor) -> State:
     items, sums, windows = torch.empty_like(t.a), torch.zeros_like(t.b), []
-    for s in strips(len(t.a), len(t.b)):
+    for s in tiles(len(t.a), len(t.b)):
         shares = log_kernel(t.points[s], t.places, line).add_(rows)
         most = shares.amax(-1, keepdim=True)
         shares = shares.sub_(most).clamp_(min=LEAST).exp_()
@@ -216,7 +205,7 @@ def _pass(t: Transport, line: Line, rows: Tensor) -> State:
 
 def _shares(t: Transport, line: Line, state: State) -> Iterator[tuple[slice, slice, Tensor]]:
     # for each strip of items, how their mass is shared among a window of rows, (items, window)
-    for s, window in zip(strips(len(t.a), len(t.b)), state.windows, strict=True):
+    for s, window in zip(tiles(len(t.a), len(t.b)), state.windows, strict=True):
         logits = log_kernel(t.points[s], t.places[window], line).add_(state.rows[window])
         logits.add_(state.items[s].unsqueeze(-1)).clamp_(min=LEAST)
         yield s, window, logits.exp_()
@@ -313,7 +302,7 @@ def mix(t: Transport, line: Line, items: Tensor, V: Tensor) -> Tensor:
         items, points, V = whole
         return [], [V @ _softmax(line, cut[0], points, items).mT]
 
-    (found,) = over_strips(Strips(part, 3, 0, 1, V.shape[-1]), items, t.points, V, t.places)
+    (found,) = over_tiles(Tiles(part, 3, 0, 1, V.shape[-1]), items, t.points, V, t.places)
     return found
 
 
@@ -324,7 +313,7 @@ def spread(t: Transport, line: Line, items: Tensor, W: Tensor) -> Tensor:
         items, points = whole
         return [cut[1] @ _softmax(line, cut[0], points, items)], []
 
-    (found,) = over_strips(Strips(part, 2, 1, 0, t.points.shape[-1]), items, t.points, t.places, W)
+    (found,) = over_tiles(Tiles(part, 2, 1, 0, t.points.shape[-1]), items, t.points, t.places, W)
     return found
 
 
@@ -339,7 +328,7 @@ def log_normalizers(t: Transport, line: Line, items: Tensor) -> Tensor:
         items, points = whole
         return [], [(items.unsqueeze(-2) + log_kernel(cut[0], points, line)).logsumexp(-1)]
 
-    (found,) = over_strips(Strips(part, 2, 0, 1, items.shape[-1]), items, t.points, t.places)
+    (found,) = over_tiles(Tiles(part, 2, 0, 1, items.shape[-1]), items, t.points, t.places)
     return found
 
 
@@ -353,8 +342,8 @@ def _columns(line: Line, t: Transport, rows: Tensor) -> tuple[Tensor, Tensor]:
         shares = (logits - sums.unsqueeze(-1)).exp()
         return [(a.unsqueeze(-2) @ shares).squeeze(-2)], [sums]
 
-    task = Strips(part, 2, 1, 1, rows.shape[-1])
-    sums, items = over_strips(task, rows, t.places, t.points, t.a)
+    task = Tiles(part, 2, 1, 1, rows.shape[-1])
+    sums, items = over_tiles(task, rows, t.places, t.points, t.a)
     return sums, items
 
 

@@ -10,13 +10,11 @@ from ltr.kernels.choice import prefers_dense
 from ltr.kernels.lists import Lengths
 from ltr.kernels.softsort_ranks import compiled_ranks, fused
 from ltr.operators.base import SortOperator, TemperatureRank
-from ltr.operators.by_lists import by_lists
 from ltr.operators.hard import descending_order, hard_ranks
 from ltr.operators.lazy_permutation import (
     KernelPermutation,
-    TiledPermutation,
+    PowerPermutation,
     ragged_ranks,
-    thresholds_of,
 )
 from ltr.operators.pairwise import (
     abs_power,
@@ -24,6 +22,7 @@ from ltr.operators.pairwise import (
     with_masked,
 )
 from ltr.operators.permutation import DensePermutation, HardPermutation, SoftPermutation
+from ltr.operators.tiles import by_lists
 from ltr.shapes import (
     check_lists,
     check_number,
@@ -89,9 +88,9 @@ class SoftSort(TemperatureRank, SortOperator):
             submodule, so that its parameters are learned with the model. It gets scores in their
             own units, and the temperature divides its result.
 
-    Cost: one sort and O(n) time and memory for powers 1 and 2; O(n w) time for rows w entries wide
-    and O(n) memory for other powers; O(n^2) time and memory for a function. Short lists take the
-    n x n matrix (`ltr.kernels.use`).
+    Cost: one sort and O(n) time and memory for powers 1 and 2; O(n^2) time and O(n) memory for
+    other powers; O(n^2) time and memory for a function. Short lists take the n x n matrix
+    (`ltr.kernels.use`).
 
     Raises:
         ValueError: temperature < 0 or in (0, 1e-30), or power <= 0.
@@ -149,7 +148,7 @@ class SoftSort(TemperatureRank, SortOperator):
         if self.temperature == 0:
             return HardPermutation(descending_order(scores, mask), scores, mask)
         if not callable(self.power):
-            kind = KernelPermutation if self.power in (1, 2) else TiledPermutation
+            kind = KernelPermutation if self.power in (1, 2) else PowerPermutation
             return kind(scores, mask, None, self.temperature, self.power)
         order = descending_order(scores, mask)
         logits = -distances(scores.gather(-1, order), scores, self.power) / self.temperature
@@ -198,9 +197,9 @@ class SoftSortRank(TemperatureRank):
         power: The exponent of the distance, > 0, default 1; or a semi-metric `metric(a, b)`, see
             `SoftSort`. An `nn.Module` becomes a submodule.
 
-    Cost: one sort and O(n) time and memory for powers 1 and 2; O(n w) time for rows w entries wide
-    and O(n) memory for other powers; O(n^2) time and memory for a function. Short lists take the
-    n x n matrix (`ltr.kernels.use`).
+    Cost: one sort and O(n) time and memory for powers 1 and 2; O(n^2) time and O(n) memory for
+    other powers; O(n^2) time and memory for a function. Short lists take the n x n matrix
+    (`ltr.kernels.use`).
 
     Raises:
         ValueError: temperature < 0 or in (0, 1e-30), or power <= 0.
@@ -232,11 +231,12 @@ class SoftSortRank(TemperatureRank):
         scores = upcast(masked_fill(scores, mask))
         if callable(self.power):  # it may have parameters
             return self._dense(scores, mask)
-        if prefers_dense(thresholds_of(self.power), scores):
+        has_sums = self.power in (1, 2)
+        if has_sums and prefers_dense(f"softsort {self.power:g}", scores.shape[-1]):
             return by_lists(self._dense, scores.size(-1), scores, (mask, 1))
         # in sorted order the distances are symmetric: a softmax of columns is one of rows
         order = descending_order(scores.detach(), mask)
-        kind = KernelPermutation if self.power in (1, 2) else TiledPermutation
+        kind = KernelPermutation if self.power in (1, 2) else PowerPermutation
         P = kind(scores, mask, order, self.temperature, self.power)
         place = positions(scores).expand(scores.shape)
         ranks = P.mv(torch.empty_like(scores).scatter(-1, order, place))
