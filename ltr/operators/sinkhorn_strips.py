@@ -354,7 +354,7 @@ class _Solved(Rule):
         self.line = line
 
     def values(self, right: Tensor, *fixed: Tensor, **_: Any) -> tuple[Tensor, ...]:
-        return (solve_hessians(self.line, right, *fixed),)
+        return (solve_hessians(right, list(fixed), *self.line),)
 
     def gradients(
         self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any
@@ -367,6 +367,7 @@ class _Solved(Rule):
         return differentiable(self, moved[0], *fixed)
 
 
+# ops, so that a trace such as `make_fx` records a call and not the solvers' numbers
 @torch.library.custom_op("ltr::sinkhorn_lists", mutates_args=())
 def solve_lists(
     places: Tensor,
@@ -389,19 +390,31 @@ def solve_lists(
     return rows.view(b.shape), inverse.view(*b.shape[:-1], *inverse.shape[-2:])
 
 
-def solve_hessians(line: Line, right: Tensor, *fixed: Tensor) -> Tensor:
+@solve_lists.register_fake
+def _(places: Tensor, points: Tensor, a: Tensor, b: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    groups = min(GROUPS, b.shape[-1])
+    return torch.empty_like(b), b.new_empty((*b.shape[:-1], groups, groups))
+
+
+@torch.library.custom_op("ltr::sinkhorn_hessians", mutates_args=())
+def solve_hessians(right: Tensor, fixed: list[Tensor], power: float, epsilon: float) -> Tensor:
     """Return the solutions (..., rows) of the Hessians' equations, list by list.
 
-    The other tensors are the potentials, the preconditioners and a `Transport`.
+    The fixed tensors are the potentials, the preconditioners and a `Transport`.
     """
     rows, inverse, *vectors = fixed
     matrices = inverse.reshape(-1, *inverse.shape[-2:])
     lists = [x.reshape(-1, x.shape[-1]) for x in (right, rows, *vectors)]
     found = [
-        solve_hessian(Transport(*t), line, potentials, matrix, side)
+        solve_hessian(Transport(*t), Line(power, epsilon), potentials, matrix, side)
         for matrix, side, potentials, *t in zip(matrices, *lists, strict=True)
     ]
     return torch.stack(found).view(right.shape)
+
+
+@solve_hessians.register_fake
+def _(right: Tensor, *_: Any) -> Tensor:
+    return torch.empty_like(right)
 
 
 def _batched(size: int, in_dims: Sequence[int | None], tensors: Sequence[Tensor]) -> list[Tensor]:
