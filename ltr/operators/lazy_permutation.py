@@ -105,9 +105,9 @@ class LazyPermutation(SoftPermutation):
     ) -> Tensor:
         # some rows of the matrix, of which `real` (..., r) belong to an item; or their logarithm
         logits = self.logits_of(rows, *items)
+        real = None if real is None else real.unsqueeze(-1)
         if mask is not None and real is not None:
             # rows past the real items keep finite logits until the softmax is done
-            real = real.unsqueeze(-1)
             logits = torch.where(mask.unsqueeze(-2) | ~real, logits, -torch.inf)
         if logits.dtype != self.scores.dtype and logits.shape[-1]:
             logits = (logits - logits.detach().amax(-1, keepdim=True)).to(self.scores.dtype)
@@ -175,7 +175,7 @@ class LazyPermutation(SoftPermutation):
         # Compute a result of some rows of the matrix and of a tensor: of one of all items, or of
         # one whose last axis are the rows. Sum the results over the tiles of rows, or join them.
         numbers, real = self.item_numbers(), self.row_mask()
-        masks = [] if self.mask is None else [self.mask]
+        masks, has_real = [] if self.mask is None else [self.mask], real is not None
         whole = [*((x, 1) for x in (*masks, *numbers)), *items]
         cut = [(self.row_numbers(), 1), *([] if real is None else [(real, 1)]), *rows]
         batch = torch.broadcast_shapes(*(x.shape[: x.dim() - own] for x, own in (*whole, *cut)))
@@ -184,13 +184,13 @@ class LazyPermutation(SoftPermutation):
         def part(whole: Sequence[Tensor], cut: Sequence[Tensor]) -> tuple[Any, Any]:
             numbered, (row, *others) = list(whole), cut
             mask = numbered.pop(0) if masks else None
-            real = others.pop(0) if masks else None
+            known = others.pop(0) if has_real else None
             more = others or [numbered.pop()]
-            found = [compute(self._matrix(real, mask, row, *numbered, log=log), *more)]
+            found = [compute(self._matrix(known, mask, row, *numbered, log=log), *more)]
             return (found, []) if summed else ([], found)
 
         task = Tiles(part, len(whole), int(summed), int(not summed), self.scores.shape[-1])
-        return over_tiles(task, *given, most=MOST)[0]
+        return over_tiles(task, *given, most=MOST if self.is_short else 0)[0]
 
     @property
     def rows(self) -> int:

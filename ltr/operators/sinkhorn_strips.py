@@ -290,37 +290,6 @@ def item_potentials(t: Transport, line: Line, rows: Tensor) -> Tensor:
     return safe_log(t.a) - _columns(line, t, rows)[1]
 
 
-def mix(t: Transport, line: Line, items: Tensor, V: Tensor) -> Tensor:
-    """Return P V^T for the row softmax P of the items' potentials: V (..., d, n) -> (..., d, rows).
-
-    >>> t = Transport(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0]), *torch.ones(2, 2) / 2)
-    >>> mix(t, Line(2, 0.1), torch.zeros(2), torch.tensor([[3.0, 7.0]])).round()
-    tensor([[7., 3.]])
-    """
-
-    def part(whole: Sequence[Tensor], cut: Sequence[Tensor]) -> tuple[Any, Any]:
-        items, points, V = whole
-        return [], [V @ _softmax(line, cut[0], points, items).mT]
-
-    (found,) = over_tiles(Tiles(part, 3, 0, 1, V.shape[-1]), items, t.points, V, t.places)
-    return found
-
-
-def spread(t: Transport, line: Line, items: Tensor, W: Tensor) -> Tensor:
-    """Return P^T W^T for the row softmax P of `mix`: W (..., d, rows) -> (..., d, n)."""
-
-    def part(whole: Sequence[Tensor], cut: Sequence[Tensor]) -> tuple[Any, Any]:
-        items, points = whole
-        return [cut[1] @ _softmax(line, cut[0], points, items)], []
-
-    (found,) = over_tiles(Tiles(part, 2, 1, 0, t.points.shape[-1]), items, t.points, t.places, W)
-    return found
-
-
-def _softmax(line: Line, places: Tensor, points: Tensor, items: Tensor) -> Tensor:
-    return (items.unsqueeze(-2) + log_kernel(places, points, line)).softmax(-1)
-
-
 def log_normalizers(t: Transport, line: Line, items: Tensor) -> Tensor:
     """Return the logarithms (..., rows) of the sums over items of exp(item + log K)."""
 

@@ -100,7 +100,8 @@ def mean_by_recursion(
     def part(whole: Sequence[Tensor], cut: Sequence[Tensor]) -> tuple[Any, Any]:
         scores, values, *masks = whole
         mask = masks[0] if masks else None
-        found = _rank_rows(scores, mask, *cut, (k, temperature, distribution))
+        place, own = cut
+        found = _rank_rows(scores, mask, place, own, (k, temperature, distribution))
         return [], [(found @ values.unsqueeze(-1)).squeeze(-1)]
 
     copies = len(noise_nodes(x.dtype)[0]) if distribution == "exact" else 1

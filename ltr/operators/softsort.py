@@ -1,7 +1,7 @@
 """SoftSort (Prillo and Eisenschlos 2020), a softmax of the distances from the sorted scores."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -56,16 +56,42 @@ def distances(tops: Tensor, scores: Tensor, power: float | Metric) -> Tensor:
     return found
 
 
-def repr_of(temperature: float, power: float | Metric) -> str:
-    """Return the hyper-parameters, for `print`; a module prints itself."""
-    if isinstance(power, nn.Module):
-        return f"temperature={temperature:g}"
-    if callable(power):
-        return f"temperature={temperature:g}, power={getattr(power, '__name__', power)}"
-    return f"temperature={temperature:g}, power={power:g}"
+class DistanceRank(TemperatureRank):
+    """A rank operator with a power of the distance: what `SoftSort` and `SoftSortRank` share.
+
+    Attributes:
+        by_item: whether the softmax over the distances is that of an item, or that of a position.
+    """
+
+    by_item: ClassVar[bool]
+
+    def __init__(self, temperature: float = 0.1, power: float | Metric = 1.0):
+        super().__init__(temperature)
+        self.power = check_power(power)
+
+    def ragged(self, scores: Tensor, lengths: Lengths, weights: Tensor | None = None) -> Tensor:
+        """Return soft ranks (N,) of flat scores (N,), lengths (R,): one sweep for powers 1, 2."""
+        refuse_weights(self, weights)
+        if self.temperature == 0 or callable(self.power) or self.power not in (1, 2):
+            return super().ragged(scores, lengths)
+        return ragged_ranks(scores, lengths, self.temperature, self.power, by_item=self.by_item)
+
+    def ragged_discounts(
+        self, discount: Callable[[Tensor], Tensor], scores: Tensor, lengths: Lengths
+    ) -> Tensor:
+        """Return `discount` of the soft ranks, (N,)."""
+        return discount(self.ragged(scores, lengths))
+
+    def extra_repr(self) -> str:
+        """Return the hyper-parameters, for `print`; a module prints itself."""
+        if isinstance(self.power, nn.Module):
+            return super().extra_repr()
+        power = self.power
+        shown = getattr(power, "__name__", power) if callable(power) else f"{power:g}"
+        return f"{super().extra_repr()}, power={shown}"
 
 
-class SoftSort(TemperatureRank, SortOperator):
+class SoftSort(DistanceRank, SortOperator):
     """SoftSort: row i of P is the softmax over j of -d(s_[i], s_j) / temperature.
 
     Here s_[i] is the i-th highest score, and d(a, b) = |a - b|^power or a function given as
@@ -118,9 +144,7 @@ class SoftSort(TemperatureRank, SortOperator):
     ['power.log_scale']
     """
 
-    def __init__(self, temperature: float = 0.1, power: float | Metric = 1.0):
-        super().__init__(temperature)
-        self.power = check_power(power)
+    by_item = False
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
@@ -160,25 +184,8 @@ class SoftSort(TemperatureRank, SortOperator):
         log_p = masked_fill(torch.log_softmax(logits, dim=-1), rows, -torch.inf)
         return DensePermutation(log_p, scores, mask, order)
 
-    def ragged(self, scores: Tensor, lengths: Lengths, weights: Tensor | None = None) -> Tensor:
-        """Return soft ranks (N,) of flat scores (N,), lengths (R,): one sweep for powers 1, 2."""
-        refuse_weights(self, weights)
-        if self.temperature == 0 or callable(self.power) or self.power not in (1, 2):
-            return super().ragged(scores, lengths)
-        return ragged_ranks(scores, lengths, self.temperature, self.power, by_item=False)
 
-    def ragged_discounts(
-        self, discount: Callable[[Tensor], Tensor], scores: Tensor, lengths: Lengths
-    ) -> Tensor:
-        """Return `discount` of the soft ranks, (N,)."""
-        return discount(self.ragged(scores, lengths))
-
-    def extra_repr(self) -> str:
-        """Return the hyper-parameters, for `print`."""
-        return repr_of(self.temperature, self.power)
-
-
-class SoftSortRank(TemperatureRank):
+class SoftSortRank(DistanceRank):
     """SoftSort's distances as ranks that stay in [1, n]: a softmax over positions for each item.
 
     The rank of item j is the sum over i of i * softmax over i of -d(s_[i], s_j) / temperature, with
@@ -213,9 +220,7 @@ class SoftSortRank(TemperatureRank):
     tensor([3.0000, 1.5000, 1.5000])
     """
 
-    def __init__(self, temperature: float = 0.1, power: float | Metric = 1.0):
-        super().__init__(temperature)
-        self.power = check_power(power)
+    by_item = True
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
@@ -238,7 +243,8 @@ class SoftSortRank(TemperatureRank):
         order = descending_order(scores.detach(), mask)
         kind = KernelPermutation if self.power in (1, 2) else PowerPermutation
         P = kind(scores, mask, order, self.temperature, self.power)
-        place = positions(scores).expand(scores.shape)
+        fixed = scores.detach()
+        place = positions(scores) + (fixed - fixed)  # NaN for the list if one is not finite
         ranks = P.mv(torch.empty_like(scores).scatter(-1, order, place))
         return with_masked(torch.empty_like(ranks).scatter(-1, order, ranks), mask)
 
@@ -255,20 +261,3 @@ class SoftSortRank(TemperatureRank):
         place = positions(scores) + (fixed - fixed)  # NaN for the whole list if one is not finite
         ranks = (torch.softmax(logits, dim=-2) * place.unsqueeze(-1)).sum(-2)
         return with_masked(ranks, mask)
-
-    def ragged(self, scores: Tensor, lengths: Lengths, weights: Tensor | None = None) -> Tensor:
-        """Return soft ranks (N,) of flat scores (N,), lengths (R,): one sweep for powers 1, 2."""
-        refuse_weights(self, weights)
-        if self.temperature == 0 or callable(self.power) or self.power not in (1, 2):
-            return super().ragged(scores, lengths)
-        return ragged_ranks(scores, lengths, self.temperature, self.power, by_item=True)
-
-    def ragged_discounts(
-        self, discount: Callable[[Tensor], Tensor], scores: Tensor, lengths: Lengths
-    ) -> Tensor:
-        """Return `discount` of the soft ranks, (N,)."""
-        return discount(self.ragged(scores, lengths))
-
-    def extra_repr(self) -> str:
-        """Return the hyper-parameters, for `print`."""
-        return repr_of(self.temperature, self.power)
