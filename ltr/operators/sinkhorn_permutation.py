@@ -133,7 +133,7 @@ class LongSinkhornPermutation(
         points: Tensor,
         scores: Tensor,
         mask: Tensor | None,
-        order: Tensor,
+        order: Tensor | None,
         item_weights: Tensor,
         row_weights: Tensor,
         all_rows: int,

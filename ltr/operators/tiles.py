@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ltr.kernels.autodiff import Maybe, Rule, differentiable
 
-TILE = 1 << 16
+TILE = 1 << 18
 """The entries of an array of a tile: a processor's cache holds some of these arrays."""
 
 MOST = 1 << 22

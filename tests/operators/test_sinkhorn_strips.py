@@ -156,7 +156,7 @@ def test_no_array_is_larger_than_a_tile():
     with Largest() as largest:
         ranks = SinkhornSort(0.01)(x)
         torch.autograd.grad(ranks.square().sum(), x)
-    assert largest.numel <= max(over.TILE, solver.GROUPS**2) < n * n / 10
+    assert largest.numel <= max(over.TILE, solver.GROUPS**2) < n * n / 5
 
 
 def test_the_choice_is_by_rows_and_memory():
