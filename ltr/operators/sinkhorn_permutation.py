@@ -102,7 +102,7 @@ class LongSinkhornPermutation(
 
     Products, ranks, sorted values and `log_prob` cost O(rows n) time and O(rows + n) memory,
     forward and backward, to any order: tiles of the matrix are computed, used, and computed again
-    for the derivatives. The tiles take 5 MiB at any size, and vectors some 300 bytes for each row
+    for the derivatives. The tiles take 17 MiB at any size, and vectors some 300 bytes for each row
     and each item (benchmarks/sinkhorn.py). Only `log_dense` and `dense` build the matrix.
 
     Args:
