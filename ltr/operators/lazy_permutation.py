@@ -174,6 +174,10 @@ class LazyPermutation(SoftPermutation):
     ) -> Tensor:
         # Compute a result of some rows of the matrix and of a tensor: of one of all items, or of
         # one whose last axis are the rows. Sum the results over the tiles of rows, or join them.
+        x, own = (*items, *rows)[0]
+        whole_matrix = self.scores.numel() * self.rows <= MOST
+        if self.is_short and whole_matrix and x.shape[: x.dim() - own] == self.scores.shape[:-1]:
+            return compute(self.log_dense() if log else self.dense(), x)  # without the overhead
         numbers, real = self.item_numbers(), self.row_mask()
         masks, has_real = [] if self.mask is None else [self.mask], real is not None
         whole = [*((x, 1) for x in (*masks, *numbers)), *items]
