@@ -51,9 +51,25 @@ def measure() -> dict[str, float]:
         scores, labels, mask = lists(batch, n)
         return lambda: torch.autograd.grad(loss(scores, labels, mask), scores)
 
-    def ranks(operator: Any) -> Callable[[], Any]:
-        scores = torch.randn(1_000_000, requires_grad=True)
-        return lambda: torch.autograd.grad(operator(scores).sum(), scores)
+    def ranks(operator: Any, *shape: int) -> Callable[[], Any]:
+        scores, signs = torch.randn(shape, requires_grad=True), torch.randn(shape).sign()
+        return lambda: torch.autograd.grad(operator(scores), scores, signs)
+
+    def naive(scores: Any) -> Any:
+        gaps = scores.unsqueeze(-2) - scores.unsqueeze(-1)
+        return 0.5 + torch.sigmoid(gaps / 0.1).sum(-1)
+
+    def training_step(loss: Any, batch: int, n: int) -> Callable[[], Any]:
+        # a small network on 136 features
+        inner = torch.nn.Linear(136, 128), torch.nn.ReLU(), torch.nn.Linear(128, 64)
+        network = torch.nn.Sequential(*inner, torch.nn.ReLU(), torch.nn.Linear(64, 1))
+        features, (_, labels, mask) = torch.randn(batch, n, 136), lists(batch, n)
+
+        def train() -> None:
+            network.zero_grad()
+            loss(network(features).squeeze(-1), labels, mask).backward()
+
+        return train
 
     def collection() -> Callable[[], Any]:
         scores, labels, mask = lists(512, 100)
@@ -85,9 +101,30 @@ def measure() -> dict[str, float]:
         "NDCG@10, MAP, MRR 512 x 100": (collection(), 30),
         "SoftNDCG(NeuralSort) 16 x 500": (step(neural_sort, 16, 500), 10),
         "torch.sort 1 x 1,000,000": (long.sort, 5),
-        "SoftSort ranks 1 x 1,000,000": (ranks(operators.SoftSort(0.1)), 5),
-        "SigmoidRank ranks 1 x 1,000,000": (ranks(operators.SigmoidRank(0.1)), 5),
+        "SoftSort ranks 1 x 1,000,000": (ranks(operators.SoftSort(0.1), 1_000_000), 5),
+        "SigmoidRank ranks 1 x 1,000,000": (ranks(operators.SigmoidRank(0.1), 1_000_000), 5),
+        "PairwiseHinge 16 x 500": (step(losses.PairwiseHinge(), 16, 500), 10),
+        "SinkhornSort ranks 1 x 1,000": (ranks(operators.SinkhornSort(0.01), 1000), 2),
+        "SoftSort, power 1.5, 16 x 500": (ranks(operators.SoftSort(0.1, 1.5), 16, 500), 5),
     }
+    scaled, cut = losses.NeuralNDCG(scaling=10), losses.SoftNDCG(operators.SoftSort(0.1, 1.5))
+    for batch, n in ((64, 40), (64, 120), (16, 500)):
+        name = f"training step, {{}} {batch} x {n}"
+        cases[name.format("NeuralNDCG(scaling=10)")] = training_step(scaled, batch, n), 3
+        cases[name.format("SoftNDCG(SoftSort, power 1.5)")] = training_step(cut, batch, n), 3
+    short = {
+        "SoftSort": operators.SoftSort(0.1),
+        "SoftSort, power 2": operators.SoftSort(0.1, power=2),
+        "SoftSortRank": operators.SoftSortRank(0.1),
+        "LaplaceRank": operators.LaplaceRank(0.1),
+        "SigmoidRank": operators.SigmoidRank(0.1),
+        "GaussianRank": operators.GaussianRank(0.1),
+        "NeuralSort": operators.NeuralSort(1.0),
+        "n x n sigmoids": naive,
+    }
+    for batch, n in ((1, 10), (1, 100), (64, 10), (64, 100), (64, 128)):
+        for name, operator in short.items():
+            cases[f"{name} {batch} x {n}"] = ranks(operator, batch, n), 20
     return {name: milliseconds(*case) for name, case in cases.items()}
 
 

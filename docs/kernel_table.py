@@ -19,7 +19,7 @@ PROFILES = {
     "gaussian": "exp(-x^2)",
     "normal": "Phi(-x)",
 }
-DISCOUNTS = {"log2": "1/log2(2 + r)", "log2 gap": "1/log2(1 + r) - 1/log2(2 + r)"}
+DISCOUNTS = {"log2": "1/log2(2 + r)"}
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -71,7 +71,6 @@ def _losses() -> list[RankingLoss]:
     return [
         *(SoftNDCG(operator) for operator in _operators()),
         NeuralNDCG(),
-        NeuralNDCG(scaling=2),
         RankNet(),
         LambdaRank(),
         LambdaLoss(),
@@ -87,7 +86,6 @@ def _operators() -> list[RankOperator]:
         NeuralSort(),
         SoftSort(),
         SoftSort(power=2.0),
-        SoftSort(power=3.0),
         SoftSortRank(),
         SoftSortRank(power=2.0),
     ]

@@ -1,10 +1,9 @@
 """What computes, in one place: matrices or sums, and numba's code or plain PyTorch.
 
 Short lists take n x n matrices, long ones sums in sort time. The two forms agree to rounding.
-`prefers_dense` decides from the length, the number of lists, the dtype, the device and whether
-numba is there. Its numbers are in `ltr.kernels.thresholds`, which `benchmarks/thresholds.py`
-writes. `use` pins the choice. Sums are computed by numba's code on the CPU and by plain PyTorch on
-any other device.
+`prefers_dense` decides from the length of the lists alone, by one number for each kind of sum.
+`use` pins the choice. Sums are computed by numba's code on the CPU and by plain PyTorch on any
+other device.
 """
 
 import warnings
@@ -13,17 +12,29 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Literal
 
-import torch
-from torch import Tensor
-
 from ltr.kernels.interface import Implementation
 from ltr.kernels.reference import REFERENCE
-from ltr.kernels.thresholds import ROWS, THRESHOLDS, Operator
 
 Form = Literal["dense", "sums"]
 
-MOST = 1 << 22
-"""The most entries of the matrix of a list: 16 MiB in float32. For `torch.compile`, of a batch."""
+SHORT = {
+    "laplace": 130,
+    "logistic": 120,
+    "normal": 130,
+    "softsort 1": 130,
+    "softsort 1, ranks": 0,
+    "softsort 2": 170,
+    "neuralsort": 180,
+    "sinkhorn": 350,
+}
+"""Lists shorter than this take matrices: `benchmarks/short_lists.py` measures the lengths.
+
+They are chosen so that one list of up to 128 items takes at most 1.5 times what the matrix takes
+that a user would write. "logistic" is shorter, so that batches of 64 x 120 take sums in the default
+SoftNDCG. The sums are ranks by the distribution of the noise, rows by a power of the distance, and
+rows of NeuralSort. SoftSort's ranks are one compiled call, which is faster at every length.
+Sinkhorn problems take an array of all entries, or strips.
+"""
 
 # for all threads: a GPU's backward pass runs on one of torch's own
 _pinned: list[Form] = []
@@ -43,6 +54,7 @@ def use(form: Form) -> Iterator[None]:
     Raises:
         ValueError: another form.
 
+    >>> import torch
     >>> from ltr.operators import SigmoidRank
     >>> scores = torch.tensor([0.1, 0.9, 0.4])
     >>> with use("sums"):
@@ -58,63 +70,13 @@ def use(form: Form) -> Iterator[None]:
         _pinned.remove(form)
 
 
-def prefers_dense(operator: Operator, scores: Tensor) -> bool:
-    """Return whether the matrices of scores (..., n) take less time than the kernel sums.
+def prefers_dense(kind: str, n: int) -> bool:
+    """Return whether lists of n items take the matrices of a kind of sum in `SHORT`, not its sums.
 
-    Args:
-        operator: which sums.
-        scores: (..., n), float32 or float64.
-
-    On other devices than the CPU the thresholds are those of plain PyTorch on the CPU.
-
-    >>> prefers_dense("logistic", torch.zeros(2, 10)), prefers_dense("logistic", torch.zeros(9999))
+    >>> prefers_dense("logistic", 10), prefers_dense("logistic", 9999)
     (True, False)
     """
-    if _pinned:
-        return _pinned[-1] == "dense"
-    n, numbers = scores.size(-1), scores.numel()
-    # operators take some lists at a time, but not for torch.compile
-    if (numbers if torch.compiler.is_compiling() else n) * n > MOST:
-        return False
-    kind = operator, has_compiled_sums(scores), scores.dtype == torch.float64
-    length, entries = THRESHOLDS[kind]
-    return numbers * (n - length) <= entries
-
-
-def prefers_strips(rows: int, scores: Tensor, width: float = 1.0) -> bool:
-    """Return whether a Sinkhorn problem of rows x n is solved in strips, not as one array.
-
-    It is if the problem has so many rows that strips take less time, or more than `MOST` entries.
-    Strips are for the CPU, and not for `torch.compile`. A pin of "sums" is one of strips.
-
-    Args:
-        rows: the number of rows.
-        scores: (..., n). Strips take the lists one by one.
-        width: of the kernel, epsilon^(1 / power), where the rows lie in [0, 1]. Strips need many
-            iterations for a kernel as narrow as the gaps between rows.
-
-    >>> prefers_strips(10, torch.zeros(10)), prefers_strips(3000, torch.zeros(3000))
-    (False, True)
-    """
-    if torch.compiler.is_compiling() or not scores.is_cpu:
-        return False
-    if _pinned:
-        return _pinned[-1] == "sums"
-    faster = rows > ROWS and rows * width > 2
-    return faster or rows * scores.shape[-1] > MOST
-
-
-def has_compiled_sums(scores: Tensor) -> bool:
-    """Return whether numba's code computes the kernel sums of these scores.
-
-    >>> has_compiled_sums(torch.ones(2, device="meta"))
-    False
-    """
-    if not scores.is_cpu:
-        return False
-    if torch.compiler.is_compiling():  # the choice of code is no part of a graph
-        return True
-    return is_compiled()
+    return _pinned[-1] == "dense" if _pinned else n < SHORT[kind]
 
 
 def implementation(device: str) -> Implementation:

@@ -1,6 +1,5 @@
 """Pairwise logistic sums over the pairs of different grade, in sort time."""
 
-from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -9,64 +8,12 @@ import torch
 from torch import Tensor
 
 from ltr.kernels.choice import is_compiled
-from ltr.kernels.lists import sort_lists
 from ltr.kernels.named import level_of, softplus
 from ltr.kernels.sorting import descending_order
-from ltr.kernels.sums import kernel_sums
 from ltr.kernels.table import Level
 
 MOST = 32
 """The most grades of a list in `graded_pair_sums`, which costs O(grades) per item."""
-
-
-def graded_softplus_sums(
-    scores: Tensor,
-    grades: Tensor,
-    mask: Tensor | None = None,
-    temperature: float = 1.0,
-    weights: Tensor | None = None,
-    *,
-    values: Sequence[float],
-) -> Tensor:
-    """Return, for each i, the sum over y_j < y_i of log(1 + exp((s_j - s_i) / tau)) w_j.
-
-    It is one `kernel_sums` call with a column for each grade except the lowest. So it works on any
-    device and is differentiable in scores and weights to any order.
-
-    Args:
-        scores: (..., n), float32 or float64.
-        grades: (..., n), the y.
-        mask: (..., n) bool, True = a real item. Default: all are.
-        temperature: tau > 0, in units of the scores.
-        weights: (..., n), the w. Default: 1.
-        values: The different grades, rising. They are an argument because finding them would wait
-            for the device.
-
-    Returns:
-        (..., n), 0 under the mask. A list with a NaN or an infinite score is NaN. Cost: O(n) per
-        value and node after one sort.
-
-    Raises:
-        ValueError: values is empty.
-
-    >>> s, y = torch.tensor([0.0, 1.0, 0.0]), torch.tensor([1.0, 0.0, 2.0])
-    >>> graded_softplus_sums(s, y, values=[0, 1, 2])
-    tensor([1.3133, 0.0000, 2.0064])
-    """
-    if not len(values):
-        raise ValueError(f"values must hold at least one grade, got {values!r}")
-    lists, kernel = sort_lists(scores, mask), softplus(level_of(scores.dtype))
-    if mask is not None and weights is not None:
-        weights = torch.where(mask, weights, 0.0)
-    higher = list(values)[1:] or list(values)  # a single value gives zeros with a graph
-    columns = []
-    for value in higher:
-        lower = (grades < value).to(scores.dtype)
-        columns.append(lower if weights is None else lower * weights)
-    outputs = [(column, kernel) for column in range(len(columns))]
-    sums = kernel_sums(scores, columns, outputs, lists, temperature)
-    chosen = [y.where(grades == value, 0.0) for y, value in zip(sums, higher, strict=True)]
-    return torch.stack(chosen).sum(0)
 
 
 class GradedWeights(NamedTuple):

@@ -1,18 +1,17 @@
-"""Row-softmax matrices of sorted scores, a tile of rows at a time: operations without derivatives.
+"""NeuralSort's matrices of sorted scores, a tile of rows at a time: operations without derivatives.
 
-With falling points t_0 >= t_1 >= ..., the matrix P has the rows softmax over j of L_ij, where
+With falling points t_0 >= t_1 >= ..., the matrix P has the rows softmax over j of
 
-- power p:     L_ij = -|t_i - t_j|^p / temperature (SoftSort);
-- power None:  L_ij = -sum over the gaps g_l = t_l - t_(l+1) between i and j of (2 c + 1) g_l, the
-  gaps counted by c = 0, 1, ... from i outwards, / temperature (NeuralSort).
+    L_ij = -sum over the gaps g_l = t_l - t_(l+1) between i and j of (2 c + 1) g_l / temperature,
 
-Both are 0 at j = i and fall to each side. So a row can end where they pass a cut: the rows form a
-band. Every result is a sum over rows or over columns of P times a weight. Two whole numbers (u, v)
-name a weight: sign(x)^v |x|^(u p - v) with x = t_i - t_j (0 at x = 0) for a power, and (j - i)^u
-for NeuralSort. These weights are closed under differentiation, see `ltr.kernels.rows_function`.
+the gaps counted by c = 0, 1, ... from i outwards. L_ij is 0 at j = i and falls to each side. So a
+row can end where it passes a cut: the rows form a band. Every result is a sum over rows or over
+columns of P times a weight (j - i)^u. These weights are closed under differentiation, see
+`ltr.kernels.rows_function`.
 """
 
 from collections.abc import Callable
+from math import prod
 
 import torch
 from torch import Tensor
@@ -22,17 +21,17 @@ from ltr.kernels.choice import implementation
 
 torch.library.define(
     "ltr::row_products",
-    "(Tensor points, Tensor lengths, Tensor columns, float temperature, float? power, int rows, "
+    "(Tensor points, Tensor lengths, Tensor columns, float temperature, int rows, "
     "int[] blocks, bool transposed) -> Tensor",
 )
 torch.library.define(
     "ltr::row_log_sums",
-    "(Tensor points, Tensor lengths, float temperature, float? power, int rows) -> Tensor",
+    "(Tensor points, Tensor lengths, float temperature, int rows) -> Tensor",
 )
 torch.library.define(
     "ltr::row_vjp",
-    "(Tensor points, Tensor lengths, Tensor G, Tensor V, float temperature, float? power, "
-    "int rows, int[] blocks) -> Tensor",
+    "(Tensor points, Tensor lengths, Tensor G, Tensor V, float temperature, int rows, "
+    "int[] blocks) -> Tensor",
 )
 
 
@@ -41,7 +40,6 @@ def row_products(
     lengths: Tensor,
     columns: Tensor,
     temperature: float,
-    power: float | None,
     rows: int,
     blocks: list[int],
     transposed: bool,
@@ -53,29 +51,26 @@ def row_products(
         lengths: (...) int64, the number of real points. The other rows and columns of P are 0.
         columns: V (..., n, d), or W (..., rows, d) if transposed.
         temperature: > 0.
-        power: > 0, or None for NeuralSort.
         rows: The number of rows of P that count, from the first.
-        blocks: (size, u, v) of each block of adjacent columns, flattened: their weight.
+        blocks: (size, u) of each block of adjacent columns, flattened: their weight.
         transposed: Whether to sum over rows instead of columns.
 
     Returns:
         (..., rows, d), or (..., n, d) if transposed. A list with points that are not finite gives
-        NaN or undefined numbers. Cost: O(n w d) time for rows w entries wide, or O(n d) for
-        NeuralSort's lists of equal points, and O(n d) memory. It has no derivatives.
+        NaN or undefined numbers. Cost: O(n w d) time for rows w entries wide, or O(n d) for lists
+        of equal points, and O(n d) memory. It has no derivatives.
     """
     return torch.ops.ltr.row_products(
-        points, lengths, columns, temperature, power, rows, blocks, transposed
+        points, lengths, columns, temperature, rows, blocks, transposed
     )
 
 
-def row_log_sums(
-    points: Tensor, lengths: Tensor, temperature: float, power: float | None, rows: int
-) -> Tensor:
+def row_log_sums(points: Tensor, lengths: Tensor, temperature: float, rows: int) -> Tensor:
     """Return the logarithm of the sum over j of exp(L_ij), (..., rows); 0 past the real rows.
 
     Arguments and cost as for `row_products`. Each is >= 0, as L_ii is 0. It has no derivatives.
     """
-    return torch.ops.ltr.row_log_sums(points, lengths, temperature, power, rows)
+    return torch.ops.ltr.row_log_sums(points, lengths, temperature, rows)
 
 
 def row_vjp(
@@ -84,36 +79,34 @@ def row_vjp(
     G: Tensor,
     V: Tensor,
     temperature: float,
-    power: float | None,
     rows: int,
     blocks: list[int],
 ) -> Tensor:
-    """Return the gradient of the sum over i, j and c of w_ijc P_ij G_ic V_jc, in one sweep.
+    """Return the derivatives of the sum over i, j and c of w_ijc P_ij G_ic V_jc, in one sweep.
 
     It is the vector-Jacobian product of `row_products`. The arguments are the same, with G
     (..., rows, d) and V (..., n, d). Below, D_ij = P_ij (M_ij - r_i), where M_ij is the sum over c
     of w_ijc G_ic V_jc and r_i is its mean in row i.
 
     Returns:
-        For a power the gradient by the points, (..., n, 1). For NeuralSort (..., n, 2): the sums
-        over i of D_ij and of (j - i) D_ij. It has no derivatives.
+        (..., n, 2): the sums over i of D_ij and of (j - i) D_ij. It has no derivatives.
     """
-    return torch.ops.ltr.row_vjp(points, lengths, G, V, temperature, power, rows, blocks)
+    return torch.ops.ltr.row_vjp(points, lengths, G, V, temperature, rows, blocks)
 
 
 @torch.library.register_fake("ltr::row_vjp")
-def _(points, lengths, G, V, temperature, power, rows, blocks):
-    return points.new_empty((*points.shape, 2 if power is None else 1))
+def _(points, lengths, G, V, temperature, rows, blocks):
+    return points.new_empty((*points.shape, 2))
 
 
 @torch.library.register_fake("ltr::row_products")
-def _(points, lengths, columns, temperature, power, rows, blocks, transposed):
+def _(points, lengths, columns, temperature, rows, blocks, transposed):
     count = points.shape[-1] if transposed else rows
     return columns.new_empty((*points.shape[:-1], count, columns.shape[-1]))
 
 
 @torch.library.register_fake("ltr::row_log_sums")
-def _(points, lengths, temperature, power, rows):
+def _(points, lengths, temperature, rows):
     return points.new_empty((*points.shape[:-1], rows))
 
 
@@ -122,32 +115,30 @@ def _row_products(
     lengths: Tensor,
     columns: Tensor,
     temperature: float,
-    power: float | None,
     rows: int,
     blocks: list[int],
     transposed: bool,
 ) -> Tensor:
+    count = points.shape[-1] if transposed else rows
+
     def tied(t: Tensor, m: Tensor, V: Tensor) -> Tensor:
-        count = t.shape[-1] if transposed else rows
         return tied_rows.row_products(m, V, count, blocks, transposed)
 
     def others(t: Tensor, m: Tensor, V: Tensor) -> Tensor:
         compute = implementation(t.device.type).row_products
-        return compute(t, m, V, temperature, power, rows, blocks, transposed)
+        return compute(t, m, V, temperature, rows, blocks, transposed)
 
-    return _by_ties(tied, others, power, points, lengths, columns)
+    return _by_ties(tied, others, (count, columns.shape[-1]), points, lengths, columns)
 
 
-def _row_log_sums(
-    points: Tensor, lengths: Tensor, temperature: float, power: float | None, rows: int
-) -> Tensor:
+def _row_log_sums(points: Tensor, lengths: Tensor, temperature: float, rows: int) -> Tensor:
     def tied(t: Tensor, m: Tensor) -> Tensor:
         return tied_rows.row_log_sums(t, m, rows)
 
     def others(t: Tensor, m: Tensor) -> Tensor:
-        return implementation(t.device.type).row_log_sums(t, m, temperature, power, rows)
+        return implementation(t.device.type).row_log_sums(t, m, temperature, rows)
 
-    return _by_ties(tied, others, power, points, lengths)
+    return _by_ties(tied, others, (rows,), points, lengths)
 
 
 def _row_vjp(
@@ -156,7 +147,6 @@ def _row_vjp(
     G: Tensor,
     V: Tensor,
     temperature: float,
-    power: float | None,
     rows: int,
     blocks: list[int],
 ) -> Tensor:
@@ -165,32 +155,37 @@ def _row_vjp(
 
     def others(t: Tensor, m: Tensor, G: Tensor, V: Tensor) -> Tensor:
         compute = implementation(t.device.type).row_vjp
-        return compute(t, m, G, V, temperature, power, rows, blocks)
+        return compute(t, m, G, V, temperature, rows, blocks)
 
-    return _by_ties(tied, others, power, points, lengths, G, V)
+    return _by_ties(tied, others, (points.shape[-1], 2), points, lengths, G, V)
 
 
 def _by_ties(
     tied: Callable[..., Tensor],
     others: Callable[..., Tensor],
-    power: float | None,
+    shape: tuple[int, ...],
     points: Tensor,
     lengths: Tensor,
     *columns: Tensor,
 ) -> Tensor:
-    # compute NeuralSort's lists of equal points by `tied`, and all other lists by `others`
-    given = points, lengths, *columns
-    if power is not None or points.shape[-1] < tied_rows.SHORTEST:
-        return others(*given)
-    which = tied_rows.are_tied(points, lengths)
-    if not which.any():
-        return others(*given)
-    if which.all():
-        return tied(*given)
-    found = tied(*(x[which] for x in given))
-    out = found.new_empty((*which.shape, *found.shape[1:]))
-    out[which], out[~which] = found, others(*(x[~which] for x in given))
-    return out
+    # Compute lists of equal points by `tied`, and all other lists by `others`: results (lists,
+    # *shape). Both take one batch axis.
+    *batch, n = points.shape
+    if not points.numel() or not prod(shape):
+        return points.new_zeros((*batch, *shape))
+    lists = prod(batch)
+    flat = (x.reshape(lists, *x.shape[-2:]) for x in columns)
+    given = points.reshape(lists, n), lengths.reshape(lists), *flat
+    which = tied_rows.are_tied(*given[:2]) if n >= tied_rows.SHORTEST else None
+    if which is None or not which.any():
+        found = others(*given)
+    elif which.all():
+        found = tied(*given)
+    else:
+        found = points.new_empty((lists, *shape))
+        found[which] = tied(*(x[which] for x in given))
+        found[~which] = others(*(x[~which] for x in given))
+    return found.view(*batch, *shape)
 
 
 torch.library.impl("ltr::row_products", "CompositeExplicitAutograd", _row_products)

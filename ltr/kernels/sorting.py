@@ -15,7 +15,7 @@ FEW = 1024
 SELECTED = 64
 """With this many items for each of the first k, a selection takes less time than a sort."""
 
-MOST_32, MOST_64 = 2**31 - 1, 2**63 - 1
+LARGEST = 2**31 - 1
 
 
 def descending_order(
@@ -33,10 +33,9 @@ def descending_order(
             any order, masked ones too. Default: all.
 
     Returns:
-        (..., n) int64, a permutation of 0..n-1 in each list. Cost: one sort. On the CPU it is
-        numpy's vectorized sort, which takes a fraction of `torch.sort`'s time
-        (benchmarks/operators.py); for float32 and few first places, numpy's selection
-        (benchmarks/selection.py).
+        (..., n) int64, a permutation of 0..n-1 in each list. Cost: one sort. For float32 on the CPU
+        it is numpy's vectorized sort, which takes a fraction of `torch.sort`'s time
+        (benchmarks/operators.py), or its selection of few first places (benchmarks/selection.py).
 
     Raises:
         ValueError: the mask is not bool or of another shape; `first` is no whole number >= 1.
@@ -101,35 +100,28 @@ def by_torch(scores: Tensor, mask: Tensor | None, first: int | None = None) -> T
 
 
 def by_numpy(scores: Tensor, mask: Tensor | None, first: int | None = None) -> Tensor:
-    """Sort on the CPU: float bits are mapped to whole numbers, which numpy sorts fast."""
+    """Sort float32 on the CPU: a score's bits and its place are one number, which numpy sorts."""
     import numpy as np
 
     if scores.dtype in HALF:
         scores = scores.float()
-    if not scores.is_floating_point() or not scores.numel() or scores.shape[-1] >= 2**31:
+    if scores.dtype != torch.float32 or not scores.numel() or scores.shape[-1] >= 2**31:
         return by_torch(scores, mask)
-    single = scores.dtype == torch.float32
-    whole, above, largest = (np.int32, 31, MOST_32) if single else (np.int64, 63, MOST_64)
     # the key rises as the score falls; -0.0 counts as 0.0
-    points = np.subtract(0.0, scores.numpy(), dtype=np.float32 if single else np.float64, order="C")
-    bits = points.view(whole)
+    points = np.subtract(0.0, scores.numpy(), dtype=np.float32, order="C")
+    bits = points.view(np.int32)
     top = points.max()
     if top != top:
         bits[np.isnan(points)] = -1  # becomes the smallest key: NaN comes first
-    negative = bits >> above  # all ones if the number is negative
-    negative &= largest
-    if single:
-        # (key, place) is one number of 64 bits. No two are equal, so any sort is stable.
-        pairs = np.empty((*bits.shape, 2), np.int32)
-        low = 0 if np.little_endian else 1
-        pairs[..., low] = np.arange(bits.shape[-1], dtype=np.int32)
-        keys = np.bitwise_xor(bits, negative, out=pairs[..., 1 - low])
-    else:
-        pairs, keys = None, np.bitwise_xor(bits, negative, out=bits)
+    negative = bits >> 31  # all ones if the number is negative
+    negative &= LARGEST
+    # no two numbers of 64 bits are equal, so any sort is stable
+    pairs = np.empty((*bits.shape, 2), np.int32)
+    low = 0 if np.little_endian else 1
+    pairs[..., low] = np.arange(bits.shape[-1], dtype=np.int32)
+    keys = np.bitwise_xor(bits, negative, out=pairs[..., 1 - low])
     if mask is not None:
-        keys[~mask.numpy()] = largest
-    if pairs is None:
-        return torch.from_numpy(_sort_wide(keys))
+        keys[~mask.numpy()] = LARGEST
     order = pairs.view(np.int64)[..., 0]
     if first is not None and SELECTED * first <= order.shape[-1]:
         order.partition(first - 1, axis=-1)
@@ -138,25 +130,6 @@ def by_numpy(scores: Tensor, mask: Tensor | None, first: int | None = None) -> T
         order.sort(axis=-1)
     order &= 0xFFFFFFFF
     return torch.from_numpy(order)
-
-
-def _sort_wide(keys: Any) -> Any:
-    # Keys of 64 bits leave no room for the place. If there are ties, a second sort by (run of equal
-    # keys, place) puts them in order.
-    import numpy as np
-
-    order = np.argsort(keys, axis=-1)
-    ordered = np.take_along_axis(keys, order, -1)
-    new = ordered[..., 1:] != ordered[..., :-1]
-    if new.all():
-        return order
-    pairs = np.zeros_like(order)
-    np.cumsum(new, axis=-1, out=pairs[..., 1:])
-    pairs <<= 32
-    pairs |= order
-    pairs.sort(axis=-1)
-    pairs &= 0xFFFFFFFF
-    return pairs
 
 
 def group_order(order: Tensor, ids: Tensor) -> Tensor:

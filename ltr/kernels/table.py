@@ -14,11 +14,9 @@ from ltr.kernels.profiles import profile_weights
 __all__ = [
     "Nodes",
     "Sum",
-    "discount_gap_powers",
     "discount_powers",
     "exponential_sum",
     "power_sum",
-    "softrank_errors",
     "softrank_nodes",
     "softrank_weights",
 ]
@@ -118,34 +116,6 @@ def discount_powers(n: int, error: float) -> tuple[Array, Array, float]:
     return power_sum(1 / np.log2(2 + np.arange(max(n, 1))), error) if found is None else found
 
 
-def discount_gap_powers(n: int, error: float) -> tuple[Array, Array, float]:
-    """Return LambdaLoss's 1/log2(1 + r) - 1/log2(2 + r), r = 1..n-1, as sum_m c_m z_m^r.
-
-    Args:
-        n: the longest list, >= 0; r is the difference of two ranks.
-        error: as in `discount_powers`.
-
-    Returns:
-        The same as `discount_powers`. The sum has no meaning at r = 0.
-
-    Raises:
-        ValueError: n < 0 or error <= 0.
-
-    Reference: Wang, Li, Golbandi, Bendersky and Najork, "The LambdaLoss framework for ranking
-    metric optimization", CIKM 2018, equation 20 (NDCG-Loss2).
-
-    >>> z, c, error = discount_gap_powers(100, 1e-6)
-    >>> bool(abs(c @ z**2 - (1 / np.log2(3) - 1 / 2)) <= error)
-    True
-    """
-    found = _powers("log2 gap", n, error)
-    if found is None:
-        r = np.arange(1, max(n, 2))
-        found = power_sum(1 / np.log2(1 + r) - 1 / np.log2(2 + r), error)
-    z, c, error = found
-    return z, c / z, error
-
-
 def softrank_nodes(level: Level) -> Nodes:
     """Return the nodes of `softrank_weights`: a vertical line, shared by all powers z.
 
@@ -194,24 +164,6 @@ def softrank_weights(z: Any, level: Level, order: int = 0) -> Array:
         raise ValueError(f"order must be 0, 1 or 2, got {order}")
     nodes = softrank_nodes(level)
     return profile_weights(z, order, nodes.first.real, nodes.step.imag, nodes.count)
-
-
-def softrank_errors(level: Level) -> tuple[Array, Array]:
-    """Return powers z (k,) and errors (3, k) of orders 0, 1 and 2, the larger of a's and b's.
-
-    They are measured maxima over x >= 0 of abs(sum - profile). They grow as z falls: a then has a
-    step of height log(1/z) whose slope no longer depends on z.
-
-    Raises:
-        ValueError: an unknown level.
-
-    >>> z, errors = softrank_errors("float64")
-    >>> errors.shape == (3, len(z)), bool(errors[0, z > 0.027].max() < 2e-11)
-    (True, True)
-    """
-    _check_level(level, "level")
-    entry = _table()["softrank"][level]
-    return np.array(entry["z"]), np.array(entry["errors"])
 
 
 def _check_level(level: str, argument: str) -> None:

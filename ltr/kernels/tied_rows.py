@@ -44,7 +44,7 @@ def row_products(
     offset, own = centered[..., :inputs, :], centered[..., :count, :]
     out = columns.new_empty((*columns.shape[:-2], count, columns.shape[-1]))
     start = 0
-    for size, u in zip(blocks[::3], blocks[1::3], strict=True):
+    for size, u in zip(blocks[::2], blocks[1::2], strict=True):
         V = widened(columns[..., start : start + size])
         V = V.masked_fill(padding[..., :inputs, :], 0.0)
         # (x - y)^u by the binomial theorem, x the offset in the sum and y the result's own
@@ -68,11 +68,11 @@ def row_vjp(lengths: Tensor, G: Tensor, V: Tensor, blocks: list[int]) -> Tensor:
     """Compute `ltr.kernels.rows.row_vjp` of tied points for NeuralSort."""
     n, rows = V.shape[-2], G.shape[-2]
     raised = blocks.copy()
-    raised[1::3] = [u + 1 for u in blocks[1::3]]
+    raised[1::2] = [u + 1 for u in blocks[1::2]]
     out = V.new_empty((*V.shape[:-1], 2))
     G, V = widened(G), widened(V)
     r = (G * row_products(lengths, V, rows, blocks, False)).sum(-1, keepdim=True)
     for u, by in enumerate((blocks, raised)):
-        means = row_products(lengths, r, n, [1, u, 0], True).squeeze(-1)
+        means = row_products(lengths, r, n, [1, u], True).squeeze(-1)
         out[..., u] = (V * row_products(lengths, G, n, by, True)).sum(-1) - means
     return out

@@ -1,4 +1,4 @@
-"""The sums over pairs, with their slopes: in sort time, or in blocks of bounded memory."""
+"""The sums over pairs, with their slopes: in sort time, or in tiles of bounded memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,10 +12,8 @@ from ltr.kernels.pairs import graded_pair_sums
 from ltr.kernels.sorting import descending_order
 from ltr.losses.pair_costs import PairCost
 from ltr.losses.pair_weights import PairWeights
+from ltr.operators.tiles import tiles
 from ltr.shapes import masked_fill, positions
-
-BLOCK = {"cpu": 2**16, "cuda": 2**24}
-"""The number of pairs in one block: it fits the cache of a CPU, or fills a GPU."""
 
 
 def pair_sums(
@@ -31,7 +29,7 @@ def pair_sums(
     All pairwise losses go through this function. The result is that of `all_pairs`. On the CPU it
     takes sort time for a logistic cost with weights that have a form `PairWeights.graded`, if a
     list has few grades. Otherwise the time is O(n^2), for half of the n x n pairs. Memory is O(n)
-    for each list plus one block, in the backward too. Under `torch.compile` it calls `all_pairs`.
+    for each list plus one tile, in the backward too. Under `torch.compile` it calls `all_pairs`.
     """
     # `torch.compile` takes no Function with a jvp, and fuses all pairs into a few kernels
     if torch.compiler.is_compiling():
@@ -61,7 +59,7 @@ def _graded_sums(
     return graded_pair_sums(scores, labels, mask, weights, graded, temperature)
 
 
-def _block_sums(
+def _tile_sums(
     cost: PairCost,
     pair_weights: PairWeights,
     scores: Tensor,
@@ -70,38 +68,24 @@ def _block_sums(
     weights: Tensor | None,
     slopes: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return sums, weights and, if `slopes`, slopes over all pairs, block by block."""
-    batch, n = scores.shape[:-1], scores.shape[-1]
+    """Return sums, weights and, if `slopes`, slopes over all pairs, in tiles of rows."""
     order = descending_order(scores, mask)
     lists = rank_lists(scores, labels, mask, weights, pair_weights, order)
-    lists = lists.map(lambda x: x.reshape(batch.numel(), n))
-    s = lists.scores
-    size = BLOCK.get(s.device.type, BLOCK["cuda"])
-    # thin blocks compute less of the half that is not needed; thick blocks are fewer
-    height = min(max(n // 3 + 1, 16), 64) if s.device.type == "cpu" else max(n, 1)
-    once = rank_matrix(pair_weights, s, slice(None), slice(None)) if n * n <= size else None
-    total, weight = s.new_zeros(s.shape[0]), s.new_zeros(s.shape[0])
+    s, n = lists.scores, scores.shape[-1]
+    total, weight = s.new_zeros(s.shape[:-1]), s.new_zeros(s.shape[:-1])
     gradient = torch.zeros_like(s)
-    for top in range(0, n, height):
-        rows, columns = slice(top, min(top + height, n)), slice(top, n)
-        if once is None:
-            by_rank = rank_matrix(pair_weights, s, rows, columns)
-        else:
-            by_rank = once[rows, columns]
-        together = max(size // by_rank.numel(), 1)
-        for first in range(0, s.shape[0], together):
-            some = slice(first, first + together)
-            chunk = lists.map(lambda x, some=some: x[some])
-            found = block_sums(cost, pair_weights, chunk, rows, columns, by_rank, slopes)
-            total[some] += found.total
-            weight[some] += found.weight
-            if found.rows is not None and found.columns is not None:
-                gradient[some, rows] += found.rows
-                gradient[some, columns] += found.columns
-    gradient = gradient.view(*batch, n)
+    for rows in tiles(n, s.numel()):
+        columns = slice(rows.start, n)  # pairs count once: half of the matrix is enough
+        by_rank = rank_matrix(pair_weights, s, rows, columns)
+        found = block_sums(cost, pair_weights, lists, rows, columns, by_rank, slopes)
+        total += found.total
+        weight += found.weight
+        if found.rows is not None and found.columns is not None:
+            gradient[..., rows] += found.rows
+            gradient[..., columns] += found.columns
     if slopes:
         gradient = torch.zeros_like(gradient).scatter(-1, order, gradient)
-    return total.view(batch), weight.view(batch), gradient
+    return total, weight, gradient
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +104,7 @@ class _PairSums(Rule):
         lists = scores, labels, mask, weights
         found = _graded_sums(self.cost, self.pair_weights, *lists)
         if found is None:
-            found = _block_sums(self.cost, self.pair_weights, *lists, self.slopes)
+            found = _tile_sums(self.cost, self.pair_weights, *lists, self.slopes)
         return found
 
     def gradients(
@@ -169,13 +153,6 @@ class RankedLists(NamedTuple):
     valid: Tensor | None
     weights: Tensor | None
     columns: tuple[Tensor, ...]
-
-    def map(self, function) -> "RankedLists":
-        """Return `function` of each tensor."""
-        scores, labels, valid, weights, columns = self
-        valid, weights = (None if x is None else function(x) for x in (valid, weights))
-        columns = tuple(function(column) for column in columns)
-        return RankedLists(function(scores), function(labels), valid, weights, columns)
 
 
 def rank_lists(

@@ -7,9 +7,9 @@ from ltr.kernels.choice import prefers_dense
 from ltr.kernels.named import level_of, survival
 from ltr.kernels.two_sets import kernel_sums_at
 from ltr.operators.base import TemperatureRank
-from ltr.operators.by_lists import by_lists
 from ltr.operators.hard import descending_order, hard_ranks
 from ltr.operators.pairwise import descending, nan_unless_finite, with_masked
+from ltr.operators.tiles import by_lists
 from ltr.shapes import (
     check_lists,
     check_whole,
@@ -72,7 +72,7 @@ class DFTopK(TemperatureRank):
         real = None
         if mask is not None:  # m items have m - 1 thresholds
             real = torch.arange(1, cuts.shape[-1] + 1, device=cuts.device) < count(cuts, mask)
-        if not cuts.shape[-1] or prefers_dense("logistic", scores):
+        if not cuts.shape[-1] or prefers_dense("logistic", scores.shape[-1]):
             missed = by_lists(self._missed, scores.shape[-1], scores, (cuts, 1), (real, 1))
         else:
             above = survival("logistic", level_of(scores.dtype))

@@ -58,7 +58,7 @@ class Matching(DensePermutation, tensors=("log_matrix", "scores", "mask", "order
         """Return the first k rows, or all rows if there are fewer."""
         k = check_whole("k", k)
         real = None if self.real_rows is None else self.real_rows[..., :k]
-        return Matching(self.log_matrix[..., :k, :], self.scores, self.mask, self.order, real)
+        return self._replaced(log_matrix=self.log_matrix[..., :k, :], real_rows=real)
 
     def sort(self) -> Tensor:
         """Raise a ValueError: there are no scores to sort, but `mv` moves values.

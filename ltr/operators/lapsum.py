@@ -203,11 +203,6 @@ class LapSumPermutation(
         super().__init__(log_matrix, scores, mask, order)
         self.temperature = temperature
 
-    def top(self, k: int) -> LapSumPermutation:
-        """Return the first k rows, or all rows if there are fewer."""
-        P = super().top(k)
-        return LapSumPermutation(P.log_matrix, P.scores, P.mask, P.order, self.temperature)
-
     def ranks(self) -> Tensor:
         """Return the Laplace ranks (..., n), in sort time and without the matrix.
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Self
+from collections.abc import Callable, Sequence
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -15,33 +15,36 @@ from ltr.kernels.named import gaussian, laplace, level_of, sign
 from ltr.kernels.rows_function import RowSoftmax
 from ltr.kernels.softsort_ranks import compiled_ranks, fused
 from ltr.kernels.sums import kernel_sums
-from ltr.kernels.thresholds import Operator
-from ltr.operators.by_lists import by_lists
 from ltr.operators.hard import descending_order
-from ltr.operators.pairwise import abs_power, descending, descending_scores, inverse, with_masked
+from ltr.operators.pairwise import abs_power, descending, descending_scores, inverse
 from ltr.operators.permutation import (
     SoftPermutation,
     check_axis,
     check_order,
     kept_rows,
+    matmul,
     take_along,
 )
+from ltr.operators.tiles import MOST, Tiles, over_tiles
 from ltr.shapes import count, masked_fill, positions, upcast, widened
+
+Given = Sequence[tuple[Tensor, int]]
+"""Tensors, and for each the number of its own last axes: batch axes come before them."""
 
 
 class LazyPermutation(SoftPermutation):
-    """A base class of permutations that store scores and their order instead of a matrix.
+    """A base class of row softmaxes that store scores and their order instead of a matrix.
 
-    Short lists take the methods of `SoftPermutation`, which build the matrix, some lists at a time:
-    see `is_short`. A subclass defines `logits`, and the methods for long lists.
+    Its products build the matrix: all of it if that is small, else some rows at a time, in O(n)
+    memory, and again for the derivatives. A subclass defines `row_numbers`, `item_numbers` and
+    `logits_of`. Where it has a faster way for long lists it overrides the products.
 
     Args:
         scores: (..., n).
         mask: (..., n) bool, or None.
-        order: (..., n) int64, the hard order. If None, scores of long lists are sorted here, and
-            those of short lists by each method that needs their order, which few do.
+        order: (..., n) int64, the hard order. If None, the scores are sorted where it is needed:
+            for matrices it is not.
         temperature: > 0.
-        power: The power of the distance, or None if there is no power.
         kept: The number of rows, or None for all n.
     """
 
@@ -51,13 +54,11 @@ class LazyPermutation(SoftPermutation):
         mask: Tensor | None,
         order: Tensor | None,
         temperature: float,
-        power: float | None,
         kept: int | None = None,
     ):
         self.scores = scores
         self.mask = mask
         self.temperature = temperature
-        self.power = power
         self.kept = kept
         self._order = order
         if order is None and not self.is_short:
@@ -65,85 +66,135 @@ class LazyPermutation(SoftPermutation):
 
     @property
     def order(self) -> Tensor:
-        """Return the hard order, (..., n) int64. Most matrices of short lists do not need it."""
+        """Return the hard order, (..., n) int64."""
         if self._order is None:
             return descending_order(self.scores, self.mask)
         return self._order
 
-    def logits(self) -> Tensor:
-        """Return the logits (..., rows, n), whatever the mask; NaN for a broken list.
+    def row_numbers(self) -> Tensor:
+        """Return the number of each row that its logits depend on, (..., rows)."""
+        raise NotImplementedError(f"{type(self).__name__} must define row_numbers")
 
-        They may be in float64.
+    def item_numbers(self) -> list[Tensor]:
+        """Return the numbers of each item that the logits depend on, (..., n) each."""
+        raise NotImplementedError(f"{type(self).__name__} must define item_numbers")
+
+    def logits_of(self, rows: Tensor, *items: Tensor) -> Tensor:
+        """Return the logits (..., r, n) of some rows (..., r) from the numbers of all items.
+
+        They may be of a wider dtype than the scores. The mask does not count.
         """
-        raise NotImplementedError(f"{type(self).__name__} must define logits")
+        raise NotImplementedError(f"{type(self).__name__} must define logits_of")
 
     @property
     def is_short(self) -> bool:
-        """Return whether the matrix takes less time than the sums: see `prefers_dense`."""
-        return prefers_dense(thresholds_of(self.power), self.scores)
+        """Return whether the products build the matrix."""
+        return True
 
     def dense(self) -> Tensor:
         """Return the matrix itself, (..., rows, n), in O(n^2) memory."""
-        logits, rows = self._masked_logits()
-        return masked_fill(torch.softmax(logits, -1).to(self.scores.dtype), rows)
+        return self._matrix(self.row_mask(), self.mask, self.row_numbers(), *self.item_numbers())
 
     def log_dense(self) -> Tensor:
         """Return the logarithm of the matrix, (..., rows, n), in O(n^2) memory."""
-        logits, rows = self._masked_logits()
-        return masked_fill(torch.log_softmax(logits, -1).to(self.scores.dtype), rows, -torch.inf)
+        given = self.row_numbers(), *self.item_numbers()
+        return self._matrix(self.row_mask(), self.mask, *given, log=True)
 
-    def ranks(self) -> Tensor:
-        """Return soft ranks (..., n): the transpose applied to 1..n; m + 1 where masked.
-
-        Raises:
-            ValueError: rows are missing, after `top(k)`.
-        """
-        if not self.is_short:
-            return super().ranks()
-        self._needs_all_rows("ranks")
-        return with_masked(self._by_lists(_positions_of), self.mask)
+    def _matrix(
+        self, real: Tensor | None, mask: Tensor | None, rows: Tensor, *items: Tensor, log=False
+    ) -> Tensor:
+        # some rows of the matrix, of which `real` (..., r) belong to an item; or their logarithm
+        logits = self.logits_of(rows, *items)
+        real = None if real is None else real.unsqueeze(-1)
+        if mask is not None and real is not None:
+            # rows past the real items keep finite logits until the softmax is done
+            logits = torch.where(mask.unsqueeze(-2) | ~real, logits, -torch.inf)
+        if logits.dtype != self.scores.dtype and logits.shape[-1]:
+            logits = (logits - logits.detach().amax(-1, keepdim=True)).to(self.scores.dtype)
+        if log:
+            return masked_fill(torch.log_softmax(logits, -1), real, -torch.inf)
+        return masked_fill(torch.softmax(logits, -1), real)
 
     def mv(self, v: Tensor) -> Tensor:
         """Return P v: v (..., n) -> (..., rows)."""
-        return self._by_lists(SoftPermutation.mv, (v, 1))
+        check_axis("v", v, -1, self.scores.shape[-1])
+        v = masked_fill(v, self.mask)
+        return self._over_rows(lambda P, v: (P * v.unsqueeze(-2)).sum(-1), items=[(v, 1)])
 
     def matmul(self, V: Tensor) -> Tensor:
         """Return P V by torch.matmul's rules: V (..., n, d) -> (..., rows, d)."""
-        return self._by_lists(SoftPermutation.matmul, (V, 2))
+        check_axis("V", V, -2, self.scores.shape[-1])
+        V = V.to(self.scores.dtype)
+        if V.dim() == 1:
+            return LazyPermutation.mv(self, V)
+        if self.mask is not None:
+            V = masked_fill(V, self.mask.unsqueeze(-1))
+        return self._over_rows(lambda P, V: matmul(P, V).mT, items=[(V, 2)]).mT
 
     def log_prob(self, order: Tensor) -> Tensor:
-        """Return the log-probabilities log P[i, order[i]]: order (..., rows) -> (..., rows)."""
-        return self._by_lists(SoftPermutation.log_prob, (order, 1))
+        """Return the log-probabilities log P[i, order[i]]: order (..., rows) int64 -> (..., rows).
+
+        Rows past the real items give 0.
+
+        Raises:
+            ValueError: order is not int64 (..., rows).
+        """
+        check_order(order, self.rows)
+
+        def picked(log_p: Tensor, order: Tensor) -> Tensor:
+            return log_p.gather(-1, order.unsqueeze(-1)).squeeze(-1)
+
+        found = self._over_rows(picked, rows=[(order, 1)], log=True)
+        return masked_fill(found, self.row_mask())
 
     def _transposed_mv(self, w: Tensor) -> Tensor:
-        return self._by_lists(SoftPermutation._transposed_mv, (w, 1))
+        w = masked_fill(w, self.row_mask())
+
+        def columns(P: Tensor, w: Tensor) -> Tensor:
+            return (P * w.unsqueeze(-1)).sum(-2)
+
+        return self._over_rows(columns, rows=[(w, 1)], summed=True)
 
     def _transposed_matmul(self, W: Tensor) -> Tensor:
-        return self._by_lists(SoftPermutation._transposed_matmul, (W, 2))
+        W, rows = W.to(self.scores.dtype), self.row_mask()
+        if W.dim() == 1:
+            return LazyPermutation._transposed_mv(self, W)
+        W = W if rows is None else masked_fill(W, rows.unsqueeze(-1))
+        given = [(W.mT, 2)]
+        return self._over_rows(lambda P, W: matmul(P.mT, W.mT), rows=given, summed=True)
 
-    def _by_lists(self, method: Callable[..., Tensor], *more: tuple[Tensor, int]) -> Tensor:
-        # a method that builds the matrix, for some lists at a time
-        def compute(
-            scores: Tensor, mask: Tensor | None, order: Tensor | None, *arguments: Tensor
-        ) -> Tensor:
-            fixed = self.temperature, self.power, self.kept
-            return method(type(self)(scores, mask, order, *fixed), *arguments)
+    def _over_rows(
+        self,
+        compute: Callable[[Tensor, Tensor], Tensor],
+        *,
+        items: Given = (),
+        rows: Given = (),
+        summed: bool = False,
+        log: bool = False,
+    ) -> Tensor:
+        # Compute a result of some rows of the matrix and of a tensor: of one of all items, or of
+        # one whose last axis are the rows. Sum the results over the tiles of rows, or join them.
+        x, own = (*items, *rows)[0]
+        whole_matrix = self.scores.numel() * self.rows <= MOST
+        if self.is_short and whole_matrix and x.shape[: x.dim() - own] == self.scores.shape[:-1]:
+            return compute(self.log_dense() if log else self.dense(), x)  # without the overhead
+        numbers, real = self.item_numbers(), self.row_mask()
+        masks, has_real = [] if self.mask is None else [self.mask], real is not None
+        whole = [*((x, 1) for x in (*masks, *numbers)), *items]
+        cut = [(self.row_numbers(), 1), *([] if real is None else [(real, 1)]), *rows]
+        batch = torch.broadcast_shapes(*(x.shape[: x.dim() - own] for x, own in (*whole, *cut)))
+        given = [x.expand(*batch, *x.shape[x.dim() - own :]) for x, own in (*whole, *cut)]
 
-        scores = self.scores
-        if more:
-            batches = (x.shape[: x.dim() - own] for x, own in more)
-            batch = torch.broadcast_shapes(scores.shape[:-1], *batches)
-            scores = scores.expand(*batch, scores.shape[-1])
-        return by_lists(compute, self.rows, scores, (self.mask, 1), (self._order, 1), *more)
+        def part(whole: Sequence[Tensor], cut: Sequence[Tensor]) -> tuple[Any, Any]:
+            numbered, (row, *others) = list(whole), cut
+            mask = numbered.pop(0) if masks else None
+            known = others.pop(0) if has_real else None
+            more = others or [numbered.pop()]
+            found = [compute(self._matrix(known, mask, row, *numbered, log=log), *more)]
+            return (found, []) if summed else ([], found)
 
-    def _masked_logits(self) -> tuple[Tensor, Tensor | None]:
-        # the logits, -inf for masked items, and which rows are real (..., rows, 1)
-        logits, rows = self.logits(), self.row_mask()
-        if self.mask is None or rows is None:
-            return logits, None
-        # rows past the real items keep finite logits until the softmax is done
-        rows = rows.unsqueeze(-1)
-        return torch.where(self.mask.unsqueeze(-2) | ~rows, logits, -torch.inf), rows
+        task = Tiles(part, len(whole), int(summed), int(not summed), self.scores.shape[-1])
+        return over_tiles(task, *given, most=MOST if self.is_short else 0)[0]
 
     @property
     def rows(self) -> int:
@@ -152,8 +203,7 @@ class LazyPermutation(SoftPermutation):
 
     def top(self, k: int) -> Self:
         """Return the first k rows, or all rows if there are fewer."""
-        kept = kept_rows(self, k)
-        return type(self)(self.scores, self.mask, self._order, self.temperature, self.power, kept)
+        return self._replaced(kept=kept_rows(self, k), order=self._order)
 
     def hard(self) -> Tensor:
         """Return the order (..., n) int64."""
@@ -161,14 +211,55 @@ class LazyPermutation(SoftPermutation):
         return self.order
 
 
-def _positions_of(P: LazyPermutation) -> Tensor:
-    # the transpose applied to 1..n; the matrix is 0 in rows past the real items
-    matrix = P.dense()
-    return (matrix * positions(matrix).unsqueeze(-1)).sum(-2)
+class PowerPermutation(
+    LazyPermutation, tensors=("scores", "mask", "order"), static=("temperature", "power", "kept")
+):
+    """The matrix of `SoftSort` with any power: rows are softmaxes of |s_[i] - s_j|^power.
+
+    Args:
+        scores: (..., n).
+        mask: (..., n) bool, or None.
+        order: (..., n) int64, the hard order, or None: see `LazyPermutation`.
+        temperature: > 0.
+        power: > 0.
+        kept: the number of rows, or None for all n.
+
+    >>> scores = torch.tensor([0.1, 0.9, 0.4])
+    >>> P = PowerPermutation(scores, None, torch.tensor([1, 2, 0]), temperature=0.2, power=3.0)
+    >>> P.ranks()
+    tensor([2.3110, 1.1834, 2.5056])
+    """
+
+    def __init__(
+        self,
+        scores: Tensor,
+        mask: Tensor | None,
+        order: Tensor | None,
+        temperature: float,
+        power: float,
+        kept: int | None = None,
+    ):
+        self.power = power
+        super().__init__(scores, mask, order, temperature, kept)
+
+    def row_numbers(self) -> Tensor:
+        """Return the scores in descending order, (..., rows)."""
+        tops = descending_scores(self.scores, self.mask)
+        return masked_fill(tops[..., : self.rows], self.row_mask())
+
+    def item_numbers(self) -> list[Tensor]:
+        """Return the scores, (..., n)."""
+        return [self.scores]
+
+    def logits_of(self, rows: Tensor, *items: Tensor) -> Tensor:
+        """Return minus the distances / temperature, (..., r, n)."""
+        return (
+            abs_power(rows.unsqueeze(-1) - items[0].unsqueeze(-2), self.power) / -self.temperature
+        )
 
 
 class KernelPermutation(
-    LazyPermutation, tensors=("scores", "mask", "order"), static=("temperature", "power", "kept")
+    PowerPermutation, tensors=("scores", "mask", "order"), static=("temperature", "power", "kept")
 ):
     """The matrix of `SoftSort` with power 1 or 2, which is never built.
 
@@ -192,11 +283,10 @@ class KernelPermutation(
     tensor([2.7751, 1.0788, 2.1461])
     """
 
-    power: float
-
-    def logits(self) -> Tensor:
-        """Return minus the distances / temperature, (..., rows, n)."""
-        return power_logits(self)
+    @property
+    def is_short(self) -> bool:
+        """Return whether lists of this length take the matrix (`ltr.kernels.use`)."""
+        return prefers_dense(f"softsort {self.power:g}", self.scores.shape[-1])
 
     def mv(self, v: Tensor) -> Tensor:
         """Return P v: v (..., n) -> (..., rows)."""
@@ -309,31 +399,6 @@ class KernelPermutation(
         return [torch.empty_like(y).scatter(-1, order, y) for y in found]
 
 
-def thresholds_of(power: float | None) -> Operator:
-    """Return the name of the thresholds of rows by a power of the distance; None is NeuralSort.
-
-    >>> thresholds_of(1.5)
-    'softsort'
-    """
-    if power is None:
-        return "neuralsort"
-    return "softsort 1" if power == 1 else "softsort 2" if power == 2 else "softsort"
-
-
-def power_logits(P: LazyPermutation) -> Tensor:
-    """Return the logits -|s_[i] - s_j|^power / temperature of a permutation, (..., rows, n).
-
-    >>> scores = torch.tensor([0.0, 1.0])
-    >>> power_logits(KernelPermutation(scores, None, torch.tensor([1, 0]), 0.25, 1))
-    tensor([[-4., -0.],
-            [-0., -4.]])
-    """
-    assert P.power is not None
-    tops = descending_scores(P.scores, P.mask)
-    tops = masked_fill(tops[..., : P.rows], P.row_mask())
-    return abs_power(tops.unsqueeze(-1) - P.scores.unsqueeze(-2), P.power) / -P.temperature
-
-
 def kernel_of(power: float, temperature: float, dtype: torch.dtype) -> tuple[Kernel, float]:
     """Return the kernel exp(-|x|^power) and its scale, temperature^(1/power), for power 1 or 2.
 
@@ -372,54 +437,61 @@ def ragged_ranks(
     return kernel_sums(scores, [place / c], [(0, kernel)], lists, scale)[0]
 
 
-FEW = 1 << 14
-"""Up to this many entries NeuralSort's softmax is in float64: it takes less time than rounding."""
-
-FEW_GAPS = 1 << 17
-"""Up to this many pairs NeuralSort adds up their gaps: it takes less time than prefix sums."""
-
-
-class TiledPermutation(
-    LazyPermutation, tensors=("scores", "mask", "order"), static=("temperature", "power", "kept")
+class NeuralSortPermutation(
+    LazyPermutation, tensors=("scores", "mask", "order"), static=("temperature", "kept")
 ):
-    """The matrix of `NeuralSort`, or of `SoftSort` with any power, which is never built.
+    """The matrix of `NeuralSort`, which is never built for long lists.
 
     Products, ranks, sorted values and `log_prob` cost O(n) memory, forward and backward, to any
     order. Tiles of rows are computed, used, and computed again for the derivatives. A row ends
     where its entries are too small to change a sum. Only `log_dense` and `dense` build the matrix,
-    and products of lists that are short (`ltr.kernels.use`). A list with a score that is
-    not finite gives NaN.
+    and products of lists that are short (`ltr.kernels.use`). A list with a score that is not finite
+    gives NaN.
 
     Args:
         scores: (..., n).
         mask: (..., n) bool, or None.
         order: (..., n) int64, the hard order, or None: see `LazyPermutation`.
         temperature: > 0.
-        power: SoftSort's, > 0; None for NeuralSort.
         kept: the number of rows, or None for all n.
 
     >>> scores = torch.tensor([0.1, 0.9, 0.4])
-    >>> P = TiledPermutation(scores, None, torch.tensor([1, 2, 0]), temperature=0.2, power=3.0)
+    >>> P = NeuralSortPermutation(scores, None, torch.tensor([1, 2, 0]), temperature=0.2)
     >>> P.ranks()
-    tensor([2.3110, 1.1834, 2.5056])
+    tensor([2.7952, 1.0494, 2.1553])
     """
 
-    def logits(self) -> Tensor:
-        """Return the logits (..., rows, n), of any size; NeuralSort's may be in float64.
+    @property
+    def is_short(self) -> bool:
+        """Return whether lists of this length take the matrix (`ltr.kernels.use`)."""
+        return prefers_dense("neuralsort", self.scores.shape[-1])
 
-        Those of many entries are relative to the row's own item, and in the scores' dtype.
+    def row_numbers(self) -> Tensor:
+        """Return m + 1 - 2 i for the rows i = 1, 2, ..., in float64."""
+        s = widened(self.scores)
+        return count(s, self.mask) + 1 - 2 * positions(s, self.rows)
+
+    def item_numbers(self) -> list[Tensor]:
+        """Return the scores and A_j, the sum over k of |s_j - s_k|, in float64.
+
+        The terms of a logit are n times as large as their differences, which float64 keeps.
         """
-        if self.power is not None:
-            return power_logits(self)
-        # The terms are n times as large as their differences, which float64 keeps.
-        s, tau = widened(self.scores), self.temperature
-        factors = _factors(s, self.mask, self.rows).unsqueeze(-1)
-        sums = self._gap_sums(s).unsqueeze(-2)
-        logits = torch.addcmul(sums / -tau, factors, s.unsqueeze(-2), value=1 / tau)
-        if logits.numel() <= FEW:
-            return logits
-        own = logits.detach().gather(-1, self.order[..., : self.rows].unsqueeze(-1))
-        return (logits - own).to(self.scores.dtype)
+        s = widened(self.scores)
+
+        def gaps(whole: Sequence[Tensor], cut: Sequence[Tensor]) -> tuple[Any, Any]:
+            others, *masks = whole
+            found = (cut[0].unsqueeze(-1) - others.unsqueeze(-2)).abs()
+            return [], [masked_fill(found, masks[0].unsqueeze(-2) if masks else None).sum(-1)]
+
+        whole = [s] if self.mask is None else [s, self.mask]
+        return [s, *over_tiles(Tiles(gaps, len(whole), 0, 1, s.shape[-1]), *whole, s, most=MOST)]
+
+    def logits_of(self, rows: Tensor, *items: Tensor) -> Tensor:
+        """Return the logits (..., r, n) in float64."""
+        (s, sums), tau = items, self.temperature
+        return torch.addcmul(
+            sums.unsqueeze(-2) / -tau, rows.unsqueeze(-1), s.unsqueeze(-2), value=1 / tau
+        )
 
     def mv(self, v: Tensor) -> Tensor:
         """Return P v: v (..., n) -> (..., rows)."""
@@ -457,14 +529,11 @@ class TiledPermutation(
         column = take_along(inverse(self.order), order, -1)
         t, lengths = self._points()
         at = take_along(t, column, -1)
-        if self.power is None:
-            logits = _gap_logits_at(t.detach(), column)
-            slack, place = _slack(t, lengths.unsqueeze(-1)), positions(t, self.rows)
-            linear = 2 * (column + 1 - place) * at - take_along(slack, column, -1)
-            linear = linear + slack[..., : self.rows]
-            logits = logits + (linear - linear.detach())
-        else:
-            logits = -abs_power(t[..., : self.rows] - at, self.power)
+        logits = _gap_logits_at(t.detach(), column)
+        slack, place = _slack(t, lengths.unsqueeze(-1)), positions(t, self.rows)
+        linear = 2 * (column + 1 - place) * at - take_along(slack, column, -1)
+        linear = linear + slack[..., : self.rows]
+        logits = logits + (linear - linear.detach())
         log_p = logits / self.temperature - self._softmax(None).log_sums()
         if self.mask is not None:
             log_p = torch.where(column < lengths.unsqueeze(-1), log_p, -torch.inf)
@@ -493,23 +562,6 @@ class TiledPermutation(
         order = self.order.unsqueeze(-1).expand(Z.shape)  # back to the order of the items
         return self._spoil(torch.empty_like(Z).scatter(-2, order, Z), 2)
 
-    def _gap_sums(self, s: Tensor) -> Tensor:
-        # return A_j, the sum over k of |s_j - s_k|, with the slope 0 at ties
-        if s.numel() * s.shape[-1] <= FEW_GAPS:
-            gaps = (s.unsqueeze(-1) - s.unsqueeze(-2)).abs()
-            return masked_fill(gaps, None if self.mask is None else self.mask.unsqueeze(-2)).sum(-1)
-        # the higher and the lower scores are the ends of the sorted list
-        m = count(s, self.mask)
-        real = positions(s) <= m
-        points = torch.where(real, s.gather(-1, self.order), 0.0)
-        keys = torch.where(real, -points.detach(), torch.inf)
-        found = -s.detach().contiguous()
-        higher = torch.searchsorted(keys, found)
-        others = torch.searchsorted(keys, found, right=True)  # those that are not lower
-        total = torch.nn.functional.pad(points.cumsum(-1), (1, 0))
-        lower_sum = total[..., -1:] - total.gather(-1, others)
-        return (m - others - higher) * s - lower_sum + total.gather(-1, higher)
-
     def _points(self) -> tuple[Tensor, Tensor]:
         # Return the scores in descending order and the number of real ones, (...). `_spoil` handles
         # lists with a score that is not finite.
@@ -523,10 +575,8 @@ class TiledPermutation(
         if columns is not None:
             t = t.to(columns.dtype).expand(*columns.shape[:-2], t.shape[-1])
             lengths = lengths.expand(columns.shape[:-2])
-        slack = None
-        if self.power is None:
-            slack = _slack(t, lengths.unsqueeze(-1))
-        return RowSoftmax(t, slack, lengths, self.temperature, self.power, self.rows)
+        slack = _slack(t, lengths.unsqueeze(-1))
+        return RowSoftmax(t, slack, lengths, self.temperature, self.rows)
 
     def _broken(self) -> Tensor:
         return ~self.scores.isfinite().all(-1, keepdim=True)
@@ -534,14 +584,6 @@ class TiledPermutation(
     def _spoil(self, y: Tensor, axes: int) -> Tensor:
         broken = self._broken()
         return torch.where(broken if axes == 1 else broken.unsqueeze(-1), torch.nan, y)
-
-
-def _factors(s: Tensor, mask: Tensor | None, rows: int) -> Tensor:
-    # return m + 1 - 2 i for the rows i = 1, 2, ...
-    if mask is not None:
-        return count(s, mask) + 1 - 2 * positions(s, rows)
-    first = s.shape[-1] - 1
-    return torch.arange(first, first - 2 * rows, -2, dtype=s.dtype, device=s.device)
 
 
 def _slack(t: Tensor, m: Tensor) -> Tensor:

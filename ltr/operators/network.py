@@ -11,10 +11,15 @@ from torch.nn.functional import pad
 
 from ltr.operators.base import SortOperator, TemperatureRank
 from ltr.operators.hard import descending_order
-from ltr.operators.permutation import HardPermutation, SoftPermutation, check_axis, take_along
+from ltr.operators.permutation import (
+    HardPermutation,
+    SoftPermutation,
+    check_axis,
+    kept_rows,
+    take_along,
+)
 from ltr.shapes import (
     check_lists,
-    check_whole,
     count,
     masked_fill,
     refuse_weights,
@@ -176,8 +181,7 @@ class NetworkPermutation(
 
     def top(self, k: int) -> NetworkPermutation:
         """Return the first k rows, or all rows if there are fewer."""
-        k = min(check_whole("k", k), self.rows)
-        return NetworkPermutation(self.swaps, self.scores, self.mask, self.first, self.network, k)
+        return self._replaced(kept=kept_rows(self, k))
 
     def dense(self) -> Tensor:
         """Return the matrix itself, (..., rows, n)."""

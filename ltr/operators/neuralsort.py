@@ -4,7 +4,7 @@ from torch import Tensor
 
 from ltr.operators.base import SortOperator, TemperatureRank
 from ltr.operators.hard import descending_order
-from ltr.operators.lazy_permutation import TiledPermutation
+from ltr.operators.lazy_permutation import NeuralSortPermutation
 from ltr.operators.permutation import HardPermutation, SoftPermutation
 from ltr.shapes import check_lists, masked_fill, refuse_weights, upcast
 
@@ -63,4 +63,4 @@ class NeuralSort(TemperatureRank, SortOperator):
         scores = upcast(masked_fill(scores, mask))
         if self.temperature == 0:
             return HardPermutation(descending_order(scores, mask), scores, mask)
-        return TiledPermutation(scores, mask, None, self.temperature, power=None)
+        return NeuralSortPermutation(scores, mask, None, self.temperature)

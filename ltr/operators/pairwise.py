@@ -11,9 +11,9 @@ from ltr.kernels.lists import Lengths, SortedLists, in_order, sort_lists, sort_r
 from ltr.kernels.named import Distribution, level_of, survival
 from ltr.kernels.sums import kernel_sums
 from ltr.operators.base import TemperatureRank
-from ltr.operators.by_lists import by_lists
 from ltr.operators.distributions import counts_above
 from ltr.operators.hard import descending_order, hard_ranks
+from ltr.operators.tiles import by_lists
 from ltr.shapes import check_lists, count, masked_fill, positions, upcast
 
 LEAST = 1e-30
@@ -36,44 +36,6 @@ def item_weights(scores: Tensor, mask: Tensor | None, weights: Tensor | None) ->
     return weights * (count(scores, mask) / torch.where(total == 0, 1.0, total))
 
 
-def expected_ranks(
-    scores: Tensor,
-    mask: Tensor | None,
-    above: Callable[[Tensor], Tensor],
-    weights: Tensor | None = None,
-) -> Tensor:
-    """Return ranks 1 + sum over j != i of above(s_j - s_i); masked items have rank m + 1.
-
-    This is the plain definition, for any `above`; tests compare `kernel_ranks` with it. With
-    weights, an item counts as w tied copies of itself and has their mean rank. Cost: O(n^2) time
-    and memory.
-
-    Args:
-        scores: (..., n), any floating dtype; half precision is computed in float32.
-        mask: (..., n) bool, or None.
-        above: Maps differences (..., n, n) to the probability that the first item is above the
-            second. It must be 1/2 at 0 and satisfy above(-d) = 1 - above(d). Then ties share their
-            mean rank, and the ranks of a list sum to m (m + 1) / 2.
-        weights: (..., n), >= 0, scaled to sum to m; or None.
-    """
-    check_lists(scores, mask=mask, weights=weights)
-    scores = upcast(masked_fill(scores, mask))
-    column = None if weights is None else item_weights(scores, mask, weights)
-    return _ranks_of(above(scores.unsqueeze(-2) - scores.unsqueeze(-1)), scores, mask, column)
-
-
-def _ranks_of(
-    chances: Tensor, scores: Tensor, mask: Tensor | None, column: Tensor | None
-) -> Tensor:
-    # return the ranks for the chances (..., n, n) that item j is above item i
-    if mask is not None:
-        chances = masked_fill(chances, mask.unsqueeze(-2))
-    if column is not None:
-        chances = chances * column.unsqueeze(-2)
-    ranks = chances.sum(-1) + 0.5  # the sum counts the item itself as 1/2
-    return with_masked(nan_unless_finite(ranks, scores), mask)
-
-
 def nan_unless_finite(x: Tensor, scores: Tensor) -> Tensor:
     """Return x (..., m) with NaN for each list whose scores (..., n) are not all finite.
 
@@ -93,9 +55,12 @@ def kernel_ranks(
     temperature: float,
     weights: Tensor | None = None,
 ) -> Tensor:
-    """Return `expected_ranks` for a distribution that has a kernel, in one sort and O(n) time.
+    """Return the ranks 1 + sum over j != i of F(s_j - s_i), in one sort and O(n) time.
 
-    The backward pass is O(n) too. Short lists take the n x n form (`ltr.kernels.use`).
+    F is the distribution function of symmetric noise. So ties share their mean rank, and the ranks
+    of a list sum to m (m + 1) / 2. Masked items have rank m + 1. With weights, an item counts as w
+    tied copies of itself and has their mean rank. The backward pass is O(n) too. Short lists take
+    the n x n form (`ltr.kernels.use`).
 
     Args:
         scores: (..., n), any floating dtype; half precision is computed in float32.
@@ -112,7 +77,7 @@ def kernel_ranks(
     check_lists(scores, mask=mask, weights=weights)
     scores = upcast(masked_fill(scores, mask))
     column = None if weights is None else item_weights(scores, mask, weights)
-    if prefers_dense(distribution, scores):
+    if prefers_dense(distribution, scores.shape[-1]):
         if mask is not None:
             column = mask.to(scores.dtype) if column is None else column
 
@@ -153,7 +118,7 @@ def _chances(
 def hard_expected_ranks(
     scores: Tensor, mask: Tensor | None, weights: Tensor | None = None
 ) -> Tensor:
-    """Return the limit of `expected_ranks` at temperature 0.
+    """Return the limit of `kernel_ranks` at temperature 0.
 
     Without weights it is `hard_ranks`; with weights, the mean rank of each item's copies.
 

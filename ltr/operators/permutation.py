@@ -87,8 +87,14 @@ class SoftPermutation:
             raise ValueError(
                 f"{type(self).__name__} must name its tensors to be detached (tensors=...)"
             )
-        values = {name: _detached(getattr(self, name)) for name in fields.tensors}
-        return type(self)(**values, **{name: getattr(self, name) for name in fields.static})
+        return self._replaced(**{name: _detached(getattr(self, name)) for name in fields.tensors})
+
+    def _replaced(self, **changes: Any) -> Any:
+        """Return the permutation with other tensors or plain values of some names."""
+        fields = self._fields
+        assert fields is not None
+        same = [name for name in (*fields.tensors, *fields.static) if name not in changes]
+        return fields.owner(**changes, **{name: getattr(self, name) for name in same})
 
     @property
     def rows(self) -> int:
@@ -119,7 +125,7 @@ class SoftPermutation:
         check_axis("V", V, -2, self.scores.shape[-1])
         if self.mask is not None:
             V = masked_fill(V, self.mask.unsqueeze(-1))
-        return _matmul(self.dense(), V)
+        return matmul(self.dense(), V)
 
     def __matmul__(self, V: Tensor) -> Tensor:
         return self.matmul(V)
@@ -178,7 +184,7 @@ class SoftPermutation:
 
     def _transposed_matmul(self, W: Tensor) -> Tensor:
         rows = self.row_mask()
-        return _matmul(self.dense().mT, W if rows is None else masked_fill(W, rows.unsqueeze(-1)))
+        return matmul(self.dense().mT, W if rows is None else masked_fill(W, rows.unsqueeze(-1)))
 
     def _needs_all_rows(self, method: str) -> None:
         n = self.scores.shape[-1]
@@ -258,7 +264,8 @@ def kept_rows(P: SoftPermutation, k: int) -> int:
     return min(check_whole("k", k), P.rows)
 
 
-def _matmul(a: Tensor, b: Tensor) -> Tensor:
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """Return a @ b in the dtype of a, whatever autocast says."""
     b = b.to(a.dtype)
     with full_precision(a):
         return torch.matmul(a, b)
@@ -367,8 +374,7 @@ class DensePermutation(SoftPermutation, tensors=("log_matrix", "scores", "mask",
         >>> P.top(2).shape
         torch.Size([2, 3])
         """
-        k = check_whole("k", k)
-        return DensePermutation(self.log_matrix[..., :k, :], self.scores, self.mask, self.order)
+        return self._replaced(log_matrix=self.log_matrix[..., : check_whole("k", k), :])
 
     def hard(self) -> Tensor:
         """Return the order (..., n) int64: the operator's own order if it is known."""
@@ -409,7 +415,7 @@ class HardPermutation(SoftPermutation, tensors=("order", "scores", "mask"), stat
 
     def top(self, k: int) -> HardPermutation:
         """Return the first k rows, or all rows if there are fewer."""
-        return HardPermutation(self.order, self.scores, self.mask, kept_rows(self, k))
+        return self._replaced(kept=kept_rows(self, k))
 
     def log_dense(self) -> Tensor:
         """Return the logarithm of the matrix, (..., rows, n): 0 or -inf."""

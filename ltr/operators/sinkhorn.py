@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ltr.kernels.choice import prefers_strips
+from ltr.kernels.choice import prefers_dense
 from ltr.operators import sinkhorn_strips as strips
 from ltr.operators.base import SortOperator
 from ltr.operators.hard import descending_order, hard_ranks
@@ -15,6 +15,7 @@ from ltr.operators.pairwise import item_weights
 from ltr.operators.sinkhorn_permutation import LongSinkhornPermutation, SinkhornPermutation
 from ltr.operators.sinkhorn_strips import Line, Transport, log_kernel
 from ltr.operators.sinkhorn_transport import item_potentials, row_potentials
+from ltr.operators.tiles import MOST
 from ltr.shapes import (
     check_levels,
     check_lists,
@@ -380,9 +381,7 @@ class SinkhornSort(SortOperator):
                 "threshold": self.threshold,
                 "implicit": self.gradient == "implicit",
             }
-            if not callable(self.cost) and prefers_strips(
-                b.shape[-1], scores, self.epsilon ** (1 / self.cost)
-            ):
+            if not callable(self.cost) and self._takes_strips(self.cost, b.shape[-1], scores):
                 line = Line(self.cost, self.epsilon)
                 rows = strips.row_potentials(t, line, **settings)
                 items = strips.item_potentials(t, line, rows)
@@ -394,6 +393,17 @@ class SinkhornSort(SortOperator):
             log_p = (items.unsqueeze(-2) + kernel).log_softmax(-1).to(scores.dtype)
             log_p = torch.where((b == 0).unsqueeze(-1), -torch.inf, log_p)
         return SinkhornPermutation(log_p, scores, mask, order, a, b, b.shape[-1])
+
+    def _takes_strips(self, power: float, rows: int, scores: Tensor) -> bool:
+        # if that takes less time, or an array more than `MOST` entries; on the CPU alone
+        if torch.compiler.is_compiling() or not scores.is_cpu:
+            return False
+        entries = rows * scores.shape[-1]
+        if entries > MOST:
+            return not prefers_dense("sinkhorn", entries)
+        # a kernel as narrow as the gaps between rows would need many iterations
+        narrow = rows * self.epsilon ** (1 / power) <= 2
+        return not prefers_dense("sinkhorn", 0 if narrow else rows)
 
     def _problem(
         self,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 import torch
 from torch import Tensor
 
-from ltr.operators.permutation import DensePermutation, check_axis, check_order, take_along
-from ltr.operators.sinkhorn_strips import Line, Transport, log_kernel, log_normalizers, mix, spread
-from ltr.shapes import check_whole, count, masked_fill
+from ltr.operators.lazy_permutation import LazyPermutation
+from ltr.operators.permutation import DensePermutation
+from ltr.operators.sinkhorn_strips import Line, log_kernel
+from ltr.shapes import check_whole, count
 
 
 class SinkhornPermutation(
@@ -56,18 +59,11 @@ class SinkhornPermutation(
         """Return which rows have weight, (..., rows) bool; None without a mask."""
         return None if self.mask is None else self.row_weights > 0
 
-    def top(self, k: int) -> SinkhornPermutation:
+    def top(self, k: int) -> Self:
         """Return the first k rows, or all rows if there are fewer."""
         k = check_whole("k", k)
-        return SinkhornPermutation(
-            self.log_matrix[..., :k, :],
-            self.scores,
-            self.mask,
-            self.order,
-            self.item_weights,
-            self.row_weights[..., :k],
-            self.all_rows,
-        )
+        log_matrix, row_weights = self.log_matrix[..., :k, :], self.row_weights[..., :k]
+        return self._replaced(log_matrix=log_matrix, row_weights=row_weights)
 
     def spread(self, v: Tensor) -> Tensor:
         """Return each item's mean of the rows' values, T^T v / a: v (..., rows) -> (..., n).
@@ -97,6 +93,7 @@ class SinkhornPermutation(
 
 
 class LongSinkhornPermutation(
+    LazyPermutation,
     SinkhornPermutation,
     tensors=("items", "places", "points", "scores", "mask", "order", "item_weights", "row_weights"),
     static=("all_rows", "power", "epsilon"),
@@ -104,8 +101,8 @@ class LongSinkhornPermutation(
     """A `SinkhornPermutation` that stores potentials instead of its matrix.
 
     Products, ranks, sorted values and `log_prob` cost O(rows n) time and O(rows + n) memory,
-    forward and backward, to any order: strips of the matrix are computed, used, and computed again
-    for the derivatives. The strips take 5 MiB at any size, and vectors some 300 bytes for each row
+    forward and backward, to any order: tiles of the matrix are computed, used, and computed again
+    for the derivatives. The tiles take 17 MiB at any size, and vectors some 300 bytes for each row
     and each item (benchmarks/sinkhorn.py). Only `log_dense` and `dense` build the matrix.
 
     Args:
@@ -148,7 +145,7 @@ class LongSinkhornPermutation(
         self.points = points
         self.scores = scores
         self.mask = mask
-        self.order = order
+        self._order = order
         self.item_weights = item_weights
         self.row_weights = row_weights
         self.all_rows = all_rows
@@ -156,92 +153,34 @@ class LongSinkhornPermutation(
         self.epsilon = epsilon
 
     @property
+    def is_short(self) -> bool:
+        """Return False: the products never build the whole matrix."""
+        return False
+
+    @property
     def rows(self) -> int:
         """Return the number of rows."""
         return self.places.shape[-1]
 
-    @property
-    def log_matrix(self) -> Tensor:
-        """Return the logarithm of the matrix, (..., rows, n), in O(rows n) memory."""
-        kernel = log_kernel(self.places, self.points, self._line)
-        log_p = (self.items.unsqueeze(-2) + kernel).log_softmax(-1).to(self.scores.dtype)
-        return torch.where(self._no_rows.unsqueeze(-1), -torch.inf, log_p)
+    def row_mask(self) -> Tensor:
+        """Return which rows have weight, (..., rows) bool."""
+        return self.row_weights > 0
 
-    def top(self, k: int) -> LongSinkhornPermutation:
+    def row_numbers(self) -> Tensor:
+        """Return the milestones on the line, (..., rows)."""
+        return self.places
+
+    def item_numbers(self) -> list[Tensor]:
+        """Return the items on the line, and their potentials."""
+        return [self.points, self.items]
+
+    def logits_of(self, rows: Tensor, *items: Tensor) -> Tensor:
+        """Return the logarithms of the coupling, up to a constant for each row."""
+        points, potentials = items
+        kernel = log_kernel(rows, points, Line(self.power, self.epsilon))
+        return kernel + potentials.unsqueeze(-2)
+
+    def top(self, k: int) -> Self:
         """Return the first k rows, or all rows if there are fewer."""
         k = check_whole("k", k)
-        return LongSinkhornPermutation(
-            self.items,
-            self.places[..., :k],
-            self.points,
-            self.scores,
-            self.mask,
-            self.order,
-            self.item_weights,
-            self.row_weights[..., :k],
-            self.all_rows,
-            self.power,
-            self.epsilon,
-        )
-
-    def mv(self, v: Tensor) -> Tensor:
-        """Return P v: v (..., n) -> (..., rows)."""
-        check_axis("v", v, -1, self.scores.shape[-1])
-        return self._mixed(v.unsqueeze(-2)).squeeze(-2)
-
-    def matmul(self, V: Tensor) -> Tensor:
-        """Return P V by torch.matmul's rules: V (..., n, d) -> (..., rows, d)."""
-        check_axis("V", V, -2, self.scores.shape[-1])
-        return self.mv(V) if V.dim() == 1 else self._mixed(V.mT).mT
-
-    def log_prob(self, order: Tensor) -> Tensor:
-        """Return the log-probabilities log P[i, order[i]]: order (..., rows) int64 -> (..., rows).
-
-        Rows past the real items give 0.
-
-        Raises:
-            ValueError: order is not int64 (..., rows).
-        """
-        check_order(order, self.rows)
-        at, potential = take_along(self.points, order, -1), take_along(self.items, order, -1)
-        places = self.places.expand(at.shape).unsqueeze(-1)
-        gaps = log_kernel(places, at.unsqueeze(-1), self._line).squeeze((-1, -2))
-        found = gaps + potential - log_normalizers(self._transport, self._line, self.items)
-        return masked_fill(found.to(self.scores.dtype), self.row_mask())
-
-    def _transposed_mv(self, w: Tensor) -> Tensor:
-        return self._spread(w.unsqueeze(-2)).squeeze(-2)
-
-    def _transposed_matmul(self, W: Tensor) -> Tensor:
-        return self._transposed_mv(W) if W.dim() == 1 else self._spread(W.mT).mT
-
-    @property
-    def _line(self) -> Line:
-        return Line(self.power, self.epsilon)
-
-    @property
-    def _transport(self) -> Transport:
-        return Transport(self.places, self.points, self.item_weights, self.row_weights)
-
-    @property
-    def _no_rows(self) -> Tensor:
-        return self.row_weights == 0
-
-    def _mixed(self, V: Tensor) -> Tensor:
-        # P V^T, transposed: V (..., d, n) -> (..., d, rows)
-        V = V if self.mask is None else masked_fill(V, self.mask.unsqueeze(-2))
-        t, items, V = self._expanded(V)
-        found = mix(t, self._line, items, V).to(self.scores.dtype)
-        return torch.where(self._no_rows.unsqueeze(-2), 0.0, found)
-
-    def _spread(self, W: Tensor) -> Tensor:
-        W = torch.where(self._no_rows.unsqueeze(-2), 0.0, W)
-        t, items, W = self._expanded(W)
-        return spread(t, self._line, items, W).to(self.scores.dtype)
-
-    def _expanded(self, V: Tensor) -> tuple[Transport, Tensor, Tensor]:
-        # all with the same batch axes, and float64
-        batch = torch.broadcast_shapes(V.shape[:-2], self.scores.shape[:-1])
-        t = Transport(*(x.expand(*batch, x.shape[-1]) for x in self._transport))
-        items = self.items.expand(*batch, self.items.shape[-1])
-        return t, items, V.to(items.dtype).expand(*batch, *V.shape[-2:])
+        return self._replaced(places=self.places[..., :k], row_weights=self.row_weights[..., :k])

@@ -7,7 +7,7 @@ kept. So memory is O(rows + items): vectors, and some arrays of a strip, of 512 
 Newton's equations are solved by conjugate gradients, list by list. Their preconditioner is exact
 for steps between groups of neighboring rows. The first potentials are those of a problem with fewer
 rows and items. Items are taken in order, so that those of a strip share their mass among a window
-of rows, and the Hessian needs no others. `over_strips` makes the derivatives.
+of rows, and the Hessian needs no others. `over_tiles` makes the derivatives.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from ltr.kernels.autodiff import Maybe, Rule, differentiable
-from ltr.operators.over_strips import STRIP, Strips, over_strips
 from ltr.operators.pairwise import abs_power
 from ltr.operators.sinkhorn_transport import MOST_STEPS, newton, safe_log, scaled_laplacian
+from ltr.operators.tiles import Tiles, over_tiles, tiles
 
 GROUPS = 256
 """The most groups of rows of the preconditioner, and the most rows that are solved densely."""
@@ -80,17 +80,6 @@ def log_kernel(places: Tensor, points: Tensor, line: Line) -> Tensor:
     return abs_power(places.unsqueeze(-1) - points.unsqueeze(-2), line.power).mul(-1 / line.epsilon)
 
 
-def strips(count: int, length: int) -> Iterator[slice]:
-    """Yield slices of 0 ... count - 1, each of at most `STRIP` / length numbers, or of one.
-
-    >>> list(strips(3, STRIP // 2))
-    [slice(0, 2, None), slice(2, 3, None)]
-    """
-    size = max(1, STRIP // max(1, length))
-    for start in range(0, count, size):
-        yield slice(start, min(start + size, count))
-
-
 def solve(t: Transport, line: Line, threshold: float, iterations: int) -> tuple[Tensor, Tensor]:
     """Return the row potentials (rows,) and the preconditioner's inverse (groups, groups).
 
@@ -135,7 +124,7 @@ def _iterated(t: Transport, line: Line, iterations: int) -> Tensor:
 def _extended(t: Transport, line: Line, items: Tensor) -> Tensor:
     # the row potentials for which the coupling has the row sums b: one half-step
     rows = t.b.log()
-    for s in strips(len(t.b), len(t.a)):
+    for s in tiles(len(t.b), len(t.a)):
         rows[s] -= (items + log_kernel(t.places[s], t.points, line)).logsumexp(-1)
     return rows
 
@@ -200,7 +189,7 @@ def _groups(x: Tensor, groups: int) -> Tensor:
 
 def _pass(t: Transport, line: Line, rows: Tensor) -> State:
     items, sums, windows = torch.empty_like(t.a), torch.zeros_like(t.b), []
-    for s in strips(len(t.a), len(t.b)):
+    for s in tiles(len(t.a), len(t.b)):
         shares = log_kernel(t.points[s], t.places, line).add_(rows)
         most = shares.amax(-1, keepdim=True)
         shares = shares.sub_(most).clamp_(min=LEAST).exp_()
@@ -216,7 +205,7 @@ def _pass(t: Transport, line: Line, rows: Tensor) -> State:
 
 def _shares(t: Transport, line: Line, state: State) -> Iterator[tuple[slice, slice, Tensor]]:
     # for each strip of items, how their mass is shared among a window of rows, (items, window)
-    for s, window in zip(strips(len(t.a), len(t.b)), state.windows, strict=True):
+    for s, window in zip(tiles(len(t.a), len(t.b)), state.windows, strict=True):
         logits = log_kernel(t.points[s], t.places[window], line).add_(state.rows[window])
         logits.add_(state.items[s].unsqueeze(-1)).clamp_(min=LEAST)
         yield s, window, logits.exp_()
@@ -301,37 +290,6 @@ def item_potentials(t: Transport, line: Line, rows: Tensor) -> Tensor:
     return safe_log(t.a) - _columns(line, t, rows)[1]
 
 
-def mix(t: Transport, line: Line, items: Tensor, V: Tensor) -> Tensor:
-    """Return P V^T for the row softmax P of the items' potentials: V (..., d, n) -> (..., d, rows).
-
-    >>> t = Transport(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0]), *torch.ones(2, 2) / 2)
-    >>> mix(t, Line(2, 0.1), torch.zeros(2), torch.tensor([[3.0, 7.0]])).round()
-    tensor([[7., 3.]])
-    """
-
-    def part(whole: Sequence[Tensor], cut: Sequence[Tensor]) -> tuple[Any, Any]:
-        items, points, V = whole
-        return [], [V @ _softmax(line, cut[0], points, items).mT]
-
-    (found,) = over_strips(Strips(part, 3, 0, 1, V.shape[-1]), items, t.points, V, t.places)
-    return found
-
-
-def spread(t: Transport, line: Line, items: Tensor, W: Tensor) -> Tensor:
-    """Return P^T W^T for the row softmax P of `mix`: W (..., d, rows) -> (..., d, n)."""
-
-    def part(whole: Sequence[Tensor], cut: Sequence[Tensor]) -> tuple[Any, Any]:
-        items, points = whole
-        return [cut[1] @ _softmax(line, cut[0], points, items)], []
-
-    (found,) = over_strips(Strips(part, 2, 1, 0, t.points.shape[-1]), items, t.points, t.places, W)
-    return found
-
-
-def _softmax(line: Line, places: Tensor, points: Tensor, items: Tensor) -> Tensor:
-    return (items.unsqueeze(-2) + log_kernel(places, points, line)).softmax(-1)
-
-
 def log_normalizers(t: Transport, line: Line, items: Tensor) -> Tensor:
     """Return the logarithms (..., rows) of the sums over items of exp(item + log K)."""
 
@@ -339,7 +297,7 @@ def log_normalizers(t: Transport, line: Line, items: Tensor) -> Tensor:
         items, points = whole
         return [], [(items.unsqueeze(-2) + log_kernel(cut[0], points, line)).logsumexp(-1)]
 
-    (found,) = over_strips(Strips(part, 2, 0, 1, items.shape[-1]), items, t.points, t.places)
+    (found,) = over_tiles(Tiles(part, 2, 0, 1, items.shape[-1]), items, t.points, t.places)
     return found
 
 
@@ -353,8 +311,8 @@ def _columns(line: Line, t: Transport, rows: Tensor) -> tuple[Tensor, Tensor]:
         shares = (logits - sums.unsqueeze(-1)).exp()
         return [(a.unsqueeze(-2) @ shares).squeeze(-2)], [sums]
 
-    task = Strips(part, 2, 1, 1, rows.shape[-1])
-    sums, items = over_strips(task, rows, t.places, t.points, t.a)
+    task = Tiles(part, 2, 1, 1, rows.shape[-1])
+    sums, items = over_tiles(task, rows, t.places, t.points, t.a)
     return sums, items
 
 
@@ -365,7 +323,7 @@ class _Solved(Rule):
         self.line = line
 
     def values(self, right: Tensor, *fixed: Tensor, **_: Any) -> tuple[Tensor, ...]:
-        return (solve_hessians(self.line, right, *fixed),)
+        return (solve_hessians(right, list(fixed), *self.line),)
 
     def gradients(
         self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any
@@ -378,6 +336,7 @@ class _Solved(Rule):
         return differentiable(self, moved[0], *fixed)
 
 
+# ops, so that a trace such as `make_fx` records a call and not the solvers' numbers
 @torch.library.custom_op("ltr::sinkhorn_lists", mutates_args=())
 def solve_lists(
     places: Tensor,
@@ -400,19 +359,31 @@ def solve_lists(
     return rows.view(b.shape), inverse.view(*b.shape[:-1], *inverse.shape[-2:])
 
 
-def solve_hessians(line: Line, right: Tensor, *fixed: Tensor) -> Tensor:
+@solve_lists.register_fake
+def _(places: Tensor, points: Tensor, a: Tensor, b: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    groups = min(GROUPS, b.shape[-1])
+    return torch.empty_like(b), b.new_empty((*b.shape[:-1], groups, groups))
+
+
+@torch.library.custom_op("ltr::sinkhorn_hessians", mutates_args=())
+def solve_hessians(right: Tensor, fixed: list[Tensor], power: float, epsilon: float) -> Tensor:
     """Return the solutions (..., rows) of the Hessians' equations, list by list.
 
-    The other tensors are the potentials, the preconditioners and a `Transport`.
+    The fixed tensors are the potentials, the preconditioners and a `Transport`.
     """
     rows, inverse, *vectors = fixed
     matrices = inverse.reshape(-1, *inverse.shape[-2:])
     lists = [x.reshape(-1, x.shape[-1]) for x in (right, rows, *vectors)]
     found = [
-        solve_hessian(Transport(*t), line, potentials, matrix, side)
+        solve_hessian(Transport(*t), Line(power, epsilon), potentials, matrix, side)
         for matrix, side, potentials, *t in zip(matrices, *lists, strict=True)
     ]
     return torch.stack(found).view(right.shape)
+
+
+@solve_hessians.register_fake
+def _(right: Tensor, *_: Any) -> Tensor:
+    return torch.empty_like(right)
 
 
 def _batched(size: int, in_dims: Sequence[int | None], tensors: Sequence[Tensor]) -> list[Tensor]:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -10,12 +9,12 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ltr.gains import Cut
-from ltr.kernels.autodiff import Maybe, Rule, differentiable
 from ltr.operators.base import TemperatureRank
 from ltr.operators.distributions import normal_cdf
 from ltr.operators.expected_discounts import expected_discounts
 from ltr.operators.hard import hard_ranks
 from ltr.operators.pairwise import kernel_ranks
+from ltr.operators.tiles import MOST, Tiles, over_tiles
 from ltr.shapes import check_lists, check_top_k, masked_fill, positions, refuse_weights, upcast
 
 SHORT = 16
@@ -42,17 +41,18 @@ def noise_nodes(dtype: torch.dtype) -> tuple[tuple[float, ...], tuple[float, ...
     return nodes, tuple(y / sum(density) for y in density)
 
 
-LARGE = 1 << 24
-"""The most numbers of the recursion that autograd records at a time."""
-
-
 def _rank_rows(
-    scores: Tensor, mask: Tensor | None, rows: slice, settings: tuple[int, float, RankDistribution]
+    scores: Tensor,
+    mask: Tensor | None,
+    place: Tensor,
+    own: Tensor,
+    settings: tuple[int, float, RankDistribution],
 ) -> Tensor:
-    # the rank distributions (..., r, width) of some items; masked scores are 0 already
+    # The rank distributions (..., r, width) of the items at some places (..., r) of the lists, with
+    # scores `own`. Masked scores are 0 already.
     width, temperature, distribution = settings
-    gaps = (scores.unsqueeze(-2) - scores[..., rows].unsqueeze(-1)) / temperature  # j above i
-    others = ~torch.eye(scores.shape[-1], dtype=torch.bool, device=scores.device)[rows]
+    gaps = (scores.unsqueeze(-2) - own.unsqueeze(-1)) / temperature  # j above i
+    others = place.unsqueeze(-1) != torch.arange(scores.shape[-1], device=scores.device)
     if mask is not None:
         others = others & mask.unsqueeze(-2)
     if distribution == "paper":
@@ -63,7 +63,7 @@ def _rank_rows(
         noise = noise[(..., *[None] * gaps.dim())]
         given_noise = _count_distribution(masked_fill(normal_cdf(gaps - noise), others), width)
         found = (torch.softmax(-noise.square() / 2, 0) * given_noise).sum(0)
-    return found + 0 * scores[..., rows].unsqueeze(-1)  # a single NaN item is never compared
+    return found + 0 * own.unsqueeze(-1)  # a single NaN item is never compared
 
 
 def _count_distribution(chances: Tensor, width: int) -> Tensor:
@@ -87,73 +87,27 @@ def mean_by_recursion(
 ) -> Tensor:
     """Return `SoftRank.rank_distribution(..., top_k=k) @ values`, (..., n), for values (k,).
 
-    It holds only some rows in memory at a time. Exceptions are a gradient of the values, second
-    derivatives and `torch.compile`, which need all rows.
+    It holds only some rows in memory at a time, but all of them with `torch.compile`.
 
     >>> mean_by_recursion(torch.ones(1), torch.zeros(3), None, temperature=1, distribution="paper")
     tensor([0.2500, 0.2500, 0.2500])
     """
-    n, k = scores.shape[-1], len(values)
     x = upcast(masked_fill(scores, mask))
-    row = (
-        n
-        * k
-        * x[..., :1].numel()
-        * (len(noise_nodes(x.dtype)[0]) if distribution == "exact" else 1)
-    )
-    if n * row > LARGE and not (values.requires_grad or torch.compiler.is_compiling()):
-        rule = _Tiles((k, temperature, distribution), max(1, LARGE // row))
-        (found,) = differentiable(rule, x, mask, values)
-    else:
-        found = _rank_rows(x, mask, slice(None), (k, temperature, distribution)) @ values
-    return masked_fill(found, mask)
+    n, k = x.shape[-1], len(values)
+    place = torch.arange(n, device=x.device).expand(x.shape)
+    given = x, values.to(x.dtype).expand(*x.shape[:-1], k), *([] if mask is None else [mask])
 
+    def part(whole: Sequence[Tensor], cut: Sequence[Tensor]) -> tuple[Any, Any]:
+        scores, values, *masks = whole
+        mask = masks[0] if masks else None
+        place, own = cut
+        found = _rank_rows(scores, mask, place, own, (k, temperature, distribution))
+        return [], [(found @ values.unsqueeze(-1)).squeeze(-1)]
 
-@dataclass(frozen=True, eq=False)
-class _Tiles(Rule):
-    """The mean of values (width,) under the rank distribution, some rows at a time both ways."""
-
-    settings: tuple[int, float, RankDistribution]
-    size: int
-
-    def values(self, scores: Tensor, mask: Maybe, values: Tensor) -> tuple[Tensor, ...]:
-        tiles = [
-            self.means(scores, mask, values, slice(i, i + self.size))
-            for i in range(0, scores.shape[-1], self.size)
-        ]
-        return (torch.cat(tiles, -1),)
-
-    def gradients(
-        self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any
-    ) -> tuple[Maybe, ...]:
-        scores, mask, values = saved
-        gradient = given[0]
-        assert gradient is not None
-        total = torch.zeros_like(scores)
-        for i in range(0, scores.shape[-1], self.size):
-            rows = slice(i, i + self.size)
-
-            def tile(x: Tensor, rows: slice = rows) -> Tensor:
-                return self.means(x, mask, values, rows)
-
-            vjp = torch.func.vjp(tile, scores)[1]
-            total = total + vjp(gradient[..., rows])[0]
-        return total, None, None
-
-    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
-        scores, mask, values = saved
-
-        def all_rows(x: Tensor) -> Tensor:
-            return self.means(x, mask, values, slice(None))
-
-        return (torch.func.jvp(all_rows, (scores,), (moved[0],))[1],)
-
-    def means(self, scores: Tensor, mask: Maybe, values: Tensor, rows: slice) -> Tensor:
-        """Return the means of some rows. With `vmap` the values have its batch axis."""
-        chances = _rank_rows(scores, mask, rows, self.settings)
-        axes = (1,) * (chances.dim() - 1 - values.dim())
-        values = values.view(*values.shape[:-1], *axes, values.shape[-1], 1)
-        return (chances @ values).squeeze(-1)
+    copies = len(noise_nodes(x.dtype)[0]) if distribution == "exact" else 1
+    task = Tiles(part, len(given), 0, 1, n * k * copies)
+    (means,) = over_tiles(task, *given, place, x, most=MOST)
+    return masked_fill(means, mask)
 
 
 def check_distribution(distribution: str) -> None:
@@ -192,8 +146,8 @@ class SoftRank(TemperatureRank):
 
     Cost: ranks and smooth discounts take a sort, O(n) time and O(n) memory, the backward pass
     too. A cut at k < n takes O(n^2 k) time, a discount with a step O(n^3), both in memory for
-    some rows at a time (all of them in a second derivative, and under `torch.compile`). Up to 43
-    times the time for the exact distribution, 57 in float64.
+    some rows at a time (all of them under `torch.compile`). Up to 43 times the time for the exact
+    distribution, 57 in float64.
 
     Raises:
         ValueError: temperature < 0 or in (0, 1e-30), or an unknown distribution.
@@ -263,7 +217,9 @@ class SoftRank(TemperatureRank):
             found = (ranks == positions(ranks, width)).to(ranks.dtype) + 0 * ranks
         else:
             settings = width, self.temperature, self.distribution
-            found = _rank_rows(upcast(masked_fill(scores, mask)), mask, slice(None), settings)
+            x = upcast(masked_fill(scores, mask))
+            place = torch.arange(x.shape[-1], device=x.device)
+            found = _rank_rows(x, mask, place, x, settings)
         return found if mask is None else masked_fill(found, mask.unsqueeze(-1))
 
     def discounts(

@@ -1,7 +1,7 @@
 """SoftSort (Prillo and Eisenschlos 2020), a softmax of the distances from the sorted scores."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -10,13 +10,11 @@ from ltr.kernels.choice import prefers_dense
 from ltr.kernels.lists import Lengths
 from ltr.kernels.softsort_ranks import compiled_ranks, fused
 from ltr.operators.base import SortOperator, TemperatureRank
-from ltr.operators.by_lists import by_lists
 from ltr.operators.hard import descending_order, hard_ranks
 from ltr.operators.lazy_permutation import (
     KernelPermutation,
-    TiledPermutation,
+    PowerPermutation,
     ragged_ranks,
-    thresholds_of,
 )
 from ltr.operators.pairwise import (
     abs_power,
@@ -24,6 +22,7 @@ from ltr.operators.pairwise import (
     with_masked,
 )
 from ltr.operators.permutation import DensePermutation, HardPermutation, SoftPermutation
+from ltr.operators.tiles import by_lists
 from ltr.shapes import (
     check_lists,
     check_number,
@@ -57,16 +56,42 @@ def distances(tops: Tensor, scores: Tensor, power: float | Metric) -> Tensor:
     return found
 
 
-def repr_of(temperature: float, power: float | Metric) -> str:
-    """Return the hyper-parameters, for `print`; a module prints itself."""
-    if isinstance(power, nn.Module):
-        return f"temperature={temperature:g}"
-    if callable(power):
-        return f"temperature={temperature:g}, power={getattr(power, '__name__', power)}"
-    return f"temperature={temperature:g}, power={power:g}"
+class DistanceRank(TemperatureRank):
+    """A rank operator with a power of the distance: what `SoftSort` and `SoftSortRank` share.
+
+    Attributes:
+        by_item: whether the softmax over the distances is that of an item, or that of a position.
+    """
+
+    by_item: ClassVar[bool]
+
+    def __init__(self, temperature: float = 0.1, power: float | Metric = 1.0):
+        super().__init__(temperature)
+        self.power = check_power(power)
+
+    def ragged(self, scores: Tensor, lengths: Lengths, weights: Tensor | None = None) -> Tensor:
+        """Return soft ranks (N,) of flat scores (N,), lengths (R,): one sweep for powers 1, 2."""
+        refuse_weights(self, weights)
+        if self.temperature == 0 or callable(self.power) or self.power not in (1, 2):
+            return super().ragged(scores, lengths)
+        return ragged_ranks(scores, lengths, self.temperature, self.power, by_item=self.by_item)
+
+    def ragged_discounts(
+        self, discount: Callable[[Tensor], Tensor], scores: Tensor, lengths: Lengths
+    ) -> Tensor:
+        """Return `discount` of the soft ranks, (N,)."""
+        return discount(self.ragged(scores, lengths))
+
+    def extra_repr(self) -> str:
+        """Return the hyper-parameters, for `print`; a module prints itself."""
+        if isinstance(self.power, nn.Module):
+            return super().extra_repr()
+        power = self.power
+        shown = getattr(power, "__name__", power) if callable(power) else f"{power:g}"
+        return f"{super().extra_repr()}, power={shown}"
 
 
-class SoftSort(TemperatureRank, SortOperator):
+class SoftSort(DistanceRank, SortOperator):
     """SoftSort: row i of P is the softmax over j of -d(s_[i], s_j) / temperature.
 
     Here s_[i] is the i-th highest score, and d(a, b) = |a - b|^power or a function given as
@@ -89,9 +114,9 @@ class SoftSort(TemperatureRank, SortOperator):
             submodule, so that its parameters are learned with the model. It gets scores in their
             own units, and the temperature divides its result.
 
-    Cost: one sort and O(n) time and memory for powers 1 and 2; O(n w) time for rows w entries wide
-    and O(n) memory for other powers; O(n^2) time and memory for a function. Short lists take the
-    n x n matrix (`ltr.kernels.use`).
+    Cost: one sort and O(n) time and memory for powers 1 and 2; O(n^2) time and O(n) memory for
+    other powers; O(n^2) time and memory for a function. Short lists take the n x n matrix
+    (`ltr.kernels.use`).
 
     Raises:
         ValueError: temperature < 0 or in (0, 1e-30), or power <= 0.
@@ -119,9 +144,7 @@ class SoftSort(TemperatureRank, SortOperator):
     ['power.log_scale']
     """
 
-    def __init__(self, temperature: float = 0.1, power: float | Metric = 1.0):
-        super().__init__(temperature)
-        self.power = check_power(power)
+    by_item = False
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
@@ -149,7 +172,7 @@ class SoftSort(TemperatureRank, SortOperator):
         if self.temperature == 0:
             return HardPermutation(descending_order(scores, mask), scores, mask)
         if not callable(self.power):
-            kind = KernelPermutation if self.power in (1, 2) else TiledPermutation
+            kind = KernelPermutation if self.power in (1, 2) else PowerPermutation
             return kind(scores, mask, None, self.temperature, self.power)
         order = descending_order(scores, mask)
         logits = -distances(scores.gather(-1, order), scores, self.power) / self.temperature
@@ -161,25 +184,8 @@ class SoftSort(TemperatureRank, SortOperator):
         log_p = masked_fill(torch.log_softmax(logits, dim=-1), rows, -torch.inf)
         return DensePermutation(log_p, scores, mask, order)
 
-    def ragged(self, scores: Tensor, lengths: Lengths, weights: Tensor | None = None) -> Tensor:
-        """Return soft ranks (N,) of flat scores (N,), lengths (R,): one sweep for powers 1, 2."""
-        refuse_weights(self, weights)
-        if self.temperature == 0 or callable(self.power) or self.power not in (1, 2):
-            return super().ragged(scores, lengths)
-        return ragged_ranks(scores, lengths, self.temperature, self.power, by_item=False)
 
-    def ragged_discounts(
-        self, discount: Callable[[Tensor], Tensor], scores: Tensor, lengths: Lengths
-    ) -> Tensor:
-        """Return `discount` of the soft ranks, (N,)."""
-        return discount(self.ragged(scores, lengths))
-
-    def extra_repr(self) -> str:
-        """Return the hyper-parameters, for `print`."""
-        return repr_of(self.temperature, self.power)
-
-
-class SoftSortRank(TemperatureRank):
+class SoftSortRank(DistanceRank):
     """SoftSort's distances as ranks that stay in [1, n]: a softmax over positions for each item.
 
     The rank of item j is the sum over i of i * softmax over i of -d(s_[i], s_j) / temperature, with
@@ -198,9 +204,9 @@ class SoftSortRank(TemperatureRank):
         power: The exponent of the distance, > 0, default 1; or a semi-metric `metric(a, b)`, see
             `SoftSort`. An `nn.Module` becomes a submodule.
 
-    Cost: one sort and O(n) time and memory for powers 1 and 2; O(n w) time for rows w entries wide
-    and O(n) memory for other powers; O(n^2) time and memory for a function. Short lists take the
-    n x n matrix (`ltr.kernels.use`).
+    Cost: one sort and O(n) time and memory for powers 1 and 2; O(n^2) time and O(n) memory for
+    other powers; O(n^2) time and memory for a function. Short lists take the n x n matrix
+    (`ltr.kernels.use`).
 
     Raises:
         ValueError: temperature < 0 or in (0, 1e-30), or power <= 0.
@@ -214,9 +220,7 @@ class SoftSortRank(TemperatureRank):
     tensor([3.0000, 1.5000, 1.5000])
     """
 
-    def __init__(self, temperature: float = 0.1, power: float | Metric = 1.0):
-        super().__init__(temperature)
-        self.power = check_power(power)
+    by_item = True
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, weights: Tensor | None = None
@@ -232,13 +236,15 @@ class SoftSortRank(TemperatureRank):
         scores = upcast(masked_fill(scores, mask))
         if callable(self.power):  # it may have parameters
             return self._dense(scores, mask)
-        if prefers_dense(thresholds_of(self.power), scores):
+        has_sums = self.power in (1, 2)
+        if has_sums and prefers_dense(f"softsort {self.power:g}", scores.shape[-1]):
             return by_lists(self._dense, scores.size(-1), scores, (mask, 1))
         # in sorted order the distances are symmetric: a softmax of columns is one of rows
         order = descending_order(scores.detach(), mask)
-        kind = KernelPermutation if self.power in (1, 2) else TiledPermutation
+        kind = KernelPermutation if self.power in (1, 2) else PowerPermutation
         P = kind(scores, mask, order, self.temperature, self.power)
-        place = positions(scores).expand(scores.shape)
+        fixed = scores.detach()
+        place = positions(scores) + (fixed - fixed)  # NaN for the list if one is not finite
         ranks = P.mv(torch.empty_like(scores).scatter(-1, order, place))
         return with_masked(torch.empty_like(ranks).scatter(-1, order, ranks), mask)
 
@@ -255,20 +261,3 @@ class SoftSortRank(TemperatureRank):
         place = positions(scores) + (fixed - fixed)  # NaN for the whole list if one is not finite
         ranks = (torch.softmax(logits, dim=-2) * place.unsqueeze(-1)).sum(-2)
         return with_masked(ranks, mask)
-
-    def ragged(self, scores: Tensor, lengths: Lengths, weights: Tensor | None = None) -> Tensor:
-        """Return soft ranks (N,) of flat scores (N,), lengths (R,): one sweep for powers 1, 2."""
-        refuse_weights(self, weights)
-        if self.temperature == 0 or callable(self.power) or self.power not in (1, 2):
-            return super().ragged(scores, lengths)
-        return ragged_ranks(scores, lengths, self.temperature, self.power, by_item=True)
-
-    def ragged_discounts(
-        self, discount: Callable[[Tensor], Tensor], scores: Tensor, lengths: Lengths
-    ) -> Tensor:
-        """Return `discount` of the soft ranks, (N,)."""
-        return discount(self.ragged(scores, lengths))
-
-    def extra_repr(self) -> str:
-        """Return the hyper-parameters, for `print`."""
-        return repr_of(self.temperature, self.power)

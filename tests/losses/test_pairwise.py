@@ -7,7 +7,6 @@ import pytest
 import torch
 from sklearn.metrics import log_loss
 
-import ltr.losses.pair_sums as engine
 from ltr.losses import (
     LambdaLoss,
     NDCGLoss1,
@@ -67,9 +66,9 @@ def test_by_loops_over_the_pairs(kind, weighted):
 
 @pytest.mark.parametrize("kind", COSTS)
 @pytest.mark.parametrize("n", [1, 2, 63, 64, 65, 150])
-@pytest.mark.parametrize("block", [1, 500, 10**9])
-def test_blocks_agree_with_the_plain_definition(kind, n, block, monkeypatch):
-    monkeypatch.setitem(engine.BLOCK, "cpu", block)
+@pytest.mark.parametrize("tile", [1, 500, 10**9])
+def test_tiles_agree_with_the_plain_definition(kind, n, tile, monkeypatch):
+    monkeypatch.setattr("ltr.operators.tiles.TILE", tile)
     scores, labels = draw(3, n)
     mask = torch.rand(3, n, generator=torch.Generator().manual_seed(1)) < 0.8
     loss = kind(normalize=False, reduction="sum")

@@ -1,16 +1,13 @@
 """The two forms of an operator, matrices and kernel sums: they agree, and the choice of one."""
 
-import math
-
 import pytest
 import torch
 from operator_table import OPERATORS, TWO_FORMS, draw
 from torch.func import jacfwd, jacrev, vmap
 
 from ltr.kernels import use
-from ltr.kernels.choice import MOST, computed_by, has_compiled_sums, prefers_dense
+from ltr.kernels.choice import SHORT, computed_by, prefers_dense
 from ltr.kernels.reference import REFERENCE
-from ltr.kernels.thresholds import THRESHOLDS, Threshold
 from ltr.operators import NeuralSort, SigmoidRank, SoftSort
 
 both = pytest.mark.parametrize("name", sorted(TWO_FORMS))
@@ -98,29 +95,6 @@ def no_sums(*_):
     raise SumsTakenError
 
 
-@pytest.mark.parametrize("name", sorted(TWO_FORMS - {"SoftSort-1.5"}))
-def test_short_lists_take_matrices_and_long_ones_sums(name):
-    operator = OPERATORS[name]
-    with computed_by(REFERENCE._replace(kernel_sums=no_sums)):
-        assert operator(draw(2, 8)).shape == (2, 8)
-        with pytest.raises(SumsTakenError):
-            operator(draw(5000))
-
-
-def test_the_choice_can_be_pinned():
-    short, long = torch.zeros(4), torch.zeros(100_000)
-    assert prefers_dense("logistic", short)
-    assert not prefers_dense("logistic", long)
-    with use("sums"):
-        assert not prefers_dense("logistic", short)
-        with use("dense"):
-            assert prefers_dense("logistic", long)
-        assert not prefers_dense("logistic", short)
-    assert prefers_dense("logistic", short)
-    with pytest.raises(ValueError, match=r"form.*'fast'"), use("fast"):  # type: ignore[arg-type]
-        pass
-
-
 def test_softsort_keeps_to_the_pinned_form(monkeypatch):
     def refuse(*arguments):
         raise SumsTakenError
@@ -136,25 +110,31 @@ def test_softsort_keeps_to_the_pinned_form(monkeypatch):
 def test_a_pin_ends_with_an_error():
     with pytest.raises(KeyError), use("dense"):
         raise KeyError
-    assert not prefers_dense("logistic", torch.zeros(100_000))
+    assert not prefers_dense("logistic", 100_000)
 
 
-def test_memory_is_bounded(monkeypatch):
-    generous = dict.fromkeys(THRESHOLDS, Threshold(0, 1 << 60))
-    monkeypatch.setattr("ltr.kernels.choice.THRESHOLDS", generous)
-    n = math.isqrt(MOST)  # of a list: operators take some lists at a time
-    assert prefers_dense("logistic", torch.zeros(3, n))
-    assert not prefers_dense("logistic", torch.zeros(3, n + 1))
-    monkeypatch.setattr("torch.compiler.is_compiling", lambda: True)
-    assert prefers_dense("logistic", torch.zeros(1, n))
-    assert not prefers_dense("logistic", torch.zeros(3, n))
+@pytest.mark.parametrize("name", sorted(TWO_FORMS))
+@pytest.mark.parametrize("lists", [(), (1,), (300,)], ids=str)
+def test_the_choice_is_by_the_length_alone(name, lists, monkeypatch):
+    monkeypatch.setattr("ltr.kernels.choice.SHORT", dict.fromkeys(SHORT, 5))
+    for dtype in (torch.float32, torch.float64):
+        with computed_by(REFERENCE._replace(kernel_sums=no_sums)):
+            assert OPERATORS[name](draw(*lists, 4, dtype=dtype)).shape == (*lists, 4)
+            with pytest.raises(SumsTakenError):
+                OPERATORS[name](draw(*lists, 5, dtype=dtype))
 
 
-def test_the_threshold_is_that_of_the_implementation():
-    x = torch.zeros(3)
-    assert has_compiled_sums(x)
-    with computed_by(REFERENCE):
-        assert not has_compiled_sums(x)
+def test_the_choice_can_be_pinned():
+    assert prefers_dense("logistic", 4)
+    assert not prefers_dense("logistic", 100_000)
+    with use("sums"):
+        assert not prefers_dense("logistic", 4)
+        with use("dense"):
+            assert prefers_dense("logistic", 100_000)
+        assert not prefers_dense("logistic", 4)
+    assert prefers_dense("logistic", 4)
+    with pytest.raises(ValueError, match=r"form.*'fast'"), use("fast"):  # type: ignore[arg-type]
+        pass
 
 
 def test_empty_lists():

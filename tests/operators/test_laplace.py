@@ -8,12 +8,15 @@ from scipy.stats import laplace
 
 from ltr.operators import LaplaceRank
 from ltr.operators.distributions import laplace_cdf
-from ltr.operators.pairwise import expected_ranks
 
 
 def pairwise(scores: torch.Tensor, mask: torch.Tensor | None, temperature: float) -> torch.Tensor:
     """The plain definition, O(n^2)."""
-    return expected_ranks(scores, mask, lambda gaps: laplace_cdf(gaps / temperature))
+    above = laplace_cdf((scores.unsqueeze(-2) - scores.unsqueeze(-1)) / temperature)
+    if mask is None:
+        return above.sum(-1) + 0.5
+    ranks = torch.where(mask.unsqueeze(-2), above, 0.0).sum(-1) + 0.5
+    return torch.where(mask, ranks, mask.sum(-1, keepdim=True) + 1)
 
 
 def test_the_formula():

@@ -1,7 +1,5 @@
 """SinkhornSort in strips: it agrees with the form that keeps the array, in less memory."""
 
-import gc
-
 import pytest
 import torch
 from operator_table import draw
@@ -9,11 +7,10 @@ from torch.func import hessian, jacfwd, jacrev, jvp, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ltr.kernels import use
-from ltr.kernels.choice import MOST, prefers_strips
-from ltr.kernels.thresholds import ROWS
+from ltr.kernels.choice import SHORT
 from ltr.operators import SinkhornSort
-from ltr.operators import over_strips as over
 from ltr.operators import sinkhorn_strips as solver
+from ltr.operators import tiles as over
 from ltr.operators.sinkhorn_permutation import LongSinkhornPermutation, SinkhornPermutation
 
 OPTIONS = {
@@ -31,8 +28,7 @@ options = pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @pytest.fixture
 def small(monkeypatch):
     """Strips and groups so small that a list of 40 has many, and coarser problems."""
-    monkeypatch.setattr(over, "STRIP", 128)
-    monkeypatch.setattr(solver, "STRIP", 128)
+    monkeypatch.setattr(over, "TILE", 128)
     monkeypatch.setattr(solver, "GROUPS", 6)
 
 
@@ -154,54 +150,36 @@ class Largest(TorchDispatchMode):
         return result
 
 
-def test_no_array_is_larger_than_a_strip():
+def test_no_array_is_larger_than_a_tile():
     n = 1200
     x = draw(n, dtype=torch.float32).requires_grad_()
     with Largest() as largest:
         ranks = SinkhornSort(0.01)(x)
         torch.autograd.grad(ranks.square().sum(), x)
-    assert largest.numel <= max(over.STRIP, solver.GROUPS**2) < n * n / 10
+    assert largest.numel <= max(over.TILE, solver.GROUPS**2) < n * n / 5
 
 
 def test_the_choice_is_by_rows_and_memory():
-    assert not prefers_strips(ROWS, torch.zeros(ROWS))
-    assert prefers_strips(ROWS + 1, torch.zeros(5))
-    assert not prefers_strips(ROWS + 1, torch.zeros(5), width=1e-3)
-    assert not prefers_strips(2, torch.zeros(MOST // 2))
-    assert prefers_strips(2, torch.zeros(MOST // 2 + 1))
-    assert not prefers_strips(9999, torch.zeros(9, device="meta"))
+    def in_strips(rows, items, epsilon=0.01, **device):
+        operator = SinkhornSort(epsilon)
+        return operator._takes_strips(2.0, rows, torch.zeros(items, **device))
+
+    rows = SHORT["sinkhorn"]
+    assert not in_strips(rows - 1, rows)
+    assert in_strips(rows, 5)
+    assert not in_strips(rows, 5, epsilon=1e-6)
+    assert not in_strips(2, over.MOST // 2)
+    assert in_strips(2, over.MOST // 2 + 1)
+    assert not in_strips(9999, 9, device="meta")
     with use("sums"):
-        assert prefers_strips(1, torch.zeros(1))
+        assert in_strips(1, 1)
         P = SinkhornSort().permutation(draw(4))
         assert isinstance(P, LongSinkhornPermutation)
         assert isinstance(P.detach(), LongSinkhornPermutation)
         assert not isinstance(SinkhornSort(cost=torch.square).permutation(draw(4)), type(P))
     with use("dense"):
-        assert not prefers_strips(9999, torch.zeros(9999))
+        assert not in_strips(9999, 9999)
         assert type(SinkhornSort().permutation(draw(4))) is SinkhornPermutation
-
-
-def test_strips_of_any_function(monkeypatch):
-    monkeypatch.setattr(over, "STRIP", 6)
-
-    def part(whole, cut):
-        array = torch.exp(whole[0].unsqueeze(-1) * cut[0].unsqueeze(-2) / 3)
-        return [array.sum(-1), (array * cut[1].unsqueeze(-2)).sum(-1)], [array.square().sum(-2)]
-
-    task = over.Strips(part, whole=1, sums=2, joined=1, length=3)
-    x, y, z = (draw(2, n, seed=n).requires_grad_() for n in (3, 5, 5))
-    for found, expected in zip(
-        over.over_strips(task, x, y, z), [y for ys in part([x], [y, z]) for y in ys], strict=True
-    ):
-        torch.testing.assert_close(found, expected)
-    tensors = (x, y, z)
-    assert torch.autograd.gradcheck(
-        lambda *t: over.over_strips(task, *t),
-        tensors,
-        check_forward_ad=True,
-        check_batched_grad=True,
-    )
-    assert torch.autograd.gradgradcheck(lambda *t: over.over_strips(task, *t), tensors)
 
 
 def test_windows_hold_the_rows_that_take_from_a_strip(small):
@@ -211,23 +189,8 @@ def test_windows_hold_the_rows_that_take_from_a_strip(small):
     state = solver._pass(t, line, torch.zeros(n).double())
     kernel = solver.log_kernel(t.points, places, line)
     kernel = (kernel - kernel.amax(-1, keepdim=True)).exp()
-    assert len(state.windows) == len(list(solver.strips(n, n))) > 10
-    for items, window in zip(solver.strips(n, n), state.windows, strict=True):
+    assert len(state.windows) == len(list(over.tiles(n, n))) > 10
+    for items, window in zip(over.tiles(n, n), state.windows, strict=True):
         taking = (kernel[items] > 1e-30).any(0).nonzero()
         assert window == slice(int(taking.min()), int(taking.max()) + 1)
         assert window.stop - window.start < n / 2
-
-
-def test_strips_leave_no_tensor_behind(monkeypatch):
-    monkeypatch.setattr(over, "STRIP", 10)
-    alive = []
-
-    def part(whole, cut):
-        alive.append(sum(type(x) is torch.Tensor for x in gc.get_objects()))
-        return [whole[0] * cut[0].sum()], [cut[0] + 1]
-
-    x, y = torch.ones(3), torch.arange(50.0)
-    total, joined = over.over_strips(over.Strips(part, 1, 1, 1, 1), x, y)
-    assert len(alive) == 5
-    assert alive[2] == alive[3] == alive[4]
-    torch.testing.assert_close((total, joined), (x * y.sum(), y + 1))

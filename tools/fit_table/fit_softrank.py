@@ -13,7 +13,6 @@ from ltr.kernels.profiles import profile_weights, profiles
 
 DISCOUNTS: dict[str, Callable[[Array], Array]] = {
     "log2": lambda r: 1 / np.log2(2 + r),
-    "log2 gap": lambda r: 1 / np.log2(2 + r) - 1 / np.log2(3 + r),
 }
 """Discounts of rank r + 1, and their differences from rank r + 1 to rank r + 2."""
 

@@ -1,16 +1,15 @@
 """The operations on rows in plain PyTorch, on any device: a tile of rows at a time.
 
-For NeuralSort the band of each row is found by bisection, and the logits of a tile are running
-sums from the diagonal outwards. For a power they come from differences of the points.
+The band of each row is found by bisection, and the logits of a tile are running sums from the
+diagonal outwards.
 """
 
-import math
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from ltr.shapes import widened
+from ltr.shapes import full_precision, widened
 
 TILE = 1 << 18
 """The entries of a tile on the CPU. A tile bounds the memory, and should fit the cache."""
@@ -25,22 +24,12 @@ WHOLE = 256
 """Lists up to this length use whole rows: finding their bands would take as long."""
 
 
-def row_cut(points: Tensor, power: float | None) -> float:
+def row_cut(points: Tensor) -> float:
     """Return the largest -L_ij that counts in a row. Entries beyond it are below rounding.
 
-    Rows of NeuralSort are concave in j, so all entries beyond the cut sum to at most exp(-cut) of
-    the row. For a power's row the bound is n exp(-cut).
+    Rows are concave in j, so all entries beyond the cut sum to at most exp(-cut) of the row.
     """
-    cut = 44.0 if points.dtype == torch.float64 else 20.0
-    return cut if power is None else cut + math.log(max(points.shape[-1], 1))
-
-
-def flat(points: Tensor, lengths: Tensor, *columns: Tensor) -> tuple[Tensor, ...]:
-    """Return the tensors with all batch axes merged into one."""
-    *batch, n = points.shape
-    lists = math.prod(batch)
-    others = (x.reshape(lists, *x.shape[-2:]) for x in columns)
-    return points.reshape(lists, n), lengths.reshape(lists), *others
+    return 44.0 if points.dtype == torch.float64 else 20.0
 
 
 def row_products(
@@ -48,50 +37,30 @@ def row_products(
     lengths: Tensor,
     columns: Tensor,
     temperature: float,
-    power: float | None,
     rows: int,
     blocks: list[int],
     transposed: bool,
 ) -> Tensor:
-    """Compute `ltr.kernels.rows.row_products`."""
-    *batch, n = points.shape
-    points, lengths, columns = flat(points, lengths, columns)
-    places: dict[tuple[int, int], list[slice]] = {}
-    start = 0
-    for size, u, v in zip(blocks[::3], blocks[1::3], blocks[2::3], strict=True):
-        places.setdefault((u, v), []).append(slice(start, start + size))
-        start += size
-    # join the columns of each weight
-    parts = {w: torch.cat([columns[..., s] for s in found], -1) for w, found in places.items()}
-    count = n if transposed else rows
-    sums = {w: V.new_zeros((len(points), count, V.shape[-1])) for w, V in parts.items()}
-    for some, first, left, tile in _tiles(points, lengths, temperature, power, rows):
+    """Compute `ltr.kernels.rows.row_products` of points (B, n)."""
+    count = points.shape[-1] if transposed else rows
+    out = columns.new_zeros((len(points), count, columns.shape[-1]))
+    for some, first, left, tile in _tiles(points, lengths, temperature, rows):
         last, right = first + tile.shape[0], left + tile.shape[1]
-        for w, V in parts.items():
+        for place, u in _columns(blocks):
+            P = tile.weighted(u)
             if transposed:
-                sums[w][some, left:right] += tile.spread(*w, V[some, first:last])
+                out[some, left:right, place] += _product(P.mT, columns[some, first:last, place])
             else:
-                sums[w][some, first:last] = tile.products(*w, V[some, left:right])
-    out = columns.new_empty((len(points), count, columns.shape[-1]))
-    for w, found in places.items():
-        start = 0
-        for s in found:
-            size = s.stop - s.start
-            out[..., s] = sums[w][..., start : start + size]
-            start += size
-    return out.reshape(*batch, count, columns.shape[-1])
+                out[some, first:last, place] = _product(P, columns[some, left:right, place])
+    return out
 
 
-def row_log_sums(
-    points: Tensor, lengths: Tensor, temperature: float, power: float | None, rows: int
-) -> Tensor:
-    """Compute `ltr.kernels.rows.row_log_sums`."""
-    batch = points.shape[:-1]
-    points, lengths = flat(points, lengths)
+def row_log_sums(points: Tensor, lengths: Tensor, temperature: float, rows: int) -> Tensor:
+    """Compute `ltr.kernels.rows.row_log_sums` of points (B, n)."""
     out = points.new_zeros((len(points), rows))
-    for some, first, _, tile in _tiles(points, lengths, temperature, power, rows):
-        out[some, first : first + tile.shape[0]] = tile.log_sums()
-    return out.reshape(*batch, rows)
+    for some, first, _, tile in _tiles(points, lengths, temperature, rows):
+        out[some, first : first + tile.shape[0]] = tile.sums.log().squeeze(-1)
+    return out
 
 
 def row_vjp(
@@ -100,156 +69,69 @@ def row_vjp(
     G: Tensor,
     V: Tensor,
     temperature: float,
-    power: float | None,
     rows: int,
     blocks: list[int],
 ) -> Tensor:
-    """Compute `ltr.kernels.rows.row_vjp`."""
-    *batch, n = points.shape
-    points, lengths, G, V = flat(points, lengths, G, V)
-    out = points.new_zeros((len(points), n, 2 if power is None else 1))
-    for some, first, left, tile in _tiles(points, lengths, temperature, power, rows):
+    """Compute `ltr.kernels.rows.row_vjp` of points (B, n)."""
+    out = points.new_zeros((*points.shape, 2))
+    for some, first, left, tile in _tiles(points, lengths, temperature, rows):
         last, right = first + tile.shape[0], left + tile.shape[1]
-        D = slope = None
-        start = 0
-        for size, u, v in zip(blocks[::3], blocks[1::3], blocks[2::3], strict=True):
-            place = slice(start, start + size)
-            start += size
+        D = torch.zeros_like(tile.P)
+        for place, u in _columns(blocks):
             M = _product(G[some, first:last, place], V[some, left:right, place].mT)
-            factor = 0.0 if power is None else u * power - v
-            if factor:  # the weight depends on x too
-                steep = tile.weighted(u, v + 1).mul(M).mul_(factor)
-                slope = steep if slope is None else slope.add_(steep)
-            M = M.mul_(tile.weighted(u, v))
-            D = M if D is None else D.add_(M)
-        if D is None:
-            continue
+            D += M.mul_(tile.weighted(u))
         D.sub_(tile.P * D.sum(-1, keepdim=True))
-        if power is None:
-            out[some, left:right, 0] += D.sum(-2)
-            out[some, left:right, 1] += D.mul_(tile.difference).sum(-2)
-            continue
-        D.mul_(tile.weight(1, 1)).mul_(-power / temperature)
-        D = D if slope is None else D.add_(slope)
-        out[some, first:last, 0] += D.sum(-1)
-        out[some, left:right, 0] -= D.sum(-2)
-    return out.reshape(*batch, *out.shape[-2:])
+        out[some, left:right, 0] += D.sum(-2)
+        out[some, left:right, 1] += D.mul_(tile.difference).sum(-2)
+    return out
+
+
+def _columns(blocks: list[int]) -> list[tuple[slice, int]]:
+    # return the columns of each block, and the power of their weight
+    found, start = [], 0
+    for size, u in zip(blocks[::2], blocks[1::2], strict=True):
+        found.append((slice(start, start + size), u))
+        start += size
+    return found
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
     if b.shape[-1] == 1 and a.stride(-1) == 1:  # mv calls gemv, bmm does not
         return torch.stack([x.mv(y) for x, y in zip(a, b.squeeze(-1), strict=True)]).unsqueeze(-1)
-    if not torch.amp.is_autocast_available(a.device.type):
-        return torch.bmm(a, b)
-    with torch.autocast(a.device.type, enabled=False):
+    with full_precision(a):
         return torch.bmm(a, b)
 
 
 class _Tile:
-    """P (lists, R, C), its sums before the softmax's division (lists, R, 1), and its weights.
+    """P (lists, R, C), its sums before the softmax's division (lists, R, 1), and j - i."""
 
-    `difference` is x for a power, with `raised` = |x|^power, and j - i for NeuralSort.
-    """
-
-    def __init__(
-        self,
-        P: Tensor,
-        difference: Tensor,
-        real: Tensor,
-        raised: Tensor | None = None,
-        power: float | None = None,
-    ):
+    def __init__(self, P: Tensor, difference: Tensor, real: Tensor):
         sums = P.sum(-1, keepdim=True)
         self.sums = torch.where(real, sums, 1.0)
         self.P = P.mul_(torch.where(real, 1 / sums, 0.0))
         self.difference = difference
-        self.raised = raised
-        self.power = power
-        self.size: Tensor | None = None
 
     @property
     def shape(self) -> torch.Size:
         """Return the shape (R, C)."""
         return self.P.shape[-2:]
 
-    def log_sums(self) -> Tensor:
-        """Return the logarithm of the sum over j of exp(L_ij), (lists, R)."""
-        return self.sums.log().squeeze(-1)
-
-    def products(self, u: int, v: int, V: Tensor) -> Tensor:
-        """Return the sum over j of w_ij P_ij V_j: V (lists, C, d) -> (lists, R, d)."""
-        return _product(self.weighted(u, v), V)
-
-    def spread(self, u: int, v: int, W: Tensor) -> Tensor:
-        """Return the sum over i of w_ij P_ij W_i: W (lists, R, d) -> (lists, C, d)."""
-        return _product(self.weighted(u, v).mT, W)
-
-    def weight(self, u: int, v: int) -> Tensor:
-        """Return the weights w_ij."""
-        x, raised = self.difference, self.raised
-        if raised is None:
-            return x if u == 1 else x**u
-        if self.power == 2 and v == 2 * u:  # x^0, smooth at 0
-            return torch.ones_like(x)
-        if self.size is None:
-            self.size = torch.where(x == 0, torch.inf, x).abs()
-        # |x|^(u p - v) in steps that stay within the range: powers would take much longer
-        w = raised / self.size if min(u, v) else torch.ones_like(x).masked_fill_(x == 0, 0.0)
-        if min(u, v) > 1:
-            w = w ** min(u, v)
-        for _ in range(u - v):
-            w = w * raised
-        for _ in range(v - u):
-            w = w / self.size
-        return torch.copysign(w, x) if v % 2 else w
-
-    def weighted(self, u: int, v: int) -> Tensor:
-        """Return w_ij P_ij."""
-        return self.P if u == v == 0 else self.weight(u, v) * self.P
+    def weighted(self, u: int) -> Tensor:
+        """Return (j - i)^u P_ij."""
+        return self.P if u == 0 else self.difference**u * self.P
 
 
 def _tiles(
-    points: Tensor, lengths: Tensor, temperature: float, power: float | None, rows: int
+    points: Tensor, lengths: Tensor, temperature: float, rows: int
 ) -> Iterator[tuple[slice, int, int, _Tile]]:
     """Yield tiles that cover the first rows: (lists, first row, first column, tile)."""
     n = points.shape[-1]
-    if not rows or not len(points):
-        return
     size = TILE if points.device.type == "cpu" else TILE_ELSEWHERE
     together = max(1, size // (n * min(n, 64)))
     for start in range(0, len(points), together):
-        lists = slice(start, min(start + together, len(points)))
-        t, m = points[lists], lengths[lists]
-        if power is None:
-            tiles = _by_gaps(t, m, temperature, rows, size)
-        else:
-            tiles = _by_power(t, m, temperature, power, rows, size)
-        for first, left, tile in tiles:
-            yield lists, first, left, tile
-
-
-def _by_power(
-    t: Tensor, lengths: Tensor, temperature: float, power: float, rows: int, size: int
-) -> Iterator[tuple[int, int, _Tile]]:
-    n = t.shape[-1]
-    place = torch.arange(n, device=t.device)
-    dead = place >= lengths.unsqueeze(-1)
-    begin, end = torch.zeros_like(place), torch.full_like(place, n)
-    if n > WHOLE:
-        reach = (row_cut(t, power) * temperature) ** (1 / power)
-        begin = torch.searchsorted(-t, -t - reach).amin(0)
-        end = torch.searchsorted(-t, -t + reach, right=True).amax(0)
-        # a NaN makes the search return any place
-        begin, end = torch.minimum(begin, place), torch.maximum(end, place + 1)
-    for first, last, left, right in _blocks(begin[:rows], end[:rows], len(t), size):
-        x = t[:, first:last].unsqueeze(-1) - t[:, left:right].unsqueeze(-2)
-        raised = x.abs() if power == 1 else x.abs().pow_(power)
-        P = (raised / -temperature).exp_()
-        raised.clamp_(
-            max=min(800 * temperature, torch.finfo(t.dtype).max)
-        )  # keep weights finite where P is 0
-        P.masked_fill_(dead[:, left:right].unsqueeze(-2), 0.0)
-        yield first, left, _Tile(P, x, ~dead[:, first:last].unsqueeze(-1), raised, power)
+        some = slice(start, min(start + together, len(points)))
+        for first, left, tile in _by_gaps(points[some], lengths[some], temperature, rows, size):
+            yield some, first, left, tile
 
 
 def _by_gaps(
@@ -262,7 +144,7 @@ def _by_gaps(
     gaps = ((t[:, :-1] - t[:, 1:]) / temperature).masked_fill(dead[:, 1:], torch.inf)
     begin, end = torch.zeros_like(place), torch.full_like(place, n)
     if n > WHOLE:
-        begin, end = _bands(gaps, row_cut(t, None))
+        begin, end = _bands(gaps, row_cut(t))
     begin, end, place = begin[:rows], end[:rows], place[:rows]
     blocks = list(_blocks(begin, end, len(t), size))
     reaches = _maxima(torch.stack([place - begin, end - 1 - place]))

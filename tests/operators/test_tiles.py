@@ -1,4 +1,6 @@
-"""Matrices of many lists, some lists at a time: the same values and derivatives, less memory."""
+"""Tiles of what is large: the same values and derivatives, less memory."""
+
+import gc
 
 import pytest
 import torch
@@ -7,9 +9,9 @@ from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ltr.kernels import use
-from ltr.kernels.choice import prefers_dense
 from ltr.operators import NeuralSort, SigmoidRank, SoftSort
-from ltr.operators.by_lists import by_lists
+from ltr.operators import tiles as over
+from ltr.operators.tiles import by_lists
 
 both = pytest.mark.parametrize("name", sorted(TWO_FORMS))
 N, LISTS = 6, 5
@@ -18,10 +20,11 @@ N, LISTS = 6, 5
 @pytest.fixture
 def small_tiles(monkeypatch):
     """Two lists of N items are one tile: five make three, and the last has one list."""
-    monkeypatch.setattr("ltr.operators.by_lists.TILE", 2 * N**2)
+    monkeypatch.setattr("ltr.operators.tiles.TILE", 2 * N**2)
 
     def limit(entries):
-        monkeypatch.setattr("ltr.operators.by_lists.MOST", entries)
+        for file in ("tiles", "lazy_permutation"):
+            monkeypatch.setattr(f"ltr.operators.{file}.MOST", entries)
 
     return limit
 
@@ -132,8 +135,9 @@ class Largest(TorchDispatchMode):
 @both
 def test_no_tensor_has_more_entries_than_a_tile(name, monkeypatch):
     lists, n, tile = 200, 20, 4000
-    monkeypatch.setattr("ltr.operators.by_lists.TILE", tile)
-    monkeypatch.setattr("ltr.operators.by_lists.MOST", tile)
+    monkeypatch.setattr("ltr.operators.tiles.TILE", tile)
+    monkeypatch.setattr("ltr.operators.tiles.MOST", 0)
+    monkeypatch.setattr("ltr.operators.lazy_permutation.MOST", 0)
     x, saved = draw(lists, n).requires_grad_(), []
 
     def save(y):
@@ -161,6 +165,43 @@ def test_a_list_larger_than_a_tile_is_one_tile(small_tiles):
     assert_same(in_one_and_in_tiles(small_tiles, found))
 
 
-def test_many_lists_take_matrices_at_the_same_length_as_few():
-    assert prefers_dense("neuralsort", torch.zeros(8, 10))
+def test_no_lists():
     assert by_lists(lambda x: x, 1, torch.zeros(0, 3)).shape == (0, 3)
+
+
+def test_tiles_of_any_function(monkeypatch):
+    monkeypatch.setattr(over, "TILE", 6)
+
+    def part(whole, cut):
+        array = torch.exp(whole[0].unsqueeze(-1) * cut[0].unsqueeze(-2) / 3)
+        return [array.sum(-1), (array * cut[1].unsqueeze(-2)).sum(-1)], [array.square().sum(-2)]
+
+    task = over.Tiles(part, whole=1, sums=2, joined=1, length=3)
+    x, y, z = (draw(2, n, seed=n).requires_grad_() for n in (3, 5, 5))
+    for found, expected in zip(
+        over.over_tiles(task, x, y, z), [y for ys in part([x], [y, z]) for y in ys], strict=True
+    ):
+        torch.testing.assert_close(found, expected)
+    tensors = (x, y, z)
+    assert torch.autograd.gradcheck(
+        lambda *t: over.over_tiles(task, *t),
+        tensors,
+        check_forward_ad=True,
+        check_batched_grad=True,
+    )
+    assert torch.autograd.gradgradcheck(lambda *t: over.over_tiles(task, *t), tensors)
+
+
+def test_tiles_leave_no_tensor_behind(monkeypatch):
+    monkeypatch.setattr(over, "TILE", 10)
+    alive = []
+
+    def part(whole, cut):
+        alive.append(sum(type(x) is torch.Tensor for x in gc.get_objects()))
+        return [whole[0] * cut[0].sum()], [cut[0] + 1]
+
+    x, y = torch.ones(3), torch.arange(50.0)
+    total, joined = over.over_tiles(over.Tiles(part, 1, 1, 1, 1), x, y)
+    assert len(alive) == 5
+    assert alive[2] == alive[3] == alive[4]
+    torch.testing.assert_close((total, joined), (x * y.sum(), y + 1))

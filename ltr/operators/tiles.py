@@ -1,0 +1,214 @@
+"""The one way to take what is too large at once: in tiles, with derivatives of any order.
+
+A `Tiles` function takes some tensors whole and a tile of others. Its results are sums over the
+tiles, or are joined. The derivatives compute each tile again, and are `Tiles` functions themselves.
+So memory stays that of a tile and of the results: forward, backward, forward mode and what is made
+of them. `by_lists` takes some lists at a time; matrices take some of their rows.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ltr.kernels.autodiff import Maybe, Rule, differentiable
+
+TILE = 1 << 18
+"""The entries of an array of a tile: a processor's cache holds some of these arrays."""
+
+MOST = 1 << 22
+"""Up to this many entries, 16 MiB in float32, an array is not cut: autograd records it."""
+
+Part = Callable[[Sequence[Tensor], Sequence[Tensor]], tuple[Sequence[Tensor], Sequence[Tensor]]]
+"""Maps whole tensors and tiles of others to terms of sums, and tiles of results."""
+
+
+class Tiles(NamedTuple):
+    """A function of whole tensors and of tensors that are cut into tiles along the last axis.
+
+    Args:
+        part: computes a tile. It works on the last axes, so that more may come before them. It must
+            close over no tensor.
+        whole: the number of tensors that it gets whole. The others are cut.
+        sums: The number of results that are summed over the tiles.
+        joined: The number of the other results, whose tiles are joined.
+        length: entries of the arrays of a tile for each position on the cut axis.
+    """
+
+    part: Part
+    whole: int
+    sums: int
+    joined: int
+    length: int
+
+
+def tiles(count: int, length: int) -> Iterator[slice]:
+    """Yield slices of 0 ... count - 1, each of at most `TILE` / length positions, or of one.
+
+    >>> list(tiles(3, TILE // 2))
+    [slice(0, 2, None), slice(2, 3, None)]
+    """
+    size = max(1, TILE // max(1, length))
+    for start in range(0, count, size):
+        yield slice(start, min(start + size, count))
+
+
+def over_tiles(task: Tiles, *tensors: Tensor, most: int = 0) -> tuple[Tensor, ...]:
+    """Return the results of a `Tiles` function: its sums, then what is joined.
+
+    Args:
+        task: the function.
+        tensors: those that it gets whole, then those that are cut.
+        most: Up to this many entries all is computed at once, and autograd records it. With
+            `torch.compile` it always is.
+
+    >>> def part(whole, cut):  # the rows of exp(x y), summed and one by one
+    ...     array = torch.exp(whole[0].unsqueeze(-1) * cut[0].unsqueeze(-2))
+    ...     return [array.sum(-1)], [array.sum(-2)]
+    >>> x, y = torch.tensor([0.0, 1.0]), torch.tensor([0.0, 0.0, 1.0])
+    >>> over_tiles(Tiles(part, whole=1, sums=1, joined=1, length=2), x, y)
+    (tensor([3.0000, 4.7183]), tensor([2.0000, 2.0000, 3.7183]))
+    """
+    if torch.compiler.is_compiling() or task.length * tensors[task.whole].numel() <= most:
+        sums, joined = task.part(tensors[: task.whole], tensors[task.whole :])
+        return (*sums, *joined)
+    return differentiable(_OverTiles(task), *tensors)
+
+
+def by_lists(
+    compute: Callable[..., Tensor], rows: int, scores: Tensor, *more: tuple[Maybe, int]
+) -> Tensor:
+    """Return compute of tensors with batch axes in front, some lists at a time if they are many.
+
+    They are if their matrices have more than `MOST` entries.
+
+    Args:
+        compute: a function of all the tensors, list by list. It must close over no tensor.
+        rows: of the matrix of a list, rows x n.
+        scores: (..., n), with all batch axes.
+        more: other tensors, or None, and for each the number of its own last axes. Their batch axes
+            are broadcast.
+
+    >>> x = torch.arange(6.0).view(3, 2)
+    >>> by_lists(lambda x: (x.unsqueeze(-1) * x.unsqueeze(-2)).sum(-1), 2, x)
+    tensor([[ 0.,  1.],
+            [10., 15.],
+            [36., 45.]])
+    """
+    if scores.numel() * rows <= MOST or scores.dim() == 1 or torch.compiler.is_compiling():
+        return compute(scores, *(x for x, _ in more))
+    batch = scores.shape[:-1]
+    given = [None if x is None else x.expand(*batch, *x.shape[x.dim() - k :]) for x, k in more]
+    known = [x is not None for x in given]
+    tensors = [
+        x.flatten(0, len(batch) - 1).movedim(0, -1) for x in (scores, *given) if x is not None
+    ]
+
+    def part(whole: Sequence[Tensor], cut: Sequence[Tensor]) -> tuple[Any, Any]:
+        scores, *lists = (x.movedim(-1, 0) for x in cut)
+        left = iter(lists)
+        return [], [compute(scores, *(next(left) if one else None for one in known)).movedim(0, -1)]
+
+    (found,) = over_tiles(Tiles(part, 0, 0, 1, rows), *tensors)
+    return found.movedim(-1, 0).unflatten(0, batch)
+
+
+class _OverTiles(Rule):
+    def __init__(self, task: Tiles) -> None:
+        self.task = task
+        self.kept = tuple(range(task.sums + task.joined))
+
+    def values(self, *tensors: Tensor, **_: Any) -> tuple[Tensor, ...]:
+        task = self.task
+        whole, cut = tensors[: task.whole], tensors[task.whole :]
+        count, entries = cut[0].shape[-1], task.length * cut[0].shape[:-1].numel()
+        sums: list[Tensor] = []
+        joined: list[Tensor] = []
+        for tile in tiles(count, entries) if count else [slice(0)]:
+            terms, results = task.part(whole, [x[..., tile] for x in cut])
+            if not tile.start:
+                # No tile leaves a tensor behind: between those freed it would break the heap up.
+                sums = [torch.zeros_like(x) for x in terms]
+                joined = [y.new_empty((*y.shape[:-1], count)) for y in results]
+            for x, y in zip(sums, terms, strict=True):
+                x += y
+            for x, y in zip(joined, results, strict=True):
+                x[..., tile] = y
+        return (*sums, *joined)
+
+    def gradients(
+        self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any
+    ) -> Sequence[Maybe]:
+        task, tensors, results = self.task, saved[: len(needed)], saved[len(needed) :]
+        wanted = [i for i, one in enumerate(needed) if one]
+        grads = [
+            torch.zeros_like(x) if g is None else g for x, g in zip(results, given, strict=True)
+        ]
+        whole, cut = tensors[: task.whole], tensors[task.whole :]
+        inputs = [*whole, *grads[: task.sums], *cut, *grads[task.sums :]]
+        found: list[Maybe] = [None] * len(tensors)
+        for i, grad in zip(
+            wanted, over_tiles(_pullback(task, len(cut), wanted), *inputs), strict=True
+        ):
+            found[i] = grad
+        return found
+
+    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+        task, tensors = self.task, saved[: len(moved)]
+        known = {i: x for i, x in enumerate(moved) if x is not None}
+        whole, cut = tensors[: task.whole], tensors[task.whole :]
+        inputs = [
+            *whole,
+            *(x for i, x in known.items() if i < task.whole),
+            *cut,
+            *(x for i, x in known.items() if i >= task.whole),
+        ]
+        return over_tiles(_pushforward(task, len(cut), [*known]), *inputs)
+
+
+def _pullback(task: Tiles, cuts: int, wanted: list[int]) -> Tiles:
+    # the function of the tensors and of the results' gradients that has the wanted gradients
+
+    def part(whole: Sequence[Tensor], cut: Sequence[Tensor]) -> tuple[Any, Any]:
+        inputs = [*whole[: task.whole], *cut[:cuts]]
+
+        def results(*chosen: Tensor) -> tuple[Tensor, ...]:
+            return _flat(task, inputs, wanted, chosen)
+
+        _, pull = torch.func.vjp(results, *[inputs[i] for i in wanted])  # pyright: ignore
+        grads = pull((*whole[task.whole :], *cut[cuts:]))
+        return grads[:inside], grads[inside:]
+
+    inside = sum(i < task.whole for i in wanted)
+    return Tiles(part, task.whole + task.sums, inside, len(wanted) - inside, task.length)
+
+
+def _pushforward(task: Tiles, cuts: int, moved: list[int]) -> Tiles:
+    # the function of the tensors and of some tangents that has the results' tangents
+
+    def part(whole: Sequence[Tensor], cut: Sequence[Tensor]) -> tuple[Any, Any]:
+        inputs = [*whole[: task.whole], *cut[:cuts]]
+
+        def results(*chosen: Tensor) -> tuple[Tensor, ...]:
+            return _flat(task, inputs, moved, chosen)
+
+        # the gradient's gradient is the tangent; torch.func.jvp does not nest in forward mode
+        values, pull = torch.func.vjp(results, *[inputs[i] for i in moved])  # pyright: ignore
+        _, push = torch.func.vjp(pull, tuple(torch.zeros_like(y) for y in values))  # pyright: ignore
+        (found,) = push((*whole[task.whole :], *cut[cuts:]))
+        return found[: task.sums], found[task.sums :]
+
+    inside = sum(i < task.whole for i in moved)
+    return Tiles(part, task.whole + inside, task.sums, task.joined, task.length)
+
+
+def _flat(
+    task: Tiles, inputs: Sequence[Tensor], places: list[int], chosen: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    # the results for the inputs, of which those at some positions are others
+    inputs = list(inputs)
+    for i, x in zip(places, chosen, strict=True):
+        inputs[i] = x
+    sums, joined = task.part(inputs[: task.whole], inputs[task.whole :])
+    return (*sums, *joined)
