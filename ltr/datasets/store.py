@@ -22,13 +22,21 @@ import pyarrow as pa
 
 from ltr.datasets.checksums import DamagedError, file_checksum
 from ltr.datasets.schema import Schema
-from ltr.datasets.shards import Shard, ShardEntry, check_shard, map_shard
+from ltr.datasets.shards import (
+    Shard,
+    ShardEntry,
+    check_entry,
+    check_shard,
+    file_in,
+    map_shard,
+)
 from ltr.files import atomic_write, check_path
 
 FORMAT_VERSION = 3
 MANIFEST = "manifest.json"
 PARTS = ".parts"  # stores of the source's files, until they are joined
 LISTS = pa.schema([("qid", pa.large_string()), ("relevant", pa.bool_())])
+_CHECKED = 1 << 20  # offsets that are compared at a time
 _OPEN = 256  # shards that are mapped at a time, since each takes a file descriptor
 
 
@@ -67,6 +75,8 @@ class Store:
             self.schema = None if schema is None else Schema.from_dict(schema)
             self.entries = [ShardEntry(**entry) for entry in manifest["shards"]]
             self._names = manifest["files"]
+            for entry in self.entries:
+                check_entry(self.path, entry)
             lists = [entry.lists for entry in self.entries]
             documents = [entry.documents for entry in self.entries]
             self.first_list = np.r_[0, np.cumsum(lists, dtype=np.int64)]
@@ -78,8 +88,11 @@ class Store:
             offsets = self._file("offsets")
         except (KeyError, TypeError, AttributeError) as error:
             raise DamagedError(f"{self.path}: the manifest is damaged: {error!r}") from None
-        self.offsets: np.ndarray = np.load(offsets, mmap_mode="r", allow_pickle=False)
-        if self.offsets.shape != (self.first_list[-1] + 1,):
+        self.offsets = _map_offsets(offsets)
+        if (
+            self.offsets.shape != self.first_list[-1:] + 1
+            or self.offsets[-1] != self.first_document[-1]
+        ):
             raise DamagedError(f"{offsets}: the offsets are not those of the manifest")
         self._mapped: OrderedDict[int, Shard] = OrderedDict()
         self._known: set[int] = set()
@@ -163,7 +176,7 @@ class Store:
         len(self.qids)
 
     def _file(self, key: str) -> Path:
-        path = self.path / self._names[key]["name"]
+        path = file_in(self.path, self._names[key]["name"])
         try:
             found = file_checksum(path)
         except OSError as error:
@@ -257,6 +270,20 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     checksum = found.pop("checksum", None)
     if checksum != _digest(found):
         raise DamagedError(f"{folder}: the manifest is damaged: its checksum is another one")
+    return found
+
+
+def _map_offsets(path: Path) -> np.ndarray:
+    """Map the offsets of the lists, int64 (lists + 1,), which rise from 0."""
+    try:
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise DamagedError(f"{path}: the offsets are damaged: {error}") from None
+    rising = found.dtype == np.int64 and found.ndim == 1 and len(found) and found[0] == 0
+    for start in range(0, len(found) if rising else 0, _CHECKED):
+        rising = rising and bool((np.diff(found[start : start + _CHECKED + 1]) > 0).all())
+    if not rising:
+        raise DamagedError(f"{path}: the offsets are damaged: they must rise from 0")
     return found
 
 
