@@ -146,7 +146,7 @@ def convert(
     _check_folder(folder, made_of)
     with locked(folder):
         if not StoreWriter(folder, made_of, None, shard_bytes).is_written():
-            schema = scan_table(path, files, max_levels=max_levels, **named)
+            schema = scan_table(path, max_levels=max_levels, **named)
             if run_tasks is None or len(files) == 1:
                 order = _TableOrder(path, schema, missing, watch)
                 pieces = order.pieces

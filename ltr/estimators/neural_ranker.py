@@ -12,6 +12,7 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from ltr.datasets import FeatureTransform, ListDataset, Schema, read_table
+from ltr.datasets.table_notices import warn_of_table
 from ltr.estimators import tables as tables
 from ltr.estimators.parameters import (
     check_parameters,
@@ -374,9 +375,9 @@ class NeuralRanker(BaseEstimator):
             validation = self._evaluation(plain, *evaluation)
         elif hold_out:
             note = "no query held out"
-        trained = self._run(lists, validation, of_lists, again, epochs, note)
         if not again:
-            tables.tell_unused(self.columns_, schema)
+            warn_of_table(table, schema, self.max_levels, chosen=False)
+        trained = self._run(lists, validation, of_lists, again, epochs, note)
         self.schema_ = schema
         self.scorer_ = trained.scorer
         self.transform_ = trained.transform

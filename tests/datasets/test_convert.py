@@ -294,7 +294,7 @@ def test_stopped_at_every_step_of_the_writing(tmp_path: Path, monkeypatch, kind:
         write_letor(source, 80)
     else:
         monkeypatch.setattr(table_stream, "ROWS", 64)
-        source, options = tmp_path / "train.parquet", {"qid": "query", "label": "grade"}
+        source, options = tmp_path / "train.parquet", {"qid": "query", "doc_id": "id"}
         frame(400, grouped=kind == "grouped").to_parquet(source)
     want = convert(source, tmp_path / "whole", shard_bytes=SMALL, **options).in_memory()
     whole = content(tmp_path / "whole")
@@ -415,13 +415,14 @@ def test_the_bar_says_grouping(tmp_path: Path, monkeypatch, capsys, grouped: boo
         tmp_path / "t.parquet",
         tmp_path / "store",
         qid="query",
-        label="grade",
+        doc_id="id",
         watch=lambda *numbers: told.append(numbers),
     )
     assert told.count((0, 1, 0)) == (not grouped)
     size = (tmp_path / "t.parquet").stat().st_size
     assert told[-1] == (size, size, 500)
     command = ["convert", tmp_path / "t.parquet", "--out", tmp_path / "again", "--qid", "query"]
+    command += ["--doc-id", "id"]
     assert main([str(one) for one in command]) == 0
     err = capsys.readouterr().err
     assert "t.parquet" in err
@@ -434,7 +435,7 @@ def test_a_full_disk(tmp_path: Path, kind: str):
     if kind == "letor":
         write_letor(source, 300)
     else:
-        source, options = tmp_path / "train.parquet", ["--qid", "query", "--label", "grade"]
+        source, options = tmp_path / "train.parquet", ["--qid", "query", "--doc-id", "id"]
         frame(2000).to_parquet(source)
     folder = tmp_path / "store"
     command = ["convert", source, "--out", folder, *options]
@@ -449,7 +450,7 @@ def test_a_full_disk(tmp_path: Path, kind: str):
     assert left == []
     with pytest.raises(ValueError, match="path must"):
         open_store(folder)
-    options = dict(zip(("qid", "label"), options[1::2], strict=False))
+    options = dict(zip(("qid", "doc_id"), options[1::2], strict=False))
     assert len(convert(source, folder, **options)) > 100
 
 

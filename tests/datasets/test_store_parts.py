@@ -106,10 +106,10 @@ def test_a_query_in_two_files(tmp_path: Path, monkeypatch):
         f"got '8', which is in {tmp_path}/a.parquet too: convert them in one process"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        convert(pattern, out, qid="query", run_tasks=elsewhere)
+        convert(pattern, out, qid="query", doc_id="id", run_tasks=elsewhere)
     with pytest.raises(ValueError, match=r"\(its conversion has not ended\)"):
         open_store(out)
-    data = convert(pattern, out, qid="query")
+    data = convert(pattern, out, qid="query", doc_id="id")
     assert "8" in data.qids
     assert {*os.listdir(out)} - {".lock"} == {"manifest.json", *data.store.names}
 
