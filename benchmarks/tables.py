@@ -91,6 +91,7 @@ def main() -> None:
     parser.add_argument("--measure", metavar="CASE", help=argparse.SUPPRESS)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=CASES)
     parser.add_argument("--output", type=Path, default=RESULTS / "tables.json")
     options = parser.parse_args()
     if options.measure:
@@ -99,7 +100,7 @@ def main() -> None:
     found = {}
     with tempfile.TemporaryDirectory() as name:
         make_tables(Path(name), options.rows)
-        for case in CASES:
+        for case in options.cases:
             pairs = [
                 [turn(one.resolve(), case, Path(name)) for one in (options.other, HERE)]
                 for _ in range(options.turns)
@@ -114,7 +115,8 @@ def main() -> None:
                 f"{before['megabytes']:8.0f}{after['megabytes']:8.0f} MB",
                 flush=True,
             )
-    write(options.output, {"environment": environment(), "rows": options.rows, "cases": found})
+            result = {"environment": environment(), "rows": options.rows, "turns": options.turns}
+            write(options.output, {**result, "cases": found})
 
 
 if __name__ == "__main__":
