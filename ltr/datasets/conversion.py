@@ -149,8 +149,10 @@ def convert(
             schema = scan_table(path, files, max_levels=max_levels, **named)
             if run_tasks is None or len(files) == 1:
                 order = _TableOrder(path, schema, missing, watch)
-                pieces = order.pieces
-                _write(folder, made_of, schema, shard_bytes, pieces, checked=True, watch=watch)
+                pieces, keys = order.pieces, order.keys
+                _write(
+                    folder, made_of, schema, shard_bytes, pieces, keys, checked=True, watch=watch
+                )
             else:
                 types = RowStream(path, schema).types
                 write = partial(
@@ -217,7 +219,10 @@ def convert_letor(
 
     with locked(folder):
         if not StoreWriter(folder, source, None, shard_bytes).is_written():
-            _write(folder, source, None, shard_bytes, pieces, checked=sort_by_qid, watch=watch)
+            keys = partial(pieces, 0, lambda: iter(()))
+            _write(
+                folder, source, None, shard_bytes, pieces, keys, checked=sort_by_qid, watch=watch
+            )
 
 
 def _check_apart(qids: Sequence[str], file: Path, earlier: Sequence[Path], missing: str) -> None:
@@ -280,6 +285,7 @@ def _write(
     schema: Schema | None,
     shard_bytes: int,
     pieces: Pieces,
+    keys: Callable[[], Iterable[ListDataset]],
     *,
     checked: bool,
     watch: Watch | None = None,
@@ -288,10 +294,10 @@ def _write(
 
     def as_they_come(skip: int, skipped: Names) -> Iterable[ListDataset]:
         found = pieces(skip, skipped)
-        return check_grouped(found, skipped()) if checked else found
+        return check_grouped(found) if checked else found
 
     def grouped(skip: int, skipped: Names) -> Iterator[ListDataset]:
-        with closing(group_pieces(pieces(0, lambda: iter(())), folder)) as found:
+        with closing(group_pieces(keys(), pieces(0, lambda: iter(())), folder)) as found:
             for piece in found:
                 documents = len(piece.features)
                 if skip < documents:
@@ -330,7 +336,7 @@ def _table_part(
     with locked(folder):
         if not StoreWriter(folder, source, schema, shard_bytes).is_written():
             order = _TableOrder(file, schema, missing, types=types)
-            _write(folder, source, schema, shard_bytes, order.pieces, checked=True)
+            _write(folder, source, schema, shard_bytes, order.pieces, order.keys, checked=True)
 
 
 def _has_rows(file: Path, qid: str) -> bool:
@@ -350,6 +356,14 @@ class _TableOrder:
     ) -> None:
         self.path, self.schema, self.missing, self.watch = path, schema, missing, watch
         self.types = types
+
+    def keys(self) -> Iterator[ListDataset]:
+        """Yield the rows with their qids alone."""
+        stream = RowStream(self.path, Schema(self.schema.qid))
+        if self.types is not None:
+            stream.types = pa.schema([self.types.field(name) for name in stream.columns])
+        for _, data, _ in stream.pieces():
+            yield data
 
     def pieces(self, skip: int, skipped: Names) -> Iterator[ListDataset]:
         """Yield the rows as lists, without the first `skip` of them."""
