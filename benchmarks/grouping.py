@@ -7,8 +7,8 @@ lists of 100 documents. Random numbers hardly compress, so that the file is as l
 is converted in a process of its own, and deleted as soon as the store is written.
 
 `peak` is the most memory that this process holds in all, Python and torch included; `anonymous` is
-without the pages of mapped files, which the system takes back when it needs them. `disk` is the most
-that the folder of the store takes while it is written, the store and temporary files together.
+without the pages of mapped files, which the system takes back when it needs them. `disk` is the
+most that the folder of the store takes while it is written, the store and temporary files together.
 Sizes are in MiB, `wall` and `cpu` in seconds. `in_order` says whether each query is one list, and
 lists and documents are in the order of their first appearance.
 """
@@ -69,16 +69,18 @@ def converted(table: Path, store: Path) -> dict[str, float]:
     options = [str(table), "--out", str(store), "--qid", "qid", "--label", "label", "--quiet"]
     begin = time.perf_counter()
     process = subprocess.Popen([sys.executable, "-c", CONVERT, "convert", *options])
-    anonymous = disk = ended = 0
-    while not ended:
+    anonymous = disk = 0
+    while True:
         for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
             if line.startswith("RssAnon:"):
                 anonymous = max(anonymous, int(line.split()[1]))
         disk = max(disk, size_of(store))
         time.sleep(0.1)
         ended, status, usage = os.wait4(process.pid, os.WNOHANG)
-        if status:
-            raise RuntimeError(f"the conversion failed with status {status}")
+        if ended:
+            break
+    if status:
+        raise RuntimeError(f"the conversion failed with status {status}")
     return {
         "wall": time.perf_counter() - begin,
         "cpu": usage.ru_utime + usage.ru_stime,
@@ -109,7 +111,8 @@ def in_order(store: Path) -> bool:
     for number in range(len(data.store.entries)):
         shard = data.store.shard(number)
         high, low = shard.columns["features"][:, :2].astype(np.int64).T
-        rows, starts = high * HIGH + low, shard.offsets[:-1]
+        first, end = data.store.first_list[number : number + 2]
+        rows, starts = high * HIGH + low, data.offsets[first:end] - data.offsets[first]
         ascends = np.diff(rows) > 0
         ascends[starts[1:] - 1] = True  # from a list to the next one
         if not ascends.all() or (np.diff(rows[starts], prepend=last) <= 0).any():

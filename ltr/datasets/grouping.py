@@ -19,9 +19,6 @@ from ltr.files import name_full_disk
 MEMORY = "256MB"
 """The memory that DuckDB may use; the rest lies in files."""
 
-TEMPORARY = ".grouping"
-"""The folder of those files, in the folder that is given."""
-
 BYTES = 1 << 12
 """The most bytes of a row that DuckDB sorts; it takes 2,048 rows at a time."""
 
@@ -61,7 +58,7 @@ def check_grouped(pieces: Iterable[ListDataset]) -> Iterator[ListDataset]:
 
 
 def group_pieces(
-    keys: Iterable[ListDataset], pieces: Iterable[ListDataset], folder: Path
+    keys: Iterable[ListDataset], pieces: Iterable[ListDataset], temporary: Path
 ) -> Generator[ListDataset, None, None]:
     """Yield the documents again, those of a qid together, in the order of first appearance.
 
@@ -72,12 +69,11 @@ def group_pieces(
             differ in width are widened to the widest of them.
         pieces: the same documents; where a piece has `rows`, they say in which order its documents
             stood.
-        folder: for temporary files, about as large as the documents.
+        temporary: a folder for files, about as large as the documents; it is removed at the end.
 
     Raises:
         OSError: a file cannot be written.
     """
-    temporary = folder / TEMPORARY
     shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
     temporary.mkdir(parents=True)
     failed: list[Exception] = []
