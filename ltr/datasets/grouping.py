@@ -1,4 +1,9 @@
-"""Group documents by their qids in little memory: DuckDB sorts them on the disk."""
+"""Group documents by their qids in little memory, on the disk, by DuckDB.
+
+It finds the first document of each list, copies the documents into files of whole lists, and sorts
+one file after another. A sort of all documents at once would have to hold a part of each of its
+runs, and so more memory for more documents.
+"""
 
 import errno
 import shutil
@@ -10,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ltr.datasets.arrays import pc
 from ltr.datasets.lists import ListDataset
@@ -22,13 +28,29 @@ MEMORY = "256MB"
 BYTES = 1 << 12
 """The most bytes of a row that DuckDB sorts; it takes 2,048 rows at a time."""
 
-_BATCH = 1 << 23  # bytes that come back at a time
-_RUNS = pa.schema([("qid", pa.string()), ("row", pa.int64())])
-_SORTED = """
-    SELECT documents.qid, documents.doc_id, documents.content
-    FROM documents JOIN lists USING (qid)
-    ORDER BY lists.first, documents.row, documents.part
+FILE_BYTES = 1 << 27
+"""The bytes of the documents in a file, if there are not too many files."""
+
+FILES = 128
+"""The most files; they are written at the same time."""
+
+_BATCH = 1 << 23  # bytes that are copied at a time, and that come back at a time
+_RUNS = pa.schema([("qid", pa.string()), ("row", pa.int64()), ("documents", pa.int64())])
+_LISTS = """
+    CREATE TABLE lists AS
+    SELECT qid, first,
+        sum(documents) OVER (ORDER BY first ROWS UNBOUNDED PRECEDING) - documents AS before
+    FROM (SELECT qid, min(row) AS first, sum(documents) AS documents FROM runs GROUP BY qid)
 """
+_COPY = """
+    COPY (
+        SELECT documents.*, lists.first, lists.before // {count} AS file
+        FROM documents JOIN lists USING (qid)
+    ) TO '{folder}' (
+        FORMAT parquet, PARTITION_BY (file), COMPRESSION uncompressed, ROW_GROUP_SIZE {rows}
+    )
+"""
+_SORTED = "SELECT qid, doc_id, content FROM file ORDER BY first, row, part"
 
 
 class NotGroupedError(Exception):
@@ -80,19 +102,18 @@ def group_pieces(
     try:
         with name_full_disk(temporary), _database(temporary, failed) as database:
             keys, pieces = _noting(keys, failed), _noting(pieces, failed)
-            width = 0
+            width = documents = 0
 
             def runs() -> Iterator[pa.RecordBatch]:
-                nonlocal width
+                nonlocal width, documents
                 for start, piece in _counted(keys):
-                    width = max(width, piece.num_features)
+                    width, documents = max(width, piece.num_features), start + len(piece.features)
                     first = np.minimum.reduceat(_rows(piece), piece.offsets[:-1]) + start
-                    yield pa.record_batch([pa.array(piece.qids), pa.array(first)], _RUNS)
+                    columns = [pa.array(piece.qids), pa.array(first), pa.array(piece.lengths)]
+                    yield pa.record_batch(columns, _RUNS)
 
             database.register("runs", pa.RecordBatchReader.from_batches(_RUNS, runs()))
-            database.execute(
-                "CREATE TABLE lists AS SELECT qid, min(row) AS first FROM runs GROUP BY qid"
-            )
+            database.execute(_LISTS)
             wide = (
                 (start, piece.widen(max(width, piece.num_features)))
                 for start, piece in _counted(pieces)
@@ -105,7 +126,20 @@ def group_pieces(
             first = next(batches)
             reader = pa.RecordBatchReader.from_batches(first.schema, chain([first], batches))
             database.register("documents", reader)
-            yield from _to_lists(database.sql(_SORTED), dtype)
+            size = max(FILE_BYTES, documents * dtype.itemsize // FILES)
+            rows = max(1, _BATCH // _parts(dtype)[1])
+            database.execute(f"SET partitioned_write_flush_threshold = {rows}")
+            database.execute(
+                _COPY.format(
+                    count=max(1, size // dtype.itemsize),
+                    folder=str(temporary / "files").replace("'", "''"),
+                    rows=max(1, rows // 8),
+                )
+            )
+            folders = (temporary / "files").iterdir()
+            for folder in sorted(folders, key=lambda one: int(one.name.partition("=")[2])):
+                yield from _to_lists(database, folder, dtype)
+                shutil.rmtree(folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -120,6 +154,7 @@ def _database(temporary: Path, failed: list[Exception]) -> Iterator[Any]:
         "temp_directory": str(temporary),
         "preserve_insertion_order": "false",
         "threads": "1",  # each takes memory of its own
+        "partitioned_write_max_open_files": str(FILES + 1),
         # it does not know how many documents come, and would hold them instead of the lists
         "disabled_optimizers": "join_order,build_side_probe_side",
     }
@@ -202,11 +237,16 @@ def _to_batch(start: int, piece: ListDataset, dtype: np.dtype) -> pa.RecordBatch
     )
 
 
-def _to_lists(rows: Any, dtype: np.dtype) -> Iterator[ListDataset]:
-    """Yield the rows that the database has sorted as lists."""
+def _to_lists(database: Any, folder: Path, dtype: np.dtype) -> Iterator[ListDataset]:
+    """Yield the rows of the files of a folder, sorted, as lists."""
     parts, size = _parts(dtype)
+    rows = max(1, _BATCH // size)
+    files = [pq.ParquetFile(path, pre_buffer=False) for path in sorted(folder.iterdir())]
+    batches = (batch for file in files for batch in file.iter_batches(rows))
+    schema = files[0].schema_arrow
+    database.register("file", pa.RecordBatchReader.from_batches(schema, batches))
     rest: pa.Table | None = None  # rows of a document whose others are still to come
-    for batch in rows.to_arrow_reader(max(1, min(1 << 14, _BATCH // size))):
+    for batch in database.sql(_SORTED).to_arrow_reader(rows):
         table = pa.table(batch)
         if rest is not None:
             table = pa.concat_tables([rest, table])
