@@ -1,5 +1,6 @@
 """Convert files into a store of lists, in little memory."""
 
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -269,7 +270,9 @@ def _convert_apart(
     Raises:
         ValueError: a query is in two files; the message names both.
     """
-    parts = {temporary / f"{number:06d}": one for number, one in enumerate(rows.by_file())}
+    # names of their own: on a cluster, the tasks of a command that was killed may live on a little
+    key = secrets.token_hex(4)
+    parts = {temporary / f"{key}-{number:06d}": one for number, one in enumerate(rows.by_file())}
     run_tasks([partial(_write_part, one, part, shard_bytes) for part, one in parts.items()])
     seen = SeenQids(spelling=True)
     for part in parts:

@@ -1,21 +1,21 @@
 """Group documents by their qids in little memory, on the disk, by DuckDB.
 
-It finds the first document of each list, copies the documents into files of whole lists, and sorts
-one file after another. A sort of all documents at once would have to hold a part of each of its
-runs, and so more memory for more documents.
+It finds the first document of each list, and by it the file that a document belongs to. The
+documents are copied into these files of whole lists, which it sorts one after another. A sort of
+all documents at once would have to hold a part of each of its runs, and so more memory for more
+documents: of 20 GiB it does not work in `MEMORY`.
 """
 
 import errno
 import shutil
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ltr.datasets.arrays import pc
 from ltr.datasets.lists import ListDataset
@@ -32,7 +32,7 @@ FILE_BYTES = 1 << 27
 """The bytes of the documents in a file, if there are not too many files."""
 
 FILES = 128
-"""The most files; they are written at the same time."""
+"""The most files; they are open at the same time."""
 
 _BATCH = 1 << 23  # bytes that are copied at a time, and that come back at a time
 _RUNS = pa.schema([("qid", pa.string()), ("row", pa.int64()), ("documents", pa.int64())])
@@ -42,13 +42,9 @@ _LISTS = """
         sum(documents) OVER (ORDER BY first ROWS UNBOUNDED PRECEDING) - documents AS before
     FROM (SELECT qid, min(row) AS first, sum(documents) AS documents FROM runs GROUP BY qid)
 """
-_COPY = """
-    COPY (
-        SELECT documents.*, lists.first, lists.before // {count} AS file
-        FROM documents JOIN lists USING (qid)
-    ) TO '{folder}' (
-        FORMAT parquet, PARTITION_BY (file), COMPRESSION uncompressed, ROW_GROUP_SIZE {rows}
-    )
+_NUMBERED = """
+    SELECT documents.*, lists.first, CAST(lists.before // {count} AS INTEGER) AS file
+    FROM documents JOIN lists USING (qid)
 """
 _SORTED = "SELECT qid, doc_id, content FROM file ORDER BY first, row, part"
 
@@ -84,7 +80,8 @@ def group_pieces(
 ) -> Generator[ListDataset, None, None]:
     """Yield the documents again, those of a qid together, in the order of first appearance.
 
-    The memory depends neither on the number of the documents nor on that of their features.
+    The memory depends neither on the number of the documents nor on that of their features, up to
+    some hundred GiB, from where on a file is too large for a sort in `MEMORY`.
 
     Args:
         keys: all documents, for their qids and `rows`. They may lack other columns; pieces that
@@ -127,19 +124,13 @@ def group_pieces(
             reader = pa.RecordBatchReader.from_batches(first.schema, chain([first], batches))
             database.register("documents", reader)
             size = max(FILE_BYTES, documents * dtype.itemsize // FILES)
+            numbered = database.sql(_NUMBERED.format(count=max(1, size // dtype.itemsize)))
             rows = max(1, _BATCH // _parts(dtype)[1])
-            database.execute(f"SET partitioned_write_flush_threshold = {rows}")
-            database.execute(
-                _COPY.format(
-                    count=max(1, size // dtype.itemsize),
-                    folder=str(temporary / "files").replace("'", "''"),
-                    rows=max(1, rows // 8),
-                )
-            )
-            folders = (temporary / "files").iterdir()
-            for folder in sorted(folders, key=lambda one: int(one.name.partition("=")[2])):
-                yield from _to_lists(database, folder, dtype)
-                shutil.rmtree(folder)
+            for path in _divide(numbered.to_arrow_reader(rows), temporary):
+                with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as reader:
+                    database.register("file", reader)
+                    yield from _to_lists(database.sql(_SORTED).to_arrow_reader(rows), dtype)
+                path.unlink()
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -154,7 +145,6 @@ def _database(temporary: Path, failed: list[Exception]) -> Iterator[Any]:
         "temp_directory": str(temporary),
         "preserve_insertion_order": "false",
         "threads": "1",  # each takes memory of its own
-        "partitioned_write_max_open_files": str(FILES + 1),
         # it does not know how many documents come, and would hold them instead of the lists
         "disabled_optimizers": "join_order,build_side_probe_side",
     }
@@ -237,16 +227,28 @@ def _to_batch(start: int, piece: ListDataset, dtype: np.dtype) -> pa.RecordBatch
     )
 
 
-def _to_lists(database: Any, folder: Path, dtype: np.dtype) -> Iterator[ListDataset]:
-    """Yield the rows of the files of a folder, sorted, as lists."""
+def _divide(batches: pa.RecordBatchReader, folder: Path) -> list[Path]:
+    """Copy rows into files by their column `file`, and return those in its order."""
+    paths: dict[int, Path] = {}
+    writers: dict[int, Any] = {}
+    with ExitStack() as stack:
+        for batch in batches:
+            numbers = batch.column("file")
+            for number in pc.unique(numbers).to_pylist():
+                if number not in writers:
+                    paths[number] = folder / f"{number}.arrow"
+                    file = stack.enter_context(paths[number].open("wb"))
+                    new = pa.ipc.new_stream(file, batches.schema)
+                    writers[number] = stack.enter_context(new)
+                writers[number].write_batch(batch.filter(pc.equal(numbers, number)))
+    return [paths[number] for number in sorted(paths)]
+
+
+def _to_lists(batches: pa.RecordBatchReader, dtype: np.dtype) -> Iterator[ListDataset]:
+    """Yield the rows that the database has sorted as lists."""
     parts, size = _parts(dtype)
-    rows = max(1, _BATCH // size)
-    files = [pq.ParquetFile(path, pre_buffer=False) for path in sorted(folder.iterdir())]
-    batches = (batch for file in files for batch in file.iter_batches(rows))
-    schema = files[0].schema_arrow
-    database.register("file", pa.RecordBatchReader.from_batches(schema, batches))
     rest: pa.Table | None = None  # rows of a document whose others are still to come
-    for batch in database.sql(_SORTED).to_arrow_reader(rows):
+    for batch in batches:
         table = pa.table(batch)
         if rest is not None:
             table = pa.concat_tables([rest, table])

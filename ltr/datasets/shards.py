@@ -7,6 +7,7 @@ uncompressed, so that reading copies nothing. A shard holds only numbers and str
 runs no code from it: any other schema, also with Arrow's extension types, is an error.
 """
 
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,19 +95,60 @@ def write_shard(data: ListDataset, path: Path) -> ShardEntry:
     )
 
 
+def file_in(folder: Path, name: Any) -> Path:
+    """Return the path of a file of a store.
+
+    Raises:
+        DamagedError: the name is not that of a regular file in the folder, such as a device or a
+            file elsewhere.
+    """
+    if not isinstance(name, str) or name in ("", ".", "..") or {*"/\\\0"} & {*name}:
+        raise DamagedError(f"{folder}: the manifest is damaged: no file may be called {name!r}")
+    path = folder / name
+    try:
+        kind = path.stat().st_mode
+    except OSError as error:
+        raise DamagedError(f"{path}: the file cannot be read: {error.strerror}") from None
+    if not stat.S_ISREG(kind):
+        raise DamagedError(f"{path}: the store is damaged: this must be a regular file")
+    return path
+
+
+def check_entry(folder: Path, entry: ShardEntry) -> None:
+    """Compare the numbers of an entry with the size of the shard's file.
+
+    Memory for batches is reserved by these numbers, before a shard is opened.
+
+    Raises:
+        DamagedError: there is no such file, its size is another one, or it is too small for what
+            the entry says.
+    """
+    path = file_in(folder, entry.name)
+    counts = [entry.lists, entry.documents, entry.bytes, *entry.widths.values()]
+    if any(type(count) is not int or count < 1 for count in counts):
+        raise DamagedError(f"{path}: the shard is damaged: its counts must be whole numbers >= 1")
+    if path.stat().st_size != entry.bytes:
+        raise DamagedError(f"{path}: the shard is damaged: its size is not the manifest's")
+    least = 4 * entry.documents * sum(entry.widths.values())
+    if entry.lists > entry.documents or least > entry.bytes:
+        raise DamagedError(
+            f"{path}: the shard is damaged: it is too small for the manifest's {entry.documents} "
+            f"documents and {entry.lists} lists"
+        )
+
+
 def check_shard(folder: Path, entry: ShardEntry) -> None:
-    """Compare the size and the checksum of a shard with its entry.
+    """Compare the checksum of a shard with its entry.
 
     Raises:
         DamagedError: they differ, or the file is missing.
     """
-    path = folder / entry.name
+    path = file_in(folder, entry.name)
     try:
-        same = path.is_file() and path.stat().st_size == entry.bytes
-        same = same and file_checksum(path) == entry.checksum
+        found = file_checksum(path)
     except OSError as error:
         raise DamagedError(f"{path}: the shard cannot be read: {error.strerror}") from None
-    if not same:
+    if found != entry.checksum:
         raise DamagedError(f"{path}: the shard is damaged: its checksum is not the manifest's")
 
 
@@ -122,7 +164,7 @@ def map_shard(folder: Path, entry: ShardEntry, *, known: bool = False) -> Shard:
         DamagedError: it is not a shard, or not that of the entry.
     """
     try:
-        with pa.ipc.open_file(pa.memory_map(str(folder / entry.name))) as reader:
+        with pa.ipc.open_file(pa.memory_map(str(file_in(folder, entry.name)))) as reader:
             _check_schema(reader.schema, entry.widths)
             if reader.num_record_batches != 1:
                 raise DamagedError(f"1 record batch wanted, {reader.num_record_batches} found")

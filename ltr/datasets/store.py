@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from ltr.datasets.checksums import DamagedError, file_checksum
 from ltr.datasets.schema import Schema
-from ltr.datasets.shards import Shard, ShardEntry, check_shard, map_shard
+from ltr.datasets.shards import Shard, ShardEntry, check_entry, check_shard, file_in, map_shard
 from ltr.files import atomic_write, check_path
 
 FORMAT_VERSION = 4
@@ -38,7 +38,7 @@ FILES = re.compile(
 )
 """The names of a store's files, those of earlier versions among them, beside the manifest."""
 
-_MOST = 1 << 48  # lists, documents or bytes
+_CHECKED = 1 << 20  # offsets that are compared at a time
 _OPEN = 256  # shards that are mapped at a time, since each takes a file descriptor
 
 
@@ -76,10 +76,9 @@ class Store:
             schema = manifest["schema"]
             self.schema = None if schema is None else Schema.from_dict(schema)
             self.entries = [ShardEntry(**entry) for entry in manifest["shards"]]
-            self._files = {name: dict(file) for name, file in manifest["files"].items()}
-            self.names = {str(file["name"]) for file in self._files.values()}
-            self.names |= {entry.name for entry in self.entries}
-            self._check_entries()
+            self._files: dict[str, Any] = manifest["files"]
+            for entry in self.entries:
+                check_entry(self.path, entry)
             offsets = self._file("offsets")
         except (KeyError, TypeError, AttributeError) as error:
             raise DamagedError(f"{self.path}: the manifest is damaged: {error!r}") from None
@@ -94,6 +93,11 @@ class Store:
         if offsets.stat().st_size != OFFSETS.itemsize * (self.first_list[-1] + 1):
             raise DamagedError(f"{offsets}: the offsets are not those of the manifest")
         self.offsets: np.ndarray = np.memmap(offsets, OFFSETS, "r").view(np.ndarray)
+        starts = range(0, len(self.offsets), _CHECKED)
+        chunks = (self.offsets[start : start + _CHECKED + 1] for start in starts)
+        rising = all((np.diff(chunk) > 0).all() for chunk in chunks)
+        if not rising or (self.offsets[self.first_list] != self.first_document).any():
+            raise DamagedError(f"{offsets}: the offsets must rise, and be those of the shards")
         self._mapped: OrderedDict[int, Shard] = OrderedDict()
         self._known: set[int] = set()
 
@@ -111,9 +115,7 @@ class Store:
         if not known:
             check_shard(self.path, entry)
         shard = map_shard(self.path, entry, known=known)
-        if not known:
-            self._check_offsets(number)
-            self._known.add(number)
+        self._known.add(number)
         self._mapped[number] = shard
         if len(self._mapped) > _OPEN:
             self._mapped.popitem(last=False)
@@ -162,6 +164,11 @@ class Store:
         found = np.concatenate(parts).astype(bool)
         return found if lists is None else found[lists]
 
+    @property
+    def names(self) -> set[str]:
+        """The names of the files, without the manifest."""
+        return {file["name"] for file in self._files.values()} | {one.name for one in self.entries}
+
     def check(self) -> None:
         """Compare the checksums of all shards: reads the whole store.
 
@@ -172,44 +179,10 @@ class Store:
             self.shard(number)
         len(self.qids)
 
-    def _check_entries(self) -> None:
-        """Refuse names of files elsewhere, and numbers that are none."""
-        for name in self.names:
-            if not FILES.fullmatch(name):
-                raise DamagedError(
-                    f"{self.path}: the manifest is damaged: {name[:80]!r} must be the name of a "
-                    "file of the store"
-                )
-        for entry in self.entries:
-            for number in (entry.lists, entry.documents, entry.bytes, *entry.widths.values()):
-                if type(number) is not int or not 1 <= number < _MOST:
-                    raise DamagedError(
-                        f"{self.path}: the manifest is damaged: the numbers of {entry.name} must "
-                        f"be whole numbers >= 1, got {str(number)[:40]}"
-                    )
-            # arrays are made of this size before the shard is looked at
-            if 4 * entry.documents * sum(entry.widths.values()) > entry.bytes:
-                raise DamagedError(
-                    f"{self.path}: the manifest is damaged: {entry.documents} documents of the "
-                    f"widths {str(entry.widths)[:80]} do not fit into the {entry.bytes} bytes of "
-                    f"{entry.name}"
-                )
-
-    def _check_offsets(self, number: int) -> None:
-        """Check that the lists of a shard begin one after another in the shard's documents."""
-        first, end = self.first_list[number : number + 2]
-        offsets = self.offsets[first : end + 1]
-        wanted = self.first_document[number : number + 2]
-        if (np.diff(offsets) < 1).any() or not np.array_equal(offsets[[0, -1]], wanted):
-            raise DamagedError(
-                f"{self.path / self._files['offsets']['name']}: the offsets of "
-                f"{self.entries[number].name} must rise and be those of its documents"
-            )
-
     def _file(self, key: str) -> Path:
-        path = self.path / self._files[key]["name"]
+        path = file_in(self.path, self._files[key]["name"])
         try:
-            found = file_checksum(path) if path.is_file() else ""
+            found = file_checksum(path)
         except OSError as error:
             raise DamagedError(f"{path}: the file cannot be read: {error.strerror}") from None
         if found != self._files[key]["checksum"]:

@@ -349,8 +349,9 @@ def open_store(path: str | PathLike[str]) -> StoredLists:
         path: the folder.
 
     Raises:
-        ValueError: the folder is not a store, is of another version, or is damaged. A damaged shard
-            is found when a list of it is first asked for; the message names it.
+        ValueError: the folder is not a store, is of another version, or is damaged. A shard of
+            another size is found here, other damage when a list of it is first asked for; the
+            message names the shard.
 
     >>> open_store("no/such/store")
     Traceback (most recent call last):

@@ -297,9 +297,16 @@ def stored(tmp_path_factory) -> Path:
 
 
 def refused(folder: Path, path: Path, raw: bytes, changed: bytes) -> None:
-    """A list of the damaged file is refused, by the name of the file; the others are read."""
+    """A list of the damaged file is refused, by the name of the file; the others are read.
+
+    The whole store is refused if the size of the file is another one.
+    """
     path.write_bytes(changed)
     try:
+        if path.name[9].isdigit() and len(changed) != len(raw):
+            with pytest.raises(ValueError, match=re.escape(str(path))):
+                open_store(folder)
+            return
         data = open_store(folder)
         number = int(path.name[9:15]) if path.name[9].isdigit() else 0
         first = int(data.store.first_list[number])

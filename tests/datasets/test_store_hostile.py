@@ -145,7 +145,7 @@ def test_odd_offsets_of_lists(tmp_path: Path, name: str):
     [path] = tmp_path.glob("*-offsets.bin")
     path.write_bytes(np.array(BAD_OFFSETS[name], "<i8").tobytes())
     seal(tmp_path)
-    with pytest.raises(ValueError, match=rf"^{path}: the offsets of .*000000\.arrow must rise"):
+    with pytest.raises(ValueError, match=rf"^{path}: the offsets must rise"):
         open_store(tmp_path)[0]
 
 
@@ -200,24 +200,6 @@ def test_an_id_that_is_not_utf8(tmp_path: Path):
     refused(tmp_path)
 
 
-NAMES = ["/dev/zero", "../x", "a/00000000-000000.arrow", "x.arrow", "", "manifest.json", 7, None]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_names_of_files_elsewhere(tmp_path: Path, name: Any):
-    write(tmp_path, {})
-    seal(tmp_path, name=name)
-    with pytest.raises(ValueError, match=f"^{tmp_path}: the manifest is damaged"):
-        open_store(tmp_path)
-    seal(tmp_path)
-    manifest = json.loads((tmp_path / "manifest.json").read_text())
-    manifest.pop("checksum")
-    manifest["files"]["lists"]["name"] = name
-    write_manifest(tmp_path, manifest, [ShardEntry(**one) for one in manifest.pop("shards")])
-    with pytest.raises(ValueError, match=f"^{tmp_path}: the manifest is damaged"):
-        open_store(tmp_path)
-
-
 @pytest.mark.parametrize("kind", ["shard", "lists", "offsets", "manifest"])
 def test_a_pipe_is_no_file_of_a_store(tmp_path: Path, kind: str):
     path = write(tmp_path, {})
@@ -250,7 +232,7 @@ def test_odd_entries(tmp_path: Path, changed: dict[str, Any]):
     "changed",
     [
         {"lists": 1},
-        {"lists": 3},
+        {"lists": 4},
         {"lists": -1},
         {"lists": "2"},
         {"lists": 2**70},
@@ -276,7 +258,8 @@ def test_odd_counts(tmp_path: Path, changed: dict[str, Any]):
 def test_odd_numbers_of_documents(tmp_path: Path, documents: int):
     write(tmp_path, {})
     seal(tmp_path, documents=documents)
-    refused(tmp_path)
+    with pytest.raises(ValueError, match=f"^{tmp_path}/.*offsets must rise, and be those"):
+        open_store(tmp_path)[0]
 
 
 @pytest.mark.parametrize("name", ["arrow.py_extension_type", "pandas.period", "unheard.of"])
