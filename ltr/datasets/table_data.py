@@ -13,9 +13,15 @@ from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
 from torch.utils.data import DataLoader
 
 from ltr.datasets.arrays import check_columns
-from ltr.datasets.letor_tables import keys_of, with_keys
 from ltr.datasets.list_data import ListDataModule
-from ltr.datasets.list_tables import holds_lists, load_lists, schema_of, with_schema
+from ltr.datasets.list_tables import (
+    holds_lists,
+    keys_of,
+    load_lists,
+    schema_of,
+    with_keys,
+    with_schema,
+)
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.schema import Schema
 from ltr.datasets.stored_lists import StoredLists

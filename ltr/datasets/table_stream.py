@@ -98,22 +98,16 @@ class RowStream(IterableDataset[dict[str, Any]]):
             batch = data.__getitems__(range(len(data)))
             yield {**batch, "piece": piece, "keys": table.select([*dict.fromkeys(keys)])}
 
-    def pieces(self, skip: int = 0) -> Iterator[tuple[int, ListDataset, pa.Table]]:
-        """Yield this process's pieces: their number, their rows as lists and as they are.
-
-        Args:
-            skip: how many rows to leave out first.
-        """
+    def pieces(self) -> Iterator[tuple[int, ListDataset, pa.Table]]:
+        """Yield this process's pieces: their number, their rows as lists and as they are."""
         self.rows = self.place = 0
         with naming(self.source):
             for piece, table in enumerate(self.tables()):
-                left_out = min(max(0, skip - self.rows), table.num_rows)
-                before, self.rows = self.rows + left_out, self.rows + table.num_rows
-                if left_out == table.num_rows or piece % self.num_replicas != self.rank:
-                    continue
-                with counted_from(before):
-                    data, table = self._read(table.slice(left_out))
-                yield piece, data, table
+                before, self.rows = self.rows, self.rows + table.num_rows
+                if piece % self.num_replicas == self.rank:
+                    with counted_from(before):
+                        data, table = self._read(table)
+                    yield piece, data, table
         if not self.rows:
             raise ValueError(f"a table must have a row at least, got none{of_file(self.source)}")
 

@@ -86,9 +86,6 @@ def test_a_pipe_is_not_opened(store: Path, known: bool):
         {"lists": 2**70},
         {"documents": 2**70},
         {"documents": 2**70, "lists": 2**70},
-        {"longest": 2**70},
-        {"of_one": 2**70},
-        {"without_relevant": 2**70},
         {"bytes": -1},
     ],
 )
@@ -99,24 +96,11 @@ def test_numbers_that_the_file_cannot_hold(store: Path, changed: dict[str, Any])
 
 
 @pytest.mark.parametrize(
-    "offsets",
-    [
-        np.array([0, 2**40, 3]),
-        np.array([0, 2, 2**62]),
-        np.array([1, 2, 3]),
-        np.array([0.0, 2.0, 3.0]),
-        np.array([[0, 2, 3]]),
-        np.array(3),
-        b"no array",
-        b"",
-    ],
+    "offsets", [[0, 2**40, 3], [0, 2, 2**62], [1, 2, 3], [0, 2], [0, 1, 2, 3], []]
 )
-def test_offsets_that_cannot_be(store: Path, offsets: Any):
-    [path] = store.glob("*-offsets.npy")
-    if isinstance(offsets, bytes):
-        path.write_bytes(offsets)
-    else:
-        np.save(path, offsets)
+def test_offsets_that_cannot_be(store: Path, offsets: list[int]):
+    [path] = store.glob("*-offsets.bin")
+    path.write_bytes(np.array(offsets, "<i8").tobytes())
     change(store, {}, {"offsets": {"checksum": file_checksum(path)}})
-    with pytest.raises(ValueError, match=r"offsets\.npy: .*offsets are "):
+    with pytest.raises(ValueError, match=r"offsets\.bin: .*offsets "):
         open_store(store)
