@@ -126,22 +126,20 @@ def _status(key: str) -> float:
 
 def parse(source: Path, store: Path) -> dict[str, float]:
     """Read the text piece by piece."""
-    from ltr.datasets.letor import letor_reader
+    from ltr.datasets.letor import LetorReader
 
     tiny = source.with_suffix(".tiny")
     tiny.write_text("1 qid:1 1:1\n1 qid:1 1:2 # x\n")
-    list(letor_reader(tiny, None, False, None, "keep").pieces())  # loads the compiled code
+    list(LetorReader([tiny]).pieces())  # loads the compiled code
     tiny.unlink()
-    return measured(
-        lambda: [None for _ in letor_reader(source, None, False, None, "keep").pieces()]
-    )
+    return measured(lambda: [None for _ in LetorReader([source]).pieces()])
 
 
 def sklearn(source: Path, store: Path) -> dict[str, float]:
     """Read the text by scikit-learn, and compare the values."""
     from sklearn.datasets import load_svmlight_file
 
-    from ltr.datasets.letor import letor_reader
+    from ltr.datasets.letor import LetorReader
 
     found: list[Any] = []
     # its annotation knows float64 alone
@@ -149,7 +147,7 @@ def sklearn(source: Path, store: Path) -> dict[str, float]:
     result = measured(lambda: found.extend(load_svmlight_file(str(source), **options)))
     features, labels, qids = found
     start = differences = 0
-    for piece in letor_reader(source, None, False, None, "keep").pieces():
+    for piece in LetorReader([source]).pieces():
         rows = slice(start, start := start + len(piece.features))
         names = np.repeat(np.array(piece.qids).astype(np.int64), piece.lengths)
         theirs = features[rows].toarray()

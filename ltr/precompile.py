@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import Tensor
 
-from ltr.datasets.letor import letor_reader
+from ltr.datasets.letor import LetorReader
 from ltr.kernels import use
 from ltr.losses import LambdaLoss, LambdaRank, NeuralNDCG, RankingLoss, RankNet, SoftNDCG
 from ltr.operators import (
@@ -38,7 +38,7 @@ def precompile() -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder, "train.txt")
         path.write_text("1 qid:1 1:1 # a\n0 qid:1 1:2 # b\n")
-        list(letor_reader(path, None, False, None, "keep").pieces())
+        list(LetorReader([path]).pieces())
     for dtype in (torch.float32, torch.float64):
         for length in LENGTHS:
             scores = torch.linspace(-1, 1, 2 * length, dtype=dtype).view(2, length).sin()

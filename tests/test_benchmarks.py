@@ -50,6 +50,15 @@ def test_two_checkouts_in_turns(tmp_path):
 
 
 @pytest.mark.slow
+def test_tables_of_two_checkouts(tmp_path):
+    options = ["--turns", "1", "--rows", "2000", "--cases", "load csv"]
+    result = run("tables.py", tmp_path / "result.json", str(ROOT), *options)
+    assert shape(result["cases"]) == {
+        "load csv": shape(committed("tables.json")["cases"]["load csv"])
+    }
+
+
+@pytest.mark.slow
 def test_compare_operators_at_equal_sharpness(tmp_path):
     sizes = ["--sizes", "12", "--lists", "2", "--rounds", "1"]
     result = run("compare_operators.py", tmp_path / "result.json", *sizes)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _EPILOG = """\
 The store is a folder of shards and a manifest. `ltr fit`, `test` and `predict` take it instead
 of a table; its lists are read from the disk as they are needed. The conversion takes at most 1 GiB
-of memory. If it is stopped, the same command goes on.
+of memory. If it is stopped, the same command starts again: a store is whole or not there.
 
   ltr convert train.parquet --out train.store --qid query --label grade
   ltr convert 'msn/Fold1/train.txt' --out train.store

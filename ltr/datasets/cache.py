@@ -11,10 +11,11 @@ from typing import Any, Literal
 import platformdirs
 
 from ltr.datasets.checksums import DamagedError
-from ltr.datasets.conversion import convert_letor, letor_source
-from ltr.datasets.letor import find_group_file, read_letor
+from ltr.datasets.conversion import letor_source, write_rows
+from ltr.datasets.letor import LetorReader, read_letor_files
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.store import MANIFEST, StaleError
+from ltr.datasets.store_writer import StoreWriter, is_written, locked
 from ltr.datasets.stored_lists import StoredLists, open_store
 from ltr.files import check_path
 
@@ -66,52 +67,41 @@ def load_letor(
     path = check_path("path", path)
     if not path.is_file():
         raise ValueError(f"path must be a file, got {path}")
-    options: dict[str, Any] = {
-        "num_features": num_features,
-        "sort_by_qid": sort_by_qid,
-        "group_file": group_file,
-        "missing": missing,
-    }
-    sizes = find_group_file(path, group_file)
-    # stamp before reading: if the source changes meanwhile, the next call makes the cache again
-    source = letor_source([path], **{**options, "group_file": sizes})
-    source["group_file_given"] = group_file is not None
-    found = _load([path], cache_dir, source, **options)
-    return _without_rows(read_letor(path, **options)) if found is None else found
+    return load_letor_files(
+        [path],
+        cache_dir,
+        num_features=num_features,
+        sort_by_qid=sort_by_qid,
+        group_file=group_file,
+        missing=missing,
+    )
 
 
 def load_letor_files(
-    files: Sequence[Path],
-    *,
-    sort_by_qid: bool = False,
-    missing: Literal["keep", "error"] = "keep",
-    cache_dir: str | PathLike[str] | None = None,
-) -> ListDataset | None:
-    """Load several files as one, from one store in the cache; None if it cannot be written.
-
-    Args:
-        files: in their order; a qid is in one of them, or `sort_by_qid` gathers it.
-        sort_by_qid: see `read_letor`.
-        missing: see `read_letor`.
-        cache_dir: see `load_letor`.
+    files: Sequence[Path], cache_dir: str | PathLike[str] | None = None, **options: Any
+) -> ListDataset:
+    """Load several files as one, as `load_letor` does; see `read_letor_files`.
 
     Raises:
-        ValueError: as `read_letor`; or a qid comes back in another file.
+        ValueError: as `read_letor_files`.
     """
-    options: dict[str, Any] = {"sort_by_qid": sort_by_qid, "missing": missing}
-    return _load(files, cache_dir, letor_source(files, **options), **options)
+    # stamp before reading: if the source changes meanwhile, the next call makes the cache again
+    reader = LetorReader(files, **options)
+    found = _load(reader, letor_source(reader), cache_dir)
+    if found is not None:
+        return found
+    data = read_letor_files(files, **options)
+    data.rows = None
+    return data
 
 
 def _load(
-    files: Sequence[Path],
-    cache_dir: str | PathLike[str] | None,
-    source: dict[str, Any],
-    **options: Any,
+    reader: LetorReader, source: dict[str, Any], cache_dir: str | PathLike[str] | None
 ) -> StoredLists | None:
     """Open the store of files; make it first if there is none; None if it cannot be made."""
-    name = _name(files)
+    name = _name(reader.files)
     try:
-        cache = _cache_folder(files, cache_dir)
+        cache = _cache_folder(reader.files, cache_dir)
     except RuntimeError as error:
         _log.warning("%s is read each time: %s", name, error)
         return None
@@ -124,7 +114,9 @@ def _load(
     except ValueError as error:
         _log.debug("reading %s: %s", name, error)
     try:
-        convert_letor(files, cache, source=source, **options)
+        with locked(cache):
+            if not is_written(cache, source):
+                write_rows(StoreWriter(cache, source, None), reader)
         return _open(cache, source)
     except (OSError, DamagedError) as error:
         _log.warning("%s is read each time, since its cache cannot be written: %s", name, error)
@@ -169,9 +161,4 @@ def _open(cache: Path, source: dict[str, Any]) -> StoredLists:
     if data.store.source != source:
         raise StaleError(f"path must be a list store, got {cache} (made from another source)")
     data.store.check()
-    return data
-
-
-def _without_rows(data: ListDataset) -> ListDataset:
-    data.rows = None
     return data

@@ -1,66 +1,68 @@
-"""Group documents by their qids out of core.
+"""Group documents by their qids in little memory, on the disk, by DuckDB.
 
-DuckDB finds the place of each document, from the qids alone. The documents then go to their places
-in steps: into files of neighboring places, at most `FILES` at a time, those into files of fewer
-places, until a file is a part that is put in order in memory. So no sort holds features, the memory
-depends neither on their number nor on that of the documents, and each step reads and writes each
-document once: one step up to 1 GiB, two up to 64 GiB, three up to 4 TiB.
+It finds the first document of each list, and by it the file that a document belongs to. The
+documents are copied into these files of whole lists, which it sorts one after another. A sort of
+all documents at once would have to hold a part of each of its runs, and so more memory for more
+documents: of 20 GiB it does not work in `MEMORY`.
 """
 
 import errno
 import shutil
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from itertools import chain, pairwise
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from ltr.datasets.arrays import pc
 from ltr.datasets.lists import ListDataset
-from ltr.datasets.seen_qids import SeenQids, add_all
+from ltr.datasets.seen_qids import SeenQids
 from ltr.files import name_full_disk
 
-MEMORY = "128MB"
-"""The memory that DuckDB may use; what is beyond lies in files."""
+MEMORY = "256MB"
+"""The memory that DuckDB may use; the rest lies in files."""
 
-PART = 1 << 24
-"""The bytes of the documents that are put in order at a time."""
+BYTES = 1 << 12
+"""The most bytes of a row that DuckDB sorts; it takes 2,048 rows at a time."""
 
-FILES = 64
-"""The most files into which one is divided."""
+FILE_BYTES = 1 << 27
+"""The bytes of the documents in a file, if there are not too many files."""
 
-_ROWS = 1 << 13
-_BATCH = 1 << 22  # bytes
-_KEYS = pa.schema([("qid", pa.string()), ("row", pa.int64()), ("number", pa.int64())])
-_FIXED = {
-    "labels": np.float32,
-    "weights": np.float32,
-    "positions": np.int64,
-    "groups": np.float32,
-}
-_BLOBS = {"features": np.float32, "categories": np.int64}
+FILES = 128
+"""The most files; they are open at the same time."""
+
+_BATCH = 1 << 23  # bytes that are copied at a time, and that come back at a time
+_RUNS = pa.schema([("qid", pa.string()), ("row", pa.int64()), ("documents", pa.int64())])
+_LISTS = """
+    CREATE TABLE lists AS
+    SELECT qid, first,
+        sum(documents) OVER (ORDER BY first ROWS UNBOUNDED PRECEDING) - documents AS before
+    FROM (SELECT qid, min(row) AS first, sum(documents) AS documents FROM runs GROUP BY qid)
+"""
+_NUMBERED = """
+    SELECT documents.*, lists.first, CAST(lists.before // {count} AS INTEGER) AS file
+    FROM documents JOIN lists USING (qid)
+"""
+_SORTED = "SELECT qid, doc_id, content FROM file ORDER BY first, row, part"
 
 
 class NotGroupedError(Exception):
     """Says that the rows of a query are not together."""
 
 
-def check_grouped(
-    pieces: Iterable[ListDataset], skipped: Iterable[str] = ()
-) -> Iterator[ListDataset]:
+def check_grouped(pieces: Iterable[ListDataset]) -> Iterator[ListDataset]:
     """Yield pieces as long as their lists stand together.
 
     Args:
         pieces: see `write_store`; rows that a piece had to gather are in its `rows`.
-        skipped: the qids of the lists before.
 
     Raises:
         NotGroupedError: a list comes back.
     """
     seen = SeenQids(spelling=True)
-    add_all(seen, skipped)
     last: str | None = None
     for piece in pieces:
         fresh = piece.qids[piece.qids[0] == last :]
@@ -73,134 +75,69 @@ def check_grouped(
         yield piece
 
 
-def group_pieces(pieces: Iterable[ListDataset], folder: Path) -> Generator[ListDataset, None, None]:
+def group_pieces(
+    keys: Iterable[ListDataset], pieces: Iterable[ListDataset], temporary: Path
+) -> Generator[ListDataset, None, None]:
     """Yield the documents again, those of a qid together, in the order of first appearance.
 
+    The memory depends neither on the number of the documents nor on that of their features, up to
+    some hundred GiB, from where on a file is too large for a sort in `MEMORY`.
+
     Args:
-        pieces: documents; where a piece has `rows`, they say in which order its documents stood.
-        folder: for temporary files, about twice as large as the documents.
+        keys: all documents, for their qids and `rows`. They may lack other columns; pieces that
+            differ in width are widened to the widest of them.
+        pieces: the same documents; where a piece has `rows`, they say in which order its documents
+            stood.
+        temporary: a folder for files, about as large as the documents; it is removed at the end.
+
+    Raises:
+        OSError: a file cannot be written.
     """
-    temporary = folder / ".grouping"
     shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
     temporary.mkdir(parents=True)
+    failed: list[Exception] = []
     try:
-        with name_full_disk(temporary):
-            path = temporary / "part"
-            found = _divide_pieces(pieces, path)
-            for part in _parts(path, *found):
-                yield _read_part(part)
+        with name_full_disk(temporary), _database(temporary, failed) as database:
+            keys, pieces = _noting(keys, failed), _noting(pieces, failed)
+            width = documents = 0
+
+            def runs() -> Iterator[pa.RecordBatch]:
+                nonlocal width, documents
+                for start, piece in _counted(keys):
+                    width, documents = max(width, piece.num_features), start + len(piece.features)
+                    first = np.minimum.reduceat(_rows(piece), piece.offsets[:-1]) + start
+                    columns = [pa.array(piece.qids), pa.array(first), pa.array(piece.lengths)]
+                    yield pa.record_batch(columns, _RUNS)
+
+            database.register("runs", pa.RecordBatchReader.from_batches(_RUNS, runs()))
+            database.execute(_LISTS)
+            wide = (
+                (start, piece.widen(max(width, piece.num_features)))
+                for start, piece in _counted(pieces)
+            )
+            found = next(wide, None)
+            if found is None:
+                return
+            dtype = _dtype(found[1])
+            batches = (_to_batch(start, piece, dtype) for start, piece in chain([found], wide))
+            first = next(batches)
+            reader = pa.RecordBatchReader.from_batches(first.schema, chain([first], batches))
+            database.register("documents", reader)
+            size = max(FILE_BYTES, documents * dtype.itemsize // FILES)
+            numbered = database.sql(_NUMBERED.format(count=max(1, size // dtype.itemsize)))
+            rows = max(1, _BATCH // _parts(dtype)[1])
+            for path in _divide(numbered.to_arrow_reader(rows), temporary):
+                with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as reader:
+                    database.register("file", reader)
+                    yield from _to_lists(database.sql(_SORTED).to_arrow_reader(rows), dtype)
+                path.unlink()
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _divide_pieces(pieces: Iterable[ListDataset], path: Path) -> tuple[int, int, int]:
-    """Write the documents into files of neighboring places; see `_divide`.
-
-    Returns how many documents there are, how many a file has, and how many a part may have.
-    """
-    staged = path.with_name("documents.arrow")
-    with _database(path.parent) as database:
-        if not _stage(database, pieces, staged):
-            return 0, 1, 1
-        ordered = database.sql(
-            "SELECT row_number() OVER (ORDER BY lists.first, docs.row) - 1 FROM docs "
-            "JOIN (SELECT qid, min(row) AS first FROM docs GROUP BY qid) AS lists USING (qid) "
-            "ORDER BY docs.number"
-        )
-        [(documents,)] = database.sql("SELECT count(*) FROM docs").fetchall()
-        per_part = max(1, PART * documents // staged.stat().st_size)
-        places = (batch.column(0).to_numpy() for batch in ordered.to_arrow_reader(1 << 16))
-        step = _divide(_with_places(staged, places), path, documents, per_part)
-    staged.unlink()
-    return documents, step, per_part
-
-
-def _parts(path: Path, documents: int, step: int, per_part: int) -> Iterator[Path]:
-    """Yield the parts of what `_divide` wrote for `path`, one file divided at a time."""
-    for number, first in enumerate(range(0, documents, step)):
-        file = path.with_name(f"{path.name}-{number}")
-        if step <= per_part:
-            yield file
-        else:
-            count = min(step, documents - first)
-            smaller = _divide(_tables(file, first), file, count, per_part)
-            file.unlink()
-            yield from _parts(file, count, smaller, per_part)
-
-
-def _divide(tables: Iterable[pa.Table], path: Path, documents: int, per_part: int) -> int:
-    """Write documents into files of neighboring places; return how many places a file has.
-
-    Args:
-        tables: with the documents' places, from 0, in the column `place`.
-        path: the files are this with "-0", "-1", ... at the end.
-        documents: how many there are.
-        per_part: how many a part has.
-    """
-    step = per_part
-    while step * FILES < documents:
-        step *= FILES
-    for table in tables:
-        place = table.column("place").to_numpy()
-        order = np.argsort(place)
-        table = table.take(pa.array(order))
-        number = place[order] // step
-        starts = np.flatnonzero(np.r_[True, np.diff(number) > 0])
-        for start, end in pairwise([*starts.tolist(), len(number)]):
-            with (
-                path.with_name(f"{path.name}-{number[start]}").open("ab") as file,
-                pa.ipc.new_stream(file, table.schema) as writer,
-            ):
-                writer.write_table(table.slice(start, end - start))
-    return step
-
-
-def _with_places(staged: Path, places: Iterator[np.ndarray]) -> Iterator[pa.Table]:
-    """Yield the documents as they came, about `PART` bytes at a time, with their places."""
-    left = np.empty(0, np.int64)
-    with pa.OSFile(str(staged)) as file, pa.ipc.open_file(file) as reader:
-        count = reader.num_record_batches
-        several = max(1, PART * count // file.size())
-        for first in range(0, count, several):
-            numbers = range(first, min(first + several, count))
-            table = pa.Table.from_batches([reader.get_batch(number) for number in numbers])
-            while len(left) < table.num_rows:
-                left = np.r_[left, next(places)]
-            yield table.append_column("place", pa.array(left[: table.num_rows]))
-            left = left[table.num_rows :]
-
-
-def _streams(path: Path) -> Iterator[pa.Table]:
-    """Yield the tables that were appended to a file."""
-    with pa.OSFile(str(path)) as file:
-        while file.tell() < file.size():
-            yield pa.ipc.open_stream(file).read_all()
-
-
-def _tables(path: Path, first: int) -> Iterator[pa.Table]:
-    """Yield the tables of a file, about `PART` bytes at a time, their places less `first`."""
-    kept: list[pa.Table] = []
-    for table in chain(_streams(path), [None]):
-        if kept and (table is None or sum(one.nbytes for one in kept) >= PART):
-            joined = pa.concat_tables(kept)
-            places = pa.array(joined.column("place").to_numpy() - first)
-            yield joined.drop_columns("place").append_column("place", places)
-            kept = []
-        if table is not None:
-            kept.append(table)
-
-
-def _read_part(path: Path) -> ListDataset:
-    """Return the documents of a part in the order of their places."""
-    table = pa.concat_tables(_streams(path))
-    path.unlink()
-    order = np.argsort(table.column("place").to_numpy())
-    [batch] = table.drop_columns("place").take(pa.array(order)).combine_chunks().to_batches()
-    return _to_lists(batch)
-
-
 @contextmanager
-def _database(temporary: Path) -> Iterator[Any]:
+def _database(temporary: Path, failed: list[Exception]) -> Iterator[Any]:
+    """Open a database; an error in `failed` is raised in place of the one that it led to."""
     import duckdb
 
     settings: dict[str, Any] = {
@@ -208,14 +145,22 @@ def _database(temporary: Path) -> Iterator[Any]:
         "temp_directory": str(temporary),
         "preserve_insertion_order": "false",
         "threads": "1",  # each takes memory of its own
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+        # it does not know how many documents come, and would hold them instead of the lists
+        "disabled_optimizers": "join_order,build_side_probe_side",
     }
-    database = duckdb.connect(str(temporary / "documents.duckdb"), config=settings)
+    database = duckdb.connect(str(temporary / "lists.duckdb"), config=settings)
     try:
+        database.execute("SET enable_progress_bar = false")
         yield database
-    except duckdb.Error as error:
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        for first in failed:
+            raise first from None
         message = f"the rows cannot be grouped: {' '.join(str(error).split())}"
         full = "Could not write" in message  # its class depends on when the write is made
-        if not full and not isinstance(error, (duckdb.IOException, duckdb.OutOfMemoryException)):
+        kinds = (duckdb.IOException, duckdb.OutOfMemoryException, pa.ArrowException, OSError)
+        if not full and not isinstance(error, kinds):
             raise
         raise OSError(errno.ENOSPC if full else errno.EIO, message, str(temporary)) from None
     finally:
@@ -223,115 +168,111 @@ def _database(temporary: Path) -> Iterator[Any]:
             database.close()
 
 
-def _stage(database: Any, pieces: Iterable[ListDataset], staged: Path) -> bool:
-    """Write the documents into a file, and their qids into the table `docs`.
-
-    Returns whether there are any.
-    """
-    failed: list[Exception] = []
-    batches = _until_failure(_batches(pieces), failed)
-    first = next(batches, None)
-    if first is not None:
-        with staged.open("wb") as file, pa.ipc.new_file(file, first.schema) as writer:
-            keys = _until_failure(_write_all(chain([first], batches), writer), failed)
-            database.register("incoming", pa.RecordBatchReader.from_batches(_KEYS, keys))
-            database.execute("CREATE TABLE docs AS SELECT * FROM incoming")
-            database.unregister("incoming")
-    for error in failed:
-        raise error
-    return first is not None
-
-
-def _write_all(
-    batches: Iterable[pa.RecordBatch], writer: pa.RecordBatchFileWriter
-) -> Iterator[pa.RecordBatch]:
-    """Write batches, and yield the qid, the row and the number of each document."""
-    number = 0
-    for batch in batches:
-        writer.write_batch(batch)
-        numbers = pa.array(np.arange(number, number := number + batch.num_rows))
-        yield pa.record_batch([batch.column("qid"), batch.column("row"), numbers], _KEYS)
-
-
-def _until_failure(
-    batches: Iterator[pa.RecordBatch], failed: list[Exception]
-) -> Iterator[pa.RecordBatch]:
-    """Yield batches up to an error, which would else be told as one of the database."""
+def _noting(pieces: Iterable[ListDataset], failed: list[Exception]) -> Iterator[ListDataset]:
+    """Yield pieces, and note their error, which the database would tell as one of its own."""
     try:
-        yield from batches
+        yield from pieces
     except Exception as error:
         failed.append(error)
+        raise
 
 
-def _batches(pieces: Iterable[ListDataset]) -> Iterator[pa.RecordBatch]:
+def _counted(pieces: Iterable[ListDataset]) -> Iterator[tuple[int, ListDataset]]:
+    """Yield pieces with the number of documents before each."""
     start = 0
     for piece in pieces:
-        documents = len(piece.features)
-        rows = np.arange(documents) if piece.rows is None else piece.rows
-        names = np.repeat(np.arange(len(piece)), piece.lengths)
-        arrays: dict[str, Any] = {
-            "qid": pa.array(piece.qids, pa.string()).take(pa.array(names)),
-            "row": pa.array(rows + start, pa.int64()),
-            "features": _blob(piece.features),
+        yield start, piece
+        start += len(piece.features)
+
+
+def _rows(piece: ListDataset) -> np.ndarray:
+    return np.arange(len(piece.features)) if piece.rows is None else piece.rows
+
+
+def _dtype(piece: ListDataset) -> np.dtype:
+    """Return the type of a document's numbers, side by side."""
+    arrays = {"features": piece.features, **piece.columns()}
+    arrays.pop("rows", None)
+    return np.dtype([(name, array.dtype, array.shape[1:]) for name, array in arrays.items()])
+
+
+def _parts(dtype: np.dtype) -> tuple[int, int]:
+    """Return into how many rows a document is cut, and the bytes of each."""
+    parts = max(1, -(-dtype.itemsize // BYTES))
+    return parts, -(-dtype.itemsize // parts)
+
+
+def _to_batch(start: int, piece: ListDataset, dtype: np.dtype) -> pa.RecordBatch:
+    """Return documents as rows for the database, of which `start` came before."""
+    count = len(piece.features)
+    parts, size = _parts(dtype)
+    documents = np.empty(count, dtype)
+    documents["features"] = piece.features
+    for name, array in piece.columns().items():
+        if name != "rows":
+            documents[name] = array
+    content = np.zeros((count, parts * size), np.uint8)
+    content[:, : dtype.itemsize] = documents.view(np.uint8).reshape(count, dtype.itemsize)
+    lists = np.repeat(np.arange(len(piece)), piece.lengths)
+    ids = pa.repeat("", count) if piece.doc_ids is None else piece.doc_ids.cast(pa.string())
+    place = pa.array(np.repeat(np.arange(count), parts))
+    return pa.RecordBatch.from_pydict(
+        {
+            "qid": pa.array(piece.qids, pa.string()).take(pa.array(np.repeat(lists, parts))),
+            "row": pa.array(_rows(piece) + start, pa.int64()).take(place),
+            "part": pa.array(np.tile(np.arange(parts, dtype=np.int32), count)),
+            "doc_id": ids.take(place),
+            "content": pa.Array.from_buffers(
+                pa.binary(size), count * parts, [None, pa.py_buffer(content)]
+            ),
         }
-        for name, array in piece.columns().items():
-            if name in _BLOBS:
-                arrays[name] = _blob(array)
-            elif name in _FIXED:
-                arrays[name] = pa.array(array)
-        # a piece may lack ids, and another one have them: all have the column
-        empty = pa.repeat(pa.scalar("", pa.string()), documents)
-        arrays["doc_ids"] = empty if piece.doc_ids is None else piece.doc_ids.cast(pa.string())
-        start += documents
-        batch = pa.RecordBatch.from_pydict(arrays)
-        rows_at_once = max(1, min(_ROWS, _BATCH * documents // batch.nbytes))
-        for begin in range(0, documents, rows_at_once):
-            yield batch.slice(begin, rows_at_once)
-
-
-def _blob(array: np.ndarray) -> pa.Array:
-    """Return each row of an array as bytes."""
-    array = np.ascontiguousarray(array)
-    offsets = np.arange(len(array) + 1, dtype=np.int64) * (array.shape[1] * array.itemsize)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(array)]
-    return pa.Array.from_buffers(pa.large_binary(), len(array), buffers)
-
-
-def _to_lists(batch: pa.RecordBatch) -> ListDataset:
-    found: dict[str, Any] = {}
-    for name in batch.schema.names:
-        column: Any = batch.column(name)
-        if name in _BLOBS:
-            found[name] = _from_blobs(column, _BLOBS[name])
-        elif name in _FIXED:
-            found[name] = column.to_numpy(zero_copy_only=False).astype(_FIXED[name])
-    names = batch.column("qid").to_pylist()
-    starts = [i for i, name in enumerate(names) if not i or name != names[i - 1]]
-    ids: Any = batch.column("doc_ids").cast(pa.string())
-    return ListDataset(
-        found.pop("features"),
-        found.pop("labels", None),
-        np.array([*starts, len(names)], np.int64),
-        [names[start] for start in starts],
-        ids if any(ids.to_pylist()) else None,
-        **found,
     )
 
 
-def _from_blobs(column: Any, dtype: type) -> np.ndarray:
-    """Return bytes as the rows of an array, 0 behind the end of a short one."""
-    values = column.cast(pa.large_binary())
-    offsets = np.frombuffer(values.buffers()[1], np.int64)[values.offset :][: len(values) + 1]
-    size = np.dtype(dtype).itemsize
-    widths = np.diff(offsets) // size
-    width = int(widths.max())
-    data = values.buffers()[2]
-    flat = np.empty(0, dtype)
-    if width:
-        content = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
-        flat = np.frombuffer(content.tobytes(), dtype)
-    if (widths == width).all():
-        return flat.reshape(len(widths), width)
-    array = np.zeros((len(widths), width), dtype)
-    array[np.arange(width) < widths[:, None]] = flat
-    return array
+def _divide(batches: pa.RecordBatchReader, folder: Path) -> list[Path]:
+    """Copy rows into files by their column `file`, and return those in its order."""
+    paths: dict[int, Path] = {}
+    writers: dict[int, Any] = {}
+    with ExitStack() as stack:
+        for batch in batches:
+            numbers = batch.column("file")
+            for number in pc.unique(numbers).to_pylist():
+                if number not in writers:
+                    paths[number] = folder / f"{number}.arrow"
+                    file = stack.enter_context(paths[number].open("wb"))
+                    new = pa.ipc.new_stream(file, batches.schema)
+                    writers[number] = stack.enter_context(new)
+                writers[number].write_batch(batch.filter(pc.equal(numbers, number)))
+    return [paths[number] for number in sorted(paths)]
+
+
+def _to_lists(batches: pa.RecordBatchReader, dtype: np.dtype) -> Iterator[ListDataset]:
+    """Yield the rows that the database has sorted as lists."""
+    parts, size = _parts(dtype)
+    rest: pa.Table | None = None  # rows of a document whose others are still to come
+    for batch in batches:
+        table = pa.table(batch)
+        if rest is not None:
+            table = pa.concat_tables([rest, table])
+        count = table.num_rows // parts
+        rest = table.slice(count * parts)
+        if not count:
+            continue
+        whole = table.slice(0, count * parts)
+        content = whole["content"].cast(pa.binary(size)).combine_chunks()
+        begin = content.offset * size
+        values = np.frombuffer(content.buffers()[1], np.uint8)
+        values = values[begin : begin + len(content) * size].reshape(count, parts * size)
+        documents = np.ascontiguousarray(values[:, : dtype.itemsize]).view(dtype)[:, 0]
+        firsts = pa.array(np.arange(count) * parts)
+        runs = pc.run_end_encode(whole["qid"].take(firsts).combine_chunks())
+        ids = whole["doc_id"].take(firsts).combine_chunks().cast(pa.string())
+        arrays = {name: np.ascontiguousarray(documents[name]) for name in dtype.names or ()}
+        yield ListDataset(
+            arrays.pop("features"),
+            arrays.pop("labels", None),
+            np.r_[0, runs.run_ends.to_numpy()].astype(np.int64),
+            runs.values.to_pylist(),
+            ids if any(ids.to_pylist()) else None,
+            **arrays,
+        )

@@ -1,19 +1,45 @@
-"""Read lists from LETOR / svmlight text, in the form in which data sets are published."""
+"""Read lists from LETOR / svmlight text, in the form in which data sets are published.
 
-from collections.abc import Iterable
+The compiled parser (`ltr.datasets.svmlight_jit`) reads the usual lines, block by block. It leaves
+any other line to the strict parser, which says what is wrong with it.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 
-from ltr.compressed import SUFFIXES
-from ltr.datasets.letor_reader import LetorReader
+from ltr.compressed import MAX_LINE, SUFFIXES, open_text
 from ltr.datasets.lists import ListDataset, gather_runs, join_lists
+from ltr.datasets.seen_qids import SeenQids, spelled_alike
 from ltr.files import check_path
 from ltr.shapes import check_at_least
 
+BLOCK = 1 << 22
+"""The bytes of text that are read at a time."""
+
+MAX_INDEX = 2**20
+"""A larger index is treated as a typing error, unless `num_features` allows it."""
+
+FLOAT32_OVERFLOW = 3.4028235677973366e38
+"""Float32 rounds a number to infinity from here on."""
+
 _GROUP_SUFFIXES = (".query", ".group")
+_ROOM = 1 << 23  # bytes of features at a time
+# the `+` after a quantifier keeps the match linear: it gives no digit back
+_NUMBER = re.compile(rb"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?")
+_INDEX = re.compile(rb"-?[0-9]{1,18}")
+_MISSING = (b"NULL", b"NaN", b"nan")
+_FUSED = re.compile(rb".*[0-9]:" + _NUMBER.pattern)  # a qid, and a feature `1:0.7`
+
+Watch = Callable[[int, int, int], object]
+"""Called with how far a reader is: bytes read, bytes in all, documents."""
 
 
 def read_letor(
@@ -68,47 +94,338 @@ def read_letor(
     >>> data[0]["labels"], data[0]["doc_ids"]
     (tensor([2., 0.]), ['A1', 'B2'])
     """
-    reader = letor_reader(path, num_features, sort_by_qid, group_file, missing)
-    pieces = list(reader.pieces())
-    check_end(reader, group_file)
-    data = join_lists(pieces, across=True).widen(reader.width)
+    return read_letor_files(
+        [check_path("path", path)],
+        num_features=num_features,
+        sort_by_qid=sort_by_qid,
+        group_file=group_file,
+        missing=missing,
+    )
+
+
+def read_letor_files(files: Sequence[Path], **options: Any) -> ListDataset:
+    """Read several files as one; the options are those of `read_letor`.
+
+    A list may go on in the next file. A qid that comes back is an error otherwise, also in another
+    file.
+
+    Raises:
+        ValueError: see `read_letor`.
+    """
+    reader = LetorReader(files, **options)
+    data = join_lists(reader.pieces(), across=True).widen(reader.width)
     if len({*data.qids}) < len(data.qids):
         data.rows = np.arange(len(data.labels))
     return gather_runs(data)
 
 
-def letor_reader(
-    path: str | PathLike[str],
-    num_features: int | None,
-    sort_by_qid: bool,
-    group_file: str | PathLike[str] | None,
-    missing: str,
-    skipped: Iterable[str] = (),
-) -> LetorReader:
-    """Return the reader of a file; the arguments are those of `read_letor` and `LetorReader`.
+class LetorReader:
+    """The documents of files in pieces, each a `ListDataset`.
+
+    The first list of a piece goes on with the last one of the piece before where both have the same
+    qid. A piece is as wide as the largest index so far; it has document ids where a line of it has
+    a comment.
+
+    Args:
+        files: one or more.
+        num_features: see `read_letor`.
+        sort_by_qid: whether a qid may come back after another one.
+        group_file: see `read_letor`.
+        missing: see `read_letor`.
+
+    Attributes:
+        files: those that are read.
+        group_files: of each file the file of group sizes, or None.
+        width: the largest index so far.
+        schema: None, since the columns have no names.
+        gathers: whether a qid may come back.
 
     Raises:
         ValueError: an argument is out of range, or there is no such group file.
     """
-    file = check_path("path", path)
-    if num_features is not None:
-        check_at_least("num_features", num_features, 1)
-    if missing not in ("keep", "error"):
-        raise ValueError(f'missing must be "keep" or "error", got {missing!r}')
-    sizes = find_group_file(file, group_file)
-    keep = missing == "keep"
-    return LetorReader(file, num_features, sizes, keep, sort_by_qid, skipped)
+
+    schema = None
+
+    def __init__(
+        self,
+        files: Sequence[Path],
+        *,
+        num_features: int | None = None,
+        sort_by_qid: bool = False,
+        group_file: str | PathLike[str] | None = None,
+        missing: Literal["keep", "error"] = "keep",
+    ) -> None:
+        if num_features is not None:
+            check_at_least("num_features", num_features, 1)
+        if missing not in ("keep", "error"):
+            raise ValueError(f'missing must be "keep" or "error", got {missing!r}')
+        self.files = [*files]
+        self.num_features = num_features
+        self.gathers = sort_by_qid
+        self.group_file = group_file
+        self.group_files = [find_group_file(file, group_file) for file in files]
+        self.missing: Literal["keep", "error"] = missing
+        self._restart()
+
+    def _restart(self) -> None:
+        self.width = self.num_features or 0
+        self._alike, self._written = SeenQids(), SeenQids(spelling=True)
+        self._has_qid: bool | None = None  # whether the lines have one; None before the first
+        self._last: bytes | None = None  # the qid of the last document
+        self._groups = 0  # lists of files of group sizes before this one
+        self._file = Path()
+        self._group_file: Path | None = None
+        self._ends: np.ndarray | None = None  # of its groups, read when they are needed
+        self._documents = 0  # of the file so far
+
+    def by_file(self) -> "list[LetorReader]":
+        """Return a reader for each file."""
+        given: dict[str, Any] = {"num_features": self.num_features, "sort_by_qid": self.gathers}
+        given |= {"group_file": self.group_file, "missing": self.missing}
+        return [LetorReader([file], **given) for file in self.files]
+
+    def pieces(self, watch: Watch | None = None) -> Iterator[ListDataset]:
+        """Yield the documents.
+
+        Args:
+            watch: called with the progress.
+
+        Raises:
+            ValueError: a line is not as it should be; see `read_letor`.
+        """
+        from ltr.datasets import svmlight_jit as compiled
+
+        self._restart()
+        sizes = [file.stat().st_size if file.is_file() else 0 for file in self.files]
+        before = documents = 0
+        for file, group_file, size in zip(self.files, self.group_files, sizes, strict=True):
+            self._file, self._group_file = file, group_file
+            self._ends, self._documents = None, 0
+            for number, at, block in read_blocks(file):
+                text = np.frombuffer(block, np.uint8)
+                place, lines = 0, number - 1
+                while place < len(text):
+                    piece = _Piece(block, text, place, lines, self.width)
+                    self._fill(piece, compiled)
+                    place, lines = piece.place, piece.lines
+                    self._documents += piece.documents
+                    lists = self._lists(piece, compiled) if piece.documents else None
+                    if lists is not None:
+                        yield lists
+                    if watch is not None:
+                        watch(before + at, sum(sizes), documents + self._documents)
+            self._finish_file()
+            documents += self._documents
+            before += size
+        if self.gathers and len(self._written) != len(self._alike):
+            refuse_return(self.files, self.gathers)
+
+    def keys(self) -> Iterator[ListDataset]:
+        """Yield the documents, as `pieces` does: the lines of a text are read as a whole."""
+        return self.pieces()
+
+    def _fill(self, piece: "_Piece", compiled: Any) -> None:
+        """Read documents until the text or the room ends."""
+        while True:
+            has_qid = self._has_qid is not False  # or the first line is left to the strict parser
+            options = (piece.text, piece.state, has_qid, self.missing == "keep")
+            arrays = (piece.rows, piece.labels, piece.ids, piece.runs, piece.seen)
+            why = compiled.parse(*options, *arrays)
+            self.width = piece.width
+            if piece.documents:
+                self._has_qid = has_qid
+            if why != compiled.ODD or piece.place >= len(piece.text):
+                return
+            self._read_odd(piece, compiled)
+
+    def _read_odd(self, piece: "_Piece", compiled: Any) -> None:
+        """Read one line by the strict parser."""
+        begin, number = piece.place, piece.lines + 1
+        end = piece.block.index(b"\n", begin)
+        text, hash_sign, _ = piece.block[begin:end].partition(b"#")
+        if tokens := text.split(None, 2):
+            try:
+                label, qid, pairs = self._head(tokens)
+                indices, values = parse_pairs(pairs, self.num_features, self.missing == "keep")
+            except MalformedError as error:
+                raise bad_line(self._file, number, error.problem, error.text) from None
+            widest = max(self.width, *indices, 0)
+            limit = MAX_INDEX if self.num_features is None else self.num_features
+            span = (end, end)
+            if hash_sign:
+                span = compiled.comment(piece.text, begin + len(text) + 1)[:2]
+            first = 0 if qid is None else begin + text.index(b"qid:" + qid) + 4
+            qid_span = (first, first + len(qid or b""))
+            piece.add(label, qid_span, indices, values, span, widest, limit)
+            self.width = widest
+        piece.state[:2] = end + 1, number
+
+    def _head(self, tokens: list[bytes]) -> tuple[float, bytes | None, bytes]:
+        """Return the label, the qid, and the text of the features."""
+        label = parse_number(tokens[0])
+        if b":" in tokens[0]:
+            raise MalformedError("the label is missing", b" ".join(tokens))
+        if label is not None and label < 0:
+            problem = "the label must be >= 0 (leave out lines of padding or without a judgement)"
+            raise MalformedError(problem, tokens[0])
+        if label is None:
+            raise MalformedError("the label must be a finite number >= 0", tokens[0])
+        has_qid = len(tokens) > 1 and tokens[1].startswith(b"qid:")
+        if self._has_qid is False and has_qid:
+            raise MalformedError("a qid comes after lines without one", tokens[1])
+        if not has_qid and (self._has_qid or self._group_file is None):
+            raise MalformedError(self._qid_is_missing(), b" ".join(tokens))
+        self._has_qid = has_qid
+        if not has_qid:
+            return label, None, b" ".join(tokens[1:])
+        qid = tokens[1][4:]
+        if not qid:
+            raise MalformedError("the qid is empty", b" ".join(tokens))
+        if b":" in qid and _FUSED.fullmatch(qid):
+            problem = "a blank must stand between the qid and the first feature"
+            raise MalformedError(problem, tokens[1])
+        return label, qid, tokens[2] if len(tokens) > 2 else b""
+
+    def _qid_is_missing(self) -> str:
+        if self._has_qid:
+            return "the qid is missing"
+        return (
+            "the qid is missing, and there is no file of group sizes "
+            f"{self._file.name}.query or {self._file.name}.group"
+        )
+
+    def _lists(self, piece: "_Piece", compiled: Any) -> ListDataset | None:
+        """Return the documents of a piece as lists; None past the last group size."""
+        count = piece.documents
+        if self._has_qid:
+            starts = piece.runs[: piece.state[3], 0]
+            names = [piece.text[a:b].tobytes() for _, a, b in piece.runs[: piece.state[3]]]
+            self._check(names)
+            qids = [decode(name) for name in names]
+        else:
+            first, ends = self._documents - count, self._group_ends()
+            if self._documents > ends[-1]:
+                return None  # an error, but of all documents together
+            begin, end = np.searchsorted(ends, [first, self._documents - 1], side="right")
+            starts = np.r_[0, ends[begin:end] - first]
+            qids = [str(self._groups + place + 1) for place in range(begin, end + 1)]
+        spans = piece.ids[:count]
+        doc_ids = None
+        if size := int((spans[:, 1] - spans[:, 0]).sum()):
+            offsets, joined = np.zeros(count + 1, np.int32), np.empty(size, np.uint8)
+            compiled.join(piece.text, spans, offsets, joined)
+            doc_ids = as_strings(offsets, joined)
+        return ListDataset(
+            np.ascontiguousarray(piece.rows[:count, : self.width]),
+            piece.labels[:count],
+            np.r_[starts, count].astype(np.int64),
+            qids,
+            doc_ids,
+        )
+
+    def _group_ends(self) -> np.ndarray:
+        if self._ends is None:
+            assert self._group_file is not None  # else `_head` has raised
+            sizes = read_sizes(self._group_file)
+            self._ends = np.cumsum(sizes) if len(sizes) else np.zeros(1, np.int64)
+        return self._ends
+
+    def _check(self, names: list[bytes]) -> None:
+        """Refuse a qid that comes back, and a number that is written in two ways."""
+        fresh = names[1:] if names[0] == self._last else names
+        self._last = names[-1]
+        returns = self._alike.add(fresh)
+        if self.gathers:
+            self._written.add(fresh)
+        elif returns:
+            refuse_return(self.files, self.gathers)
+
+    def _finish_file(self) -> None:
+        """Check what only the whole file shows."""
+        if not self._documents:
+            raise ValueError(f"{self._file}: the file must have at least one document, got none")
+        if not self.width:
+            raise ValueError(f"{self._file}: at least one line must have a feature, got none")
+        if self._has_qid and self.group_file is not None:
+            raise ValueError(
+                f"group_file must be None where lines have a qid, got {self.group_file}"
+            )
+        if not self._has_qid:
+            ends = self._group_ends()
+            if self._documents != ends[-1]:
+                raise ValueError(
+                    f"{self._group_file}: the group sizes must sum to the {self._documents} "
+                    f"documents of {self._file}, got {ends[-1]}"
+                )
+            self._groups += len(ends)
 
 
-def check_end(reader: LetorReader, group_file: str | PathLike[str] | None) -> None:
-    """Check what only the whole file shows.
+class _Piece:
+    """The arrays that a piece of the file is read into."""
 
-    Raises:
-        ValueError: see `LetorReader.finish`; or there are qids, and a group file is given too.
-    """
-    reader.finish()
-    if group_file is not None and reader.has_qid:
-        raise ValueError(f"group_file must be None where lines have a qid, got {group_file}")
+    def __init__(self, block: bytes, text: np.ndarray, place: int, lines: int, width: int) -> None:
+        room = max(1, min(_ROOM // (4 * max(width, 1)), block.count(b"\n", place)))
+        self.block = block
+        self.text = text
+        self.state = np.array([place, lines, 0, 0, width])
+        self.rows = np.empty((room, width), np.float32)
+        self.labels = np.empty(room, np.float32)
+        self.ids = np.empty((room, 2), np.int64)
+        self.runs = np.empty((room, 3), np.int64)
+        self.seen = np.zeros(width, np.int64)
+
+    @property
+    def place(self) -> int:
+        """Where the text goes on."""
+        return int(self.state[0])
+
+    @property
+    def lines(self) -> int:
+        """How many lines stand before."""
+        return int(self.state[1])
+
+    @property
+    def documents(self) -> int:
+        """How many documents there are."""
+        return int(self.state[2])
+
+    @property
+    def width(self) -> int:
+        """The largest index so far; the rows may be wider."""
+        return int(self.state[4])
+
+    def add(
+        self,
+        label: float,
+        qid: tuple[int, int],
+        indices: list[int],
+        values: list[float],
+        span: tuple[int, int],
+        width: int,
+        limit: int,
+    ) -> None:
+        """Add a document; the rows at least double where they are too narrow, up to a limit."""
+        place, runs = int(self.state[2]), int(self.state[3])
+        if width > self.rows.shape[1]:
+            before = self.rows
+            wide = min(max(width, 2 * before.shape[1]), limit)
+            room = min(len(before), max(place + 1, _ROOM // (4 * wide)))
+            self.rows = np.zeros((room, wide), np.float32)
+            self.rows[:place, : before.shape[1]] = before[:place]
+            self.seen = np.zeros(wide, np.int64)
+        self.rows[place] = 0
+        self.rows[place, np.array(indices, np.int64) - 1] = values
+        self.labels[place] = label
+        self.ids[place] = span
+        known = runs and self._name(*self.runs[runs - 1, 1:])
+        if qid[1] and known != self._name(*qid):
+            self.runs[runs] = place, *qid
+            self.state[3] += 1
+        self.state[2] += 1
+        self.state[4] = width
+
+    def _name(self, begin: int, end: int) -> bytes:
+        return self.text[begin:end].tobytes()
 
 
 def find_group_file(
@@ -135,3 +452,174 @@ def find_group_file(
                 if candidate.is_file():
                     return candidate
     return None
+
+
+def read_blocks(path: Path, max_line: int = MAX_LINE) -> Iterator[tuple[int, int, bytes]]:
+    """Yield a file in blocks of whole lines.
+
+    Args:
+        path: the file.
+        max_line: the bytes that a line may have.
+
+    Returns:
+        The number of the first line of each block, the place in the file behind it, in bytes of the
+        file as it is, and the block.
+
+    Raises:
+        ValueError: `path` is no file, or a line is longer.
+    """
+    if not path.is_file():
+        raise ValueError(f"path must be a file, got {path}")
+    number, rest = 1, bytearray()
+    with open_text(path) as file:
+        while chunk := file.read(min(BLOCK, max_line)):
+            if number == 1 and not rest:
+                chunk = chunk.removeprefix(b"\xef\xbb\xbf")
+            end = chunk.rfind(b"\n") + 1
+            if len(rest) + (chunk.find(b"\n") if end else len(chunk)) > max_line:
+                problem = f"a line must have at most {max_line:,} bytes"
+                raise bad_line(path, number, problem, bytes(rest[:100]))
+            if not end:
+                rest += chunk
+                continue
+            yield number, file.place(), (block := bytes(rest) + chunk[:end])
+            number += block.count(b"\n")
+            rest = bytearray(chunk[end:])
+        if rest:
+            yield number, file.place(), bytes(rest) + b"\n"
+
+
+def read_sizes(group_file: Path) -> np.ndarray:
+    """Return the group sizes of a file, int64 (groups,).
+
+    Raises:
+        ValueError: a line is not a whole number >= 1.
+    """
+    sizes: list[int] = []
+    for number, line in _lines(group_file):
+        text = line.strip()
+        if text and (not re.fullmatch(rb"[0-9]{1,18}", text) or int(text) < 1):
+            problem = "a group size must be a whole number >= 1"
+            raise bad_line(group_file, number, problem, text)
+        if text:
+            sizes.append(int(text))
+    return np.array(sizes, np.int64)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a file with their numbers."""
+    for first, _, block in read_blocks(path):
+        yield from enumerate(block.split(b"\n"), start=first)
+
+
+def refuse_return(files: Sequence[Path], gather: bool) -> None:
+    """Read the qids again, line by line, for the error that names the lines, if there is one."""
+    last: bytes | None = None
+    runs: dict[bytes, tuple[Path, int, int]] = {}  # the last run of each qid: its lines in a file
+    spelled: dict[bytes, bytes] = {}  # each qid by what is spelled alike
+    back: tuple[Path, int, str, bytes] | None = None
+    for path in files:
+        for number, line in _lines(path):
+            tokens = line.partition(b"#")[0].split(None, 2)
+            if len(tokens) < 2 or not tokens[1].startswith(b"qid:"):
+                continue
+            qid = tokens[1][4:]
+            file, first, end = runs.get(qid, (path, number, number))
+            other = spelled.setdefault(spelled_alike(qid), qid)
+            if other != qid:
+                file, first, _ = runs[other]
+                problem = (
+                    f"a qid must be written in one way (qid:{decode(other)} stands at line {first}"
+                    f"{_of(file, path)}; write both alike if they are one list, else give them "
+                    "different numbers)"
+                )
+                raise bad_line(path, number, problem, b"qid:" + qid)
+            if qid != last and qid in runs and back is None:
+                problem = (
+                    f"a qid must not come back (its list stood at lines {first} to {end}"
+                    f"{_of(file, path)}; sort_by_qid=True gathers it)"
+                )
+                back = path, number, problem, b"qid:" + qid
+            if qid != last or file != path:  # a new run, or a run that goes on in the next file
+                first = number
+            runs[qid] = path, first, number
+            last = qid
+    if back is not None and not gather:
+        raise bad_line(*back)
+
+
+def _of(file: Path, path: Path) -> str:
+    """Return the words that name a file where it is not the one that an error names anyway."""
+    return "" if file == path else f" of {file}"
+
+
+def bad_line(path: Path, number: int, problem: str, text: bytes) -> ValueError:
+    """Return the error that names a file, a line, what is wrong there, and the text."""
+    shown = decode(text.strip())
+    if len(shown) > 80:
+        shown = shown[:77] + "..."
+    return ValueError(f"{path}, line {number}: {problem}, got {shown!r}")
+
+
+def decode(text: bytes) -> str:
+    """Return text that is UTF-8, or else Latin-1."""
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return text.decode("latin-1")
+
+
+def as_strings(offsets: np.ndarray, joined: np.ndarray) -> pa.StringArray:
+    """Return the strings whose bytes are joined; offsets says where each one begins."""
+    try:
+        joined.tobytes().decode()
+    except UnicodeDecodeError:
+        pieces = [joined[a:b].tobytes() for a, b in pairwise(offsets)]
+        return pa.array([decode(piece) for piece in pieces], pa.string())
+    buffers = (pa.py_buffer(offsets), pa.py_buffer(joined))
+    return pa.StringArray.from_buffers(len(offsets) - 1, *buffers)
+
+
+class MalformedError(Exception):
+    """Says what is wrong with a piece of text; the reader adds the file and the line."""
+
+    def __init__(self, problem: str, text: bytes) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.text = text
+
+
+def parse_number(text: bytes) -> float | None:
+    """Return `text` as a number that is finite in float32, or None if it is not one."""
+    if _NUMBER.fullmatch(text) is None:
+        return None
+    value = float(text)
+    return value if abs(value) < FLOAT32_OVERFLOW else None
+
+
+def parse_pairs(
+    text: bytes, num_features: int | None, keep_missing: bool
+) -> tuple[list[int], list[float]]:
+    """Return the indices and values of the `k:v` text of one line; refuse anything else."""
+    limit = MAX_INDEX if num_features is None else num_features
+    seen: dict[int, float] = {}
+    for found in re.finditer(rb"\S+", text):  # one at a time: a line may be long
+        token = found[0]
+        key, colon, value = token.partition(b":")
+        if not colon or _INDEX.fullmatch(key) is None:
+            raise MalformedError("a feature must be written index:value", token)
+        index = int(key)
+        if index < 1:
+            raise MalformedError("a feature index must be >= 1", token)
+        if index > limit:
+            declared = "declare num_features for more" if num_features is None else "num_features"
+            raise MalformedError(f"a feature index must be <= {limit} ({declared})", token)
+        if index in seen:
+            raise MalformedError("a feature index must come once in a line", token)
+        parsed = parse_number(value)
+        if keep_missing and value in _MISSING:
+            parsed = math.nan
+        if parsed is None:
+            raise MalformedError("a feature value must be a finite number", token)
+        seen[index] = parsed
+    return list(seen), list(seen.values())

@@ -1,5 +1,6 @@
 """The schema of a table: how a ranker uses each of its columns."""
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -12,6 +13,8 @@ from ltr.datasets.arrays import check_columns, pc
 CategoryKind = Literal["string", "number", "boolean"]
 
 _KEYS = ("qid", "label", "weight", "position", "group", "doc_id")
+_TEXT_TYPES = {"string": pa.string(), "number": pa.float64(), "boolean": pa.bool_()}
+_INDEX = re.compile(r"__index_level_[0-9]+__|Unnamed: [0-9]+|")  # in Parquet, and twice in CSV
 _ARE = {
     "number": "numbers",
     "string": "text",
@@ -98,7 +101,8 @@ class Schema:
             features: the columns of numbers or embeddings. Default: all other columns of numbers,
                 of missing values only, and of fixed-size lists of numbers.
             categories: the columns of categories. Default: all other columns that are categorical
-                (Arrow's dictionaries), text or boolean.
+                (Arrow's dictionaries), text or boolean. By default a column that is the index of a
+                pandas frame is neither; the metadata of a file that pandas wrote tells.
 
         Raises:
             ValueError: a column is not there, is named twice, or has a type that it cannot have; or
@@ -106,10 +110,11 @@ class Schema:
         """
         keys = {"qid": qid, "label": label, "weight": weight, "position": position}
         keys |= {"group": group, "doc_id": doc_id}
-        named = check_columns({**keys, "features": features, "categories": categories})
+        uses = check_columns({**keys, "features": features, "categories": categories})
+        kinds = {field.name: kind_of(field.type) for field in table.schema}
         given: dict[str, str] = {}
-        for argument, name in named:
-            if name not in table.column_names:
+        for argument, name in uses:
+            if name not in kinds:
                 raise ValueError(
                     f"{argument} must name a column of the table, got {name!r}: there are "
                     f"{_names(table.column_names)}"
@@ -119,21 +124,26 @@ class Schema:
                     f"a column must have one use, got {name!r} as {given[name]} and as {argument}"
                 )
             given[name] = argument
-        kinds = {name: kind_of(table.schema.field(name).type) for name in table.column_names}
+        indexes = index_columns(table.schema)
+        free = [name for name in kinds if name not in given and name not in indexes]
+
+        def is_categorical(name: str) -> bool:
+            return pa.types.is_dictionary(table.schema.field(name).type)
+
         if features is None:
             wanted = ("number", "embedding", "missing")
-            features = [one for one in kinds if kinds[one] in wanted and one not in given]
+            features = [one for one in free if kinds[one] in wanted]
+            if categories is None:
+                features = [one for one in features if not is_categorical(one)]
         if categories is None:
             wanted = ("string", "boolean")
             # a categorical column is a category, even if its values are numbers
+            named = {*features}
             categories = [
                 one
-                for one in kinds
-                if one not in given
-                and one not in features
-                and (kinds[one] in wanted or pa.types.is_dictionary(table.schema.field(one).type))
+                for one in free
+                if one not in named and (kinds[one] in wanted or is_categorical(one))
             ]
-            features = [one for one in features if one not in categories]
         for name in features:
             if kinds[name] not in ("number", "boolean", "embedding", "missing"):
                 raise ValueError(
@@ -202,6 +212,20 @@ class Schema:
         found = [*(name for name in keys if name is not None), *self.features, *self.categories]
         return list(dict.fromkeys(found))
 
+    def optional(self, *, needs_label: bool = True, needs_weight: bool = True) -> set[str]:
+        """Return the columns that a table may lack; see `read_table`."""
+        training = {self.weight, self.position, self.group}
+        found = set() if needs_label else {self.label}
+        found |= set() if needs_label and needs_weight else training
+        return {name for name in found if name is not None}
+
+    def text_types(self) -> dict[str, pa.DataType]:
+        """Return the type that each column has when it is read from a file of text."""
+        types: dict[str, pa.DataType] = dict.fromkeys(self.columns, pa.float64())
+        types |= {name: _TEXT_TYPES[one.kind] for name, one in self.categories.items()}
+        names = [self.qid] if self.doc_id is None else [self.qid, self.doc_id]
+        return types | dict.fromkeys(names, pa.string())
+
     def check(self, table: pa.Table, optional: Collection[str] = ()) -> list[str]:
         """Compare a table with this schema, column by column.
 
@@ -232,7 +256,8 @@ class Schema:
                 raise ValueError(
                     f"column {name!r} must be {_ARE[kind]}{size}, as in training, got type {dtype}"
                 )
-        return [name for name in table.column_names if name not in self.columns]
+        known = {*self.columns}
+        return [name for name in table.column_names if name not in known]
 
     def check_names(self, names: Collection[str], optional: Collection[str] = ()) -> None:
         """Raise a `ValueError` if a table lacks a column.
@@ -241,8 +266,9 @@ class Schema:
             names: the table's columns.
             optional: columns that may be missing.
         """
+        there = {*names, *optional}
         for name in self.columns:
-            if name not in names and name not in optional:
+            if name not in there:
                 raise ValueError(
                     f"the table must have the column {name!r}, as in training, got {_names(names)}"
                 )
@@ -330,6 +356,24 @@ def kind_of(dtype: pa.DataType) -> str:
     if types.is_fixed_size_list(dtype) and kind_of(dtype.value_type) == "number":
         return "embedding"
     return "other"
+
+
+def index_columns(schema: pa.Schema) -> set[str]:
+    """Return the columns that are the index of a pandas frame.
+
+    Metadata that pandas wrote names them; a column has no name where pandas wrote CSV.
+
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"x": [1, 2]}, index=[1, 0])
+    >>> index_columns(pa.Table.from_pandas(frame).schema)
+    {'__index_level_0__'}
+    """
+    found = {name for name in schema.names if _INDEX.fullmatch(name)}
+    try:
+        written: Any = (schema.pandas_metadata or {}).get("index_columns", ())
+        return found | {name for name in written if isinstance(name, str)}
+    except (ValueError, AttributeError, TypeError):  # the metadata is not pandas's
+        return found
 
 
 def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -1,14 +1,15 @@
 """The list store: a folder of shards of whole lists, and a manifest.
 
 The manifest, `manifest.json`, is written last. It has the schema, what the lists were made from,
-and the counts and the checksum of each shard; `KEY-offsets.npy` says where each list begins, and
-`KEY-lists.arrow` has the qids. A folder without a manifest is no store. Opening one reads the
-manifest and maps the offsets; a shard is mapped when a list of it is asked for, the first time
-after its checksum is compared.
+and the counts and the checksum of each shard; `KEY-offsets.bin` says where each list begins, in
+int64, and `KEY-lists.arrow` has the qids. A folder without a manifest is no store. Opening one
+reads the manifest and maps the offsets; a shard is mapped when a list of it is asked for, the first
+time after its checksum is compared.
 """
 
 import hashlib
 import json
+import re
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -22,13 +23,22 @@ import pyarrow as pa
 
 from ltr.datasets.checksums import DamagedError, file_checksum
 from ltr.datasets.schema import Schema
-from ltr.datasets.shards import Shard, ShardEntry, check_shard, map_shard
+from ltr.datasets.shards import Shard, ShardEntry, check_entry, check_shard, file_in, map_shard
 from ltr.files import atomic_write, check_path
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 MANIFEST = "manifest.json"
-PARTS = ".parts"  # stores of the source's files, until they are joined
+LOCK = ".lock"
+"""The file that the writers of a store lock; it stays."""
+
 LISTS = pa.schema([("qid", pa.large_string()), ("relevant", pa.bool_())])
+OFFSETS = np.dtype("<i8")
+FILES = re.compile(
+    r"[0-9a-f]{8}-(?:[0-9]{6,}\.arrow|offsets\.(?:bin|npy)|lists\.arrow|journal\.jsonl)"
+)
+"""The names of a store's files, those of earlier versions among them, beside the manifest."""
+
+_CHECKED = 1 << 20  # offsets that are compared at a time
 _OPEN = 256  # shards that are mapped at a time, since each takes a file descriptor
 
 
@@ -66,21 +76,28 @@ class Store:
             schema = manifest["schema"]
             self.schema = None if schema is None else Schema.from_dict(schema)
             self.entries = [ShardEntry(**entry) for entry in manifest["shards"]]
-            self._names = manifest["files"]
-            lists = [entry.lists for entry in self.entries]
-            documents = [entry.documents for entry in self.entries]
-            self.first_list = np.r_[0, np.cumsum(lists, dtype=np.int64)]
-            self.first_document = np.r_[0, np.cumsum(documents, dtype=np.int64)]
-            self.widths: dict[str, int] = {}
+            self._files: dict[str, Any] = manifest["files"]
             for entry in self.entries:
-                for key, width in entry.widths.items():
-                    self.widths[key] = max(width, self.widths.get(key, 0))
+                check_entry(self.path, entry)
             offsets = self._file("offsets")
         except (KeyError, TypeError, AttributeError) as error:
             raise DamagedError(f"{self.path}: the manifest is damaged: {error!r}") from None
-        self.offsets: np.ndarray = np.load(offsets, mmap_mode="r", allow_pickle=False)
-        if self.offsets.shape != (self.first_list[-1] + 1,):
+        lists = [entry.lists for entry in self.entries]
+        documents = [entry.documents for entry in self.entries]
+        self.first_list = np.r_[0, np.cumsum(lists, dtype=np.int64)]
+        self.first_document = np.r_[0, np.cumsum(documents, dtype=np.int64)]
+        self.widths: dict[str, int] = {}
+        for entry in self.entries:
+            for key, width in entry.widths.items():
+                self.widths[key] = max(width, self.widths.get(key, 0))
+        if offsets.stat().st_size != OFFSETS.itemsize * (self.first_list[-1] + 1):
             raise DamagedError(f"{offsets}: the offsets are not those of the manifest")
+        self.offsets: np.ndarray = np.memmap(offsets, OFFSETS, "r").view(np.ndarray)
+        starts = range(0, len(self.offsets), _CHECKED)
+        chunks = (self.offsets[start : start + _CHECKED + 1] for start in starts)
+        rising = all((np.diff(chunk) > 0).all() for chunk in chunks)
+        if not rising or (self.offsets[self.first_list] != self.first_document).any():
+            raise DamagedError(f"{offsets}: the offsets must rise, and be those of the shards")
         self._mapped: OrderedDict[int, Shard] = OrderedDict()
         self._known: set[int] = set()
 
@@ -98,21 +115,19 @@ class Store:
         if not known:
             check_shard(self.path, entry)
         shard = map_shard(self.path, entry, known=known)
-        if not known:
-            first = int(self.first_list[number])
-            wanted = self.offsets[first : first + entry.lists + 1] - self.offsets[first]
-            if not np.array_equal(wanted, shard.offsets):
-                name = self._names["offsets"]["name"]
-                raise DamagedError(f"{self.path / entry.name}: its offsets are not those of {name}")
-            self._known.add(number)
+        self._known.add(number)
         self._mapped[number] = shard
         if len(self._mapped) > _OPEN:
             self._mapped.popitem(last=False)
         return shard
 
     @cached_property
-    def _lists(self) -> list[pa.RecordBatch]:
-        """Of the lists of each shard: `qid`, and `relevant`, null without labels; mapped."""
+    def lists(self) -> list[pa.RecordBatch]:
+        """Of the lists of each shard: `qid`, and `relevant`, null without labels; mapped.
+
+        Raises:
+            ValueError: the file is damaged.
+        """
         path = self._file("lists")
         try:
             with pa.ipc.open_file(pa.memory_map(str(path))) as reader:
@@ -123,7 +138,10 @@ class Store:
                 batch.validate(full=True)
         except (pa.ArrowException, OSError) as error:
             raise DamagedError(f"{path}: the lists are damaged: {error}") from None
-        if [len(batch) for batch in batches] != np.diff(self.first_list).tolist():
+        counts = [len(batch) for batch in batches]
+        if counts != np.diff(self.first_list).tolist() or any(
+            batch.column("qid").null_count for batch in batches
+        ):
             raise DamagedError(f"{path}: the lists are not those of the manifest")
         return batches
 
@@ -134,7 +152,7 @@ class Store:
         Raises:
             ValueError: the file is damaged.
         """
-        return Qids([batch.column("qid") for batch in self._lists], self.first_list)
+        return Qids([batch.column("qid") for batch in self.lists], self.first_list)
 
     def relevant(self, lists: np.ndarray | None = None) -> np.ndarray:
         """Return which lists, of all or of some, have a document of label > 0: bool (lists,).
@@ -142,15 +160,14 @@ class Store:
         Raises:
             ValueError: the file is damaged.
         """
-        parts = [batch.column("relevant").to_numpy(zero_copy_only=False) for batch in self._lists]
+        parts = [batch.column("relevant").to_numpy(zero_copy_only=False) for batch in self.lists]
         found = np.concatenate(parts).astype(bool)
         return found if lists is None else found[lists]
 
     @property
     def names(self) -> set[str]:
         """The names of the files, without the manifest."""
-        files = {file["name"] for file in self._names.values()}
-        return files | {entry.name for entry in self.entries}
+        return {file["name"] for file in self._files.values()} | {one.name for one in self.entries}
 
     def check(self) -> None:
         """Compare the checksums of all shards: reads the whole store.
@@ -163,12 +180,12 @@ class Store:
         len(self.qids)
 
     def _file(self, key: str) -> Path:
-        path = self.path / self._names[key]["name"]
+        path = file_in(self.path, self._files[key]["name"])
         try:
             found = file_checksum(path)
         except OSError as error:
             raise DamagedError(f"{path}: the file cannot be read: {error.strerror}") from None
-        if found != self._names[key]["checksum"]:
+        if found != self._files[key]["checksum"]:
             raise DamagedError(f"{path}: the file is damaged: its checksum is not the manifest's")
         return path
 
@@ -240,11 +257,12 @@ def write_manifest(folder: Path, content: dict[str, Any], entries: list[ShardEnt
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
+    if not (folder / MANIFEST).is_file():
+        unfinished = (folder / LOCK).is_file()
+        reason = "its conversion has not ended" if unfinished else f"no {MANIFEST}"
+        raise ValueError(f"path must be a list store, got {folder} ({reason})")
     try:
         found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        reason = "its conversion has not ended" if _unfinished(folder) else f"no {MANIFEST}"
-        raise ValueError(f"path must be a list store, got {folder} ({reason})") from None
     except (OSError, ValueError, RecursionError) as error:
         raise DamagedError(f"{folder}: the manifest is damaged: {error}") from None
     if not isinstance(found, dict) or found.get("format") != "ltr store":
@@ -252,17 +270,13 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     if found.get("version") != FORMAT_VERSION:
         version = str(found.get("version"))[:20]
         raise StaleError(
-            f"path must be a list store of version {FORMAT_VERSION}, got {folder} ({version})"
+            f"path must be a list store of version {FORMAT_VERSION}, got version {version} in "
+            f"{folder}: convert again"
         )
     checksum = found.pop("checksum", None)
     if checksum != _digest(found):
         raise DamagedError(f"{folder}: the manifest is damaged: its checksum is another one")
     return found
-
-
-def _unfinished(folder: Path) -> bool:
-    begun = folder.is_dir() and any(folder.glob("*-journal.jsonl"))
-    return begun or (folder / PARTS).is_dir()
 
 
 def _digest(body: dict[str, Any]) -> str:

@@ -1,19 +1,18 @@
-"""Write a store as its lists come, so that a killed writer can go on.
+"""Write a store as its lists come: it is whole, or not there.
 
-Each shard is written under its final name when it is whole, and then a line of the journal says so.
-The names begin with a key, a hash of what the lists are made from: a store that is made again keeps
-its old shards until the new manifest is there. A writer holds a lock: a second one of the same
-lists waits, and then finds them written.
+The manifest is written last, and names the files that count. Their names begin with a key that is
+drawn anew, so that a store that is written again keeps its old files until the new manifest is
+there. A writer that was killed leaves files that no manifest names; the next writer removes them.
+A writer holds a lock: a second one of the same lists waits, and then finds them written.
 """
 
-import hashlib
 import json
 import os
-import re
+import secrets
 import shutil
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import asdict, replace
+from collections.abc import Iterable
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -25,21 +24,16 @@ from filelock import FileLock
 from ltr.datasets.checksums import file_checksum
 from ltr.datasets.lists import ListDataset, join_lists
 from ltr.datasets.schema import Schema
-from ltr.datasets.shards import Shard, ShardEntry, check_shard, map_shard, write_shard
-from ltr.datasets.store import LISTS, PARTS, Store, write_manifest
-from ltr.files import atomic_write, check_path, name_full_disk, remove_leftovers
+from ltr.datasets.shards import ShardEntry, write_shard
+from ltr.datasets.store import FILES, LISTS, LOCK, OFFSETS, Store, write_manifest
+from ltr.files import check_path, durable_write, remove_leftovers
 from ltr.shapes import check_whole
 
 SHARD_BYTES = 1 << 26
 """The bytes of a shard, about."""
 
-_OURS = re.compile(r"[0-9a-f]{8}-(?:[0-9]{6}\.arrow|offsets\.npy|lists\.arrow|journal\.jsonl)")
-
-Names = Callable[[], Iterator[str]]
-"""Gives the qids of the lists that are written already."""
-
-Pieces = Callable[[int, Names], Iterable[ListDataset]]
-"""Gives lists piece by piece, without the first so many documents, whose qids come too."""
+TEMPORARY = ".temporary"
+"""What is in this folder of a store is removed when the store is written."""
 
 
 def write_store(
@@ -88,10 +82,8 @@ def write_store(
     if not isinstance(parts, Iterable):
         raise _no_lists(lists)
     with locked(folder):
-        for journal in folder.glob("*-journal.jsonl"):
-            if _OURS.fullmatch(journal.name):
-                journal.unlink()  # what was begun before is of other lists
-        StoreWriter(folder, source, schema, shard_bytes).write(lambda *_: map(_check_piece, parts))
+        writer = StoreWriter(folder, source, schema, shard_bytes)
+        writer.write(map(_check_piece, parts))
 
 
 def locked(folder: Path) -> FileLock:
@@ -101,116 +93,94 @@ def locked(folder: Path) -> FileLock:
         OSError: it cannot be made.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    return FileLock(folder / ".lock")
+    return FileLock(folder / LOCK)
+
+
+def is_written(folder: Path, source: Any) -> bool:
+    """Return whether a folder is a store that was made from a source; it must be locked.
+
+    If it is, what is left of a writer that was killed is removed.
+    """
+    with suppress(ValueError):
+        if Store(folder).source == source:
+            _remove_others(folder)
+            return True
+    return False
 
 
 class StoreWriter:
-    """Writes the shards and the manifest of a store; its folder must be locked.
+    """Writes the files of a store; its folder must be locked.
 
     Args:
         folder: of the store.
         source: what the lists are made from, plain data.
         schema: of the table that they come from.
         shard_bytes: the bytes of a shard, about.
-        order: a word for the order of the lists, where the same source may have several.
     """
 
     def __init__(
-        self,
-        folder: Path,
-        source: Any,
-        schema: Schema | None,
-        shard_bytes: int,
-        order: str = "",
+        self, folder: Path, source: Any, schema: Schema | None, shard_bytes: int = SHARD_BYTES
     ) -> None:
         self.folder = folder
         self.shard_bytes = shard_bytes
         self.header = {"source": source, "schema": None if schema is None else schema.to_dict()}
-        whole = json.dumps([self.header, shard_bytes, order], sort_keys=True)
-        self.key = hashlib.sha256(whole.encode()).hexdigest()[:8]
-        self.journal = folder / f"{self.key}-journal.jsonl"
-        self.entries: list[ShardEntry] = []
-        self._parts: list[ListDataset] = []
-        self._held = 0
 
-    def is_written(self) -> bool:
-        """Whether the store is there, made from the same."""
-        with suppress(ValueError):
-            if Store(self.folder).source == self.header["source"]:
-                self._tidy()  # for a writer that was killed when all was written
-                return True
-        return False
-
-    def write(self, pieces: Pieces) -> None:
-        """Write the lists, from where a killed writer stopped.
+    def write(self, pieces: Iterable[ListDataset]) -> None:
+        """Write the lists of pieces that come one after another; see `write_store`.
 
         Raises:
             ValueError: there is no list, or the columns of the pieces differ.
             OSError: a file cannot be written.
         """
-        remove_leftovers(self.folder)
-        self._resume()
-        done = sum(entry.documents for entry in self.entries)
-        found = pieces(done, self._names)
-        try:
-            for piece in found:
-                self.add(piece)
-        finally:  # so that temporary files are gone
-            if isinstance(found, Generator):
-                found.close()
-        self._flush(whole=True)
-        if not self.entries:
-            raise ValueError("there must be a list at least, got none")
-        self._finish()
+        with _Files(self.folder, self.header) as files:
+            held: list[ListDataset] = []
+            size = 0
+            for piece in pieces:
+                columns = {*piece.columns()} - {"rows"}
+                if files.columns is not None and columns != files.columns:
+                    raise ValueError(
+                        f"all pieces must have the columns {sorted(files.columns)}, got "
+                        f"{sorted(columns)}"
+                    )
+                files.columns = columns
+                held.append(piece)
+                size += int(_sizes(piece)[-1])
+                if size > self.shard_bytes:
+                    held = self._write_shards(files, held, whole=False)
+                    size = sum(int(_sizes(one)[-1]) for one in held)
+            if held:
+                self._write_shards(files, held, whole=True)
 
-    def join(self, folders: Sequence[Path]) -> None:
+    def join(self, folders: Iterable[Path]) -> None:
         """Write the lists of stores, one after another; their shards move into this one's folder.
 
-        Where a writer was killed, the same call goes on. The key must tell the same stores.
+        Args:
+            folders: of the stores; they may be made when they are asked for.
 
         Raises:
             ValueError: there is no store, or one is damaged.
             OSError: a file cannot be moved or written.
         """
-        remove_leftovers(self.folder)
-        for folder in folders:
-            for entry in Store(folder).entries:
-                name = f"{self.key}-{len(self.entries):06d}.arrow"
-                with suppress(FileNotFoundError):  # the writer that was killed had moved it
-                    os.replace(folder / entry.name, self.folder / name)
-                self.entries.append(replace(entry, name=name))
-        if not self.entries:
-            raise ValueError("there must be a list at least, got none")
-        self._finish()
+        with _Files(self.folder, self.header) as files:
+            for folder in folders:
+                store = Store(folder)
+                for number, entry in enumerate(store.entries):
+                    path = files.next_path()
+                    os.replace(folder / entry.name, path)
+                    first, end = store.first_list[number : number + 2]
+                    lengths = np.diff(store.offsets[first : end + 1])
+                    columns = store.lists[number].columns
+                    files.add(replace(entry, name=path.name), lengths, *columns)
 
-    def add(self, piece: ListDataset) -> None:
-        """Add documents; a shard is written when there are enough."""
-        keys = {*piece.columns()} - {"rows"}
-        known = {*self._parts[0].columns()} - {"rows"} if self._parts else self._columns()
-        if known is not None and keys != known:
-            raise ValueError(
-                f"all pieces must have the columns {sorted(known)}, got {sorted(keys)}"
-            )
-        self._parts.append(piece)
-        self._held += int(_sizes(piece)[-1])
-        if self._held > self.shard_bytes:
-            self._flush(whole=False)
-
-    def _columns(self) -> set[str] | None:
-        """The columns of the shards so far."""
-        if not self.entries:
-            return None
-        return {*self.entries[0].widths} - {"features", "doc_ids"}
-
-    def _flush(self, whole: bool) -> None:
-        """Write shards of what is held; the last list stays if it may go on.
+    def _write_shards(
+        self, files: "_Files", held: list[ListDataset], whole: bool
+    ) -> list[ListDataset]:
+        """Write shards of what is held, and return the rest; the last list stays if it may go on.
 
         Where a shard ends depends on the lists alone, not on the pieces they come in.
         """
-        if not self._parts:
-            return
-        data = join_lists(self._parts, across=True)
-        self._parts, self._held = [], 0
+        data = join_lists(held, across=True)
+        held.clear()
         while len(data):
             ends = _sizes(data)
             count = len(data)
@@ -221,72 +191,81 @@ class StoreWriter:
                 count = 0
             if not count:
                 break
-            self._write(_slice(data, 0, count))
+            shard = _slice(data, 0, count)
+            entry = write_shard(shard, files.next_path())
+            qids = pa.array(shard.qids, pa.large_string())
+            files.add(entry, shard.lengths, qids, _relevant(shard))
             data = _slice(data, count, len(data))
-        if len(data):  # a copy, since a slice would hold all that is written
-            rest = data.select(range(len(data)))
-            self._parts, self._held = [rest], int(_sizes(rest)[-1])
+        # a copy, since a slice would hold all that is written
+        return [data.select(range(len(data)))] if len(data) else []
 
-    def _write(self, data: ListDataset) -> None:
-        entry = write_shard(data, self.folder, f"{self.key}-{len(self.entries):06d}.arrow")
+
+class _Files:
+    """The files of a store while it is written; at the end those that do not count are removed."""
+
+    def __init__(self, folder: Path, header: dict[str, Any]) -> None:
+        self.folder = folder
+        self.header = header
+        self.key = secrets.token_hex(4)
+        self.entries: list[ShardEntry] = []
+        self.columns: set[str] | None = None
+        self._documents = 0
+
+    def __enter__(self) -> "_Files":
+        _remove_others(self.folder)  # of a writer that was killed
+        self._open = ExitStack()
+        self._offsets = self._open.enter_context(durable_write(self._path("offsets.bin")))
+        self._offsets.write(np.zeros(1, OFFSETS).tobytes())
+        lists = self._open.enter_context(durable_write(self._path("lists.arrow")))
+        self._lists = self._open.enter_context(pa.ipc.new_file(lists, LISTS))
+        return self
+
+    def __exit__(self, kind: Any, *error: Any) -> None:
+        try:
+            if kind is None:
+                self._open.close()
+                self._write_manifest()
+            else:
+                with suppress(OSError):  # a second error must not hide the first
+                    self._open.close()
+        finally:
+            _remove_others(self.folder)
+
+    def next_path(self) -> Path:
+        """Return the path of the next shard."""
+        return self._path(f"{len(self.entries):06d}.arrow")
+
+    def add(self, entry: ShardEntry, lengths: np.ndarray, qids: pa.Array, relevant: Any) -> None:
+        """Add the lists of a shard that is written."""
+        self._offsets.write((self._documents + np.cumsum(lengths)).astype(OFFSETS).tobytes())
+        self._lists.write_batch(pa.record_batch([qids, relevant], schema=LISTS))
+        self._documents += entry.documents
         self.entries.append(entry)
-        with name_full_disk(self.journal), self.journal.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(entry)) + "\n")
 
-    def _resume(self) -> None:
-        """Take over the shards that a killed writer finished."""
-        lines: list[str] = []
-        with suppress(FileNotFoundError):
-            lines = self.journal.read_text(encoding="utf-8").splitlines()
-        for line in lines:
-            try:
-                entry = ShardEntry(**json.loads(line))
-                check_shard(self.folder, entry)
-            except (ValueError, TypeError):  # the line or the shard is not whole
-                break
-            self.entries.append(entry)
-        with atomic_write(self.journal) as partial:
-            text = "".join(json.dumps(asdict(entry)) + "\n" for entry in self.entries)
-            partial.write_text(text, encoding="utf-8")
+    def _path(self, end: str) -> Path:
+        return self.folder / f"{self.key}-{end}"
 
-    def _names(self) -> Iterator[str]:
-        """Yield the qids of the shards so far."""
-        for entry in self.entries:
-            yield from map_shard(self.folder, entry, known=True).qids.to_pylist()
-
-    def _finish(self) -> None:
-        """Write the offsets, the lists and the manifest, and remove what is left over."""
-        offsets = self.folder / f"{self.key}-offsets.npy"
-        lists = self.folder / f"{self.key}-lists.arrow"
-        count = sum(entry.lists for entry in self.entries)
-        with atomic_write(offsets) as first, atomic_write(lists) as second:
-            with first.open("wb") as file, second.open("wb") as names:
-                header = {"descr": "<i8", "fortran_order": False, "shape": (count + 1,)}
-                np.lib.format.write_array_header_1_0(file, header)
-                file.write(np.zeros(1, "<i8").tobytes())
-                begin = 0
-                with pa.ipc.new_file(names, LISTS) as writer:
-                    for entry in self.entries:
-                        shard = map_shard(self.folder, entry, known=True)
-                        file.write((shard.offsets[1:] + begin).astype("<i8").tobytes())
-                        begin += entry.documents
-                        columns = [shard.qids, _relevant(shard)]
-                        writer.write_batch(pa.record_batch(columns, schema=LISTS))
-            files = {
-                "offsets": {"name": offsets.name, "checksum": file_checksum(first)},
-                "lists": {"name": lists.name, "checksum": file_checksum(second)},
-            }
+    def _write_manifest(self) -> None:
+        if not self.entries:
+            raise ValueError("at least one list is needed, got none")
+        paths = {"offsets": self._path("offsets.bin"), "lists": self._path("lists.arrow")}
+        files = {
+            key: {"name": path.name, "checksum": file_checksum(path)} for key, path in paths.items()
+        }
         write_manifest(self.folder, {**self.header, "files": files}, self.entries)
-        self._tidy()
 
-    def _tidy(self) -> None:
-        """Remove what is left of other stores."""
-        kept = Store(self.folder).names
-        for path in self.folder.iterdir():
-            if path.name not in kept and _OURS.fullmatch(path.name):
-                with suppress(OSError):
-                    path.unlink()
-        shutil.rmtree(self.folder / PARTS, ignore_errors=True)
+
+def _remove_others(folder: Path) -> None:
+    """Remove what the manifest of a folder does not name, of the files that stores have."""
+    remove_leftovers(folder)
+    kept: set[str] = set()
+    with suppress(ValueError):
+        kept = Store(folder).names
+    for path in folder.iterdir():
+        if path.name not in kept and FILES.fullmatch(path.name):
+            with suppress(OSError):
+                path.unlink()
+    shutil.rmtree(folder / TEMPORARY, ignore_errors=True)
 
 
 def _check_piece(piece: ListDataset) -> ListDataset:
@@ -299,11 +278,11 @@ def _no_lists(given: Any) -> ValueError:
     return ValueError(f"lists must be a ListDataset or pieces of one, got {given!r}")
 
 
-def _relevant(shard: Shard) -> pa.Array:
+def _relevant(data: ListDataset) -> pa.Array:
     """Whether each list has a document of label > 0; null without labels."""
-    if "labels" not in shard.columns:
-        return pa.nulls(len(shard.qids), pa.bool_())
-    return pa.array(np.maximum.reduceat(shard.columns["labels"], shard.offsets[:-1]) > 0)
+    if not data.has_labels:
+        return pa.nulls(len(data), pa.bool_())
+    return pa.array(np.maximum.reduceat(data.labels, data.offsets[:-1]) > 0)
 
 
 def _sizes(data: ListDataset) -> np.ndarray:

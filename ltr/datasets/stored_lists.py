@@ -105,8 +105,8 @@ class StoredLists(ListDataset):
         return ListDataset(
             columns.pop("features", none),
             columns.pop("labels", None),
-            shard.offsets,
-            shard.qids.to_pylist(),
+            self._offsets,
+            [*self.store.qids],
             ids,
             **columns,
         )
@@ -305,7 +305,8 @@ class StoredLists(ListDataset):
                     if source is not None:
                         array[begin:stop, :width] = source[there]
             local = int(lists[first] - store.first_list[number])
-            qids += shard.qids.slice(local, int(end - first)).to_pylist()
+            names = store.lists[number].column("qid")
+            qids += names.slice(local, int(end - first)).to_pylist()
             if "doc_ids" in widths:
                 ids.append(_ids(shard.doc_ids, there))
         features = arrays.pop("features")
@@ -348,8 +349,9 @@ def open_store(path: str | PathLike[str]) -> StoredLists:
         path: the folder.
 
     Raises:
-        ValueError: the folder is not a store, is of another version, or is damaged. A damaged shard
-            is found when a list of it is first asked for; the message names it.
+        ValueError: the folder is not a store, is of another version, or is damaged. A shard of
+            another size is found here, other damage when a list of it is first asked for; the
+            message names the shard.
 
     >>> open_store("no/such/store")
     Traceback (most recent call last):

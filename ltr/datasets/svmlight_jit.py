@@ -1,7 +1,7 @@
 """The compiled parser of svmlight lines: one pass over the bytes of a block.
 
 It takes the usual lines and stops at any other one, whether right or wrong; then
-`ltr.datasets.letor_reader` reads that line with the strict parser of `ltr.datasets.svmlight`.
+`ltr.datasets.letor` reads that line with its strict parser.
 
 A number becomes the float32 that Python's `float` and a conversion to float32 give. Where the
 digits fit a float64 and the power of ten is exact, one operation rounds as `float` does. Elsewhere
@@ -282,20 +282,6 @@ def _join(text: Any, spans: Any, offsets: Any, out: Any) -> None:
         offsets[i + 1] = place
 
 
-@_jit
-def _skip(text: Any, state: Any, documents: Any) -> None:
-    pos, lines = state[0], state[1]
-    while pos < len(text) and documents > 0:
-        while _is_space(text[pos]) and text[pos] != _LF:
-            pos += 1
-        documents -= text[pos] != _LF and text[pos] != _HASH
-        while text[pos] != _LF:
-            pos += 1
-        pos += 1
-        lines += 1
-    state[0], state[1], state[2] = pos, lines, documents
-
-
 parse = entry(_parse)
 """Parse documents of `text` (uint8, ending in a line feed) from `state` on, and say why it stopped.
 
@@ -311,6 +297,3 @@ comment = entry(_comment)
 
 join = entry(_join)
 """Copy the pieces `spans` (n, 2) of `text` one after another, and write where each one ends."""
-
-skip = entry(_skip)
-"""Move `state` (place, lines, documents left to skip) past documents."""

@@ -9,18 +9,25 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-from lightning.pytorch.utilities import rank_zero_info
+from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
 from torch.utils.data import DataLoader
 
 from ltr.datasets.arrays import check_columns
-from ltr.datasets.letor_tables import keys_of, with_keys
 from ltr.datasets.list_data import VALIDATION, ListDataModule
-from ltr.datasets.list_tables import holds_lists, load_lists, schema_of, with_schema
+from ltr.datasets.list_tables import (
+    holds_lists,
+    keys_of,
+    load_lists,
+    schema_of,
+    with_keys,
+    with_schema,
+)
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.schema import Schema
 from ltr.datasets.stored_lists import StoredLists
-from ltr.datasets.table_files import load_table, naming
-from ltr.datasets.table_stream import RowStream, renumbered, scores_rows
+from ltr.datasets.table_files import load_columns, load_table, naming
+from ltr.datasets.table_notices import warn_of_table
+from ltr.datasets.table_stream import RowStream, scores_rows
 from ltr.datasets.table_transform import TableTransform
 from ltr.datasets.tables import add_scores, group_rows, read_table
 from ltr.datasets.transforms import FeatureTransform
@@ -286,14 +293,16 @@ class TableDataModule(ListDataModule):
             rank_zero_info(f"{split}: {self.splits[split].summary()}")
 
     def _read_table(self, source: Any) -> tuple[Schema, ListDataset, ListDataset | None]:
-        """Read the table to train on, and hold out lists where that is asked for."""
+        """Read the table to train on, and hold out lists if that is asked for."""
         given = self.schema
         for key in ("qid", "label"):
             if given is None and self.uses[key] is None:
                 raise ValueError(f"{key} must name a column of the table, got None")
-        text = {name for name in (self.uses["qid"], self.uses["doc_id"]) if name is not None}
-        text |= _text_columns(given) if given else {*(self.categories or ())}
-        table = load_table(source, text)
+        if given is None:
+            text = {name for name in (self.uses["qid"], self.uses["doc_id"]) if name is not None}
+            table = load_table(source, text | {*(self.categories or ())})
+        else:
+            table, _ = load_columns(source, given)
         with naming(source):
             schema = given or Schema.infer(
                 table,
@@ -301,22 +310,20 @@ class TableDataModule(ListDataModule):
                 features=self.features,
                 categories=self.categories,
             )
-            train, out = table, np.zeros(table.num_rows, bool)
+            train, out = table, None
             if self.validation is not None:
-                groups, qids = group_rows(table.column(schema.qid))
-                names = qids.cast(pa.string()).to_pylist()
-                out = self.hold_out(names, self.validation)[groups]
-                train = table.filter(pa.array(~out))
+                lists, qids = group_rows(table.column(schema.qid), schema.qid)
+                out = self.hold_out(qids, self.validation)
+                train = table.filter(pa.array(~out[lists]))
             if given is None:
                 schema = schema.fit_levels(train, self.max_levels)
-            with renumbered(np.flatnonzero(~out)):
-                lists = read_table(train, schema, missing=self.missing)
-            held = None
-            if self.validation is not None:
-                with renumbered(np.flatnonzero(out)):
-                    held = read_table(table.filter(pa.array(out)), schema, missing=self.missing)
-        self._tell(table, schema, train)
-        return schema, lists, held
+            data = read_table(table, schema, missing=self.missing)
+        if given is None:
+            chosen = None not in (self.features, self.categories)
+            rank_zero_only(warn_of_table)(table, schema, self.max_levels, chosen=chosen)
+        if out is None:
+            return schema, data, None
+        return schema, data.select(np.flatnonzero(~out)), data.select(np.flatnonzero(out))
 
     def _read_lists(self, source: Any) -> tuple[Schema, ListDataset, ListDataset | None]:
         """The same of LETOR text or a store."""
@@ -350,7 +357,7 @@ class TableDataModule(ListDataModule):
             if split != "val":
                 rank_zero_info(f"{split}: {data.summary()}")
             return
-        table = load_table(source, _text_columns(schema))
+        table, unused = load_columns(source, schema, schema.optional(**needs))
         with naming(source):
             data = read_table(table, schema, missing=self.missing, **needs)
         self.splits[split] = data
@@ -358,7 +365,7 @@ class TableDataModule(ListDataModule):
             columns = [name for name in (schema.qid, schema.doc_id) if name is not None]
             self._keys = table.select(list(dict.fromkeys(columns)))
         if split != "val":
-            self._tell_unused(split, schema.check(table, optional=schema.columns))
+            self._tell_unused(split, unused)
             rank_zero_info(f"{split}: {data.summary()}")
 
     def _schema_of(self, split: str) -> Schema:
@@ -377,24 +384,3 @@ class TableDataModule(ListDataModule):
     def _tell_unused(self, split: str, unused: list[str]) -> None:
         if unused:
             rank_zero_info(f"{split}: columns that the model does not use: {', '.join(unused)}")
-
-    def _tell(self, table: pa.Table, schema: Schema, train: pa.Table) -> None:
-        """Say which columns are not used, and which categories have more levels than codes."""
-        unused = [name for name in table.column_names if name not in schema.columns]
-        if unused:
-            rank_zero_info(
-                "train: columns that are neither numbers, text nor booleans, or not named, and are "
-                f"not used: {', '.join(unused)}"
-            )
-        for name, category in schema.categories.items():
-            if len(category.levels) >= self.max_levels:
-                rank_zero_info(
-                    f"train: {name!r} has {self.max_levels} levels with a code; any others count "
-                    "as missing (max_levels)"
-                )
-
-
-def _text_columns(schema: Schema) -> set[str]:
-    """The columns of a CSV file that are text whatever their values are."""
-    text = {name for name, one in schema.categories.items() if one.kind == "string"}
-    return text | {name for name in (schema.qid, schema.doc_id) if name is not None}

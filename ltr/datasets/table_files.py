@@ -1,37 +1,45 @@
-"""Load tables: CSV and Parquet files, and pandas, polars and Arrow tables in memory."""
+"""The files of tables, CSV and Parquet, and tables in memory, all read by Arrow."""
 
-import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from glob import glob, has_magic
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv
 
 from ltr.compressed import SUFFIXES, TextFile, open_text
-from ltr.datasets.arrays import is_absent, pc
-from ltr.datasets.schema import kind_of
+from ltr.datasets.arrays import is_absent
+from ltr.datasets.schema import Schema, kind_of
+from ltr.datasets.table_errors import RowError
+from ltr.datasets.text_types import TextTypes, typed
 
 _PARQUET = (".parquet", ".pq")
 _TEXT = {".csv": ",", ".tsv": "\t"}
 _LETOR = (".txt", ".dat", ".svm", ".svmlight", ".libsvm", ".letor", ".train", ".test", ".valid")
 _MISSING = ["", "NULL", "null", "NaN", "nan", "NAN", "NA", "N/A", "n/a", "#N/A", "None", "<NA>"]
-_TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
-_NUMBER = r"^[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:inf|infinity))$"
+
+ROWS = 1 << 14
+"""The most rows of a chunk."""
+
+BLOCKS = (1 << 21, 1 << 24)
+"""The bytes of a CSV file that are read at a time; Arrow reads 32 blocks ahead.
+
+The larger block is for files with a row that does not fit into two of the smaller ones.
+"""
 
 
 def load_table(source: Any, text: Collection[str] = ()) -> pa.Table:
     """Load a table from CSV or Parquet files, or from pandas, polars or Arrow.
 
-    The values of a CSV file have no types. A column holds booleans if all of its values are true or
-    false, numbers if all are numbers, and otherwise text. If more than half of the values of a text
-    column are numbers, it is an error, unless `text` names the column. The empty value, NULL, NaN,
-    NA, N/A, #N/A, None and <NA> are missing.
+    The values of a CSV file have no types. A column holds numbers if all of its values are numbers,
+    booleans if all are true or false, times if all are dates or times of the form 2024-12-31
+    23:59:59, and otherwise text. If more than half of the values of a text column are numbers, it
+    is an error, unless `text` names the column. The empty value, NULL, NaN, NA, N/A, #N/A, None and
+    <NA> are missing.
 
     Args:
         source: a file, a folder of files or a pattern such as "data/2024-*.parquet" (files in the
@@ -48,13 +56,228 @@ def load_table(source: Any, text: Collection[str] = ()) -> pa.Table:
     >>> load_table(pa.table({"q": [1, 2]})).num_rows
     2
     """
+    if not isinstance(source, str | PathLike):
+        return _with_rows(_from_memory(source), source)
+    files = TableFiles(Path(source).expanduser())
+    table = _with_rows(files.read(files.schema.names), source)
+    if files.delimiter is None:
+        return table
+    with naming(source):
+        types = TextTypes(table.column_names, text)
+        types.add(table)
+        return typed(table, types.found())
+
+
+def load_columns(
+    source: Any, schema: Schema, optional: Collection[str] = ()
+) -> tuple[pa.Table, list[str]]:
+    """Load the columns of a schema, and return the names of the others too.
+
+    Args:
+        source: see `load_table`.
+        schema: gives the columns of a CSV file their types.
+        optional: columns that may be missing.
+
+    Raises:
+        ValueError: see `load_table`; or a column is missing.
+    """
+    files = table = None
     if isinstance(source, str | PathLike):
-        table = _load_files(Path(source).expanduser(), frozenset(text))
+        files = TableFiles(Path(source).expanduser())
+        names = files.schema.names
     else:
         table = _from_memory(source)
-    if not table.num_rows:
-        raise ValueError(f"a table must have a row at least, got none{of_file(source)}")
-    return table
+        names = table.column_names
+    with naming(source):
+        schema.check_names(names, optional)
+    known = {*schema.columns}
+    used = [name for name in names if name in known]
+    if files is not None:
+        table = files.read(used)
+        table = table if files.delimiter is None else typed(table, schema.text_types())
+    assert table is not None
+    return _with_rows(table.select(used), source), [name for name in names if name not in known]
+
+
+class TableFiles:
+    """CSV or Parquet files with the same columns, which are one table.
+
+    Args:
+        path: a file, a folder or a pattern.
+
+    Attributes:
+        files: in the order of their names.
+        delimiter: of the columns of text; None for Parquet.
+        schema: the columns and their types, before those of a CSV file are known: they are text.
+        size: of the files together, in bytes.
+
+    Raises:
+        ValueError: there is no such file, a file is damaged or of another kind, the files have
+            different columns, or a name occurs twice.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.files = find_files(path)
+        with naming(self.files[0]):
+            kind = kind_of_table(self.files[0])
+        self.delimiter = None if kind == "parquet" else kind
+        self.size = sum(file.stat().st_size for file in self.files)
+        empty: list[pa.Table] = []
+        for file in self.files:
+            with naming(file), naming_damage():
+                schema = self._read_schema(file)
+                _refuse_doubles(schema.names)
+                empty.append(schema.empty_table())
+                _compare(empty[0].schema, schema, self.files[0])
+        self.schema: pa.Schema = _joined(empty, path).schema
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        """Return all rows of some columns."""
+        tables = [self._schema_of(columns).empty_table()]
+        for file in self.files:
+            with naming(file), naming_damage():
+                if self.delimiter is None:
+                    # one file at a time: Arrow would fill columns that a file lacks with nulls
+                    tables.append(without_views(pq.ParquetFile(file).read(columns=[*columns])))
+                else:
+                    tables += [table for _, table in self._csv_blocks(file, columns)]
+        return _joined(tables, self.files[0])
+
+    def chunks(self, columns: Sequence[str], rows: int = ROWS) -> Iterator[tuple[int, pa.Table]]:
+        """Yield the rows of some columns in memory that does not grow with the files.
+
+        Args:
+            columns: which ones.
+            rows: the most rows of a chunk.
+
+        Yields:
+            How much has been read, in bytes of the files as they are, and a chunk.
+        """
+        schema = self._schema_of(columns)
+        before = 0
+        for file in self.files:
+            with naming(file), naming_damage():
+                if self.delimiter is None:
+                    for place, table in _parquet_chunks(file, columns, rows):
+                        yield before + place, table.cast(schema)
+                else:
+                    for place, table in self._csv_blocks(file, columns):
+                        for start in range(0, table.num_rows, rows):
+                            yield before + place, table.slice(start, rows)
+            before += file.stat().st_size
+
+    def texts(self, column: str) -> Iterator[pa.ChunkedArray]:
+        """Yield a column of text, chunk by chunk."""
+        for _, table in self.chunks([column]):
+            yield table.column(column).cast(pa.string())
+
+    def locate(self, row: int) -> tuple[Path, int]:
+        """Return the file of a row of the table, and the number of the row in that file."""
+        for file in self.files[:-1]:
+            if self.delimiter is None:
+                rows = pq.read_metadata(file).num_rows
+            else:
+                one = self._csv_blocks(file, self.schema.names[:1])
+                rows = sum(table.num_rows for _, table in one)
+            if row < rows:
+                return file, row
+            row -= rows
+        return self.files[-1], row
+
+    def _schema_of(self, columns: Sequence[str]) -> pa.Schema:
+        fields = [self.schema.field(name) for name in columns]
+        return pa.schema(fields, metadata=self.schema.metadata)
+
+    def _read_schema(self, file: Path) -> pa.Schema:
+        kind = kind_of_table(file)
+        if kind == "parquet":
+            return without_views(pq.read_schema(file).empty_table()).schema
+        for block in BLOCKS:
+            try:
+                with _open_csv(file, kind, block, csv.ConvertOptions()) as (reader, _):
+                    return pa.schema([(name, pa.string()) for name in reader.schema.names])
+            except pa.ArrowInvalid:
+                if block == BLOCKS[-1]:
+                    raise
+        raise AssertionError("there is a block")
+
+    def _csv_blocks(self, file: Path, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
+        """Yield columns as text, null where a value is missing, and the bytes read so far."""
+        assert self.delimiter is not None
+        convert = csv.ConvertOptions(
+            column_types=dict.fromkeys(columns, pa.string()),
+            include_columns=[*columns],
+            null_values=_MISSING,
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        )
+        done = 0
+        for block in BLOCKS:
+            rows = 0
+            try:
+                with _open_csv(file, self.delimiter, block, convert) as (reader, content):
+                    for batch in reader:
+                        fresh = pa.table(batch).slice(max(0, done - rows))
+                        rows += batch.num_rows
+                        done = max(done, rows)
+                        if fresh.num_rows:
+                            yield content.place(), fresh
+                return
+            except pa.ArrowInvalid:  # a row may be too long for the block
+                if block == BLOCKS[-1]:
+                    raise
+
+
+@contextmanager
+def _open_csv(
+    file: Path, delimiter: str, block: int, convert: csv.ConvertOptions
+) -> Iterator[tuple[csv.CSVStreamingReader, TextFile]]:
+    # in one thread, so that an error names the row
+    options = csv.ReadOptions(block_size=block, use_threads=False)
+    parse = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    with open_text(file) as content, csv.open_csv(content, options, parse, convert) as reader:
+        yield reader, content
+
+
+def _parquet_chunks(
+    file: Path, columns: Sequence[str], rows: int
+) -> Iterator[tuple[int, pa.Table]]:
+    # by a buffer, since a group of rows may be as large as the file; what is read ahead
+    # (`pre_buffer`) is never given back
+    whole = pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
+    size, done = file.stat().st_size, 0
+    for group in range(whole.num_row_groups):
+        for batch in whole.iter_batches(rows, row_groups=[group], columns=[*columns]):
+            done += batch.num_rows
+            yield size * done // whole.metadata.num_rows, without_views(pa.table(batch))
+
+
+def _joined(tables: Sequence[pa.Table], path: Path) -> pa.Table:
+    try:
+        names = tables[0].column_names
+        return pa.concat_tables(
+            [table.select(names) for table in tables], promote_options="permissive"
+        )
+    except pa.ArrowException as error:
+        raise ValueError(f"{path}: the files must have the same columns: {error}") from None
+
+
+def _compare(first: pa.Schema, other: pa.Schema, file: Path) -> None:
+    """Refuse a file that does not have the columns of the first one."""
+    names = {*first.names} & {*other.names}
+    for name in dict.fromkeys([*first.names, *other.names]):
+        if name not in names:
+            has, lacks = (file, "it") if name in {*first.names} else ("it", file)
+            raise ValueError(
+                f"the files of a table must have the same columns: {lacks} has no {name!r}, "
+                f"{has} has one"
+            )
+        one, two = first.field(name).type, other.field(name).type
+        if kind_of(one) != kind_of(two) and "missing" not in (kind_of(one), kind_of(two)):
+            raise ValueError(
+                "the files of a table must have the same columns: column "
+                f"{name!r} is {two} here and {one} in {file}"
+            )
 
 
 def _from_memory(source: Any) -> pa.Table:
@@ -68,7 +291,9 @@ def _from_memory(source: Any) -> pa.Table:
         if type(source).__module__.partition(".")[0] == "pandas":
             return _from_pandas(source)
         if hasattr(source, "__arrow_c_stream__") or isinstance(source, pa.RecordBatch):
-            return _without_views(pa.table(source))
+            return without_views(pa.table(source))
+    except RowError:
+        raise
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise ValueError(f"the table cannot be read: {error}") from None
     raise ValueError(
@@ -77,21 +302,15 @@ def _from_memory(source: Any) -> pa.Table:
     )
 
 
-def _without_views(table: pa.Table) -> pa.Table:
-    """The table with its string views, which polars gives, as strings: Arrow computes with few."""
+def without_views(table: pa.Table) -> pa.Table:
+    """Return the table with its string views as strings: Arrow computes with few views."""
     for place, field in enumerate(table.schema):
-        column = table.column(place)
+        column: Any = table.column(place)
         if pa.types.is_string_view(field.type):
-            column = column.cast(pa.string())
+            table = table.set_column(place, field.name, column.cast(pa.string()))
         elif pa.types.is_dictionary(field.type) and pa.types.is_string_view(field.type.value_type):
-            chunks = [
-                pa.DictionaryArray.from_arrays(one.indices, one.dictionary.cast(pa.string()))
-                for one in column.chunks
-            ]
-            column = pa.chunked_array(chunks, pa.dictionary(field.type.index_type, pa.string()))
-        else:
-            continue
-        table = table.set_column(place, field.name, column)
+            chunks = [one.dictionary.cast(pa.string()).take(one.indices) for one in column.chunks]
+            table = table.set_column(place, field.name, pa.chunked_array(chunks, pa.string()))
     return table
 
 
@@ -105,48 +324,37 @@ def _from_pandas(frame: Any) -> pa.Table:
         except OverflowError:
             whole = [isinstance(x, int) and abs(x) >= 2**63 for x in values]
             place = whole.index(True)
-            raise ValueError(
-                f"row {place}, column {str(name)!r}: a whole number must fit into 64 bits, got "
-                f"one of {values.iloc[place].bit_length()} bits"
+            raise RowError(
+                place,
+                str(name),
+                "a whole number must fit into 64 bits, got one of "
+                f"{values.iloc[place].bit_length()} bits",
             ) from None
         except (pa.ArrowException, TypeError, ValueError) as error:
             there = [(i, x) for i, x in enumerate(values.tolist()) if not is_absent(x)]
             first = there[0][1]
             other, value = next((one for one in there if type(one[1]) is not type(first)), there[0])
-            raise ValueError(
-                f"row {other}, column {str(name)!r}: values of mixed types, got {value!r} of type "
-                f"{type(value).__name__} after {first!r} of type {type(first).__name__} "
-                f"({str(error).splitlines()[0]})"
+            raise RowError(
+                other,
+                str(name),
+                f"values of mixed types, got {value!r} of type {type(value).__name__} after "
+                f"{first!r} of type {type(first).__name__} ({str(error).splitlines()[0]})",
             ) from None
     return pa.Table.from_arrays(columns, names=[str(name) for name in frame.columns])
 
 
-def _refuse_doubles(names: list[str]) -> None:
-    for place, name in enumerate(names):
-        if name in names[:place]:
+def _refuse_doubles(names: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
             raise ValueError(f"a column must be there once, got {name!r} twice")
+        seen.add(name)
 
 
-def _load_files(path: Path, text: frozenset[str]) -> pa.Table:
-    files = find_files(path)
-    tables = []
-    for file in files:
-        with naming(file):
-            tables.append(_load_file(file, text))
-            _refuse_doubles(tables[-1].column_names)
-            if len(tables) > 1:
-                compare(tables[0], tables[-1], files[0])
-    try:
-        joined = pa.concat_tables(
-            [table.select(tables[0].column_names) for table in tables],
-            promote_options="permissive",
-        )
-    except pa.ArrowException as error:
-        raise ValueError(f"{path}: the files must have the same columns: {error}") from None
-    if any(file.suffix in _PARQUET for file in files):
-        return joined
-    with naming(path):
-        return typed(joined, text)
+def _with_rows(table: pa.Table, source: Any) -> pa.Table:
+    if not table.num_rows:
+        raise ValueError(f"a table must have a row at least, got none{of_file(source)}")
+    return table
 
 
 def find_files(path: Path) -> list[Path]:
@@ -213,16 +421,6 @@ def kind_of_table(file: Path) -> str:
     return kind
 
 
-def _load_file(file: Path, text: frozenset[str]) -> pa.Table:
-    kind = kind_of_table(file)
-    with naming_damage():
-        if kind == "parquet":
-            # one file at a time, since Arrow would fill columns that a file lacks with nulls
-            return pq.ParquetFile(file).read()
-        with open_csv(file, kind) as (reader, _):
-            return reader.read_all()
-
-
 @contextmanager
 def naming_damage() -> Iterator[None]:
     """Say that a file is no table, in place of Arrow's errors."""
@@ -232,165 +430,37 @@ def naming_damage() -> Iterator[None]:
         raise ValueError(f"not a table: {' '.join(str(error).split())}") from None
 
 
-@contextmanager
-def open_csv(
-    file: Path, delimiter: str, block: int = 1 << 24
-) -> Iterator[tuple[csv.CSVStreamingReader, TextFile]]:
-    """Open a CSV file; its columns are text, null where a value is missing.
-
-    Gives the reader, and the file that it reads from.
-
-    Args:
-        file: plain or compressed.
-        delimiter: of the columns.
-        block: the bytes that are read at a time, more than a row has.
-    """
-    # in one thread, so that an error names the row
-    options = csv.ReadOptions(block_size=block, use_threads=False)
-    parse = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    with open_text(file) as content, csv.open_csv(content, options, parse) as reader:
-        names = reader.schema.names
-    _refuse_doubles(names)
-    convert = csv.ConvertOptions(
-        column_types=dict.fromkeys(names, pa.string()),
-        null_values=_MISSING,
-        strings_can_be_null=True,
-        quoted_strings_can_be_null=False,
-    )
-    with (
-        open_text(file) as content,
-        csv.open_csv(content, options, parse, convert) as reader,
-    ):
-        yield reader, content
-
-
-def compare(first: pa.Table, other: pa.Table, file: Path) -> None:
-    """Refuse a file that does not have the columns of the first one."""
-    for name in dict.fromkeys([*first.column_names, *other.column_names]):
-        if name not in first.column_names or name not in other.column_names:
-            has, lacks = ("it", file) if name in other.column_names else (file, "it")
-            raise ValueError(
-                f"the files of a table must have the same columns: {lacks} has no {name!r}, "
-                f"{has} has one"
-            )
-        one, two = first.schema.field(name).type, other.schema.field(name).type
-        if kind_of(one) != kind_of(two) and "missing" not in (kind_of(one), kind_of(two)):
-            raise ValueError(
-                "the files of a table must have the same columns: column "
-                f"{name!r} is {two} here and {one} in {file}"
-            )
-
-
-def typed(table: pa.Table, text: frozenset[str]) -> pa.Table:
-    """Return the columns of a CSV file with the types that their values show."""
-    columns = []
-    for name in table.column_names:
-        column = table.column(name)
-        if name not in text:
-            column = _guess(column, name)
-        columns.append(column)
-    return pa.table(columns, names=table.column_names)
-
-
-def _guess(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    trimmed = pc.utf8_trim_whitespace(column)
-    kind, numbers, distinct = kind_of_values(trimmed)
-    if kind == "missing":
-        return pa.chunked_array([pa.nulls(len(column))])
-    if kind == "boolean":
-        return pc.utf8_lower(trimmed).cast(pa.bool_())
-    if kind == "number":
-        return trimmed.cast(pa.float64())
-    if numbers > 0.5 * distinct:
-        raise not_numbers(name, *first_text_of(column))
-    return column
-
-
-def kind_of_values(trimmed: pa.ChunkedArray) -> tuple[str, int, int]:
-    """Return the kind of what text shows, and of its distinct values: the numbers, and all.
-
-    >>> kind_of_values(pa.chunked_array([["1", "2.5", None]]))
-    ('number', 2, 2)
-    """
-    values = pa.chunked_array([pc.unique(trimmed.drop_null())])
-    if not len(values):
-        return "missing", 0, 0
-    if pc.all(pc.is_in(values, pa.array(_TRUE + _FALSE))).as_py():
-        return "boolean", 0, len(values)
-    numbers = int(_are_numbers(values).sum())
-    return "number" if numbers == len(values) else "string", numbers, len(values)
-
-
-def not_numbers(name: str, row: int, value: str) -> ValueError:
-    """Return the error of a column of numbers that holds something else."""
-    return ValueError(
-        f"row {row}, column {name!r}: most values are numbers, got {value!r} "
-        "(a column of text must be named in categories, doc_id or qid)"
-    )
-
-
-def first_text_of(column: pa.ChunkedArray) -> tuple[int, str]:
-    """Return the first row of a column that holds no number, and its text."""
-    row = first_text(column)
-    assert row is not None  # else all are numbers
-    return row, column[row].as_py()
-
-
-def first_text(column: pa.ChunkedArray) -> int | None:
-    """Return the first row of a column of text that is neither missing nor a number, or None."""
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    bad = np.flatnonzero(~_are_numbers(pc.utf8_trim_whitespace(column.cast(pa.string()))))
-    return int(bad[0]) if len(bad) else None
-
-
-def _are_numbers(values: pa.ChunkedArray) -> np.ndarray:
-    """Return whether each text is a number; a missing one counts as a number."""
-    found = pc.match_substring_regex(values, _NUMBER)
-    return pc.fill_null(found, True).to_numpy()
+class NamedError(ValueError):
+    """An error that begins with the name of a file."""
 
 
 @contextmanager
 def naming(source: Any) -> Iterator[None]:
     """Put the file's name before an error, if the table comes from a file.
 
-    For a folder or pattern, name the file that has the row, and count the row within that file.
+    For a folder or a pattern, name the file that has the row, and count the row within that file.
     """
     try:
         yield
+    except NamedError:
+        raise
     except ValueError as error:
-        text = str(error)
-        if not isinstance(source, str | PathLike) or text.startswith(str(source)):
+        if not isinstance(source, str | PathLike) or str(error).startswith(str(source)):
             raise
         path = Path(source).expanduser()
-        several = has_magic(str(path)) and not path.exists()
-        if several and text.startswith(tuple(f"{file}: " for file in find_files(path))):
-            raise
-        raise ValueError(_placed(path, text) or f"{source}: {text}") from None
+        if isinstance(error, RowError) and not path.is_file():
+            raise _placed(error, TableFiles(path)) from None
+        raise NamedError(f"{source}: {error}") from None
 
 
-def _placed(path: Path, text: str) -> str | None:
-    """Return an error of a row of several files with the name of the row's own file."""
-    found = re.match(r"row (\d+),", text)
-    if found is None or path.is_file():
-        return None
-    row = int(found[1])
-    for file in find_files(path):
-        rows = _count_rows(file)
-        if row < rows:
-            return f"{file}: row {row},{text[found.end() :]}"
-        row -= rows
-    return None
-
-
-def _count_rows(file: Path) -> int:
-    """Return the rows of a file, read once more if it is a text."""
-    kind = kind_of_table(file)
-    with naming_damage():
-        if kind == "parquet":
-            return pq.read_metadata(file).num_rows
-        with open_csv(file, kind, block=1 << 21) as (reader, _):
-            return sum(batch.num_rows for batch in reader)
+def _placed(error: RowError, files: TableFiles) -> NamedError:
+    """Return the error with the names of the rows' own files."""
+    file, row = files.locate(error.row)
+    problem, other = error.problem, error.other
+    if other is not None:
+        first, other = files.locate(other)
+        problem += "" if first == file else f" in {first},"
+    return NamedError(f"{file}: {RowError(row, error.column, problem, other)}")
 
 
 def of_file(source: Any) -> str:

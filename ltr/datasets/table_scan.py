@@ -1,109 +1,93 @@
 """Find the schema of a table that is larger than memory, in passes over its files."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from ltr.datasets.arrays import pc
-from ltr.datasets.schema import Schema, count_levels
-from ltr.datasets.table_files import (
-    compare,
-    find_files,
-    first_text_of,
-    kind_of_table,
-    kind_of_values,
-    naming,
-    not_numbers,
-)
-from ltr.datasets.table_stream import RowStream, empty_table
+from ltr.datasets.qid_spelling import check_spelling_of_files
+from ltr.datasets.schema import Schema, count_levels, kind_of
+from ltr.datasets.table_files import ROWS, TableFiles, naming
+from ltr.datasets.table_notices import copies_of_qid, warn_of_columns
+from ltr.datasets.text_types import TextTypes, typed
 
 MOST_LEVELS = 1 << 20
 """Of a category with more levels, those that are rare so far are forgotten while it is counted."""
 
+_FIRST = 64  # rows
 
-def scan_table(path: Path, files: Sequence[Path], *, max_levels: int, **uses: Any) -> Schema:
+
+def scan_table(path: Path, *, max_levels: int, **uses: Any) -> Schema:
     """Return the schema of a table, with the levels of its categories.
 
     It is that of `Schema.infer` and `fit_levels`. A CSV file takes a pass for the types of its
-    columns, and any table with categories one for their levels.
+    columns, and any table with categories one for their levels. A warning names the columns that
+    look like a mistake; see `warn_of_columns`.
 
     Args:
-        path: the file, folder or pattern, for errors.
-        files: its files, of one kind.
+        path: the file, folder or pattern.
         max_levels: see `Schema.fit_levels`.
         uses: the columns by their uses; see `Schema.infer`.
 
     Raises:
-        ValueError: what `load_table` and `Schema.infer` raise.
+        ValueError: what `load_table` and `Schema.infer` raise, or a qid is in two spellings.
     """
-    tables = [empty_table(file) for file in files]
-    for file, table in zip(files[1:], tables[1:], strict=True):
-        with naming(file):
-            compare(tables[0], table, files[0])
+    files = TableFiles(path)
     with naming(path):
-        empty = pa.concat_tables(tables, promote_options="permissive")
-        if kind_of_table(files[0]) != "parquet":
-            text = {name for name in (uses["qid"], uses["doc_id"]) if name is not None}
-            text |= {*(uses["categories"] or ())} & {*empty.column_names}
-            empty = _typed(path, empty, text)
-        schema = Schema.infer(empty, **uses)
-        if not schema.categories:
-            return schema
-        return schema.with_levels(_count_levels(path, schema), max_levels)
+        columns, types = files.schema, None
+        if files.delimiter is not None:
+            types = _find_types(files, uses)
+            columns = pa.schema([*types.items()])
+        schema = Schema.infer(columns.empty_table(), **uses)
+        if kind_of(columns.field(schema.qid).type) == "string":
+            check_spelling_of_files(lambda: files.texts(schema.qid), schema.qid)
+        counts, rows = _count_levels(files, schema, types)
+        distinct = {name: len(found) for name, found in counts.items()}
+        copies = _find_copies(files, schema, types)
+        chosen = None not in (uses["features"], uses["categories"])
+        warn_of_columns(columns, schema, rows, distinct, copies, max_levels, chosen=chosen)
+        return schema.with_levels(counts, max_levels)
 
 
-def _typed(path: Path, empty: pa.Table, text: set[str]) -> pa.Table:
-    """Return the columns of CSV files with the types that all of their values show."""
-    kinds: dict[str, set[str]] = {name: set() for name in empty.column_names}
-    numbers, distinct = Counter[str](), Counter[str]()
-    first: dict[str, tuple[int, str]] = {}
-    rows = 0
-    for table in _pieces(path, empty.column_names):
-        for name in {*empty.column_names} - text:
-            column = table.column(name)
-            kind, *counts = kind_of_values(pc.utf8_trim_whitespace(column))
-            kinds[name].add(kind)
-            numbers[name] += counts[0]
-            distinct[name] += counts[1]
-            if name not in first and counts[0] < counts[1]:
-                row, value = first_text_of(column)
-                first[name] = rows + row, value
-        rows += table.num_rows
-    if not rows:
+def _find_types(files: TableFiles, uses: dict[str, Any]) -> dict[str, pa.DataType]:
+    text = {name for name in (uses["qid"], uses["doc_id"]) if name is not None}
+    found = TextTypes(files.schema.names, text | {*(uses["categories"] or ())})
+    for _, table in files.chunks(files.schema.names):
+        found.add(table)
+    if not found.rows:
         raise ValueError("a table must have a row at least, got none")
-    types: dict[str, pa.DataType] = {}
-    for name, found in kinds.items():
-        found.discard("missing")
-        types[name] = pa.string()
-        if name in text:
-            continue
-        if not found:
-            types[name] = pa.null()
-        elif len(found) == 1 and "string" not in found:
-            types[name] = pa.bool_() if "boolean" in found else pa.float64()
-        elif numbers[name] > 0.5 * distinct[name]:
-            raise not_numbers(name, *first[name])
-    return pa.schema(list(types.items())).empty_table()
+    return found.found()
 
 
-def _count_levels(path: Path, schema: Schema) -> dict[str, Counter[str]]:
+def _count_levels(
+    files: TableFiles, schema: Schema, types: dict[str, pa.DataType] | None
+) -> tuple[dict[str, Counter[str]], int]:
+    """Return how often each value of each category occurs, and the number of rows."""
     counts = {name: Counter[str]() for name in schema.categories}
-    is_text = kind_of_table(find_files(path)[0]) != "parquet"
-    for table in _pieces(path, list(schema.categories)):
-        for name, category in schema.categories.items():
-            column = table.column(name)
-            if is_text and category.kind == "boolean":
-                column = pc.utf8_lower(pc.utf8_trim_whitespace(column))
-            counts[name].update(count_levels(column))
-            if len(counts[name]) > MOST_LEVELS:
-                counts[name] = Counter(dict(counts[name].most_common(MOST_LEVELS // 2)))
-    return counts
+    rows = 0
+    for _, table in files.chunks([*counts]) if counts else ():
+        rows += table.num_rows
+        table = table if types is None else typed(table, types)
+        for name, found in counts.items():
+            found.update(count_levels(table.column(name)))
+            if len(found) > MOST_LEVELS:
+                counts[name] = Counter(dict(found.most_common(MOST_LEVELS // 2)))
+    return counts, rows
 
 
-def _pieces(path: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """Yield columns of the files piece by piece, as they are."""
-    stream = RowStream(path, Schema(columns[0], features=dict.fromkeys(columns[1:], 1)))
-    yield from stream.tables()
+def _find_copies(
+    files: TableFiles, schema: Schema, types: dict[str, pa.DataType] | None
+) -> list[str]:
+    """Return the columns that equal the qid in all rows.
+
+    The whole table is read for those columns alone that do so in the first rows.
+    """
+    copies = [*schema.features, *schema.categories]
+    for rows in (_FIRST, ROWS):
+        for _, table in files.chunks([schema.qid, *copies], rows):
+            table = table if types is None else typed(table, types)
+            copies = [name for name in copies_of_qid(table, schema.qid) if name in copies]
+            if rows == _FIRST or not copies:
+                break
+    return copies

@@ -7,8 +7,11 @@ import pyarrow as pa
 
 from ltr.datasets.arrays import pc
 from ltr.datasets.lists import ListDataset
+from ltr.datasets.qid_spelling import check_spelling
 from ltr.datasets.schema import Schema, encode, kind_of
-from ltr.datasets.table_files import first_text, load_table, naming, of_file
+from ltr.datasets.table_errors import RowError
+from ltr.datasets.table_files import load_columns, naming, of_file
+from ltr.datasets.text_types import first_text, shown
 
 
 def read_table(
@@ -49,17 +52,13 @@ def read_table(
     """
     if missing not in ("keep", "error"):
         raise ValueError(f'missing must be "keep" or "error", got {missing!r}')
-    text = {name for name, one in schema.categories.items() if one.kind == "string"}
-    names = {name for name in (schema.qid, schema.doc_id) if name is not None}
-    table = load_table(source, text | names)
     if needs_label and schema.label is None:
         raise ValueError(f"label must name the column of the labels, got None{of_file(source)}")
+    optional = schema.optional(needs_label=needs_label, needs_weight=needs_weight)
+    table, _ = load_columns(source, schema, optional)
     with naming(source):
         _check_numbers(table, schema)
-        training = {schema.weight, schema.position, schema.group}
-        optional = set() if needs_label else {schema.label}
-        optional |= set() if needs_label and needs_weight else training
-        schema.check(table, optional={name for name in optional if name is not None})
+        schema.check(table, optional)
         return _to_lists(table, schema, missing)
 
 
@@ -73,13 +72,13 @@ def _to_lists(table: pa.Table, schema: Schema, missing: str) -> ListDataset:
     for row, place in np.argwhere(np.isinf(features))[:1]:
         column = _column_at(schema, int(place))
         value = _shown(table, column, int(row))
-        raise ValueError(f"row {row}, column {column!r}: must be finite in float32, got {value}")
+        raise RowError(int(row), column, f"must be finite in float32, got {value}")
     if missing == "error":
         for row, place in np.argwhere(np.isnan(features))[:1]:
             column = _column_at(schema, int(place))
-            raise ValueError(f"row {row}, column {column!r}: must not be missing")
+            raise RowError(int(row), column, "must not be missing")
     codes = [encode(table.column(name), one) for name, one in schema.categories.items()]
-    lists, qids = _groups(table.column(schema.qid), schema.qid)
+    lists, qids = group_rows(table.column(schema.qid), schema.qid)
     order = np.argsort(lists, kind="stable")
     offsets = np.r_[0, np.cumsum(np.bincount(lists, minlength=len(qids)))]
     labels = weights = positions = groups = doc_ids = None
@@ -136,30 +135,34 @@ def add_scores(keys: pa.Table, rows: np.ndarray, scores: np.ndarray) -> pa.Table
     return keys.append_column("score", pa.array(ordered))
 
 
-def group_rows(column: pa.ChunkedArray) -> tuple[np.ndarray, pa.Array]:
-    """Return the group of each row, int64 (rows,), and the groups' values by first appearance.
+def group_rows(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, list[str]]:
+    """Return the list of each row, int64 (rows,), and the lists' qids by first appearance.
 
-    >>> groups, values = group_rows(pa.chunked_array([["b", "a"], ["b"]]))
-    >>> groups.tolist(), values.to_pylist()
+    Args:
+        column: of the qids.
+        name: its name, for errors.
+
+    Raises:
+        ValueError: a qid is missing or empty, or is a number in two spellings, such as 5 and 5.0.
+
+    >>> groups, qids = group_rows(pa.chunked_array([["b", "a"], ["b"]]), "q")
+    >>> groups.tolist(), qids
     ([0, 1, 0], ['b', 'a'])
     """
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    encoded = column.combine_chunks().dictionary_encode()
-    return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary
-
-
-def _groups(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, list[str]]:
     _refuse(pc.is_null(column, nan_is_null=True), name, "a qid must not be missing")
-    groups, values = group_rows(column)
+    encoded = column.combine_chunks().dictionary_encode()
+    groups, values = encoded.indices.to_numpy().astype(np.int64), encoded.dictionary
     try:
-        qids = values.cast(pa.string()).to_pylist()
+        qids = values.cast(pa.string())
     except pa.ArrowException as error:
         raise ValueError(f"column {name!r}: a qid must be a name or a number: {error}") from None
-    if "" in qids:
-        row = int(np.flatnonzero(groups == qids.index(""))[0])
-        raise ValueError(f"row {row}, column {name!r}: a qid must not be empty")
-    return groups, qids
+    for row in np.flatnonzero(pc.equal(qids, "").to_numpy(zero_copy_only=False))[:1]:
+        raise RowError(int(np.argmax(groups == row)), name, "a qid must not be empty")
+    if kind_of(values.type) == "string":
+        check_spelling(qids, groups, name)
+    return groups, qids.to_pylist()
 
 
 def _feature(column: pa.ChunkedArray, name: str, width: int) -> np.ndarray:
@@ -195,9 +198,7 @@ def _amounts(table: pa.Table, name: str, what: str) -> np.ndarray:
         hint = ""
         if values[row] < 0 and what == "a label":
             hint = " (leave out rows of padding or without a judgement)"
-        raise ValueError(
-            f"row {row}, column {name!r}: {what} must be a finite number >= 0, got {shown}{hint}"
-        )
+        raise RowError(int(row), name, f"{what} must be a finite number >= 0, got {shown}{hint}")
     return values
 
 
@@ -205,9 +206,7 @@ def _positions(table: pa.Table, name: str) -> np.ndarray:
     values = _feature(table.column(name), name, 1)[:, 0]
     for row in np.flatnonzero(~(np.isfinite(values) & (values >= 1) & (values % 1 == 0)))[:1]:
         shown = _shown(table, name, int(row))
-        raise ValueError(
-            f"row {row}, column {name!r}: a position must be a whole number >= 1, got {shown}"
-        )
+        raise RowError(int(row), name, f"a position must be a whole number >= 1, got {shown}")
     return values.astype(np.int64)
 
 
@@ -215,9 +214,7 @@ def _group_ids(table: pa.Table, name: str) -> np.ndarray:
     values = _feature(table.column(name), name, 1)[:, 0]
     for row in np.flatnonzero(~np.isfinite(values))[:1]:
         shown = _shown(table, name, int(row))
-        raise ValueError(
-            f"row {row}, column {name!r}: a group must be a finite number, got {shown}"
-        )
+        raise RowError(int(row), name, f"a group must be a finite number, got {shown}")
     return values
 
 
@@ -231,10 +228,9 @@ def _check_numbers(table: pa.Table, schema: Schema) -> None:
             continue
         column = table.column(name)
         if kind_of(column.type) == "string":
-            row = first_text(column)
-            row = 0 if row is None else row
+            row = first_text(column.cast(pa.string())) or 0
             shown = _shown(table, name, row)
-            raise ValueError(f"row {row}, column {name!r}: {what} must be a number, got {shown}")
+            raise RowError(row, name, f"{what} must be a number, got {shown}")
         if schema.features.get(name) is None and kind_of(column.type) not in (
             *("number", "boolean", "missing"),
         ):
@@ -243,7 +239,7 @@ def _check_numbers(table: pa.Table, schema: Schema) -> None:
 
 def _refuse(bad: pa.ChunkedArray, name: str, problem: str) -> None:
     for row in np.flatnonzero(bad.to_numpy())[:1]:
-        raise ValueError(f"row {row}, column {name!r}: {problem}")
+        raise RowError(int(row), name, problem)
 
 
 def _column_at(schema: Schema, place: int) -> str:
@@ -253,5 +249,4 @@ def _column_at(schema: Schema, place: int) -> str:
 
 
 def _shown(table: pa.Table, name: str, row: int) -> str:
-    text = repr(table.column(name)[row].as_py())
-    return "nothing" if text == "None" else text if len(text) <= 60 else text[:57] + "..."
+    return shown(table.column(name)[row].as_py())

@@ -10,6 +10,7 @@ import pyarrow as pa
 from sklearn.utils.validation import check_is_fitted
 
 from ltr.datasets import FeatureTransform, ListDataset, Schema, read_table
+from ltr.datasets.table_notices import warn_of_table
 from ltr.estimators import tables as tables
 from ltr.estimators.parameters import (
     check_callbacks,
@@ -372,6 +373,8 @@ class NeuralRanker(RankingEstimator):
             validation = self._evaluation(plain, *evaluation)
         elif hold_out:
             note = "no query held out"
+        if not again:
+            warn_of_table(table, schema, self.max_levels, chosen=False)
         from ltr.estimators.training import train  # torchmetrics takes a while to import
 
         trained = train(
@@ -384,8 +387,6 @@ class NeuralRanker(RankingEstimator):
             note=note,
             callbacks=callbacks,
         )
-        if not again:
-            tables.tell_unused(self.columns_, schema)
         self.schema_ = schema
         self.scorer_ = trained.scorer
         self.transform_ = trained.transform

@@ -1,6 +1,5 @@
 """Turn what LGBMRanker and XGBRanker take into tables and lists."""
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ import sklearn
 from scipy import sparse
 from sklearn.utils.validation import check_array, column_or_1d, validate_data
 
-from ltr.datasets import Schema, load_table
+from ltr.datasets import load_table
 from ltr.datasets.arrays import as_names, as_numbers, is_missing
 from ltr.datasets.query_splits import query_shares
 from ltr.losses import RankingLoss
@@ -315,15 +314,3 @@ def held_out(
     informative = varies(labels[order], offsets)
     held = query_shares(queries) < share
     return held if informative[held].any() and informative[~held].any() else None
-
-
-def tell_unused(columns: list[str], schema: Schema) -> None:
-    """Warn of the columns that the schema does not use."""
-    known = {*schema.features, *schema.categories}
-    unused = [name for name in columns if name not in known]
-    if unused:
-        warnings.warn(
-            "X has columns that are neither numbers, text nor booleans, and are not used: "
-            f"{', '.join(unused)}",
-            stacklevel=5,
-        )

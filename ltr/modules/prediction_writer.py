@@ -37,6 +37,9 @@ class PredictionWriter(BasePredictionWriter):
     they are read, in memory that does not grow with the table, where the model looks at each row
     alone. The file appears under its name when it is complete, and then replaces an older one.
 
+    Names are written as they are, so that they can be joined with the input. A spreadsheet may take
+    a name that begins with `=`, `+`, `-` or `@` for a formula: import the columns of names as text.
+
     Of several processes each writes a part beside the file. When all are done, the first one joins
     the parts in the data's order. All must see the folder of the file.
 

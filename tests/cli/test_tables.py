@@ -35,8 +35,15 @@ def test_a_loss_gets_its_side_inputs_by_their_columns(ltr, tmp_path, write_table
     table.to_csv("clicks.csv", index=False)
     command = [
         *("fit", "--config", "table/smoke", "--data.path", "clicks.csv", "--data.qid", "query"),
-        *("--data.label", "grade", "--data.validation", 0.2, "--data.features", "[price, stock]"),
-        *("--model.loss", "Unbiased", "--model.loss.loss", "Penalized"),
+        *("--data.label", "grade", "--data.validation", 0.2, "--data.doc_id", "sku"),
+        *(
+            "--data.features",
+            "[price, stock]",
+            "--model.loss",
+            "Unbiased",
+            "--model.loss.loss",
+            "Penalized",
+        ),
     ]
     answer = ltr(*command, "--data.position", "shown")
     assert answer.code == 2
@@ -166,8 +173,8 @@ def test_a_model_that_looks_at_lists_gets_whole_lists(fitted, monkeypatch):
     monkeypatch.setattr("ltr.datasets.table_stream.ROWS", 7)
     answer = fitted(
         *("fit", "--config", "table/smoke", "--data.path", "train.parquet"),
-        *("--data.qid", "query", "--data.label", "grade", "--data.validation", 0.2),
-        *("--data.transform.class_path", "TableTransform"),
+        *("--data.qid", "query", "--data.label", "grade", "--data.doc_id", "sku"),
+        *("--data.validation", 0.2, "--data.transform.class_path", "TableTransform"),
         *("--data.transform.init_args.features", "RankPerList"),
     )
     assert answer.code == 0, answer.err
@@ -250,7 +257,7 @@ def test_test_needs_no_names(fitted):
         (lambda t: t.drop(columns="price"), "bad.csv: the table must have the column 'price'"),
         (
             lambda t: t.assign(price=t["price"].astype(str).where(t.index != 7, "cheap")),
-            "bad.csv: row 7, column 'price': most values are numbers, got 'cheap'",
+            "bad.csv: row 7, column 'price': a feature must be a number, got 'cheap'",
         ),
         (lambda t: t.assign(query=t["query"].where(t.index != 3)), "row 3, column 'query': a qid"),
         (lambda t: t.iloc[:0], "a table must have a row at least, got none in bad.csv"),
@@ -348,7 +355,7 @@ def test_only_training_needs_weights_and_positions(ltr, tmp_path, write_table):
     frame.assign(w=np.arange(300) % 3, shown=1).to_parquet("weighted.parquet")
     fit = ("fit", "--config", "table/smoke", "--data.path", "weighted.parquet")
     names = ("--data.qid", "query", "--data.label", "grade", "--data.weight", "w")
-    names += ("--data.position", "shown", "--data.validation", 0.2)
+    names += ("--data.position", "shown", "--data.doc_id", "sku", "--data.validation", 0.2)
     assert ltr(*fit, *names).code == 0
     test = ("test", "--config", "table/smoke", "--ckpt_path", "best", "--data.path")
     weighted = metrics_of(ltr(*test, "weighted.parquet"))

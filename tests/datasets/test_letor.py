@@ -9,9 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_svmlight_file
 
-from ltr.compressed import MAX_LINE
-from ltr.datasets import ListDataset, letor_reader, letor_text, read_letor, svmlight_jit
-from ltr.datasets.svmlight import FLOAT32_OVERFLOW
+from ltr.compressed import MAX_LINE, TextFile
+from ltr.datasets import ListDataset, letor, read_letor, svmlight_jit
 
 Write = Callable[..., Path]
 
@@ -369,7 +368,7 @@ numbers = st.one_of(
 @example(["0e999", "-0e-999", "1e-310", "2.2250738585072011e-308", "4.9406564584124654e-324"])
 @settings(max_examples=150, deadline=None)
 def test_the_bits_of_numbers_are_those_of_sklearn(tmp_path_factory, texts: list[str]):
-    texts = [text for text in texts if abs(float(text)) < FLOAT32_OVERFLOW]
+    texts = [text for text in texts if abs(float(text)) < letor.FLOAT32_OVERFLOW]
     path = tmp_path_factory.getbasetemp() / "bits.txt"
     first = " ".join(f"{i}:1" for i in range(1, len(texts) + 2))
     pairs = " ".join(f"{i}:{text}" for i, text in enumerate(texts, start=1))
@@ -384,9 +383,9 @@ def test_the_compiled_parser_reads_the_usual_lines_itself(write: Write, monkeypa
     text = "1 qid:1 1:0.5 2:-3e2 3:nan 4:16777217 5:0.1234567890123456789 # docid = X\n"
     path = write(text * 3)
     odd = []
-    strict = letor_reader.LetorReader._read_odd
+    strict = letor.LetorReader._read_odd
     monkeypatch.setattr(
-        letor_reader.LetorReader,
+        letor.LetorReader,
         "_read_odd",
         lambda *given: (odd.append(given), strict(*given)),
     )
@@ -447,7 +446,7 @@ def test_blocks_join_up(write: Write, monkeypatch: pytest.MonkeyPatch, block: in
     text = MQ2008 + "1 qid:x 3:5 1:2 # odd\n" + MQ2008.replace("qid:1", "qid:2")
     path = write(text.rstrip())
     want = read_letor(path)
-    monkeypatch.setattr(letor_text, "BLOCK", block)
+    monkeypatch.setattr(letor, "BLOCK", block)
     assert_same(read_letor(path), want)
     path.write_text(text + "1 qid:y 1:NULL\n")
     with pytest.raises(ValueError, match=r"line 8: .*'1:NULL'"):
@@ -539,7 +538,7 @@ def test_unsorted_indices_need_no_strict_parser(write: Write, monkeypatch: pytes
         "".join(f"1 qid:1 {' '.join(f'{k}:{v}' for k, v in row)}\n" for row in order)
         for order in (map(sorted, rows), rows)
     ]
-    calls = counting(monkeypatch, letor_reader, "parse_pairs")
+    calls = counting(monkeypatch, letor, "parse_pairs")
     ascending = read_letor(write(texts[0], "ascending"))
     assert_same(read_letor(write(texts[1], "unsorted")), ascending)
     assert len(calls) == 2  # the first line of each, which is wider than what stood before
@@ -550,7 +549,7 @@ def test_unsorted_indices_need_no_strict_parser(write: Write, monkeypatch: pytes
 
 def test_lines_that_grow_wider_copy_little(write: Write, monkeypatch: pytest.MonkeyPatch):
     count = 1000
-    calls = counting(monkeypatch, letor_reader, "parse_pairs")
+    calls = counting(monkeypatch, letor, "parse_pairs")
     path = write("".join(f"1 qid:1 {i}:{i}\n" for i in range(1, count + 1)))
     np.testing.assert_array_equal(read_letor(path).features, np.diag(np.arange(1, count + 1)))
     assert len(calls) <= 12
@@ -563,20 +562,21 @@ def test_a_line_has_a_limit(write: Write, zipped: bool):
         return write(gzip.compress(text) if zipped else text)
 
     fits = b"1 qid:1 1:1\n" + b"#" * 100 + b"\n0 qid:1 1:2\n" + b"#" * 100
-    assert b"".join(block for _, block in letor_text.read_blocks(put(fits), max_line=100)) == (
-        fits + b"\n"
-    )
+    blocks = [block for *_, block in letor.read_blocks(put(fits), max_line=100)]
+    assert b"".join(blocks) == fits + b"\n"
     for text, line in ((b"#" * 101 + b"\n", 1), (fits + b"#", 4), (fits[:60] + fits[12:], 2)):
         with pytest.raises(ValueError, match=rf"line {line}: a line must .* 100 bytes"):
-            list(letor_text.read_blocks(put(text), max_line=100))
+            list(letor.read_blocks(put(text), max_line=100))
 
 
-def test_a_line_beyond_the_limit_is_not_read_to_its_end(write: Write):
+def test_a_line_beyond_the_limit_is_not_read_to_its_end(write: Write, monkeypatch):
     path = write(b"1 " * (2 * MAX_LINE))
-    places: list[int] = []
+    sizes: list[int] = []
+    read = TextFile.read
+    monkeypatch.setattr(TextFile, "read", lambda file, size: sizes.append(size) or read(file, size))
     with pytest.raises(ValueError, match=r"line 1: a line must have at most 67,108,864 bytes"):
-        list(letor_text.read_blocks(path, places.append))
-    assert places[-1] <= MAX_LINE + 2 * letor_text.BLOCK
+        list(letor.read_blocks(path))
+    assert MAX_LINE <= sum(sizes) <= MAX_LINE + 2 * letor.BLOCK
 
 
 @pytest.mark.parametrize(
@@ -600,3 +600,45 @@ def test_labels_that_are_no_numbers(write: Write, text: str):
         read_letor(write(f"0 qid:1 1:1\n{text} qid:1 1:1\n"))
     assert len(str(error.value)) < 500
     assert read_letor(write(f"0 qid:{text} 1:1\n")).qids == [text]  # a qid is a name
+
+
+def test_lists_go_on_in_the_next_file(tmp_path: Path):
+    texts = [
+        "2 qid:1 1:1\n1 qid:5 1:2\n",
+        "0 qid:5 3:3\n1 qid:5 1:4\n",
+        "1 qid:5 1:5\n0 qid:2 1:6\n",
+    ]
+    files = [tmp_path / name for name in "abc"]
+    for file, text in zip(files, texts, strict=True):
+        file.write_text(text)
+    data = letor.read_letor_files(files)
+    assert data.qids == ["1", "5", "2"]
+    assert data.offsets.tolist() == [0, 1, 5, 6]
+    assert data.features[:, 0].tolist() == [1, 2, 0, 4, 5, 6]
+    assert data.features.shape == (6, 3)
+    files[2].write_text("1 qid:5 1:5\n0 qid:1 1:6\n")
+    with pytest.raises(ValueError, match=r"c, line 2: .*lines 1 to 1 of .*a;.*'qid:1'"):
+        letor.read_letor_files(files)
+    gathered = letor.read_letor_files(files, sort_by_qid=True)
+    assert gathered.qids == ["1", "5"]
+    assert gathered.rows.tolist() == [0, 5, 1, 2, 3, 4]
+    files[2].write_text("1 qid:05 1:5\n")
+    for gather in (False, True):
+        with pytest.raises(
+            ValueError, match=r"c, line 1: .*qid:5 stands at line 1 of .*b;.*'qid:05'"
+        ):
+            letor.read_letor_files(files, sort_by_qid=gather)
+
+
+def test_lists_of_group_sizes_in_several_files_are_apart(tmp_path: Path):
+    files = [tmp_path / name for name in ("a.train", "b.train")]
+    for file, sizes in zip(files, ("1\n2\n", "1\n"), strict=True):
+        count = sum(map(int, sizes.split()))
+        file.write_text("1 1:1\n" * count)
+        file.with_name(f"{file.name}.query").write_text(sizes)
+    data = letor.read_letor_files(files)
+    assert data.qids == ["1", "2", "3"]
+    assert data.lengths.tolist() == [1, 2, 1]
+    files[1].write_text("1 qid:4 1:1\n")
+    with pytest.raises(ValueError, match=r"b\.train, line 1: a qid comes after lines without one"):
+        letor.read_letor_files(files)

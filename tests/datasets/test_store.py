@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 from ltr.datasets import (
     ListDataset,
     cache,
-    conversion,
-    letor,
     load_letor,
     open_store,
     read_letor,
     write_store,
 )
 from ltr.datasets.checksums import BLOCK, block_sums, file_checksum
+from ltr.datasets.letor import LetorReader
 
 TEXT = "2 qid:7 1:0.5 3:1 #docid = A1\n0 qid:7 2:0.25 #docid = B2\n1 qid:8 1:1 #docid = C3\n"
 
@@ -40,14 +39,13 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files that were really read, one entry a time."""
     paths = []
 
-    reader = conversion.letor_reader
+    pieces = LetorReader.pieces
 
-    def counting(path, *options):
-        paths.append(path)
-        return reader(path, *options)
+    def counting(reader: LetorReader, *options):
+        paths.extend(reader.files)
+        return pieces(reader, *options)
 
-    monkeypatch.setattr(conversion, "letor_reader", counting)
-    monkeypatch.setattr(letor, "letor_reader", counting)
+    monkeypatch.setattr(LetorReader, "pieces", counting)
     return paths
 
 
@@ -87,13 +85,21 @@ def test_shard_layout(tmp_path: Path):
     write_store(data, tmp_path)
     table = pa.ipc.open_file(the_shard(tmp_path)).read_all()
     assert table.to_pylist() == [
-        {"qid": "x", "features": [[1, 2], [3, 4]], "labels": [0, 1], "doc_ids": ["a", "b"]},
-        {"qid": "y", "features": [[5, 6]], "labels": [2], "doc_ids": ["c"]},
+        {"features": [1, 2], "labels": 0, "doc_ids": "a"},
+        {"features": [3, 4], "labels": 1, "doc_ids": "b"},
+        {"features": [5, 6], "labels": 2, "doc_ids": "c"},
     ]
-    assert table.schema.field("features").type == pa.large_list(pa.list_(pa.float32(), 2))
-    assert table.schema.field("doc_ids").type == pa.large_list(pa.large_string())
+    assert table.schema.field("features").type == pa.list_(pa.float32(), 2)
+    assert table.schema.field("doc_ids").type == pa.large_string()
+    [lists] = tmp_path.glob("*-lists.arrow")
+    assert pa.ipc.open_file(lists).read_all().to_pydict() == {
+        "qid": ["x", "y"],
+        "relevant": [True, True],
+    }
+    [offsets] = tmp_path.glob("*-offsets.bin")
+    assert np.fromfile(offsets, "<i8").tolist() == [0, 2, 3]
     manifest = json.loads((tmp_path / "manifest.json").read_text())
-    assert manifest["version"] == 3
+    assert manifest["version"] == 4
     assert manifest["shards"][0]["checksum"] == file_checksum(the_shard(tmp_path))
 
 
@@ -187,7 +193,7 @@ def test_a_damaged_cache_is_made_again(source: Path, reads: list[Path], damage: 
     elif damage == "text":
         manifest.write_text("this is no cache\n" * 100)
     else:
-        manifest.write_text(manifest.read_text().replace('"version": 3', '"version": 2'))
+        manifest.write_text(manifest.read_text().replace('"version": 4', '"version": 3'))
     assert_same(load_letor(source), want)
     assert len(reads) == 2
     assert_same(load_letor(source), want)
@@ -203,13 +209,14 @@ def test_what_a_store_must_be(tmp_path: Path):
         open_store(tmp_path / "file")
     with pytest.raises(ValueError, match=f"path.*the file {tmp_path}/file"):
         write_store(ListDataset.from_arrays([[1.0]], labels=[1], qid=[7]), tmp_path / "file")
-    for text in ("[]", "{}", "nonsense", "[" * 10**5, '{"format": "ltr store", "version": 3}'):
+    for text in ("[]", "{}", "nonsense", "[" * 10**5, '{"format": "ltr store", "version": 4}'):
         (tmp_path / "manifest.json").write_text(text)
         with pytest.raises(ValueError, match=f"{tmp_path}: the manifest is damaged"):
             open_store(tmp_path)
-    (tmp_path / "manifest.json").write_text('{"format": "ltr store", "version": 99}')
-    with pytest.raises(ValueError, match=r"a list store of version 3, got .* \(99\)"):
-        open_store(tmp_path)
+    for version in (3, 99):
+        (tmp_path / "manifest.json").write_text(f'{{"format": "ltr store", "version": {version}}}')
+        with pytest.raises(ValueError, match=rf"version 4, got version {version}.*convert again"):
+            open_store(tmp_path)
 
 
 def test_reading_writes_nothing_into_the_folder_of_the_source(source: Path, reads, user_cache):
@@ -290,9 +297,16 @@ def stored(tmp_path_factory) -> Path:
 
 
 def refused(folder: Path, path: Path, raw: bytes, changed: bytes) -> None:
-    """A list of the damaged file is refused, by the name of the file; the others are read."""
+    """A list of the damaged file is refused, by the name of the file; the others are read.
+
+    The whole store is refused if the size of the file is another one.
+    """
     path.write_bytes(changed)
     try:
+        if path.name[9].isdigit() and len(changed) != len(raw):
+            with pytest.raises(ValueError, match=re.escape(str(path))):
+                open_store(folder)
+            return
         data = open_store(folder)
         number = int(path.name[9:15]) if path.name[9].isdigit() else 0
         first = int(data.store.first_list[number])

@@ -3,6 +3,7 @@
 import os
 import pickle
 import re
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ltr.datasets import StoredLists, convert, open_store, store_parts, table_stream
+from ltr.datasets import StoredLists, conversion, convert, open_store, table_stream
 
 from .test_convert import SMALL, USES, assert_same, frame, write_letor
 
@@ -95,7 +96,7 @@ def test_one_file(tmp_path: Path):
 
 
 def test_a_query_in_two_files(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(store_parts, "_CHUNK", 7)
+    monkeypatch.setattr(conversion, "_QIDS", 7)
     for name, table in zip("abc", three_frames(True), strict=True):
         if name == "c":
             table.loc[150:, "query"] = 8
@@ -106,10 +107,10 @@ def test_a_query_in_two_files(tmp_path: Path, monkeypatch):
         f"got '8', which is in {tmp_path}/a.parquet too: convert them in one process"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        convert(pattern, out, qid="query", run_tasks=elsewhere)
+        convert(pattern, out, qid="query", doc_id="id", run_tasks=elsewhere)
     with pytest.raises(ValueError, match=r"\(its conversion has not ended\)"):
         open_store(out)
-    data = convert(pattern, out, qid="query")
+    data = convert(pattern, out, qid="query", doc_id="id")
     assert "8" in data.qids
     assert {*os.listdir(out)} - {".lock"} == {"manifest.json", *data.store.names}
 
@@ -145,6 +146,9 @@ def test_stopped_at_every_step(tmp_path: Path, monkeypatch):
         stopped = False
         with monkeypatch.context() as patch:
             patch.setattr(os, "replace", stopping)
+            # what is left lies there, as after a kill
+            patch.setattr(Path, "unlink", lambda *_, **__: None)
+            patch.setattr(shutil, "rmtree", lambda *_, **__: None)
             try:
                 convert(tmp_path / "*.txt", out, shard_bytes=SMALL, run_tasks=elsewhere)
             except Killed:

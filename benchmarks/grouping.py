@@ -1,0 +1,151 @@
+"""The memory and the disk that it takes to convert a table whose rows are in random order.
+
+    python benchmarks/grouping.py --gigabytes 1 20 --folder BIG
+
+For each size a Parquet file is written of documents in random order, of 136 float32 features and of
+lists of 100 documents. Random numbers hardly compress, so that the file is as large as the rows. It
+is converted in a process of its own, and deleted as soon as the store is written.
+
+`peak` is the most memory that this process holds in all, Python and torch included; `anonymous` is
+without the pages of mapped files, which the system takes back when it needs them. `disk` is the
+most that the folder of the store takes while it is written, the store and temporary files together.
+Sizes are in MiB, `wall` and `cpu` in seconds. `in_order` says whether each query is one list, and
+lists and documents are in the order of their first appearance.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from measure import RESULTS, environment, rounded, write
+
+FEATURES, LENGTH, BLOCK = 136, 100, 50_000
+HIGH = 1 << 20
+CONVERT = "import sys; from ltr.cli import main; sys.exit(main())"
+
+
+def make_table(path: Path, size: int) -> int:
+    """Write rows in random order up to a size in bytes; return how many.
+
+    The first two features of a row are its number: how often `HIGH` goes into it, and the rest.
+    """
+    draw = np.random.default_rng(0)
+    documents = size // (4 * FEATURES + 4)
+    lists = max(1, documents // LENGTH)
+    schema = pa.schema(
+        [
+            ("qid", pa.int32()),
+            ("label", pa.float32()),
+            ("features", pa.list_(pa.float32(), FEATURES)),
+        ]
+    )
+    options: dict[str, Any] = {"compression": "none", "use_dictionary": ["qid", "label"]}
+    row = 0
+    with pq.ParquetWriter(path, schema, **options) as writer:
+        while path.stat().st_size < size:
+            values = draw.random((BLOCK, FEATURES), dtype=np.float32)
+            values[:, 0], values[:, 1] = np.divmod(np.arange(row, row := row + BLOCK), HIGH)
+            columns = [
+                pa.array(draw.integers(0, lists, BLOCK, np.int32)),
+                pa.array(draw.integers(0, 5, BLOCK).astype(np.float32)),
+                pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), FEATURES),
+            ]
+            writer.write_batch(pa.record_batch(columns, schema=schema), row_group_size=BLOCK)
+    return row
+
+
+def converted(table: Path, store: Path) -> dict[str, float]:
+    """Convert a table in a process of its own, and return what that took."""
+    options = [str(table), "--out", str(store), "--qid", "qid", "--label", "label", "--quiet"]
+    begin = time.perf_counter()
+    process = subprocess.Popen([sys.executable, "-c", CONVERT, "convert", *options])
+    anonymous = disk = 0
+    while True:
+        for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
+            if line.startswith("RssAnon:"):
+                anonymous = max(anonymous, int(line.split()[1]))
+        disk = max(disk, size_of(store))
+        time.sleep(0.1)
+        ended, status, usage = os.wait4(process.pid, os.WNOHANG)
+        if ended:
+            break
+    if status:
+        raise RuntimeError(f"the conversion failed with status {status}")
+    return {
+        "wall": time.perf_counter() - begin,
+        "cpu": usage.ru_utime + usage.ru_stime,
+        "peak": usage.ru_maxrss / 1024,
+        "anonymous": anonymous / 1024,
+        "disk": disk / 2**20,
+        "store": size_of(store) / 2**20,
+    }
+
+
+def size_of(folder: Path) -> int:
+    """Return the bytes that the files of a folder take on the disk."""
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.stat().st_blocks * 512
+        except FileNotFoundError:  # it was removed meanwhile
+            continue
+    return total
+
+
+def in_order(store: Path) -> bool:
+    """Return whether each query is one list, and all is in the order of the first appearance."""
+    from ltr.datasets import open_store
+
+    data, last = open_store(store), -1
+    documents = 0
+    for number in range(len(data.store.entries)):
+        shard = data.store.shard(number)
+        high, low = shard.columns["features"][:, :2].astype(np.int64).T
+        first, end = data.store.first_list[number : number + 2]
+        rows, starts = high * HIGH + low, data.offsets[first:end] - data.offsets[first]
+        ascends = np.diff(rows) > 0
+        ascends[starts[1:] - 1] = True  # from a list to the next one
+        if not ascends.all() or (np.diff(rows[starts], prepend=last) <= 0).any():
+            return False
+        last = int(rows[starts[-1]])
+        documents += len(rows)
+    return documents == data.summary().documents and len({*data.qids}) == len(data)
+
+
+def main() -> None:
+    """Measure all sizes and write the results."""
+    parser = argparse.ArgumentParser(description="Memory and disk of a conversion that groups.")
+    parser.add_argument("--gigabytes", type=float, nargs="+", default=[1.0], help="GiB of Parquet")
+    parser.add_argument("--folder", type=Path, default=Path("grouping-benchmark"))
+    parser.add_argument("--output", type=Path, default=RESULTS / "grouping.json")
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    found = []
+    for gigabytes in given.gigabytes:
+        table, store = given.folder / "shuffled.parquet", given.folder / "grouped.store"
+        shutil.rmtree(store, ignore_errors=True)
+        documents = make_table(table, int(gigabytes * 2**30))
+        size = table.stat().st_size / 2**20
+        print(f"{documents:,} documents, {size:,.0f} MiB of Parquet", flush=True)
+        one = converted(table, store)
+        table.unlink()
+        values = {"documents": documents, "parquet": rounded(size)}
+        values |= {key: rounded(value) for key, value in one.items()}
+        found.append({**values, "in_order": in_order(store)})
+        print(found[-1], flush=True)
+        shutil.rmtree(store)
+        write(given.output, {"environment": environment(), "features": FEATURES, "sizes": found})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""What a user should know of a table's columns before a training: one warning names them."""
+
+import inspect
+import warnings
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from ltr.datasets.arrays import pc
+from ltr.datasets.schema import Schema, count_levels, index_columns, kind_of
+from ltr.datasets.text_types import parsed
+
+_LIBRARIES = ("ltr", "lightning", "lightning_utilities", "torch", "jsonargparse", "sklearn")
+_UNIQUE = 0.8
+"""Text with more different values than this share of the rows is told."""
+
+_FEW = 20  # rows, of which nothing is told
+
+
+def warn_of_table(table: pa.Table, schema: Schema, max_levels: int, *, chosen: bool) -> None:
+    """Warn of the columns of a table in memory; see `warn_of_columns`."""
+    distinct = {name: len(count_levels(table.column(name))) for name in schema.categories}
+    copies = copies_of_qid(table, schema.qid)
+    warn_of_columns(
+        table.schema, schema, table.num_rows, distinct, copies, max_levels, chosen=chosen
+    )
+
+
+def warn_of_columns(
+    columns: pa.Schema,
+    schema: Schema,
+    rows: int,
+    distinct: Mapping[str, int],
+    copies: Sequence[str],
+    max_levels: int,
+    *,
+    chosen: bool,
+) -> None:
+    """Warn of columns that are left out, or that look as if they should be.
+
+    They are columns that are neither numbers, text nor booleans, such as dates; the index of a
+    pandas frame; text with nearly one value a row; a feature or category that equals the qid; and
+    categories with more levels than get a code of their own. The warning points to the first line
+    outside of this package and the libraries that it stands on.
+
+    Args:
+        columns: of the table, with their types.
+        schema: how they are used.
+        rows: of the table.
+        distinct: the number of different values of each category.
+        copies: the columns that equal the qid in all rows.
+        max_levels: see `Schema.fit_levels`.
+        chosen: whether the user has named both the features and the categories, so that the other
+            columns are left out on purpose.
+    """
+    used, indexes = {*schema.columns}, index_columns(columns)
+    told = []
+    unused = [
+        field
+        for field in columns
+        if field.name not in used and (kind_of(field.type) == "other" or field.name in indexes)
+    ]
+    if unused and not chosen:
+        told.append("not used: " + ", ".join(_described(one, indexes) for one in unused))
+    for name, count in distinct.items():
+        if schema.categories[name].kind == "string" and count > _UNIQUE * rows and rows > _FEW:
+            told.append(
+                f"{name} has {count} different texts in {rows} rows: a name, not a category (name "
+                "it as doc_id, or name the others in categories)"
+            )
+        elif count > max_levels:
+            told.append(
+                f"{name} has {count} levels: the {max_levels} most frequent ones have a code, the "
+                "others count as missing (max_levels)"
+            )
+    for name in copies:
+        if name in used - {schema.qid} and rows > _FEW:
+            told.append(f"{name} equals the qid (name the others in features or categories)")
+    if told:
+        _warn_caller("columns of the table: " + "; ".join(told))
+
+
+def copies_of_qid(table: pa.Table, qid: str) -> list[str]:
+    """Return the other columns that equal the qid in all rows, as text or as numbers.
+
+    There are none if all rows have the same qid.
+
+    >>> copies_of_qid(pa.table({"q": ["07", "8"], "x": [7.0, 8.0], "y": [7, 9]}), "q")
+    ['x']
+    """
+    names = table.column(qid).cast(pa.string())
+    if pc.count_distinct(names).as_py() < 2:
+        return []
+    numbers = parsed(names, pa.float64())
+    found = []
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        kind = kind_of(column.type)
+        if name == qid or kind not in ("number", "string"):
+            continue
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        same: object = False
+        if kind == "string":
+            same = pc.all(pc.equal(column.cast(pa.string()), names), skip_nulls=False).as_py()
+        elif numbers is not None:
+            column = column.cast(pa.float64(), safe=False)
+            same = pc.all(pc.equal(column, numbers), skip_nulls=False).as_py()
+        if same:
+            found.append(name)
+    return found
+
+
+def _described(field: pa.Field, indexes: set[str]) -> str:
+    what = "the index of a pandas frame" if field.name in indexes else field.type
+    return f"{field.name or repr('')} ({what})"
+
+
+def _warn_caller(message: str) -> None:
+    """Warn with the line that called this package, directly or through a library."""
+    level, frame = 1, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] in _LIBRARIES:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)

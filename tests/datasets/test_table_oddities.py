@@ -1,0 +1,328 @@
+"""Tables that were read in silence as something else than their makers meant, and odd files."""
+
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+
+from ltr.datasets import Schema, TableDataModule, convert, load_table, read_table
+from ltr.datasets.table_files import BLOCKS, TableFiles
+from ltr.datasets.table_stream import RowStream
+from ltr.datasets.text_types import TextTypes
+
+ROWS = 60
+
+
+def frame(rows: int = ROWS) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "query": np.arange(rows) // 3,
+            "grade": rng.integers(0, 3, rows),
+            "price": rng.normal(size=rows),
+            "shop": rng.choice(list("abc"), rows),
+        }
+    )
+
+
+def fit(source: Any, **options: Any) -> TableDataModule:
+    data = TableDataModule(source, **{"qid": "query", "label": "grade", **options}, validation=0.3)
+    data.setup("fit")
+    return data
+
+
+def told(call: Callable[[], object]) -> list[str]:
+    """Return the warnings of a call, each of which must point to this file."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call()
+    assert all(one.filename == __file__ for one in caught)
+    return [str(one.message) for one in caught]
+
+
+# 6: silently wrong
+
+
+def test_the_index_of_a_concatenated_frame_is_no_feature(tmp_path: Path):
+    whole = pd.concat([frame(), frame()])
+    whole.to_parquet(path := tmp_path / "t.parquet")
+    assert "__index_level_0__" in load_table(path).column_names
+    data = None
+
+    def run() -> None:
+        nonlocal data
+        data = fit(path)
+
+    [said] = told(run)
+    assert "not used: __index_level_0__ (the index of a pandas frame)" in said
+    assert data is not None
+    assert data.schema is not None
+    assert [*data.schema.features] == ["price"]
+    [said] = told(lambda: convert(path, tmp_path / "s", qid="query", label="grade"))
+    assert "__index_level_0__ (the index of a pandas frame)" in said
+
+
+def test_an_index_that_is_named_may_be_used(tmp_path: Path):
+    made = frame().assign(day=1.0).set_index(["query", "day"])
+    made.to_parquet(path := tmp_path / "t.parquet")
+    assert "day (the index of a pandas frame)" in told(lambda: fit(path))[0]
+    assert told(lambda: fit(path, features=["price", "day"])) == []
+
+
+def test_the_index_in_a_csv_file_is_no_feature(tmp_path: Path):
+    frame().to_csv(path := tmp_path / "t.csv")
+    assert "'' (the index of a pandas frame)" in told(lambda: fit(path))[0]
+    pd.read_csv(path).to_parquet(path := tmp_path / "t.parquet")
+    assert "Unnamed: 0 (the index of a pandas frame)" in told(lambda: fit(path))[0]
+
+
+def test_metadata_that_pandas_did_not_write_does_no_harm():
+    table = pa.table({"query": [1], "x": [1.0]})
+    for text in (b"", b"[]", b"{", b'{"index_columns": 3}', b'{"index_columns": [3, {}]}'):
+        odd = table.replace_schema_metadata({"pandas": text})
+        assert [*Schema.infer(odd, qid="query").features] == ["x"]
+
+
+SPELLINGS = [("0", "00"), ("5", "5.0"), ("5", "05"), ("7", "+7"), ("-3", "-03.")]
+
+
+@pytest.mark.parametrize(("one", "two"), SPELLINGS)
+@pytest.mark.parametrize("kind", ["csv", "parquet", "pandas", "several"])
+def test_a_qid_in_two_spellings_is_refused(tmp_path: Path, kind: str, one: str, two: str):
+    made = frame().assign(query=[f"q{i // 3}" for i in range(ROWS)])
+    made.loc[3:5, "query"] = one
+    made.loc[50, "query"] = two
+    source: Any = tmp_path / f"t.{kind}"
+    places = f"row 50, column 'query': .* got '{two}'.* and '{one}' in row 3"
+    if kind == "pandas":
+        source = made
+    elif kind == "parquet":
+        made.to_parquet(source)
+    elif kind == "csv":
+        made.to_csv(source, index=False)
+    else:
+        source.mkdir()
+        made[:30].to_csv(source / "a.csv", index=False)
+        made[30:].to_csv(source / "b.csv", index=False)
+        places = rf"b\.csv: row 20, column.*got '{two}'.* and '{one}' in .*a\.csv, in row 3"
+    places = places.replace("+", r"\+")
+    schema = Schema("query", "grade", features={"price": 1})
+    calls = [lambda: fit(source), lambda: read_table(source, schema)]
+    if kind != "pandas":
+        calls += [lambda: convert(source, tmp_path / "store", qid="query", label="grade")]
+        calls += [lambda: [*RowStream(source, schema)]]
+    for call in calls:
+        with pytest.raises(ValueError, match=places):
+            call()
+    assert not (tmp_path / "store" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("names", [["007", "08", "7.5", "a0", "1e2", "100"], ["5.0", "6.0", "x"]])
+def test_other_qids_stay_as_they_are(tmp_path: Path, names: list[str]):
+    made = frame(len(names)).assign(query=names)
+    made.to_csv(path := tmp_path / "t.csv", index=False)
+    schema = Schema("query", "grade", features={"price": 1})
+    assert read_table(path, schema).qids == names
+    assert [qid for batch in RowStream(path, schema) for qid in batch["qid"]] == names
+    assert list(convert(path, tmp_path / "s", qid="query", label="grade").qids) == names
+
+
+def test_columns_that_look_like_a_mistake_are_told_before_training(tmp_path: Path):
+    made = frame().assign(
+        day=[f"2024-01-{1 + i % 28:02}" for i in range(ROWS)],
+        at=["2024-01-01 10:00:00"] * ROWS,
+        zone=["2024-01-01T10:00:00Z"] * ROWS,
+        title=[f"title {i}" for i in range(ROWS)],
+        again=frame()["query"],
+        many=[f"m{i % 40}" for i in range(ROWS)],
+    )
+    made.to_csv(path := tmp_path / "t.csv", index=False)
+    both = [
+        told(lambda: fit(path, max_levels=30)),
+        told(
+            lambda: convert(path, tmp_path / "s", qid="query", label="grade", max_levels=30),
+        ),
+    ]
+    for [said] in both:
+        assert said == (
+            "columns of the table: not used: day (timestamp[us]), at (timestamp[us]), zone "
+            "(timestamp[us, tz=UTC]); title has 60 different texts in 60 rows: a name, not a "
+            "category (name it as doc_id, or name the others in categories); many has 40 levels: "
+            "the 30 most frequent ones have a code, the others count as missing (max_levels); "
+            "again equals the qid (name the others in features or categories)"
+        )
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_a_copy_of_the_qid_is_told(as_text: bool):
+    made = frame()
+    made["again"] = made["query"].astype(str) if as_text else made["query"] * 1.0
+    assert "again equals the qid" in told(lambda: fit(made))[0]
+    made.loc[50, "again"] = made.loc[3, "again"]
+    assert told(lambda: fit(made)) == []
+
+
+def test_a_sound_table_gives_no_warning(tmp_path: Path):
+    frame().to_csv(path := tmp_path / "t.csv", index=False)
+    assert told(lambda: fit(path)) == []
+    assert (
+        told(lambda: fit(frame().assign(day=pd.Timestamp(0)), features=["price"], categories=[]))
+        == []
+    )
+    assert told(lambda: fit(frame().assign(level=frame()["grade"].astype("category")))) == []
+
+
+def test_a_categorical_column_of_numbers_is_a_category():
+    table = pa.Table.from_pandas(frame().assign(level=frame()["grade"].astype("category")))
+    schema = Schema.infer(table, qid="query", label="grade")
+    assert [*schema.features], [*schema.categories] == (["price"], ["shop", "level"])
+    named = Schema.infer(table, qid="query", label="grade", features=["level"])
+    assert [*named.features] == ["level"]
+
+
+# 2: types
+
+
+def test_a_type_holds_for_the_whole_file_wherever_a_chunk_ends():
+    columns = {
+        "number": ["1", "", "2.5", "1e3", " 4 "],
+        "flag": ["1", "0", "", "true", "False"],
+        "text": ["1", "true", "", "", "x y"],
+        "day": ["2024-01-01", "2024-02-29", "", "1999-12-31", ""],
+        "odd": ["2024-01-01", "2024-02-30", "", "", ""],
+        "none": [""] * 5,
+    }
+    table = pa.table({name: [x or None for x in values] for name, values in columns.items()})
+    want = {"number": "double", "flag": "bool", "text": "string", "day": "timestamp[us]"}
+    want |= {"odd": "string", "none": "null"}
+    for size in (1, 2, 5):
+        types = TextTypes(table.column_names)
+        for start in range(0, 5, size):
+            types.add(table.slice(start, size))
+        assert {name: str(dtype) for name, dtype in types.found().items()} == want
+
+
+def test_a_late_text_makes_the_column_text_everywhere(tmp_path: Path):
+    rows = [f"{i // 3},{i % 2},x{i % 5},{i}" for i in range(400_000)]
+    rows[-1] = "133333,1,x1,cheap"
+    path = tmp_path / "t.csv"
+    path.write_text("query,grade,shop,price\n" + "\n".join(rows))
+    assert path.stat().st_size > 2 * BLOCKS[0]
+    message = r"t\.csv: row 399999, column 'price': most values are numbers, got 'cheap'"
+    with pytest.raises(ValueError, match=message):
+        load_table(path)
+    with pytest.raises(ValueError, match=message):
+        convert(path, tmp_path / "s", qid="query", label="grade")
+    schema = Schema("query", "grade", features={"price": 1})
+    message = r"t\.csv: row 399999, column 'price': a feature must be a number, got 'cheap'"
+    for call in (lambda: read_table(path, schema), lambda: [*RowStream(path, schema)]):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+@pytest.mark.parametrize("name", ["a'b; DROP TABLE x --.csv", 'q"uote.csv', "st*r.csv", "[x].csv"])
+def test_names_of_files_are_no_patterns_and_no_code(tmp_path: Path, name: str):
+    frame().to_csv(path := tmp_path / name, index=False)
+    assert load_table(path).num_rows == ROWS
+
+
+# 7: hostile or odd files
+
+
+def test_many_columns_take_linear_time(tmp_path: Path):
+    """By the number of Python calls, since a test takes no time."""
+    calls = []
+    for width in (500, 2000):
+        names = ["query", "grade", *(f"f{i}" for i in range(width))]
+        table = pa.table({name: np.arange(6) for name in names})
+        pa_csv.write_csv(table, path := tmp_path / f"{width}.csv")
+        count = 0
+
+        def tick(*_: object) -> None:
+            nonlocal count
+            count += 1
+
+        sys.setprofile(tick)
+        try:
+            convert(path, tmp_path / f"{width}.store", qid="query", label="grade")
+            fit(path)
+        finally:
+            sys.setprofile(None)
+        calls.append(count)
+    assert calls[1] < 6 * calls[0]
+
+
+@pytest.mark.parametrize("split", ["validation", "val_path"])
+def test_a_missing_whole_number_as_qid_is_named(tmp_path: Path, split: str):
+    made = frame().astype({"query": "Int64"})
+    made.loc[7, "query"] = None
+    made.to_parquet(path := tmp_path / "t.parquet")
+    data = TableDataModule(
+        path, qid="query", label="grade", **{split: 0.3 if split == "validation" else path}
+    )
+    message = r"t\.parquet: row 7, column 'query': a qid must not be missing"
+    with pytest.raises(ValueError, match=message):
+        data.setup("fit")
+
+
+def test_string_views_in_parquet(tmp_path: Path):
+    table = pa.Table.from_pandas(frame().assign(query=lambda t: "q" + t["query"].astype(str)))
+    want = read_table(table, Schema.infer(table, qid="query", label="grade").fit_levels(table))
+    for name in ("query", "shop"):
+        column = table.column(name).cast(pa.string_view())
+        place = table.column_names.index(name)
+        table = table.set_column(place, name, column)
+    pq.write_table(table, path := tmp_path / "t.parquet")
+    data = fit(path)
+    assert data.schema is not None
+    assert data.schema.categories["shop"].levels == ("a", "b", "c")
+    assert next(iter(RowStream(path, data.schema)))["features"].shape == (ROWS, 1)
+    assert len(convert(path, tmp_path / "s", qid="query", label="grade")) == len(want)
+
+
+def test_a_large_cell_that_fits_can_be_predicted(tmp_path: Path):
+    made = frame().assign(note="")
+    made.loc[40, "note"] = "x" * 10_000_000
+    made.to_csv(path := tmp_path / "t.csv", index=False)
+    schema = Schema("query", "grade", features={"price": 1})
+    want = read_table(path, schema)
+    got = np.concatenate([batch["features"].numpy() for batch in RowStream(path, schema)])
+    np.testing.assert_array_equal(got, want.features)
+    assert len(convert(path, tmp_path / "s", qid="query", label="grade")) == len(want)
+
+
+def test_a_row_that_is_too_long_is_an_error(tmp_path: Path):
+    made = frame().assign(note="")
+    made.loc[40, "note"] = "x" * (2 * BLOCKS[-1] + 1)
+    made.to_csv(path := tmp_path / "t.csv", index=False)
+    for call in (lambda: load_table(path), lambda: [*TableFiles(path).chunks(["price"])]):
+        with pytest.raises(ValueError, match=r"t\.csv: not a table: "):
+            call()
+
+
+def test_no_extension_of_duckdb_is_loaded(tmp_path: Path):
+    """A qid in another spelling makes a query of DuckDB; it needs no extension."""
+    made = frame().assign(query=[f"00{i // 3}" for i in range(ROWS)])
+    made.to_csv(path := tmp_path / "t.csv", index=False)
+    code = (
+        "import duckdb; from ltr.datasets import convert; whole = duckdb.connect\n"
+        "def connect(*a, **k):\n"
+        "    found = whole(*a, **k)\n"
+        "    sql = \"SELECT current_setting('autoinstall_known_extensions'), \"\n"
+        "    sql += \"current_setting('autoload_known_extensions')\"\n"
+        "    print(found.execute(sql).fetchall())\n"
+        "    return found\n"
+        "duckdb.connect = connect\n"
+        f"convert({str(path)!r}, {str(tmp_path / 's')!r}, qid='query', label='grade')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "[(False, False)]\n"
