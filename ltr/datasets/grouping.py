@@ -95,7 +95,7 @@ def group_pieces(
     """
     shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
     temporary.mkdir(parents=True)
-    failed: list[Exception] = []
+    failed: list[BaseException] = []
     try:
         with name_full_disk(temporary), _database(temporary, failed) as database:
             keys, pieces = _noting(keys, failed), _noting(pieces, failed)
@@ -136,7 +136,7 @@ def group_pieces(
 
 
 @contextmanager
-def _database(temporary: Path, failed: list[Exception]) -> Iterator[Any]:
+def _database(temporary: Path, failed: list[BaseException]) -> Iterator[Any]:
     """Open a database; an error in `failed` is raised in place of the one that it led to."""
     import duckdb
 
@@ -157,6 +157,8 @@ def _database(temporary: Path, failed: list[Exception]) -> Iterator[Any]:
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         for first in failed:
             raise first from None
+        if isinstance(error, OSError) and error.errno is not None:  # not the database's
+            raise
         message = f"the rows cannot be grouped: {' '.join(str(error).split())}"
         full = "Could not write" in message  # its class depends on when the write is made
         kinds = (duckdb.IOException, duckdb.OutOfMemoryException, pa.ArrowException, OSError)
@@ -168,11 +170,11 @@ def _database(temporary: Path, failed: list[Exception]) -> Iterator[Any]:
             database.close()
 
 
-def _noting(pieces: Iterable[ListDataset], failed: list[Exception]) -> Iterator[ListDataset]:
+def _noting(pieces: Iterable[ListDataset], failed: list[BaseException]) -> Iterator[ListDataset]:
     """Yield pieces, and note their error, which the database would tell as one of its own."""
     try:
         yield from pieces
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
         failed.append(error)
         raise
 

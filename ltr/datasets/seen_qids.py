@@ -1,8 +1,7 @@
 """Remember the qids of a stream, in 8 bytes each."""
 
 import re
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -48,13 +47,6 @@ class SeenQids:
 
     def _merged(self) -> np.ndarray:
         return np.unique(np.concatenate([self._known, *self._recent]))
-
-
-def add_all(seen: SeenQids, qids: Iterable[str]) -> None:
-    """Add the qids of many lists, a part of them at a time."""
-    rest = iter(qids)
-    while chunk := [qid.encode() for qid in islice(rest, 1 << 16)]:
-        seen.add(chunk)
 
 
 def spelled_alike(qid: bytes) -> bytes:
