@@ -19,6 +19,7 @@ from ltr.operators import (
     SigmoidRank,
     SoftRank,
     SoftSortRank,
+    Standardized,
     temperature_for,
 )
 
@@ -327,8 +328,12 @@ scores within lists, 1: its ranks hardly show who is first. Try SigmoidRank(temp
 
 def checked_operators(loss: nn.Module) -> list[Any]:
     """Return the operators of a loss whose temperature `temperature_warning` checks."""
+    inner = {x for part in loss.modules() if isinstance(part, Standardized) for x in part.modules()}
     return [
         part
         for part in loss.modules()
-        if isinstance(part, _CHECKED) and part.temperature > 0 and getattr(part, "power", 1) == 1
+        if part not in inner
+        and isinstance(part, _CHECKED)
+        and part.temperature > 0
+        and getattr(part, "power", 1) == 1
     ]

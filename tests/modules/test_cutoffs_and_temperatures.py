@@ -25,6 +25,7 @@ from ltr.operators import (
     SoftRank,
     SoftSort,
     SoftSortRank,
+    Standardized,
     Stochastic,
     StraightThrough,
     temperature_for,
@@ -169,6 +170,7 @@ def test_what_is_not_checked():
         SoftmaxLoss(),
         SoftNDCG(SoftSortRank(9.0, power=2)),
         SoftNDCG(NeuralSort(50.0)),
+        SoftNDCG(Standardized(SigmoidRank(9.0))),
         SoftNDCG(SoftSort(9.0)),
     ):
         assert temperature_warning(loss, scores, mask) is None
