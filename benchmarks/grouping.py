@@ -7,10 +7,11 @@ lists of 100 documents. Random numbers hardly compress, so that the file is as l
 is converted in a process of its own, and deleted as soon as the store is written.
 
 `peak` is the most memory that this process holds in all, Python and torch included; `anonymous` is
-without the pages of mapped files, which the system takes back when it needs them. `disk` is the
-most that the folder of the store takes while it is written, the store and temporary files together.
-Sizes are in MiB, `wall` and `cpu` in seconds. `in_order` says whether each query is one list, and
-lists and documents are in the order of their first appearance.
+without the pages of mapped files, which the system takes back when it needs them. The system counts
+this program's own memory as the least of `peak`. `disk` is the most that the folder of the store
+takes while it is written, the store and temporary files together. Sizes are in MiB, `wall` and
+`cpu` in seconds. `in_order` says whether each query is one list, and lists and documents are in the
+order of their first appearance.
 """
 
 import argparse
