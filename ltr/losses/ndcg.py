@@ -61,14 +61,15 @@ class SoftNDCG(RankingLoss):
         operator: any `RankOperator`. Default: `Standardized(SigmoidRank(0.3))`, with which the loss
             does not depend on the scale of the scores.
         top_k: NDCG@k, by a smooth cut at rank k + 1/2 (the ideal is cut exactly), for the
-            arithmetic mean alone. Default: all, for NDCG@k too. On long lists let the cut move in at
-            the start of training: see `moving_cutoff`.
+            arithmetic mean alone. Default: all, for NDCG@k too. On long lists let the cut move in
+            at the start of training: see `moving_cutoff`.
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
         discount: "log2" (1 / log2(1 + rank), the default), "letor4", or a function of the ranks.
             The harmonic mean needs discounts above 0.
         mean: "harmonic" (the default) or "arithmetic".
         dequantize: whether each label of a list with a relevant document gets a random number from
-            [0, 1) on top before its gain is taken, a new one at each call. Documents of one grade
+            [0, 1) on top before its gain is taken, a new one at each call in training mode, as
+            dropout draws. Documents of one grade
             then count differently, and irrelevant ones a little, each time others. That keeps a
             network from learning a small set by heart, as the random gammas of `XENDCG` do.
             Default: False. For a new network, take `SoftNDCG(gain="linear", dequantize=True)`:
@@ -97,7 +98,7 @@ class SoftNDCG(RankingLoss):
     >>> SoftNDCG(HardRank(), mean="arithmetic")(scores, labels).round(decimals=4)  # 1 - NDCG
     tensor(0.4131)
     >>> SoftNDCG(HardRank())(scores, labels).round(decimals=4)
-    tensor(0.3839)
+    tensor(0.3955)
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class SoftNDCG(RankingLoss):
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
     ) -> Tensor:
         """Return 1 - soft NDCG of each list."""
-        if self.dequantize:
+        if self.dequantize and self.training:
             labels = masked_fill(labels, mask)
             relevant = (labels > 0).any(-1, keepdim=True)
             labels = labels + relevant * torch.rand_like(labels)
@@ -152,7 +153,7 @@ class SoftNDCG(RankingLoss):
         pads = type(inner).ragged_discounts is RankOperator.ragged_discounts
         if pads and torch.compiler.is_compiling():
             return super().per_ragged_list(scores, labels, lengths, weights)
-        if self.dequantize:
+        if self.dequantize and self.training:
             relevant = sum_lists((labels > 0).to(labels.dtype), lengths) > 0
             labels = labels + relevant[list_ids(labels, lengths)] * torch.rand_like(labels)
         gains = ragged_ndcg_gains(labels, lengths, weights, self.gain)

@@ -52,7 +52,7 @@ class Ranker(ScoringModule):
 
     Args:
         scorer: the model. Default: `MLPScorer()`.
-        loss: the loss to minimize. Default: `SoftNDCG(gain="linear", dequantize=True)`.
+        loss: the loss to minimize. Default: `SoftNDCG()`.
         metrics: by the name, of letters, digits and _, under which they are logged. Default:
             `ndcg_1`, `ndcg_5` and `ndcg_10` (`NDCG(top_k=...)`) and `mrr` (`MRR()`).
         optimizer: parameters -> optimizer. Default: None, which means `torch.optim.AdamW`; so
@@ -86,7 +86,7 @@ class Ranker(ScoringModule):
     ):
         check_part("scorer", scorer)
         super().__init__(
-            SoftNDCG(gain="linear", dequantize=True) if loss is None else loss,
+            SoftNDCG() if loss is None else loss,
             _default_metrics() if metrics is None else metrics,
             torch.optim.AdamW if optimizer is None else optimizer,
             scheduler,

@@ -91,7 +91,7 @@ def moved_cutoffs(module: nn.Module, step: int, steps: int) -> Iterator[None]:
         step: the steps done so far.
         steps: how many it takes until the cutoff has arrived; see `moving_cutoff`.
 
-    >>> loss = SoftNDCG(top_k=5)
+    >>> loss = SoftNDCG(top_k=5, mean="arithmetic")
     >>> with moved_cutoffs(loss, step=10, steps=40):
     ...     loss.top_k
     40

@@ -27,7 +27,7 @@ def predict(ltr, model: object, output: str, *more: object) -> np.ndarray:
 def test_a_run_its_checkpoint_and_its_exports(ltr, write_table):
     write_table(Path("train.parquet"), 300)
     write_table(Path("new.csv"), 61, seed=1)
-    names = ("--data.qid", "query", "--data.label", "grade")
+    names = ("--data.qid", "query", "--data.label", "grade", "--data.doc_id", "sku")
     answer = ltr("fit", "--config", "table/smoke", "--data.path", "train.parquet", *names)
     assert answer.code == 0, answer.err
     run = Path("runs/table-smoke/1")

@@ -28,6 +28,7 @@ def fitted(ltr, tmp_path, write_table):
     return ltr
 
 
+@pytest.mark.filterwarnings("ignore:SigmoidRank has the temperature")
 def test_a_loss_gets_its_side_inputs_by_their_columns(ltr, tmp_path, write_table):
     write_table(tmp_path / "train.parquet", 300)
     table = pd.read_parquet("train.parquet")

@@ -294,5 +294,7 @@ def test_dequantized_labels_draw_other_gains_at_each_call(gain):
     noise = torch.rand(int(mask.sum()))
     shifted = labels[mask] + noise * (labels > 0).any(-1).repeat_interleave(5)
     torch.testing.assert_close(found, plain(scores[mask], shifted, lengths=mask.sum(-1)))
+    torch.testing.assert_close(loss.eval()(scores, labels, mask), plain(scores, labels, mask))
+    loss.train()
     labels[1], scores[1] = torch.tensor([2.0, 0, 0, 0, 0, 0]), torch.tensor([9.0, 1, 2, 3, 4, 5])
     assert (loss(scores, labels, mask)[1] < 1).all()

@@ -102,7 +102,7 @@ SPARSE_GRADIENT: set[str] = {"IsotonicRank-kl"}
 # Row by row a softmax of distances: the argmax sorts and rows are unimodal, but columns do not sum
 # to 1, nor do the ranks to 1 + ... + n.
 ROW_SOFTMAX: set[str] = {"SoftSort", "SoftSort-2", "SoftSort-1.5", "SoftSort-log", "NeuralSort"}
-ROW_SOFTMAX |= {"Stochastic"}
+ROW_SOFTMAX |= {"Stochastic", "Standardized"}  # around SoftSort
 # The ranks do not sum to 1 + ... + n.
 RANK_SUM_DIFFERS: set[str] = ROW_SOFTMAX | {"SoftSortRank", "SoftSortRank-2", "DFTopK"}
 # Discounts are means over whole ranks, not discounts of the mean rank.
