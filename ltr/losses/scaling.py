@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ltr.kernels.autodiff import Maybe, Rule, differentiable
+from ltr.kernels.choice import is_compiled
 from ltr.operators import SoftPermutation
 
 
@@ -126,7 +127,9 @@ class _Potentials(Rule):
     kept = (0, 1)
 
     def values(self, matrix: Tensor) -> tuple[Tensor, ...]:
-        return potentials(matrix, self.iterations)
+        if torch.compiler.is_compiling():
+            return potentials(matrix, self.iterations)
+        return torch.ops.ltr.sinkhorn_potentials(matrix, self.iterations)
 
     def gradients(
         self, needed: Sequence[bool], given: Sequence[Maybe], *saved: Any
@@ -137,7 +140,9 @@ class _Potentials(Rule):
         )
         if torch.is_grad_enabled():  # a second derivative needs the graph of the potentials
             us, vs = potentials(matrix, self.iterations)
-        left, right = adjoint(matrix, us, vs, of_us, of_vs)
+        plain = torch.is_grad_enabled() or torch.compiler.is_compiling()
+        call = adjoint if plain else torch.ops.ltr.sinkhorn_adjoint
+        left, right = call(matrix, us, vs, of_us, of_vs)
         before = torch.cat([torch.ones_like(us[..., :1, :]), us[..., :-1, :]], -2)
         rows, columns = torch.cat([left, before], -2), torch.cat([vs, right], -2)
         return (torch.matmul(rows.mT, columns),)
@@ -146,3 +151,50 @@ class _Potentials(Rule):
         change = moved[0]
         assert change is not None
         return tangents(saved[0], change, self.iterations)
+
+
+torch.library.define(
+    "ltr::sinkhorn_potentials", "(Tensor matrix, int iterations) -> (Tensor, Tensor)"
+)
+torch.library.define(
+    "ltr::sinkhorn_adjoint",
+    "(Tensor matrix, Tensor us, Tensor vs, Tensor of_us, Tensor of_vs) -> (Tensor, Tensor)",
+)
+torch.library.impl("ltr::sinkhorn_potentials", "CompositeExplicitAutograd", potentials)
+torch.library.impl("ltr::sinkhorn_adjoint", "CompositeExplicitAutograd", adjoint)
+
+
+@torch.library.register_fake("ltr::sinkhorn_potentials")
+def _(matrix: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
+    *batch, n, m = matrix.shape
+    return matrix.new_empty((*batch, iterations, n)), matrix.new_empty((*batch, iterations, m))
+
+
+@torch.library.register_fake("ltr::sinkhorn_adjoint")
+def _(matrix: Tensor, us: Tensor, vs: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(us), torch.empty_like(vs)
+
+
+@torch.library.impl("ltr::sinkhorn_potentials", "CPU")
+def _potentials_on_cpu(matrix: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
+    if not _is_compiled(matrix):
+        return potentials(matrix, iterations)
+    from ltr.kernels.cpu import scaling
+
+    return scaling.potentials(matrix, iterations)
+
+
+@torch.library.impl("ltr::sinkhorn_adjoint", "CPU")
+def _adjoint_on_cpu(
+    matrix: Tensor, us: Tensor, vs: Tensor, of_us: Tensor, of_vs: Tensor
+) -> tuple[Tensor, Tensor]:
+    if not _is_compiled(matrix):
+        return adjoint(matrix, us, vs, of_us, of_vs)
+    from ltr.kernels.cpu import scaling
+
+    return scaling.adjoint(matrix, us, vs, of_us, of_vs)
+
+
+def _is_compiled(x: Tensor) -> bool:
+    # numba's code takes one matrix at a time and keeps it in the cache
+    return x.numel() > 0 and is_compiled()

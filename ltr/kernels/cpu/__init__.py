@@ -1,7 +1,7 @@
 """The CPU, compiled by numba. Import it only when a compiled function is needed.
 
-Beside the functions of `reference` it has the sums over graded pairs (`pairs`) and SoftSort's ranks
-(`softsort`), each in one call.
+Beside the functions of `reference` it has the sums over graded pairs (`pairs`), SoftSort's ranks
+(`softsort`) and Sinkhorn scaling (`scaling`), each in one call.
 """
 
 from ltr.kernels.cpu.rows import row_log_sums, row_products, row_vjp
