@@ -481,6 +481,11 @@ def test_a_bad_label_or_weight_makes_its_list_nan_in_compiled_code(name):
 
 
 LENGTHS = torch.tensor([3, 0, 5, 1, 4])
+# Ragged lists take the sums over sorted scores and a short list the array, which differ by the 18
+# exponentials in place of a sigmoid: 6e-14 in its derivative (docs/kernels/table.md). Standardized
+# ranks bring that times the discounts' slope over 0.3 times the list's spread.
+BOUNDS = dict.fromkeys(["SoftNDCG", "SoftNDCG-linear", "Penalized"], 3e-12)
+by_name = pytest.mark.parametrize("name", LOSSES)
 IDS = torch.tensor([-3, -1, 0, 7, 9])  # of these lists; the second one has no rows
 
 
@@ -489,9 +494,10 @@ def ragged() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return scores, labels, torch.rand(13, generator=torch.Generator().manual_seed(6)).double()
 
 
-@every
+@by_name
 @pytest.mark.parametrize("weighted", [False, True])
-def test_ragged_lists_are_each_list_alone(make, weighted):
+def test_ragged_lists_are_each_list_alone(name, weighted):
+    make = LOSSES[name]
     scores, labels, weights = ragged()
     weights = weights if weighted else None
     flat, apart = scores.clone().requires_grad_(), scores.clone().requires_grad_()
@@ -503,10 +509,10 @@ def test_ragged_lists_are_each_list_alone(make, weighted):
             for i in range(5)
         ]
     )
-    torch.testing.assert_close(found, expected, rtol=0, atol=3e-12)
+    torch.testing.assert_close(found, expected, rtol=0, atol=BOUNDS.get(name, 1e-12))
     found.sum().backward()
     expected.sum().backward()
-    torch.testing.assert_close(flat.grad, apart.grad, rtol=0, atol=3e-12)
+    torch.testing.assert_close(flat.grad, apart.grad, rtol=0, atol=BOUNDS.get(name, 1e-12))
     total = make(reduction="sum")(flat, labels, weights=weights, lengths=LENGTHS)
     torch.testing.assert_close(total, expected.sum())
     mean = make()(flat, labels, weights=weights, lengths=LENGTHS)  # four lists have an item
@@ -534,9 +540,10 @@ def test_ragged_lists_may_all_be_empty(make):
         assert make(reduction="none")(scores, scores, lengths=lengths).shape == lengths.shape
 
 
-@every
+@by_name
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
-def test_rows_by_qid_are_the_padded_lists_in_any_order(make, dtype):
+def test_rows_by_qid_are_the_padded_lists_in_any_order(name, dtype):
+    make = LOSSES[name]
     scores, labels, weights = ragged()
     mask = torch.arange(5) < LENGTHS.unsqueeze(-1)
     padded = [x.new_zeros(5, 5).masked_scatter(mask, x) for x in (scores, labels, weights)]
@@ -555,9 +562,11 @@ def test_rows_by_qid_are_the_padded_lists_in_any_order(make, dtype):
     given = {"weights": weights[order], "qid": qid[order]}
     found = loss(rows, labels[order], **given)
     some = LENGTHS > 0
-    torch.testing.assert_close(found, each[some], rtol=0, atol=3e-12)
+    torch.testing.assert_close(found, each[some], rtol=0, atol=BOUNDS.get(name, 1e-12))
     found.sum().backward()
-    torch.testing.assert_close(rows.grad, padded[0].grad[mask][order], rtol=0, atol=3e-12)
+    torch.testing.assert_close(
+        rows.grad, padded[0].grad[mask][order], rtol=0, atol=BOUNDS.get(name, 1e-12)
+    )
     torch.testing.assert_close(
         make(reduction="sum")(rows, labels[order], **given), each[some].sum()
     )
