@@ -74,6 +74,7 @@ from ltr.losses.quantile import (
     QuantileLoss,
 )
 from ltr.losses.soft_metrics import (
+    ADRMSE,
     SoftERR,
     SoftMAP,
     SoftMRR,
@@ -88,6 +89,7 @@ from ltr.losses.softmax import (
     ListNet,
     PolyOneSoftmax,
     SoftmaxLoss,
+    SoftmaxLossAtK,
     UniqueSoftmax,
 )
 from ltr.losses.topk import (
@@ -102,6 +104,7 @@ from ltr.losses.unbiased import (
 from ltr.names import no_attribute
 
 __all__ = [
+    "ADRMSE",
     "XENDCG",
     "ARPLoss1",
     "ARPLoss2",
@@ -157,6 +160,7 @@ __all__ = [
     "SoftRecall",
     "SoftZeroOneCost",
     "SoftmaxLoss",
+    "SoftmaxLossAtK",
     "SpearmanLoss",
     "SquaredCost",
     "TopKCrossEntropy",
