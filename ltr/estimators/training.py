@@ -3,7 +3,6 @@
 import copy
 import tempfile
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,26 +19,12 @@ from ltr.datasets.samplers import EXACT, BucketSampler, ListSampler
 from ltr.datasets.transforms import FeatureTransform, fit_documents
 from ltr.estimators.parameters import device, new_loss, new_scorer, new_transform, patience
 from ltr.estimators.progress import Progress
-from ltr.kernels.lists import pad_lists
 from ltr.losses import RankingLoss
 from ltr.metrics.functional import ndcg
 from ltr.models import Ensemble
 from ltr.models.ragged import score_ragged
-from ltr.modules.checks import (
-    TEMPERATURE_STEPS,
-    FailedStep,
-    all_finite,
-    check_scores,
-    checked_operators,
-    temperature_warning,
-)
-from ltr.modules.steps import (
-    CUTOFF_STEPS,
-    moved_cutoffs,
-    own_random_numbers,
-    seed_batch,
-    side_inputs,
-)
+from ltr.modules.checks import FailedStep, all_finite, check_scores
+from ltr.modules.steps import own_random_numbers, seed_batch, side_inputs
 
 Batch = dict[str, Any]
 History = list[list[float]]
@@ -116,7 +101,7 @@ def train(
         if width is not None:
             scorer.build(width)
         parts = scorer, new_loss(estimator, of_lists), transform
-        training = _Training(estimator, *parts, seed, of_lists, 0 if again else CUTOFF_STEPS)
+        training = _Training(estimator, *parts, seed, of_lists)
         with Progress(estimator.verbose, epochs, note) as progress:
             done = training.run(lists, validation, epochs, callbacks, progress)
         training.finish(lists)
@@ -158,10 +143,8 @@ class _Training:
         transform: FeatureTransform,
         seed: int,
         of_lists: bool,
-        cutoff_steps: int,
     ) -> None:
-        self.estimator, self.seed = estimator, seed
-        self.of_lists, self.cutoff_steps = of_lists, cutoff_steps
+        self.estimator, self.seed, self.of_lists = estimator, seed, of_lists
         self.device = torch.device(device(estimator))
         named = {"loss": loss, "scorer": scorer, "transform": transform}
         self.parts = nn.ModuleDict(named).to(self.device)
@@ -193,19 +176,14 @@ class _Training:
         progress: Progress,
     ) -> int:
         """Train, and return how many epochs it took."""
-        order, batch = self._order(lists, shuffle=True), {}
+        order = self._order(lists, shuffle=True)
         steps = -(-len(order) // self.estimator.batch_size)
-        unchecked = bool(checked_operators(self.loss))
         for epoch in range(epochs):
             order.set_epoch(epoch)
             batches = progress.steps(self._batches(lists, order), steps)
             for place, batch in enumerate(batches):
                 seed_batch(self.seed, "train", epoch, place)
-                with moved_cutoffs(self.loss, self.steps, self.cutoff_steps):
-                    self._step(batch, epoch, place)
-            if unchecked and self.steps >= TEMPERATURE_STEPS:
-                unchecked = False
-                self._check_temperatures(batch)
+                self._step(batch, epoch, place)
             values = [float("nan")] * self.scorer.members
             if validation is not None:
                 values = self._validate(validation, epoch)
@@ -297,14 +275,6 @@ class _Training:
         if loss.dim() or not loss.requires_grad:
             raise ValueError(f"loss must be a number with a gradient to train by, got {loss}")
         return loss * times
-
-    def _check_temperatures(self, batch: Batch) -> None:
-        """Warn of a temperature that does not fit the scores of a batch."""
-        with self._scoring():
-            scores = self._scores(self._moved(batch)).cpu()
-        mask, padded = pad_lists(batch["lengths"].repeat(len(scores)), scores.flatten())
-        if text := temperature_warning(self.loss, padded, mask):
-            warnings.warn(text, stacklevel=2)
 
     def _validate(self, lists: ListDataset, epoch: int) -> list[float]:
         """Return NDCG@10 of each member on lists, NaN for those that have stopped."""

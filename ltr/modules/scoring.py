@@ -7,17 +7,15 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
-from lightning.pytorch import Callback
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor
 
 from ltr.losses import RankingLoss
 from ltr.metrics import RankingMetric, RankingMetrics
-from ltr.modules.callbacks import MoveCutoff
 from ltr.modules.checks import check_scores
 from ltr.modules.list_mean import ListMean
 from ltr.modules.steps import BATCH_KEYS
-from ltr.modules.trainable import TrainableModule, check_part, missing_callbacks
+from ltr.modules.trainable import TrainableModule, check_part
 
 _COLUMNS = {"shown": "position", "groups": "group"}  # the arguments that name their columns
 
@@ -87,10 +85,6 @@ class ScoringModule(TrainableModule):
         self.val_metrics = RankingMetrics(deepcopy(metrics))
         self.test_metrics = RankingMetrics(deepcopy(metrics))
         self.val_loss = ListMean()
-
-    def configure_callbacks(self) -> list[Callback]:
-        """Add `MoveCutoff` to those of `TrainableModule`."""
-        return super().configure_callbacks() + missing_callbacks(self, MoveCutoff)
 
     def logged_names(self) -> set[str]:
         """Return the names of the losses and the metrics."""
