@@ -43,12 +43,7 @@ def run(command: str, args: list[str]) -> int:
             raise CommandError(f"{name} must be a file, got the folder {path}")
     if plot is not None and plot.suffix.lower() not in _PICTURES:
         raise CommandError(f"--plot must end in {', '.join(_PICTURES)}, got {options.plot}")
-    if not 0 < options.confidence < 1:
-        raise CommandError(f"--confidence must lie in (0, 1), got {options.confidence}")
-    if options.resamples < 1:
-        raise CommandError(f"--resamples must be >= 1, got {options.resamples}")
-    if options.seed < 0:
-        raise CommandError(f"--seed must be >= 0, got {options.seed}")
+    options.gain = options.gain or ("exp2" if options.qrels is None else "linear")
 
     # the rest imports torch, which takes a while; the mistakes above are reported at once
     models = _evaluate(options)
@@ -97,12 +92,13 @@ def _parser() -> LineParser:
 def _evaluate(options: argparse.Namespace) -> "list[Evaluated]":
     """Return the values of each model."""
     from ltr.metrics import ranked_files as files
+    from ltr.metrics.compare import check_draws
     from ltr.metrics.trec import read_qrels
 
+    check_draws(options.confidence, options.resamples, options.seed)
     columns = files.Columns(options.qid, options.label, options.score or ["score"], options.doc_id)
     measures = _measures(options.metrics, options.at, of_runs=options.qrels is not None)
-    gain = options.gain or ("exp2" if options.qrels is None else "linear")
-    chosen = {"gain": gain, "empty": _empty(options.empty), "ties": options.ties}
+    chosen = {"gain": options.gain, "empty": _empty(options.empty), "ties": options.ties}
     for path in [*options.files, *([] if options.qrels is None else [options.qrels])]:
         if not Path(path).is_file():
             raise CommandError(f"{path}: no such file")
@@ -234,7 +230,6 @@ def _report(
     from rich import box
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     from ltr.metrics.compare import compare, draw, mean_interval
 
@@ -248,12 +243,12 @@ def _report(
         table = Table(box=box.SIMPLE_HEAD)
         table.add_column("")
         for heading in (f"{models[0].name} [{100 * options.confidence:g}%]", "lists"):
-            table.add_column(Text(heading), justify="right")
+            table.add_column(heading, justify="right")
         for title in titles:
             x = models[0].values[title]
             found = mean_interval(x, **draws)
             counted = int((~np.isnan(x)).sum())
-            table.add_row(Text(title), Text(str(found)), f"{counted:,}")
+            table.add_row(title, str(found), f"{counted:,}")
             shown[title] = found
             results[title] = {"lists": counted, "mean": _finite(found)}
         console.print(table)
@@ -265,7 +260,6 @@ def _report(
             console.print(comparison)
             shown[title] = comparison
             results[title] = comparison.to_dict()
-    gain = options.gain or ("exp2" if options.qrels is None else "linear")
     notes = [note for model in models for note in model.notes]
     for model in models:
         if model.empty:
@@ -273,7 +267,7 @@ def _report(
             lists = f"{model.empty:,} of {len(model.qids):,} lists"
             notes.append(f"{model.name}: {lists} have no relevant item: {how}")
     if any("cg" in title for title in titles):
-        notes.append(f"gain: {gain}")
+        notes.append(f"gain: {options.gain}")
     for note in notes:
         print(note)
     if plot is not None:
@@ -282,7 +276,7 @@ def _report(
     return {
         "files": options.files,
         "qrels": options.qrels,
-        "gain": gain,
+        "gain": options.gain,
         "empty": options.empty,
         "ties": options.ties,
         "notes": notes,
