@@ -4,7 +4,6 @@ None of them changes what is trained. `CheckFinite` and `CheckMonitors` stop a t
 wrong, and `BatchInMemory` explains an error.
 """
 
-import difflib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from ltr.modules.callbacks import SeedSteps
 from ltr.modules.checks import FailedStep, all_finite, first_not_finite
-from ltr.names import one_line
+from ltr.names import nearest, one_line
 
 
 class CheckFinite(Callback):
@@ -156,12 +155,9 @@ class CheckMonitors(Callback):
             complete = bool(told) and (bool(self._seen) or trainer.ckpt_path is None)
             complete = complete or (bool(self._seen) and name.startswith("val"))
             if complete and name not in names:
-                near = " or ".join(difflib.get_close_matches(name, sorted(names), n=2))
-                hint = (
-                    f"did you mean {near}?" if near else f"choose from {', '.join(sorted(names))}"
-                )
                 raise ValueError(
-                    f"{option}.monitor must be a value that is logged, got {name!r}: {hint}"
+                    f"{option}.monitor must be a value that is logged, got {name!r}: "
+                    f"{nearest(name, names)}"
                 )
 
 
