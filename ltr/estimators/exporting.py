@@ -6,7 +6,6 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from ltr.datasets import read_table
 from ltr.estimators import tables as tables
 from ltr.estimators.saving import content
 from ltr.export import Exported, ExportedRanker, evaluate, export_model
@@ -30,13 +29,8 @@ def export(
     if test is not None:
         if not isinstance(test, tuple | list) or len(test) != 3:
             raise ValueError(f"test must be (X, y, qid), got {type(test).__name__}")
-        X, y, qid = test
-        table = tables.as_table(estimator, X)
-        names = tables.query_names(table.num_rows, qid, None)
-        labels = tables.as_labels(y, table.num_rows)
-        columns = {schema.qid: names, schema.label: labels}
-        plain = replace(schema, weight=None)
-        evaluation = evaluate(module, read_table(tables.join(table, columns), plain))
+        lists = tables.read_lists(estimator, replace(schema, weight=None), *test)
+        evaluation = evaluate(module, lists)
     to = to or ("torch" if str(path).endswith(".pt2") else "onnx")
     config = None if is_file(path) else content(estimator)  # a folder that `load` can read
     return export_model(module, path, to=to, opset=opset, evaluation=evaluation, config=config)

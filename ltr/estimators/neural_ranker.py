@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from sklearn.utils.validation import check_is_fitted
 
-from ltr.datasets import FeatureTransform, ListDataset, Schema, read_table
+from ltr.datasets import FeatureTransform, Schema, read_table
 from ltr.datasets.table_notices import warn_of_table
 from ltr.estimators import tables as tables
 from ltr.estimators.parameters import (
@@ -370,7 +370,7 @@ class NeuralRanker(RankingEstimator):
             validation = read_table(table.filter(pa.array(held[groups])), plain)
             note = f"{held.sum()} of {len(held)} queries held out for it, by a hash of the qid"
         elif evaluation is not None:
-            validation = self._evaluation(plain, *evaluation)
+            validation = tables.read_lists(self, plain, *evaluation, "eval_")
         elif hold_out:
             note = "no query held out"
         if not again:
@@ -395,10 +395,3 @@ class NeuralRanker(RankingEstimator):
         self.history_ = trained.history
         self.validation_queries_ = 0 if validation is None else len(validation)
         return self
-
-    def _evaluation(self, schema: Schema, X: Any, y: Any, qid: Any, group: Any) -> ListDataset:
-        table = tables.as_table(self, X)
-        labels = tables.as_labels(y, table.num_rows)
-        names = tables.query_names(table.num_rows, qid, group, "eval_")
-        assert schema.label is not None
-        return read_table(tables.join(table, {schema.qid: names, schema.label: labels}), schema)

@@ -36,25 +36,6 @@ _SCALE_LISTS = 1000  # of the training lists, to fit the scales of the members o
 _FITTING = threading.RLock()
 
 
-@dataclass
-class Trained:
-    """What a training gives: the fitted transform and scorer, and how it went.
-
-    Attributes:
-        transform: fitted on the training lists.
-        scorer: the members with the weights of their best epochs, and their scales.
-        epochs: how many were trained.
-        best_epochs: of each member, from 1; the last one where nothing was validated.
-        history: NDCG@10 of each member after each epoch, on the validation lists.
-    """
-
-    transform: FeatureTransform
-    scorer: Ensemble
-    epochs: int
-    best_epochs: list[int]
-    history: History
-
-
 def train(
     estimator: Any,
     lists: ListDataset,
@@ -65,7 +46,7 @@ def train(
     of_lists: bool,
     note: str,
     callbacks: Sequence[Callable[[History], Any]],
-) -> Trained:
+) -> "Training":
     """Train the ensemble of a `NeuralRanker`, each member up to its own best epoch.
 
     The estimator is not changed. The global generators of random numbers have their states back
@@ -101,13 +82,12 @@ def train(
         if width is not None:
             scorer.build(width)
         parts = scorer, new_loss(estimator, of_lists), transform
-        training = _Training(estimator, *parts, seed, of_lists)
+        training = Training(estimator, *parts, seed, of_lists)
         with Progress(estimator.verbose, epochs, note) as progress:
-            done = training.run(lists, validation, epochs, callbacks, progress)
+            training.run(lists, validation, epochs, callbacks, progress)
         training.finish(lists)
         training.parts.to("cpu").eval()
-    best_epochs = [one.epoch or done for one in training.best]
-    return Trained(transform, scorer, done, best_epochs, training.history)
+    return training
 
 
 @dataclass
@@ -127,12 +107,18 @@ class _Best:
             self.state = {name: x.clone() for name, x in self.parts.state_dict().items()}
 
 
-class _Training:
+class Training:
     """Trains each member of an ensemble on the loss of its own scores, by ragged batches.
 
     A member stops when its NDCG@10 on the validation lists has not risen for `patience` epochs, and
     keeps the weights of its best epoch: it ends as if it had been trained alone. If the transform
     learns too, which the members share, all stop together.
+
+    Attributes:
+        transform: fitted on the training lists.
+        scorer: the members, at the end with the weights of their best epochs, and their scales.
+        epochs: how many were trained.
+        history: NDCG@10 of each member after each epoch, on the validation lists.
     """
 
     def __init__(
@@ -151,7 +137,7 @@ class _Training:
         self.scorer, self.loss, self.transform = scorer, loss, transform
         self.active = list(range(self.scorer.members))
         self.history: History = []
-        self.steps = 0
+        self.epochs = self.steps = 0
         self.parameters = [x for x in self.parts.parameters() if x.requires_grad]
         if not self.parameters:
             raise ValueError(f"scorer must have parameters to train, got {self.scorer.scorer}")
@@ -174,8 +160,8 @@ class _Training:
         epochs: int,
         callbacks: Sequence[Callable[[History], Any]],
         progress: Progress,
-    ) -> int:
-        """Train, and return how many epochs it took."""
+    ) -> None:
+        """Train, until the members stop, a callback tells it to, or the epochs are over."""
         order = self._order(lists, shuffle=True)
         steps = -(-len(order) // self.estimator.batch_size)
         for epoch in range(epochs):
@@ -196,10 +182,14 @@ class _Training:
             progress.epoch(sum(best) / len(best) if validation else None, last=stop)
             if stop:
                 break
-        done = len(self.history)
+        self.epochs = len(self.history)
         if validation is None:
             self.history.clear()
-        return done
+
+    @property
+    def best_epochs(self) -> list[int]:
+        """The best epoch of each member, from 1; the last one where nothing was validated."""
+        return [one.epoch or self.epochs for one in self.best]
 
     def finish(self, lists: ListDataset) -> None:
         """Take the best weights, and fit the scales of the members on training lists."""
