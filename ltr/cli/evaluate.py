@@ -4,7 +4,7 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,21 +117,25 @@ def _evaluate(options: argparse.Namespace) -> "list[Evaluated]":
     judged = read_qrels(options.qrels)
     for path, (name, *_) in zip(options.files, names, strict=True):
         skip = {"skip_missing": options.skip_missing, "columns": columns}
-        model = files.evaluate_run(path, name, judged, measures, chosen, **skip)
-        found.append(replace(model, notes=_notes(model, options.skip_missing)))
+        found.append(files.evaluate_run(path, name, judged, measures, chosen, **skip))
     return found
 
 
-def _notes(model: "Evaluated", skip_missing: bool) -> list[str]:
-    """Return notes on the queries that a run or the judgements lack."""
-    notes: list[str] = []
-    if model.missing:
-        how = "left out" if skip_missing else "counted as empty lists (--skip-missing: left out)"
+def _notes(model: "Evaluated", options: argparse.Namespace) -> Iterator[str]:
+    """Yield notes on the lists that are missing, not judged, or empty."""
+    lists = f"of {len(model.qids):,} lists"
+    if model.missing and options.qrels is None:
+        yield f"{model.name}: {model.missing:,} {lists} are missing"
+    elif model.missing:
+        how = "counted as empty lists (--skip-missing: left out)"
+        how = "left out" if options.skip_missing else how
         judged = f"{model.missing:,} of {len(model.qids):,} judged queries"
-        notes.append(f"{model.name}: {judged} are missing: {how}")
+        yield f"{model.name}: {judged} are missing: {how}"
     if model.unjudged:
-        notes.append(f"{model.name}: {model.unjudged:,} queries have no judgements: left out")
-    return notes
+        yield f"{model.name}: {model.unjudged:,} queries have no judgements: left out"
+    if model.empty:
+        how = "left out" if options.empty == "skip" else f"counted {options.empty}"
+        yield f"{model.name}: {model.empty:,} {lists} have no relevant item: {how}"
 
 
 def _measures(
@@ -205,20 +209,15 @@ def _align(models: "list[Evaluated]") -> "list[Evaluated]":
     """Return the models with values for the same lists, NaN for a list that a table lacks."""
     import pandas as pd
 
-    from ltr.metrics.ranked_files import Evaluated
-
     qids = list(dict.fromkeys(qid for model in models for qid in model.qids))
     if all(model.qids == qids for model in models):
         return models
     aligned = []
     for model in models:
         values = pd.DataFrame(model.values, index=model.qids).reindex(qids)
-        notes = list(model.notes)
-        if len(model.qids) < len(qids):
-            lacking = len(qids) - len(model.qids)
-            notes.append(f"{model.name}: {lacking:,} of {len(qids):,} lists are missing")
         by_title = {str(title): x.to_numpy() for title, x in values.items()}
-        aligned.append(Evaluated(model.name, qids, by_title, model.empty, notes=notes))
+        missing = len(qids) - len(model.qids)
+        aligned.append(replace(model, qids=qids, values=by_title, missing=missing))
     return aligned
 
 
@@ -260,12 +259,7 @@ def _report(
             console.print(comparison)
             shown[title] = comparison
             results[title] = comparison.to_dict()
-    notes = [note for model in models for note in model.notes]
-    for model in models:
-        if model.empty:
-            how = "left out" if options.empty == "skip" else f"counted {options.empty}"
-            lists = f"{model.empty:,} of {len(model.qids):,} lists"
-            notes.append(f"{model.name}: {lists} have no relevant item: {how}")
+    notes = [note for model in models for note in _notes(model, options)]
     if any("cg" in title for title in titles):
         notes.append(f"gain: {options.gain}")
     for note in notes:
