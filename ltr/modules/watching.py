@@ -178,12 +178,7 @@ class BatchInMemory(Callback):
     batch: Any = None
 
     def on_train_batch_start(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, *args: Any, **kwargs: Any
     ) -> None:
         """Keep the batch."""
         self.batch = batch
