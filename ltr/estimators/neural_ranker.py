@@ -271,9 +271,20 @@ class NeuralRanker(RankingEstimator):
             per_document: see `ExportedRanker`.
             test: (X, y, qid) of test lists, for the metrics of the model card.
         """
-        from ltr.estimators.exporting import export
+        from ltr.estimators.saving import content
+        from ltr.export import ExportedRanker, evaluate, export_model
+        from ltr.export.write import is_file
 
-        return export(self, path, to, opset, per_document, test)
+        check_is_fitted(self)
+        module = ExportedRanker(self.transform_, self.scorer_, self.schema_, per_document)
+        evaluation = None
+        if test is not None:
+            if not isinstance(test, tuple | list) or len(test) != 3:
+                raise ValueError(f"test must be (X, y, qid), got {type(test).__name__}")
+            lists = tables.read_lists(self, replace(self.schema_, weight=None), *test)
+            evaluation = evaluate(module, lists)
+        config = None if is_file(path) else content(self)  # a folder that `load` can read
+        return export_model(module, path, to=to, opset=opset, evaluation=evaluation, config=config)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model into a folder: `config.json` and `model.safetensors`.
