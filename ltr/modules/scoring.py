@@ -62,7 +62,6 @@ class ScoringModule(TrainableModule):
         metrics: by the name, of letters, digits and _, under which they are logged.
         optimizer: parameters -> optimizer.
         scheduler: optimizer -> scheduler; None: a constant learning rate.
-        scheduler_interval: "epoch", or "step" to step it after each batch.
 
     Raises:
         ValueError: a loss is a class, not an object; a metric is not a `RankingMetric`, or its name
@@ -76,9 +75,8 @@ class ScoringModule(TrainableModule):
         metrics: dict[str, RankingMetric],
         optimizer: OptimizerCallable,
         scheduler: LRSchedulerCallable | None,
-        scheduler_interval: str = "epoch",
     ):
-        super().__init__(optimizer, scheduler, scheduler_interval)
+        super().__init__(optimizer, scheduler)
         check_part("loss", loss)
         _check_metrics(metrics)
         self.loss = loss
