@@ -20,13 +20,7 @@ from ltr.losses.listmle import (
     ListMLE,
     PListMLE,
 )
-from ltr.losses.ndcg import (
-    ApproxNDCG,
-    NeuralNDCG,
-    PiRank,
-    SoftNDCG,
-    moving_cutoff,
-)
+from ltr.losses.ndcg import ApproxNDCG, NeuralNDCG, PiRank, SoftNDCG
 from ltr.losses.pair_costs import (
     ExponentialCost,
     HingeCost,
@@ -168,7 +162,6 @@ __all__ = [
     "Unbiased",
     "UniqueSoftmax",
     "inverse_propensity_weights",
-    "moving_cutoff",
 ]
 
 
