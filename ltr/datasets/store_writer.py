@@ -191,11 +191,12 @@ class StoreWriter:
                 count = 0
             if not count:
                 break
-            shard = _slice(data, 0, count)
+            shard = data.between(0, count)
             entry = write_shard(shard, files.next_path())
             qids = pa.array(shard.qids, pa.large_string())
-            files.add(entry, shard.lengths, qids, _relevant(shard))
-            data = _slice(data, count, len(data))
+            relevant = shard.relevant() if shard.has_labels else [None] * len(shard)
+            files.add(entry, shard.lengths, qids, pa.array(relevant, pa.bool_()))
+            data = data.between(count, len(data))
         # a copy, since a slice would hold all that is written
         return [data.select(range(len(data)))] if len(data) else []
 
@@ -278,27 +279,6 @@ def _no_lists(given: Any) -> ValueError:
     return ValueError(f"lists must be a ListDataset or pieces of one, got {given!r}")
 
 
-def _relevant(data: ListDataset) -> pa.Array:
-    """Whether each list has a document of label > 0; null without labels."""
-    if not data.has_labels:
-        return pa.nulls(len(data), pa.bool_())
-    return pa.array(np.maximum.reduceat(data.labels, data.offsets[:-1]) > 0)
-
-
 def _sizes(data: ListDataset) -> np.ndarray:
     """The bytes of the lists up to each one, about."""
     return data.offsets[1:] * (4 * data.num_features + 16) + 32 * np.arange(1, len(data) + 1)
-
-
-def _slice(data: ListDataset, start: int, stop: int) -> ListDataset:
-    """Return neighboring lists, without copying them."""
-    begin, end = int(data.offsets[start]), int(data.offsets[stop])
-    columns = {name: array[begin:end] for name, array in data.columns().items()}
-    return ListDataset(
-        data.features[begin:end],
-        columns.pop("labels", None),
-        data.offsets[start : stop + 1] - begin,
-        data.qids[start:stop],
-        None if data.doc_ids is None else data.doc_ids[begin:end],
-        **columns,
-    )

@@ -6,12 +6,21 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.store import Qids, Store
-from ltr.datasets.summary import ListSummary
 from ltr.shapes import check_at_least
+
+_COLUMNS = (
+    "features",
+    "_labels",
+    "categories",
+    "weights",
+    "positions",
+    "groups",
+    "doc_ids",
+    "rows",
+)
 
 FIT_VALUES = 1 << 28
 """Of a store with more features than this in all documents (1 GiB), a sample is read to fit on."""
@@ -45,45 +54,6 @@ class StoredLists(ListDataset):
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        if index == -1:
-            return self._filler()
-        if not 0 <= index < len(self):
-            raise IndexError(f"index must be in [-1, {len(self)}), got {index}")
-        item = self.__getitems__([index])
-        length = int(item.pop("lengths")[0])
-        return {
-            **item,
-            "mask": torch.ones(length, dtype=torch.bool),
-            "qid": item["qid"][0],
-        }
-
-    def __getitems__(self, indices: Sequence[int]) -> dict[str, Any]:
-        """Return a ragged batch of lists; see `ListDataset`.
-
-        Raises:
-            IndexError: there is no such list.
-            ValueError: a shard is damaged, which the message names.
-        """
-        chosen = np.asarray(indices, dtype=np.int64)
-        if len(chosen) and not (chosen.min() >= -1 and chosen.max() < len(self)):
-            raise IndexError(f"indices must be in [-1, {len(self)}), got {list(indices)}")
-        real = chosen >= 0
-        found = self._read(chosen[real])
-        lengths = np.zeros(len(chosen), np.int64)
-        lengths[real] = np.diff(found.offsets)
-        names = iter(found.qids)
-        batch: dict[str, Any] = {
-            "features": torch.from_numpy(found.features),
-            "lengths": torch.from_numpy(lengths),
-            "qid": [next(names) if there else "" for there in real.tolist()],
-        }
-        for name, array in found.columns().items():
-            batch[name] = torch.from_numpy(array)
-        if found.doc_ids is not None:
-            batch["doc_ids"] = found.doc_ids.to_pylist()
-        return batch
-
     def in_memory(self) -> ListDataset:
         """Return the lists in memory; those of a store of one shard are mapped.
 
@@ -95,7 +65,7 @@ class StoredLists(ListDataset):
         array([0., 2.], dtype=float32)
         """
         if not self._is_mapped():
-            return self._read(np.arange(len(self)))
+            return self.read(np.arange(len(self)))
         shard = self.store.shard(0)
         columns = {**shard.columns}
         if "categories" in columns:
@@ -122,15 +92,19 @@ class StoredLists(ListDataset):
             return self.in_memory()
         count = max(1, len(self) * FIT_VALUES // values)
         drawn = np.random.default_rng(0).choice(len(self), count, replace=False, shuffle=False)
-        return self._read(np.sort(drawn))
+        return self.read(np.sort(drawn))
 
     def select(self, lists: Sequence[int] | np.ndarray) -> "StoredLists":
         """A data set of some of the lists, in the order given; nothing is read."""
         chosen = np.asarray(lists, dtype=np.int64)
-        found = self._copy()
-        found._lists = chosen if self._lists is None else self._lists[chosen]
-        found._offsets = np.r_[0, np.cumsum(self.lengths[chosen])]
-        return found
+        return self._with(
+            _lists=chosen if self._lists is None else self._lists[chosen],
+            _offsets=np.r_[0, np.cumsum(self.lengths[chosen])],
+        )
+
+    def between(self, start: int, stop: int) -> "StoredLists":
+        """Neighboring lists; nothing is read."""
+        return self.select(range(start, stop))
 
     def widen(self, num_features: int) -> "StoredLists":
         """The same lists, with features of 0 up to `num_features`; nothing is read.
@@ -141,19 +115,15 @@ class StoredLists(ListDataset):
         check_at_least("num_features", num_features, self.num_features)
         if num_features == self.num_features:
             return self
-        found = self._copy()
         if self._columns is None:
-            found._width = num_features
-        else:  # past the last feature of the store is one of 0
-            more = np.full(num_features - self.num_features, self._width)
-            found._columns, found._width = np.r_[self._columns, more], self._width + 1
-        return found
+            return self._with(_width=num_features)
+        # past the last feature of the store is one of 0
+        more = np.full(num_features - self.num_features, self._width)
+        return self._with(_columns=np.r_[self._columns, more], _width=self._width + 1)
 
     def take_features(self, indices: np.ndarray) -> "StoredLists":
         """The same lists with some of the features, by index; nothing is read."""
-        found = self._copy()
-        found._columns = indices if self._columns is None else self._columns[indices]
-        return found
+        return self._with(_columns=indices if self._columns is None else self._columns[indices])
 
     def with_codes(self, codes: list[tuple[int, np.ndarray]]) -> "StoredLists":
         """The same lists with other categories; nothing is read.
@@ -161,55 +131,22 @@ class StoredLists(ListDataset):
         Args:
             codes: of each category its place in the store, and the new code of each of the store's.
         """
-        found = self._copy()
-        found._codes = codes
-        return found
+        return self._with(_codes=codes)
 
     def numbered(self, start: int) -> "StoredLists":
         """The same lists with `rows` that count from `start` in the store's order."""
-        found = self._copy()
-        found._first_row = start
-        return found
+        return self._with(_first_row=start)
 
-    @property
-    def features(self) -> np.ndarray:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The features of all documents, read from the disk."""
-        return self._only("features").features
-
-    @property
-    def labels(self) -> np.ndarray:
-        """The labels of all documents, read from the disk; see `ListDataset.labels`."""
-        return self._only("labels").labels
-
-    @property
-    def categories(self) -> np.ndarray | None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The categories of all documents, read from the disk."""
-        return self._only("categories").categories
-
-    @property
-    def weights(self) -> np.ndarray | None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The weights of all documents, read from the disk."""
-        return self._only("weights").weights
-
-    @property
-    def positions(self) -> np.ndarray | None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The positions of all documents, read from the disk."""
-        return self._only("positions").positions
-
-    @property
-    def groups(self) -> np.ndarray | None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The groups of all documents, read from the disk."""
-        return self._only("groups").groups
-
-    @property
-    def doc_ids(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The ids of all documents, read from the disk."""
-        return self._only("doc_ids").doc_ids
-
-    @property
-    def rows(self) -> np.ndarray | None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The row of each document, where they are numbered."""
-        return self._only("rows").rows
+    def __getattr__(self, name: str) -> Any:
+        """Return a column of all documents, read from the disk, such as `features`."""
+        if name not in _COLUMNS:
+            raise AttributeError(f"StoredLists has no attribute {name!r}", name=name, obj=self)
+        only = (
+            self.in_memory()
+            if self._is_mapped()
+            else self.read(np.arange(len(self)), {name.removeprefix("_")})
+        )
+        return getattr(only, name)
 
     @property
     def offsets(self) -> np.ndarray:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -235,20 +172,9 @@ class StoredLists(ListDataset):
         """The arrays beside the features; see `ListDataset.columns`."""
         return self.in_memory().columns()
 
-    def summary(self) -> ListSummary:
-        """Count lists and documents; see `ListDataset.summary`. No shard is read."""
-        lengths = self.lengths
-        without = None
-        if self.has_labels:
-            without = int((~self.store.relevant(self._lists)).sum())
-        return ListSummary(
-            lists=len(self),
-            documents=int(self._offsets[-1]),
-            features=self.num_features,
-            longest=int(lengths.max(initial=0)),
-            without_relevant=without,
-            of_one=int((lengths == 1).sum()),
-        )
+    def relevant(self) -> np.ndarray:
+        """Which lists have a document of label > 0; no shard is read."""
+        return self.store.relevant(self._lists)
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_offsets"}
@@ -260,22 +186,13 @@ class StoredLists(ListDataset):
         if lists is not None:
             self._offsets = np.r_[0, np.cumsum(every[lists + 1] - every[lists])]
 
-    def _copy(self) -> "StoredLists":
-        found = StoredLists(self.store)
-        found.__dict__.update(self.__dict__)
-        return found
-
     def _is_mapped(self) -> bool:
         """Whether the arrays are those of the only shard."""
         changes = (self._lists, self._columns, self._codes, self._first_row)
         same = self._width == self.store.widths.get("features", 0)
         return len(self.store.entries) == 1 and same and all(one is None for one in changes)
 
-    def _only(self, name: str) -> ListDataset:
-        """Return all lists with one column."""
-        return self.in_memory() if self._is_mapped() else self._read(np.arange(len(self)), {name})
-
-    def _read(self, chosen: np.ndarray, only: set[str] | None = None) -> ListDataset:
+    def read(self, chosen: np.ndarray, only: set[str] | None = None) -> ListDataset:
         """Copy lists from the shards into memory, all columns or some."""
         store = self.store
         lists = chosen if self._lists is None else self._lists[chosen]
