@@ -66,20 +66,7 @@ class StoredLists(ListDataset):
         """
         if not self._is_mapped():
             return self.read(np.arange(len(self)))
-        shard = self.store.shard(0)
-        columns = {**shard.columns}
-        if "categories" in columns:
-            columns["categories"] = columns["categories"].astype(np.int64)
-        none = np.empty((int(self._offsets[-1]), 0), np.float32)
-        ids = None if shard.doc_ids is None else shard.doc_ids.cast(pa.string())
-        return ListDataset(
-            columns.pop("features", none),
-            columns.pop("labels", None),
-            self._offsets,
-            [*self.store.qids],
-            ids,
-            **columns,
-        )
+        return self.store.shard(0).lists(self._offsets, [*self.store.qids])
 
     def to_fit(self) -> ListDataset:
         """Return the lists to fit a transform on, in memory.
