@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ltr.datasets.arrays import check_columns
 from ltr.datasets.grouping import NotGroupedError, check_grouped, group_pieces
-from ltr.datasets.letor import LetorReader, Watch
+from ltr.datasets.letor import LetorReader, Watch, refuse_return
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.schema import Schema
 from ltr.datasets.seen_qids import SeenQids
@@ -268,13 +268,13 @@ def _convert_apart(
     """Convert each file by itself, and yield the folders of their stores.
 
     Raises:
-        ValueError: a query is in two files; the message names both.
+        ValueError: a query is in two files, or a number in two spellings; the message names both.
     """
     # names of their own: on a cluster, the tasks of a command that was killed may live on a little
     key = secrets.token_hex(4)
     parts = {temporary / f"{key}-{number:06d}": one for number, one in enumerate(rows.by_file())}
     run_tasks([partial(_write_part, one, part, shard_bytes) for part, one in parts.items()])
-    seen = SeenQids(spelling=True)
+    seen = SeenQids()
     for part in parts:
         qids = iter(Store(part).qids)
         while chunk := [*islice(qids, _QIDS)]:
@@ -291,7 +291,13 @@ def _write_part(rows: LetorReader | TableRows, folder: Path, shard_bytes: int) -
 def _refuse_return(
     qids: set[str], part: Path, parts: Mapping[Path, LetorReader | TableRows]
 ) -> None:
-    """Raise the error if a part before has one of the qids; two may have the same hash."""
+    """Raise the error if a part before has one of the qids; two may have the same hash.
+
+    That a number is in two spellings is left to say here for LETOR text alone: `scan_table` has
+    compared those of tables.
+    """
+    if isinstance(parts[part], LetorReader):
+        refuse_return([_file(rows) for rows in parts.values()], gather=True)
     for before in parts:
         if before == part:
             return
