@@ -16,8 +16,8 @@ from ltr.datasets.arrays import check_columns
 from ltr.datasets.grouping import NotGroupedError, check_grouped, group_pieces
 from ltr.datasets.letor import LetorReader, Watch, refuse_return
 from ltr.datasets.lists import ListDataset
+from ltr.datasets.qids import SeenQids
 from ltr.datasets.schema import Schema
-from ltr.datasets.seen_qids import SeenQids
 from ltr.datasets.splits import find_splits
 from ltr.datasets.store import LOCK, Store, is_store
 from ltr.datasets.store_writer import SHARD_BYTES, TEMPORARY, StoreWriter, is_written, locked

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from ltr.datasets.lists import ListDataset, gather_runs, join_lists
-from ltr.datasets.seen_qids import SeenQids
+from ltr.datasets.qids import SeenQids
 from ltr.datasets.shards import from_batch, to_batch
 from ltr.files import name_full_disk
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from torch.utils.data import IterableDataset
 
 from ltr.datasets.lists import ListDataset
-from ltr.datasets.qid_spelling import check_spelling_of_files, has_other_spelling
+from ltr.datasets.qids import check_spelling, has_other_spelling
 from ltr.datasets.schema import Schema, kind_of
 from ltr.datasets.table_errors import counted_from
 from ltr.datasets.table_files import TableFiles, naming, of_file
@@ -94,7 +94,7 @@ class RowStream(IterableDataset[dict[str, Any]]):
             if not checked and has_other_spelling(table.column(qid).cast(pa.string())):
                 checked = True
                 with naming(self.source):
-                    check_spelling_of_files(lambda: self._files.texts(qid), qid)
+                    check_spelling(lambda: self._files.texts(qid), qid)
             batch = data.__getitems__(range(len(data)))
             yield {**batch, "piece": piece, "keys": table.select([*dict.fromkeys(keys)])}
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from ltr.datasets.arrays import pc
 from ltr.datasets.lists import ListDataset
-from ltr.datasets.qid_spelling import check_spelling
+from ltr.datasets.qids import check_spelling
 from ltr.datasets.schema import Schema, encode, kind_of
 from ltr.datasets.table_errors import RowError
 from ltr.datasets.table_files import load_columns, naming, of_file
@@ -161,7 +161,7 @@ def group_rows(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, list[str
     for row in np.flatnonzero(pc.equal(qids, "").to_numpy(zero_copy_only=False))[:1]:
         raise RowError(int(np.argmax(groups == row)), name, "a qid must not be empty")
     if kind_of(values.type) == "string":
-        check_spelling(qids, groups, name)
+        check_spelling(lambda: [column.cast(pa.string())], name)
     return groups, qids.to_pylist()
 
 
