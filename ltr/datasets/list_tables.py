@@ -18,7 +18,7 @@ from ltr.datasets.cache import load_letor_files
 from ltr.datasets.letor import read_letor_files
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.schema import Schema
-from ltr.datasets.splits import find_splits
+from ltr.datasets.splits import check_one_split
 from ltr.datasets.store import is_store
 from ltr.datasets.stored_lists import StoredLists, open_store
 from ltr.datasets.table_files import find_files, kind_of_file
@@ -92,9 +92,7 @@ def load_letor_table(
             another file.
     """
     path = Path(source).expanduser()
-    if path.is_dir() and len(splits := find_splits(path, 1)) > 1:
-        names = ", ".join(one.name for one in splits.values())
-        raise ValueError(f"a folder of a table must hold one split, got {names} in {path}")
+    check_one_split(path)
     files = find_files(path)
     options: dict[str, Any] = {"sort_by_qid": sort_by_qid, "missing": missing}
     if keep_order and sort_by_qid:  # a cache does not know the rows of lines that were gathered
