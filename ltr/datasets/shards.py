@@ -28,7 +28,9 @@ _TYPES = {
     "positions": np.int64,
     "groups": np.float32,
 }
-_WIDE = ("features", "categories")
+WIDE = ("features", "categories")
+"""The columns with several numbers a document."""
+
 _LEAST = {"labels": 0, "weights": 0, "positions": 1, "groups": -np.inf, "categories": 0}
 
 
@@ -69,7 +71,7 @@ class Shard:
         """Return the documents as lists; see `ListDataset`."""
         columns = {**self.columns}
         if "categories" in columns:
-            columns["categories"] = columns["categories"].astype(np.int64)
+            columns["categories"] = columns["categories"].astype(np.int64, copy=False)
         return ListDataset(
             columns.pop("features", np.empty((int(offsets[-1]), 0), np.float32)),
             columns.pop("labels", None),
@@ -106,7 +108,7 @@ def to_batch(data: ListDataset) -> pa.RecordBatch:
         if key == "rows" or 0 in array.shape[1:]:
             continue
         values = pa.array(np.ascontiguousarray(array, dtype=_TYPES[key]).reshape(-1))
-        wide = key in _WIDE
+        wide = key in WIDE
         columns[key] = pa.FixedSizeListArray.from_arrays(values, array.shape[1]) if wide else values
     if data.doc_ids is not None:
         columns["doc_ids"] = data.doc_ids.cast(pa.large_string())
@@ -201,7 +203,7 @@ def _schema(widths: dict[str, int]) -> pa.Schema:
     fields: list[tuple[str, pa.DataType]] = []
     for key, width in widths.items():
         kind = pa.large_string() if key == "doc_ids" else pa.from_numpy_dtype(_TYPES[key])
-        fields.append((key, pa.list_(kind, width) if key in _WIDE else kind))
+        fields.append((key, pa.list_(kind, width) if key in WIDE else kind))
     return pa.schema(fields)
 
 
@@ -226,7 +228,7 @@ def from_batch(batch: pa.RecordBatch, *, known: bool = True) -> Shard:
     columns: dict[str, np.ndarray] = {}
     doc_ids = None
     for key, column in zip(batch.schema.names, batch.columns, strict=True):
-        values: Any = column.values if key in _WIDE else column  # pyright: ignore[reportAttributeAccessIssue]
+        values: Any = column.values if key in WIDE else column  # pyright: ignore[reportAttributeAccessIssue]
         if not known and (column.null_count or values.null_count):
             raise DamagedError("no value must be null")
         if key == "doc_ids":
@@ -234,7 +236,7 @@ def from_batch(batch: pa.RecordBatch, *, known: bool = True) -> Shard:
         if key not in _TYPES:
             continue
         flat = values.to_numpy(zero_copy_only=True)
-        columns[key] = flat.reshape(-1, _width(column.type)) if key in _WIDE else flat
+        columns[key] = flat.reshape(-1, _width(column.type)) if key in WIDE else flat
         least = _LEAST.get(key)
         if not known and least is not None and not (np.isfinite(flat) & (flat >= least)).all():
             raise DamagedError(f"the {key} must be finite and >= {least}")

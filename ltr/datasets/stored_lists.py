@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from ltr.datasets.lists import ListDataset
+from ltr.datasets.shards import WIDE, Shard
 from ltr.datasets.store import Qids, Store
 from ltr.shapes import check_at_least
 
@@ -185,8 +186,14 @@ class StoredLists(ListDataset):
         lists = chosen if self._lists is None else self._lists[chosen]
         starts = store.offsets[lists]
         offsets = np.r_[0, np.cumsum(store.offsets[lists + 1] - starts)]
-        widths = {key: n for key, n in store.widths.items() if only is None or key in only}
-        arrays = self._empty(int(offsets[-1]), widths, only is None or "features" in only)
+        widths = {**store.widths, "features": max(store.widths.get("features", 0), self._width)}
+        widths = {key: n for key, n in widths.items() if only is None or key in only}
+        documents = int(offsets[-1])
+        arrays: dict[str, np.ndarray] = {}
+        for key in widths.keys() - {"doc_ids"}:
+            dtype = np.int64 if key in ("categories", "positions") else np.float32
+            # a shard may be narrower than another, and than these lists
+            arrays[key] = np.zeros((documents, widths[key]) if key in WIDE else documents, dtype)
         qids: list[str] = []
         ids: list[Any] = []
         shards = np.searchsorted(store.first_list, lists, side="right") - 1
@@ -199,49 +206,30 @@ class StoredLists(ListDataset):
             begin, stop = int(offsets[first]), int(offsets[end])
             place = int(starts[first] - store.first_document[number])
             there = slice(place, place + stop - begin)
-            for key, array in arrays.items():
-                source = shard.columns.get(key)
-                if array.ndim == 1 and source is not None:
-                    array[begin:stop] = source[there]
-                elif array.ndim == 2 and array.shape[1]:  # a shard may be narrower than another
-                    width = 0 if source is None else source.shape[1]
-                    array[begin:stop, width:] = 0
-                    if source is not None:
-                        array[begin:stop, :width] = source[there]
+            for key in shard.columns.keys() & arrays.keys():
+                source = shard.columns[key][there]
+                target = arrays[key][begin:stop]
+                if key in WIDE:
+                    target = target[:, : source.shape[1]]
+                target[:] = source
             local = int(lists[first] - store.first_list[number])
             names = store.lists[number].column("qid")
             qids += names.slice(local, int(end - first)).to_pylist()
             if "doc_ids" in widths:
                 ids.append(_ids(shard.doc_ids, there))
-        features = arrays.pop("features")
-        if self._columns is not None and features.shape[1]:
-            features = features[:, self._columns]
+        if self._columns is not None and "features" in arrays:
+            arrays["features"] = arrays["features"][:, self._columns]
         if self._codes is not None and "categories" in arrays:
             codes = arrays.pop("categories")
             new = [table[codes[:, place]] for place, table in self._codes]
             arrays |= {"categories": np.stack(new, axis=1)} if new else {}
         if self._first_row is not None and (only is None or "rows" in only):
             before = self._first_row + self._offsets[chosen] - offsets[:-1]
-            arrays["rows"] = np.arange(int(offsets[-1])) + np.repeat(before, np.diff(offsets))
+            arrays["rows"] = np.arange(documents) + np.repeat(before, np.diff(offsets))
         doc_ids = None
         if "doc_ids" in widths:
             doc_ids = pa.concat_arrays(ids) if ids else pa.array([], pa.string())
-        labels = arrays.pop("labels", None)
-        return ListDataset(features, labels, offsets, qids, doc_ids, **arrays)
-
-    def _empty(
-        self, documents: int, widths: dict[str, int], with_features: bool
-    ) -> dict[str, np.ndarray]:
-        """Return arrays to read columns into, of the shapes that the store has."""
-        width = max(self.store.widths.get("features", 0), self._width) if with_features else 0
-        arrays: dict[str, Any] = {"features": np.empty((documents, width), np.float32)}
-        for key, wide in widths.items():
-            if key == "categories":
-                arrays[key] = np.empty((documents, wide), np.int64)
-            elif key not in ("features", "doc_ids"):
-                dtype = np.int64 if key == "positions" else np.float32
-                arrays[key] = np.empty(documents, dtype)
-        return arrays
+        return Shard(arrays, doc_ids).lists(offsets, qids)
 
 
 def open_store(path: str | PathLike[str]) -> StoredLists:
