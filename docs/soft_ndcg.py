@@ -17,10 +17,10 @@ PANELS = {
     "spread": "standard deviation of the scores in a list",
     "pairs": "share of pairs within reach of a gradient",
     "norm": "length of a list's gradient",
-    "turned": "share of the pairs that one step turns around",
     "behind": "its share on relevant documents far down",
+    "turned": "share of the pairs that one step turns around",
 }
-LOGARITHMIC = ("spread", "norm", "turned")
+LOGARITHMIC = ("spread", "norm")
 
 
 def main() -> None:
