@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
@@ -155,6 +156,20 @@ def _goal(result: Mapping[str, Any]) -> str:
     return table([*header, "without the softmax term", "SoftNDCG()", "ApproxNDCG(0.1)"], rows)
 
 
+def _standardized(result: Mapping[str, Any]) -> str:
+    """Return the means over the seeds of each loss, set and operator."""
+    rows = []
+    for name, row in result["losses"].items():
+        (own, standard), cells = row["operators"], row["operators"].values()
+        loss = f"`{name.format('...')}`"
+        line = [loss, f"`{own}`", f"`{standard}`", row["metric"]]
+        for data in next(iter(cells)):
+            line += [f"{fmean(one['test'] for one in each[data]):.4f}" for each in cells]
+        rows.append(line)
+    header = ["", "own", "standardized", "measured", "generated, own", "standardized"]
+    return table([*header, "MQ2008, own", "standardized"], rows)
+
+
 def _trials(result: Mapping[str, Any]) -> str:
     """Return the greatest gain of each special case at each size, and where it gains most."""
     sizes = result["sizes"]
@@ -184,15 +199,15 @@ def tables() -> dict[str, str]:
     """Return every table by its name."""
     names = (
         "compare_operators", "neuralsort_cubed", "training_step", "training", "soft_ndcg_goal",
-        "trials",
+        "standardized", "trials",
     )  # fmt: skip
-    compared, cubed, step, training, goal, trials = (
+    compared, cubed, step, training, goal, standardized, trials = (
         json.loads((RESULTS / f"{name}.json").read_text()) for name in names
     )
     found = {"setting": setting(compared), "setting cubed": setting(cubed)}
     found |= {"setting step": setting(step), "step": _steps(step)}
     found |= {"setting training": setting(training), "training": _training(training)}
-    found["goal"] = _goal(goal)
+    found |= {"goal": _goal(goal), "standardized": _standardized(standardized)}
     found |= {"setting trials": setting(trials), "trials": _trials(trials)}
     kinds: dict[str, Callable[[Mapping[str, Any]], str]] = {"ranks": _ranks, "values": _values}
     for size in compared["sizes"]:

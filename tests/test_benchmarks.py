@@ -361,6 +361,28 @@ def test_a_trial_goes_on_with_another_loss_at_a_lower_rate(monkeypatch):
     assert rates == pytest.approx([1e-3, 1e-3 / 3])
 
 
+def test_losses_on_standardized_scores(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    trials = load(ROOT / "benchmarks" / "soft_ndcg_trials.py")
+    monkeypatch.setitem(trials.SIZES, "tiny", 1000)
+    standardized = load(ROOT / "benchmarks" / "standardized.py")
+    monkeypatch.setattr(standardized, "folds", trials.folds)
+    kept = committed("standardized.json")["losses"]
+    assert {*kept} == {*standardized.LOSSES}
+    for name, (operators, kind, metric) in standardized.LOSSES.items():
+        row = kept[name]
+        assert [*row["operators"]] == [*operators]
+        assert (row["labels"], row["metric"]) == (kind, metric)
+        for cells in row["operators"].values():
+            seeds = {data: tuple(one["seed"] for one in done) for data, done in cells.items()}
+            assert seeds == standardized.DATA
+    for name in ("SoftMRR({})", "QuantileLoss({}, q=1.0)"):
+        operators, kind, metric = standardized.LOSSES[name]
+        loss = name.format(operators[1])
+        found = standardized.measure(loss, "tiny", 0, kind, metric, max_epochs=1)
+        assert 0.05 < found["test"] < 1
+
+
 def test_the_share_of_pairs_that_a_step_turns_around(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     training = load(ROOT / "benchmarks" / "soft_ndcg_training.py")
