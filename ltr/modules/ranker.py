@@ -50,7 +50,8 @@ class Ranker(ScoringModule):
 
     Args:
         scorer: the model. Default: `MLPScorer()`.
-        loss: the loss to minimize. Default: `SoftNDCG()`.
+        loss: the loss to minimize. Default: `SoftNDCG(gain="linear", dequantize=True,
+            softmax=1.0)`, as the page "How to train on soft NDCG" recommends.
         metrics: by the name, of letters, digits and _, under which they are logged. Default:
             `ndcg_1`, `ndcg_5` and `ndcg_10` (`NDCG(top_k=...)`) and `mrr` (`MRR()`).
         optimizer: parameters -> optimizer. Default: None, which means `torch.optim.AdamW`; so
@@ -84,7 +85,7 @@ class Ranker(ScoringModule):
     ):
         check_part("scorer", scorer)
         super().__init__(
-            SoftNDCG() if loss is None else loss,
+            SoftNDCG(gain="linear", dequantize=True, softmax=1.0) if loss is None else loss,
             _default_metrics() if metrics is None else metrics,
             torch.optim.AdamW if optimizer is None else optimizer,
             scheduler,
