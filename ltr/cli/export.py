@@ -55,8 +55,8 @@ def run(command: str, args: list[str]) -> int:
         text = {name for name, one in module.schema.categories.items() if one.kind == "string"}
         table = load_table(given.test, text | {module.schema.qid})
         evaluation = evaluate(module, read_table(table, module.schema, needs_weight=False))
-    to = given.to or ("torch" if given.out.endswith(".pt2") else "onnx")
-    written = export_model(module, given.out, to=to, opset=given.opset, evaluation=evaluation)
+    options = {"to": given.to, "opset": given.opset, "evaluation": evaluation}
+    written = export_model(module, given.out, **options)
     print(f"wrote {written.model} and {written.card}")
     print(f"largest difference from the model: {written.difference:.1e} of the largest score")
     return 0

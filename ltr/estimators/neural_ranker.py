@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from sklearn.utils.validation import check_is_fitted
 
-from ltr.datasets import FeatureTransform, ListDataset, Schema, read_table
+from ltr.datasets import FeatureTransform, Schema, read_table
 from ltr.datasets.table_notices import warn_of_table
 from ltr.estimators import tables as tables
 from ltr.estimators.parameters import (
@@ -271,9 +271,20 @@ class NeuralRanker(RankingEstimator):
             per_document: see `ExportedRanker`.
             test: (X, y, qid) of test lists, for the metrics of the model card.
         """
-        from ltr.estimators.exporting import export
+        from ltr.estimators.saving import content
+        from ltr.export import ExportedRanker, evaluate, export_model
+        from ltr.export.write import is_file
 
-        return export(self, path, to, opset, per_document, test)
+        check_is_fitted(self)
+        module = ExportedRanker(self.transform_, self.scorer_, self.schema_, per_document)
+        evaluation = None
+        if test is not None:
+            if not isinstance(test, tuple | list) or len(test) != 3:
+                raise ValueError(f"test must be (X, y, qid), got {type(test).__name__}")
+            lists = tables.read_lists(self, replace(self.schema_, weight=None), *test)
+            evaluation = evaluate(module, lists)
+        config = None if is_file(path) else content(self)  # a folder that `load` can read
+        return export_model(module, path, to=to, opset=opset, evaluation=evaluation, config=config)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model into a folder: `config.json` and `model.safetensors`.
@@ -370,7 +381,7 @@ class NeuralRanker(RankingEstimator):
             validation = read_table(table.filter(pa.array(held[groups])), plain)
             note = f"{held.sum()} of {len(held)} queries held out for it, by a hash of the qid"
         elif evaluation is not None:
-            validation = self._evaluation(plain, *evaluation)
+            validation = tables.read_lists(self, plain, *evaluation, "eval_")
         elif hold_out:
             note = "no query held out"
         if not again:
@@ -395,10 +406,3 @@ class NeuralRanker(RankingEstimator):
         self.history_ = trained.history
         self.validation_queries_ = 0 if validation is None else len(validation)
         return self
-
-    def _evaluation(self, schema: Schema, X: Any, y: Any, qid: Any, group: Any) -> ListDataset:
-        table = tables.as_table(self, X)
-        labels = tables.as_labels(y, table.num_rows)
-        names = tables.query_names(table.num_rows, qid, group, "eval_")
-        assert schema.label is not None
-        return read_table(tables.join(table, {schema.qid: names, schema.label: labels}), schema)

@@ -22,7 +22,7 @@ from ltr.losses.scaling import sinkhorn_scaled
 from ltr.losses.soft import check_rows, cut, shortfall, sort_operator
 from ltr.operators import NeuralSort, RankOperator, SigmoidRank, SortOperator, Standardized
 from ltr.operators.base import check_operator
-from ltr.shapes import check_at_least, check_top_k, check_whole, masked_fill, positions
+from ltr.shapes import check_at_least, check_top_k, masked_fill, positions
 
 Mean = Literal["harmonic", "arithmetic"]
 
@@ -61,8 +61,8 @@ class SoftNDCG(RankingLoss):
         operator: any `RankOperator`. Default: `Standardized(SigmoidRank(0.3))`, with which the loss
             does not depend on the scale of the scores.
         top_k: NDCG@k, by a smooth cut at rank k + 1/2 (the ideal is cut exactly), for the
-            arithmetic mean alone. Default: all, for NDCG@k too. On long lists let the cut move in
-            at the start of training: see `moving_cutoff`.
+            arithmetic mean alone. Default: all, for NDCG@k too: on long lists a new network has
+            hardly any gradient behind the cut.
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
         discount: "log2" (1 / log2(1 + rank), the default), "letor4", or a function of the ranks.
             The harmonic mean needs discounts above 0.
@@ -349,30 +349,3 @@ class PiRank(NeuralNDCG):
         reduction: Reduction = "mean",
     ):
         super().__init__(operator, top_k, False, 0, gain, discount, reduction)
-
-
-def moving_cutoff(step: int, top_k: int, steps: int = 40) -> int | None:
-    """Return the cutoff of a training step: None, then 8, 4 and 2 times `top_k`, then `top_k`.
-
-    The scores of a new network are nearly equal, so all soft ranks lie near the middle of the list.
-    On a long list that is far behind a cutoff at k. The gradient is some hundred times smaller
-    there, and says little about which item is first. By the time the cutoff arrives, the ranks have
-    spread. `ltr.modules.MoveCutoff` moves the cutoff of each `SoftNDCG` in this way. In a training
-    loop of your own, set `loss.top_k` before each step.
-
-    Args:
-        step: the steps done so far, from 0.
-        top_k: the cutoff to arrive at, >= 1.
-        steps: how many steps come before it, in four parts; 0 for none.
-
-    Raises:
-        ValueError: step or steps < 0, or top_k < 1.
-
-    >>> [moving_cutoff(step, 10) for step in (0, 9, 10, 20, 30, 40)]
-    [None, None, 80, 40, 20, 10]
-    """
-    check_at_least("step", step, 0)
-    check_whole("top_k", top_k)
-    if step >= check_at_least("steps", steps, 0):
-        return top_k
-    return (None, 8 * top_k, 4 * top_k, 2 * top_k)[4 * step // steps]

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from ltr.metrics.resampling import bca_interval, bootstrap_means, bootstrap_p, sign_flip_p
-from ltr.shapes import check_whole
+from ltr.shapes import check_at_least, check_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -257,7 +257,7 @@ def compare(
     ):
         if value not in choices:
             raise ValueError(f"{name} must be {choices[0]!r} or {choices[1]!r}, got {value!r}")
-    _check_draws(confidence, resamples)
+    check_draws(confidence, resamples, seed)
     table, left_out = _table(models)
     differences = table[:, 1:] - table[:, :1]
     columns = np.concatenate([table, differences], axis=1)
@@ -322,7 +322,7 @@ def mean_interval(
     >>> print(mean_interval([0.0, 1.0, 0.5, 0.25]))
     0.4375 [0.1250, 0.8750]
     """
-    _check_draws(confidence, resamples)
+    check_draws(confidence, resamples, seed)
     if interval not in ("bca", "percentile"):
         raise ValueError(f"interval must be 'bca' or 'percentile', got {interval!r}")
     table, _ = _table({"values": values}, least=0)
@@ -411,10 +411,12 @@ def _models(
     return {first: a[first], **{name: v for name, v in a.items() if name != first}}, first
 
 
-def _check_draws(confidence: float, resamples: int) -> None:
+def check_draws(confidence: float, resamples: int, seed: int) -> None:
+    """Raise `ValueError` if an option of the intervals is out of range."""
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must lie in (0, 1), got {confidence!r}")
     check_whole("resamples", resamples)
+    check_at_least("seed", seed, 0)
 
 
 def _table(models: Mapping[str, Values], least: int = 2) -> tuple[np.ndarray, int]:

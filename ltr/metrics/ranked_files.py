@@ -1,7 +1,7 @@
 """Read the files of `ltr evaluate`: TREC runs with judgements, and tables of scored documents."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
@@ -91,9 +91,8 @@ class Evaluated:
         qids: the query ids of the lists.
         values: (lists,) float64 by the measure's title; NaN for a list that is left out.
         empty: how many lists have no relevant document.
-        missing: how many judged queries a run lacks.
+        missing: how many judged queries a run lacks, or how many lists that another table has.
         unjudged: how many queries of a run have no judgements.
-        notes: what was left out or is missing, one line each.
     """
 
     name: str
@@ -102,7 +101,6 @@ class Evaluated:
     empty: int
     missing: int = 0
     unjudged: int = 0
-    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

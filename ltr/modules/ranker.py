@@ -4,7 +4,6 @@ import copy
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor
 
@@ -18,8 +17,7 @@ from ltr.models.ragged import score_ragged
 from ltr.modules.checks import check_scores
 from ltr.modules.scoring import ScoredLists, ScoringModule
 from ltr.modules.steps import side_inputs
-from ltr.modules.trainable import check_part, missing_callbacks
-from ltr.modules.watching import CheckTemperature
+from ltr.modules.trainable import check_part
 
 
 class Ranker(ScoringModule):
@@ -131,10 +129,6 @@ class Ranker(ScoringModule):
         if lengths is None:
             return self.scorer(features, mask)
         return score_ragged(self.scorer, features, lengths)
-
-    def configure_callbacks(self) -> list[Callback]:
-        """Add `CheckTemperature` to those of `ScoringModule`."""
-        return super().configure_callbacks() + missing_callbacks(self, CheckTemperature)
 
     def setup(self, stage: str) -> None:
         """Take over what the data module knows: number of features, transform and schema.

@@ -227,9 +227,9 @@ def test_lists_of_very_different_lengths(ltr):
         (["t.csv", "--at", "0"], "--at must be >= 1, got 0"),
         (["t.csv", "--at", "ten"], "argument --at: invalid int value: 'ten'"),
         (["t.csv", "--empty", "none"], "--empty must be a number, skip or error, got none"),
-        (["t.csv", "--confidence", "95"], "--confidence must lie in (0, 1), got 95.0"),
-        (["t.csv", "--resamples", "0"], "--resamples must be >= 1, got 0"),
-        (["t.csv", "--seed", "-1"], "--seed must be >= 0, got -1"),
+        (["t.csv", "--confidence", "95"], "confidence must lie in (0, 1), got 95.0"),
+        (["t.csv", "--resamples", "0"], "resamples must be a whole number >= 1, got 0"),
+        (["t.csv", "--seed", "-1"], "seed must be >= 0, got -1"),
         (["double.csv"], "double.csv: column 'label' occurs 2 times"),
         (
             ["t.csv", "--score", "scor"],
