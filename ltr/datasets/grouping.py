@@ -91,8 +91,8 @@ def group_pieces(
                 width, documents = _add_keys(database, keys)
                 pieces = iter(pieces)
                 first = next(pieces)
-                size = to_batch(first.widen(max(width, first.num_features))).nbytes
-                size = max(1, size // len(first.features))  # of a document
+                size = to_batch(first).nbytes // len(first.features)  # of a document
+                size += 4 * max(0, width - first.num_features) + 1
                 room = max(FILE_BYTES, documents * size // FILES)
                 found = database.sql(_FILES.format(documents=max(1, room // size)))
                 _divide(chain([first], pieces), found.to_arrow_reader(1 << 16), temporary)
