@@ -133,7 +133,7 @@ def _database(temporary: Path) -> Iterator[Any]:
 def _add_keys(database: Any, keys: Iterable[ListDataset]) -> tuple[int, int]:
     """Give the database the qids; return the largest width and the number of the documents."""
     width = documents = 0
-    database.execute("BEGIN")
+    # each piece is its own transaction: what is not committed stays in memory
     database.execute("CREATE TABLE documents (qid VARCHAR, row BIGINT)")
     for piece in keys:
         lists = np.repeat(np.arange(len(piece)), piece.lengths)
@@ -141,7 +141,6 @@ def _add_keys(database: Any, keys: Iterable[ListDataset]) -> tuple[int, int]:
         database.register("piece", pa.table({"qid": qids, "row": documents + _rows(piece)}))
         database.execute("INSERT INTO documents FROM piece")
         width, documents = max(width, piece.num_features), documents + len(piece.features)
-    database.execute("COMMIT")
     return width, documents
 
 
