@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from ltr.cli.errors import CommandError
 from ltr.cli.recipes import LineParser
 from ltr.files import atomic_write, remove_leftovers
-from ltr.names import nearest
 
 if TYPE_CHECKING:
     from ltr.metrics.compare import Comparison, Interval
-    from ltr.metrics.ranked_files import Columns, Evaluated, Measure
+    from ltr.metrics.named import Measure
+    from ltr.metrics.ranked_files import Columns, Evaluated
 
 _EPILOG = """\
 A run has lines `qid Q0 docno rank score tag`, the qrels `qid 0 docno rel`; both may be gzipped.
@@ -142,33 +142,17 @@ def _measures(
     names: Sequence[str] | None, cuts: Sequence[int] | None, *, of_runs: bool
 ) -> "list[Measure]":
     """Return the chosen metrics: `ndcg@10` is cut at 10, `ndcg` at each value of `--at`, if any."""
-    from ltr.metrics.joined import divided_by_k
-    from ltr.metrics.ranked_files import Measure, metric_names
+    from ltr.metrics.named import parse_measures
 
     for cut in cuts or []:
         if cut < 1:
             raise CommandError(f"--at must be >= 1, got {cut}")
     if names is None:
         names = [name.partition("@")[0] for name in _DEFAULT] if cuts else _DEFAULT
-    known = metric_names()
-    found: list[Measure] = []
-    for text in names:
-        name, at, cut = text.partition("@")
-        if name not in known:
-            raise CommandError(f"--metrics: no metric {name!r}: {nearest(name, known)}")
-        has_cut = Measure(name).has_cut
-        if at and not (cut.isascii() and cut.isdigit() and int(cut) >= 1):
-            raise CommandError(f"--metrics: {name}@K must have a K >= 1, got {text!r}")
-        if at and not has_cut:
-            raise CommandError(f"--metrics: {name} is not cut at a rank, got {text!r}")
-        if of_runs and (not has_cut or name == "rbo"):  # rbo is of two orders of the same items
-            raise CommandError(f"--metrics: {name} needs whole lists, which a run does not have")
-        if of_runs and not at and not cuts and divided_by_k(Measure(name).metric):
-            raise CommandError(f"--metrics: {name} of a run must have a K, such as {name}@10")
-        whole = [Measure(name)]
-        cut_at = [Measure(name, k) for k in cuts or []] if has_cut else []
-        found += [Measure(name, int(cut))] if at else cut_at or whole
-    return list(dict.fromkeys(found))
+    try:
+        return parse_measures(names, cuts or (), of_runs=of_runs)
+    except ValueError as error:
+        raise CommandError(f"--{error}") from None
 
 
 def _empty(text: str) -> str | float:

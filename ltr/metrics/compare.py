@@ -349,6 +349,17 @@ def holm(p: Sequence[float]) -> list[float]:
     return corrected
 
 
+def draw_means(intervals: Mapping[str, Interval], label: str, axes: "Axes") -> None:
+    """Draw means with their intervals, one metric below the other."""
+    for place, (mean, low, high) in enumerate(intervals.values()):
+        axes.plot([low, high], [place, place], color="tab:blue", linewidth=2)
+        axes.plot([mean], [place], "o", color="tab:blue")
+    axes.set_yticks(range(len(intervals)), list(intervals))
+    axes.set_ylim(len(intervals) - 0.4, -0.6)
+    axes.set_xlabel(label)
+    axes.grid(axis="x", alpha=0.3)
+
+
 def draw(
     found: Mapping[str, Interval | Comparison], name: str, confidence: float, path: Path
 ) -> None:
@@ -368,14 +379,7 @@ def draw(
     comparisons = {title: x for title, x in found.items() if isinstance(x, Comparison)}
     if intervals:
         figure = Figure(figsize=(6.4, 1.2 + 0.4 * len(intervals)), layout="constrained")
-        axes = figure.subplots()
-        for place, (mean, low, high) in enumerate(intervals.values()):
-            axes.plot([low, high], [place, place], color="tab:blue", linewidth=2)
-            axes.plot([mean], [place], "o", color="tab:blue")
-        axes.set_yticks(range(len(intervals)), list(intervals))
-        axes.set_ylim(len(intervals) - 0.4, -0.6)
-        axes.set_xlabel(f"{name}: mean, {100 * confidence:g}% interval")
-        axes.grid(axis="x", alpha=0.3)
+        draw_means(intervals, f"{name}: mean, {100 * confidence:g}% interval", figure.subplots())
     else:
         models = max(len(x.models) for x in comparisons.values()) - 1
         height = (1.2 + 0.5 * models) * len(comparisons)
