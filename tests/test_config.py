@@ -239,6 +239,7 @@ def test_what_was_given_is_what_is_kept():
             "discount": "letor4",
             "mean": "arithmetic",
             "dequantize": False,
+            "softmax": 0.0,
             "reduction": "sum",
         },
     }

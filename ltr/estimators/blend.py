@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ltr.estimators import tables as tables
 from ltr.estimators.categories import form_of, in_form, levels_of
-from ltr.estimators.scoring import RankingEstimator, ndcg_of_lists, score
+from ltr.estimators.scoring import RankingEstimator, score, values_of_lists
 from ltr.models import Ensemble
 from ltr.shapes import check_number
 
@@ -176,11 +176,18 @@ class Blend(RankingEstimator):
         return self.weights_ @ self._scaled(X, qid)
 
     def score(
-        self, X: Any, y: Any, *, qid: Any = None, group: Any = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any,
+        *,
+        qid: Any = None,
+        group: Any = None,
+        sample_weight: Any = None,
+        metric: str = "ndcg@10",
     ) -> float:
-        """Return the mean NDCG@10 of the lists; see `NeuralRanker.score`."""
+        """Return the mean metric of the lists; see `NeuralRanker.score`."""
         check_is_fitted(self)
-        return score(self, X, y, qid, group, sample_weight)
+        return score(self, X, y, qid, group, sample_weight, metric)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters; if `deep`, those of the rankers too (see the class)."""
@@ -336,7 +343,7 @@ class _Lists:
 
     def ndcg(self, scores: np.ndarray) -> np.ndarray:
         """Return NDCG@10 of each list, (lists,), by scores (rows,)."""
-        return ndcg_of_lists(scores, self.labels, self.codes)
+        return values_of_lists(scores, self.labels, self.codes)
 
 
 def _evaluation(

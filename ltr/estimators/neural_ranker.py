@@ -44,7 +44,9 @@ class NeuralRanker(RankingEstimator):
         weight_decay: of AdamW.
         batch_size: lists in a step of training.
         max_epochs: the most passes over the training lists.
-        patience: a member stops when its NDCG@10 on the validation lists has not risen for this
+        metric: what early stopping and `score` look at, by its name, such as "ndcg@10" (the
+            default), "mrr@10" or "map"; see `ltr.metrics.evaluate`.
+        patience: a member stops when its metric on the validation lists has not risen for this
             many epochs, and keeps the weights of its best epoch. Default: 3, or more where an epoch
             has less than 14 steps: as many as make 40 steps.
         validation: the share of the queries that is held out for that where `fit` gets no
@@ -69,7 +71,7 @@ class NeuralRanker(RankingEstimator):
         scorer_: an `Ensemble`.
         n_iter_: the epochs of the last training.
         best_iterations_: the best epoch of each member, from 1.
-        history_: NDCG@10 of each member on the validation lists after each epoch; NaN once it has
+        history_: `metric` of each member on the validation lists after each epoch; NaN once it has
             stopped.
         validation_queries_: how many queries were validated on.
 
@@ -106,6 +108,7 @@ class NeuralRanker(RankingEstimator):
         weight_decay: float = 0.01,
         batch_size: int = 64,
         max_epochs: int = 100,
+        metric: str = "ndcg@10",
         patience: int | None = None,
         validation: float = 0.2,
         max_levels: int = 256,
@@ -122,6 +125,7 @@ class NeuralRanker(RankingEstimator):
         self.weight_decay = weight_decay
         self.batch_size = batch_size
         self.max_epochs = max_epochs
+        self.metric = metric
         self.patience = patience
         self.validation = validation
         self.max_levels = max_levels
@@ -165,7 +169,7 @@ class NeuralRanker(RankingEstimator):
             eval_qid: `[qid_val]`.
             eval_group: `[group_val]`, in place of `eval_qid`.
             callbacks: functions. After each epoch, each is called with the history so far: for each
-                epoch a list with NDCG@10 of each member on the validation lists, NaN for a member
+                epoch a list with `metric` of each member on the validation lists, NaN for a member
                 that has stopped, or if nothing is validated. If one returns True, the training
                 stops, and each member keeps the weights of its best epoch. What one raises ends
                 `fit`, without a new model.
@@ -244,14 +248,31 @@ class NeuralRanker(RankingEstimator):
         return scores
 
     def score(
-        self, X: Any, y: Any, *, qid: Any = None, group: Any = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any,
+        *,
+        qid: Any = None,
+        group: Any = None,
+        sample_weight: Any = None,
+        metric: str | None = None,
     ) -> float:
-        """Return the mean NDCG@10 of the lists; one without a relevant row counts 0.
+        """Return the mean metric of the lists; one without a relevant row counts 0.
 
-        For the arguments see `fit`. Weights of rows multiply the gains, as in `ltr.metrics.NDCG`.
+        Args:
+            X: for this and the others see `fit`.
+            y: (rows,).
+            qid: (rows,).
+            group: in place of `qid`.
+            sample_weight: (rows,) or (queries,); weights of rows multiply the gains, as in
+                `ltr.metrics.NDCG`.
+            metric: a metric's name. Default: the parameter `metric`.
+
+        Raises:
+            ValueError: the metric is unknown, or takes no weights of rows.
         """
         check_is_fitted(self)
-        return score(self, X, y, qid, group, sample_weight)
+        return score(self, X, y, qid, group, sample_weight, metric or self.metric)
 
     def export(
         self,

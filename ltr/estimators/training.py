@@ -20,7 +20,7 @@ from ltr.datasets.transforms import FeatureTransform, fit_documents
 from ltr.estimators.parameters import device, new_loss, new_scorer, new_transform, patience
 from ltr.estimators.progress import Progress
 from ltr.losses import RankingLoss
-from ltr.metrics.functional import ndcg
+from ltr.metrics.named import ranking_measure
 from ltr.models import Ensemble
 from ltr.models.ragged import score_ragged
 from ltr.modules.checks import FailedStep, all_finite, check_scores
@@ -83,7 +83,8 @@ def train(
             scorer.build(width)
         parts = scorer, new_loss(estimator, of_lists), transform
         training = Training(estimator, *parts, seed, of_lists)
-        with Progress(estimator.verbose, epochs, note) as progress:
+        title = training.measure.title
+        with Progress(estimator.verbose, epochs, title, note) as progress:
             training.run(lists, validation, epochs, callbacks, progress)
         training.finish(lists)
         training.parts.to("cpu").eval()
@@ -110,7 +111,7 @@ class _Best:
 class Training:
     """Trains each member of an ensemble on the loss of its own scores, by ragged batches.
 
-    A member stops when its NDCG@10 on the validation lists has not risen for `patience` epochs, and
+    A member stops when its metric on the validation lists has not risen for `patience` epochs, and
     keeps the weights of its best epoch: it ends as if it had been trained alone. If the transform
     learns too, which the members share, all stop together.
 
@@ -118,7 +119,7 @@ class Training:
         transform: fitted on the training lists.
         scorer: the members, at the end with the weights of their best epochs, and their scales.
         epochs: how many were trained.
-        history: NDCG@10 of each member after each epoch, on the validation lists.
+        history: the metric of each member after each epoch, on the validation lists.
     """
 
     def __init__(
@@ -131,6 +132,7 @@ class Training:
         of_lists: bool,
     ) -> None:
         self.estimator, self.seed, self.of_lists = estimator, seed, of_lists
+        self.measure = ranking_measure(estimator.metric)
         self.device = torch.device(device(estimator))
         named = {"loss": loss, "scorer": scorer, "transform": transform}
         self.parts = nn.ModuleDict(named).to(self.device)
@@ -267,7 +269,7 @@ class Training:
         return loss * times
 
     def _validate(self, lists: ListDataset, epoch: int) -> list[float]:
-        """Return NDCG@10 of each member on lists, NaN for those that have stopped."""
+        """Return the metric of each member on lists, NaN for those that have stopped."""
         total, count = torch.zeros(len(self.active), dtype=torch.float64), 0
         with self._scoring():
             for place, batch in enumerate(self._batches(lists, self._order(lists, shuffle=False))):
@@ -276,8 +278,10 @@ class Training:
                 for one in scores:
                     check_scores(one, batch)
                 labels, repeated = (x.repeat(len(scores)) for x in (batch["labels"], lengths))
-                options: Any = {"lengths": repeated, "top_k": 10, "reduction": "none"}
-                values = ndcg(scores.flatten(), labels, **options).view(len(scores), -1)
+                largest = float(lists.labels.max())
+                values = self.measure.per_list(
+                    scores.flatten(), labels, repeated, largest=largest
+                ).view(len(scores), -1)
                 real = lengths > 0  # a bucket may have empty lists
                 total += values.double()[:, real].sum(1)
                 count += int(real.sum())

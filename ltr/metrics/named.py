@@ -62,6 +62,39 @@ class Measure:
         named = (getattr(ltr.metrics, name) for name in ltr.metrics.__all__)
         return next(x for x in named if getattr(x, "function", None) is self.metric)
 
+    def per_list(
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        lengths: Tensor,
+        *,
+        largest: float,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        """Return the value of each list, (lists,).
+
+        Args:
+            scores: (items,), one list after the other.
+            labels: (items,).
+            lengths: (lists,).
+            largest: the highest label that there can be, for ERR and graded RBP.
+            weights: (items,); only some metrics take them.
+
+        Raises:
+            ValueError: weights are given, and the metric takes none.
+        """
+        known = signature(self.metric).parameters
+        options: dict[str, Any] = {"lengths": lengths, "reduction": "none"}
+        if self.top_k is not None:
+            options["top_k"] = self.top_k
+        if "max_label" in known and largest > 0:
+            options["max_label"] = largest
+        if weights is not None:
+            if "weights" not in known:
+                raise ValueError(f"metric must take weights of items, got {self.title!r}")
+            options["weights"] = weights
+        return self.metric(scores, labels, **options)
+
     def make(self, given: dict[str, Any], depth: int | None = None) -> RankingMetric:
         """Return the metric with its cut and those of the given options that it takes.
 
@@ -134,6 +167,26 @@ def parse_measures(
         cut_at = [Measure(name, k) for k in cuts] if has_cut else []
         found += [Measure(name, int(cut))] if at else cut_at or whole
     return list(dict.fromkeys(found))
+
+
+def ranking_measure(name: str) -> Measure:
+    """Return the metric by which rankers are chosen, the higher the better.
+
+    Raises:
+        ValueError: there is no such metric, or the best of it is the lowest.
+
+    >>> ranking_measure("MRR@10").title
+    'mrr@10'
+    """
+    if not isinstance(name, str):
+        raise ValueError(f"metric must be the name of a metric, got {name!r}")
+    try:
+        (measure,) = parse_measures([name])
+    except ValueError as error:
+        raise ValueError(f"metric must be a metric's name: {error}") from None
+    if not measure.kind.higher_is_better:
+        raise ValueError(f"metric must be higher for better rankings, got {name!r}")
+    return measure
 
 
 def _parts(text: str, known: Sequence[str]) -> tuple[str, str, str]:

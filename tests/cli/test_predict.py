@@ -76,6 +76,14 @@ def test_a_closed_stdout_is_no_error(trained):
     assert Path("closed.csv").read_bytes() == Path("p.csv").read_bytes()
 
 
+def test_a_mistake_in_the_data_names_no_checkpoint(trained, letor_root):
+    data = ["--data", "LetorDataModule", "--data.root", letor_root]
+    new = ["--data.predict_path", "none.txt", "--ckpt_path", "best", "--output", "p.csv"]
+    answer = trained("predict", *data, *new)
+    assert answer.code == 2
+    assert answer.err.splitlines()[-1] == ("ltr predict: predict_path must be a file, got none.txt")
+
+
 def test_the_format_can_be_said(trained):
     assert predict(trained, "p.tsv", "--format", "trec").code == 0
     assert Path("p.tsv").read_text().startswith("digits-test-0 Q0 ")

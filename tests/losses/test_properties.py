@@ -58,6 +58,7 @@ VARIANTS = {
     ),
     "SoftNDCG-Standardized": lambda **options: SoftNDCG(Standardized(), **options),
     "SoftNDCG-linear": lambda **options: SoftNDCG(gain="linear", **options),
+    "SoftNDCG-softmax": lambda **options: SoftNDCG(SigmoidRank(0.5), softmax=1.0, **options),
     "SoftMRR-SoftSort@3": lambda **options: SoftMRR(SoftSort(0.5), top_k=3, **options),
     "SoftMAP-SoftSort@3": lambda **options: SoftMAP(SoftSort(0.5), top_k=3, **options),
     "SoftERR-raw@3": lambda **options: SoftERR(top_k=3, max_label=5, normalize=False, **options),
