@@ -17,7 +17,7 @@ from ltr.datasets.list_transforms import (
     RankPerList,
     StandardizePerList,
 )
-from ltr.datasets.lists import ListDataset
+from ltr.datasets.lists import ListDataset, ListSummary
 from ltr.datasets.quantiles import PiecewiseLinearBins, Quantile
 from ltr.datasets.query_splits import QueryFolds, query_folds
 from ltr.datasets.samplers import BucketSampler, ListSampler
@@ -25,7 +25,6 @@ from ltr.datasets.schema import Category, Schema
 from ltr.datasets.store import is_store
 from ltr.datasets.store_writer import write_store
 from ltr.datasets.stored_lists import StoredLists, open_store
-from ltr.datasets.summary import ListSummary
 from ltr.datasets.table_files import load_table
 from ltr.datasets.table_transform import TableTransform
 from ltr.datasets.tables import read_table

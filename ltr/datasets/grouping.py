@@ -91,8 +91,8 @@ def group_pieces(
                 width, documents = _add_keys(database, keys)
                 pieces = iter(pieces)
                 first = next(pieces)
-                size = to_batch(first.widen(max(width, first.num_features))).nbytes
-                size = max(1, size // len(first.features))  # of a document
+                size = to_batch(first).nbytes // len(first.features)  # of a document
+                size += 4 * max(0, width - first.num_features) + 1
                 room = max(FILE_BYTES, documents * size // FILES)
                 found = database.sql(_FILES.format(documents=max(1, room // size)))
                 _divide(chain([first], pieces), found.to_arrow_reader(1 << 16), temporary)
@@ -133,7 +133,7 @@ def _database(temporary: Path) -> Iterator[Any]:
 def _add_keys(database: Any, keys: Iterable[ListDataset]) -> tuple[int, int]:
     """Give the database the qids; return the largest width and the number of the documents."""
     width = documents = 0
-    database.execute("BEGIN")
+    # each piece is its own transaction: what is not committed stays in memory
     database.execute("CREATE TABLE documents (qid VARCHAR, row BIGINT)")
     for piece in keys:
         lists = np.repeat(np.arange(len(piece)), piece.lengths)
@@ -141,7 +141,6 @@ def _add_keys(database: Any, keys: Iterable[ListDataset]) -> tuple[int, int]:
         database.register("piece", pa.table({"qid": qids, "row": documents + _rows(piece)}))
         database.execute("INSERT INTO documents FROM piece")
         width, documents = max(width, piece.num_features), documents + len(piece.features)
-    database.execute("COMMIT")
     return width, documents
 
 

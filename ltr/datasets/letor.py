@@ -207,9 +207,9 @@ class LetorReader:
                 while place < len(text):
                     piece = _Piece(block, text, place, lines, self.width)
                     self._fill(piece, compiled)
-                    place, lines = piece.place, piece.lines
-                    self._documents += piece.documents
-                    lists = self._lists(piece, compiled) if piece.documents else None
+                    place, lines, count = piece.state[:3].tolist()
+                    self._documents += count
+                    lists = self._lists(piece, compiled) if count else None
                     if lists is not None:
                         yield lists
                     if watch is not None:
@@ -231,16 +231,17 @@ class LetorReader:
             options = (piece.text, piece.state, has_qid, self.missing == "keep")
             arrays = (piece.rows, piece.labels, piece.ids, piece.runs, piece.seen)
             why = compiled.parse(*options, *arrays)
-            self.width = piece.width
-            if piece.documents:
+            place, _, count, _, self.width = piece.state.tolist()
+            if count:
                 self._has_qid = has_qid
-            if why != compiled.ODD or piece.place >= len(piece.text):
+            if why != compiled.ODD or place >= len(piece.text):
                 return
             self._read_odd(piece, compiled)
 
     def _read_odd(self, piece: "_Piece", compiled: Any) -> None:
         """Read one line by the strict parser."""
-        begin, number = piece.place, piece.lines + 1
+        begin, lines = piece.state[:2].tolist()
+        number = lines + 1
         end = piece.block.index(b"\n", begin)
         text, hash_sign, _ = piece.block[begin:end].partition(b"#")
         if tokens := text.split(None, 2):
@@ -296,10 +297,10 @@ class LetorReader:
 
     def _lists(self, piece: "_Piece", compiled: Any) -> ListDataset | None:
         """Return the documents of a piece as lists; None past the last group size."""
-        count = piece.documents
+        count, found = piece.state[2:4].tolist()
         if self._has_qid:
-            starts = piece.runs[: piece.state[3], 0]
-            names = [piece.text[a:b].tobytes() for _, a, b in piece.runs[: piece.state[3]]]
+            starts = piece.runs[:found, 0]
+            names = [piece.text[a:b].tobytes() for _, a, b in piece.runs[:found]]
             self._check(names)
             qids = [decode(name) for name in names]
         else:
@@ -361,7 +362,11 @@ class LetorReader:
 
 
 class _Piece:
-    """The arrays that a piece of the file is read into."""
+    """The arrays that a piece of the file is read into; see `svmlight_jit.parse`.
+
+    `state` has the place where the text goes on, the lines before it, the documents and the runs of
+    one qid so far, and the largest index; the rows may be wider.
+    """
 
     def __init__(self, block: bytes, text: np.ndarray, place: int, lines: int, width: int) -> None:
         room = max(1, min(_ROOM // (4 * max(width, 1)), block.count(b"\n", place)))
@@ -374,26 +379,6 @@ class _Piece:
         self.runs = np.empty((room, 3), np.int64)
         self.seen = np.zeros(width, np.int64)
 
-    @property
-    def place(self) -> int:
-        """Where the text goes on."""
-        return int(self.state[0])
-
-    @property
-    def lines(self) -> int:
-        """How many lines stand before."""
-        return int(self.state[1])
-
-    @property
-    def documents(self) -> int:
-        """How many documents there are."""
-        return int(self.state[2])
-
-    @property
-    def width(self) -> int:
-        """The largest index so far; the rows may be wider."""
-        return int(self.state[4])
-
     def add(
         self,
         label: float,
@@ -405,7 +390,7 @@ class _Piece:
         limit: int,
     ) -> None:
         """Add a document; the rows at least double where they are too narrow, up to a limit."""
-        place, runs = int(self.state[2]), int(self.state[3])
+        place, runs = self.state[2:4].tolist()
         if width > self.rows.shape[1]:
             before = self.rows
             wide = min(max(width, 2 * before.shape[1]), limit)

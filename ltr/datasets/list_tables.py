@@ -52,53 +52,36 @@ def load_lists(
     missing: Literal["keep", "error"] = "keep",
     keep_order: bool = False,
 ) -> ListDataset:
-    """Load the lists of a store or of LETOR text; see `load_letor_table`.
+    """Load the lists of a store, or of a file, a folder or a pattern of LETOR text.
 
-    Raises:
-        ValueError: the source is not as it should be, or `missing` is "error" for a store that was
-            made with missing values.
-    """
-    if not is_store(source):
-        return load_letor_table(
-            source, sort_by_qid=sort_by_qid, missing=missing, keep_order=keep_order
-        )
-    data = open_store(Path(source).expanduser())
-    made_of = data.store.source
-    if missing == "error" and (not isinstance(made_of, dict) or made_of.get("missing") != missing):
-        raise ValueError(
-            f'missing must be "keep" for a store that was converted so, got "error" for {source}'
-        )
-    return data.numbered(0) if keep_order else data
-
-
-def load_letor_table(
-    source: Any,
-    *,
-    sort_by_qid: bool = False,
-    missing: Literal["keep", "error"] = "keep",
-    keep_order: bool = False,
-) -> ListDataset:
-    """Load the lists of a file, a folder or a pattern of LETOR text, in the order of their names.
-
-    A list may go on in the next file.
+    Files are in the order of their names, and a list may go on in the next file.
 
     Args:
         source: the path or pattern.
-        sort_by_qid: gather the lines of a qid that comes back, in any of the files.
+        sort_by_qid: gather the lines of a qid that comes back in LETOR text, in any of the files.
         missing: see `read_letor`.
         keep_order: give each document its row, counted from 0 through all files.
 
     Raises:
-        ValueError: what `read_letor` raises; a folder holds several splits; or a qid comes back in
-            another file.
+        ValueError: what `read_letor` raises; a folder holds several splits; a qid comes back in
+            another file; or `missing` is "error" for a store that was made with missing values.
     """
     path = Path(source).expanduser()
-    check_one_split(path)
-    files = find_files(path)
     options: dict[str, Any] = {"sort_by_qid": sort_by_qid, "missing": missing}
-    if keep_order and sort_by_qid:  # a cache does not know the rows of lines that were gathered
-        return read_letor_files(files, **options).numbered(0)
-    data = load_letor_files(files, **options)
+    if is_store(path):
+        data = open_store(path)
+        made_of = data.store.source
+        kept = made_of.get("missing") if isinstance(made_of, dict) else None
+        if missing == "error" and kept != missing:
+            raise ValueError(
+                'missing must be "keep" for a store that was converted so, got "error" for '
+                f"{source}"
+            )
+    else:
+        check_one_split(path)
+        # a cache does not know the rows of lines that were gathered
+        read = read_letor_files if keep_order and sort_by_qid else load_letor_files
+        data = read(find_files(path), **options)
     return data.numbered(0) if keep_order else data
 
 

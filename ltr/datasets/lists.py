@@ -1,6 +1,7 @@
 """Lists of documents in flat arrays, and the batches that are cut from them."""
 
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Self
 
@@ -10,8 +11,39 @@ import torch
 from torch.utils.data import Dataset
 
 from ltr.datasets.arrays import as_names, as_numbers, is_absent, is_missing
-from ltr.datasets.summary import ListSummary
 from ltr.shapes import check_at_least
+
+
+@dataclass(frozen=True)
+class ListSummary:
+    """What a data set holds; `str()` of it is the line that the data modules log.
+
+    Attributes:
+        lists: how many lists there are.
+        documents: how many documents they hold together.
+        features: how many features a document has.
+        longest: the length of the longest list.
+        without_relevant: lists without a document of label > 0; they are kept. None where there
+            are no labels.
+        of_one: lists of one document; they are kept.
+    """
+
+    lists: int
+    documents: int
+    features: int
+    longest: int
+    without_relevant: int | None
+    of_one: int
+
+    def __str__(self) -> str:
+        relevant = "there are no labels"
+        if self.without_relevant is not None:
+            relevant = f"{self.without_relevant} have no relevant document"
+        return (
+            f"{self.lists} lists, {self.documents} documents, {self.features} features; "
+            f"the longest list has {self.longest} documents, {relevant}, "
+            f"{self.of_one} have one document (all are kept)"
+        )
 
 
 class ListDataset(Dataset[dict[str, Any]]):
@@ -437,20 +469,15 @@ def join_lists(parts: Iterable[ListDataset], *, across: bool = False) -> ListDat
     parts = list(parts)
     if len(parts) == 1:
         return parts[0]
-    documents = sum(len(part.features) for part in parts)
     width = max(part.num_features for part in parts)
-    features = np.empty((documents, width), np.float32)
     qids: list[str] = []
     starts = []
     begin = 0
     for part in parts:
-        end = begin + len(part.features)
-        features[begin:end, : part.num_features] = part.features
-        features[begin:end, part.num_features :] = 0
         same = across and bool(qids) and qids[-1] == part.qids[0]
         qids += part.qids[same:]
         starts.append(part.offsets[same:-1] + begin)
-        begin = end
+        begin += len(part.features)
     doc_ids = None
     if any(part.doc_ids is not None for part in parts):
         ids = [
@@ -466,9 +493,9 @@ def join_lists(parts: Iterable[ListDataset], *, across: bool = False) -> ListDat
         if all(name in part.columns() for part in parts)
     }
     return ListDataset(
-        features,
+        np.concatenate([part.widen(width).features for part in parts]),
         columns.pop("labels", None),
-        np.r_[np.concatenate(starts), documents].astype(np.int64),
+        np.r_[np.concatenate(starts), begin].astype(np.int64),
         qids,
         doc_ids,
         **columns,

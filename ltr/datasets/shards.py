@@ -157,19 +157,18 @@ def check_entry(folder: Path, entry: ShardEntry) -> None:
         )
 
 
-def check_shard(folder: Path, entry: ShardEntry) -> None:
-    """Compare the checksum of a shard with its entry.
+def check_file(path: Path, checksum: str) -> None:
+    """Compare the checksum of a file with the manifest's.
 
     Raises:
-        DamagedError: they differ, or the file is missing.
+        DamagedError: they differ, or the file cannot be read.
     """
-    path = file_in(folder, entry.name)
     try:
         found = file_checksum(path)
     except OSError as error:
-        raise DamagedError(f"{path}: the shard cannot be read: {error.strerror}") from None
-    if found != entry.checksum:
-        raise DamagedError(f"{path}: the shard is damaged: its checksum is not the manifest's")
+        raise DamagedError(f"{path}: the file cannot be read: {error.strerror}") from None
+    if found != checksum:
+        raise DamagedError(f"{path}: the file is damaged: its checksum is not the manifest's")
 
 
 def map_shard(folder: Path, entry: ShardEntry, *, known: bool = False) -> Shard:

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ltr.datasets.checksums import DamagedError, file_checksum
+from ltr.datasets.checksums import DamagedError
 from ltr.datasets.schema import Schema
-from ltr.datasets.shards import Shard, ShardEntry, check_entry, check_shard, file_in, map_shard
+from ltr.datasets.shards import Shard, ShardEntry, check_entry, check_file, file_in, map_shard
 from ltr.files import atomic_write, check_path
 
 FORMAT_VERSION = 4
@@ -113,7 +113,7 @@ class Store:
         entry = self.entries[number]
         known = number in self._known
         if not known:
-            check_shard(self.path, entry)
+            check_file(file_in(self.path, entry.name), entry.checksum)
         shard = map_shard(self.path, entry, known=known)
         self._known.add(number)
         self._mapped[number] = shard
@@ -152,7 +152,8 @@ class Store:
         Raises:
             ValueError: the file is damaged.
         """
-        return Qids([batch.column("qid") for batch in self.lists], self.first_list)
+        chunks = [batch.column("qid") for batch in self.lists]
+        return Qids(pa.chunked_array(chunks, LISTS.field("qid").type))
 
     def relevant(self, lists: np.ndarray | None = None) -> np.ndarray:
         """Return which lists, of all or of some, have a document of label > 0: bool (lists,).
@@ -181,12 +182,7 @@ class Store:
 
     def _file(self, key: str) -> Path:
         path = file_in(self.path, self._files[key]["name"])
-        try:
-            found = file_checksum(path)
-        except OSError as error:
-            raise DamagedError(f"{path}: the file cannot be read: {error.strerror}") from None
-        if found != self._files[key]["checksum"]:
-            raise DamagedError(f"{path}: the file is damaged: its checksum is not the manifest's")
+        check_file(path, self._files[key]["checksum"])
         return path
 
     def __reduce__(self) -> tuple[type["Store"], tuple[Path]]:
@@ -196,31 +192,25 @@ class Store:
 class Qids(Sequence[str]):
     """The qids of the lists of a store, read from the disk as they are asked for."""
 
-    def __init__(
-        self, chunks: list[Any], first: np.ndarray, lists: np.ndarray | None = None
-    ) -> None:
-        self._chunks = chunks
-        self._first = first
+    def __init__(self, column: pa.ChunkedArray, lists: np.ndarray | None = None) -> None:
+        self._column = column
         self._lists = lists
 
     def __len__(self) -> int:
-        return int(self._first[-1]) if self._lists is None else len(self._lists)
+        return len(self._column) if self._lists is None else len(self._lists)
 
     def __getitem__(self, index: Any) -> Any:
         places = range(len(self))[index]
         if isinstance(places, range):
             return [self[place] for place in places]
-        number = places if self._lists is None else int(self._lists[places])
-        chunk = int(np.searchsorted(self._first, number, side="right")) - 1
-        return self._chunks[chunk][number - int(self._first[chunk])].as_py()
+        return self._column[places if self._lists is None else int(self._lists[places])].as_py()
 
     def __iter__(self) -> Iterator[str]:
         if self._lists is not None:
             yield from (self[place] for place in range(len(self)))
             return
-        for chunk in self._chunks:
-            for start in range(0, len(chunk), 1 << 12):
-                yield from chunk[start : start + (1 << 12)].to_pylist()
+        for start in range(0, len(self), 1 << 12):
+            yield from self._column.slice(start, 1 << 12).to_pylist()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence) or isinstance(other, str):
@@ -235,7 +225,7 @@ class Qids(Sequence[str]):
 
     def take(self, lists: np.ndarray) -> "Qids":
         """Return those of some lists of the store."""
-        return Qids(self._chunks, self._first, lists)
+        return Qids(self._column, lists)
 
 
 def is_store(path: Any) -> bool:

@@ -128,20 +128,13 @@ class TableDataModule(ListDataModule):
             num_workers=num_workers,
             seed=seed,
         )
-        self.sources = {
-            "train": path,
-            "val": val_path,
-            "test": path if test_path is None else test_path,
-            "predict": path if predict_path is None else predict_path,
-        }
+        given = {"train": path, "val": val_path, "test": test_path, "predict": predict_path}
+        self.sources = {**given, "test": path, "predict": path}
+        self.sources |= {split: source for split, source in given.items() if source is not None}
         self.own_test = test_path is not None
         in_memory = [
-            name
-            for name, source in zip(
-                ("path", "val_path", "test_path", "predict_path"),
-                (path, val_path, test_path, predict_path),
-                strict=True,
-            )
+            _SPLITS[split]
+            for split, source in given.items()
             if source is not None and not isinstance(source, str | PathLike)
         ]
         with warnings.catch_warnings():  # Lightning warns of modules among the arguments

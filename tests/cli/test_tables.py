@@ -109,7 +109,7 @@ def test_lists_of_a_store_are_written_as_they_are_scored(fitted, ending, monkeyp
     assert fitted(*convert, "--shard-mb", 0.002).code == 0
     store = open_store("new.store")
     longest, documents, waiting, read, written = 2 * store.lengths.max(), 300, 16, [], []
-    read_lists, write = StoredLists._read, PredictionFile.write
+    read_lists, write = StoredLists.read, PredictionFile.write
 
     def counted(self, chosen, only=None):
         found = read_lists(self, chosen, only)
@@ -124,7 +124,7 @@ def test_lists_of_a_store_are_written_as_they_are_scored(fitted, ending, monkeyp
     monkeypatch.setattr("ltr.modules.prediction_files.GROUP", waiting)
     options = ("--data.batch_size", 2)
     with monkeypatch.context() as patch:
-        patch.setattr(StoredLists, "_read", counted)
+        patch.setattr(StoredLists, "read", counted)
         patch.setattr(PredictionFile, "write", bounded)
         answer = predict(fitted, "new.store", f"p.{ending}", *options)
     assert answer.code == 0, answer.err

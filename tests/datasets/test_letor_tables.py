@@ -14,7 +14,7 @@ import torch
 from lightning.pytorch import Trainer
 
 from ltr.datasets import StoredLists, TableDataModule, load_table
-from ltr.datasets.list_tables import load_letor_table
+from ltr.datasets.list_tables import load_lists
 from ltr.losses import SoftmaxLoss
 from ltr.models import LinearScorer
 from ltr.modules import Ranker
@@ -100,17 +100,17 @@ def test_several_files_are_one_store(sort_by_qid: bool, keep_order: bool, monkey
     Path("parts/a.txt").write_text(lines(range(1, 21), null=True))
     Path("parts/b.txt").write_text(lines(range(21 - 3 * sort_by_qid, 31), width=6))
     options = {"sort_by_qid": sort_by_qid, "keep_order": keep_order}
-    data = load_letor_table("parts", **options)
+    data = load_lists("parts", **options)
     in_memory = sort_by_qid and keep_order  # a cache does not know the rows
     assert isinstance(data, StoredLists) != in_memory
     if not in_memory:
         [made] = Path("cache/ltr").iterdir()
         changed = (made / "manifest.json").stat().st_mtime_ns
-        load_letor_table("parts", **options)
+        load_lists("parts", **options)
         assert (made / "manifest.json").stat().st_mtime_ns == changed
     # without a cache
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
-    joined = load_letor_table("parts", **options)
+    joined = load_lists("parts", **options)
     assert not isinstance(joined, StoredLists)
     assert list(data.qids) == joined.qids
     for place in range(len(joined)):
