@@ -216,7 +216,8 @@ def test_private_attributes_and_methods_are_found():
 def test_extras_are_what_code_uses_and_the_groups_are_the_extras():
     content = project()
     extras = content["project"]["optional-dependencies"]
-    assert set(extras) == {"baselines", "export", "plots", "ray", "docs", "dev"}
+    assert set(extras) == {"baselines", "blend", "export", "plots", "ray", "docs", "dev"}
+    assert set(extras["blend"]) <= set(extras["dev"])
     assert set(extras["ray"]) <= set(extras["dev"])
     assert "lightgbm" in (ROOT / "benchmarks" / "estimators.py").read_text(encoding="utf-8")
     for group, requirements in content["dependency-groups"].items():
