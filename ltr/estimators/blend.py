@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from os import PathLike
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -17,12 +17,16 @@ import torch
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ltr.config.folder import write_folder
 from ltr.datasets import Schema
 from ltr.estimators import tables as tables
 from ltr.estimators.categories import form_of, in_form, levels_of, schema_of
 from ltr.estimators.scoring import RankingEstimator, ndcg_of_lists, score
 from ltr.models import Ensemble
 from ltr.shapes import check_number
+
+if TYPE_CHECKING:
+    from ltr.export import Exported
 
 _STEPS = 20  # of a weight on its way from 0 to 1
 _ROUNDS = 5  # of the search through all rankers, at most
@@ -204,10 +208,37 @@ class Blend(RankingEstimator):
                 weight is not finite. Nothing is written.
             OSError: a file cannot be written. The folder is then as it was.
         """
-        from ltr.estimators.blend_files import save
+        from ltr.estimators.blend_files import contents
 
         check_is_fitted(self)
-        save(self, path, self._names())
+        saved = contents(self, self._names())
+        write_folder(path, saved.parts, saved.config, saved.files)
+
+    def export(
+        self,
+        path: str | PathLike[str],
+        *,
+        opset: int = 17,
+        per_document: bool = False,
+        single: bool = False,
+        test: tuple[Any, Any, Any] | None = None,
+    ) -> "Exported":
+        """Write the blend as one ONNX file; see `ltr.export.export_model`.
+
+        Raw columns go in and one score comes out: the transforms, the networks and the trees are
+        inside. The rankers must be `NeuralRanker`s and trees of LightGBM and XGBoost.
+
+        Args:
+            path: a file that ends in .onnx, or a folder, which `load` can read too.
+            opset: of ONNX.
+            per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
+            single: whether the features are float32; see `export_model`.
+            test: (X, y, qid) of test lists, for the metrics of the model card.
+        """
+        from ltr.estimators.exporting import export_blend
+
+        check_is_fitted(self)
+        return export_blend(self, self._names(), path, opset, per_document, single, test)
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, trust: Sequence[str] = ()) -> Self:

@@ -14,10 +14,11 @@ from sklearn.base import BaseEstimator, clone
 from torch import nn
 
 from ltr.config import check_trust, from_config, import_path, to_config
-from ltr.config.folder import CONFIG, WEIGHTS, describing, read_folder, write_folder
+from ltr.config.folder import CONFIG, WEIGHTS, describing, read_folder
 from ltr.datasets import Schema
 from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.estimators.saving import PARTS, content, make
+from ltr.export.blend import Saved
 from ltr.names import one_line
 
 _PLAIN = ("validation_score", "validation_queries", "n_features_in")
@@ -81,20 +82,8 @@ _FORMATS = {
 }
 
 
-def save(
-    blend: Any,
-    path: str | PathLike[str],
-    names: Sequence[str],
-    files: Mapping[str, bytes] | None = None,
-) -> None:
-    """Write the files of `Blend.save`.
-
-    Args:
-        blend: fitted.
-        path: the folder.
-        names: of its rankers, for errors.
-        files: more files by name, which belong to the model.
-    """
+def contents(blend: Any, names: Sequence[str]) -> Saved:
+    """Return what a Blend is saved as; `names` are those of its rankers, for errors."""
     parts: dict[str, nn.Module] = {}
     own: dict[str, bytes] = {}
     rankers = []
@@ -124,7 +113,7 @@ def save(
         "named": hasattr(blend, "feature_names_in_") and blend.feature_names_in_.tolist(),
         **{name: to_config(getattr(blend, f"{name}_")) for name in _PLAIN},
     }
-    write_folder(path, parts, about, {**own, **(files or {})})
+    return Saved(parts, about, own)
 
 
 def load(cls: type, path: str | PathLike[str], trust: Sequence[str]) -> Any:

@@ -99,6 +99,20 @@ def test_a_saved_blend(ltr, write_table, scorer):
     score = blend.score(new[columns], new["grade"], qid=new["query"])
     (line,) = (one for one in answer.out.splitlines() if "test_ndcg_10" in one)
     assert float(line.split()[-2 if line.endswith("│") else -1]) == pytest.approx(score, abs=1e-4)
+    new.rename(columns={"query": "qid", "grade": "label"}).to_parquet("test.parquet")
+    answer = ltr("export", "saved", "--out", "one.onnx", "--test", "test.parquet")
+    assert answer.code == 2
+    assert "'y'" in answer.err
+    new.rename(columns={"query": "qid", "grade": "y"}).to_parquet("test.parquet")
+    answer = ltr("export", "saved", "--out", "one.onnx", "--test", "test.parquet")
+    assert answer.code == 0, answer.err
+    assert "; 0 of 1424 rows differ by more than 1e-4" in answer.out
+    assert f"{score:.4f}" in Path("one.md").read_text()
+    found = predict(ltr, "one.onnx", "p.csv", "--data.qid", "query")
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    answer = ltr("export", "saved", "--out", "one.pt2")
+    assert answer.code == 2
+    assert "--to must be onnx" in answer.err
     (Path("saved") / "ranker-1.txt").unlink()
     answer = ltr("predict", "--ckpt_path", "saved", "--data.path", "new.csv", "--output", "x.csv")
     assert answer.code == 2
