@@ -257,7 +257,9 @@ def _rows(documents: list[Mapping[str, Any]], names: list[str], dtype: type) -> 
     try:
         with np.errstate(over="ignore"):  # what overflows is infinite, and refused as such
             values = np.array(found, dtype=dtype)  # None is NaN
-        return values.reshape(len(documents), len(names))
+        if values.shape != (len(documents), len(names)):
+            raise ValueError("a value is a list")
+        return values
     except (TypeError, ValueError, OverflowError):
         for name, values in zip(names, zip(*found, strict=True), strict=True):
             _numbers(name, values, 1, dtype)
@@ -274,6 +276,8 @@ def _numbers(name: str, values: Sequence[Any], width: int, dtype: type) -> np.nd
     try:
         with np.errstate(over="ignore"):
             found = np.array([empty if _is_na(x) else x for x in values], dtype=dtype)
+        if width == 1 and found.ndim > 1:
+            raise ValueError("got a list")
         return found.reshape(len(values), width)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(

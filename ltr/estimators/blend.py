@@ -235,7 +235,7 @@ class Blend(RankingEstimator):
             single: whether the features are float32; see `export_model`.
             test: (X, y, qid) of test lists, for the metrics of the model card.
         """
-        from ltr.estimators.exporting import export_blend
+        from ltr.estimators.blend_export import export_blend
 
         check_is_fitted(self)
         return export_blend(self, self._names(), path, opset, per_document, single, test)
