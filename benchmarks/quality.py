@@ -96,7 +96,7 @@ def network(
 
 def old_letor(seed: int, rate: float) -> Any:
     """Return the network of the recipe `letor` as it was: layer norm and Gumbel noise."""
-    loss = SoftNDCG(Stochastic(SigmoidRank(1.0), samples=4), top_k=10)
+    loss = SoftNDCG(Stochastic(SigmoidRank(1.0), samples=4), 10, mean="arithmetic")
     return network(
         seed, rate, loss, MLPScorer(hidden=(128, 64), dropout=0.3, norm=True), logarithm=True
     )

@@ -13,7 +13,8 @@ lists. After each epoch, on the same 500 training lists:
   that have a temperature;
 - norm: the mean length of the gradient of a list's loss by its scores;
 - moved: how many of the documents the gradient moves, (sum |g|)^2 / (n sum g^2), as a mean;
-- behind: the share of sum |g| on relevant documents in the lower half of the list, as a mean.
+- behind: the share of sum |g| on relevant documents in the lower half of the list, as a mean;
+- turned: the share of the pairs of documents whose order the last step of the epoch changed.
 """
 
 import json
@@ -40,6 +41,7 @@ LOSSES: dict[str, tuple[RankingLoss, float | None]] = {
     "arithmetic, standardized": (SoftNDCG(STANDARD, mean="arithmetic", reduction="none"), 0.3),
     "harmonic, temperature 1": (SoftNDCG(SigmoidRank(1.0), reduction="none"), 1.0),
     "SoftNDCG(): harmonic, standardized": (SoftNDCG(STANDARD, reduction="none"), 0.3),
+    "SoftNDCG(softmax=1.0)": (SoftNDCG(STANDARD, softmax=1.0, reduction="none"), 0.3),
 }
 """Each loss, and the temperature of its ranks, of standardized scores where it has those."""
 
@@ -67,6 +69,13 @@ def look(loss: RankingLoss, temperature: float | None, scores: Tensor, labels: T
     return {name: round(float(value), 5) for name, value in found.items()}
 
 
+def turned(before: Tensor, after: Tensor) -> float:
+    """Return the share of pairs whose order differs between two scores (lists, n)."""
+    gaps, others = (x.unsqueeze(-1) - x.unsqueeze(-2) for x in (before, after))
+    pairs = before.numel() * (before.shape[-1] - 1)
+    return float((gaps * others < 0).sum() / pairs)
+
+
 def train(loss: RankingLoss, temperature: float | None) -> list[dict[str, Any]]:
     """Train a network, and return what is seen after each epoch, the start included."""
     fold = generated(100_000, 100)
@@ -80,15 +89,21 @@ def train(loss: RankingLoss, temperature: float | None) -> list[dict[str, Any]]:
     X, y = sides["train"]
     scorer = MLPScorer(bins.out_features, hidden=(128, 64))
     optimizer = torch.optim.AdamW(scorer.parameters(), lr=1e-3)
-    rows = []
+    rows, before = [], None
     for epoch in range(EPOCHS + 1):
         with torch.no_grad():
             scores, held_out = scorer(bins(X[:500])), scorer(bins(sides["val"][0]))
         row = {"epoch": epoch, **look(loss, temperature, scores, y[:500])}
         row["val"] = round(float(ndcg(held_out, sides["val"][1], top_k=10)), 5)
+        if before is not None:
+            row["turned"] = round(turned(before, scores), 5)
         rows.append(row)
         print(json.dumps(row), flush=True)
-        for lists in torch.randperm(len(X)).split(64):
+        batches = torch.randperm(len(X)).split(64)
+        for place, lists in enumerate(batches, 1):
+            if place == len(batches):
+                with torch.no_grad():
+                    before = scorer(bins(X[:500]))
             optimizer.zero_grad()
             loss(scorer(bins(X[lists])), y[lists]).mean().backward()
             optimizer.step()

@@ -4,11 +4,13 @@
 
 A trial trains one network of `NeuralRanker`'s defaults on one data set with one loss, and adds a
 line to benchmarks/results/soft_ndcg_trials.json: NDCG@10 on the test lists and on the training
-lists, the epochs, and the seconds of CPU time. For the names see `loss`. Seeds from 100
-on are for choosing; the comparison in `soft_ndcg_goal.py` uses 0, 1 and 2.
+lists, the epochs, and the seconds of CPU time. For the names see `loss`. "A then B" trains on A,
+and from A's best epoch on B, at a third of the learning rate. Seeds from 100 on are for choosing;
+the comparison in `soft_ndcg_goal.py` uses 0, 1 and 2.
 """
 
 import argparse
+import copy
 import json
 import sys
 import time
@@ -33,6 +35,8 @@ from ltr.losses import XENDCG, RankingLoss, SoftmaxLoss
 RESULT = RESULTS / "soft_ndcg_trials.json"
 SIZES = {"generated, 10,000": 10_000, "generated, 100,000": 100_000, "generated, 300,000": 300_000}
 DOCUMENTS = 25
+SLOWER = 1 / 3
+"""Of the learning rate, for the losses after the first."""
 
 
 def generated(rows: int, seed: int) -> Fold:
@@ -180,6 +184,26 @@ class Sum(RankingLoss):
         return torch.stack(parts).sum(0)
 
 
+class Anchor(RankingLoss):
+    """The squared logarithm of the scores' standard deviation / `spread`, times a weight."""
+
+    def __init__(self, weight: float, spread: float) -> None:
+        super().__init__()
+        self.weight, self.spread = weight, spread
+
+    def per_list(
+        self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
+        """Return the term of each list; those of ties have none."""
+        real = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask
+        count = real.sum(-1, keepdim=True).clamp(min=1)
+        filled = scores.where(real, 0)
+        centered = (filled - filled.sum(-1, keepdim=True) / count).where(real, 0)
+        variance = (centered.square() / count).sum(-1)
+        ratio = torch.where(variance > 0, variance, self.spread**2) / self.spread**2
+        return self.weight * (ratio.log() / 2).square()
+
+
 def loss(name: str) -> RankingLoss:
     """Return a loss of the package by its expression, or a `Trial` by its options as JSON.
 
@@ -187,25 +211,54 @@ def loss(name: str) -> RankingLoss:
     """
     if name.startswith("{"):
         return Trial(**json.loads(name))
-    return eval(name, {"Sum": Sum, **vars(ltr.losses), **vars(ltr.operators)})
+    return eval(name, {"Sum": Sum, "Anchor": Anchor, **vars(ltr.losses), **vars(ltr.operators)})
+
+
+def fitted(names: list[str], fold: Fold, seed: int, known: dict, **options: Any) -> tuple:
+    """Return a ranker that was trained on one loss after the other.
+
+    The rankers of a fold and a seed are kept in `known`, since many trials begin alike.
+    """
+    key = (*names,)
+    if key not in known:
+        start = time.process_time()
+        given = {"random_state": seed, "verbose": 0, **options}
+        if len(names) == 1:
+            ranker, before = NeuralRanker(members=1, **given), [0, 0.0]
+        else:
+            first, *before = known.get(key[:-1]) or fitted(names[:-1], fold, seed, known, **options)
+            ranker = copy.deepcopy(first).set_params(warm_start=True)
+            rate = options.get("learning_rate", ranker.learning_rate) * SLOWER
+            ranker.set_params(learning_rate=rate)
+        ranker.set_params(loss=loss(names[-1]))
+        lists = {"qid": fold.train.qid, "eval_qid": [fold.val.qid]}
+        ranker.fit(fold.train.X, fold.train.y, eval_set=[(fold.val.X, fold.val.y)], **lists)
+        seconds = before[1] + time.process_time() - start
+        known[key] = ranker, before[0] + ranker.n_iter_, seconds
+    return known[key]
 
 
 def trial(
-    name: str, data: str, seed: int, test_lists: list[np.ndarray] | None = None, **options: Any
+    name: str,
+    data: str,
+    seed: int,
+    test_lists: list[np.ndarray] | None = None,
+    known: dict | None = None,
+    **options: Any,
 ) -> dict[str, Any]:
     """Train on each fold of a set, and return what came out.
 
-    NDCG@10 of the test lists of each fold is appended to `test_lists`.
+    NDCG@10 of the test lists of each fold is appended to `test_lists`. Rankers of this set, seed
+    and options are looked up and kept in `known`.
     """
     test: list[np.ndarray] = [] if test_lists is None else test_lists
+    known = {} if known is None else known
     train, epochs, spent = [], [], 0.0
-    for fold in folds(data, seed):
-        ranker = NeuralRanker(members=1, loss=loss(name), random_state=seed, verbose=0, **options)
-        start = time.process_time()
-        lists = {"qid": fold.train.qid, "eval_qid": [fold.val.qid]}
-        ranker.fit(fold.train.X, fold.train.y, eval_set=[(fold.val.X, fold.val.y)], **lists)
-        spent += time.process_time() - start
-        epochs.append(ranker.n_iter_)
+    for number, fold in enumerate(folds(data, seed)):
+        same = known.setdefault(number, {})
+        ranker, count, seconds = fitted(name.split(" then "), fold, seed, same, **options)
+        spent += seconds
+        epochs.append(count)
         for part, found in ((fold.test, test), (fold.train, train)):
             found.append(values(ranker.predict(part.X), part.y, part.lengths))
     return {
@@ -233,8 +286,9 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     for data in arguments.data:
         for seed in arguments.seeds:
+            known = {}
             for name in arguments.losses:
-                found = trial(name, data, seed, **arguments.options)
+                found = trial(name, data, seed, known=known, **arguments.options)
                 print(json.dumps(found), flush=True)
                 kept = json.loads(arguments.output.read_text())
                 kept["trials"].append(found)

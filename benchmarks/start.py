@@ -3,8 +3,9 @@
     python benchmarks/start.py
 
 Each round starts `python -c "import lightning, torchmetrics, jsonargparse"` and then each command,
-and divides its CPU time by that of the imports; printed is the median over the rounds. Processes
-are started in an empty folder.
+and divides its CPU time by that of the imports; printed is the median over the rounds, which the
+first round, with the files not yet in memory, does not move. Processes are started in an empty
+folder.
 """
 
 import argparse
@@ -41,12 +42,11 @@ def seconds(args: list[str], folder: str) -> float:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="Time the start of the commands.")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--output", type=Path, default=RESULTS / "start.json")
     options = parser.parse_args()
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
     with tempfile.TemporaryDirectory() as folder:
-        seconds(IMPORTS, folder)  # so that the files are in memory
         for _ in range(options.rounds):
             imports = seconds(IMPORTS, folder)
             for name, args in COMMANDS.items():

@@ -17,8 +17,8 @@ PANELS = {
     "spread": "standard deviation of the scores in a list",
     "pairs": "share of pairs within reach of a gradient",
     "norm": "length of a list's gradient",
-    "moved": "share of the documents that it moves",
     "behind": "its share on relevant documents far down",
+    "turned": "share of the pairs that one step turns around",
 }
 LOGARITHMIC = ("spread", "norm")
 
@@ -30,7 +30,7 @@ def main() -> None:
     for axes, (name, title) in zip(grid.flat, PANELS.items(), strict=True):
         for number, (label, rows) in enumerate(losses.items()):
             points = [(row["epoch"], row[name]) for row in rows if name in row]
-            style = "-" if label.startswith("SoftNDCG()") else "--"
+            style = "-" if label.startswith("SoftNDCG(") else "--"
             if points:
                 axes.plot(*zip(*points, strict=True), style, color=f"C{number}", label=label)
         axes.set_title(title, fontsize=9)

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
@@ -141,17 +142,32 @@ def _goal(result: Mapping[str, Any]) -> str:
     rows = []
     for name, row in result["sets"].items():
         found = {loss: values["test"] for loss, values in row["losses"].items()}
-        ours = next(loss for loss in found if "dequantize" in loss)
+        ours = next(loss for loss in found if "softmax=" in loss)
         cells = [name, str(row["lists"]), f"{found[ours]:.4f}"]
         for other, test in row["differences"].items():
             mean, low, high = test["interval"]
             p = f"{mean:+.4f} [{low:+.4f}, {high:+.4f}], p = {test['p_holm']:.3f}"
             cells.append(f"{found[other]:.4f} ({p})")
-        rest = [loss for loss in ("SoftNDCG()", "ApproxNDCG(0.1)") if loss in found]
-        cells += [f"{found[loss]:.4f}" for loss in rest] or ["", ""]
+        without = ours.replace(", softmax=1.0", "")
+        rest = (without, "SoftNDCG()", "ApproxNDCG(0.1)")
+        cells += [f"{found[loss]:.4f}" if loss in found else "" for loss in rest]
         rows.append(cells)
     header = ["", "lists", "soft NDCG, as above", "SoftmaxLoss()", "XENDCG, random gammas"]
-    return table([*header, "SoftNDCG()", "ApproxNDCG(0.1)"], rows)
+    return table([*header, "without the softmax term", "SoftNDCG()", "ApproxNDCG(0.1)"], rows)
+
+
+def _standardized(result: Mapping[str, Any]) -> str:
+    """Return the means over the seeds of each loss, set and operator."""
+    rows = []
+    for name, row in result["losses"].items():
+        (own, standard), cells = row["operators"], row["operators"].values()
+        loss = f"`{name.format('...')}`"
+        line = [loss, f"`{own}`", f"`{standard}`", row["metric"]]
+        for data in next(iter(cells)):
+            line += [f"{fmean(one['test'] for one in each[data]):.4f}" for each in cells]
+        rows.append(line)
+    header = ["", "own", "standardized", "measured", "generated, own", "standardized"]
+    return table([*header, "MQ2008, own", "standardized"], rows)
 
 
 def _trials(result: Mapping[str, Any]) -> str:
@@ -183,15 +199,15 @@ def tables() -> dict[str, str]:
     """Return every table by its name."""
     names = (
         "compare_operators", "neuralsort_cubed", "training_step", "training", "soft_ndcg_goal",
-        "trials",
+        "standardized", "trials",
     )  # fmt: skip
-    compared, cubed, step, training, goal, trials = (
+    compared, cubed, step, training, goal, standardized, trials = (
         json.loads((RESULTS / f"{name}.json").read_text()) for name in names
     )
     found = {"setting": setting(compared), "setting cubed": setting(cubed)}
     found |= {"setting step": setting(step), "step": _steps(step)}
     found |= {"setting training": setting(training), "training": _training(training)}
-    found["goal"] = _goal(goal)
+    found |= {"goal": _goal(goal), "standardized": _standardized(standardized)}
     found |= {"setting trials": setting(trials), "trials": _trials(trials)}
     kinds: dict[str, Callable[[Mapping[str, Any]], str]] = {"ranks": _ranks, "values": _values}
     for size in compared["sizes"]:

@@ -62,8 +62,12 @@ class ImageClassifier(ScoringModule):
             _default_metrics() if metrics is None else metrics,
             optimizer,
             scheduler,
-            scheduler_interval,
         )
+        if scheduler_interval not in ("epoch", "step"):
+            raise ValueError(
+                f"scheduler_interval must be 'epoch' or 'step', got {scheduler_interval!r}"
+            )
+        self.scheduler_interval = scheduler_interval
         self.save_hyperparameters()
         self.network = VanillaCNN() if network is None else network
 

@@ -10,6 +10,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parents[1]
 
@@ -345,7 +346,53 @@ def test_soft_ndcg_beside_other_losses(tmp_path, monkeypatch):
     assert all(0.2 < row["test"] < 1 for row in result["tiny"]["losses"].values())
 
 
-def test_generated_lists_have_the_grades_of_their_targets():
+def test_a_trial_goes_on_with_another_loss_at_a_lower_rate(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    trials = load(ROOT / "benchmarks" / "soft_ndcg_trials.py")
+    monkeypatch.setitem(trials.SIZES, "tiny", 1000)
+    known = {}
+    given = {"data": "tiny", "seed": 0, "known": known, "max_epochs": 2}
+    first = trials.trial("SoftmaxLoss()", **given)
+    both = trials.trial("SoftmaxLoss() then SoftNDCG()", **given)
+    alone = trials.trial("SoftmaxLoss() then SoftNDCG()", **(given | {"known": None}))
+    assert (first["epochs"], both["epochs"]) == (2, 4)
+    assert both["test"] == alone["test"] != first["test"]
+    rates = [ranker.learning_rate for ranker, *_ in known[0].values()]
+    assert rates == pytest.approx([1e-3, 1e-3 / 3])
+
+
+def test_losses_on_standardized_scores(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    trials = load(ROOT / "benchmarks" / "soft_ndcg_trials.py")
+    monkeypatch.setitem(trials.SIZES, "tiny", 1000)
+    standardized = load(ROOT / "benchmarks" / "standardized.py")
+    monkeypatch.setattr(standardized, "folds", trials.folds)
+    kept = committed("standardized.json")["losses"]
+    assert {*kept} == {*standardized.LOSSES}
+    for name, (operators, kind, metric) in standardized.LOSSES.items():
+        row = kept[name]
+        assert [*row["operators"]] == [*operators]
+        assert (row["labels"], row["metric"]) == (kind, metric)
+        for cells in row["operators"].values():
+            seeds = {data: tuple(one["seed"] for one in done) for data, done in cells.items()}
+            assert seeds == standardized.DATA
+    for name in ("SoftMRR({})", "QuantileLoss({}, q=1.0)"):
+        operators, kind, metric = standardized.LOSSES[name]
+        loss = name.format(operators[1])
+        found = standardized.measure(loss, "tiny", 0, kind, metric, max_epochs=1)
+        assert 0.05 < found["test"] < 1
+
+
+def test_the_share_of_pairs_that_a_step_turns_around(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    training = load(ROOT / "benchmarks" / "soft_ndcg_training.py")
+    before = torch.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])
+    after = torch.tensor([[2.0, 1.0, 3.0], [30.0, 2.0, 1.0]])
+    assert training.turned(before, after) == pytest.approx(1 / 6)
+
+
+def test_generated_lists_have_the_grades_of_their_targets(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     trials = load(ROOT / "benchmarks" / "soft_ndcg_trials.py")
     fold = trials.generated(1000, 0)
     assert [len(part.y) for part in (fold.train, fold.val, fold.test)] == [650, 100, 250]

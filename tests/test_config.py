@@ -239,6 +239,7 @@ def test_what_was_given_is_what_is_kept():
             "discount": "letor4",
             "mean": "arithmetic",
             "dequantize": False,
+            "softmax": 0.0,
             "reduction": "sum",
         },
     }
@@ -388,7 +389,7 @@ def call(path: str, **arguments: Any) -> dict[str, Any]:
         call("ltr.cli.recipes.Path", args="hit"),
         call("ltr.losses.base.nn", x=1),
         call("ltr.losses.base.Tensor"),
-        call("ltr.losses.moving_cutoff"),
+        call("ltr.losses.inverse_propensity_weights"),
         call("ltr.losses.SoftNDCG.__init__"),
         call("ltr.losses.SoftNDCG.__class__"),
         call("ltr.__loader__"),

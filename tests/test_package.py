@@ -246,7 +246,7 @@ def test_oldest_versions_are_pyprojects_lower_bounds():
     ("module", "wrong", "right"),
     [
         ("losses", "ListNET", "ListNet"),
-        ("losses", "Moving_Cut", "moving_cutoff"),
+        ("losses", "Propensity_Weights", "inverse_propensity_weights"),
         ("operators", "Softsort", "SoftSort"),
         ("operators", "soft_Rank", "soft_rank"),
         ("datasets", "LETORDataModule", "LetorDataModule"),

@@ -45,7 +45,7 @@ from importlib import import_module
 from ltr import __version__
 from ltr.cli.errors import CommandError, as_user_error
 from ltr.cli.on_ray import take_workers
-from ltr.cli.recipes import names_own_code
+from ltr.cli.recipes import LineParser, names_own_code
 from ltr.names import nearest
 
 _COMMANDS = {
@@ -100,7 +100,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     name = " ".join(["ltr", *args[:1]]) if args[:1] and args[0] in _COMMANDS else "ltr"
     again = None
     if args[:1] == ["fit"]:
-        again = shlex.join(["ltr", *_without_ckpt_path(args), "--ckpt_path", "last"])
+        parser = LineParser("ltr", add_help=False, allow_abbrev=False)
+        parser.add_argument("--ckpt_path", nargs="?")
+        rest = parser.parse_known_args(args)[1]
+        again = shlex.join(["ltr", *rest, "--ckpt_path", "last"])
     return guarded(partial(_run, args), name, again)
 
 
@@ -179,15 +182,6 @@ def _interrupted(
     end = "" if again is None else f"; resume it with: {again}"
     print(f"ltr: {how}{end}", file=sys.stderr)
     return 128 + number
-
-
-def _without_ckpt_path(args: list[str]) -> Iterator[str]:
-    rest = iter(args)
-    for arg in rest:
-        if arg == "--ckpt_path":
-            next(rest, None)
-        elif not arg.startswith("--ckpt_path="):
-            yield arg
 
 
 @contextmanager

@@ -26,7 +26,8 @@ class CheckpointGuard(Callback):
       callback opens or removes, as Lightning's `ModelCheckpoint` does.
     - The state of loops and schedulers must have the form of this run's own: Lightning would set
       any attribute.
-    - Until the first batch is done, an error of any kind is about the checkpoint.
+    - Once the data are set up, and until the first batch is done, an error of any kind is about the
+      checkpoint.
 
     Args:
         path: the file, or None.
@@ -40,7 +41,11 @@ class CheckpointGuard(Callback):
         self.path = path
         self._loops = content.get("loops")
         self._schedulers = content.get("lr_schedulers")
-        self._restores = self._begins = path is not None
+        self._restores, self._begins = False, path is not None
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Name the checkpoint from now on; before, Lightning has set up the data."""
+        self._restores = self.path is not None
 
     def on_load_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]

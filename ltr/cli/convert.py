@@ -25,6 +25,16 @@ of memory. If it is stopped, the same command starts again: a store is whole or 
   ltr convert 'msn/Fold1/train.txt' --out train.store
   ltr fit --config table --data.path train.store
 """
+_COLUMNS = {
+    "qid": (None, "column of the queries; not for LETOR text"),
+    "label": (None, "column of the labels, if there are any"),
+    "weight": (None, "column of the weights"),
+    "position": (None, "column of the positions"),
+    "group": (None, "column of the documents' groups"),
+    "doc_id": (None, "column of the documents' names"),
+    "features": ("+", "default: all other columns of numbers"),
+    "categories": ("+", "default: other text and booleans"),
+}
 
 
 def run(command: str, args: list[str], workers: int | None = None) -> int:
@@ -48,14 +58,7 @@ def run(command: str, args: list[str], workers: int | None = None) -> int:
         data = convert(
             options.input,
             options.out,
-            qid=options.qid,
-            label=options.label,
-            weight=options.weight,
-            position=options.position,
-            group=options.group,
-            doc_id=options.doc_id,
-            features=options.features,
-            categories=options.categories,
+            **{name: getattr(options, name) for name in _COLUMNS},
             max_levels=options.max_levels,
             missing=options.missing,
             sort_by_qid=options.sort_by_qid,
@@ -79,14 +82,8 @@ def _parser() -> LineParser:
     add = parser.add_argument
     add("input", metavar="INPUT", help="a file, a folder of files or a pattern")
     add("--out", required=True, metavar="STORE", help="the folder of the store")
-    add("--qid", metavar="COLUMN", help="column of the queries; not for LETOR text")
-    add("--label", metavar="COLUMN", help="column of the labels, if there are any")
-    add("--weight", metavar="COLUMN", help="column of the weights")
-    add("--position", metavar="COLUMN", help="column of the positions")
-    add("--group", metavar="COLUMN", help="column of the documents' groups")
-    add("--doc-id", metavar="COLUMN", help="column of the documents' names")
-    add("--features", nargs="+", metavar="COLUMN", help="default: all other columns of numbers")
-    add("--categories", nargs="+", metavar="COLUMN", help="default: other text and booleans")
+    for name, (nargs, about) in _COLUMNS.items():
+        add(f"--{name.replace('_', '-')}", nargs=nargs, metavar="COLUMN", help=about)
     add("--max-levels", type=int, default=256, help="of a category with codes; default: 256")
     add("--missing", choices=["keep", "error"], default="keep", help="missing features")
     add("--sort-by-qid", action="store_true", help="gather the lines of a qid in LETOR text")

@@ -4,7 +4,7 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from ltr.cli.errors import CommandError
 from ltr.cli.recipes import LineParser
 from ltr.files import atomic_write, remove_leftovers
-from ltr.names import nearest
 
 if TYPE_CHECKING:
     from ltr.metrics.compare import Comparison, Interval
-    from ltr.metrics.ranked_files import Columns, Evaluated, Measure
+    from ltr.metrics.named import Measure
+    from ltr.metrics.ranked_files import Columns, Evaluated
 
 _EPILOG = """\
 A run has lines `qid Q0 docno rank score tag`, the qrels `qid 0 docno rel`; both may be gzipped.
@@ -43,12 +43,7 @@ def run(command: str, args: list[str]) -> int:
             raise CommandError(f"{name} must be a file, got the folder {path}")
     if plot is not None and plot.suffix.lower() not in _PICTURES:
         raise CommandError(f"--plot must end in {', '.join(_PICTURES)}, got {options.plot}")
-    if not 0 < options.confidence < 1:
-        raise CommandError(f"--confidence must lie in (0, 1), got {options.confidence}")
-    if options.resamples < 1:
-        raise CommandError(f"--resamples must be >= 1, got {options.resamples}")
-    if options.seed < 0:
-        raise CommandError(f"--seed must be >= 0, got {options.seed}")
+    options.gain = options.gain or ("exp2" if options.qrels is None else "linear")
 
     # the rest imports torch, which takes a while; the mistakes above are reported at once
     models = _evaluate(options)
@@ -97,12 +92,13 @@ def _parser() -> LineParser:
 def _evaluate(options: argparse.Namespace) -> "list[Evaluated]":
     """Return the values of each model."""
     from ltr.metrics import ranked_files as files
+    from ltr.metrics.compare import check_draws
     from ltr.metrics.trec import read_qrels
 
+    check_draws(options.confidence, options.resamples, options.seed)
     columns = files.Columns(options.qid, options.label, options.score or ["score"], options.doc_id)
     measures = _measures(options.metrics, options.at, of_runs=options.qrels is not None)
-    gain = options.gain or ("exp2" if options.qrels is None else "linear")
-    chosen = {"gain": gain, "empty": _empty(options.empty), "ties": options.ties}
+    chosen = {"gain": options.gain, "empty": _empty(options.empty), "ties": options.ties}
     for path in [*options.files, *([] if options.qrels is None else [options.qrels])]:
         if not Path(path).is_file():
             raise CommandError(f"{path}: no such file")
@@ -121,54 +117,42 @@ def _evaluate(options: argparse.Namespace) -> "list[Evaluated]":
     judged = read_qrels(options.qrels)
     for path, (name, *_) in zip(options.files, names, strict=True):
         skip = {"skip_missing": options.skip_missing, "columns": columns}
-        model = files.evaluate_run(path, name, judged, measures, chosen, **skip)
-        found.append(replace(model, notes=_notes(model, options.skip_missing)))
+        found.append(files.evaluate_run(path, name, judged, measures, chosen, **skip))
     return found
 
 
-def _notes(model: "Evaluated", skip_missing: bool) -> list[str]:
-    """Return notes on the queries that a run or the judgements lack."""
-    notes: list[str] = []
-    if model.missing:
-        how = "left out" if skip_missing else "counted as empty lists (--skip-missing: left out)"
+def _notes(model: "Evaluated", options: argparse.Namespace) -> Iterator[str]:
+    """Yield notes on the lists that are missing, not judged, or empty."""
+    lists = f"of {len(model.qids):,} lists"
+    if model.missing and options.qrels is None:
+        yield f"{model.name}: {model.missing:,} {lists} are missing"
+    elif model.missing:
+        how = "counted as empty lists (--skip-missing: left out)"
+        how = "left out" if options.skip_missing else how
         judged = f"{model.missing:,} of {len(model.qids):,} judged queries"
-        notes.append(f"{model.name}: {judged} are missing: {how}")
+        yield f"{model.name}: {judged} are missing: {how}"
     if model.unjudged:
-        notes.append(f"{model.name}: {model.unjudged:,} queries have no judgements: left out")
-    return notes
+        yield f"{model.name}: {model.unjudged:,} queries have no judgements: left out"
+    if model.empty:
+        how = "left out" if options.empty == "skip" else f"counted {options.empty}"
+        yield f"{model.name}: {model.empty:,} {lists} have no relevant item: {how}"
 
 
 def _measures(
     names: Sequence[str] | None, cuts: Sequence[int] | None, *, of_runs: bool
 ) -> "list[Measure]":
     """Return the chosen metrics: `ndcg@10` is cut at 10, `ndcg` at each value of `--at`, if any."""
-    from ltr.metrics.joined import divided_by_k
-    from ltr.metrics.ranked_files import Measure, metric_names
+    from ltr.metrics.named import parse_measures
 
     for cut in cuts or []:
         if cut < 1:
             raise CommandError(f"--at must be >= 1, got {cut}")
     if names is None:
         names = [name.partition("@")[0] for name in _DEFAULT] if cuts else _DEFAULT
-    known = metric_names()
-    found: list[Measure] = []
-    for text in names:
-        name, at, cut = text.partition("@")
-        if name not in known:
-            raise CommandError(f"--metrics: no metric {name!r}: {nearest(name, known)}")
-        has_cut = Measure(name).has_cut
-        if at and not (cut.isascii() and cut.isdigit() and int(cut) >= 1):
-            raise CommandError(f"--metrics: {name}@K must have a K >= 1, got {text!r}")
-        if at and not has_cut:
-            raise CommandError(f"--metrics: {name} is not cut at a rank, got {text!r}")
-        if of_runs and (not has_cut or name == "rbo"):  # rbo is of two orders of the same items
-            raise CommandError(f"--metrics: {name} needs whole lists, which a run does not have")
-        if of_runs and not at and not cuts and divided_by_k(Measure(name).metric):
-            raise CommandError(f"--metrics: {name} of a run must have a K, such as {name}@10")
-        whole = [Measure(name)]
-        cut_at = [Measure(name, k) for k in cuts or []] if has_cut else []
-        found += [Measure(name, int(cut))] if at else cut_at or whole
-    return list(dict.fromkeys(found))
+    try:
+        return parse_measures(names, cuts or (), of_runs=of_runs)
+    except ValueError as error:
+        raise CommandError(f"--{error}") from None
 
 
 def _empty(text: str) -> str | float:
@@ -209,20 +193,15 @@ def _align(models: "list[Evaluated]") -> "list[Evaluated]":
     """Return the models with values for the same lists, NaN for a list that a table lacks."""
     import pandas as pd
 
-    from ltr.metrics.ranked_files import Evaluated
-
     qids = list(dict.fromkeys(qid for model in models for qid in model.qids))
     if all(model.qids == qids for model in models):
         return models
     aligned = []
     for model in models:
         values = pd.DataFrame(model.values, index=model.qids).reindex(qids)
-        notes = list(model.notes)
-        if len(model.qids) < len(qids):
-            lacking = len(qids) - len(model.qids)
-            notes.append(f"{model.name}: {lacking:,} of {len(qids):,} lists are missing")
         by_title = {str(title): x.to_numpy() for title, x in values.items()}
-        aligned.append(Evaluated(model.name, qids, by_title, model.empty, notes=notes))
+        missing = len(qids) - len(model.qids)
+        aligned.append(replace(model, qids=qids, values=by_title, missing=missing))
     return aligned
 
 
@@ -234,7 +213,6 @@ def _report(
     from rich import box
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     from ltr.metrics.compare import compare, draw, mean_interval
 
@@ -248,12 +226,12 @@ def _report(
         table = Table(box=box.SIMPLE_HEAD)
         table.add_column("")
         for heading in (f"{models[0].name} [{100 * options.confidence:g}%]", "lists"):
-            table.add_column(Text(heading), justify="right")
+            table.add_column(heading, justify="right")
         for title in titles:
             x = models[0].values[title]
             found = mean_interval(x, **draws)
             counted = int((~np.isnan(x)).sum())
-            table.add_row(Text(title), Text(str(found)), f"{counted:,}")
+            table.add_row(title, str(found), f"{counted:,}")
             shown[title] = found
             results[title] = {"lists": counted, "mean": _finite(found)}
         console.print(table)
@@ -265,15 +243,9 @@ def _report(
             console.print(comparison)
             shown[title] = comparison
             results[title] = comparison.to_dict()
-    gain = options.gain or ("exp2" if options.qrels is None else "linear")
-    notes = [note for model in models for note in model.notes]
-    for model in models:
-        if model.empty:
-            how = "left out" if options.empty == "skip" else f"counted {options.empty}"
-            lists = f"{model.empty:,} of {len(model.qids):,} lists"
-            notes.append(f"{model.name}: {lists} have no relevant item: {how}")
+    notes = [note for model in models for note in _notes(model, options)]
     if any("cg" in title for title in titles):
-        notes.append(f"gain: {gain}")
+        notes.append(f"gain: {options.gain}")
     for note in notes:
         print(note)
     if plot is not None:
@@ -282,7 +254,7 @@ def _report(
     return {
         "files": options.files,
         "qrels": options.qrels,
-        "gain": gain,
+        "gain": options.gain,
         "empty": options.empty,
         "ties": options.ties,
         "notes": notes,

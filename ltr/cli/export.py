@@ -57,16 +57,16 @@ def run(command: str, args: list[str]) -> int:
 
     path = find_model(given.model)
     assert path is not None  # which it is for a training alone
-    to = given.to or ("torch" if given.out.endswith(".pt2") else "onnx")
     if is_blend(path):
-        written = _export_blend(path, given, to)
+        written = _export_blend(path, given)
     else:
         module = load_to_export(path, given.trust, given.per_document)
         evaluation = None
         if given.test is not None:
             table, schema = _test_lists(given, module.schema)
             evaluation = evaluate(module, read_table(table, schema, needs_weight=False))
-        written = export_model(module, given.out, to=to, opset=given.opset, evaluation=evaluation)
+        options = {"to": given.to, "opset": given.opset, "evaluation": evaluation}
+        written = export_model(module, given.out, **options)
     print(f"wrote {written.model} and {written.card}")
     print(
         f"largest difference from the model: {written.difference:.1e} of the largest score; "
@@ -75,12 +75,12 @@ def run(command: str, args: list[str]) -> int:
     return 0
 
 
-def _export_blend(path: Path, given: Namespace, to: str) -> "Exported":
+def _export_blend(path: Path, given: Namespace) -> "Exported":
     """Export the folder of a `Blend`."""
     from ltr.estimators import Blend
 
-    if to != "onnx":
-        raise ValueError(f"--to must be onnx for a blend, got {to}")
+    if given.to == "torch" or given.out.endswith(".pt2"):
+        raise ValueError(f"--to must be onnx for a blend, got {given.to} for {given.out}")
     blend = Blend.load(path, trust=given.trust)
     test = None
     if given.test is not None:

@@ -14,7 +14,7 @@ _USAGE = {
     "test": "ltr test --ckpt_path MODEL --data.path TABLE [options]",
     "predict": "ltr predict --ckpt_path MODEL --data.path TABLE --output FILE [options]",
 }
-_FIT, _ALL = ("fit",), tuple(ABOUT)
+_FIT, _TRAINED, _ALL = ("fit",), ("validate", "test", "predict"), tuple(ABOUT)
 MODEL = (
     "a checkpoint, `best` or `last` of the newest run, the folder of a run, of NeuralRanker.save "
     "or of an export, or an ONNX file"
@@ -25,20 +25,14 @@ OPTIONS: dict[str, dict[str, tuple[tuple[str, ...], str]]] = {
         "--data.qid COLUMN": (_ALL, "the query of a row; a model of a table knows it"),
         "--data.label COLUMN": (("fit", "validate", "test"), "the relevance of a row, >= 0"),
         "--data.doc_id COLUMN": (("predict",), "the names of the documents, for the output"),
-        "--data.validation 0.2": (
-            _FIT,
-            "fraction of the queries held out, without --data.val_path",
-        ),
+        "--data.validation 0.2": (_FIT, "fraction of the queries to hold out for validation"),
         "--data.val_path TABLE": (("fit", "validate"), "a table to validate on"),
         "--data.batch_size N": (_ALL, "lists in a batch"),
     },
     "Model": {
         "--config NAME": (_ALL, "a recipe (`ltr recipes`) or a YAML file; repeat it to overlay"),
-        "--ckpt_path MODEL": (("validate", "test", "predict"), MODEL),
-        "--trust PACKAGE": (
-            ("validate", "test", "predict"),
-            "a package of the model's own classes",
-        ),
+        "--ckpt_path MODEL": (_TRAINED, MODEL),
+        "--trust PACKAGE": (_TRAINED, "a package of the model's own classes"),
         "--model.scorer CLASS": (_FIT, "such as MLPScorer, AdditiveScorer, AttentionScorer"),
         "--model.loss CLASS": (_FIT, "such as SoftNDCG, ListNet, LambdaRank"),
         "--model.optimizer CLASS": (_FIT, "such as AdamW; then --model.optimizer.lr 0.001"),

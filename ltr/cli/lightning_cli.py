@@ -125,7 +125,11 @@ class RankingCLI(LightningCLI):
             # beside the log; `predict` writes none
             save_config_callback=None if command == "predict" else SaveConfigCallback,
             save_config_kwargs={"overwrite": True},
-            trainer_defaults={"default_root_dir": f"runs/{name}"},
+            trainer_defaults={
+                "default_root_dir": f"runs/{name}",
+                "log_every_n_steps": 10,
+                "enable_model_summary": False,
+            },
             seed_everything_default=SEED,
             parser_class=RankingParser,
             parser_kwargs={
@@ -235,20 +239,15 @@ class RankingCLI(LightningCLI):
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Return the trainer, with ltr's callbacks for `fit` and a CSV log."""
         config = {**self.config_init.trainer.as_dict(), **kwargs, **self._trainer_options}
-        light = config["fast_dev_run"] or config["barebones"]
+        light = config["fast_dev_run"]
         if self.command == "fit" and not self.goes_on:
             # the first process makes the folder; the others take it from its callbacks
             first = self.numbered and not light and is_first_process()
             self.run = new_run(self.root) if first else self.root
         config["default_root_dir"] = str(self.run)
-        if not config["barebones"]:
-            if config["log_every_n_steps"] is None:
-                config["log_every_n_steps"] = 10
-            if config["logger"] in (None, True):
-                logs = self.command != "predict"
-                config["logger"] = CSVLogger(self.run, name="logs") if logs else False
-        if config["enable_model_summary"] is None:
-            config["enable_model_summary"] = False
+        if config["logger"] in (None, True):
+            logs = self.command != "predict"
+            config["logger"] = CSVLogger(self.run, name="logs") if logs else False
         self.memory = BatchInMemory()
         callbacks: list[Callback] = [self.memory]
         if self.ckpt_path is not None:
@@ -270,7 +269,7 @@ class RankingCLI(LightningCLI):
             config["enable_checkpointing"] = False
         own_bar = any(isinstance(one, ProgressBar) for one in _as_list(config["callbacks"]))
         if config["enable_progress_bar"] is None and not own_bar:
-            config["enable_progress_bar"] = sys.stdout.isatty() and not config["barebones"]
+            config["enable_progress_bar"] = sys.stdout.isatty()
             callbacks += [PlainBar()] if config["enable_progress_bar"] else []
         if self.command == "fit":
             callbacks.append(EpochLines(self.config.best_checkpoint.monitor))

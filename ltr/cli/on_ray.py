@@ -11,11 +11,10 @@ from functools import partial
 from typing import Any
 
 from ltr.cli.errors import CommandError, as_user_error
+from ltr.cli.recipes import LineParser
 
 NUMBER = "--ray-workers"
 """The option."""
-
-_FLAG = "--ray"
 
 
 def take_workers(args: list[str]) -> tuple[list[str], int | None]:
@@ -30,21 +29,15 @@ def take_workers(args: list[str]) -> tuple[list[str], int | None]:
     >>> take_workers(["--config", "table", "--ray-workers", "4"])
     (['--config', 'table'], 4)
     """
-    rest: list[str] = []
-    workers: int | None = None
-    given = iter(args)
-    for arg in given:
-        name, _, value = arg.partition("=")
-        if name == NUMBER:
-            value = value or next(given, "")
-            if not (value.isascii() and value.isdigit() and int(value) >= 1):
-                raise CommandError(f"{NUMBER} must be a whole number >= 1, got {value!r}")
-            workers = int(value)
-        elif arg == _FLAG:
-            workers = workers or 0
-        else:
-            rest.append(arg)
-    return rest, workers
+    parser = LineParser("ltr", add_help=False, allow_abbrev=False)
+    parser.add_argument("--ray", action="store_true")
+    parser.add_argument(NUMBER, nargs="?", const="", dest="workers")
+    given, rest = parser.parse_known_args(args)
+    if given.workers is None:
+        return rest, 0 if given.ray else None
+    if not (given.workers.isascii() and given.workers.isdigit() and int(given.workers) >= 1):
+        raise CommandError(f"{NUMBER} must be a whole number >= 1, got {given.workers!r}")
+    return rest, int(given.workers)
 
 
 def connect(workers: int) -> int:

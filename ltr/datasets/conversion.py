@@ -3,22 +3,17 @@
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-import pyarrow as pa
-
 from ltr.datasets.arrays import check_columns
 from ltr.datasets.grouping import NotGroupedError, check_grouped, group_pieces
-from ltr.datasets.letor import LetorReader, Watch
-from ltr.datasets.lists import ListDataset
-from ltr.datasets.schema import Schema
-from ltr.datasets.seen_qids import SeenQids
-from ltr.datasets.splits import find_splits
+from ltr.datasets.letor import LetorReader, Watch, refuse_return
+from ltr.datasets.qids import SeenQids
+from ltr.datasets.splits import check_one_split
 from ltr.datasets.store import LOCK, Store, is_store
 from ltr.datasets.store_writer import SHARD_BYTES, TEMPORARY, StoreWriter, is_written, locked
 from ltr.datasets.stored_lists import StoredLists, open_store
@@ -122,9 +117,7 @@ def convert(
         for key, value in named.items():
             if value and value != {"qid": "qid", "label": "label", "doc_id": "doc_id"}.get(key):
                 raise ValueError(f"{key} must be None for LETOR text, got {value!r}")
-        if path.is_dir() and len(splits := find_splits(path, 1)) > 1:
-            names = ", ".join(one.name for one in splits.values())
-            raise ValueError(f"a folder of a table must hold one split, got {names} in {path}")
+        check_one_split(path)
         reader = LetorReader(files, sort_by_qid=sort_by_qid, missing=missing)
         made_of = letor_source(reader)
     else:
@@ -140,8 +133,7 @@ def convert(
         if not is_written(folder, made_of):
             rows = reader
             if rows is None:
-                schema = scan_table(path, max_levels=max_levels, **named)
-                rows = TableRows(path, schema, missing)
+                rows = RowStream(path, scan_table(path, max_levels=max_levels, **named), missing)
             writer = StoreWriter(folder, made_of, rows.schema, shard_bytes)
             if run_tasks is None or len(files) == 1:
                 write_rows(writer, rows, watch)
@@ -150,57 +142,8 @@ def convert(
     return open_store(folder)
 
 
-@dataclass(frozen=True)
-class TableRows:
-    """The rows of a table in their order; what `LetorReader` is for LETOR text.
-
-    Attributes:
-        path: the file, folder or pattern.
-        schema: how its columns are used.
-        missing: see `convert`.
-        types: of the columns of all files, where `path` is one of several: a whole number in it may
-            be a fraction in another one.
-        gathers: True, since a query may come back.
-    """
-
-    path: Path
-    schema: Schema
-    missing: Literal["keep", "error"]
-    types: pa.Schema | None = None
-    gathers = True
-
-    def pieces(self, watch: Watch | None = None) -> Iterator[ListDataset]:
-        """Yield the rows as lists."""
-        stream = self._stream(self.schema)
-        for _, data, _ in stream.pieces():
-            if watch is not None:
-                watch(stream.place, stream.size, stream.rows)
-            yield data
-
-    def keys(self) -> Iterator[ListDataset]:
-        """Yield the rows with their qids alone."""
-        for _, data, _ in self._stream(Schema(self.schema.qid)).pieces():
-            yield data
-
-    def by_file(self) -> "list[TableRows]":
-        """Return the rows of each file that has any."""
-        types = RowStream(self.path, self.schema).types
-        keys = Schema(self.schema.qid)
-        return [
-            replace(self, path=file, types=types)
-            for file in find_files(self.path)
-            if any(table.num_rows for table in RowStream(file, keys).tables())
-        ]
-
-    def _stream(self, schema: Schema) -> RowStream:
-        stream = RowStream(self.path, schema, self.missing)
-        if self.types is not None:
-            stream.types = pa.schema([self.types.field(name) for name in stream.columns])
-        return stream
-
-
 def write_rows(
-    writer: StoreWriter, rows: LetorReader | TableRows, watch: Watch | None = None
+    writer: StoreWriter, rows: LetorReader | RowStream, watch: Watch | None = None
 ) -> None:
     """Write rows as a store: as they come, or grouped if a list comes back that may."""
     if not rows.gathers:  # the reader refuses it
@@ -263,18 +206,18 @@ def _check_folder(folder: Path, source: dict[str, Any]) -> None:
 
 
 def _convert_apart(
-    rows: LetorReader | TableRows, temporary: Path, shard_bytes: int, run_tasks: RunTasks
+    rows: LetorReader | RowStream, temporary: Path, shard_bytes: int, run_tasks: RunTasks
 ) -> Iterator[Path]:
     """Convert each file by itself, and yield the folders of their stores.
 
     Raises:
-        ValueError: a query is in two files; the message names both.
+        ValueError: a query is in two files, or a number in two spellings; the message names both.
     """
     # names of their own: on a cluster, the tasks of a command that was killed may live on a little
     key = secrets.token_hex(4)
     parts = {temporary / f"{key}-{number:06d}": one for number, one in enumerate(rows.by_file())}
     run_tasks([partial(_write_part, one, part, shard_bytes) for part, one in parts.items()])
-    seen = SeenQids(spelling=True)
+    seen = SeenQids()
     for part in parts:
         qids = iter(Store(part).qids)
         while chunk := [*islice(qids, _QIDS)]:
@@ -283,26 +226,28 @@ def _convert_apart(
     yield from parts
 
 
-def _write_part(rows: LetorReader | TableRows, folder: Path, shard_bytes: int) -> None:
+def _write_part(rows: LetorReader | RowStream, folder: Path, shard_bytes: int) -> None:
     with locked(folder):
         write_rows(StoreWriter(folder, None, rows.schema, shard_bytes), rows)
 
 
 def _refuse_return(
-    qids: set[str], part: Path, parts: Mapping[Path, LetorReader | TableRows]
+    qids: set[str], part: Path, parts: Mapping[Path, LetorReader | RowStream]
 ) -> None:
-    """Raise the error if a part before has one of the qids; two may have the same hash."""
-    for before in parts:
+    """Raise the error if a part before has one of the qids; two may have the same hash.
+
+    That a number is in two spellings is left to say here for LETOR text alone: `scan_table` has
+    compared those of tables.
+    """
+    if isinstance(parts[part], LetorReader):
+        refuse_return([rows.files[0] for rows in parts.values()], gather=True)
+    here = parts[part].files[0]
+    for before, rows in parts.items():
         if before == part:
             return
         qid = next((qid for qid in Store(before).qids if qid in qids), None)
         if qid is not None:
             raise ValueError(
-                f"{_file(parts[part])}: a query must be in one file where the files are converted "
-                f"apart, got {qid!r}, which is in {_file(parts[before])} too: convert them in one "
-                "process"
+                f"{here}: a query must be in one file where the files are converted apart, got "
+                f"{qid!r}, which is in {rows.files[0]} too: convert them in one process"
             )
-
-
-def _file(rows: LetorReader | TableRows) -> Path:
-    return rows.files[0] if isinstance(rows, LetorReader) else rows.path

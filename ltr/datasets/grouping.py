@@ -1,52 +1,43 @@
-"""Group documents by their qids in little memory, on the disk, by DuckDB.
+"""Group documents by their qids in little memory, on the disk.
 
-It finds the first document of each list, and by it the file that a document belongs to. The
-documents are copied into these files of whole lists, which it sorts one after another. A sort of
-all documents at once would have to hold a part of each of its runs, and so more memory for more
-documents: of 20 GiB it does not work in `MEMORY`.
+DuckDB finds the first document of each list, and by it the file that a document belongs to. The
+documents are copied into these files of whole lists, which are gathered one after another.
 """
 
 import errno
 import shutil
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from itertools import chain
+from contextlib import contextmanager, suppress
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ltr.datasets.arrays import pc
-from ltr.datasets.lists import ListDataset
-from ltr.datasets.seen_qids import SeenQids
+from ltr.datasets.lists import ListDataset, gather_runs, join_lists
+from ltr.datasets.qids import SeenQids
+from ltr.datasets.shards import from_batch, to_batch
 from ltr.files import name_full_disk
 
 MEMORY = "256MB"
 """The memory that DuckDB may use; the rest lies in files."""
 
-BYTES = 1 << 12
-"""The most bytes of a row that DuckDB sorts; it takes 2,048 rows at a time."""
-
-FILE_BYTES = 1 << 27
+FILE_BYTES = 1 << 26
 """The bytes of the documents in a file, if there are not too many files."""
 
-FILES = 128
-"""The most files; they are open at the same time."""
+FILES = 512
+"""The most files."""
 
-_BATCH = 1 << 23  # bytes that are copied at a time, and that come back at a time
-_RUNS = pa.schema([("qid", pa.string()), ("row", pa.int64()), ("documents", pa.int64())])
-_LISTS = """
-    CREATE TABLE lists AS
-    SELECT qid, first,
-        sum(documents) OVER (ORDER BY first ROWS UNBOUNDED PRECEDING) - documents AS before
-    FROM (SELECT qid, min(row) AS first, sum(documents) AS documents FROM runs GROUP BY qid)
+BATCH = 1 << 25
+"""The bytes of features that are copied at a time."""
+
+_FILES = """
+    WITH lists AS (SELECT qid, min(row) AS first, count(*) AS length FROM documents GROUP BY qid),
+    placed AS (SELECT qid, sum(length) OVER (ORDER BY first) - length AS before FROM lists)
+    SELECT CAST(before // {documents} AS INTEGER) AS file
+    FROM documents JOIN placed USING (qid) ORDER BY row
 """
-_NUMBERED = """
-    SELECT documents.*, lists.first, CAST(lists.before // {count} AS INTEGER) AS file
-    FROM documents JOIN lists USING (qid)
-"""
-_SORTED = "SELECT qid, doc_id, content FROM file ORDER BY first, row, part"
 
 
 class NotGroupedError(Exception):
@@ -81,11 +72,10 @@ def group_pieces(
     """Yield the documents again, those of a qid together, in the order of first appearance.
 
     The memory depends neither on the number of the documents nor on that of their features, up to
-    some hundred GiB, from where on a file is too large for a sort in `MEMORY`.
+    some 100 GiB, from where on a file has more than 200 MB, and is in memory three times.
 
     Args:
-        keys: all documents, for their qids and `rows`. They may lack other columns; pieces that
-            differ in width are widened to the widest of them.
+        keys: all documents, for their qids and `rows`. They may lack other columns.
         pieces: the same documents; where a piece has `rows`, they say in which order its documents
             stood.
         temporary: a folder for files, about as large as the documents; it is removed at the end.
@@ -95,74 +85,44 @@ def group_pieces(
     """
     shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
     temporary.mkdir(parents=True)
-    failed: list[BaseException] = []
     try:
-        with name_full_disk(temporary), _database(temporary, failed) as database:
-            keys, pieces = _noting(keys, failed), _noting(pieces, failed)
-            width = documents = 0
-
-            def runs() -> Iterator[pa.RecordBatch]:
-                nonlocal width, documents
-                for start, piece in _counted(keys):
-                    width, documents = max(width, piece.num_features), start + len(piece.features)
-                    first = np.minimum.reduceat(_rows(piece), piece.offsets[:-1]) + start
-                    columns = [pa.array(piece.qids), pa.array(first), pa.array(piece.lengths)]
-                    yield pa.record_batch(columns, _RUNS)
-
-            database.register("runs", pa.RecordBatchReader.from_batches(_RUNS, runs()))
-            database.execute(_LISTS)
-            wide = (
-                (start, piece.widen(max(width, piece.num_features)))
-                for start, piece in _counted(pieces)
-            )
-            found = next(wide, None)
-            if found is None:
-                return
-            dtype = _dtype(found[1])
-            batches = (_to_batch(start, piece, dtype) for start, piece in chain([found], wide))
-            first = next(batches)
-            reader = pa.RecordBatchReader.from_batches(first.schema, chain([first], batches))
-            database.register("documents", reader)
-            size = max(FILE_BYTES, documents * dtype.itemsize // FILES)
-            numbered = database.sql(_NUMBERED.format(count=max(1, size // dtype.itemsize)))
-            rows = max(1, _BATCH // _parts(dtype)[1])
-            for path in _divide(numbered.to_arrow_reader(rows), temporary):
-                with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as reader:
-                    database.register("file", reader)
-                    yield from _to_lists(database.sql(_SORTED).to_arrow_reader(rows), dtype)
+        with name_full_disk(temporary):
+            with _database(temporary) as database:
+                width, documents = _add_keys(database, keys)
+                pieces = iter(pieces)
+                first = next(pieces)
+                size = to_batch(first.widen(max(width, first.num_features))).nbytes
+                size = max(1, size // len(first.features))  # of a document
+                room = max(FILE_BYTES, documents * size // FILES)
+                found = database.sql(_FILES.format(documents=max(1, room // size)))
+                _divide(chain([first], pieces), found.to_arrow_reader(1 << 16), temporary)
+            for path in sorted(temporary.glob("*.arrow")):
+                yield gather_runs(join_lists(_read(path)))
                 path.unlink()
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
 @contextmanager
-def _database(temporary: Path, failed: list[BaseException]) -> Iterator[Any]:
-    """Open a database; an error in `failed` is raised in place of the one that it led to."""
+def _database(temporary: Path) -> Iterator[Any]:
+    """Open a database; its errors become those of the system."""
     import duckdb
 
     settings: dict[str, Any] = {
         "memory_limit": MEMORY,
         "temp_directory": str(temporary),
-        "preserve_insertion_order": "false",
         "threads": "1",  # each takes memory of its own
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
-        # it does not know how many documents come, and would hold them instead of the lists
-        "disabled_optimizers": "join_order,build_side_probe_side",
     }
     database = duckdb.connect(str(temporary / "lists.duckdb"), config=settings)
     try:
         database.execute("SET enable_progress_bar = false")
         yield database
-    except (duckdb.Error, pa.ArrowException, OSError) as error:
-        for first in failed:
-            raise first from None
-        if isinstance(error, OSError) and error.errno is not None:  # not the database's
-            raise
+    except (duckdb.Error, pa.ArrowException) as error:
         message = f"the rows cannot be grouped: {' '.join(str(error).split())}"
         full = "Could not write" in message  # its class depends on when the write is made
-        kinds = (duckdb.IOException, duckdb.OutOfMemoryException, pa.ArrowException, OSError)
-        if not full and not isinstance(error, kinds):
+        if not full and not isinstance(error, duckdb.IOException | duckdb.OutOfMemoryException):
             raise
         raise OSError(errno.ENOSPC if full else errno.EIO, message, str(temporary)) from None
     finally:
@@ -170,111 +130,64 @@ def _database(temporary: Path, failed: list[BaseException]) -> Iterator[Any]:
             database.close()
 
 
-def _noting(pieces: Iterable[ListDataset], failed: list[BaseException]) -> Iterator[ListDataset]:
-    """Yield pieces, and note their error, which the database would tell as one of its own."""
-    try:
-        yield from pieces
-    except (Exception, KeyboardInterrupt) as error:
-        failed.append(error)
-        raise
-
-
-def _counted(pieces: Iterable[ListDataset]) -> Iterator[tuple[int, ListDataset]]:
-    """Yield pieces with the number of documents before each."""
-    start = 0
-    for piece in pieces:
-        yield start, piece
-        start += len(piece.features)
+def _add_keys(database: Any, keys: Iterable[ListDataset]) -> tuple[int, int]:
+    """Give the database the qids; return the largest width and the number of the documents."""
+    width = documents = 0
+    database.execute("BEGIN")
+    database.execute("CREATE TABLE documents (qid VARCHAR, row BIGINT)")
+    for piece in keys:
+        lists = np.repeat(np.arange(len(piece)), piece.lengths)
+        qids = pa.array(piece.qids, pa.string()).take(pa.array(lists))
+        database.register("piece", pa.table({"qid": qids, "row": documents + _rows(piece)}))
+        database.execute("INSERT INTO documents FROM piece")
+        width, documents = max(width, piece.num_features), documents + len(piece.features)
+    database.execute("COMMIT")
+    return width, documents
 
 
 def _rows(piece: ListDataset) -> np.ndarray:
     return np.arange(len(piece.features)) if piece.rows is None else piece.rows
 
 
-def _dtype(piece: ListDataset) -> np.dtype:
-    """Return the type of a document's numbers, side by side."""
-    arrays = {"features": piece.features, **piece.columns()}
-    arrays.pop("rows", None)
-    return np.dtype([(name, array.dtype, array.shape[1:]) for name, array in arrays.items()])
+def _divide(pieces: Iterable[ListDataset], numbers: pa.RecordBatchReader, folder: Path) -> None:
+    """Copy documents into files, by the number of the file of each."""
+    known = np.empty(0, np.int32)
+    held: list[ListDataset] = []
+    files: list[np.ndarray] = []
+    for piece in pieces:
+        count = len(piece.features)
+        while len(known) < count:
+            known = np.r_[known, numbers.read_next_batch().column(0).to_numpy()]
+        held.append(piece)
+        files.append(known[:count][_rows(piece)[piece.offsets[:-1]]])
+        known = known[count:]
+        if sum(one.features.nbytes for one in held) > BATCH:
+            _append(held, files, folder)
+            held, files = [], []
+    if held:
+        _append(held, files, folder)
 
 
-def _parts(dtype: np.dtype) -> tuple[int, int]:
-    """Return into how many rows a document is cut, and the bytes of each."""
-    parts = max(1, -(-dtype.itemsize // BYTES))
-    return parts, -(-dtype.itemsize // parts)
+def _append(held: list[ListDataset], files: list[np.ndarray], folder: Path) -> None:
+    """Append lists to the files of these numbers, one a list."""
+    numbers = np.concatenate(files)
+    order = np.argsort(numbers, kind="stable")
+    data, numbers = join_lists(held).read(order), numbers[order]
+    starts = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
+    for start, end in pairwise([*starts, len(numbers)]):
+        part = data.between(start, end)
+        qids = pa.RunEndEncodedArray.from_arrays(pa.array(part.offsets[1:]), pa.array(part.qids))
+        batch = to_batch(part).append_column("qid", qids)
+        path = folder / f"{numbers[start]:06d}.arrow"
+        with path.open("ab") as file, pa.ipc.new_stream(file, batch.schema) as writer:
+            writer.write_batch(batch)
 
 
-def _to_batch(start: int, piece: ListDataset, dtype: np.dtype) -> pa.RecordBatch:
-    """Return documents as rows for the database, of which `start` came before."""
-    count = len(piece.features)
-    parts, size = _parts(dtype)
-    documents = np.empty(count, dtype)
-    documents["features"] = piece.features
-    for name, array in piece.columns().items():
-        if name != "rows":
-            documents[name] = array
-    content = np.zeros((count, parts * size), np.uint8)
-    content[:, : dtype.itemsize] = documents.view(np.uint8).reshape(count, dtype.itemsize)
-    lists = np.repeat(np.arange(len(piece)), piece.lengths)
-    ids = pa.repeat("", count) if piece.doc_ids is None else piece.doc_ids.cast(pa.string())
-    place = pa.array(np.repeat(np.arange(count), parts))
-    return pa.RecordBatch.from_pydict(
-        {
-            "qid": pa.array(piece.qids, pa.string()).take(pa.array(np.repeat(lists, parts))),
-            "row": pa.array(_rows(piece) + start, pa.int64()).take(place),
-            "part": pa.array(np.tile(np.arange(parts, dtype=np.int32), count)),
-            "doc_id": ids.take(place),
-            "content": pa.Array.from_buffers(
-                pa.binary(size), count * parts, [None, pa.py_buffer(content)]
-            ),
-        }
-    )
-
-
-def _divide(batches: pa.RecordBatchReader, folder: Path) -> list[Path]:
-    """Copy rows into files by their column `file`, and return those in its order."""
-    paths: dict[int, Path] = {}
-    writers: dict[int, Any] = {}
-    with ExitStack() as stack:
-        for batch in batches:
-            numbers = batch.column("file")
-            for number in pc.unique(numbers).to_pylist():
-                if number not in writers:
-                    paths[number] = folder / f"{number}.arrow"
-                    file = stack.enter_context(paths[number].open("wb"))
-                    new = pa.ipc.new_stream(file, batches.schema)
-                    writers[number] = stack.enter_context(new)
-                writers[number].write_batch(batch.filter(pc.equal(numbers, number)))
-    return [paths[number] for number in sorted(paths)]
-
-
-def _to_lists(batches: pa.RecordBatchReader, dtype: np.dtype) -> Iterator[ListDataset]:
-    """Yield the rows that the database has sorted as lists."""
-    parts, size = _parts(dtype)
-    rest: pa.Table | None = None  # rows of a document whose others are still to come
-    for batch in batches:
-        table = pa.table(batch)
-        if rest is not None:
-            table = pa.concat_tables([rest, table])
-        count = table.num_rows // parts
-        rest = table.slice(count * parts)
-        if not count:
-            continue
-        whole = table.slice(0, count * parts)
-        content = whole["content"].cast(pa.binary(size)).combine_chunks()
-        begin = content.offset * size
-        values = np.frombuffer(content.buffers()[1], np.uint8)
-        values = values[begin : begin + len(content) * size].reshape(count, parts * size)
-        documents = np.ascontiguousarray(values[:, : dtype.itemsize]).view(dtype)[:, 0]
-        firsts = pa.array(np.arange(count) * parts)
-        runs = pc.run_end_encode(whole["qid"].take(firsts).combine_chunks())
-        ids = whole["doc_id"].take(firsts).combine_chunks().cast(pa.string())
-        arrays = {name: np.ascontiguousarray(documents[name]) for name in dtype.names or ()}
-        yield ListDataset(
-            arrays.pop("features"),
-            arrays.pop("labels", None),
-            np.r_[0, runs.run_ends.to_numpy()].astype(np.int64),
-            runs.values.to_pylist(),
-            ids if any(ids.to_pylist()) else None,
-            **arrays,
-        )
+def _read(path: Path) -> Iterator[ListDataset]:
+    """Yield the lists of a file as they were appended, mapped."""
+    with pa.memory_map(str(path)) as file:
+        while file.tell() < file.size():
+            [batch] = pa.ipc.open_stream(file)
+            qids: Any = batch.column("qid")
+            offsets = np.r_[0, qids.run_ends.to_numpy()].astype(np.int64)
+            yield from_batch(batch).lists(offsets, qids.values.to_pylist())

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ltr.compressed import MAX_LINE, SUFFIXES, open_text
 from ltr.datasets.lists import ListDataset, gather_runs, join_lists
-from ltr.datasets.seen_qids import SeenQids, spelled_alike
+from ltr.datasets.qids import SeenQids, spelled_alike
 from ltr.files import check_path
 from ltr.shapes import check_at_least
 

@@ -3,6 +3,7 @@
 LETOR text has the columns `qid`, `label`, and the features by their numbers.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -17,8 +18,8 @@ from lightning.pytorch.utilities import rank_zero_info
 from ltr.datasets.cache import load_letor_files
 from ltr.datasets.letor import read_letor_files
 from ltr.datasets.lists import ListDataset
-from ltr.datasets.schema import Schema
-from ltr.datasets.splits import find_splits
+from ltr.datasets.schema import Schema, shown_names
+from ltr.datasets.splits import check_one_split
 from ltr.datasets.store import is_store
 from ltr.datasets.stored_lists import StoredLists, open_store
 from ltr.datasets.table_files import find_files, kind_of_file
@@ -92,9 +93,7 @@ def load_letor_table(
             another file.
     """
     path = Path(source).expanduser()
-    if path.is_dir() and len(splits := find_splits(path, 1)) > 1:
-        names = ", ".join(one.name for one in splits.values())
-        raise ValueError(f"a folder of a table must hold one split, got {names} in {path}")
+    check_one_split(path)
     files = find_files(path)
     options: dict[str, Any] = {"sort_by_qid": sort_by_qid, "missing": missing}
     if keep_order and sort_by_qid:  # a cache does not know the rows of lines that were gathered
@@ -116,24 +115,21 @@ def schema_of(
     Raises:
         ValueError: a name is not that of the lists.
     """
-    whole = data.store.schema if isinstance(data, StoredLists) else None
+    found = data.store.schema if isinstance(data, StoredLists) else None
     names = {"qid": "qid", "label": "label", "doc_id": "doc_id"}
     what = "LETOR text"
-    if whole is not None:
-        names = {key: getattr(whole, key) for key in uses}
+    if found is not None:
+        names = {key: getattr(found, key) for key in uses}
         what = "this store"
     for key, name in uses.items():
         if name and name != names.get(key):
-            wanted = f"None or {names[key]!r}" if whole and names.get(key) else "None"
+            wanted = f"None or {names[key]!r}" if found and names.get(key) else "None"
             raise ValueError(f"{key} must be {wanted} for {what}, got {name!r}")
-    if whole is None:
-        return letor_schema(data, features)
+    whole = found or letor_schema(data)
     for name in features or ():
         if name not in whole.features:
-            raise ValueError(
-                f"features must be those of the store, {', '.join(map(repr, whole.features))}, got "
-                f"{name!r}"
-            )
+            known = shown_names(whole.features)
+            raise ValueError(f"features must be those of {what}, {known}, got {name!r}")
     if features is None:
         return whole
     return replace(whole, features={name: whole.features[name] for name in features})
@@ -142,19 +138,23 @@ def schema_of(
 def with_schema(data: ListDataset, schema: Schema) -> ListDataset:
     """Return lists with the features and categories of a schema, matched by name.
 
+    A feature that no line of LETOR text has is 0.
+
     Raises:
         ValueError: there is no such column, or it is of another kind.
     """
     found = data.store.schema if isinstance(data, StoredLists) else None
     if found is None:
-        return by_schema(data, schema)
-    assert isinstance(data, StoredLists)
+        numbers = [int(name) for name in schema.features if re.fullmatch("[1-9][0-9]*", name)]
+        data = data.widen(max(data.num_features, *numbers, 0))
+        found = letor_schema(data)
     starts = dict(zip(found.features, np.cumsum([0, *found.features.values()]), strict=False))
+    known = {*found.columns}
     for name in (*schema.features, *schema.categories):
-        if name not in found.columns:
+        if name not in known:
             raise ValueError(
                 f"the table must have the column {name!r}, as in training, got "
-                f"{', '.join(map(repr, found.columns))}"
+                f"{shown_names(found.columns)}"
             )
     places: list[int] = []
     for name, width in schema.features.items():
@@ -167,12 +167,15 @@ def with_schema(data: ListDataset, schema: Schema) -> ListDataset:
     unused = [name for name in found.features if name not in schema.features]
     unused += [name for name in found.categories if name not in schema.categories]
     if unused:
-        rank_zero_info(f"columns that the model does not use: {', '.join(unused)}")
+        more = f" and {len(unused) - 12} more" if len(unused) > 12 else ""
+        rank_zero_info(f"columns that the model does not use: {', '.join(unused[:12])}{more}")
     if places != list(range(data.num_features)):
         data = data.take_features(np.array(places, np.int64))
     if schema.categories == found.categories and [*schema.categories] == [*found.categories]:
         return data
-    return data.with_codes([_codes(found, schema, name) for name in schema.categories])
+    codes = [_codes(found, schema, name) for name in schema.categories]
+    assert isinstance(data, StoredLists)  # LETOR text has no categories
+    return data.with_codes(codes)
 
 
 def _codes(found: Schema, schema: Schema, name: str) -> tuple[int, np.ndarray]:
@@ -188,46 +191,15 @@ def _codes(found: Schema, schema: Schema, name: str) -> tuple[int, np.ndarray]:
     return [*found.categories].index(name), table
 
 
-def letor_schema(data: ListDataset, features: Sequence[str] | None = None) -> Schema:
-    """Return the schema of LETOR text: all features, or those that are named.
+def letor_schema(data: ListDataset) -> Schema:
+    """Return the schema of LETOR text.
 
     >>> data = ListDataset.from_arrays([[1.0, 2.0]], labels=[0], qid=[7])
     >>> letor_schema(data).features
     {'1': 1, '2': 1}
     """
-    numbers = [str(i) for i in range(1, data.num_features + 1)]
-    for name in features or ():
-        if name not in numbers:
-            raise ValueError(
-                f"features must be numbers from 1 to {data.num_features} for LETOR text, got "
-                f"{name!r}"
-            )
-    names = numbers if features is None else features
+    names = [str(number) for number in range(1, data.num_features + 1)]
     return Schema("qid", "label", features=dict.fromkeys(names, 1))
-
-
-def by_schema(data: ListDataset, schema: Schema) -> ListDataset:
-    """Return the lists with the features of a schema; one that no line has is 0.
-
-    Raises:
-        ValueError: the schema has a column that LETOR text cannot have.
-    """
-    for name in (*schema.features, *schema.categories):
-        if not name.isdecimal() or name[0] == "0" or schema.features.get(name) != 1:
-            raise ValueError(
-                f"the table must have the column {name!r}, as in training, got LETOR text with the "
-                f"features 1 to {data.num_features}"
-            )
-    places = np.array([int(name) - 1 for name in schema.features])
-    unused = sorted({*range(data.num_features)} - {*places.tolist()})
-    if unused:
-        shown = ", ".join(str(place + 1) for place in unused[:12])
-        more = f" and {len(unused) - 12} more" if len(unused) > 12 else ""
-        rank_zero_info(f"features that the model does not use: {shown}{more}")
-    data = data.widen(max(data.num_features, int(places.max()) + 1))
-    if not np.array_equal(places, np.arange(data.num_features)):
-        data = data.take_features(places)
-    return data
 
 
 def keys_of(data: ListDataset, qid: str) -> pa.Table:

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Iterable, Sequence
 from numbers import Real
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -209,24 +209,19 @@ class ListDataset(Dataset[dict[str, Any]]):
         return len(self.qids)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        if index == -1:
-            return self._filler()
-        if not 0 <= index < len(self):
+        if not -1 <= index < len(self):
             raise IndexError(f"index must be in [-1, {len(self)}), got {index}")
-        start, end = int(self.offsets[index]), int(self.offsets[index + 1])
-        item: dict[str, Any] = {  # copies, since the arrays may be a read-only map of a file
-            "features": torch.from_numpy(np.array(self.features[start:end])),
-            "mask": torch.ones(end - start, dtype=torch.bool),
-            "qid": self.qids[index],
-        }
-        for name, array in self.columns().items():
-            item[name] = torch.from_numpy(np.array(array[start:end]))
-        if self.doc_ids is not None:
-            item["doc_ids"] = self.doc_ids[start:end].to_pylist()
-        return item
+        item = self.__getitems__([index])
+        mask = torch.ones(int(item.pop("lengths")[0]), dtype=torch.bool)
+        item["qid"] = item["qid"][0]
+        if index == -1:
+            mask = torch.zeros(1, dtype=torch.bool)
+            tensors = {key: x for key, x in item.items() if isinstance(x, torch.Tensor)}
+            item |= {key: x.new_zeros((1, *x.shape[1:])) for key, x in tensors.items()}
+        return {**item, "mask": mask}
 
     def __getitems__(self, indices: Sequence[int]) -> dict[str, Any]:
-        """Return a ragged batch of lists, cut from the arrays by whole slices.
+        """Return a ragged batch of lists: a copy, since the arrays may be a map of a file.
 
         Args:
             indices: the lists in the order wanted; -1 is a filler.
@@ -237,38 +232,54 @@ class ListDataset(Dataset[dict[str, Any]]):
         chosen = np.asarray(indices, dtype=np.int64)
         if len(chosen) and not (chosen.min() >= -1 and chosen.max() < len(self)):
             raise IndexError(f"indices must be in [-1, {len(self)}), got {list(indices)}")
-        starts = self.offsets[chosen]
-        lengths = np.where(chosen < 0, 0, self.offsets[chosen + 1] - starts)
-        rows = self._rows(starts, lengths)
+        real = chosen >= 0
+        found = self.read(chosen[real])
+        lengths = np.zeros(len(chosen), np.int64)
+        lengths[real] = found.lengths
+        names = iter(found.qids)
         batch: dict[str, Any] = {
-            "features": torch.from_numpy(self.features.take(rows, axis=0)),
+            "features": torch.from_numpy(found.features),
             "lengths": torch.from_numpy(lengths),
-            "qid": [self.qids[i] if i >= 0 else "" for i in chosen.tolist()],
+            "qid": [next(names) if there else "" for there in real.tolist()],
         }
-        for name, array in self.columns().items():
-            batch[name] = torch.from_numpy(array.take(rows, axis=0))
-        if self.doc_ids is not None:
-            batch["doc_ids"] = self.doc_ids.take(pa.array(rows)).to_pylist()
+        for name, array in found.columns().items():
+            batch[name] = torch.from_numpy(array)
+        if found.doc_ids is not None:
+            batch["doc_ids"] = found.doc_ids.to_pylist()
         return batch
 
-    @staticmethod
-    def _rows(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """The documents of lists that start at `starts`, one list after the other."""
-        ends = np.cumsum(lengths)
-        documents = int(ends[-1]) if len(ends) else 0
-        return np.arange(documents) + np.repeat(starts - (ends - lengths), lengths)
-
-    def _filler(self) -> dict[str, Any]:
-        item: dict[str, Any] = {
-            "features": torch.zeros(1, self.num_features),
-            "mask": torch.zeros(1, dtype=torch.bool),
-            "qid": "",
-        }
-        for name, array in self.columns().items():
-            item[name] = torch.from_numpy(np.zeros((1, *array.shape[1:]), array.dtype))
+    def read(self, chosen: np.ndarray) -> "ListDataset":
+        """Return some of the lists in memory, by their numbers, int64 (lists,): a copy."""
+        starts = self.offsets[chosen]
+        lengths = self.offsets[chosen + 1] - starts
+        offsets = np.r_[0, np.cumsum(lengths)]
+        rows = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
+        arrays = {name: array.take(rows, axis=0) for name, array in self._arrays().items()}
         if self.doc_ids is not None:
-            item["doc_ids"] = []
-        return item
+            arrays["doc_ids"] = self.doc_ids.take(pa.array(rows))
+        return self._with(**arrays, offsets=offsets, qids=[self.qids[i] for i in chosen.tolist()])
+
+    def between(self, start: int, stop: int) -> "ListDataset":
+        """Return neighboring lists, without copying them."""
+        begin, end = int(self.offsets[start]), int(self.offsets[stop])
+        arrays = {name: array[begin:end] for name, array in self._arrays().items()}
+        if self.doc_ids is not None:
+            arrays["doc_ids"] = self.doc_ids[begin:end]
+        offsets = self.offsets[start : stop + 1] - begin
+        return self._with(**arrays, offsets=offsets, qids=self.qids[start:stop])
+
+    def _arrays(self) -> dict[str, Any]:
+        """The features and the columns, by the names of the attributes."""
+        columns = self.columns()
+        if self.has_labels:
+            columns["_labels"] = columns.pop("labels")
+        return {"features": self.features, **columns}
+
+    def _with(self, **changes: Any) -> Self:
+        """The same lists with other attributes."""
+        found = object.__new__(type(self))
+        found.__dict__.update({**self.__dict__, **changes})
+        return found
 
     def columns(self) -> dict[str, np.ndarray]:
         """The arrays beside the features that the data has, by the names of a batch."""
@@ -310,18 +321,23 @@ class ListDataset(Dataset[dict[str, Any]]):
         (1, 1)
         """
         lengths = self.lengths
-        without_relevant = None
-        if self.has_labels:
-            best = np.maximum.reduceat(self.labels, self.offsets[:-1]) if len(self) else self.labels
-            without_relevant = int((best <= 0).sum())
         return ListSummary(
             lists=len(self),
-            documents=len(self.features),
+            documents=int(self.offsets[-1]),
             features=self.num_features,
             longest=int(lengths.max(initial=0)),
-            without_relevant=without_relevant,
+            without_relevant=int((~self.relevant()).sum()) if self.has_labels else None,
             of_one=int((lengths == 1).sum()),
         )
+
+    def relevant(self) -> np.ndarray:
+        """Return which lists have a document of label > 0, bool (lists,).
+
+        Raises:
+            ValueError: there are no labels.
+        """
+        best = np.maximum.reduceat(self.labels, self.offsets[:-1]) if len(self) else self.labels
+        return best > 0
 
     def select(self, lists: Sequence[int] | np.ndarray) -> "ListDataset":
         """A data set of some of the lists, in the order given (a copy).
@@ -330,29 +346,16 @@ class ListDataset(Dataset[dict[str, Any]]):
         >>> data.select([1, 0]).qids
         ['8', '7']
         """
-        chosen = np.asarray(lists, dtype=np.int64)
-        lengths = self.lengths[chosen]
-        offsets = np.r_[0, np.cumsum(lengths)]
-        rows = self._rows(self.offsets[chosen], lengths)
-        doc_ids = None if self.doc_ids is None else self.doc_ids.take(pa.array(rows))
-        qids = [self.qids[i] for i in chosen.tolist()]
-        columns = {name: array[rows] for name, array in self.columns().items()}
-        labels = columns.pop("labels", None)
-        return ListDataset(self.features[rows], labels, offsets, qids, doc_ids, **columns)
+        return self.read(np.asarray(lists, dtype=np.int64))
 
     def take_features(self, indices: np.ndarray) -> "ListDataset":
         """The same lists with some of the features, by index (a copy)."""
-        columns = self.columns()
-        labels = columns.pop("labels", None)
-        features = self.features[:, indices]
-        return ListDataset(features, labels, self.offsets, self.qids, self.doc_ids, **columns)
+        return self._with(features=self.features[:, indices])
 
     def numbered(self, start: int) -> "ListDataset":
         """The same lists with `rows` that count from `start`, if they have none."""
-        columns = {"rows": np.arange(len(self.features)), **self.columns()}
-        columns["rows"] = columns["rows"] + start
-        labels = columns.pop("labels", None)
-        return ListDataset(self.features, labels, self.offsets, self.qids, self.doc_ids, **columns)
+        rows = np.arange(len(self.features)) if self.rows is None else self.rows
+        return self._with(rows=rows + start)
 
     def to_fit(self) -> "ListDataset":
         """The lists to fit a transform on: these."""
@@ -374,9 +377,7 @@ class ListDataset(Dataset[dict[str, Any]]):
             return self
         features = np.zeros((len(self.features), num_features), dtype=np.float32)
         features[:, : self.num_features] = self.features
-        columns = self.columns()
-        labels = columns.pop("labels", None)
-        return ListDataset(features, labels, self.offsets, self.qids, self.doc_ids, **columns)
+        return self._with(features=features)
 
 
 def find_return(runs: Sequence[Hashable]) -> tuple[int, int] | None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -117,7 +118,7 @@ class Schema:
             if name not in kinds:
                 raise ValueError(
                     f"{argument} must name a column of the table, got {name!r}: there are "
-                    f"{_names(table.column_names)}"
+                    f"{shown_names(table.column_names)}"
                 )
             if name in given:
                 raise ValueError(
@@ -160,7 +161,7 @@ class Schema:
         if not features and not categories:
             raise ValueError(
                 "a table must have a feature or a category beside the columns "
-                f"{_names(list(given))}, got {_names(table.column_names)}"
+                f"{shown_names(list(given))}, got {shown_names(table.column_names)}"
             )
         return cls(
             **keys,  # pyright: ignore[reportArgumentType]
@@ -269,8 +270,9 @@ class Schema:
         there = {*names, *optional}
         for name in self.columns:
             if name not in there:
+                known = shown_names(names)
                 raise ValueError(
-                    f"the table must have the column {name!r}, as in training, got {_names(names)}"
+                    f"the table must have the column {name!r}, as in training, got {known}"
                 )
 
     def difference(self, other: "Schema") -> str | None:
@@ -281,20 +283,14 @@ class Schema:
         """
         if self.qid != other.qid:
             return f"qid: column {self.qid!r}, and column {other.qid!r}"
-        for name in dict.fromkeys([*self.features, *other.features]):
-            one, two = _features(self.features.get(name)), _features(other.features.get(name))
-            if one != two:
-                return f"column {name!r}: {one}, and {two}"
-        if [*self.features] != [*other.features]:
-            return f"features: the order {_names(self.features)}, and {_names(other.features)}"
-        for name in dict.fromkeys([*self.categories, *other.categories]):
-            one, two = _levels(self.categories.get(name)), _levels(other.categories.get(name))
-            if self.categories.get(name) != other.categories.get(name):
-                return f"column {name!r}: {one}, and {two}"
-        if [*self.categories] != [*other.categories]:
-            return (
-                f"categories: the order {_names(self.categories)}, and {_names(other.categories)}"
-            )
+        for kind, describe in (("features", _features), ("categories", _levels)):
+            one, two = getattr(self, kind), getattr(other, kind)
+            for name in dict.fromkeys([*one, *two]):
+                mine, theirs = one.get(name), two.get(name)
+                if mine != theirs:
+                    return f"column {name!r}: {describe(mine)}, and {describe(theirs)}"
+            if [*one] != [*two]:
+                return f"{kind}: the order {shown_names(one)}, and {shown_names(two)}"
         return None
 
     def to_dict(self) -> dict[str, Any]:
@@ -319,16 +315,21 @@ class Schema:
         >>> Schema.from_dict(schema.to_dict()) == schema
         True
         """
-        if not _is_schema(data):
-            raise ValueError(f"a schema must be a dict as Schema.to_dict makes it, got {data!r}")
-        return cls(
-            **{key: data[key] for key in _KEYS},
-            features=dict(data["features"]),
-            categories={
+        with suppress(KeyError, TypeError, AttributeError):
+            categories = {
                 name: Category(one["kind"], tuple(one["levels"]))
                 for name, one in data["categories"].items()
-            },
-        )
+            }
+            found = cls(**{**data, "features": {**data["features"]}, "categories": categories})
+            levels = [level for one in categories.values() for level in one.levels]
+            if (
+                found.to_dict() == data
+                and all(isinstance(name, str) for name in (found.qid, *found.columns, *levels))
+                and all(type(width) is int and width > 0 for width in found.features.values())
+                and all(one.kind in _TEXT_TYPES for one in categories.values())
+            ):
+                return found
+        raise ValueError(f"a schema must be a dict as Schema.to_dict makes it, got {data!r}")
 
     def _kind(self, name: str) -> str:
         if name in self.categories:
@@ -407,7 +408,8 @@ def _width(dtype: pa.DataType) -> int:
     return dtype.list_size if pa.types.is_fixed_size_list(dtype) else 1
 
 
-def _names(names: Collection[str]) -> str:
+def shown_names(names: Collection[str]) -> str:
+    """Return the first 12 names, for messages."""
     shown = [repr(name) for name in list(names)[:12]]
     return ", ".join(shown + ["..."] * (len(names) > len(shown))) or "none"
 
@@ -419,29 +421,6 @@ def _features(width: int | None) -> str:
 def _levels(category: Category | None) -> str:
     if category is None:
         return "no category"
-    return f"{category.kind} category of {len(category.levels)} levels {_names(category.levels)}"
-
-
-def _is_schema(data: Any) -> bool:
-    def is_name(value: Any) -> bool:
-        return isinstance(value, str)
-
-    def is_category(value: Any) -> bool:
-        return (
-            isinstance(value, Mapping)
-            and {*value} == {"kind", "levels"}
-            and value["kind"] in ("string", "number", "boolean")
-            and isinstance(value["levels"], list | tuple)
-            and all(map(is_name, value["levels"]))
-        )
-
     return (
-        isinstance(data, Mapping)
-        and {*data} == {*_KEYS, "features", "categories"}
-        and is_name(data["qid"])
-        and all(data[key] is None or is_name(data[key]) for key in _KEYS)
-        and all(isinstance(data[key], Mapping) for key in ("features", "categories"))
-        and all(is_name(name) for name in (*data["features"], *data["categories"]))
-        and all(type(width) is int and width > 0 for width in data["features"].values())
-        and all(map(is_category, data["categories"].values()))
+        f"{category.kind} category of {len(category.levels)} levels {shown_names(category.levels)}"
     )

@@ -8,6 +8,7 @@ runs no code from it: any other schema, also with Arrow's extension types, is an
 """
 
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,9 @@ _TYPES = {
     "positions": np.int64,
     "groups": np.float32,
 }
-_WIDE = ("features", "categories")
+WIDE = ("features", "categories")
+"""The columns with several numbers a document."""
+
 _LEAST = {"labels": 0, "weights": 0, "positions": 1, "groups": -np.inf, "categories": 0}
 
 
@@ -64,6 +67,20 @@ class Shard:
     columns: dict[str, np.ndarray]
     doc_ids: Any
 
+    def lists(self, offsets: np.ndarray, qids: Sequence[str]) -> ListDataset:
+        """Return the documents as lists; see `ListDataset`."""
+        columns = {**self.columns}
+        if "categories" in columns:
+            columns["categories"] = columns["categories"].astype(np.int64, copy=False)
+        return ListDataset(
+            columns.pop("features", np.empty((int(offsets[-1]), 0), np.float32)),
+            columns.pop("labels", None),
+            offsets,
+            qids,
+            None if self.doc_ids is None else self.doc_ids.cast(pa.string()),
+            **columns,
+        )
+
 
 def write_shard(data: ListDataset, path: Path) -> ShardEntry:
     """Write lists as one shard.
@@ -71,28 +88,31 @@ def write_shard(data: ListDataset, path: Path) -> ShardEntry:
     Raises:
         OSError: the file cannot be written.
     """
-    arrays = {"features": data.features, **data.columns()}
-    arrays.pop("rows", None)
-    widths = {key: array.shape[1] if array.ndim == 2 else 1 for key, array in arrays.items()}
-    widths = {key: width for key, width in widths.items() if width}
-    columns: list[Any] = []
-    for key, width in widths.items():
-        values: Any = pa.array(np.ascontiguousarray(arrays[key], dtype=_TYPES[key]).reshape(-1))
-        columns.append(pa.FixedSizeListArray.from_arrays(values, width) if key in _WIDE else values)
-    if data.doc_ids is not None:
-        widths["doc_ids"] = 1
-        columns.append(data.doc_ids.cast(pa.large_string()))
-    batch = pa.record_batch(columns, schema=_schema(widths))
+    batch = to_batch(data)
     with durable_write(path) as file, pa.ipc.new_file(file, batch.schema) as writer:
         writer.write_batch(batch)
     return ShardEntry(
         name=path.name,
         lists=len(data),
         documents=len(data.features),
-        widths=widths,
+        widths={field.name: _width(field.type) for field in batch.schema},
         bytes=path.stat().st_size,
         checksum=file_checksum(path),
     )
+
+
+def to_batch(data: ListDataset) -> pa.RecordBatch:
+    """Return the documents of lists as the rows of a shard."""
+    columns: dict[str, Any] = {}
+    for key, array in {"features": data.features, **data.columns()}.items():
+        if key == "rows" or 0 in array.shape[1:]:
+            continue
+        values = pa.array(np.ascontiguousarray(array, dtype=_TYPES[key]).reshape(-1))
+        wide = key in WIDE
+        columns[key] = pa.FixedSizeListArray.from_arrays(values, array.shape[1]) if wide else values
+    if data.doc_ids is not None:
+        columns["doc_ids"] = data.doc_ids.cast(pa.large_string())
+    return pa.RecordBatch.from_pydict(columns)
 
 
 def file_in(folder: Path, name: Any) -> Path:
@@ -173,7 +193,7 @@ def map_shard(folder: Path, entry: ShardEntry, *, known: bool = False) -> Shard:
             raise DamagedError("the documents are not those of the manifest")
         if not known:
             batch.validate(full=True)  # checks strings, and the number of the features
-        return _from_batch(batch, entry, known)
+        return from_batch(batch, known=known)
     except (pa.ArrowException, ValueError, KeyError, OSError, OverflowError) as error:
         message = " ".join(str(error).split())
         raise DamagedError(f"{folder / entry.name}: the shard is damaged: {message}") from None
@@ -183,7 +203,7 @@ def _schema(widths: dict[str, int]) -> pa.Schema:
     fields: list[tuple[str, pa.DataType]] = []
     for key, width in widths.items():
         kind = pa.large_string() if key == "doc_ids" else pa.from_numpy_dtype(_TYPES[key])
-        fields.append((key, pa.list_(kind, width) if key in _WIDE else kind))
+        fields.append((key, pa.list_(kind, width) if key in WIDE else kind))
     return pa.schema(fields)
 
 
@@ -195,20 +215,33 @@ def _check_schema(schema: pa.Schema, widths: dict[str, int]) -> None:
         raise DamagedError(f"the columns must be {fields}")
 
 
-def _from_batch(batch: pa.RecordBatch, entry: ShardEntry, known: bool) -> Shard:
+def from_batch(batch: pa.RecordBatch, *, known: bool = True) -> Shard:
+    """Return the arrays of the rows of a shard, without copying them.
+
+    Args:
+        batch: what `to_batch` gives; other columns are passed over.
+        known: whether the values have been checked before.
+
+    Raises:
+        DamagedError: a value is not as it must be.
+    """
     columns: dict[str, np.ndarray] = {}
     doc_ids = None
-    for key, width in entry.widths.items():
-        column: Any = batch.column(key)
-        values = column.values if key in _WIDE else column
+    for key, column in zip(batch.schema.names, batch.columns, strict=True):
+        values: Any = column.values if key in WIDE else column  # pyright: ignore[reportAttributeAccessIssue]
         if not known and (column.null_count or values.null_count):
             raise DamagedError("no value must be null")
         if key == "doc_ids":
             doc_ids = column
+        if key not in _TYPES:
             continue
         flat = values.to_numpy(zero_copy_only=True)
-        columns[key] = flat.reshape(-1, width) if key in _WIDE else flat
+        columns[key] = flat.reshape(-1, _width(column.type)) if key in WIDE else flat
         least = _LEAST.get(key)
         if not known and least is not None and not (np.isfinite(flat) & (flat >= least)).all():
             raise DamagedError(f"the {key} must be finite and >= {least}")
     return Shard(columns, doc_ids)
+
+
+def _width(dtype: pa.DataType) -> int:
+    return dtype.list_size if pa.types.is_fixed_size_list(dtype) else 1

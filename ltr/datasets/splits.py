@@ -53,6 +53,13 @@ def find_splits(root: Path, fold: int) -> dict[str, Path]:
     return _splits_in(folds[fold]) if folds else _splits_in(root, fold if sets else None)
 
 
+def check_one_split(path: Path) -> None:
+    """Raise a `ValueError` if a path is a folder with files of several splits."""
+    if path.is_dir() and len(splits := find_splits(path, 1)) > 1:
+        names = ", ".join(one.name for one in splits.values())
+        raise ValueError(f"a folder of a table must hold one split, got {names} in {path}")
+
+
 def list_folder(folder: Path) -> str:
     """Return the first 12 names in a folder, for error messages.
 

@@ -10,8 +10,8 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterable
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -78,12 +78,9 @@ def write_store(
         json.dumps(source)
     except (TypeError, ValueError) as error:
         raise ValueError(f"source must be plain data, got {source!r} ({error})") from None
-    parts = [lists] if isinstance(lists, ListDataset) else lists
-    if not isinstance(parts, Iterable):
-        raise _no_lists(lists)
+    pieces = lists if isinstance(lists, Iterable) else [lists]
     with locked(folder):
-        writer = StoreWriter(folder, source, schema, shard_bytes)
-        writer.write(map(_check_piece, parts))
+        StoreWriter(folder, source, schema, shard_bytes).write(pieces)
 
 
 def locked(folder: Path) -> FileLock:
@@ -123,7 +120,7 @@ class StoreWriter:
     ) -> None:
         self.folder = folder
         self.shard_bytes = shard_bytes
-        self.header = {"source": source, "schema": None if schema is None else schema.to_dict()}
+        self._header = {"source": source, "schema": None if schema is None else schema.to_dict()}
 
     def write(self, pieces: Iterable[ListDataset]) -> None:
         """Write the lists of pieces that come one after another; see `write_store`.
@@ -132,24 +129,26 @@ class StoreWriter:
             ValueError: there is no list, or the columns of the pieces differ.
             OSError: a file cannot be written.
         """
-        with _Files(self.folder, self.header) as files:
+        with self._writing():
+            columns: set[str] | None = None
             held: list[ListDataset] = []
             size = 0
             for piece in pieces:
-                columns = {*piece.columns()} - {"rows"}
-                if files.columns is not None and columns != files.columns:
+                if not isinstance(piece, ListDataset):
+                    raise ValueError(f"lists must be a ListDataset or pieces of one, got {piece!r}")
+                found = {*piece.columns()} - {"rows"}
+                if columns is not None and found != columns:
                     raise ValueError(
-                        f"all pieces must have the columns {sorted(files.columns)}, got "
-                        f"{sorted(columns)}"
+                        f"all pieces must have the columns {sorted(columns)}, got {sorted(found)}"
                     )
-                files.columns = columns
+                columns = found
                 held.append(piece)
                 size += int(_sizes(piece)[-1])
                 if size > self.shard_bytes:
-                    held = self._write_shards(files, held, whole=False)
+                    held = self._write_shards(held, whole=False)
                     size = sum(int(_sizes(one)[-1]) for one in held)
             if held:
-                self._write_shards(files, held, whole=True)
+                self._write_shards(held, whole=True)
 
     def join(self, folders: Iterable[Path]) -> None:
         """Write the lists of stores, one after another; their shards move into this one's folder.
@@ -161,20 +160,18 @@ class StoreWriter:
             ValueError: there is no store, or one is damaged.
             OSError: a file cannot be moved or written.
         """
-        with _Files(self.folder, self.header) as files:
+        with self._writing():
             for folder in folders:
                 store = Store(folder)
                 for number, entry in enumerate(store.entries):
-                    path = files.next_path()
+                    path = self._next_path()
                     os.replace(folder / entry.name, path)
                     first, end = store.first_list[number : number + 2]
                     lengths = np.diff(store.offsets[first : end + 1])
                     columns = store.lists[number].columns
-                    files.add(replace(entry, name=path.name), lengths, *columns)
+                    self._add(replace(entry, name=path.name), lengths, *columns)
 
-    def _write_shards(
-        self, files: "_Files", held: list[ListDataset], whole: bool
-    ) -> list[ListDataset]:
+    def _write_shards(self, held: list[ListDataset], whole: bool) -> list[ListDataset]:
         """Write shards of what is held, and return the rest; the last list stays if it may go on.
 
         Where a shard ends depends on the lists alone, not on the pieces they come in.
@@ -191,68 +188,56 @@ class StoreWriter:
                 count = 0
             if not count:
                 break
-            shard = _slice(data, 0, count)
-            entry = write_shard(shard, files.next_path())
+            shard = data.between(0, count)
+            entry = write_shard(shard, self._next_path())
             qids = pa.array(shard.qids, pa.large_string())
-            files.add(entry, shard.lengths, qids, _relevant(shard))
-            data = _slice(data, count, len(data))
+            relevant = shard.relevant() if shard.has_labels else [None] * len(shard)
+            self._add(entry, shard.lengths, qids, pa.array(relevant, pa.bool_()))
+            data = data.between(count, len(data))
         # a copy, since a slice would hold all that is written
         return [data.select(range(len(data)))] if len(data) else []
 
-
-class _Files:
-    """The files of a store while it is written; at the end those that do not count are removed."""
-
-    def __init__(self, folder: Path, header: dict[str, Any]) -> None:
-        self.folder = folder
-        self.header = header
-        self.key = secrets.token_hex(4)
-        self.entries: list[ShardEntry] = []
-        self.columns: set[str] | None = None
-        self._documents = 0
-
-    def __enter__(self) -> "_Files":
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Open the files; at the end write the manifest, and remove those that do not count."""
         _remove_others(self.folder)  # of a writer that was killed
-        self._open = ExitStack()
-        self._offsets = self._open.enter_context(durable_write(self._path("offsets.bin")))
-        self._offsets.write(np.zeros(1, OFFSETS).tobytes())
-        lists = self._open.enter_context(durable_write(self._path("lists.arrow")))
-        self._lists = self._open.enter_context(pa.ipc.new_file(lists, LISTS))
-        return self
-
-    def __exit__(self, kind: Any, *error: Any) -> None:
+        self._key = secrets.token_hex(4)
+        self._entries: list[ShardEntry] = []
+        self._documents = 0
+        paths = {"offsets": self._path("offsets.bin"), "lists": self._path("lists.arrow")}
+        files = ExitStack()
         try:
-            if kind is None:
-                self._open.close()
-                self._write_manifest()
-            else:
-                with suppress(OSError):  # a second error must not hide the first
-                    self._open.close()
+            self._offsets = files.enter_context(durable_write(paths["offsets"]))
+            self._offsets.write(np.zeros(1, OFFSETS).tobytes())
+            lists = files.enter_context(durable_write(paths["lists"]))
+            self._lists = files.enter_context(pa.ipc.new_file(lists, LISTS))
+            yield
+            files.close()
+            if not self._entries:
+                raise ValueError("at least one list is needed, got none")
+            named = {
+                key: {"name": path.name, "checksum": file_checksum(path)}
+                for key, path in paths.items()
+            }
+            write_manifest(self.folder, {**self._header, "files": named}, self._entries)
         finally:
+            with suppress(OSError):  # a second error must not hide the first
+                files.close()
             _remove_others(self.folder)
 
-    def next_path(self) -> Path:
-        """Return the path of the next shard."""
-        return self._path(f"{len(self.entries):06d}.arrow")
-
-    def add(self, entry: ShardEntry, lengths: np.ndarray, qids: pa.Array, relevant: Any) -> None:
+    def _add(self, entry: ShardEntry, lengths: np.ndarray, qids: pa.Array, relevant: Any) -> None:
         """Add the lists of a shard that is written."""
         self._offsets.write((self._documents + np.cumsum(lengths)).astype(OFFSETS).tobytes())
         self._lists.write_batch(pa.record_batch([qids, relevant], schema=LISTS))
         self._documents += entry.documents
-        self.entries.append(entry)
+        self._entries.append(entry)
+
+    def _next_path(self) -> Path:
+        """Return the path of the next shard."""
+        return self._path(f"{len(self._entries):06d}.arrow")
 
     def _path(self, end: str) -> Path:
-        return self.folder / f"{self.key}-{end}"
-
-    def _write_manifest(self) -> None:
-        if not self.entries:
-            raise ValueError("at least one list is needed, got none")
-        paths = {"offsets": self._path("offsets.bin"), "lists": self._path("lists.arrow")}
-        files = {
-            key: {"name": path.name, "checksum": file_checksum(path)} for key, path in paths.items()
-        }
-        write_manifest(self.folder, {**self.header, "files": files}, self.entries)
+        return self.folder / f"{self._key}-{end}"
 
 
 def _remove_others(folder: Path) -> None:
@@ -268,37 +253,6 @@ def _remove_others(folder: Path) -> None:
     shutil.rmtree(folder / TEMPORARY, ignore_errors=True)
 
 
-def _check_piece(piece: ListDataset) -> ListDataset:
-    if not isinstance(piece, ListDataset):
-        raise _no_lists(piece)
-    return piece
-
-
-def _no_lists(given: Any) -> ValueError:
-    return ValueError(f"lists must be a ListDataset or pieces of one, got {given!r}")
-
-
-def _relevant(data: ListDataset) -> pa.Array:
-    """Whether each list has a document of label > 0; null without labels."""
-    if not data.has_labels:
-        return pa.nulls(len(data), pa.bool_())
-    return pa.array(np.maximum.reduceat(data.labels, data.offsets[:-1]) > 0)
-
-
 def _sizes(data: ListDataset) -> np.ndarray:
     """The bytes of the lists up to each one, about."""
     return data.offsets[1:] * (4 * data.num_features + 16) + 32 * np.arange(1, len(data) + 1)
-
-
-def _slice(data: ListDataset, start: int, stop: int) -> ListDataset:
-    """Return neighboring lists, without copying them."""
-    begin, end = int(data.offsets[start]), int(data.offsets[stop])
-    columns = {name: array[begin:end] for name, array in data.columns().items()}
-    return ListDataset(
-        data.features[begin:end],
-        columns.pop("labels", None),
-        data.offsets[start : stop + 1] - begin,
-        data.qids[start:stop],
-        None if data.doc_ids is None else data.doc_ids[begin:end],
-        **columns,
-    )

@@ -6,12 +6,22 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 
 from ltr.datasets.lists import ListDataset
+from ltr.datasets.shards import WIDE, Shard
 from ltr.datasets.store import Qids, Store
-from ltr.datasets.summary import ListSummary
 from ltr.shapes import check_at_least
+
+_COLUMNS = (
+    "features",
+    "_labels",
+    "categories",
+    "weights",
+    "positions",
+    "groups",
+    "doc_ids",
+    "rows",
+)
 
 FIT_VALUES = 1 << 28
 """Of a store with more features than this in all documents (1 GiB), a sample is read to fit on."""
@@ -45,45 +55,6 @@ class StoredLists(ListDataset):
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        if index == -1:
-            return self._filler()
-        if not 0 <= index < len(self):
-            raise IndexError(f"index must be in [-1, {len(self)}), got {index}")
-        item = self.__getitems__([index])
-        length = int(item.pop("lengths")[0])
-        return {
-            **item,
-            "mask": torch.ones(length, dtype=torch.bool),
-            "qid": item["qid"][0],
-        }
-
-    def __getitems__(self, indices: Sequence[int]) -> dict[str, Any]:
-        """Return a ragged batch of lists; see `ListDataset`.
-
-        Raises:
-            IndexError: there is no such list.
-            ValueError: a shard is damaged, which the message names.
-        """
-        chosen = np.asarray(indices, dtype=np.int64)
-        if len(chosen) and not (chosen.min() >= -1 and chosen.max() < len(self)):
-            raise IndexError(f"indices must be in [-1, {len(self)}), got {list(indices)}")
-        real = chosen >= 0
-        found = self._read(chosen[real])
-        lengths = np.zeros(len(chosen), np.int64)
-        lengths[real] = np.diff(found.offsets)
-        names = iter(found.qids)
-        batch: dict[str, Any] = {
-            "features": torch.from_numpy(found.features),
-            "lengths": torch.from_numpy(lengths),
-            "qid": [next(names) if there else "" for there in real.tolist()],
-        }
-        for name, array in found.columns().items():
-            batch[name] = torch.from_numpy(array)
-        if found.doc_ids is not None:
-            batch["doc_ids"] = found.doc_ids.to_pylist()
-        return batch
-
     def in_memory(self) -> ListDataset:
         """Return the lists in memory; those of a store of one shard are mapped.
 
@@ -95,21 +66,8 @@ class StoredLists(ListDataset):
         array([0., 2.], dtype=float32)
         """
         if not self._is_mapped():
-            return self._read(np.arange(len(self)))
-        shard = self.store.shard(0)
-        columns = {**shard.columns}
-        if "categories" in columns:
-            columns["categories"] = columns["categories"].astype(np.int64)
-        none = np.empty((int(self._offsets[-1]), 0), np.float32)
-        ids = None if shard.doc_ids is None else shard.doc_ids.cast(pa.string())
-        return ListDataset(
-            columns.pop("features", none),
-            columns.pop("labels", None),
-            self._offsets,
-            [*self.store.qids],
-            ids,
-            **columns,
-        )
+            return self.read(np.arange(len(self)))
+        return self.store.shard(0).lists(self._offsets, [*self.store.qids])
 
     def to_fit(self) -> ListDataset:
         """Return the lists to fit a transform on, in memory.
@@ -122,15 +80,19 @@ class StoredLists(ListDataset):
             return self.in_memory()
         count = max(1, len(self) * FIT_VALUES // values)
         drawn = np.random.default_rng(0).choice(len(self), count, replace=False, shuffle=False)
-        return self._read(np.sort(drawn))
+        return self.read(np.sort(drawn))
 
     def select(self, lists: Sequence[int] | np.ndarray) -> "StoredLists":
         """A data set of some of the lists, in the order given; nothing is read."""
         chosen = np.asarray(lists, dtype=np.int64)
-        found = self._copy()
-        found._lists = chosen if self._lists is None else self._lists[chosen]
-        found._offsets = np.r_[0, np.cumsum(self.lengths[chosen])]
-        return found
+        return self._with(
+            _lists=chosen if self._lists is None else self._lists[chosen],
+            _offsets=np.r_[0, np.cumsum(self.lengths[chosen])],
+        )
+
+    def between(self, start: int, stop: int) -> "StoredLists":
+        """Neighboring lists; nothing is read."""
+        return self.select(range(start, stop))
 
     def widen(self, num_features: int) -> "StoredLists":
         """The same lists, with features of 0 up to `num_features`; nothing is read.
@@ -141,19 +103,15 @@ class StoredLists(ListDataset):
         check_at_least("num_features", num_features, self.num_features)
         if num_features == self.num_features:
             return self
-        found = self._copy()
         if self._columns is None:
-            found._width = num_features
-        else:  # past the last feature of the store is one of 0
-            more = np.full(num_features - self.num_features, self._width)
-            found._columns, found._width = np.r_[self._columns, more], self._width + 1
-        return found
+            return self._with(_width=num_features)
+        # past the last feature of the store is one of 0
+        more = np.full(num_features - self.num_features, self._width)
+        return self._with(_columns=np.r_[self._columns, more], _width=self._width + 1)
 
     def take_features(self, indices: np.ndarray) -> "StoredLists":
         """The same lists with some of the features, by index; nothing is read."""
-        found = self._copy()
-        found._columns = indices if self._columns is None else self._columns[indices]
-        return found
+        return self._with(_columns=indices if self._columns is None else self._columns[indices])
 
     def with_codes(self, codes: list[tuple[int, np.ndarray]]) -> "StoredLists":
         """The same lists with other categories; nothing is read.
@@ -161,55 +119,22 @@ class StoredLists(ListDataset):
         Args:
             codes: of each category its place in the store, and the new code of each of the store's.
         """
-        found = self._copy()
-        found._codes = codes
-        return found
+        return self._with(_codes=codes)
 
     def numbered(self, start: int) -> "StoredLists":
         """The same lists with `rows` that count from `start` in the store's order."""
-        found = self._copy()
-        found._first_row = start
-        return found
+        return self._with(_first_row=start)
 
-    @property
-    def features(self) -> np.ndarray:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The features of all documents, read from the disk."""
-        return self._only("features").features
-
-    @property
-    def labels(self) -> np.ndarray:
-        """The labels of all documents, read from the disk; see `ListDataset.labels`."""
-        return self._only("labels").labels
-
-    @property
-    def categories(self) -> np.ndarray | None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The categories of all documents, read from the disk."""
-        return self._only("categories").categories
-
-    @property
-    def weights(self) -> np.ndarray | None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The weights of all documents, read from the disk."""
-        return self._only("weights").weights
-
-    @property
-    def positions(self) -> np.ndarray | None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The positions of all documents, read from the disk."""
-        return self._only("positions").positions
-
-    @property
-    def groups(self) -> np.ndarray | None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The groups of all documents, read from the disk."""
-        return self._only("groups").groups
-
-    @property
-    def doc_ids(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The ids of all documents, read from the disk."""
-        return self._only("doc_ids").doc_ids
-
-    @property
-    def rows(self) -> np.ndarray | None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The row of each document, where they are numbered."""
-        return self._only("rows").rows
+    def __getattr__(self, name: str) -> Any:
+        """Return a column of all documents, read from the disk, such as `features`."""
+        if name not in _COLUMNS:
+            raise AttributeError(f"StoredLists has no attribute {name!r}", name=name, obj=self)
+        only = (
+            self.in_memory()
+            if self._is_mapped()
+            else self.read(np.arange(len(self)), {name.removeprefix("_")})
+        )
+        return getattr(only, name)
 
     @property
     def offsets(self) -> np.ndarray:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -235,20 +160,9 @@ class StoredLists(ListDataset):
         """The arrays beside the features; see `ListDataset.columns`."""
         return self.in_memory().columns()
 
-    def summary(self) -> ListSummary:
-        """Count lists and documents; see `ListDataset.summary`. No shard is read."""
-        lengths = self.lengths
-        without = None
-        if self.has_labels:
-            without = int((~self.store.relevant(self._lists)).sum())
-        return ListSummary(
-            lists=len(self),
-            documents=int(self._offsets[-1]),
-            features=self.num_features,
-            longest=int(lengths.max(initial=0)),
-            without_relevant=without,
-            of_one=int((lengths == 1).sum()),
-        )
+    def relevant(self) -> np.ndarray:
+        """Which lists have a document of label > 0; no shard is read."""
+        return self.store.relevant(self._lists)
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_offsets"}
@@ -260,29 +174,26 @@ class StoredLists(ListDataset):
         if lists is not None:
             self._offsets = np.r_[0, np.cumsum(every[lists + 1] - every[lists])]
 
-    def _copy(self) -> "StoredLists":
-        found = StoredLists(self.store)
-        found.__dict__.update(self.__dict__)
-        return found
-
     def _is_mapped(self) -> bool:
         """Whether the arrays are those of the only shard."""
         changes = (self._lists, self._columns, self._codes, self._first_row)
         same = self._width == self.store.widths.get("features", 0)
         return len(self.store.entries) == 1 and same and all(one is None for one in changes)
 
-    def _only(self, name: str) -> ListDataset:
-        """Return all lists with one column."""
-        return self.in_memory() if self._is_mapped() else self._read(np.arange(len(self)), {name})
-
-    def _read(self, chosen: np.ndarray, only: set[str] | None = None) -> ListDataset:
+    def read(self, chosen: np.ndarray, only: set[str] | None = None) -> ListDataset:
         """Copy lists from the shards into memory, all columns or some."""
         store = self.store
         lists = chosen if self._lists is None else self._lists[chosen]
         starts = store.offsets[lists]
         offsets = np.r_[0, np.cumsum(store.offsets[lists + 1] - starts)]
-        widths = {key: n for key, n in store.widths.items() if only is None or key in only}
-        arrays = self._empty(int(offsets[-1]), widths, only is None or "features" in only)
+        widths = {**store.widths, "features": max(store.widths.get("features", 0), self._width)}
+        widths = {key: n for key, n in widths.items() if only is None or key in only}
+        documents = int(offsets[-1])
+        arrays: dict[str, np.ndarray] = {}
+        for key in widths.keys() - {"doc_ids"}:
+            dtype = np.int64 if key in ("categories", "positions") else np.float32
+            # a shard may be narrower than another, and than these lists
+            arrays[key] = np.zeros((documents, widths[key]) if key in WIDE else documents, dtype)
         qids: list[str] = []
         ids: list[Any] = []
         shards = np.searchsorted(store.first_list, lists, side="right") - 1
@@ -295,49 +206,30 @@ class StoredLists(ListDataset):
             begin, stop = int(offsets[first]), int(offsets[end])
             place = int(starts[first] - store.first_document[number])
             there = slice(place, place + stop - begin)
-            for key, array in arrays.items():
-                source = shard.columns.get(key)
-                if array.ndim == 1 and source is not None:
-                    array[begin:stop] = source[there]
-                elif array.ndim == 2 and array.shape[1]:  # a shard may be narrower than another
-                    width = 0 if source is None else source.shape[1]
-                    array[begin:stop, width:] = 0
-                    if source is not None:
-                        array[begin:stop, :width] = source[there]
+            for key in shard.columns.keys() & arrays.keys():
+                source = shard.columns[key][there]
+                target = arrays[key][begin:stop]
+                if key in WIDE:
+                    target = target[:, : source.shape[1]]
+                target[:] = source
             local = int(lists[first] - store.first_list[number])
             names = store.lists[number].column("qid")
             qids += names.slice(local, int(end - first)).to_pylist()
             if "doc_ids" in widths:
                 ids.append(_ids(shard.doc_ids, there))
-        features = arrays.pop("features")
-        if self._columns is not None and features.shape[1]:
-            features = features[:, self._columns]
+        if self._columns is not None and "features" in arrays:
+            arrays["features"] = arrays["features"][:, self._columns]
         if self._codes is not None and "categories" in arrays:
             codes = arrays.pop("categories")
             new = [table[codes[:, place]] for place, table in self._codes]
             arrays |= {"categories": np.stack(new, axis=1)} if new else {}
         if self._first_row is not None and (only is None or "rows" in only):
             before = self._first_row + self._offsets[chosen] - offsets[:-1]
-            arrays["rows"] = np.arange(int(offsets[-1])) + np.repeat(before, np.diff(offsets))
+            arrays["rows"] = np.arange(documents) + np.repeat(before, np.diff(offsets))
         doc_ids = None
         if "doc_ids" in widths:
             doc_ids = pa.concat_arrays(ids) if ids else pa.array([], pa.string())
-        labels = arrays.pop("labels", None)
-        return ListDataset(features, labels, offsets, qids, doc_ids, **arrays)
-
-    def _empty(
-        self, documents: int, widths: dict[str, int], with_features: bool
-    ) -> dict[str, np.ndarray]:
-        """Return arrays to read columns into, of the shapes that the store has."""
-        width = max(self.store.widths.get("features", 0), self._width) if with_features else 0
-        arrays: dict[str, Any] = {"features": np.empty((documents, width), np.float32)}
-        for key, wide in widths.items():
-            if key == "categories":
-                arrays[key] = np.empty((documents, wide), np.int64)
-            elif key not in ("features", "doc_ids"):
-                dtype = np.int64 if key == "positions" else np.float32
-                arrays[key] = np.empty(documents, dtype)
-        return arrays
+        return Shard(arrays, doc_ids).lists(offsets, qids)
 
 
 def open_store(path: str | PathLike[str]) -> StoredLists:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ltr.datasets.qid_spelling import check_spelling_of_files
+from ltr.datasets.qids import check_spelling
 from ltr.datasets.schema import Schema, count_levels, kind_of
 from ltr.datasets.table_files import ROWS, TableFiles, naming
 from ltr.datasets.table_notices import copies_of_qid, warn_of_columns
@@ -41,7 +41,7 @@ def scan_table(path: Path, *, max_levels: int, **uses: Any) -> Schema:
             columns = pa.schema([*types.items()])
         schema = Schema.infer(columns.empty_table(), **uses)
         if kind_of(columns.field(schema.qid).type) == "string":
-            check_spelling_of_files(lambda: files.texts(schema.qid), schema.qid)
+            check_spelling(lambda: files.texts(schema.qid), schema.qid)
         counts, rows = _count_levels(files, schema, types)
         distinct = {name: len(found) for name, found in counts.items()}
         copies = _find_copies(files, schema, types)

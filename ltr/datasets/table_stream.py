@@ -8,8 +8,9 @@ from typing import Any, Literal
 import pyarrow as pa
 from torch.utils.data import IterableDataset
 
+from ltr.datasets.letor import Watch
 from ltr.datasets.lists import ListDataset
-from ltr.datasets.qid_spelling import check_spelling_of_files, has_other_spelling
+from ltr.datasets.qids import check_spelling, has_other_spelling
 from ltr.datasets.schema import Schema, kind_of
 from ltr.datasets.table_errors import counted_from
 from ltr.datasets.table_files import TableFiles, naming, of_file
@@ -39,14 +40,18 @@ class RowStream(IterableDataset[dict[str, Any]]):
         missing: see `read_table`.
         num_replicas: how many processes share the pieces, each taking the next one in turn.
         rank: the number of this process, from 0.
+        types: of the columns, where the source is one of several files: a whole number in it may be
+            a fraction in another one. Default: those of the source.
 
     Attributes:
+        files: those of the source.
         unused: the columns that the schema does not have.
         rows: how many rows the last pass has read so far.
         place: how far it is, in bytes of the files as they are.
         size: of the files together, in bytes.
         columns: the columns that it has.
-        types: their types in the files.
+        types: their types.
+        gathers: True, since a query may come back.
 
     Raises:
         ValueError: there is no such file, or a column is missing; in a pass, what `read_table`
@@ -61,6 +66,8 @@ class RowStream(IterableDataset[dict[str, Any]]):
     (['a', 'b'], [0, 2, 1], ['q'])
     """
 
+    gathers = True
+
     def __init__(
         self,
         source: str | PathLike[str],
@@ -68,6 +75,7 @@ class RowStream(IterableDataset[dict[str, Any]]):
         missing: Literal["keep", "error"] = "keep",
         num_replicas: int = 1,
         rank: int = 0,
+        types: pa.Schema | None = None,
     ) -> None:
         self.num_replicas = num_replicas
         self.rank = rank
@@ -76,29 +84,51 @@ class RowStream(IterableDataset[dict[str, Any]]):
         self.missing: Literal["keep", "error"] = missing
         self.rows = 0
         self.place = 0
-        self._files = TableFiles(Path(source).expanduser())
-        self.size = self._files.size
-        names = self._files.schema.names
+        self._table = TableFiles(Path(source).expanduser())
+        self.files, self.size = self._table.files, self._table.size
+        names = self._table.schema.names
         with naming(source):
             schema.check_names(names, schema.optional(needs_label=False))
-        known = {*schema.columns}
-        self.columns = [name for name in names if name in known]
-        self.unused = [name for name in names if name not in known]
-        self.types = pa.schema([self._files.schema.field(name) for name in self.columns])
+        used = {*schema.columns}
+        self.columns = [name for name in names if name in used]
+        self.unused = [name for name in names if name not in used]
+        known = types or self._table.schema
+        self.types = pa.schema([known.field(name) for name in self.columns])
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         qid = self.schema.qid
         keys = [qid] if self.schema.doc_id is None else [qid, self.schema.doc_id]
         checked = kind_of(self.types.field(qid).type) != "string"
-        for piece, data, table in self.pieces():
+        for piece, data, table in self._pieces():
             if not checked and has_other_spelling(table.column(qid).cast(pa.string())):
                 checked = True
                 with naming(self.source):
-                    check_spelling_of_files(lambda: self._files.texts(qid), qid)
+                    check_spelling(lambda: self._table.texts(qid), qid)
             batch = data.__getitems__(range(len(data)))
             yield {**batch, "piece": piece, "keys": table.select([*dict.fromkeys(keys)])}
 
-    def pieces(self) -> Iterator[tuple[int, ListDataset, pa.Table]]:
+    def pieces(self, watch: Watch | None = None) -> Iterator[ListDataset]:
+        """Yield this process's pieces as lists.
+
+        Args:
+            watch: called with the progress.
+        """
+        for _, data, _ in self._pieces():
+            if watch is not None:
+                watch(self.place, self.size, self.rows)
+            yield data
+
+    def keys(self) -> Iterator[ListDataset]:
+        """Yield the rows with their qids alone."""
+        return RowStream(self.source, Schema(self.schema.qid), types=self.types).pieces()
+
+    def by_file(self) -> "list[RowStream]":
+        """Return the rows of each file that has any."""
+        options: dict[str, Any] = {"missing": self.missing, "types": self.types}
+        several = [RowStream(file, self.schema, **options) for file in self.files]
+        return [one for one in several if any(table.num_rows for table in one.tables())]
+
+    def _pieces(self) -> Iterator[tuple[int, ListDataset, pa.Table]]:
         """Yield this process's pieces: their number, their rows as lists and as they are."""
         self.rows = self.place = 0
         with naming(self.source):
@@ -115,13 +145,13 @@ class RowStream(IterableDataset[dict[str, Any]]):
         """Yield the rows as they are in the files."""
         width = max(1, self.schema.num_features)
         rows_at_once = max(1, min(ROWS, VALUES // width))
-        for place, table in self._files.chunks(self.columns, rows_at_once):
+        for place, table in self._table.chunks(self.columns, rows_at_once):
             self.place = place
             yield table
 
     def _read(self, table: pa.Table) -> tuple[ListDataset, pa.Table]:
         """Return the rows as lists, and in the types that `load_table` gives them."""
-        if self._files.delimiter is None:
+        if self._table.delimiter is None:
             table = table.cast(self.types)
         else:
             table = typed(table, self.schema.text_types())

@@ -1,5 +1,6 @@
 """Read tables into lists, by a schema that says how their columns are used."""
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -7,11 +8,19 @@ import pyarrow as pa
 
 from ltr.datasets.arrays import pc
 from ltr.datasets.lists import ListDataset
-from ltr.datasets.qid_spelling import check_spelling
+from ltr.datasets.qids import check_spelling
 from ltr.datasets.schema import Schema, encode, kind_of
 from ltr.datasets.table_errors import RowError
 from ltr.datasets.table_files import load_columns, naming, of_file
 from ltr.datasets.text_types import first_text, shown
+
+_RULES: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
+    "label": ("a finite number >= 0", lambda x: x >= 0),
+    "weight": ("a finite number >= 0", lambda x: x >= 0),
+    "position": ("a whole number >= 1", lambda x: (x >= 1) & (x % 1 == 0)),
+    "group": ("a finite number", np.isfinite),
+}
+"""What a number of a row must be, by its use; it must be finite in any case."""
 
 
 def read_table(
@@ -63,7 +72,6 @@ def read_table(
 
 
 def _to_lists(table: pa.Table, schema: Schema, missing: str) -> ListDataset:
-    names = table.column_names
     features = np.empty((table.num_rows, schema.num_features), dtype=np.float32)
     start = 0
     for name, width in schema.features.items():
@@ -81,30 +89,24 @@ def _to_lists(table: pa.Table, schema: Schema, missing: str) -> ListDataset:
     lists, qids = group_rows(table.column(schema.qid), schema.qid)
     order = np.argsort(lists, kind="stable")
     offsets = np.r_[0, np.cumsum(np.bincount(lists, minlength=len(qids)))]
-    labels = weights = positions = groups = doc_ids = None
-    if schema.label is not None and schema.label in names:
-        labels = _amounts(table, schema.label, "a label")[order]
-    if schema.weight is not None and schema.weight in names:
-        weights = _amounts(table, schema.weight, "a weight")[order]
-    if schema.position is not None and schema.position in names:
-        positions = _positions(table, schema.position)[order]
-    if schema.group is not None and schema.group in names:
-        groups = _group_ids(table, schema.group)[order]
+    found = {f"{use}s": _amounts(table, schema, use) for use in _RULES}
+    amounts = {name: values[order] for name, values in found.items() if values is not None}
+    if "positions" in amounts:
+        amounts["positions"] = amounts["positions"].astype(np.int64)
+    doc_ids = None
     if schema.doc_id is not None:
         ids = table.column(schema.doc_id)
         _refuse(pc.is_null(ids), schema.doc_id, "a document id must not be missing")
         doc_ids = ids.cast(pa.string()).take(pa.array(order)).combine_chunks()
     return ListDataset(
         features[order],
-        labels,
+        amounts.pop("labels", None),
         offsets.astype(np.int64),
         qids,
         doc_ids,
         categories=np.stack(codes, axis=1)[order] if codes else None,
-        weights=weights,
-        positions=positions,
-        groups=groups,
         rows=order.astype(np.int64),
+        **amounts,
     )
 
 
@@ -161,7 +163,7 @@ def group_rows(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, list[str
     for row in np.flatnonzero(pc.equal(qids, "").to_numpy(zero_copy_only=False))[:1]:
         raise RowError(int(np.argmax(groups == row)), name, "a qid must not be empty")
     if kind_of(values.type) == "string":
-        check_spelling(qids, groups, name)
+        check_spelling(lambda: [column.cast(pa.string())], name)
     return groups, qids.to_pylist()
 
 
@@ -190,38 +192,24 @@ def _numbers(column: pa.ChunkedArray) -> np.ndarray:
         return column.to_numpy().astype(np.float32)
 
 
-def _amounts(table: pa.Table, name: str, what: str) -> np.ndarray:
-    """Return the labels or weights."""
+def _amounts(table: pa.Table, schema: Schema, use: str) -> np.ndarray | None:
+    """Return the labels, weights, positions or groups, if the table has them."""
+    name = getattr(schema, use)
+    if name is None or name not in table.column_names:
+        return None
     values = _feature(table.column(name), name, 1)[:, 0]
-    for row in np.flatnonzero(~(np.isfinite(values) & (values >= 0)))[:1]:
-        shown = _shown(table, name, int(row))
-        hint = ""
-        if values[row] < 0 and what == "a label":
-            hint = " (leave out rows of padding or without a judgement)"
-        raise RowError(int(row), name, f"{what} must be a finite number >= 0, got {shown}{hint}")
-    return values
-
-
-def _positions(table: pa.Table, name: str) -> np.ndarray:
-    values = _feature(table.column(name), name, 1)[:, 0]
-    for row in np.flatnonzero(~(np.isfinite(values) & (values >= 1) & (values % 1 == 0)))[:1]:
-        shown = _shown(table, name, int(row))
-        raise RowError(int(row), name, f"a position must be a whole number >= 1, got {shown}")
-    return values.astype(np.int64)
-
-
-def _group_ids(table: pa.Table, name: str) -> np.ndarray:
-    values = _feature(table.column(name), name, 1)[:, 0]
-    for row in np.flatnonzero(~np.isfinite(values))[:1]:
-        shown = _shown(table, name, int(row))
-        raise RowError(int(row), name, f"a group must be a finite number, got {shown}")
+    rule, holds = _RULES[use]
+    for row in np.flatnonzero(~(np.isfinite(values) & holds(values)))[:1]:
+        problem = f"a {use} must be {rule}, got {_shown(table, name, int(row))}"
+        if values[row] < 0 and use == "label":
+            problem += " (leave out rows of padding or without a judgement)"
+        raise RowError(int(row), name, problem)
     return values
 
 
 def _check_numbers(table: pa.Table, schema: Schema) -> None:
     """Refuse text where numbers are wanted; the error names the first row without a number."""
-    uses = {schema.label: "a label", schema.weight: "a weight", schema.position: "a position"}
-    uses |= {schema.group: "a group"}
+    uses = {getattr(schema, use): f"a {use}" for use in _RULES}
     uses |= dict.fromkeys(schema.features, "a feature")
     for name, what in uses.items():
         if name is None or name not in table.column_names:

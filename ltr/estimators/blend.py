@@ -21,7 +21,7 @@ from ltr.config.folder import write_folder
 from ltr.datasets import Schema
 from ltr.estimators import tables as tables
 from ltr.estimators.categories import form_of, in_form, levels_of, schema_of
-from ltr.estimators.scoring import RankingEstimator, ndcg_of_lists, score
+from ltr.estimators.scoring import RankingEstimator, score, values_of_lists
 from ltr.models import Ensemble
 from ltr.shapes import check_number
 
@@ -186,11 +186,18 @@ class Blend(RankingEstimator):
         return self.weights_ @ self._scaled(X, qid)
 
     def score(
-        self, X: Any, y: Any, *, qid: Any = None, group: Any = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any,
+        *,
+        qid: Any = None,
+        group: Any = None,
+        sample_weight: Any = None,
+        metric: str = "ndcg@10",
     ) -> float:
-        """Return the mean NDCG@10 of the lists; see `NeuralRanker.score`."""
+        """Return the mean metric of the lists; see `NeuralRanker.score`."""
         check_is_fitted(self)
-        return score(self, X, y, qid, group, sample_weight)
+        return score(self, X, y, qid, group, sample_weight, metric)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the blend into a folder, without pickle.
@@ -414,7 +421,7 @@ class _Lists:
 
     def ndcg(self, scores: np.ndarray) -> np.ndarray:
         """Return NDCG@10 of each list, (lists,), by scores (rows,)."""
-        return ndcg_of_lists(scores, self.labels, self.codes)
+        return values_of_lists(scores, self.labels, self.codes)
 
 
 def _evaluation(

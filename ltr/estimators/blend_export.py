@@ -11,7 +11,6 @@ import torch
 from ltr.datasets import Schema
 from ltr.estimators import tables as tables
 from ltr.estimators.blend_files import contents
-from ltr.estimators.exporting import lists_of
 from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.estimators.scoring import score_codes
 from ltr.export import Exported, ExportedRanker, export_model
@@ -50,7 +49,9 @@ def export_blend(
         raise ValueError("columns must have names that are text, and levels of one type")
     evaluation = None
     if test is not None:
-        X, y, qid = lists_of(test)
+        if not isinstance(test, tuple | list) or len(test) != 3:
+            raise ValueError(f"test must be (X, y, qid), got {type(test).__name__}")
+        X, y, qid = test
         labels = tables.as_labels(y, tables.row_count(X))
         groups, _ = tables.list_groups(tables.query_names(len(labels), qid, None))
         order = np.argsort(groups, kind="stable")
@@ -61,4 +62,4 @@ def export_blend(
     factors = (blend.weights_ * blend.scales_).tolist()
     predict = partial(score_codes, blend)
     module = ExportedBlend(members, factors, schema, columns, predict, per_document, single, saved)
-    return export_model(module, path, opset=opset, evaluation=evaluation)
+    return export_model(module, path, to="onnx", opset=opset, evaluation=evaluation)

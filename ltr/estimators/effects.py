@@ -8,7 +8,7 @@ import pyarrow as pa
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from ltr.datasets import read_table
+from ltr.datasets import Schema, read_table
 from ltr.estimators import tables as tables
 from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.estimators.scoring import needs_lists
@@ -88,28 +88,25 @@ def _panels(ranker: NeuralRanker, X: Any, rows: int) -> list[_Panel]:
     chosen = np.unique(np.linspace(0, max(0, table.num_rows - 1), rows).round().astype(int))
     table = tables.join(table, {schema.qid: pa.array(["0"] * table.num_rows)})
     data = read_table(table.take(chosen[: table.num_rows]), schema, needs_label=False)
-    features, categories = data.features, data.categories
-    panels, total = [], 0.0
-    names = [
-        name if width == 1 else f"{name}[{i}]"
-        for name, width in schema.features.items()
-        for i in range(width)
+    columns: dict[str, np.ndarray] = {"features": data.features}
+    if data.categories is not None:
+        columns["categories"] = data.categories
+    # each column is moved alone, while the others stay as in the first row
+    still = {key: np.repeat(x[:1], len(x), 0) for key, x in columns.items()}
+    names: list[tuple[str, int, str, tuple[str, ...] | None]] = [
+        ("features", i, name, None) for i, name in enumerate(_feature_names(schema))
     ]
-    for i, name in enumerate(names):
-        moved = np.repeat(features[:1], len(features), 0)
-        moved[:, i] = features[:, i]
-        fixed = None if categories is None else np.repeat(categories[:1], len(features), 0)
-        panels.append(_Panel(name, features[:, i], _scores(ranker, moved, fixed)))
     for i, (name, category) in enumerate(schema.categories.items()):
-        assert categories is not None
-        moved = np.repeat(categories[:1], len(features), 0)
-        moved[:, i] = categories[:, i]
-        effects = _scores(ranker, np.repeat(features[:1], len(features), 0), moved)
-        panels.append(_Panel(name, categories[:, i], effects, tuple(category.levels)))
-    for panel in panels:
-        panel.effects -= panel.effects.mean()
-        total = total + panel.effects
-    scores = _scores(ranker, features, categories)
+        names.append(("categories", i, name, tuple(category.levels)))
+    panels, total = [], 0.0
+    for key, i, name, levels in names:
+        moved = still[key].copy()
+        moved[:, i] = columns[key][:, i]
+        effects = _scores(ranker, {**still, key: moved})
+        effects -= effects.mean()
+        total = total + effects
+        panels.append(_Panel(name, columns[key][:, i], effects, levels))
+    scores = _scores(ranker, columns)
     error = np.abs(scores - scores.mean() - total).max()
     if error > 1e-3 * max(scores.std(), 1e-6):
         raise ValueError(
@@ -119,12 +116,17 @@ def _panels(ranker: NeuralRanker, X: Any, rows: int) -> list[_Panel]:
     return panels
 
 
-def _scores(
-    ranker: NeuralRanker, features: np.ndarray, categories: np.ndarray | None
-) -> np.ndarray:
-    given = {"features": torch.from_numpy(features)}
-    if categories is not None:
-        given["categories"] = torch.from_numpy(categories)
+def _feature_names(schema: Schema) -> list[str]:
+    """Return a name for each feature; a column may hold several."""
+    return [
+        name if width == 1 else f"{name}[{i}]"
+        for name, width in schema.features.items()
+        for i in range(width)
+    ]
+
+
+def _scores(ranker: NeuralRanker, columns: dict[str, np.ndarray]) -> np.ndarray:
+    given = {key: torch.from_numpy(x) for key, x in columns.items()}
     with torch.inference_mode():
         return ranker.scorer_(ranker.transform_(**given)).double().numpy()
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from sklearn.utils.validation import check_is_fitted
 
-from ltr.datasets import FeatureTransform, ListDataset, Schema, read_table
+from ltr.datasets import FeatureTransform, Schema, read_table
 from ltr.datasets.table_notices import warn_of_table
 from ltr.estimators import tables as tables
 from ltr.estimators.parameters import (
@@ -44,7 +44,9 @@ class NeuralRanker(RankingEstimator):
         weight_decay: of AdamW.
         batch_size: lists in a step of training.
         max_epochs: the most passes over the training lists.
-        patience: a member stops when its NDCG@10 on the validation lists has not risen for this
+        metric: what early stopping and `score` look at, by its name, such as "ndcg@10" (the
+            default), "mrr@10" or "map"; see `ltr.metrics.evaluate`.
+        patience: a member stops when its metric on the validation lists has not risen for this
             many epochs, and keeps the weights of its best epoch. Default: 3, or more where an epoch
             has less than 14 steps: as many as make 40 steps.
         validation: the share of the queries that is held out for that where `fit` gets no
@@ -69,7 +71,7 @@ class NeuralRanker(RankingEstimator):
         scorer_: an `Ensemble`.
         n_iter_: the epochs of the last training.
         best_iterations_: the best epoch of each member, from 1.
-        history_: NDCG@10 of each member on the validation lists after each epoch; NaN once it has
+        history_: `metric` of each member on the validation lists after each epoch; NaN once it has
             stopped.
         validation_queries_: how many queries were validated on.
 
@@ -106,6 +108,7 @@ class NeuralRanker(RankingEstimator):
         weight_decay: float = 0.01,
         batch_size: int = 64,
         max_epochs: int = 100,
+        metric: str = "ndcg@10",
         patience: int | None = None,
         validation: float = 0.2,
         max_levels: int = 256,
@@ -122,6 +125,7 @@ class NeuralRanker(RankingEstimator):
         self.weight_decay = weight_decay
         self.batch_size = batch_size
         self.max_epochs = max_epochs
+        self.metric = metric
         self.patience = patience
         self.validation = validation
         self.max_levels = max_levels
@@ -165,7 +169,7 @@ class NeuralRanker(RankingEstimator):
             eval_qid: `[qid_val]`.
             eval_group: `[group_val]`, in place of `eval_qid`.
             callbacks: functions. After each epoch, each is called with the history so far: for each
-                epoch a list with NDCG@10 of each member on the validation lists, NaN for a member
+                epoch a list with `metric` of each member on the validation lists, NaN for a member
                 that has stopped, or if nothing is validated. If one returns True, the training
                 stops, and each member keeps the weights of its best epoch. What one raises ends
                 `fit`, without a new model.
@@ -244,14 +248,31 @@ class NeuralRanker(RankingEstimator):
         return scores
 
     def score(
-        self, X: Any, y: Any, *, qid: Any = None, group: Any = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any,
+        *,
+        qid: Any = None,
+        group: Any = None,
+        sample_weight: Any = None,
+        metric: str | None = None,
     ) -> float:
-        """Return the mean NDCG@10 of the lists; one without a relevant row counts 0.
+        """Return the mean metric of the lists; one without a relevant row counts 0.
 
-        For the arguments see `fit`. Weights of rows multiply the gains, as in `ltr.metrics.NDCG`.
+        Args:
+            X: for this and the others see `fit`.
+            y: (rows,).
+            qid: (rows,).
+            group: in place of `qid`.
+            sample_weight: (rows,) or (queries,); weights of rows multiply the gains, as in
+                `ltr.metrics.NDCG`.
+            metric: a metric's name. Default: the parameter `metric`.
+
+        Raises:
+            ValueError: the metric is unknown, or takes no weights of rows.
         """
         check_is_fitted(self)
-        return score(self, X, y, qid, group, sample_weight)
+        return score(self, X, y, qid, group, sample_weight, metric or self.metric)
 
     def export(
         self,
@@ -271,9 +292,20 @@ class NeuralRanker(RankingEstimator):
             per_document: see `ExportedRanker`.
             test: (X, y, qid) of test lists, for the metrics of the model card.
         """
-        from ltr.estimators.exporting import export
+        from ltr.estimators.saving import content
+        from ltr.export import ExportedRanker, evaluate, export_model
+        from ltr.export.write import is_file
 
-        return export(self, path, to, opset, per_document, test)
+        check_is_fitted(self)
+        module = ExportedRanker(self.transform_, self.scorer_, self.schema_, per_document)
+        evaluation = None
+        if test is not None:
+            if not isinstance(test, tuple | list) or len(test) != 3:
+                raise ValueError(f"test must be (X, y, qid), got {type(test).__name__}")
+            lists = tables.read_lists(self, replace(self.schema_, weight=None), *test)
+            evaluation = evaluate(module, lists)
+        config = None if is_file(path) else content(self)  # a folder that `load` can read
+        return export_model(module, path, to=to, opset=opset, evaluation=evaluation, config=config)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model into a folder: `config.json` and `model.safetensors`.
@@ -370,7 +402,7 @@ class NeuralRanker(RankingEstimator):
             validation = read_table(table.filter(pa.array(held[groups])), plain)
             note = f"{held.sum()} of {len(held)} queries held out for it, by a hash of the qid"
         elif evaluation is not None:
-            validation = self._evaluation(plain, *evaluation)
+            validation = tables.read_lists(self, plain, *evaluation, "eval_")
         elif hold_out:
             note = "no query held out"
         if not again:
@@ -395,10 +427,3 @@ class NeuralRanker(RankingEstimator):
         self.history_ = trained.history
         self.validation_queries_ = 0 if validation is None else len(validation)
         return self
-
-    def _evaluation(self, schema: Schema, X: Any, y: Any, qid: Any, group: Any) -> ListDataset:
-        table = tables.as_table(self, X)
-        labels = tables.as_labels(y, table.num_rows)
-        names = tables.query_names(table.num_rows, qid, group, "eval_")
-        assert schema.label is not None
-        return read_table(tables.join(table, {schema.qid: names, schema.label: labels}), schema)

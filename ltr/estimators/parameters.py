@@ -17,6 +17,8 @@ _EPOCHS, _STEPS = 3, 40  # the default of patience is this many epochs, and step
 
 def check_parameters(estimator: Any) -> None:
     """Raise `ValueError` if a parameter of a `NeuralRanker` is out of range."""
+    from ltr.metrics.named import ranking_measure  # torchmetrics takes a while to import
+
     kinds = {"scorer": Scorer, "loss": RankingLoss, "transform": FeatureTransform}
     for name, kind in kinds.items():
         value = estimator.get_params(deep=False).get(name)
@@ -28,6 +30,7 @@ def check_parameters(estimator: Any) -> None:
             continue
         if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
             raise ValueError(f"{name} must be a whole number >= 1, got {value!r}")
+    ranking_measure(estimator.metric)
     check_number("learning_rate", estimator.learning_rate, minimum=0, strict=True)
     check_number("weight_decay", estimator.weight_decay, minimum=0)
     if not check_number("validation", estimator.validation, minimum=0) < 1:

@@ -11,17 +11,19 @@ Batch = TypeVar("Batch")
 
 
 class Progress:
-    """Writes to stderr: epoch, NDCG@10 in validation, seconds, and at most how many more.
+    """Writes to stderr: epoch, metric in validation, seconds, and at most how many more.
 
     Args:
         verbose: 0: nothing; 1: one line, which a terminal renews after each epoch; 2: a progress
             bar on a terminal and in a notebook, and elsewhere a line after each epoch.
         max_epochs: the most epochs that there will be.
+        metric: the name of the metric.
         note: what stands at the end of the line.
     """
 
-    def __init__(self, verbose: int, max_epochs: int, note: str = "") -> None:
+    def __init__(self, verbose: int, max_epochs: int, metric: str, note: str = "") -> None:
         self.verbose, self.max_epochs, self.note = verbose, max_epochs, note
+        self.metric = metric.upper()
         self._start, self._done = time.monotonic(), 0
         self._terminal = sys.stderr.isatty()
         self._bar = None
@@ -46,7 +48,7 @@ class Progress:
         """Tell that an epoch is over.
 
         Args:
-            value: NDCG@10 of the best epochs so far; None without validation.
+            value: the metric of the best epochs so far; None without validation.
             last: whether no other epoch follows.
         """
         self._done += 1
@@ -62,7 +64,7 @@ class Progress:
         spent = time.monotonic() - self._start
         parts = [f"NeuralRanker: epoch {self._done} of at most {self.max_epochs}"]
         if value is not None:
-            parts.append(f"validation NDCG@10 {value:.4f}")
+            parts.append(f"validation {self.metric} {value:.4f}")
         parts.append(f"{spent:.0f} s")
         if not last:
             left = spent / self._done * (self.max_epochs - self._done)

@@ -93,42 +93,55 @@ def score_lists(
     return np.concatenate(found)
 
 
-def score(ranker: Any, X: Any, y: Any, qid: Any, group: Any, sample_weight: Any = None) -> float:
-    """Return the mean NDCG@10 of the lists by what an estimator predicts; see its `score`."""
+def score(
+    ranker: Any,
+    X: Any,
+    y: Any,
+    qid: Any,
+    group: Any,
+    sample_weight: Any = None,
+    metric: str = "ndcg@10",
+) -> float:
+    """Return the mean metric of the lists by what an estimator predicts; see its `score`."""
     labels = tables.as_labels(y, tables.row_count(X))
     groups, queries = tables.list_groups(tables.query_names(len(labels), qid, group))
     scores = ranker.predict(X, qid=qid, group=group)
     if sample_weight is None:
-        return float(ndcg_of_lists(scores, labels, groups).mean())
+        return float(values_of_lists(scores, labels, groups, metric=metric).mean())
     weights, of_lists = tables.row_weights(sample_weight, groups, len(queries))
     if not of_lists:
-        return float(ndcg_of_lists(scores, labels, groups, weights).mean())
+        return float(values_of_lists(scores, labels, groups, weights, metric=metric).mean())
     _, first = np.unique(groups, return_index=True)
-    return float(np.average(ndcg_of_lists(scores, labels, groups), weights=weights[first]))
+    values = values_of_lists(scores, labels, groups, metric=metric)
+    return float(np.average(values, weights=weights[first]))
 
 
-def ndcg_of_lists(
+def values_of_lists(
     scores: np.ndarray,
     labels: np.ndarray,
     groups: np.ndarray,
     weights: np.ndarray | None = None,
+    *,
+    metric: str = "ndcg@10",
 ) -> np.ndarray:
-    """Return NDCG@10 of each list, (lists,); 0 for one without a relevant row.
+    """Return a metric of each list, (lists,); 0 for one without a relevant row.
 
     Args:
         scores: (rows,).
         labels: (rows,).
         groups: (rows,), the number of each row's list, from 0 without gaps.
         weights: (rows,), factors of the gains.
+        metric: its name.
     """
-    from ltr.metrics.functional import ndcg  # torchmetrics takes a while to import
+    from ltr.metrics.named import ranking_measure  # torchmetrics takes a while to import
 
     order = np.argsort(groups, kind="stable")
     predicted, target = (torch.from_numpy(x[order]) for x in (scores, labels))
     lengths = torch.from_numpy(np.bincount(groups))
     factors = None if weights is None else torch.from_numpy(weights[order])
-    values = ndcg(predicted, target, None, factors, lengths=lengths, top_k=10, reduction="none")
-    return values.numpy()
+    largest = float(labels.max(initial=0))
+    measure = ranking_measure(metric)
+    return measure.per_list(predicted, target, lengths, largest=largest, weights=factors).numpy()
 
 
 def _whole_lists(offsets: np.ndarray) -> list[int]:

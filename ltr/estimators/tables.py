@@ -9,7 +9,7 @@ import sklearn
 from scipy import sparse
 from sklearn.utils.validation import check_array, column_or_1d, validate_data
 
-from ltr.datasets import load_table
+from ltr.datasets import ListDataset, Schema, load_table, read_table
 from ltr.datasets.arrays import as_names, as_numbers, is_missing
 from ltr.datasets.query_splits import query_shares
 from ltr.losses import RankingLoss
@@ -290,6 +290,26 @@ def one_evaluation(
     X, y = eval_set[0]
     qid = None if eval_qid is None else eval_qid[0]
     return X, y, qid, None if eval_group is None else eval_group[0]
+
+
+def read_lists(
+    estimator: Any, schema: Schema, X: Any, y: Any, qid: Any, group: Any = None, suffix: str = ""
+) -> ListDataset:
+    """Return lists with labels, in the columns of a fitted estimator.
+
+    Args:
+        estimator: see `as_table`.
+        schema: of the training, with a label.
+        X: the columns.
+        y: the labels.
+        qid: see `query_names`.
+        group: see `query_names`.
+        suffix: see `query_names`.
+    """
+    table = as_table(estimator, X)
+    names = query_names(table.num_rows, qid, group, suffix)
+    columns = {schema.qid: names, str(schema.label): as_labels(y, table.num_rows)}
+    return read_table(join(table, columns), schema)
 
 
 def varies(labels: np.ndarray, offsets: np.ndarray) -> np.ndarray:

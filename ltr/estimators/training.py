@@ -3,7 +3,6 @@
 import copy
 import tempfile
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,26 +19,12 @@ from ltr.datasets.samplers import EXACT, BucketSampler, ListSampler
 from ltr.datasets.transforms import FeatureTransform, fit_documents
 from ltr.estimators.parameters import device, new_loss, new_scorer, new_transform, patience
 from ltr.estimators.progress import Progress
-from ltr.kernels.lists import pad_lists
 from ltr.losses import RankingLoss
-from ltr.metrics.functional import ndcg
+from ltr.metrics.named import ranking_measure
 from ltr.models import Ensemble
 from ltr.models.ragged import score_ragged
-from ltr.modules.checks import (
-    TEMPERATURE_STEPS,
-    FailedStep,
-    all_finite,
-    check_scores,
-    checked_operators,
-    temperature_warning,
-)
-from ltr.modules.steps import (
-    CUTOFF_STEPS,
-    moved_cutoffs,
-    own_random_numbers,
-    seed_batch,
-    side_inputs,
-)
+from ltr.modules.checks import FailedStep, all_finite, check_scores
+from ltr.modules.steps import own_random_numbers, seed_batch, side_inputs
 
 Batch = dict[str, Any]
 History = list[list[float]]
@@ -49,25 +34,6 @@ _SCALE_LISTS = 1000  # of the training lists, to fit the scales of the members o
 # Random numbers come from the generators of the process. A fit that seeds them in one thread would
 # change those of another, so the fits wait for each other. A callback may fit another ranker.
 _FITTING = threading.RLock()
-
-
-@dataclass
-class Trained:
-    """What a training gives: the fitted transform and scorer, and how it went.
-
-    Attributes:
-        transform: fitted on the training lists.
-        scorer: the members with the weights of their best epochs, and their scales.
-        epochs: how many were trained.
-        best_epochs: of each member, from 1; the last one where nothing was validated.
-        history: NDCG@10 of each member after each epoch, on the validation lists.
-    """
-
-    transform: FeatureTransform
-    scorer: Ensemble
-    epochs: int
-    best_epochs: list[int]
-    history: History
 
 
 def train(
@@ -80,7 +46,7 @@ def train(
     of_lists: bool,
     note: str,
     callbacks: Sequence[Callable[[History], Any]],
-) -> Trained:
+) -> "Training":
     """Train the ensemble of a `NeuralRanker`, each member up to its own best epoch.
 
     The estimator is not changed. The global generators of random numbers have their states back
@@ -116,13 +82,13 @@ def train(
         if width is not None:
             scorer.build(width)
         parts = scorer, new_loss(estimator, of_lists), transform
-        training = _Training(estimator, *parts, seed, of_lists, 0 if again else CUTOFF_STEPS)
-        with Progress(estimator.verbose, epochs, note) as progress:
-            done = training.run(lists, validation, epochs, callbacks, progress)
+        training = Training(estimator, *parts, seed, of_lists)
+        title = training.measure.title
+        with Progress(estimator.verbose, epochs, title, note) as progress:
+            training.run(lists, validation, epochs, callbacks, progress)
         training.finish(lists)
         training.parts.to("cpu").eval()
-    best_epochs = [one.epoch or done for one in training.best]
-    return Trained(transform, scorer, done, best_epochs, training.history)
+    return training
 
 
 @dataclass
@@ -142,12 +108,18 @@ class _Best:
             self.state = {name: x.clone() for name, x in self.parts.state_dict().items()}
 
 
-class _Training:
+class Training:
     """Trains each member of an ensemble on the loss of its own scores, by ragged batches.
 
-    A member stops when its NDCG@10 on the validation lists has not risen for `patience` epochs, and
+    A member stops when its metric on the validation lists has not risen for `patience` epochs, and
     keeps the weights of its best epoch: it ends as if it had been trained alone. If the transform
     learns too, which the members share, all stop together.
+
+    Attributes:
+        transform: fitted on the training lists.
+        scorer: the members, at the end with the weights of their best epochs, and their scales.
+        epochs: how many were trained.
+        history: the metric of each member after each epoch, on the validation lists.
     """
 
     def __init__(
@@ -158,17 +130,16 @@ class _Training:
         transform: FeatureTransform,
         seed: int,
         of_lists: bool,
-        cutoff_steps: int,
     ) -> None:
-        self.estimator, self.seed = estimator, seed
-        self.of_lists, self.cutoff_steps = of_lists, cutoff_steps
+        self.estimator, self.seed, self.of_lists = estimator, seed, of_lists
+        self.measure = ranking_measure(estimator.metric)
         self.device = torch.device(device(estimator))
         named = {"loss": loss, "scorer": scorer, "transform": transform}
         self.parts = nn.ModuleDict(named).to(self.device)
         self.scorer, self.loss, self.transform = scorer, loss, transform
         self.active = list(range(self.scorer.members))
         self.history: History = []
-        self.steps = 0
+        self.epochs = self.steps = 0
         self.parameters = [x for x in self.parts.parameters() if x.requires_grad]
         if not self.parameters:
             raise ValueError(f"scorer must have parameters to train, got {self.scorer.scorer}")
@@ -191,21 +162,16 @@ class _Training:
         epochs: int,
         callbacks: Sequence[Callable[[History], Any]],
         progress: Progress,
-    ) -> int:
-        """Train, and return how many epochs it took."""
-        order, batch = self._order(lists, shuffle=True), {}
+    ) -> None:
+        """Train, until the members stop, a callback tells it to, or the epochs are over."""
+        order = self._order(lists, shuffle=True)
         steps = -(-len(order) // self.estimator.batch_size)
-        unchecked = bool(checked_operators(self.loss))
         for epoch in range(epochs):
             order.set_epoch(epoch)
             batches = progress.steps(self._batches(lists, order), steps)
             for place, batch in enumerate(batches):
                 seed_batch(self.seed, "train", epoch, place)
-                with moved_cutoffs(self.loss, self.steps, self.cutoff_steps):
-                    self._step(batch, epoch, place)
-            if unchecked and self.steps >= TEMPERATURE_STEPS:
-                unchecked = False
-                self._check_temperatures(batch)
+                self._step(batch, epoch, place)
             values = [float("nan")] * self.scorer.members
             if validation is not None:
                 values = self._validate(validation, epoch)
@@ -218,10 +184,14 @@ class _Training:
             progress.epoch(sum(best) / len(best) if validation else None, last=stop)
             if stop:
                 break
-        done = len(self.history)
+        self.epochs = len(self.history)
         if validation is None:
             self.history.clear()
-        return done
+
+    @property
+    def best_epochs(self) -> list[int]:
+        """The best epoch of each member, from 1; the last one where nothing was validated."""
+        return [one.epoch or self.epochs for one in self.best]
 
     def finish(self, lists: ListDataset) -> None:
         """Take the best weights, and fit the scales of the members on training lists."""
@@ -298,16 +268,8 @@ class _Training:
             raise ValueError(f"loss must be a number with a gradient to train by, got {loss}")
         return loss * times
 
-    def _check_temperatures(self, batch: Batch) -> None:
-        """Warn of a temperature that does not fit the scores of a batch."""
-        with self._scoring():
-            scores = self._scores(self._moved(batch)).cpu()
-        mask, padded = pad_lists(batch["lengths"].repeat(len(scores)), scores.flatten())
-        if text := temperature_warning(self.loss, padded, mask):
-            warnings.warn(text, stacklevel=2)
-
     def _validate(self, lists: ListDataset, epoch: int) -> list[float]:
-        """Return NDCG@10 of each member on lists, NaN for those that have stopped."""
+        """Return the metric of each member on lists, NaN for those that have stopped."""
         total, count = torch.zeros(len(self.active), dtype=torch.float64), 0
         with self._scoring():
             for place, batch in enumerate(self._batches(lists, self._order(lists, shuffle=False))):
@@ -316,8 +278,10 @@ class _Training:
                 for one in scores:
                     check_scores(one, batch)
                 labels, repeated = (x.repeat(len(scores)) for x in (batch["labels"], lengths))
-                options: Any = {"lengths": repeated, "top_k": 10, "reduction": "none"}
-                values = ndcg(scores.flatten(), labels, **options).view(len(scores), -1)
+                largest = float(lists.labels.max())
+                values = self.measure.per_list(
+                    scores.flatten(), labels, repeated, largest=largest
+                ).view(len(scores), -1)
                 real = lengths > 0  # a bucket may have empty lists
                 total += values.double()[:, real].sum(1)
                 count += int(real.sum())

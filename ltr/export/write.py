@@ -61,7 +61,7 @@ def export_model(
     module: Any,
     path: str | PathLike[str],
     *,
-    to: Target = "onnx",
+    to: Target | None = None,
     opset: int = 17,
     evaluation: Evaluation | None = None,
     config: Mapping[str, Any] | None = None,
@@ -82,7 +82,8 @@ def export_model(
             made if it is missing, which gets the model, `README.md` (the card), and unless it is
             LightGBM's or XGBoost's `model.safetensors` and `config.json`.
         to: "onnx", which onnxruntime and search engines run, or "torch", a program of
-            `torch.export` for `torch.export.load`. Neither needs ltr.
+            `torch.export` for `torch.export.load`. Neither needs ltr. Default: by the ending of
+            `path`, or "onnx".
         opset: of ONNX.
         evaluation: metrics for the card; see `evaluate`.
         config: of `config.json`, plain values. Default: how transform and scorer are made.
@@ -107,13 +108,15 @@ def export_model(
         module = ExportedBlend.of(module, per_document, single)
     if evaluation is not None and not isinstance(evaluation, Evaluation):
         raise ValueError(f"evaluation must be what `evaluate` returns, got {evaluation!r}")
+    path = Path(path)
+    if to is None:
+        to = "torch" if path.suffix == _SUFFIX["torch"] else "onnx"
     if to not in _SUFFIX:
         raise ValueError(f'to must be "onnx" or "torch", got {to!r}')
     if isinstance(opset, bool) or not isinstance(opset, int) or opset < 13:
         raise ValueError(f"opset must be a whole number >= 13, got {opset!r}")
     if to != "onnx" and isinstance(module, ExportedBlend):
         raise ValueError(f'to must be "onnx" for trees, got {to!r}')
-    path = Path(path)
     if is_file(path):
         if path.suffix != _SUFFIX[to]:
             raise ValueError(f"path must end in {_SUFFIX[to]} for to={to!r}, got {path}")

@@ -20,13 +20,7 @@ from ltr.losses.listmle import (
     ListMLE,
     PListMLE,
 )
-from ltr.losses.ndcg import (
-    ApproxNDCG,
-    NeuralNDCG,
-    PiRank,
-    SoftNDCG,
-    moving_cutoff,
-)
+from ltr.losses.ndcg import ApproxNDCG, NeuralNDCG, PiRank, SoftNDCG
 from ltr.losses.pair_costs import (
     ExponentialCost,
     HingeCost,
@@ -74,6 +68,7 @@ from ltr.losses.quantile import (
     QuantileLoss,
 )
 from ltr.losses.soft_metrics import (
+    ADRMSE,
     SoftERR,
     SoftMAP,
     SoftMRR,
@@ -88,6 +83,7 @@ from ltr.losses.softmax import (
     ListNet,
     PolyOneSoftmax,
     SoftmaxLoss,
+    SoftmaxLossAtK,
     UniqueSoftmax,
 )
 from ltr.losses.topk import (
@@ -102,6 +98,7 @@ from ltr.losses.unbiased import (
 from ltr.names import no_attribute
 
 __all__ = [
+    "ADRMSE",
     "XENDCG",
     "ARPLoss1",
     "ARPLoss2",
@@ -157,6 +154,7 @@ __all__ = [
     "SoftRecall",
     "SoftZeroOneCost",
     "SoftmaxLoss",
+    "SoftmaxLossAtK",
     "SpearmanLoss",
     "SquaredCost",
     "TopKCrossEntropy",
@@ -164,7 +162,6 @@ __all__ = [
     "Unbiased",
     "UniqueSoftmax",
     "inverse_propensity_weights",
-    "moving_cutoff",
 ]
 
 

@@ -1,16 +1,32 @@
-"""1 - a metric on soft ranks: MRR, MAP, ERR, precision, recall and Spearman's correlation."""
+"""Losses of soft ranks: 1 - MRR, MAP, ERR, precision, recall and Spearman's rho; ADR-MSE."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from ltr.gains import CUT_WIDTH, ideal_dcg, item_gains, log_left, stop_probabilities
+from ltr.gains import (
+    CUT_WIDTH,
+    Discount,
+    discount_function,
+    ideal_dcg,
+    item_gains,
+    log_left,
+    stop_probabilities,
+)
 from ltr.kernels.sorting import falling_values
 from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.listmle import tie_groups
-from ltr.losses.soft import cut, one_draw, rank_operator, reciprocal_rank, relevance, shortfall
-from ltr.operators import RankOperator, truncated
+from ltr.losses.soft import (
+    cut,
+    one_draw,
+    rank_operator,
+    reciprocal_rank,
+    relevance,
+    shortfall,
+    weighted_mean,
+)
+from ltr.operators import RankOperator, SigmoidRank, truncated
 from ltr.shapes import (
     check_number,
     check_top_k,
@@ -362,14 +378,19 @@ def average_ranks(values: Tensor, mask: Tensor | None = None) -> Tensor:
     if not values.shape[-1]:
         return values
     ordered, order = values.sort(dim=-1, descending=True, stable=True)
-    places = positions(values).expand(values.shape)
-    new = ordered[..., 1:] != ordered[..., :-1]
-    edge = torch.ones_like(new[..., :1]) if new.shape[-1] else torch.ones_like(values).bool()
-    first = torch.where(torch.cat([edge, new], -1)[..., : values.shape[-1]], places, 0.0)
-    last = torch.where(torch.cat([new, edge], -1)[..., : values.shape[-1]], places, torch.inf)
-    start = first.cummax(-1).values
-    end = last.flip(-1).cummin(-1).values.flip(-1)
-    return torch.zeros_like(values).scatter(-1, order, (start + end) / 2)
+    first, last = tie_groups(ordered)
+    middle = (1 + (first + last) / 2).to(values.dtype)
+    return torch.zeros_like(values).scatter(-1, order, middle)
+
+
+def labels_differ(labels: Tensor, mask: Tensor | None) -> Tensor:
+    """Return which lists (...) have items of different labels, bool.
+
+    >>> labels_differ(torch.tensor([[1.0, 2.0], [1.0, 1.0]]), None)
+    tensor([ True, False])
+    """
+    highest, lowest = (largest(masked_fill(x, mask, -torch.inf)) for x in (labels, -labels))
+    return highest + lowest > 0
 
 
 def weighted_ranks(values: Tensor, weights: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -460,12 +481,7 @@ class SpearmanLoss(RankingLoss):
         # the largest covariance: that of the wanted ranks
         most = (centered * wanted).sum(-1)
         # if all labels are equal, the variance is a rounding error, not 0
-        differ = (
-            largest(masked_fill(labels, mask, -torch.inf))
-            + largest(masked_fill(-labels, mask, -torch.inf))
-            > 0
-        )
-        defined = differ & (most > 0)
+        defined = labels_differ(labels, mask) & (most > 0)
         most = torch.where(defined, most, 1.0)
         ranks = self.operator(scores, mask)
         if self.normalize:
@@ -476,3 +492,59 @@ class SpearmanLoss(RankingLoss):
             variance = torch.where(defined, centered.square().sum(-1), 1.0)
             loss = 1 - (centered * ranks).sum(-1) / (variance * full).sqrt()
         return torch.where(defined, loss, 0 * ranks.sum(-1))
+
+
+class ADRMSE(RankingLoss):
+    """Mean squared error of the soft ranks against the ranks of the labels, discounted.
+
+    With r_i the soft rank of item i and t_i its rank by the labels, the loss of a list of m items
+    is 1/m times the sum over i of D(t_i) (r_i - t_i)^2, D(t) = 1 / log2(1 + t). Equal labels share
+    their mean rank, which equal scores reach. The labels may be any numbers, such as a teacher's
+    scores: the loss was made to distill a reranker. It is 0 at the right ranks alone.
+
+    Special cases: the loss is 0, with a zero gradient, if all labels are equal, for one item, and
+    for a fully masked list. Weights make a weighted mean of the terms. The operator decides the
+    ranks of tied scores.
+
+    Args:
+        operator: any `RankOperator`. Default: `SigmoidRank(1.0)`, as in the paper.
+        discount: "log2" (default), "letor4", or a function of ranks (..., n) such as
+            `torch.reciprocal` or, without a discount, `torch.ones_like`.
+
+    Cost: the operator's, and a sort of the labels.
+
+    Raises:
+        ValueError: an argument is invalid; the message names it and its value.
+
+    Reference: Schlatt et al., "Rank-DistiLLM: closing the effectiveness gap between cross-encoders
+    and LLMs for passage re-ranking", ECIR 2025 (ADR-MSE).
+
+    >>> from ltr.operators import HardRank
+    >>> loss = ADRMSE(HardRank())
+    >>> loss(torch.tensor([0.1, 0.3, 0.2]), torch.tensor([0.0, 1.0, 2.0]))  # (1/log2(3) + 1) / 3
+    tensor(0.5436)
+    """
+
+    grades = False
+
+    def __init__(
+        self,
+        operator: RankOperator | None = None,
+        discount: Discount = "log2",
+        reduction: Reduction = "mean",
+    ):
+        super().__init__(reduction)
+        discount_function(discount)  # raises ValueError for an unknown discount
+        self.operator = SigmoidRank(1.0) if operator is None else rank_operator(operator)
+        self.discount: Discount = discount
+
+    def per_list(
+        self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
+        """Return the weighted mean of the discounted squared errors of each list."""
+        wanted = average_ranks(labels, mask)
+        errors = (self.operator(scores, mask) - wanted).square()
+        each = masked_fill(discount_function(self.discount)(wanted) * errors, mask)
+        items = torch.ones_like(scores) if weights is None else weights
+        mean = weighted_mean(each, masked_fill(items, mask))
+        return torch.where(labels_differ(labels, mask), mean, 0 * mean)

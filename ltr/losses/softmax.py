@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 
 from ltr.gains import Gain, gain_function, item_gains, ndcg_gains
+from ltr.kernels.lists import list_ids, sum_lists
 from ltr.losses.base import RankingLoss, Reduction, check_flag
 from ltr.losses.listmle import log_sums_from, tie_groups
 from ltr.losses.soft import weighted_mean
-from ltr.shapes import check_number, masked_fill
+from ltr.shapes import check_number, check_whole, masked_fill
 
 Gamma = float | Literal["random"]
 
@@ -41,6 +42,23 @@ def softmax_divergence(
     p = relevance / torch.where(total > 0, total, 1.0)
     divergence = (torch.xlogy(p, p) - p * log_q).sum(-1)
     return divergence, (p * log_q.exp()).sum(-1)
+
+
+def ragged_softmax_divergence(scores: Tensor, relevance: Tensor, lengths: Tensor) -> Tensor:
+    """Return KL(p || q) of ragged lists, as `softmax_divergence`: (N,) and lengths (R,) -> (R,).
+
+    >>> relevance, lengths = torch.tensor([3.0, 0.0, 2.0]), torch.tensor([2, 1])
+    >>> ragged_softmax_divergence(torch.zeros(3), relevance, lengths)
+    tensor([0.6931, 0.0000])
+    """
+    ids = list_ids(scores, lengths)
+    most = scores.new_zeros(len(lengths))
+    most = most.scatter_reduce(0, ids, scores.detach(), "amax", include_self=False)
+    shifted = scores - most[ids]
+    log_q = shifted - sum_lists(shifted.exp(), lengths).log()[ids]
+    total = sum_lists(relevance, lengths)
+    p = relevance / torch.where(total > 0, total, 1.0)[ids]
+    return sum_lists(torch.xlogy(p, p) - p * log_q, lengths)
 
 
 def weighted(relevance: Tensor, mask: Tensor | None, weights: Tensor | None) -> Tensor:
@@ -289,6 +307,78 @@ class UniqueSoftmax(RankingLoss):
         each = torch.logaddexp(s, torch.where(rivals, low, s)) - s
         each = torch.where(rivals & (g > 0), each, 0 * s)
         return weighted_mean(each, g) if self.normalize else (g * each).sum(-1)
+
+
+class SoftmaxLossAtK(RankingLoss):
+    """SL@K: the softmax loss of the relevant items that are near the first k, for NDCG@k.
+
+    With b the k-th highest score of the list, the loss is the mean over the items, weighted by the
+    gains g_i, of
+
+        sigmoid((s_i - b) / weight_temperature) log(sum over j of exp((s_j - s_i) / temperature))
+
+    The sum over j is over all items. The sigmoid stands for "item i is among the first k": an item
+    far below the cut counts little, so that the loss does not spend itself on items that NDCG@k
+    cannot see. As in the paper, b is held fixed in the gradient. If a list has fewer than k items,
+    all sigmoids are 1, and the loss for labels of 0 and 1 is the cross-entropy of `SoftmaxLoss`.
+
+    Special cases: the loss is 0, with a zero gradient, for a list without a relevant item, with one
+    item, or fully masked. Weights multiply the gains. The minimum is 0 for one relevant item, and
+    above 0 for several.
+
+    Args:
+        top_k: k, a whole number >= 1. Default: 10.
+        temperature: of the softmax, in units of the scores, > 0. Default: 1.
+        weight_temperature: of the sigmoid, in units of the scores, > 0. Default: 1.
+        gain: "exp2" (2^label - 1, the default), "linear", or a function. The paper's labels are 0
+            and 1.
+
+    Cost: a selection of k items.
+
+    Raises:
+        ValueError: an argument has none of these values.
+
+    Reference: Yang et al., "Breaking the top-K barrier: advancing top-K ranking metrics
+    optimization in recommender systems", KDD 2025 (arXiv 2508.05673). There b is estimated from a
+    sample of the items.
+
+    >>> scores, labels = torch.zeros(3), torch.tensor([0.0, 1.0, 0.0])
+    >>> SoftmaxLossAtK()(scores, labels), SoftmaxLossAtK(top_k=1)(scores, labels)  # log(3) * 1, 1/2
+    (tensor(1.0986), tensor(0.5493))
+    """
+
+    def __init__(
+        self,
+        top_k: int = 10,
+        temperature: float = 1.0,
+        weight_temperature: float = 1.0,
+        gain: Gain = "exp2",
+        reduction: Reduction = "mean",
+    ):
+        super().__init__(reduction)
+        self.top_k = check_whole("top_k", top_k)
+        self.temperature = check_number("temperature", temperature, minimum=0.0, strict=True)
+        self.weight_temperature = check_number(
+            "weight_temperature", weight_temperature, minimum=0.0, strict=True
+        )
+        gain_function(gain)  # raises ValueError for an unknown gain
+        self.gain: Gain = gain
+
+    def per_list(
+        self, scores: Tensor, labels: Tensor, mask: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
+        """Return the weighted mean of the relevant items' losses."""
+        if not scores.shape[-1]:
+            return scores.sum(-1)
+        gains = ndcg_gains(labels, mask, weights, self.gain)
+        real = None if mask is None else mask | ~mask.any(-1, keepdim=True)
+        s = masked_fill(scores, mask) / self.temperature
+        each = masked_fill(s, real, -torch.inf).logsumexp(-1, keepdim=True) - s
+        if self.top_k <= scores.shape[-1]:
+            filled = masked_fill(scores.detach(), mask, -torch.inf)
+            cut = filled.topk(self.top_k, -1).values[..., -1:]
+            each = each * ((masked_fill(scores, mask) - cut) / self.weight_temperature).sigmoid()
+        return weighted_mean(each, gains)
 
 
 class Distillation(RankingLoss):

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from ltr.metrics.resampling import bca_interval, bootstrap_means, bootstrap_p, sign_flip_p
-from ltr.shapes import check_whole
+from ltr.shapes import check_at_least, check_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -257,7 +257,7 @@ def compare(
     ):
         if value not in choices:
             raise ValueError(f"{name} must be {choices[0]!r} or {choices[1]!r}, got {value!r}")
-    _check_draws(confidence, resamples)
+    check_draws(confidence, resamples, seed)
     table, left_out = _table(models)
     differences = table[:, 1:] - table[:, :1]
     columns = np.concatenate([table, differences], axis=1)
@@ -322,7 +322,7 @@ def mean_interval(
     >>> print(mean_interval([0.0, 1.0, 0.5, 0.25]))
     0.4375 [0.1250, 0.8750]
     """
-    _check_draws(confidence, resamples)
+    check_draws(confidence, resamples, seed)
     if interval not in ("bca", "percentile"):
         raise ValueError(f"interval must be 'bca' or 'percentile', got {interval!r}")
     table, _ = _table({"values": values}, least=0)
@@ -349,6 +349,17 @@ def holm(p: Sequence[float]) -> list[float]:
     return corrected
 
 
+def draw_means(intervals: Mapping[str, Interval], label: str, axes: "Axes") -> None:
+    """Draw means with their intervals, one metric below the other."""
+    for place, (mean, low, high) in enumerate(intervals.values()):
+        axes.plot([low, high], [place, place], color="tab:blue", linewidth=2)
+        axes.plot([mean], [place], "o", color="tab:blue")
+    axes.set_yticks(range(len(intervals)), list(intervals))
+    axes.set_ylim(len(intervals) - 0.4, -0.6)
+    axes.set_xlabel(label)
+    axes.grid(axis="x", alpha=0.3)
+
+
 def draw(
     found: Mapping[str, Interval | Comparison], name: str, confidence: float, path: Path
 ) -> None:
@@ -368,14 +379,7 @@ def draw(
     comparisons = {title: x for title, x in found.items() if isinstance(x, Comparison)}
     if intervals:
         figure = Figure(figsize=(6.4, 1.2 + 0.4 * len(intervals)), layout="constrained")
-        axes = figure.subplots()
-        for place, (mean, low, high) in enumerate(intervals.values()):
-            axes.plot([low, high], [place, place], color="tab:blue", linewidth=2)
-            axes.plot([mean], [place], "o", color="tab:blue")
-        axes.set_yticks(range(len(intervals)), list(intervals))
-        axes.set_ylim(len(intervals) - 0.4, -0.6)
-        axes.set_xlabel(f"{name}: mean, {100 * confidence:g}% interval")
-        axes.grid(axis="x", alpha=0.3)
+        draw_means(intervals, f"{name}: mean, {100 * confidence:g}% interval", figure.subplots())
     else:
         models = max(len(x.models) for x in comparisons.values()) - 1
         height = (1.2 + 0.5 * models) * len(comparisons)
@@ -411,10 +415,12 @@ def _models(
     return {first: a[first], **{name: v for name, v in a.items() if name != first}}, first
 
 
-def _check_draws(confidence: float, resamples: int) -> None:
+def check_draws(confidence: float, resamples: int, seed: int) -> None:
+    """Raise `ValueError` if an option of the intervals is out of range."""
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must lie in (0, 1), got {confidence!r}")
     check_whole("resamples", resamples)
+    check_at_least("seed", seed, 0)
 
 
 def _table(models: Mapping[str, Values], least: int = 2) -> tuple[np.ndarray, int]:

@@ -1,8 +1,7 @@
 """Read the files of `ltr evaluate`: TREC runs with judgements, and tables of scored documents."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from inspect import Parameter, signature
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,65 +10,13 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-import ltr.metrics
-from ltr.metrics import RankingMetric, RankingMetrics, functional
+from ltr.metrics import RankingMetrics
+from ltr.metrics.named import Measure
 from ltr.metrics.trec import Qrels, Run, join, read_run
 from ltr.names import nearest, one_line
 
-Metric = Callable[..., Tensor]
-
 _TABLES = (".csv", ".csv.gz", ".parquet")
-_ALIASES = {"map": "average_precision"}
-_OTHERS = {"alpha_ndcg"}  # its labels have an axis of subtopics, which these files lack
 _CHUNK = 1 << 22  # places of a padded chunk of lists; this bounds the memory
-
-
-@dataclass(frozen=True)
-class Measure:
-    """A metric and its cut, such as `ndcg@10`.
-
-    >>> Measure("ndcg", 10).title
-    'ndcg@10'
-    """
-
-    name: str
-    top_k: int | None = None
-
-    @property
-    def title(self) -> str:
-        """The metric's name, `@` and the cut."""
-        return self.name if self.top_k is None else f"{self.name}@{self.top_k}"
-
-    @property
-    def has_cut(self) -> bool:
-        """Whether the metric is cut at a rank."""
-        return "top_k" in signature(self.metric).parameters
-
-    @property
-    def metric(self) -> Metric:
-        """The function."""
-        return getattr(functional, _ALIASES.get(self.name, self.name))
-
-    @property
-    def kind(self) -> type[RankingMetric]:
-        """The class."""
-        named = (getattr(ltr.metrics, name) for name in ltr.metrics.__all__)
-        return next(x for x in named if getattr(x, "function", None) is self.metric)
-
-    def make(self, given: dict[str, Any], depth: int | None = None) -> RankingMetric:
-        """Return the metric with its cut and those of the given options that it takes.
-
-        Args:
-            given: options by name.
-            depth: the cut of a metric that has no cut of its own. Default: none.
-        """
-        known = signature(self.metric).parameters
-        options = {name: value for name, value in given.items() if name in known}
-        if self.top_k is not None:
-            options["top_k"] = self.top_k
-        elif depth is not None and known["top_k"].default is None:
-            options["top_k"] = depth
-        return self.kind(keep_values=True, **options)
 
 
 @dataclass(frozen=True)
@@ -91,9 +38,8 @@ class Evaluated:
         qids: the query ids of the lists.
         values: (lists,) float64 by the measure's title; NaN for a list that is left out.
         empty: how many lists have no relevant document.
-        missing: how many judged queries a run lacks.
+        missing: how many judged queries a run lacks, or how many lists that another table has.
         unjudged: how many queries of a run have no judgements.
-        notes: what was left out or is missing, one line each.
     """
 
     name: str
@@ -102,7 +48,6 @@ class Evaluated:
     empty: int
     missing: int = 0
     unjudged: int = 0
-    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -120,21 +65,6 @@ class Scored:
     lists: np.ndarray
     labels: np.ndarray
     scores: list[np.ndarray]
-
-
-def metric_names() -> list[str]:
-    """Return the names of the metrics in `ltr.metrics.functional` that need only scores and labels.
-
-    >>> {"ndcg", "map", "mrr"} <= set(metric_names())
-    True
-    """
-    found = []
-    for name in set(functional.__all__) - _OTHERS:
-        known = signature(getattr(functional, name)).parameters
-        needed = [p for p, spec in known.items() if spec.default is Parameter.empty]
-        if "reduction" in known and needed == ["scores", "labels"]:
-            found.append(next((short for short, long in _ALIASES.items() if long == name), name))
-    return sorted(found)
 
 
 def is_table(path: str) -> bool:

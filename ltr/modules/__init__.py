@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, Any
 from ltr.names import no_attribute
 
 if TYPE_CHECKING:
-    from ltr.modules.callbacks import MoveCutoff, SeedSteps
+    from ltr.modules.callbacks import SeedSteps
     from ltr.modules.portable import PortableModule
     from ltr.modules.ranker import Ranker
-    from ltr.modules.watching import CheckFinite, CheckMonitors, CheckTemperature
+    from ltr.modules.watching import CheckFinite, CheckMonitors
 
 _FILES = {
     "CheckFinite": "watching",
     "CheckMonitors": "watching",
-    "CheckTemperature": "watching",
-    "MoveCutoff": "callbacks",
     "PortableModule": "portable",
     "Ranker": "ranker",
     "SeedSteps": "callbacks",
@@ -28,8 +26,6 @@ _FILES = {
 __all__ = [
     "CheckFinite",
     "CheckMonitors",
-    "CheckTemperature",
-    "MoveCutoff",
     "PortableModule",
     "Ranker",
     "SeedSteps",

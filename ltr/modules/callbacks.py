@@ -1,12 +1,11 @@
-"""The callbacks that act on each step of a training: seeds and cutoffs."""
+"""The callback that seeds each step of a training."""
 
 import os
-from contextlib import ExitStack
 from typing import Any, Literal
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from ltr.modules.steps import CUTOFF_STEPS, moved_cutoffs, seed_batch
+from ltr.modules.steps import seed_batch
 from ltr.shapes import check_at_least
 
 
@@ -67,46 +66,3 @@ class SeedSteps(Callback):
     ) -> None:
         place = {"loader": loader, "process": trainer.global_rank}
         seed_batch(self.seed or 0, stage, trainer.current_epoch, batch, **place)
-
-
-class MoveCutoff(Callback):
-    """Trains `SoftNDCG(top_k=k)` without a cutoff at first, and then moves the cutoff in to k.
-
-    The first steps have the cutoff of `ltr.losses.moving_cutoff`, which says why. Between steps the
-    loss has its own cutoff. So validation, checkpoints and all later steps are those of the loss as
-    it was given. The number of steps so far decides, so a resumed run continues where it was.
-
-    The modules of `ltr` that train on a ranking loss add this callback to their Trainer, unless it
-    has one already; `MoveCutoff(steps=0)` leaves the cutoff where it is.
-
-    Args:
-        steps: how many steps it takes until the cutoff has arrived, >= 0.
-
-    Raises:
-        ValueError: steps < 0.
-
-    >>> MoveCutoff(steps=40).steps
-    40
-    """
-
-    def __init__(self, steps: int = CUTOFF_STEPS) -> None:
-        self.steps = check_at_least("steps", steps, 0)
-        self._step = ExitStack()
-
-    def on_train_batch_start(
-        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
-    ) -> None:
-        """Set the cutoff of this step."""
-        self._step.enter_context(moved_cutoffs(pl_module, trainer.global_step, self.steps))
-
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, *args: Any, **kwargs: Any
-    ) -> None:
-        """Give the loss its own cutoff back."""
-        self._step.close()
-
-    def on_exception(
-        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
-    ) -> None:
-        """Give the loss its own cutoff back, also if the step failed."""
-        self._step.close()

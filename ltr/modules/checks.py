@@ -1,4 +1,4 @@
-"""Checks of a training, and what they say: scores, gradients and temperatures.
+"""Checks of a training, and what they say: scores and gradients.
 
 Lightning is not needed here: its callbacks and the loop of an estimator call these functions.
 """
@@ -13,22 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from ltr.kernels.lists import list_ids, sum_lists
-from ltr.operators import (
-    GaussianRank,
-    LaplaceRank,
-    SigmoidRank,
-    SoftRank,
-    SoftSortRank,
-    Standardized,
-    temperature_for,
-)
-
-TEMPERATURE_STEPS = 20
-"""The steps before temperatures are checked: scores of a new network are nearly equal."""
 
 _NAMED = 5  # lists that a message names
-_HOT, _COLD, _GOOD = 3, 100, 10  # standard deviations in one temperature
-_CHECKED = (SigmoidRank, GaussianRank, LaplaceRank, SoftRank, SoftSortRank)
 
 
 def check_scores(scores: Tensor, batch: dict[str, Any], *, finite: bool = False) -> None:
@@ -284,56 +270,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
     return value if value is None or isinstance(value, bool | int | float | str) else repr(value)
-
-
-def temperature_warning(loss: nn.Module, scores: Tensor, mask: Tensor | None = None) -> str | None:
-    """Return what is wrong with a temperature in a loss, or None.
-
-    Args:
-        loss: with operators in it, or an operator.
-        scores: (..., n), of a batch after some steps of training.
-        mask: (..., n) bool, True = a real item. Default: all are real.
-
-    Returns:
-        A text that names the temperature and one to try. None if the temperatures fit, none is
-        checked, or the scores are not finite or do not differ.
-
-    >>> from ltr.losses import SoftNDCG
-    >>> scores = torch.tensor([[-1.0, 0.0, 1.0]])
-    >>> temperature_warning(SoftNDCG(SigmoidRank(0.1)), scores)
-    >>> temperature_warning(SoftNDCG(SigmoidRank(0.5)), scores)
-    'SigmoidRank has the temperature 0.5, more than a third of the standard deviation of the \
-scores within lists, 1: its ranks hardly show who is first. Try SigmoidRank(temperature=0.1)'
-    """
-    try:
-        width = temperature_for(scores, mask, sharpness=1)
-    except ValueError:  # the scores are not finite or do not differ
-        return None
-    for operator in checked_operators(loss):
-        temperature = operator.temperature
-        if temperature * _HOT > width:
-            limit, trouble = "more than a third", "its ranks hardly show who is first"
-        elif temperature * _COLD < width:
-            limit, trouble = "less than a hundredth", "most of its gradients vanish"
-        else:
-            continue
-        name = type(operator).__name__
-        return (
-            f"{name} has the temperature {temperature:g}, {limit} of the standard deviation of the "
-            f"scores within lists, {width:.2g}: {trouble}. "
-            f"Try {name}(temperature={width / _GOOD:.1g})"
-        )
-    return None
-
-
-def checked_operators(loss: nn.Module) -> list[Any]:
-    """Return the operators of a loss whose temperature `temperature_warning` checks."""
-    inner = {x for part in loss.modules() if isinstance(part, Standardized) for x in part.modules()}
-    return [
-        part
-        for part in loss.modules()
-        if part not in inner
-        and isinstance(part, _CHECKED)
-        and part.temperature > 0
-        and getattr(part, "power", 1) == 1
-    ]

@@ -1,4 +1,4 @@
-"""The files of predictions: CSV, Parquet and TREC runs, written table by table."""
+"""The files of predictions: CSV, Parquet, TREC runs, and the parts of several processes."""
 
 import csv
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ class PredictionFile:
 
     Args:
         path: where to write.
-        format: of the file.
+        format: of the file; "part" is an Arrow file that keeps `PLACE`, for `join_parts`.
 
     Attributes:
         rows: how many rows were written.
@@ -53,15 +53,15 @@ class PredictionFile:
     ['a Q0 y 1 2 ltr', 'a Q0 x 2 0.5 ltr']
     """
 
-    def __init__(self, path: Path, format: Format) -> None:
+    def __init__(self, path: Path, format: Format | Literal["part"]) -> None:
         self.path = path
-        self.format: Format = format
+        self.format = format
         self.rows = 0
+        self._written = 0
+        self._waiting: list[pa.Table] = []
         self._open = ExitStack()
         self._text: IO[str] | None = None
-        self._writer: pq.ParquetWriter | pa_csv.CSVWriter | None = None
-        self._waiting: list[pa.Table] = []
-        self._rows_waiting = 0
+        self._writer: pq.ParquetWriter | pa_csv.CSVWriter | pa.RecordBatchFileWriter | None = None
 
     def __enter__(self) -> "PredictionFile":
         return self
@@ -72,9 +72,10 @@ class PredictionFile:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if kind is None and self._text is None and self._writer is None:
-            self.write(LISTS.empty_table())  # a file without rows has the columns all the same
-        self._open.__exit__(kind, error, trace)
+        with self._open:
+            # a file without rows has the columns all the same
+            if kind is None and (self._waiting or not self.rows):
+                self._write(pa.concat_tables(self._waiting or [LISTS.empty_table()]))
 
     def write(self, table: pa.Table) -> None:
         """Add rows.
@@ -84,6 +85,12 @@ class PredictionFile:
                 in a TREC run, scored rows with any columns. `PLACE` is not written.
         """
         self.rows += table.num_rows
+        self._waiting.append(table)
+        if self.format == "part" or self.rows - self._written >= GROUP:
+            self._write(pa.concat_tables(self._waiting))
+            self._waiting, self._written = [], self.rows
+
+    def _write(self, table: pa.Table) -> None:
         if self.format == "trec":
             self._file().writelines(_trec_lines(table))
         elif self.format == "csv" and table.schema.equals(LISTS):
@@ -95,23 +102,11 @@ class PredictionFile:
             columns[2] = map(_digits, table["score"].to_numpy())
             writer.writerows(zip(*columns, strict=True))
         else:
-            rows = table.drop_columns([PLACE]) if PLACE in table.column_names else table
+            if self.format != "part" and PLACE in table.column_names:
+                table = table.drop_columns([PLACE])
             if self._writer is None:
-                self._writer = self._open.enter_context(self._open_writer(rows.schema))
-                self._open.push(self._write_rest)
-            self._waiting.append(rows)
-            self._rows_waiting += rows.num_rows
-            if self._rows_waiting >= GROUP:
-                self._write_waiting()
-
-    def _write_waiting(self) -> None:
-        assert self._writer is not None
-        self._writer.write_table(pa.concat_tables(self._waiting))
-        self._waiting, self._rows_waiting = [], 0
-
-    def _write_rest(self, kind: type[BaseException] | None, *error: object) -> None:
-        if kind is None and self._waiting:
-            self._write_waiting()
+                self._writer = self._open.enter_context(self._open_writer(table.schema))
+            self._writer.write_table(table.combine_chunks())
 
     def _file(self) -> IO[str]:
         if self._text is None:
@@ -119,7 +114,11 @@ class PredictionFile:
             self._text = self._open.enter_context(file)
         return self._text
 
-    def _open_writer(self, schema: pa.Schema) -> pq.ParquetWriter | pa_csv.CSVWriter:
+    def _open_writer(
+        self, schema: pa.Schema
+    ) -> pq.ParquetWriter | pa_csv.CSVWriter | pa.RecordBatchFileWriter:
+        if self.format == "part":
+            return pa.ipc.new_file(self.path, schema)
         if self.format == "parquet":
             return pq.ParquetWriter(self.path, schema)
         options = pa_csv.WriteOptions(quoting_style="needed")

@@ -1,50 +1,15 @@
 """Predictions of several processes: each writes a part, and one joins the parts in order."""
 
+import heapq
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from operator import itemgetter
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 import pyarrow as pa
 
 from ltr.files import atomic_write
 from ltr.modules.prediction_files import PLACE, Format, PredictionFile
-
-
-class PartFile:
-    """A process's share of the predictions, for `join_parts`; complete when its block ends.
-
-    Args:
-        path: where to write, as an Arrow file. Without a row it stays empty.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.rows = 0
-        self._open = ExitStack()
-        self._writer: pa.RecordBatchFileWriter | None = None
-
-    def __enter__(self) -> "PartFile":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._open.__exit__(kind, error, trace)
-
-    def write(self, table: pa.Table) -> None:
-        """Add rows, with their places in the column `PLACE`."""
-        if not table.num_rows:
-            return
-        self.rows += table.num_rows
-        if self._writer is None:
-            file = pa.ipc.new_file(self.path, table.schema)
-            self._writer = self._open.enter_context(file)
-        self._writer.write_table(table.combine_chunks())
 
 
 def join_parts(
@@ -60,7 +25,7 @@ def join_parts(
     batches a part.
 
     Args:
-        parts: the files that `PartFile` wrote, each of a process that sees this folder.
+        parts: the files of the format "part", each of a process that sees this folder.
         path: the file of predictions; an older one is replaced.
         format: its format.
         scattered: whether places come in any order, each once, and without a gap. All rows are in
@@ -75,7 +40,7 @@ def join_parts(
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     for number, places in enumerate([[0, 2], [1, 1]]):
-    ...         with PartFile(Path(folder, str(number))) as part:
+    ...         with PredictionFile(Path(folder, str(number)), "part") as part:
     ...             part.write(pa.table({PLACE: places, "score": [number, number + 0.5]}))
     ...     rows = join_parts([Path(folder, "0"), Path(folder, "1")], Path(folder, "p.csv"), "csv")
     ...     rows, Path(folder, "p.csv").read_text().split()
@@ -97,46 +62,30 @@ def join_parts(
 
 
 def merged(parts: Sequence[Path]) -> Iterator[pa.Table]:
-    """Yield the rows of all parts in the order of their places, which rise in each part.
+    """Yield the lists of all parts in the order of their places, which rise in each part.
 
     Raises:
         ValueError: two parts have the same place, or the places of a part fall.
     """
-    readers = {number: _tables(part) for number, part in enumerate(parts)}
-    last = dict.fromkeys(readers, -1)
-    waiting: list[tuple[int, pa.Table]] = []
-    while readers or waiting:
-        for number, reader in list(readers.items()):
-            table = next(reader, None)
-            if table is None:
-                del readers[number]
-                continue
-            places = table[PLACE].to_numpy()
-            if places[0] <= last[number] or (np.diff(places) < 0).any():
-                raise ValueError(f"the lists of a process must come in order, got {places}")
-            last[number] = int(places[-1])
-            waiting.append((number, table))
-        if not waiting:
-            return
-        # nothing that is still to be read comes before this place
-        bound = min((last[number] for number in readers), default=None)
-        rows = pa.concat_tables([table for _, table in waiting])
-        owners = np.repeat([number for number, _ in waiting], [len(table) for _, table in waiting])
-        places = rows[PLACE].to_numpy()
-        order = np.argsort(places, kind="stable")
-        again = (np.diff(places[order]) == 0) & (np.diff(owners[order]) != 0)
-        if again.any():
-            place = int(places[order][:-1][again][0])
+    last = -1
+    for place, table in heapq.merge(*map(_lists, parts), key=itemgetter(0)):
+        if place == last:
             raise ValueError(f"each list must be in one process, got list {place} in two")
-        if bound is None:
-            yield rows.take(pa.array(order))
-            return
-        cut = int(np.searchsorted(places[order], bound, side="right"))
-        if cut:
-            yield rows.take(pa.array(order[:cut]))
-        rest = (number for number in np.unique(owners[order[cut:]]).tolist())
-        later = order[cut:]
-        waiting = [(number, rows.take(pa.array(later[owners[later] == number]))) for number in rest]
+        last = place
+        yield table
+
+
+def _lists(part: Path) -> Iterator[tuple[int, pa.Table]]:
+    """Yield the place and the rows of each list of a part."""
+    last = -1
+    for table in _tables(part):
+        places = table[PLACE].to_numpy()
+        starts = np.flatnonzero(np.diff(places, prepend=-1))
+        for start, end in zip(starts, [*starts[1:], len(places)], strict=True):
+            if places[start] <= last:
+                raise ValueError(f"the lists of a process must come in order, got {places}")
+            last = int(places[start])
+            yield last, table.slice(start, end - start)
 
 
 def _in_order(tables: list[pa.Table]) -> pa.Table:

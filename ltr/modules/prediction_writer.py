@@ -16,7 +16,7 @@ from ltr.datasets.tables import add_scores
 from ltr.files import atomic_write, remove_leftovers, temporary_beside
 from ltr.modules.checks import check_scores
 from ltr.modules.prediction_files import LISTS, PLACE, Format, PredictionFile, hard_ranks
-from ltr.modules.prediction_parts import PartFile, join_parts
+from ltr.modules.prediction_parts import join_parts
 
 _EXTENSIONS: dict[str, Format] = {
     ".csv": "csv",
@@ -81,7 +81,7 @@ scores.xlsx; or say --format csv, parquet or trec
         self.format: Format = found
         self.rows = 0
         self._open = ExitStack()
-        self._file: PredictionFile | PartFile
+        self._file: PredictionFile
         self.part: Path | None = None
         self.scattered = False
         self._together = False
@@ -109,10 +109,7 @@ scores.xlsx; or say --format csv, parquet or trec
             self._table = data
         beside = temporary_beside if self._together and self.part is None else atomic_write
         self._partial = self._open.enter_context(beside(path))
-        if self._together:
-            self._file = PartFile(self._partial)
-        else:
-            self._file = PredictionFile(self._partial, self.format)
+        self._file = PredictionFile(self._partial, "part" if self._together else self.format)
         self._open.push(self._file)
 
     def on_predict_batch_end(

@@ -4,7 +4,6 @@ import copy
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor
 
@@ -18,8 +17,7 @@ from ltr.models.ragged import score_ragged
 from ltr.modules.checks import check_scores
 from ltr.modules.scoring import ScoredLists, ScoringModule
 from ltr.modules.steps import side_inputs
-from ltr.modules.trainable import check_part, missing_callbacks
-from ltr.modules.watching import CheckTemperature
+from ltr.modules.trainable import check_part
 
 
 class Ranker(ScoringModule):
@@ -52,7 +50,8 @@ class Ranker(ScoringModule):
 
     Args:
         scorer: the model. Default: `MLPScorer()`.
-        loss: the loss to minimize. Default: `SoftNDCG()`.
+        loss: the loss to minimize. Default: `SoftNDCG(gain="linear", dequantize=True,
+            softmax=1.0)`, as the page "How to train on soft NDCG" recommends.
         metrics: by the name, of letters, digits and _, under which they are logged. Default:
             `ndcg_1`, `ndcg_5` and `ndcg_10` (`NDCG(top_k=...)`) and `mrr` (`MRR()`).
         optimizer: parameters -> optimizer. Default: None, which means `torch.optim.AdamW`; so
@@ -86,7 +85,7 @@ class Ranker(ScoringModule):
     ):
         check_part("scorer", scorer)
         super().__init__(
-            SoftNDCG() if loss is None else loss,
+            SoftNDCG(gain="linear", dequantize=True, softmax=1.0) if loss is None else loss,
             _default_metrics() if metrics is None else metrics,
             torch.optim.AdamW if optimizer is None else optimizer,
             scheduler,
@@ -131,10 +130,6 @@ class Ranker(ScoringModule):
         if lengths is None:
             return self.scorer(features, mask)
         return score_ragged(self.scorer, features, lengths)
-
-    def configure_callbacks(self) -> list[Callback]:
-        """Add `CheckTemperature` to those of `ScoringModule`."""
-        return super().configure_callbacks() + missing_callbacks(self, CheckTemperature)
 
     def setup(self, stage: str) -> None:
         """Take over what the data module knows: number of features, transform and schema.

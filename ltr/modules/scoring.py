@@ -7,17 +7,15 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
-from lightning.pytorch import Callback
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor
 
 from ltr.losses import RankingLoss
 from ltr.metrics import RankingMetric, RankingMetrics
-from ltr.modules.callbacks import MoveCutoff
 from ltr.modules.checks import check_scores
 from ltr.modules.list_mean import ListMean
 from ltr.modules.steps import BATCH_KEYS
-from ltr.modules.trainable import TrainableModule, check_part, missing_callbacks
+from ltr.modules.trainable import TrainableModule, check_part
 
 _COLUMNS = {"shown": "position", "groups": "group"}  # the arguments that name their columns
 
@@ -64,7 +62,6 @@ class ScoringModule(TrainableModule):
         metrics: by the name, of letters, digits and _, under which they are logged.
         optimizer: parameters -> optimizer.
         scheduler: optimizer -> scheduler; None: a constant learning rate.
-        scheduler_interval: "epoch", or "step" to step it after each batch.
 
     Raises:
         ValueError: a loss is a class, not an object; a metric is not a `RankingMetric`, or its name
@@ -78,19 +75,14 @@ class ScoringModule(TrainableModule):
         metrics: dict[str, RankingMetric],
         optimizer: OptimizerCallable,
         scheduler: LRSchedulerCallable | None,
-        scheduler_interval: str = "epoch",
     ):
-        super().__init__(optimizer, scheduler, scheduler_interval)
+        super().__init__(optimizer, scheduler)
         check_part("loss", loss)
         _check_metrics(metrics)
         self.loss = loss
         self.val_metrics = RankingMetrics(deepcopy(metrics))
         self.test_metrics = RankingMetrics(deepcopy(metrics))
         self.val_loss = ListMean()
-
-    def configure_callbacks(self) -> list[Callback]:
-        """Add `MoveCutoff` to those of `TrainableModule`."""
-        return super().configure_callbacks() + missing_callbacks(self, MoveCutoff)
 
     def logged_names(self) -> set[str]:
         """Return the names of the losses and the metrics."""

@@ -15,12 +15,9 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ltr.losses import RankingLoss, SoftNDCG, moving_cutoff
-
-CUTOFF_STEPS = 40
-"""The steps until the cutoff of a `SoftNDCG` has moved in."""
+from ltr.losses import RankingLoss
 
 BATCH_KEYS = {"shown": "positions"}
 """The side inputs that batches have under another name."""
@@ -80,33 +77,6 @@ def own_random_numbers() -> Iterator[None]:
             torch.cuda.set_rng_state_all(cuda)
         if mps is not None:
             torch.mps.set_rng_state(mps)
-
-
-@contextmanager
-def moved_cutoffs(module: nn.Module, step: int, steps: int) -> Iterator[None]:
-    """Give each `SoftNDCG` in a module the cutoff of a training step, and then its own back.
-
-    Args:
-        module: with the losses.
-        step: the steps done so far.
-        steps: how many it takes until the cutoff has arrived; see `moving_cutoff`.
-
-    >>> loss = SoftNDCG(top_k=5, mean="arithmetic")
-    >>> with moved_cutoffs(loss, step=10, steps=40):
-    ...     loss.top_k
-    40
-    >>> loss.top_k
-    5
-    """
-    losses = [part for part in module.modules() if isinstance(part, SoftNDCG)] * (step < steps)
-    own = [(part, part.top_k) for part in losses if part.top_k is not None]
-    try:
-        for part, top_k in own:
-            part.top_k = moving_cutoff(step, top_k, steps)
-        yield
-    finally:
-        for part, top_k in own:
-            part.top_k = top_k
 
 
 def side_inputs(loss: RankingLoss, batch: dict[str, Any]) -> dict[str, Tensor]:

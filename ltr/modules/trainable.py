@@ -25,28 +25,23 @@ class TrainableModule(PortableModule):
 
     Args:
         optimizer: parameters -> optimizer.
-        scheduler: optimizer -> scheduler, stepped once an epoch; None: a constant learning rate.
-        scheduler_interval: "epoch", or "step" to step it after each batch.
+        scheduler: optimizer -> scheduler; None: a constant learning rate.
+
+    Attributes:
+        scheduler_interval: when the scheduler is stepped, after each "epoch" (the default) or
+            "step"; Lightning checks it.
 
     Raises:
-        ValueError: scheduler_interval is neither; in training, there are no parameters, or the
-            optimizer's class is not the checkpoint's.
+        ValueError: in training, there are no parameters, or the optimizer's class is not the
+            checkpoint's.
     """
 
-    def __init__(
-        self,
-        optimizer: OptimizerCallable,
-        scheduler: LRSchedulerCallable | None,
-        scheduler_interval: str = "epoch",
-    ):
+    scheduler_interval = "epoch"
+
+    def __init__(self, optimizer: OptimizerCallable, scheduler: LRSchedulerCallable | None):
         super().__init__()
-        if scheduler_interval not in ("epoch", "step"):
-            raise ValueError(
-                f"scheduler_interval must be 'epoch' or 'step', got {scheduler_interval!r}"
-            )
         self._optimizer = optimizer
         self._scheduler = scheduler
-        self._interval = scheduler_interval
         self._resumed: list[str] | None = None  # the optimizers of a checkpoint
         self.train_loss = ListMean()
 
@@ -70,7 +65,7 @@ class TrainableModule(PortableModule):
         if self._scheduler is None:
             return optimizer
         scheduler = self._scheduler(optimizer)
-        config: dict[str, Any] = {"scheduler": scheduler, "interval": self._interval}
+        config: dict[str, Any] = {"scheduler": scheduler, "interval": self.scheduler_interval}
         if isinstance(scheduler, ReduceLROnPlateau):
             config["monitor"] = scheduler.monitor
         return {"optimizer": optimizer, "lr_scheduler": config}

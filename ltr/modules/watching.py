@@ -1,11 +1,9 @@
-"""The callbacks that watch a training: numbers, temperatures, names of values, memory.
+"""The callbacks that watch a training: numbers, names of values, memory.
 
 None of them changes what is trained. `CheckFinite` and `CheckMonitors` stop a training that went
-wrong, `CheckTemperature` warns, and `BatchInMemory` explains an error.
+wrong, and `BatchInMemory` explains an error.
 """
 
-import difflib
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -14,17 +12,9 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
-from ltr.kernels.lists import pad_lists
 from ltr.modules.callbacks import SeedSteps
-from ltr.modules.checks import (
-    TEMPERATURE_STEPS,
-    FailedStep,
-    all_finite,
-    checked_operators,
-    first_not_finite,
-    temperature_warning,
-)
-from ltr.names import one_line
+from ltr.modules.checks import FailedStep, all_finite, first_not_finite
+from ltr.names import nearest, one_line
 
 
 class CheckFinite(Callback):
@@ -132,55 +122,6 @@ class CheckFinite(Callback):
             module.training_step(self._batch, self._batch_idx)
 
 
-class CheckTemperature(Callback):
-    """Warns once if a temperature in the loss does not fit the scores, and names one to try.
-
-    Soft ranks are nearly linear in the scores where the temperature is more than a third of the
-    scores' standard deviation within lists: who is first hardly counts. Below a hundredth of it
-    most gradients vanish. Operators whose temperature is not in units of the scores are not
-    checked: see `temperature_for`.
-
-    The check comes at the end of an epoch, on its last training batch: of the first epoch with 20
-    steps or more so far, since scores of a new network are nearly equal and no measure. It costs
-    one call of the scorer.
-
-    The modules of `ltr` that train on a ranking loss add this callback to their Trainer, unless it
-    has one already. In a training loop of your own, compare with `temperature_for(scores)` after
-    the first epoch.
-
-    >>> trainer = Trainer(callbacks=[CheckTemperature()], logger=False)
-    """
-
-    def __init__(self) -> None:
-        self._done = False
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Begin a new run."""
-        self._done = False
-
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        """Check after the last batch of an epoch."""
-        if self._done or not trainer.is_last_batch or trainer.global_step < TEMPERATURE_STEPS:
-            return
-        self._done = True
-        if not checked_operators(pl_module.loss):
-            return
-        modes = {part: part.training for part in pl_module.modules()}
-        pl_module.eval()
-        with torch.no_grad():
-            lists = pl_module.score_batch(batch)
-        for part, training in modes.items():  # some may be frozen
-            part.training = training
-        scores, mask = lists.scores, lists.mask
-        if lists.lengths is not None:
-            mask, scores = pad_lists(lists.lengths, scores)
-        text = temperature_warning(pl_module.loss, scores, mask)
-        if text and trainer.is_global_zero:
-            warnings.warn(text, stacklevel=1)
-
-
 class CheckMonitors(Callback):
     """Checks before the first epoch that the values which others watch will be logged.
 
@@ -214,12 +155,9 @@ class CheckMonitors(Callback):
             complete = bool(told) and (bool(self._seen) or trainer.ckpt_path is None)
             complete = complete or (bool(self._seen) and name.startswith("val"))
             if complete and name not in names:
-                near = " or ".join(difflib.get_close_matches(name, sorted(names), n=2))
-                hint = (
-                    f"did you mean {near}?" if near else f"choose from {', '.join(sorted(names))}"
-                )
                 raise ValueError(
-                    f"{option}.monitor must be a value that is logged, got {name!r}: {hint}"
+                    f"{option}.monitor must be a value that is logged, got {name!r}: "
+                    f"{nearest(name, names)}"
                 )
 
 
@@ -240,12 +178,7 @@ class BatchInMemory(Callback):
     batch: Any = None
 
     def on_train_batch_start(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, *args: Any, **kwargs: Any
     ) -> None:
         """Keep the batch."""
         self.batch = batch

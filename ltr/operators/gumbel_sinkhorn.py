@@ -1,9 +1,11 @@
 """Gumbel-Sinkhorn (Mena et al. 2018): soft matchings of a score matrix."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
-from ltr.operators.permutation import DensePermutation
+from ltr.operators.permutation import DensePermutation, assignment
 from ltr.operators.sinkhorn_transport import item_potentials, row_potentials
 from ltr.operators.stochastic import check_generator, gumbel_noise
 from ltr.shapes import (
@@ -18,6 +20,7 @@ from ltr.shapes import (
 )
 
 
+@dataclass(eq=False, repr=False)
 class Matching(DensePermutation, tensors=("log_matrix", "scores", "mask", "order", "real_rows")):
     """A `SoftPermutation` that matches rows with columns: row i says which column it gets.
 
@@ -39,16 +42,7 @@ class Matching(DensePermutation, tensors=("log_matrix", "scores", "mask", "order
     tensor([20., 10.])
     """
 
-    def __init__(
-        self,
-        log_matrix: Tensor,
-        scores: Tensor,
-        mask: Tensor | None = None,
-        order: Tensor | None = None,
-        real_rows: Tensor | None = None,
-    ):
-        super().__init__(log_matrix, scores, mask, order)
-        self.real_rows = real_rows
+    real_rows: Tensor | None = None
 
     def row_mask(self) -> Tensor | None:
         """Return the real rows, (..., rows) bool, or None."""
@@ -82,7 +76,7 @@ class Matching(DensePermutation, tensors=("log_matrix", "scores", "mask", "order
         self._needs_all_rows("hard")
         if self.order is not None:
             return self.order
-        return _assigned(self.log_matrix, self.real_rows, self.mask)
+        return assignment(self.log_matrix, self.real_rows, self.mask)
 
 
 def _check_matrix(matrix: Tensor, **masks: Tensor | None) -> None:
@@ -105,30 +99,6 @@ def _shares(x: Tensor, mask: Tensor | None, other: Tensor | None) -> Tensor:
     if mask is not None and other is not None:
         real = mask | ~(mask.any(-1, keepdim=True) & other.any(-1, keepdim=True))
     return real.to(x.dtype) / real.sum(-1, keepdim=True)
-
-
-def _assigned(matrix: Tensor, row_mask: Tensor | None, mask: Tensor | None) -> Tensor:
-    """Return the assignment of largest sum, (..., n) int64; real rows get real columns first."""
-    from scipy.optimize import linear_sum_assignment
-
-    n = matrix.shape[-1]
-    if matrix.numel() == 0:
-        return matrix.new_empty(matrix.shape[:-1], dtype=torch.int64)
-    real = torch.ones(matrix.shape[:-1], dtype=torch.bool)
-    rows = (real if row_mask is None else row_mask.cpu()).reshape(-1, n)
-    columns = (real if mask is None else mask.cpu()).reshape(-1, n)
-    lists = matrix.detach().double().nan_to_num(nan=0.0, posinf=None, neginf=-torch.inf).cpu()
-    order = torch.empty_like(rows, dtype=torch.int64)
-    for i, one in enumerate(lists.reshape(-1, n, n)):
-        row, column = rows[i].nonzero().squeeze(-1), columns[i].nonzero().squeeze(-1)
-        r, c = linear_sum_assignment(one[row][:, column].numpy(), maximize=True)
-        matched_rows, matched = row[r], column[c]
-        free = torch.ones(2, n, dtype=torch.bool)
-        free[0, matched_rows] = False
-        free[1, matched] = False
-        order[i, matched_rows] = matched
-        order[i, free[0]] = free[1].nonzero().squeeze(-1)
-    return order.view(matrix.shape[:-1]).to(matrix.device)
 
 
 class GumbelSinkhorn(nn.Module):
@@ -217,7 +187,7 @@ class GumbelSinkhorn(nn.Module):
         mask, row_mask = (None if m is None else m.expand(shape) for m in (mask, row_mask))
         scores = matrix.new_zeros(shape)
         if self.temperature == 0:
-            order = _assigned(matrix, row_mask, mask)
+            order = assignment(matrix, row_mask, mask)
             chosen = order.unsqueeze(-1) == torch.arange(shape[-1], device=matrix.device)
             log_p = torch.where(chosen, 0.0, -torch.inf).to(matrix.dtype)
             log_p = torch.where(matrix.isnan().any((-2, -1), keepdim=True), torch.nan, log_p)

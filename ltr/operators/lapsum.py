@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -175,6 +176,7 @@ def _log_difference(x: Tensor, y: Tensor, width: Tensor) -> Tensor:
     return torch.where(across, both, tail)
 
 
+@dataclass(eq=False, repr=False)
 class LapSumPermutation(
     DensePermutation, tensors=("log_matrix", "scores", "mask", "order"), static=("temperature",)
 ):
@@ -192,16 +194,7 @@ class LapSumPermutation(
     tensor([2.9232, 1.0768, 2.0000])
     """
 
-    def __init__(
-        self,
-        log_matrix: Tensor,
-        scores: Tensor,
-        mask: Tensor | None,
-        order: Tensor | None,
-        temperature: float,
-    ):
-        super().__init__(log_matrix, scores, mask, order)
-        self.temperature = temperature
+    temperature: float = field(kw_only=True)
 
     def ranks(self) -> Tensor:
         """Return the Laplace ranks (..., n), in sort time and without the matrix.
@@ -289,7 +282,7 @@ class LapSum(KernelRank, SortOperator):
         if mask is not None:
             rows = positions(scores) <= count(scores, mask)
             log_p = masked_fill(log_p, rows.unsqueeze(-1) & mask.unsqueeze(-2), -torch.inf)
-        return LapSumPermutation(log_p, scores, mask, order, self.temperature)
+        return LapSumPermutation(log_p, scores, mask, order, temperature=self.temperature)
 
     def top_k(self, k: float | Tensor, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return soft membership in the first k, (..., n) in [0, 1], with the sum min(k, m).

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import torch
@@ -19,10 +20,10 @@ from ltr.operators.hard import descending_order
 from ltr.operators.pairwise import abs_power, descending, descending_scores, inverse
 from ltr.operators.permutation import (
     SoftPermutation,
-    check_axis,
     check_order,
     kept_rows,
     matmul,
+    pad_rows,
     take_along,
 )
 from ltr.operators.tiles import MOST, Tiles, over_tiles
@@ -32,6 +33,7 @@ Given = Sequence[tuple[Tensor, int]]
 """Tensors, and for each the number of its own last axes: batch axes come before them."""
 
 
+@dataclass(eq=False, repr=False)
 class LazyPermutation(SoftPermutation):
     """A base class of row softmaxes that store scores and their order instead of a matrix.
 
@@ -42,34 +44,25 @@ class LazyPermutation(SoftPermutation):
     Args:
         scores: (..., n).
         mask: (..., n) bool, or None.
-        order: (..., n) int64, the hard order. If None, the scores are sorted where it is needed:
-            for matrices it is not.
+        order: (..., n) int64, the hard order. If None, the scores are sorted where it is needed,
+            each time: `ordered` sorts them once. Matrices do not need it.
         temperature: > 0.
         kept: The number of rows, or None for all n.
     """
 
-    def __init__(
-        self,
-        scores: Tensor,
-        mask: Tensor | None,
-        order: Tensor | None,
-        temperature: float,
-        kept: int | None = None,
-    ):
-        self.scores = scores
-        self.mask = mask
-        self.temperature = temperature
-        self.kept = kept
-        self._order = order
-        if order is None and not self.is_short:
-            self._order = descending_order(scores, mask)
+    scores: Tensor
+    mask: Tensor | None
+    order: Tensor | None
+    temperature: float
+    kept: int | None = field(default=None, kw_only=True)
 
-    @property
-    def order(self) -> Tensor:
+    def ordered(self) -> Self:
+        """Return the permutation with its order if its products need one."""
+        return self if self.is_short else self._replaced(order=self.hard_order())
+
+    def hard_order(self) -> Tensor:
         """Return the hard order, (..., n) int64."""
-        if self._order is None:
-            return descending_order(self.scores, self.mask)
-        return self._order
+        return descending_order(self.scores, self.mask) if self.order is None else self.order
 
     def row_numbers(self) -> Tensor:
         """Return the number of each row that its logits depend on, (..., rows)."""
@@ -115,21 +108,12 @@ class LazyPermutation(SoftPermutation):
             return masked_fill(torch.log_softmax(logits, -1), real, -torch.inf)
         return masked_fill(torch.softmax(logits, -1), real)
 
-    def mv(self, v: Tensor) -> Tensor:
-        """Return P v: v (..., n) -> (..., rows)."""
-        check_axis("v", v, -1, self.scores.shape[-1])
-        v = masked_fill(v, self.mask)
-        return self._over_rows(lambda P, v: (P * v.unsqueeze(-2)).sum(-1), items=[(v, 1)])
-
-    def matmul(self, V: Tensor) -> Tensor:
-        """Return P V by torch.matmul's rules: V (..., n, d) -> (..., rows, d)."""
-        check_axis("V", V, -2, self.scores.shape[-1])
-        V = V.to(self.scores.dtype)
-        if V.dim() == 1:
-            return LazyPermutation.mv(self, V)
-        if self.mask is not None:
-            V = masked_fill(V, self.mask.unsqueeze(-1))
+    def _product(self, V: Tensor) -> Tensor:
         return self._over_rows(lambda P, V: matmul(P, V).mT, items=[(V, 2)]).mT
+
+    def _transposed_product(self, W: Tensor) -> Tensor:
+        given = [(W.mT, 2)]
+        return self._over_rows(lambda P, W: matmul(P.mT, W.mT), rows=given, summed=True)
 
     def log_prob(self, order: Tensor) -> Tensor:
         """Return the log-probabilities log P[i, order[i]]: order (..., rows) int64 -> (..., rows).
@@ -146,22 +130,6 @@ class LazyPermutation(SoftPermutation):
 
         found = self._over_rows(picked, rows=[(order, 1)], log=True)
         return masked_fill(found, self.row_mask())
-
-    def _transposed_mv(self, w: Tensor) -> Tensor:
-        w = masked_fill(w, self.row_mask())
-
-        def columns(P: Tensor, w: Tensor) -> Tensor:
-            return (P * w.unsqueeze(-1)).sum(-2)
-
-        return self._over_rows(columns, rows=[(w, 1)], summed=True)
-
-    def _transposed_matmul(self, W: Tensor) -> Tensor:
-        W, rows = W.to(self.scores.dtype), self.row_mask()
-        if W.dim() == 1:
-            return LazyPermutation._transposed_mv(self, W)
-        W = W if rows is None else masked_fill(W, rows.unsqueeze(-1))
-        given = [(W.mT, 2)]
-        return self._over_rows(lambda P, W: matmul(P.mT, W.mT), rows=given, summed=True)
 
     def _over_rows(
         self,
@@ -203,14 +171,15 @@ class LazyPermutation(SoftPermutation):
 
     def top(self, k: int) -> Self:
         """Return the first k rows, or all rows if there are fewer."""
-        return self._replaced(kept=kept_rows(self, k), order=self._order)
+        return self._replaced(kept=kept_rows(self, k))
 
     def hard(self) -> Tensor:
         """Return the order (..., n) int64."""
         self._needs_all_rows("hard")
-        return self.order
+        return self.hard_order()
 
 
+@dataclass(eq=False, repr=False)
 class PowerPermutation(
     LazyPermutation, tensors=("scores", "mask", "order"), static=("temperature", "power", "kept")
 ):
@@ -230,17 +199,7 @@ class PowerPermutation(
     tensor([2.3110, 1.1834, 2.5056])
     """
 
-    def __init__(
-        self,
-        scores: Tensor,
-        mask: Tensor | None,
-        order: Tensor | None,
-        temperature: float,
-        power: float,
-        kept: int | None = None,
-    ):
-        self.power = power
-        super().__init__(scores, mask, order, temperature, kept)
+    power: float
 
     def row_numbers(self) -> Tensor:
         """Return the scores in descending order, (..., rows)."""
@@ -288,25 +247,6 @@ class KernelPermutation(
         """Return whether lists of this length take the matrix (`ltr.kernels.use`)."""
         return prefers_dense(f"softsort {self.power:g}", self.scores.shape[-1])
 
-    def mv(self, v: Tensor) -> Tensor:
-        """Return P v: v (..., n) -> (..., rows)."""
-        check_axis("v", v, -1, self.scores.shape[-1])
-        if self.is_short:
-            return super().mv(self._typed(v))
-        (found,) = self._rows_of([v])
-        return found
-
-    def matmul(self, V: Tensor) -> Tensor:
-        """Return P V by torch.matmul's rules: V (..., n, d) -> (..., rows, d)."""
-        check_axis("V", V, -2, self.scores.shape[-1])
-        if V.dim() == 1:
-            return self.mv(V)
-        if self.is_short:
-            return super().matmul(V)
-        if not V.shape[-1]:
-            return V.new_zeros((*V.shape[:-2], self.rows, 0)) + 0 * self.mv(V.sum(-1)).unsqueeze(-1)
-        return torch.stack(self._rows_of(V.unbind(-1)), -1)
-
     def log_prob(self, order: Tensor) -> Tensor:
         """Return the log-probabilities log P[i, order[i]]: order (..., rows) int64 -> (..., rows).
 
@@ -334,10 +274,10 @@ class KernelPermutation(
         """
         if self.power != 1 or self.kept is not None or not fused(self.scores):
             return super().ranks()
-        return compiled_ranks(self.scores, self.mask, self._order, self.temperature)
+        return compiled_ranks(self.scores, self.mask, self.order, self.temperature)
 
     def _points(self) -> Tensor:
-        return descending(self.scores, self.order, self.mask)
+        return descending(self.scores, self.hard_order(), self.mask)
 
     def _sums(self, points: Tensor, columns: list[Tensor]) -> tuple[Tensor, ...]:
         kernel, scale = kernel_of(self.power, self.temperature, points.dtype)
@@ -357,46 +297,32 @@ class KernelPermutation(
     def _real(self, points: Tensor) -> Tensor:
         return positions(points) <= count(points, self.mask)
 
-    def _rows_of(self, columns: list[Tensor] | tuple[Tensor, ...]) -> list[Tensor]:
+    def _product(self, V: Tensor) -> Tensor:
+        if self.is_short:
+            return super()._product(V)
+        if not V.shape[-1]:
+            return self._product(V.sum(-1, keepdim=True))[..., :0]
         points = self._points()
-        inside = [take_along(self._typed(v), self.order, -1) for v in columns]
-        *found, c = self._sums(points, [*inside, points.new_ones(())])
+        columns = [take_along(v, self.hard_order(), -1) for v in V.unbind(-1)]
+        *found, c = self._sums(points, [*columns, points.new_ones(())])
         if self.mask is not None:
             c = torch.where(self._real(points), c, 1.0)
-        return [(y / c)[..., : self.rows] for y in found]
+        return torch.stack([(y / c)[..., : self.rows] for y in found], -1)
 
-    def _typed(self, v: Tensor) -> Tensor:
-        return masked_fill(v.to(self.scores.dtype), self.mask)
-
-    def _transposed_mv(self, w: Tensor) -> Tensor:
+    def _transposed_product(self, W: Tensor) -> Tensor:
         if self.is_short:
-            return super()._transposed_mv(w.to(self.scores.dtype))
-        (found,) = self._columns_of([w])
-        return found
-
-    def _transposed_matmul(self, W: Tensor) -> Tensor:
-        if W.dim() == 1:
-            return self._transposed_mv(W)
-        if self.is_short:
-            return super()._transposed_matmul(W)
+            return super()._transposed_product(W)
         if not W.shape[-1]:
-            n = self.scores.shape[-1]
-            return (
-                W.new_zeros((*W.shape[:-2], n, 0)) + 0 * self._transposed_mv(W.sum(-1))[..., None]
-            )
-        return torch.stack(self._columns_of(W.unbind(-1)), -1)
-
-    def _columns_of(self, columns: list[Tensor] | tuple[Tensor, ...]) -> list[Tensor]:
-        points, rows = self._points(), self.row_mask()
+            return self._transposed_product(W.sum(-1, keepdim=True))[..., :0]
+        points = self._points()
         c = self._normalizers(points)
-        columns = [masked_fill(w.to(points.dtype), rows) for w in columns]
-        if self.kept is not None:
-            missing = (0, self.scores.shape[-1] - self.rows)
-            columns = [torch.nn.functional.pad(w, missing) for w in columns]
-        found = self._sums(points, [w / c for w in columns])
-        # put the results back in the order of the items
-        order = self.order.expand(found[0].shape)
-        return [torch.empty_like(y).scatter(-1, order, y) for y in found]
+        found = self._sums(points, [w / c for w in pad_rows(W, self).unbind(-1)])
+        return to_items(torch.stack(found, -1), self.hard_order())
+
+
+def to_items(Y: Tensor, order: Tensor) -> Tensor:
+    """Return rows (..., n, d) in descending order as rows in the order of the items."""
+    return torch.empty_like(Y).scatter(-2, order.unsqueeze(-1).expand(Y.shape), Y)
 
 
 def kernel_of(power: float, temperature: float, dtype: torch.dtype) -> tuple[Kernel, float]:
@@ -493,27 +419,18 @@ class NeuralSortPermutation(
             sums.unsqueeze(-2) / -tau, rows.unsqueeze(-1), s.unsqueeze(-2), value=1 / tau
         )
 
-    def mv(self, v: Tensor) -> Tensor:
-        """Return P v: v (..., n) -> (..., rows)."""
-        check_axis("v", v, -1, self.scores.shape[-1])
-        v = v.to(torch.promote_types(v.dtype, self.scores.dtype))
+    def _product(self, V: Tensor) -> Tensor:
         if self.is_short:
-            return super().mv(v)
-        v = take_along(masked_fill(v, self.mask), self.order, -1)
-        return self._spoil(self._softmax(v.unsqueeze(-1)).matmul(v.unsqueeze(-1)).squeeze(-1), 1)
+            return super()._product(V)
+        V = take_along(V, self.hard_order().unsqueeze(-1), -2)
+        return self._spoil(self._softmax(V).matmul(V))
 
-    def matmul(self, V: Tensor) -> Tensor:
-        """Return P V by torch.matmul's rules: V (..., n, d) -> (..., rows, d)."""
-        check_axis("V", V, -2, self.scores.shape[-1])
-        if V.dim() == 1:
-            return self.mv(V.to(self.scores.dtype))
-        V = V.to(self.scores.dtype)
+    def _transposed_product(self, W: Tensor) -> Tensor:
         if self.is_short:
-            return super().matmul(V)
-        if self.mask is not None:
-            V = masked_fill(V, self.mask.unsqueeze(-1))
-        V = take_along(V, self.order.unsqueeze(-1), -2)
-        return self._spoil(self._softmax(V).matmul(V), 2)
+            return super()._transposed_product(W)
+        batch = torch.broadcast_shapes(W.shape[:-2], self.scores.shape[:-1])
+        W = W.expand(*batch, *W.shape[-2:])
+        return self._spoil(to_items(self._softmax(W).transposed_matmul(W), self.hard_order()))
 
     def log_prob(self, order: Tensor) -> Tensor:
         """Return the log-probabilities log P[i, order[i]]: order (..., rows) int64 -> (..., rows).
@@ -526,7 +443,7 @@ class NeuralSortPermutation(
         check_order(order, self.rows)
         if self.is_short:
             return super().log_prob(order)
-        column = take_along(inverse(self.order), order, -1)
+        column = take_along(inverse(self.hard_order()), order, -1)
         t, lengths = self._points()
         at = take_along(t, column, -1)
         logits = _gap_logits_at(t.detach(), column)
@@ -537,35 +454,13 @@ class NeuralSortPermutation(
         log_p = logits / self.temperature - self._softmax(None).log_sums()
         if self.mask is not None:
             log_p = torch.where(column < lengths.unsqueeze(-1), log_p, -torch.inf)
-        return masked_fill(self._spoil(log_p, 1), self.row_mask())
-
-    def _transposed_mv(self, w: Tensor) -> Tensor:
-        w = w.to(torch.promote_types(w.dtype, self.scores.dtype))
-        if self.is_short:
-            return super()._transposed_mv(w)
-        w = masked_fill(w, self.row_mask()).unsqueeze(-1)
-        return self._to_items(w).squeeze(-1)
-
-    def _transposed_matmul(self, W: Tensor) -> Tensor:
-        W = W.to(self.scores.dtype)
-        if W.dim() == 1:
-            return self._transposed_mv(W)
-        if self.is_short:
-            return super()._transposed_matmul(W)
-        rows = self.row_mask()
-        return self._to_items(W if rows is None else masked_fill(W, rows.unsqueeze(-1)))
-
-    def _to_items(self, W: Tensor) -> Tensor:
-        batch = torch.broadcast_shapes(W.shape[:-2], self.scores.shape[:-1])
-        W = W.expand(*batch, *W.shape[-2:])
-        Z = self._softmax(W).transposed_matmul(W)
-        order = self.order.unsqueeze(-1).expand(Z.shape)  # back to the order of the items
-        return self._spoil(torch.empty_like(Z).scatter(-2, order, Z), 2)
+        log_p = torch.where(self._broken(), torch.nan, log_p)
+        return masked_fill(log_p, self.row_mask())
 
     def _points(self) -> tuple[Tensor, Tensor]:
         # Return the scores in descending order and the number of real ones, (...). `_spoil` handles
         # lists with a score that is not finite.
-        t = descending(self.scores, self.order, self.mask)
+        t = descending(self.scores, self.hard_order(), self.mask)
         lengths = count(t, self.mask).long().squeeze(-1)
         return torch.where(self._broken(), 0.0, t), lengths
 
@@ -581,9 +476,8 @@ class NeuralSortPermutation(
     def _broken(self) -> Tensor:
         return ~self.scores.isfinite().all(-1, keepdim=True)
 
-    def _spoil(self, y: Tensor, axes: int) -> Tensor:
-        broken = self._broken()
-        return torch.where(broken if axes == 1 else broken.unsqueeze(-1), torch.nan, y)
+    def _spoil(self, Y: Tensor) -> Tensor:
+        return torch.where(self._broken().unsqueeze(-1), torch.nan, Y)
 
 
 def _slack(t: Tensor, m: Tensor) -> Tensor:

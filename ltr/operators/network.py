@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -14,8 +15,8 @@ from ltr.operators.hard import descending_order
 from ltr.operators.permutation import (
     HardPermutation,
     SoftPermutation,
-    check_axis,
     kept_rows,
+    pad_rows,
     take_along,
 )
 from ltr.shapes import (
@@ -133,6 +134,7 @@ def _in_play(layer: Layer, scores: Tensor, mask: Tensor | None) -> Tensor:
     return there & (b <= m) & (m > layer.longer)
 
 
+@dataclass(eq=False, repr=False)
 class NetworkPermutation(
     SoftPermutation, tensors=("swaps", "scores", "mask", "first"), static=("network", "kept")
 ):
@@ -158,21 +160,12 @@ class NetworkPermutation(
     tensor([2.7616, 1.2384])
     """
 
-    def __init__(
-        self,
-        swaps: tuple[Tensor, ...],
-        scores: Tensor,
-        mask: Tensor | None = None,
-        first: Tensor | None = None,
-        network: Network = "odd_even",
-        kept: int | None = None,
-    ):
-        self.swaps = swaps
-        self.scores = scores
-        self.mask = mask
-        self.first = first
-        self.network: Network = network
-        self.kept = kept
+    swaps: tuple[Tensor, ...]
+    scores: Tensor
+    mask: Tensor | None = None
+    first: Tensor | None = None
+    network: Network = "odd_even"
+    kept: int | None = None
 
     @property
     def rows(self) -> int:
@@ -187,7 +180,7 @@ class NetworkPermutation(
         """Return the matrix itself, (..., rows, n)."""
         n = self.scores.shape[-1]
         one = torch.eye(n, dtype=self.scores.dtype, device=self.scores.device)
-        return self._wires(one.expand(*self.scores.shape[:-1], n, n), 2).mT
+        return self.matmul(one.expand(*self.scores.shape[:-1], n, n))
 
     def log_dense(self) -> Tensor:
         """Return the logarithm of the matrix, (..., rows, n), with -inf for its zeros."""
@@ -195,57 +188,29 @@ class NetworkPermutation(
         zero = P == 0  # an entry of exactly 0 has no finite derivative, so it gets 0
         return torch.where(zero, -torch.inf, torch.where(zero, 1.0, P).log())
 
-    def mv(self, v: Tensor) -> Tensor:
-        """Return P v: v (..., n) -> (..., rows)."""
-        check_axis("v", v, -1, self.scores.shape[-1])
-        return self._wires(v, 1)
-
-    def matmul(self, V: Tensor) -> Tensor:
-        """Return P V by torch.matmul's rules: V (..., n, d) -> (..., rows, d)."""
-        check_axis("V", V, -2, self.scores.shape[-1])
-        return self.mv(V) if V.dim() == 1 else self._wires(V.mT, 2).mT
-
-    def _transposed_mv(self, w: Tensor) -> Tensor:
-        return self._items(w, 1)
-
-    def _transposed_matmul(self, W: Tensor) -> Tensor:
-        return self._transposed_mv(W) if W.dim() == 1 else self._items(W.mT, 2).mT
-
-    def _wires(self, x: Tensor, axes: int) -> Tensor:
-        # from items to positions: (..., n) -> (..., rows), with one more axis for columns
-        x = self._prepare(x, self.mask, axes)
+    def _product(self, V: Tensor) -> Tensor:
+        # from items to positions
         if self.first is not None:
-            x = take_along(x, _before(self.first, axes), -1)
-        for layer, weight in zip(self._layers(), self.swaps, strict=True):
-            x = _swap(x, _before(weight, axes, 2), layer)
-        return self._spoil(x[..., : self.rows], axes)
+            V = take_along(V, self.first.unsqueeze(-1), -2)
+        return self._spoil(self._through(V, 1)[..., : self.rows, :])
 
-    def _items(self, x: Tensor, axes: int) -> Tensor:
+    def _transposed_product(self, W: Tensor) -> Tensor:
         # from positions to items: the layers in reverse
-        x = self._prepare(x, self.row_mask(), axes)
-        x = pad(x, (0, self.scores.shape[-1] - self.rows))  # rows that `top` cut off
-        for layer, weight in reversed(list(zip(self._layers(), self.swaps, strict=True))):
-            x = _swap(x, _before(weight, axes, 2), layer)
+        V = self._through(pad_rows(W, self), -1)
         if self.first is not None:
-            x = take_along(x, _before(torch.argsort(self.first, -1), axes), -1)
-        return self._spoil(x, axes)
+            V = take_along(V, torch.argsort(self.first, -1).unsqueeze(-1), -2)
+        return self._spoil(V)
 
-    def _layers(self) -> list[Layer]:
-        return network_layers(self.network, self.scores.shape[-1])
+    def _through(self, V: Tensor, step: int) -> Tensor:
+        # columns (..., n, d) through all layers; the wires are the last axis
+        x, layers = V.mT, network_layers(self.network, self.scores.shape[-1])
+        for layer, weight in list(zip(layers, self.swaps, strict=True))[::step]:
+            x = _swap(x, weight.unsqueeze(-3), layer)
+        return x.mT
 
-    def _prepare(self, x: Tensor, mask: Tensor | None, axes: int) -> Tensor:
-        x = x.to(torch.promote_types(x.dtype, self.scores.dtype))
-        return x if mask is None else masked_fill(x, _before(mask, axes))
-
-    def _spoil(self, y: Tensor, axes: int) -> Tensor:
+    def _spoil(self, V: Tensor) -> Tensor:
         # a list with a NaN score has no order
-        broken = self.scores.isnan().any(-1, keepdim=True)
-        return torch.where(_before(broken, axes), torch.nan, y)
-
-
-def _before(x: Tensor, axes: int, own: int = 1) -> Tensor:
-    # insert axes for columns before the last `own` axes
-    return x if axes == 1 else x.unsqueeze(-own - 1)
+        return torch.where(self.scores.isnan().any(-1)[..., None, None], torch.nan, V)
 
 
 class SortingNetwork(TemperatureRank, SortOperator):

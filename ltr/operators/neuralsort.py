@@ -63,4 +63,4 @@ class NeuralSort(TemperatureRank, SortOperator):
         scores = upcast(masked_fill(scores, mask))
         if self.temperature == 0:
             return HardPermutation(descending_order(scores, mask), scores, mask)
-        return NeuralSortPermutation(scores, mask, None, self.temperature)
+        return NeuralSortPermutation(scores, mask, None, self.temperature).ordered()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
@@ -25,10 +26,11 @@ class _Fields(NamedTuple):
 class SoftPermutation:
     """A row-stochastic matrix (..., rows, n): row i says which item stands at position i.
 
-    This class computes everything from `log_dense`. A subclass overrides the methods that it can
-    compute without the matrix. A subclass that names its tensors is a pytree node, so `vmap`,
-    `torch.compile` and `torch.export` can return it, and `detach` knows what to detach. With a
-    mask, the columns of masked items and the rows past the m real items are 0.
+    This class computes everything from `log_dense`. A subclass overrides what it can compute
+    without the matrix, the products by `_product` and `_transposed_product`. A subclass that names
+    its tensors is a pytree node, so `vmap`, `torch.compile` and `torch.export` can return it, and
+    `detach` knows what to detach. With a mask, the columns of masked items and the rows past the m
+    real items are 0.
 
     Args (of a subclass, after its bases):
         tensors: names of attributes that hold a tensor, a permutation, None or a tuple of tensors.
@@ -116,16 +118,14 @@ class SoftPermutation:
         return self.log_dense().exp()
 
     def mv(self, v: Tensor) -> Tensor:
-        """Return P v: v (..., n) -> (..., rows)."""
+        """Return P v, in the dtype of the scores: v (..., n) -> (..., rows)."""
         check_axis("v", v, -1, self.scores.shape[-1])
-        return (self.dense() * masked_fill(v, self.mask).unsqueeze(-2)).sum(-1)
+        return self._product(self._typed(v.unsqueeze(-1), self.mask)).squeeze(-1)
 
     def matmul(self, V: Tensor) -> Tensor:
         """Return P V by torch.matmul's rules: V (..., n, d) -> (..., rows, d)."""
         check_axis("V", V, -2, self.scores.shape[-1])
-        if self.mask is not None:
-            V = masked_fill(V, self.mask.unsqueeze(-1))
-        return matmul(self.dense(), V)
+        return self.mv(V) if V.dim() == 1 else self._product(self._typed(V, self.mask))
 
     def __matmul__(self, V: Tensor) -> Tensor:
         return self.matmul(V)
@@ -168,23 +168,26 @@ class SoftPermutation:
     def hard(self) -> Tensor:
         """Return the order (..., n) int64 nearest to this matrix, a permutation in every list.
 
-        It is the row-wise argmax if that is a permutation, else the linear assignment of largest
-        sum (scipy, on the CPU). Masked items come last, in the order of the list.
+        It is the linear assignment of largest sum (scipy, on the CPU), which is the row-wise argmax
+        if that is a permutation. Masked items come last, in the order of the list.
 
         Raises:
             ValueError: rows are missing, after `top(k)`.
         """
         self._needs_all_rows("hard")
-        return _assign(self.dense().detach(), self.mask)
+        return assignment(self.dense(), self.row_mask(), self.mask)
 
-    def _transposed_mv(self, w: Tensor) -> Tensor:
-        # `P.mT.mv` calls this method; subclasses override it
-        w = masked_fill(w, self.row_mask())
-        return (self.dense() * w.unsqueeze(-1)).sum(-2)
+    def _product(self, V: Tensor) -> Tensor:
+        # P V of columns V (..., n, d) in the dtype of the scores, which are 0 under the mask
+        return matmul(self.dense(), V)
 
-    def _transposed_matmul(self, W: Tensor) -> Tensor:
-        rows = self.row_mask()
-        return matmul(self.dense().mT, W if rows is None else masked_fill(W, rows.unsqueeze(-1)))
+    def _transposed_product(self, W: Tensor) -> Tensor:
+        # P^T W of columns W (..., rows, d) in the dtype of the scores, 0 past the real rows
+        return matmul(self.dense().mT, W)
+
+    def _typed(self, columns: Tensor, real: Tensor | None) -> Tensor:
+        columns = columns.to(self.scores.dtype)
+        return columns if real is None else masked_fill(columns, real.unsqueeze(-1))
 
     def _needs_all_rows(self, method: str) -> None:
         n = self.scores.shape[-1]
@@ -216,12 +219,14 @@ class TransposedPermutation:
     def mv(self, w: Tensor) -> Tensor:
         """Return P^T w: w (..., rows) -> (..., n)."""
         check_axis("w", w, -1, self.mT.rows)
-        return self.mT._transposed_mv(w)
+        return self.matmul(w.unsqueeze(-1)).squeeze(-1)
 
     def matmul(self, W: Tensor) -> Tensor:
         """Return P^T W by torch.matmul's rules: W (..., rows, d) -> (..., n, d)."""
         check_axis("W", W, -2, self.mT.rows)
-        return self.mT._transposed_matmul(W)
+        if W.dim() == 1:
+            return self.mv(W)
+        return self.mT._transposed_product(self.mT._typed(W, self.mT.row_mask()))
 
     def __matmul__(self, W: Tensor) -> Tensor:
         return self.matmul(W)
@@ -267,31 +272,40 @@ def kept_rows(P: SoftPermutation, k: int) -> int:
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """Return a @ b in the dtype of a, whatever autocast says."""
     b = b.to(a.dtype)
+    if b.shape[-1] == 1:  # of one column torch.matmul is slower, by up to twice for short lists
+        return (a * b.mT).sum(-1, keepdim=True)
     with full_precision(a):
         return torch.matmul(a, b)
 
 
-def _assign(matrix: Tensor, mask: Tensor | None) -> Tensor:
-    if mask is not None:
-        # the t-th masked item always gets position m + t
-        place = (~mask).cumsum(-1) + count(matrix[..., 0, :], mask)
-        certain = ~mask.unsqueeze(-2) & (positions(matrix).unsqueeze(-1) == place.unsqueeze(-2))
-        matrix = matrix + certain.to(matrix.dtype)
-    if not matrix.shape[-1]:  # argmax refuses an empty axis
-        return matrix.new_zeros(matrix.shape[:-1], dtype=torch.int64)
-    order = matrix.argmax(-1)
-    n = order.shape[-1]
-    places = torch.arange(n, device=order.device)
-    broken = (order.sort(-1).values != places).any(-1).reshape(-1).nonzero().squeeze(-1)
-    if broken.numel():
-        from scipy.optimize import linear_sum_assignment
+def assignment(matrix: Tensor, row_mask: Tensor | None, mask: Tensor | None) -> Tensor:
+    """Return the columns (..., n) int64 of the rows of (..., n, n) matrices, for the largest sum.
 
-        order = order.clone()
-        lists, orders = matrix.reshape(-1, n, n), order.view(-1, n)
-        for i in broken.tolist():
-            _, columns = linear_sum_assignment(lists[i].nan_to_num().cpu().numpy(), maximize=True)
-            orders[i] = torch.as_tensor(columns, device=order.device)
-    return order
+    It is scipy's, on the CPU. Real rows get real columns; all others are matched in order.
+
+    >>> assignment(torch.tensor([[0.0, 2.0], [1.0, 2.0]]), None, None)
+    tensor([1, 0])
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    n = matrix.shape[-1]
+    if matrix.numel() == 0:
+        return matrix.new_empty(matrix.shape[:-1], dtype=torch.int64)
+    real = torch.ones(matrix.shape[:-1], dtype=torch.bool)
+    rows = (real if row_mask is None else row_mask.cpu()).reshape(-1, n)
+    columns = (real if mask is None else mask.cpu()).reshape(-1, n)
+    lists = matrix.detach().double().nan_to_num(nan=0.0, posinf=None, neginf=-torch.inf).cpu()
+    order = torch.empty_like(rows, dtype=torch.int64)
+    for i, one in enumerate(lists.reshape(-1, n, n)):
+        row, column = rows[i].nonzero().squeeze(-1), columns[i].nonzero().squeeze(-1)
+        r, c = linear_sum_assignment(one[row][:, column].numpy(), maximize=True)
+        matched_rows, matched = row[r], column[c]
+        free = torch.ones(2, n, dtype=torch.bool)
+        free[0, matched_rows] = False
+        free[1, matched] = False
+        order[i, matched_rows] = matched
+        order[i, free[0]] = free[1].nonzero().squeeze(-1)
+    return order.view(matrix.shape[:-1]).to(matrix.device)
 
 
 def _detached(value: Any) -> Any:
@@ -334,6 +348,7 @@ def _register(fields: _Fields) -> None:
     register_pytree_node(fields.owner, flatten, unflatten, serialized_type_name=name)
 
 
+@dataclass(eq=False, repr=False)
 class DensePermutation(SoftPermutation, tensors=("log_matrix", "scores", "mask", "order")):
     """A `SoftPermutation` that keeps the logarithm of its matrix: O(rows n) memory.
 
@@ -349,17 +364,10 @@ class DensePermutation(SoftPermutation, tensors=("log_matrix", "scores", "mask",
     tensor([1.9000, 1.1000])
     """
 
-    def __init__(
-        self,
-        log_matrix: Tensor,
-        scores: Tensor,
-        mask: Tensor | None = None,
-        order: Tensor | None = None,
-    ):
-        self.log_matrix = log_matrix
-        self.scores = scores
-        self.mask = mask
-        self.order = order
+    log_matrix: Tensor
+    scores: Tensor
+    mask: Tensor | None = None
+    order: Tensor | None = None
 
     def log_dense(self) -> Tensor:
         """Return the logarithm of the matrix, (..., rows, n)."""
@@ -382,6 +390,7 @@ class DensePermutation(SoftPermutation, tensors=("log_matrix", "scores", "mask",
         return super().hard() if self.order is None else self.order
 
 
+@dataclass(eq=False, repr=False)
 class HardPermutation(SoftPermutation, tensors=("order", "scores", "mask"), static=("kept",)):
     """A hard permutation, stored as an order: every product is a gather, in O(n).
 
@@ -400,13 +409,10 @@ class HardPermutation(SoftPermutation, tensors=("order", "scores", "mask"), stat
     tensor([3., 1., 2.])
     """
 
-    def __init__(
-        self, order: Tensor, scores: Tensor, mask: Tensor | None = None, kept: int | None = None
-    ):
-        self.order = order
-        self.scores = scores
-        self.mask = mask
-        self.kept = kept
+    order: Tensor
+    scores: Tensor
+    mask: Tensor | None = None
+    kept: int | None = None
 
     @property
     def rows(self) -> int:
@@ -422,57 +428,29 @@ class HardPermutation(SoftPermutation, tensors=("order", "scores", "mask"), stat
         n = self.scores.shape[-1]
         items = torch.arange(n, device=self.scores.device)
         chosen = self.order[..., : self.rows].unsqueeze(-1) == items
-        log_p = self._spoil(torch.where(chosen, 0.0, -torch.inf).to(self.scores.dtype), 2)
+        log_p = self._spoil(torch.where(chosen, 0.0, -torch.inf).to(self.scores.dtype))
         rows = self.row_mask()
         return log_p if rows is None else masked_fill(log_p, rows.unsqueeze(-1), -torch.inf)
-
-    def mv(self, v: Tensor) -> Tensor:
-        """Return P v: v (..., n) -> (..., rows)."""
-        check_axis("v", v, -1, self.scores.shape[-1])
-        v = masked_fill(_promote(v, self.scores), self.mask)
-        return self._spoil(take_along(v, self.order[..., : self.rows], -1), 1)
-
-    def matmul(self, V: Tensor) -> Tensor:
-        """Return P V by torch.matmul's rules: V (..., n, d) -> (..., rows, d)."""
-        check_axis("V", V, -2, self.scores.shape[-1])
-        if V.dim() == 1:
-            return self.mv(V)
-        V = V.to(self.scores.dtype)
-        if self.mask is not None:
-            V = masked_fill(V, self.mask.unsqueeze(-1))
-        order = self.order[..., : self.rows].unsqueeze(-1)
-        return self._spoil(take_along(V, order, -2), 2)
 
     def hard(self) -> Tensor:
         """Return the order (..., n) int64."""
         self._needs_all_rows("hard")
         return self.order
 
-    def _transposed_mv(self, w: Tensor) -> Tensor:
-        w = _pad_rows(masked_fill(_promote(w, self.scores), self.row_mask()), self)
-        return self._spoil(take_along(w, self._inverse(), -1), 1)
+    def _product(self, V: Tensor) -> Tensor:
+        return self._spoil(take_along(V, self.order[..., : self.rows].unsqueeze(-1), -2))
 
-    def _transposed_matmul(self, W: Tensor) -> Tensor:
-        if W.dim() == 1:
-            return self._transposed_mv(W)
-        rows, W = self.row_mask(), W.to(self.scores.dtype)
-        W = _pad_rows((W if rows is None else masked_fill(W, rows.unsqueeze(-1))).mT, self).mT
-        return self._spoil(take_along(W, self._inverse().unsqueeze(-1), -2), 2)
+    def _transposed_product(self, W: Tensor) -> Tensor:
+        W = pad_rows(W, self)
+        places = torch.arange(W.shape[-2], device=self.order.device).expand_as(self.order)
+        inverse = torch.zeros_like(self.order).scatter(-1, self.order, places)
+        return self._spoil(take_along(W, inverse.unsqueeze(-1), -2))
 
-    def _inverse(self) -> Tensor:
-        places = torch.arange(self.order.shape[-1], device=self.order.device)
-        return torch.zeros_like(self.order).scatter(-1, self.order, places.expand_as(self.order))
-
-    def _spoil(self, y: Tensor, axes: int) -> Tensor:
+    def _spoil(self, y: Tensor) -> Tensor:
         # a list with a NaN score has no order
-        broken = self.scores.isnan().any(-1)
-        return torch.where(broken[(..., *[None] * axes)], torch.nan, y)
+        return torch.where(self.scores.isnan().any(-1)[..., None, None], torch.nan, y)
 
 
-def _promote(v: Tensor, scores: Tensor) -> Tensor:
-    return v.to(torch.promote_types(v.dtype, scores.dtype))
-
-
-def _pad_rows(w: Tensor, P: SoftPermutation) -> Tensor:
-    # rows that `top` cut off count as 0
-    return torch.nn.functional.pad(w, (0, P.scores.shape[-1] - P.rows))
+def pad_rows(W: Tensor, P: SoftPermutation) -> Tensor:
+    """Return columns (..., rows, d) as (..., n, d): rows that `top` cut off count as 0."""
+    return torch.nn.functional.pad(W, (0, 0, 0, P.scores.shape[-1] - P.rows))

@@ -385,14 +385,17 @@ class SinkhornSort(SortOperator):
                 line = Line(self.cost, self.epsilon)
                 rows = strips.row_potentials(t, line, **settings)
                 items = strips.item_potentials(t, line, rows)
-                shown = scores, mask, order, a, b, b.shape[-1]
-                return LongSinkhornPermutation(items, t.places, t.points, *shown, *line)
+                return LongSinkhornPermutation(
+                    items, t.places, t.points, scores, mask, order, a, b, b.shape[-1], *line
+                )
             kernel = self._log_kernel(t, scores.dtype)
             rows = row_potentials(kernel, t.a, t.b, **settings)
             items = item_potentials(rows, kernel, t.a)
             log_p = (items.unsqueeze(-2) + kernel).log_softmax(-1).to(scores.dtype)
             log_p = torch.where((b == 0).unsqueeze(-1), -torch.inf, log_p)
-        return SinkhornPermutation(log_p, scores, mask, order, a, b, b.shape[-1])
+        return SinkhornPermutation(
+            log_p, scores, mask, order, item_weights=a, row_weights=b, all_rows=b.shape[-1]
+        )
 
     def _takes_strips(self, power: float, rows: int, scores: Tensor) -> bool:
         # if that takes less time, or an array more than `MOST` entries; on the CPU alone

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Self
 
 import torch
@@ -13,6 +14,7 @@ from ltr.operators.sinkhorn_strips import Line, log_kernel
 from ltr.shapes import check_whole, count
 
 
+@dataclass(eq=False, repr=False)
 class SinkhornPermutation(
     DensePermutation,
     tensors=("log_matrix", "scores", "mask", "order", "item_weights", "row_weights"),
@@ -40,20 +42,9 @@ class SinkhornPermutation(
             [0.5000, 0.0000, 0.0000, 0.5000]])
     """
 
-    def __init__(
-        self,
-        log_matrix: Tensor,
-        scores: Tensor,
-        mask: Tensor | None,
-        order: Tensor | None,
-        item_weights: Tensor,
-        row_weights: Tensor,
-        all_rows: int,
-    ):
-        super().__init__(log_matrix, scores, mask, order)
-        self.item_weights = item_weights
-        self.row_weights = row_weights
-        self.all_rows = all_rows
+    item_weights: Tensor = field(kw_only=True)
+    row_weights: Tensor = field(kw_only=True)
+    all_rows: int = field(kw_only=True)
 
     def row_mask(self) -> Tensor | None:
         """Return which rows have weight, (..., rows) bool; None without a mask."""
@@ -145,7 +136,7 @@ class LongSinkhornPermutation(
         self.points = points
         self.scores = scores
         self.mask = mask
-        self._order = order
+        self.order = order
         self.item_weights = item_weights
         self.row_weights = row_weights
         self.all_rows = all_rows

@@ -173,7 +173,7 @@ class SoftSort(DistanceRank, SortOperator):
             return HardPermutation(descending_order(scores, mask), scores, mask)
         if not callable(self.power):
             kind = KernelPermutation if self.power in (1, 2) else PowerPermutation
-            return kind(scores, mask, None, self.temperature, self.power)
+            return kind(scores, mask, None, self.temperature, self.power).ordered()
         order = descending_order(scores, mask)
         logits = -distances(scores.gather(-1, order), scores, self.power) / self.temperature
         rows = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ def _straight_through(hard: Tensor, soft: Tensor) -> Tensor:
     return hard.detach() + (soft - soft.detach())
 
 
+@dataclass(eq=False, repr=False)
 class StraightThroughPermutation(SoftPermutation, tensors=("hard_part", "soft_part")):
     """H + (S - S.detach()): a hard permutation H in value, a soft one S in gradient.
 
@@ -36,9 +38,8 @@ class StraightThroughPermutation(SoftPermutation, tensors=("hard_part", "soft_pa
             [1., 0., 0.]])
     """
 
-    def __init__(self, hard_part: SoftPermutation, soft_part: SoftPermutation):
-        self.hard_part = hard_part
-        self.soft_part = soft_part
+    hard_part: SoftPermutation
+    soft_part: SoftPermutation
 
     @property
     def scores(self) -> Tensor:  # type: ignore[override]
@@ -70,29 +71,19 @@ class StraightThroughPermutation(SoftPermutation, tensors=("hard_part", "soft_pa
             self.hard_part.log_dense(), torch.where(soft == -torch.inf, 0.0, soft)
         )
 
-    def mv(self, v: Tensor) -> Tensor:
-        """Return P v: v (..., n) -> (..., rows)."""
-        return self.hard_part.mv(v) + (self.soft_part.mv(v) - self._frozen().mv(v))
-
-    def matmul(self, V: Tensor) -> Tensor:
-        """Return P V by torch.matmul's rules: V (..., n, d) -> (..., rows, d)."""
-        return self.hard_part.matmul(V) + (self.soft_part.matmul(V) - self._frozen().matmul(V))
-
     def hard(self) -> Tensor:
         """Return the order (..., n) int64."""
         return self.hard_part.hard()
 
-    def _transposed_mv(self, w: Tensor) -> Tensor:
-        soft = self.soft_part.mT.mv(w) - self._frozen().mT.mv(w)
-        return self.hard_part.mT.mv(w) + soft
+    # S without its gradient is subtracted, so that the gradient of the columns comes from H alone
 
-    def _transposed_matmul(self, W: Tensor) -> Tensor:
-        soft = self.soft_part.mT.matmul(W) - self._frozen().mT.matmul(W)
+    def _product(self, V: Tensor) -> Tensor:
+        soft = self.soft_part.matmul(V) - self.soft_part.detach().matmul(V)
+        return self.hard_part.matmul(V) + soft
+
+    def _transposed_product(self, W: Tensor) -> Tensor:
+        soft = self.soft_part.mT.matmul(W) - self.soft_part.detach().mT.matmul(W)
         return self.hard_part.mT.matmul(W) + soft
-
-    def _frozen(self) -> SoftPermutation:
-        # S without its gradient; the gradient of a vector then comes from H alone
-        return self.soft_part.detach()
 
 
 class StraightThrough(SortOperator):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ltr.cli.published import PUBLISHED, PublishedSet
+from ltr.cli.datasets import PUBLISHED, PublishedSet
 from ltr.datasets import LetorDataModule
 from ltr.datasets.splits import find_splits
 

@@ -15,7 +15,7 @@ import pytrec_eval
 import torch
 
 from ltr.cli import evaluate
-from ltr.metrics import MAP, NDCG, ranked_files
+from ltr.metrics import MAP, NDCG, named, ranked_files
 from ltr.metrics.compare import compare, mean_interval
 from ltr.metrics.trec import read_qrels, read_run, write_qrels, write_run
 
@@ -227,9 +227,9 @@ def test_lists_of_very_different_lengths(ltr):
         (["t.csv", "--at", "0"], "--at must be >= 1, got 0"),
         (["t.csv", "--at", "ten"], "argument --at: invalid int value: 'ten'"),
         (["t.csv", "--empty", "none"], "--empty must be a number, skip or error, got none"),
-        (["t.csv", "--confidence", "95"], "--confidence must lie in (0, 1), got 95.0"),
-        (["t.csv", "--resamples", "0"], "--resamples must be >= 1, got 0"),
-        (["t.csv", "--seed", "-1"], "--seed must be >= 0, got -1"),
+        (["t.csv", "--confidence", "95"], "confidence must lie in (0, 1), got 95.0"),
+        (["t.csv", "--resamples", "0"], "resamples must be a whole number >= 1, got 0"),
+        (["t.csv", "--seed", "-1"], "seed must be >= 0, got -1"),
         (["double.csv"], "double.csv: column 'label' occurs 2 times"),
         (
             ["t.csv", "--score", "scor"],
@@ -274,12 +274,12 @@ def test_mistakes_are_one_line(ltr, files, args, message):
     assert answer.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", sorted(ranked_files.metric_names()))
+@pytest.mark.parametrize("name", sorted(named.metric_names()))
 def test_every_metric(ltr, files, name):
     answer = ltr("evaluate", "t.csv", "--metrics", name, "--out", "o.json", *FAST)
     assert answer.code == 0, answer.err
     assert len(content()["values"]["t"][name]) == 12
-    measure = ranked_files.Measure(name)
+    measure = named.Measure(name)
     if measure.has_cut and name != "rbo":
         answer = ltr("evaluate", "a.run", *OF_RUN[1:], f"{name}@3", "--out", "o.json", *FAST)
         assert answer.code == 0, answer.err

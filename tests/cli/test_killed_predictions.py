@@ -1,4 +1,4 @@
-"""`ltr predict` in two processes, killed at 20 random moments, ends as if it had not been.
+"""`ltr predict` in two processes, killed at 20 random moments or more, ends as if it had not been.
 
 The runs are forks of one process that has imported everything, so that the moments fall into the
 scoring and the writing of files, not into imports.
@@ -48,7 +48,7 @@ def test_killed_at_random_moments(tmp_path):
         [sys.executable, __file__, tmp_path], capture_output=True, text=True, timeout=1200
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (tmp_path / "kills.txt").read_text() == str(KILLS)
+    assert int((tmp_path / "kills.txt").read_text()) >= KILLS
 
 
 def start(args: list[str], rank: int, port: int) -> int:
@@ -104,7 +104,7 @@ def main(folder: Path) -> None:
         whole, path = Path(f"whole.{ending}").read_bytes(), Path(f"out/p.{ending}")
         path.write_text("old")
         parts, limit = 0, kills + KILLS // 2
-        while kills < limit:
+        while kills < limit or not parts:  # some must be killed while they write
             pids = start_two(args(str(path)))
             time.sleep(draw.uniform(0, seconds))
             if draw.random() < 0.3:  # one dies, and the launcher ends the other a little later
@@ -118,7 +118,6 @@ def main(folder: Path) -> None:
             if path.read_bytes() != b"old":
                 assert path.read_bytes() == whole
                 path.write_text("old")
-        assert parts  # some were killed while they wrote
         finish(args(str(path)))
         assert path.read_bytes() == whole
         assert [file.name for file in Path("out").iterdir()] == [path.name]

@@ -1,6 +1,9 @@
 """`ltr predict`: one row a document, in three formats."""
 
 import csv
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -60,6 +63,25 @@ def test_the_three_formats_say_the_same(trained):
     assert run["doc_id"].tolist() == expected["doc_id"].tolist()
     assert run["rank"].tolist() == expected["rank"].tolist()
     assert not [path.name for path in Path().glob("**/*.part")]
+
+
+def test_a_closed_stdout_is_no_error(trained):
+    """Nothing is printed, and the file is whole: no other file took the number of stdout."""
+    assert predict(trained, "p.csv").code == 0
+    code = "import sys; from ltr.cli import main; sys.exit(main(sys.argv[1:]))"
+    args = ["--config", "tiny.yaml", "--ckpt_path", "best", "--output", "closed.csv"]
+    command = shlex.join([sys.executable, "-c", code, "predict", *args])
+    done = subprocess.run(["bash", "-c", f"{command} >&-"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert Path("closed.csv").read_bytes() == Path("p.csv").read_bytes()
+
+
+def test_a_mistake_in_the_data_names_no_checkpoint(trained, letor_root):
+    data = ["--data", "LetorDataModule", "--data.root", letor_root]
+    new = ["--data.predict_path", "none.txt", "--ckpt_path", "best", "--output", "p.csv"]
+    answer = trained("predict", *data, *new)
+    assert answer.code == 2
+    assert answer.err.splitlines()[-1] == ("ltr predict: predict_path must be a file, got none.txt")
 
 
 def test_the_format_can_be_said(trained):

@@ -144,9 +144,8 @@ def test_several_files_and_widths(tmp_path: Path):
 @pytest.mark.parametrize("name", ["t.parquet", "t.csv", "t.csv.gz"])
 def test_tables(tmp_path: Path, monkeypatch, name: str, grouped: bool):
     monkeypatch.setattr(table_stream, "ROWS", 50)
-    monkeypatch.setattr(grouping, "BYTES", 7)
     monkeypatch.setattr(grouping, "FILE_BYTES", 2000)
-    monkeypatch.setattr(grouping, "_BATCH", 1500)
+    monkeypatch.setattr(grouping, "BATCH", 1500)
     table = frame(500, grouped=grouped)
     if name.endswith("parquet"):
         table.to_parquet(tmp_path / name, row_group_size=120)

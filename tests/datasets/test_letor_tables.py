@@ -167,7 +167,7 @@ def test_features_that_are_not_wanted(caplog: pytest.LogCaptureFixture):
     np.testing.assert_array_equal(
         data.splits["train"].features, whole.splits["train"].features[:, [2, 0]]
     )
-    assert caplog.messages.count("features that the model does not use: 2, 4") == 1
+    assert caplog.messages.count("columns that the model does not use: 2, 4") == 1
 
 
 def test_what_cannot_be():
@@ -195,7 +195,11 @@ def test_what_cannot_be():
         ("train.txt", {"qid": "query"}, "qid must be None for LETOR text, got 'query'"),
         ("train.txt", {"weight": "w"}, "weight must be None for LETOR text, got 'w'"),
         ("train.txt", {"categories": ["c"]}, "categories must be None for LETOR text"),
-        ("train.txt", {"features": ["5"]}, "features must be numbers from 1 to 4 .*got '5'"),
+        (
+            "train.txt",
+            {"features": ["5"]},
+            "features must be those of LETOR text, '1', .*'4', got '5'",
+        ),
         ("gone.txt", {}, "path must be a file, a folder or a pattern, got gone.txt"),
         (
             frame,

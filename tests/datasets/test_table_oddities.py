@@ -310,8 +310,8 @@ def test_a_row_that_is_too_long_is_an_error(tmp_path: Path):
 
 
 def test_no_extension_of_duckdb_is_loaded(tmp_path: Path):
-    """A qid in another spelling makes a query of DuckDB; it needs no extension."""
-    made = frame().assign(query=[f"00{i // 3}" for i in range(ROWS)])
+    """Rows that are not together make a query of DuckDB; it needs no extension."""
+    made = frame().assign(query=[f"q{i % 3}" for i in range(ROWS)])
     made.to_csv(path := tmp_path / "t.csv", index=False)
     code = (
         "import duckdb; from ltr.datasets import convert; whole = duckdb.connect\n"

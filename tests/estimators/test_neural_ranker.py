@@ -28,6 +28,7 @@ from ltr.datasets import (
 from ltr.datasets.query_splits import query_shares
 from ltr.estimators import NeuralRanker
 from ltr.losses import SoftmaxLoss, SoftNDCG
+from ltr.metrics import evaluate
 from ltr.metrics.functional import ndcg
 from ltr.models import LinearScorer, MLPScorer, Scorer
 from ltr.operators import SigmoidRank
@@ -533,3 +534,48 @@ def test_a_list_dataset_and_the_estimator_agree_on_the_lists():
     ranker = quick(transform=TableTransform(PiecewiseLinearBins(4))).fit(X[["price"]], y, qid=qid)
     held = (query_shares(data.qids) < 0.2).sum()
     assert ranker.validation_queries_ == held
+
+
+def test_the_metric_chooses_the_epoch_and_is_the_score():
+    rng = np.random.default_rng(0)
+    X, qid = rng.normal(size=(600, 4)), np.arange(600) // 12
+    y = np.clip((X[:, 0] + rng.normal(size=600)).round(), 0, 3)
+    fits = {}
+    for metric in ("ndcg@10", "RR@1", "err@5"):
+        ranker = NeuralRanker(members=2, max_epochs=4, random_state=0, verbose=0, metric=metric)
+        fits[metric] = ranker.fit(
+            X[:480], y[:480], qid=qid[:480], eval_set=[(X[480:], y[480:])], eval_qid=[qid[480:]]
+        )
+    scores = fits["RR@1"].predict(X[480:])
+    for name in ("mrr@1", "map", "precision@3", "err@5", "spearman"):
+        expected = evaluate(y[480:], scores, qid[480:], [name])[name].mean
+        got = fits["RR@1"].score(X[480:], y[480:], qid=qid[480:], metric=name)
+        assert got == pytest.approx(expected, abs=1e-6)
+    assert fits["RR@1"].score(X[480:], y[480:], qid=qid[480:]) == pytest.approx(
+        evaluate(y[480:], scores, qid[480:], ["mrr@1"])["mrr@1"].mean
+    )
+    lists = len(np.unique(qid[480:]))
+    for row in fits["RR@1"].history_:  # the share of the lists with a relevant row on top
+        assert all(value * lists == pytest.approx(round(value * lists)) for value in row)
+    assert fits["RR@1"].history_ != fits["ndcg@10"].history_ != fits["err@5"].history_
+
+
+def test_the_line_names_the_metric(capsys):
+    X, y, qid = np.eye(20), np.arange(20) % 3, np.arange(20) // 4
+    NeuralRanker(members=1, max_epochs=1, metric="map", validation=0.4).fit(X, y, qid=qid)
+    assert "validation MAP 0." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("metric", "given"),
+    [("ncdg@10", "metric.* 'ncdg'.* ndcg"), ("arp", "metric.* 'arp'"), (3, "metric.* 3")],
+)
+def test_a_wrong_metric_is_named(metric, given):
+    X, y, qid = np.eye(6), np.arange(6) % 3, np.arange(6) // 3
+    with pytest.raises(ValueError, match=given):
+        NeuralRanker(metric=metric).fit(X, y, qid=qid)
+    ranker = NeuralRanker(members=1, max_epochs=1, validation=0, verbose=0).fit(X, y, qid=qid)
+    with pytest.raises(ValueError, match=given):
+        ranker.score(X, y, qid=qid, metric=metric)
+    with pytest.raises(ValueError, match=r"metric.* 'map'"):
+        ranker.score(X, y, qid=qid, metric="map", sample_weight=np.ones(6))

@@ -16,6 +16,7 @@ from ltr.losses import (
     PListMLE,
     PolyOneSoftmax,
     SoftmaxLoss,
+    SoftmaxLossAtK,
     UniqueSoftmax,
 )
 
@@ -354,3 +355,57 @@ def test_weighted_ties_of_list_mle_are_never_below_0_and_have_the_gradient_of_th
     for gap in torch.linspace(-5, 5, 21):
         moved = best + torch.tensor([gap, 0.0, 0.0])
         assert ListMLE()(moved, labels, None, weights) >= -1e-12
+
+
+@pytest.mark.parametrize("top_k", [1, 3, 5, 6])
+@pytest.mark.parametrize("gain", ["linear", "exp2"])
+def test_softmax_at_k_is_its_formula_with_the_threshold_fixed_in_the_gradient(top_k, gain):
+    s, y = draw(5, seed=top_k)
+    weights = torch.rand(5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    scores = s.clone().requires_grad_()
+    loss = SoftmaxLossAtK(top_k, 0.5, 2.0, gain)(scores, y, weights=weights)
+    (grad,) = torch.autograd.grad(loss, scores)
+    cut = sorted(s.tolist(), reverse=True)[top_k - 1] if top_k <= 5 else -np.inf
+
+    def formula(s):
+        gains = [
+            w * (2**label - 1 if gain == "exp2" else label)
+            for w, label in zip(weights, y, strict=True)
+        ]
+        terms = [
+            g / (1 + np.exp(-(x - cut) / 2.0)) * log(sum(exp((z - x) / 0.5) for z in s))
+            for g, x in zip(gains, s, strict=True)
+        ]
+        return float(sum(terms) / sum(gains))
+
+    assert loss.item() == pytest.approx(formula(s.tolist()), rel=1e-12)
+    for i in range(5):
+        step = 1e-6 * np.eye(5)[i]
+        slope = (formula(s.numpy() + step) - formula(s.numpy() - step)) / 2e-6
+        assert grad[i].item() == pytest.approx(slope, rel=1e-6, abs=1e-9)
+
+
+def test_softmax_at_k_of_short_lists_is_the_cross_entropy():
+    s, y = draw(3, 6, grades=2)
+    y[:, 0] = 1
+    mask = torch.arange(6) < torch.tensor([[6], [4], [1]])
+    found = SoftmaxLossAtK(7, reduction="none")(s, y, mask)
+    p = torch.where(mask, y, 0.0)
+    entropy = p.sum(-1).log()  # of equal shares, which SoftmaxLoss subtracts
+    torch.testing.assert_close(found, SoftmaxLoss(reduction="none")(s, y, mask) + entropy)
+    at_5 = SoftmaxLossAtK(5, reduction="none")(s, y, mask)  # the second and third list are shorter
+    torch.testing.assert_close(at_5[1:], found[1:])
+    assert at_5[0] < found[0]
+    assert SoftmaxLossAtK()(torch.randn(4), torch.zeros(4)) == 0
+    assert SoftmaxLossAtK(1)(torch.randn(1), torch.ones(1)) == 0
+
+
+def test_softmax_at_k_names_what_is_wrong():
+    for options, given in [
+        ({"top_k": 0}, "top_k.* 0"),
+        ({"temperature": 0.0}, "temperature.* 0"),
+        ({"weight_temperature": -1.0}, "weight_temperature.* -1"),
+        ({"gain": "cubic"}, "gain.* 'cubic'"),
+    ]:
+        with pytest.raises(ValueError, match=given):
+            SoftmaxLossAtK(**options)

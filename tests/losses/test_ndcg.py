@@ -8,7 +8,7 @@ import torch
 from sklearn.metrics import ndcg_score
 
 from ltr.gains import log2_discount
-from ltr.losses import PointwiseMSE, SoftNDCG
+from ltr.losses import PointwiseMSE, SoftmaxLoss, SoftNDCG
 from ltr.metrics.functional import ndcg
 from ltr.operators import (
     HardRank,
@@ -298,3 +298,74 @@ def test_dequantized_labels_draw_other_gains_at_each_call(gain):
     loss.train()
     labels[1], scores[1] = torch.tensor([2.0, 0, 0, 0, 0, 0]), torch.tensor([9.0, 1, 2, 3, 4, 5])
     assert (loss(scores, labels, mask)[1] < 1).all()
+
+
+@pytest.mark.parametrize("form", ["padded", "ragged"])
+def test_the_softmax_term_is_the_softmax_loss_of_the_same_gains(form):
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(5, 7, dtype=torch.float64, generator=generator)
+    labels = torch.randint(0, 3, (5, 7), generator=generator).double()
+    labels[0] = 0
+    weights = torch.rand(5, 7, dtype=torch.float64, generator=generator)
+    mask = torch.rand(5, 7, generator=generator) < 0.8
+    given = {"reduction": "none", "gain": "linear"}
+    found, plain = SoftNDCG(softmax=0.7, **given), SoftNDCG(**given)
+    term = SoftmaxLoss(reduction="none")(scores, labels, mask, weights)
+    if form == "padded":
+        arguments, named = (scores, labels, mask, weights), {}
+    else:
+        arguments = (scores[mask], labels[mask], None, weights[mask])
+        named = {"lengths": mask.sum(-1)}
+    expected = plain(*arguments, **named) + 0.7 * term
+    torch.testing.assert_close(found(*arguments, **named), expected)
+    assert found(*arguments, **named)[0] == 0
+
+
+def test_the_softmax_term_draws_no_labels_of_its_own():
+    scores, labels = torch.randn(8), torch.tensor([3.0, 0, 1, 0, 0, 2, 0, 0])
+    torch.manual_seed(0)
+    found = SoftNDCG(gain="linear", dequantize=True, softmax=1.0)(scores, labels)
+    torch.manual_seed(0)
+    drawn = labels + torch.rand(8)
+    expected = SoftNDCG(gain="linear")(scores, drawn) + SoftmaxLoss()(scores, drawn)
+    torch.testing.assert_close(found, expected)
+
+
+def test_the_softmax_term_holds_the_scale_of_the_scores():
+    scores = torch.tensor([0.3, -0.2, 0.1, 0.0, -0.1], dtype=torch.float64)
+    labels = torch.tensor([1.0, 0, 2, 0, 0], dtype=torch.float64)
+    pull = {}
+    for weight in (0.0, 0.5, 1.0):
+        x = scores.clone().requires_grad_()
+        SoftNDCG(softmax=weight)(x, labels).backward()
+        pull[weight] = (x.grad * x.detach()).sum().item()
+    assert pull[0.0] == pytest.approx(0, abs=1e-12)
+    assert pull[1.0] == pytest.approx(2 * pull[0.5])
+    assert pull[1.0] < -0.01  # small scores of a right order are spread
+
+
+@pytest.mark.parametrize("weight", [-0.1, torch.nan, torch.inf, "1"])
+def test_a_bad_weight_of_the_softmax_term_is_refused(weight):
+    with pytest.raises(ValueError, match=rf"softmax.*{weight}"):
+        SoftNDCG(softmax=weight)
+
+
+@pytest.mark.parametrize("form", ["padded", "ragged"])
+def test_the_harmonic_mean_needs_discounts_above_0(form):
+    def first_three(ranks):
+        return (ranks <= 3) / torch.log2(1 + ranks)
+
+    scores, labels = torch.randn(2, 5), torch.ones(2, 5)
+    if form == "ragged":
+        short, long = torch.tensor([3, 3, 3, 1]), torch.tensor([3, 4, 3])
+        arguments = scores.flatten(), labels.flatten()
+        fits, named = {"lengths": short}, {"lengths": long}
+    else:
+        arguments, fits, named = (scores, labels), None, {}
+    loss = SoftNDCG(discount=first_three)
+    with pytest.raises(ValueError, match=r"discount.*got 0 at rank 4"):
+        loss(*arguments, **named)
+    assert loss(scores[:, :3], labels[:, :3]).isfinite()
+    if fits:
+        assert loss(*arguments, **fits).isfinite()
+    assert SoftNDCG(discount=first_three, mean="arithmetic")(*arguments, **named).isfinite()

@@ -13,6 +13,7 @@ from loss_table import LOSSES as BY_NAME
 from loss_table import draw
 
 from ltr.losses import (
+    ADRMSE,
     ARPLoss1,
     DeltaMAP,
     DeltaMRR,
@@ -57,6 +58,7 @@ VARIANTS = {
     ),
     "SoftNDCG-Standardized": lambda **options: SoftNDCG(Standardized(), **options),
     "SoftNDCG-linear": lambda **options: SoftNDCG(gain="linear", **options),
+    "SoftNDCG-softmax": lambda **options: SoftNDCG(SigmoidRank(0.5), softmax=1.0, **options),
     "SoftMRR-SoftSort@3": lambda **options: SoftMRR(SoftSort(0.5), top_k=3, **options),
     "SoftMAP-SoftSort@3": lambda **options: SoftMAP(SoftSort(0.5), top_k=3, **options),
     "SoftERR-raw@3": lambda **options: SoftERR(top_k=3, max_label=5, normalize=False, **options),
@@ -64,6 +66,7 @@ VARIANTS = {
     "SoftPrecision-raw": lambda **options: SoftPrecision(top_k=2, normalize=False, **options),
     "SoftRecall@1,3": lambda **options: SoftRecall(SoftSort(0.5), top_k=[1, 3], **options),
     "SoftRecall-raw": lambda **options: SoftRecall(top_k=2, normalize=False, **options),
+    "ADRMSE-SoftSort": lambda **options: ADRMSE(SoftSort(0.5), torch.reciprocal, **options),
     "SpearmanLoss-raw": lambda **options: SpearmanLoss(SoftSort(0.5), normalize=False, **options),
     "NeuralNDCG@2": lambda **options: NeuralNDCG(SoftSort(0.5), top_k=2, **options),
     "NeuralNDCG-transposed": lambda **options: NeuralNDCG(transposed=True, **options),
@@ -120,6 +123,7 @@ NOT_TO_0 = {
     "LambdaLoss-NDCGLoss1()",
     "PointwiseOrdinal",
     "PolyOneSoftmax",
+    "SoftmaxLossAtK",
     "SoftERR-raw@3",
     "SoftPrecision",
     "SoftPrecision-raw",

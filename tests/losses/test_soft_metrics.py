@@ -11,6 +11,7 @@ from sklearn.metrics import average_precision_score
 
 from ltr.gains import stop_probabilities
 from ltr.losses import (
+    ADRMSE,
     ApproxNDCG,
     SoftERR,
     SoftMAP,
@@ -350,3 +351,44 @@ def test_shared_means():
     weights, mask = torch.tensor([2.0, 4.0, 9.0]), torch.tensor([True, True, False])
     assert list_weight(torch.zeros(3), mask, weights) == 3
     assert list_weight(torch.zeros(3), torch.zeros(3).bool(), weights) == 1
+
+
+@pytest.mark.parametrize("discount", ["log2", torch.ones_like])
+def test_adr_mse_is_the_discounted_squared_error_of_the_ranks(discount):
+    generator = torch.Generator().manual_seed(3)
+    scores = torch.randn(4, 7, generator=generator, dtype=torch.float64)
+    labels = torch.randint(-2, 3, (4, 7), generator=generator).double()
+    weights = torch.rand(4, 7, generator=generator, dtype=torch.float64)
+    found = ADRMSE(discount=discount, reduction="none")(scores, labels, weights=weights)
+    for s, y, w, value in zip(
+        scores.tolist(), labels.numpy(), weights.tolist(), found, strict=True
+    ):
+        wanted = rankdata(-y)
+        terms = []
+        for i in range(7):
+            soft = 1 + sum(1 / (1 + math.exp(s[i] - s[j])) for j in range(7) if j != i)
+            scale = 1 / math.log2(1 + wanted[i]) if discount == "log2" else 1.0
+            terms.append(w[i] * scale * (soft - wanted[i]) ** 2)
+        assert value.item() == pytest.approx(sum(terms) / sum(w), rel=1e-12)
+
+
+@HARD
+def test_adr_mse_is_0_at_the_right_ranks_alone(operator):
+    loss = ADRMSE(operator, reduction="none")
+    labels = torch.tensor([3.0, 1.0, 1.0, 0.0])
+    orders = list(itertools.permutations(range(4)))
+    found = loss(torch.tensor(orders, dtype=torch.float64), labels.expand(len(orders), 4))
+    for order, value in zip(orders, found, strict=True):  # ranks of a tie are 2.5, orders have none
+        wrong = (4 - np.array(order)) - np.array([1, 2.5, 2.5, 4])
+        discounts = 1 / np.log2(1 + np.array([1, 2.5, 2.5, 4]))
+        assert value.item() == pytest.approx((discounts * wrong**2).mean())
+    assert loss(torch.zeros(4), torch.ones(4)) == 0
+
+
+@pytest.mark.parametrize("scores", [[5.0], [3.0, -1.0, 2.0]])
+def test_adr_mse_of_equal_labels_is_0_without_a_gradient(scores):
+    scores = torch.tensor(scores, requires_grad=True)
+    loss = ADRMSE()(scores, torch.ones_like(scores))
+    (grad,) = torch.autograd.grad(loss, scores)
+    assert loss == 0
+    assert not grad.any()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ltr.compressed import MAX_LINE
 from ltr.metrics import functional as F
 from ltr.metrics.joined import divided_by_k
-from ltr.metrics.ranked_files import Measure, metric_names
+from ltr.metrics.named import Measure, metric_names
 from ltr.metrics.trec import join, read_qrels, read_run, write_qrels, write_run
 
 RUN = "301 Q0 FT911-3 1 2.5 me\n301 Q0 LA-7 2 -1e-3 me\n302 Q0 FT911-3 1 0 me\n"

@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ltr.modules import prediction_parts
-from ltr.modules.prediction_files import PLACE
-from ltr.modules.prediction_parts import PartFile, join_parts, merged
+from ltr.modules.prediction_files import PLACE, PredictionFile
+from ltr.modules.prediction_parts import join_parts, merged
 
 
 def write(path: Path, batches: list[list[int]], owner: int = 0) -> Path:
     """A part with a row for each place, numbered within the part."""
     path.touch()
     row = 0
-    with PartFile(path) as part:
+    with PredictionFile(path, "part") as part:
         for places in batches:
             rows = [1000 * owner + row + i for i in range(len(places))]
             part.write(pa.table({PLACE: pa.array(places, pa.int64()), "row": rows}))

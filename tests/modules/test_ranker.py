@@ -131,7 +131,7 @@ def test_logged_names(tmp_path: Path):
 
 
 def test_values_are_those_of_the_lists_one_by_one(tmp_path: Path):
-    ranker = Ranker(Own(), metrics={"ndcg_3": NDCG(top_k=3), "mrr": MRR()})
+    ranker = Ranker(Own(), SoftNDCG(), metrics={"ndcg_3": NDCG(top_k=3), "mrr": MRR()})
     data = digits(val_lists=11, batch_size=4)  # the last batch is smaller
     [result] = trainer(tmp_path).validate(ranker, data, verbose=False)
     loss, ndcg, mrr = [], NDCG(top_k=3), MRR()
@@ -414,8 +414,9 @@ def test_under_lightning_cli(tmp_path: Path, config: str, monkeypatch: pytest.Mo
 # torch looks at `.grad` of what it compiles, with its warning hidden in a way that "error" undoes
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf.*")
 def test_compiled_in_place(tmp_path: Path):
+    step = partial(torch.optim.SGD, lr=0.1)
     plain, compiled = (
-        Ranker(LinearScorer(64), optimizer=partial(torch.optim.SGD, lr=0.1), compile=compiled)
+        Ranker(LinearScorer(64), SoftNDCG(), optimizer=step, compile=compiled)
         for compiled in (False, True)
     )
     compiled.load_state_dict(plain.state_dict())

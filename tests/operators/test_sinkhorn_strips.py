@@ -151,12 +151,12 @@ class Largest(TorchDispatchMode):
 
 
 def test_no_array_is_larger_than_a_tile():
-    n = 1200
+    n = 1700
     x = draw(n, dtype=torch.float32).requires_grad_()
     with Largest() as largest:
         ranks = SinkhornSort(0.01)(x)
         torch.autograd.grad(ranks.square().sum(), x)
-    assert largest.numel <= max(over.TILE, solver.GROUPS**2) < n * n / 5
+    assert largest.numel <= max(over.TILE, solver.GROUPS**2) < n * n / 10
 
 
 def test_the_choice_is_by_rows_and_memory():

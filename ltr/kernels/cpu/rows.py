@@ -105,6 +105,14 @@ def _step(P, factors):
 
 
 @jit
+def _multiply(W, start, times):
+    # multiply by the column minus the row, some times
+    for _ in range(times):
+        for k in range(len(W)):
+            W[k] *= k + start
+
+
+@jit
 def _row_products(points, columns, steps, transposed, span, vectors, out):
     # points, columns and out are of this list
     work, scratch = vectors
@@ -120,10 +128,8 @@ def _row_products(points, columns, steps, transposed, span, vectors, out):
                 W[k] = P[k] * share
             level = 0
             for c in range(len(steps)):
-                while level < steps[c]:  # they rise
-                    for k in range(len(P)):
-                        W[k] *= k + first - row
-                    level += 1
+                _multiply(W, first - row, steps[c] - level)  # they rise
+                level = steps[c]
                 if transposed:
                     w = columns[c, row]
                     Z = out[c, first : first + len(P)]
@@ -163,19 +169,13 @@ def _row_vjp(points, G, V, steps, span, vectors, out):
             M[:] = 0.0
             level = 0
             for c in range(len(steps) - 1, -1, -1):  # by Horner's rule in j - row
-                while level > steps[c]:
-                    for k in range(len(P)):
-                        M[k] *= k + first - row
-                    level -= 1
+                _multiply(M, first - row, level - steps[c])
                 level = steps[c]
                 g = np.float64(G[c, row])
                 values = V[c, first : first + len(P)]
                 for k in range(len(P)):
                     M[k] += g * values[k]
-            while level > 0:
-                for k in range(len(P)):
-                    M[k] *= k + first - row
-                level -= 1
+            _multiply(M, first - row, level)
             r = dot(P, M) * share
             for k in range(len(P)):
                 D = share * P[k] * (M[k] - r)

@@ -1,0 +1,224 @@
+"""Evaluate arrays of labels and scores: means with intervals, values by list, paired tests."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ltr.datasets.arrays import as_names, as_numbers, is_missing
+from ltr.gains import Gain
+from ltr.metrics.compare import Comparison, Interval, Test, compare, draw_means, mean_interval
+from ltr.metrics.named import parse_measures
+from ltr.metrics.ranked_files import Scored, evaluate_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+DEFAULT = ("ndcg@10", "map", "mrr")
+"""The metrics of `evaluate`."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The result of `evaluate`: `print` it, or take `result["ndcg@10"]`, an `Interval`.
+
+    Attributes:
+        name: what is evaluated, for tables and plots.
+        qids: the lists' names, as they were given, in the order of their first rows.
+        values: (lists,) float64 by the metric's name; NaN for a list that is left out.
+        intervals: the mean of each metric, with its interval.
+        empty: how many lists have no relevant item.
+        confidence: level of the intervals.
+        resamples: how many bootstrap samples were drawn.
+        seed: seed of the draws.
+    """
+
+    name: str
+    qids: list[Any]
+    values: dict[str, np.ndarray]
+    intervals: dict[str, Interval]
+    empty: int
+    confidence: float
+    resamples: int
+    seed: int
+
+    def __getitem__(self, metric: str) -> Interval:
+        """Return the mean of a metric, with its interval."""
+        return self.intervals[self._title(metric)]
+
+    def __str__(self) -> str:
+        head = ["", f"mean [{100 * self.confidence:g}%]", "lists"]
+        rows = [
+            [title, str(interval), f"{int((~np.isnan(self.values[title])).sum()):,}"]
+            for title, interval in self.intervals.items()
+        ]
+        widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+        lines = [
+            "  ".join([row[0].ljust(widths[0]), row[1].rjust(widths[1]), row[2].rjust(widths[2])])
+            for row in (head, *rows)
+        ]
+        if self.empty:
+            lines.append(f"{self.empty:,} of {len(self.qids):,} lists have no relevant item")
+        return "\n".join(lines)
+
+    @property
+    def per_list(self) -> "pd.DataFrame":
+        """The values of each list, a row by its qid, a column by the metric's name."""
+        import pandas as pd
+
+        return pd.DataFrame(self.values, index=pd.Index(self.qids, name="qid"))
+
+    def compare(
+        self,
+        other: "Evaluation",
+        metric: str | None = None,
+        *,
+        names: tuple[str, str] | None = None,
+        test: Test = "randomization",
+    ) -> Comparison:
+        """Compare with the evaluation of other scores on the same lists, in any order.
+
+        Args:
+            other: what is compared with this one: differences are other - self.
+            metric: the metric. Default: the first one.
+            names: of the two in the table. Default: their own.
+            test: see `ltr.metrics.compare.compare`.
+
+        Returns:
+            The paired test, with this evaluation's confidence, resamples and seed.
+
+        Raises:
+            ValueError: a qid is in one of the two alone, or one lacks the metric.
+        """
+        title = self._title(metric) if metric is not None else next(iter(self.values))
+        place = {qid: i for i, qid in enumerate(other.qids)}
+        alone = [qid for qid in self.qids if qid not in place]
+        alone += [qid for qid in other.qids if qid not in {*self.qids}]
+        if alone:
+            raise ValueError(
+                f"other must have the same lists: {len(alone):,} qids are in one of the two alone, "
+                f"such as {alone[0]!r}"
+            )
+        values = other.values[other._title(title)][[place[qid] for qid in self.qids]]
+        if names is None:
+            same = self.name == other.name
+            names = ("self", "other") if same else (self.name, other.name)
+        return compare(
+            self.values[title],
+            values,
+            names=names,
+            test=test,
+            confidence=self.confidence,
+            resamples=self.resamples,
+            seed=self.seed,
+        )
+
+    def plot(self, axes: "Axes | None" = None) -> "Axes":
+        """Draw the means with their intervals.
+
+        Args:
+            axes: where to draw. Default: a new figure, `plot().figure`.
+
+        Returns:
+            The axes. Needs matplotlib (the extra `plots`).
+        """
+        if axes is None:
+            from matplotlib.figure import Figure
+
+            height = 1.2 + 0.4 * len(self.intervals)
+            axes = Figure(figsize=(6.4, height), layout="constrained").subplots()
+        draw_means(self.intervals, f"{self.name}: {100 * self.confidence:g}% interval", axes)
+        return axes
+
+    def _title(self, metric: str) -> str:
+        (measure,) = parse_measures([metric])
+        if measure.title not in self.values:
+            raise ValueError(f"metric must be one of {', '.join(self.values)}, got {metric!r}")
+        return measure.title
+
+
+def evaluate(
+    labels: Any,
+    scores: Any,
+    qid: Any,
+    metrics: Sequence[str] = DEFAULT,
+    *,
+    gain: Gain = "exp2",
+    empty: float | Literal["skip", "error"] = 0,
+    ties: Literal["stable", "expected", "worst"] = "stable",
+    confidence: float = 0.95,
+    resamples: int = 10_000,
+    seed: int = 0,
+    name: str = "scores",
+) -> Evaluation:
+    """Return metrics of labels and scores, with bootstrap intervals over the lists.
+
+    The values are those that `ltr evaluate` prints for a table of the same rows. Arrays may be
+    numpy's, pandas', polars' or Arrow's, lists, or tensors; scores are compared in float64.
+
+    Args:
+        labels: (rows,), numbers >= 0; above 0 is relevant.
+        scores: (rows,), the higher the better; equal scores are ranked as `ties` says.
+        qid: (rows,), the query of each row, numbers, text or dates, in any order.
+        metrics: names with or without a cut, such as "ndcg@10", "map" and "mrr" (the default); the
+            names of ir_measures and trec_eval mean the same: "nDCG@10", "RR", "P_5".
+        gain: of NDCG, DCG and RBP, "exp2" (2^label - 1; LightGBM and XGBoost, too) or "linear" (the
+            label; trec_eval, ir_measures and scikit-learn).
+        empty: the value of a list without a relevant item: a number, "skip" or "error".
+        ties: order of equal scores: "stable" (that of the rows), "expected" or "worst".
+        confidence: level of the intervals, in (0, 1).
+        resamples: the number of bootstrap samples.
+        seed: seed of the draws.
+        name: what is evaluated, for tables and plots.
+
+    Raises:
+        ValueError: arrays of different lengths, a label or score that is not finite, a label below
+            0, a missing qid, or an unknown metric or option.
+
+    >>> labels, scores = [0, 2, 1, 0, 1], [0.1, 0.9, 0.3, 0.4, 0.2]
+    >>> result = evaluate(labels, scores, ["a", "a", "a", "b", "b"], ["ndcg@10", "mrr"])
+    >>> print(result)
+                          mean [95%]  lists
+    ndcg@10  0.8155 [0.6309, 1.0000]      2
+    mrr      0.7500 [0.5000, 1.0000]      2
+    >>> result["nDCG@10"].mean
+    0.8154648767857288
+    >>> result.per_list["mrr"].to_dict()
+    {'a': 1.0, 'b': 0.5}
+    """
+    measures = parse_measures(metrics)
+    if not measures:
+        raise ValueError(f"metrics must have at least one name, got {metrics!r}")
+    grades = _rows("labels", labels)
+    predicted = _rows("scores", scores, len(grades))
+    if (bad := np.flatnonzero(grades < 0)).size:
+        raise ValueError(f"labels must be >= 0, got {grades[bad[0]]:g} in row {bad[0]}")
+    names = as_names("qid", qid)
+    if names.shape != grades.shape:
+        raise ValueError(f"qid must have shape {grades.shape} as labels have, got {names.shape}")
+    known: dict[Any, int] = {}
+    lists = np.empty(len(grades), np.int64)
+    for row, one in enumerate(names.tolist()):
+        if is_missing(one):
+            raise ValueError(f"qid must name a query in each row, got {one!r} in row {row}")
+        lists[row] = known.setdefault(one, len(known))
+    options = {"gain": gain, "empty": empty, "ties": ties}
+    table = Scored([*known], lists, grades, [predicted])
+    (found,) = evaluate_table(table, [name], measures, options, float(grades.max(initial=0)))
+    draws: dict[str, Any] = {"confidence": confidence, "resamples": resamples, "seed": seed}
+    intervals = {title: mean_interval(x, **draws) for title, x in found.values.items()}
+    return Evaluation(name, found.qids, found.values, intervals, found.empty, **draws)
+
+
+def _rows(name: str, values: Any, rows: int | None = None) -> np.ndarray:
+    array = as_numbers(name, values).astype(np.float64)
+    if array.ndim != 1 or (rows is not None and len(array) != rows):
+        wanted = "(rows,)" if rows is None else f"({rows},) as labels have"
+        raise ValueError(f"{name} must have shape {wanted}, got {array.shape}")
+    if not len(array):
+        raise ValueError(f"{name} must have at least one row, got none")
+    if (bad := np.flatnonzero(~np.isfinite(array))).size:
+        raise ValueError(f"{name} must be finite, got {array[bad[0]]} in row {bad[0]}")
+    return array

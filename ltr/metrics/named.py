@@ -1,0 +1,199 @@
+"""Metrics by their names, such as `ndcg@10`; also by those of ir_measures and of trec_eval."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from inspect import Parameter, signature
+from typing import Any
+
+from torch import Tensor
+
+import ltr.metrics
+from ltr.metrics import RankingMetric, functional
+from ltr.metrics.joined import divided_by_k
+from ltr.names import nearest
+
+Metric = Callable[..., Tensor]
+
+_LONG = {"map": "average_precision"}
+_OTHERS = {"alpha_ndcg"}  # its labels have an axis of subtopics
+
+ELSEWHERE = {
+    "ap": "map",
+    "p": "precision",
+    "r": "recall",
+    "recip_rank": "mrr",
+    "rprec": "r_precision",
+    "rr": "mrr",
+    "success": "hit_rate",
+}
+"""The names here of metrics that ir_measures or trec_eval call something else, in small letters."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A metric and its cut, such as `ndcg@10`.
+
+    >>> Measure("ndcg", 10).title
+    'ndcg@10'
+    """
+
+    name: str
+    top_k: int | None = None
+
+    @property
+    def title(self) -> str:
+        """The metric's name, `@` and the cut."""
+        return self.name if self.top_k is None else f"{self.name}@{self.top_k}"
+
+    @property
+    def has_cut(self) -> bool:
+        """Whether the metric is cut at a rank."""
+        return "top_k" in signature(self.metric).parameters
+
+    @property
+    def metric(self) -> Metric:
+        """The function."""
+        return getattr(functional, _LONG.get(self.name, self.name))
+
+    @property
+    def kind(self) -> type[RankingMetric]:
+        """The class."""
+        named = (getattr(ltr.metrics, name) for name in ltr.metrics.__all__)
+        return next(x for x in named if getattr(x, "function", None) is self.metric)
+
+    def per_list(
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        lengths: Tensor,
+        *,
+        largest: float,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        """Return the value of each list, (lists,).
+
+        Args:
+            scores: (items,), one list after the other.
+            labels: (items,).
+            lengths: (lists,).
+            largest: the highest label that there can be, for ERR and graded RBP.
+            weights: (items,); only some metrics take them.
+
+        Raises:
+            ValueError: weights are given, and the metric takes none.
+        """
+        known = signature(self.metric).parameters
+        options: dict[str, Any] = {"lengths": lengths, "reduction": "none"}
+        if self.top_k is not None:
+            options["top_k"] = self.top_k
+        if "max_label" in known and largest > 0:
+            options["max_label"] = largest
+        if weights is not None:
+            if "weights" not in known:
+                raise ValueError(f"metric must take weights of items, got {self.title!r}")
+            options["weights"] = weights
+        return self.metric(scores, labels, **options)
+
+    def make(self, given: dict[str, Any], depth: int | None = None) -> RankingMetric:
+        """Return the metric with its cut and those of the given options that it takes.
+
+        Args:
+            given: options by name.
+            depth: the cut of a metric that has no cut of its own. Default: none.
+        """
+        known = signature(self.metric).parameters
+        options = {name: value for name, value in given.items() if name in known}
+        if self.top_k is not None:
+            options["top_k"] = self.top_k
+        elif depth is not None and known["top_k"].default is None:
+            options["top_k"] = depth
+        return self.kind(keep_values=True, **options)
+
+
+def metric_names() -> list[str]:
+    """Return the names of the metrics in `ltr.metrics.functional` that need only scores and labels.
+
+    >>> {"ndcg", "map", "mrr"} <= set(metric_names())
+    True
+    """
+    found = []
+    for name in set(functional.__all__) - _OTHERS:
+        known = signature(getattr(functional, name)).parameters
+        needed = [p for p, spec in known.items() if spec.default is Parameter.empty]
+        if "reduction" in known and needed == ["scores", "labels"]:
+            found.append(next((short for short, long in _LONG.items() if long == name), name))
+    return sorted(found)
+
+
+def parse_measures(
+    names: Sequence[str], cuts: Sequence[int] = (), *, of_runs: bool = False
+) -> list[Measure]:
+    """Return the metrics of these names.
+
+    Upper and lower case are treated alike. The names of ir_measures and trec_eval are taken, too,
+    and mean the metrics of this library: the gain and what MAP is divided by are options there.
+
+    Args:
+        names: names with or without a cut: `ndcg@10`, `map`; `nDCG@10`, `RR`, `P@5`;
+            `ndcg_cut_10`, `recip_rank`, `P_5`.
+        cuts: cuts for each metric without one.
+        of_runs: whether the lists are cut, so that metrics of whole lists are refused.
+
+    Raises:
+        ValueError: a metric is unknown, or has no cut, or needs one.
+
+    >>> [measure.title for measure in parse_measures(["nDCG@10", "RR", "P_5", "AP"])]
+    ['ndcg@10', 'mrr', 'precision@5', 'map']
+    """
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"metrics must be a list of names, got {names!r}")
+    known = metric_names()
+    found: list[Measure] = []
+    for text in names:
+        name, at, cut = _parts(text, known)
+        if name not in known:
+            raise ValueError(f"metrics: no metric {name!r}: {nearest(name, known)}")
+        has_cut = Measure(name).has_cut
+        if at and not (cut.isascii() and cut.isdigit() and int(cut) >= 1):
+            raise ValueError(f"metrics: {name}@K must have a K >= 1, got {text!r}")
+        if at and not has_cut:
+            raise ValueError(f"metrics: {name} is not cut at a rank, got {text!r}")
+        if of_runs and (not has_cut or name == "rbo"):  # rbo is of two orders of the same items
+            raise ValueError(f"metrics: {name} needs whole lists, which a run does not have")
+        if of_runs and not at and not cuts and divided_by_k(Measure(name).metric):
+            raise ValueError(f"metrics: {name} of a run must have a K, such as {name}@10")
+        whole = [Measure(name)]
+        cut_at = [Measure(name, k) for k in cuts] if has_cut else []
+        found += [Measure(name, int(cut))] if at else cut_at or whole
+    return list(dict.fromkeys(found))
+
+
+def ranking_measure(name: str) -> Measure:
+    """Return the metric by which rankers are chosen, the higher the better.
+
+    Raises:
+        ValueError: there is no such metric, or the best of it is the lowest.
+
+    >>> ranking_measure("MRR@10").title
+    'mrr@10'
+    """
+    if not isinstance(name, str):
+        raise ValueError(f"metric must be the name of a metric, got {name!r}")
+    try:
+        (measure,) = parse_measures([name])
+    except ValueError as error:
+        raise ValueError(f"metric must be a metric's name: {error}") from None
+    if not measure.kind.higher_is_better:
+        raise ValueError(f"metric must be higher for better rankings, got {name!r}")
+    return measure
+
+
+def _parts(text: str, known: Sequence[str]) -> tuple[str, str, str]:
+    # the name, "@" if there is a cut, and the cut; trec_eval writes ndcg_cut_10, P_5 and P.5
+    name, at, cut = text.partition("@")
+    name = name.lower()
+    if not at and name not in known:
+        trec = re.fullmatch(r"(.+?)(?:_cut)?[_.](\d+)", name)
+        name, at, cut = (trec[1], "@", trec[2]) if trec else (name, "", "")
+    return ELSEWHERE.get(name, name), at, cut

@@ -1,0 +1,219 @@
+"""`ltr.metrics.evaluate` against ir_measures, scikit-learn and the metrics themselves."""
+
+import subprocess
+import sys
+
+import ir_measures
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import torch
+from sklearn.metrics import ndcg_score
+
+from ltr.metrics import evaluate, functional
+from ltr.metrics.compare import compare, mean_interval
+from ltr.metrics.named import metric_names, parse_measures
+
+SIZES = [3, 1, 8, 12, 5]
+
+
+def rows(seed=0):
+    rng = np.random.default_rng(seed)
+    qid = np.repeat(["q9", "b", "7", "007", "x y"], SIZES)
+    labels = rng.integers(0, 4, len(qid))
+    labels[qid == "b"] = 0
+    return labels, rng.permutation(len(qid)) / 7, qid
+
+
+def test_values_are_those_of_ir_measures():
+    labels, scores, qid = rows()
+    docs = [f"d{i}" for i in range(len(qid))]
+    qrels = pd.DataFrame({"query_id": qid, "doc_id": docs, "relevance": labels})
+    run = pd.DataFrame({"query_id": qid, "doc_id": docs, "score": scores})
+    names = ["nDCG@10", "nDCG", "RR", "AP", "P@5", "P@20", "R@3", "Success@1", "Rprec"]
+    measures = [ir_measures.parse_measure(name) for name in names]
+    found = evaluate(labels, scores, qid, names, gain="linear", resamples=10)
+    for one in ir_measures.iter_calc(measures, qrels, run):
+        title = parse_measures([str(one.measure)])[0].title
+        assert found.per_list.loc[one.query_id, title] == pytest.approx(one.value), one
+    assert list(found.per_list.index) == ["q9", "b", "7", "007", "x y"]
+
+
+def test_ndcg_is_that_of_scikit_learn():
+    labels, scores, qid = rows(1)
+    found = evaluate(labels, scores, qid, ["ndcg@4"], gain="linear").per_list["ndcg@4"]
+    for name in ["q9", "7", "007", "x y"]:
+        mine = qid == name
+        assert found[name] == pytest.approx(ndcg_score([labels[mine]], [scores[mine]], k=4))
+
+
+@pytest.mark.parametrize("name", metric_names())
+def test_every_metric_is_its_function(name):
+    labels, scores, qid = rows(2)
+    ids = torch.tensor(pd.factorize(qid)[0])
+    long = {"map": "average_precision"}.get(name, name)
+    options = {"max_label": float(labels.max())} if name in ("err", "rbp") else {}
+    options |= {"gain": "exp2"} if name == "rbp" else {}
+    expected = getattr(functional, long)(
+        torch.tensor(scores), torch.tensor(labels).double(), qid=ids, reduction="none", **options
+    )
+    found = evaluate(labels, scores, qid, [name], resamples=5).values[name]
+    np.testing.assert_allclose(found, expected.numpy(), equal_nan=True)
+
+
+@pytest.mark.parametrize("ids", [str, int, float, lambda i: pd.Timestamp(2020, 1, 1 + i)])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        np.asarray,
+        list,
+        pd.Series,
+        pl.Series,
+        pa.array,
+        lambda x: pa.chunked_array([pa.array(x)[:4], pa.array(x)[4:]]),
+        lambda x: torch.tensor(x, requires_grad=x.dtype.kind == "f"),
+    ],
+    ids=["numpy", "list", "pandas", "polars", "arrow", "chunks", "torch"],
+)
+def test_any_array_and_any_qid_in_any_order(kind, ids):
+    labels, scores, _ = rows(3)
+    number = np.repeat(np.arange(len(SIZES)), SIZES)
+    expected = evaluate(labels, scores, number)
+    order = np.random.default_rng(0).permutation(len(labels))
+    qid = [ids(i) for i in number[order].tolist()]
+    found = evaluate(kind(labels[order]), kind(scores[order]), qid)
+    assert {q: i for i, q in enumerate(expected.qids)} == {i: i for i in range(len(SIZES))}
+    for i in range(len(SIZES)):
+        place = found.qids.index(ids(i))
+        for title, values in expected.values.items():
+            assert found.values[title][place] == values[i]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        np.asarray,
+        pd.Series,
+        lambda x: pd.Series(x, dtype="category"),
+        pl.Series,
+        pa.array,
+        lambda x: pa.array(x).dictionary_encode(),
+        lambda x: torch.tensor(pd.factorize(x)[0]),
+    ],
+)
+def test_qids_of_any_array(kind):
+    labels, scores, qid = rows(4)
+    found, expected = evaluate(labels, scores, kind(qid)), evaluate(labels, scores, qid)
+    assert len(found.qids) == len(SIZES)
+    for title, values in expected.values.items():
+        np.testing.assert_array_equal(found.values[title], values)
+
+
+def test_intervals_tables_and_options():
+    labels, scores, qid = rows(5)
+    found = evaluate(labels, scores, qid, confidence=0.9, resamples=50, seed=3, name="mine")
+    assert list(found.intervals) == ["ndcg@10", "map", "mrr"]
+    for title, values in found.values.items():
+        expected = mean_interval(values, confidence=0.9, resamples=50, seed=3)
+        assert found[title] == found.intervals[title] == expected
+        assert str(expected) in str(found)
+    assert "mean [90%]" in str(found)
+    assert "1 of 5 lists have no relevant item" in str(found)
+    assert found["RR"] == found["mrr"] == found["recip_rank"]
+    skipped = evaluate(labels, scores, qid, ["mrr"], empty="skip")
+    assert skipped.per_list["mrr"].isna().sum() == 1
+    assert str(skipped).splitlines()[1].endswith(" 4")
+    assert skipped["mrr"].mean == pytest.approx(found.values["mrr"].sum() / 4)
+    tied = evaluate(labels, np.zeros(len(qid)), qid, ["ndcg"], ties="worst")
+    assert tied["ndcg"].mean < evaluate(labels, labels, qid, ["ndcg"])["ndcg"].mean
+
+
+def test_compare_is_the_paired_test_whatever_the_order_of_the_lists():
+    labels, scores, qid = rows(6)
+    before, after = evaluate(labels, scores, qid), evaluate(labels[::-1], labels[::-1], qid[::-1])
+    assert after.qids == before.qids[::-1]
+    found = before.compare(after, "map", names=("old", "new"))
+    assert found == compare(before.values["map"], after.values["map"][::-1], names=("old", "new"))
+    assert [one.name for one in before.compare(after).models] == ["self", "other"]
+    named = evaluate(labels, scores, qid, name="bm25").compare(evaluate(labels, labels, qid))
+    assert [one.name for one in named.models] == ["bm25", "scores"]
+    part = evaluate(labels[qid != "7"], scores[qid != "7"], qid[qid != "7"])
+    for one, other in [(before, part), (part, before)]:
+        with pytest.raises(ValueError, match=r"other.* 1 qids.* '7'"):
+            one.compare(other)
+    with pytest.raises(ValueError, match=r"metric.* 'ndcg@5'"):
+        before.compare(after, "ndcg@5")
+
+
+def test_plot():
+    labels, scores, qid = rows(7)
+    axes = evaluate(labels, scores, qid, name="mine").plot()
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["ndcg@10", "map", "mrr"]
+    assert axes.get_xlabel() == "mine: 95% interval"
+    assert evaluate(labels, scores, qid).plot(axes) is axes
+
+
+@pytest.mark.parametrize(
+    ("change", "given"),
+    [
+        ({"scores": [1.0, 2.0]}, r"scores.* \(2,\)"),
+        ({"scores": [1.0, np.nan, 3.0]}, "scores.* nan in row 1"),
+        ({"scores": ["a", "b", "c"]}, "scores.*'a'"),
+        ({"scores": [[1.0, 2.0, 3.0]]}, r"scores.* \(1, 3\)"),
+        ({"labels": [1.0, np.inf, 0.0]}, "labels.* inf in row 1"),
+        ({"labels": [0, 1, -1]}, "labels.* -1 in row 2"),
+        ({"labels": [], "scores": [], "qid": []}, "labels.* none"),
+        ({"qid": ["a", "b"]}, r"qid.* \(2,\)"),
+        ({"qid": ["a", None, "b"]}, "qid.* None in row 1"),
+        ({"qid": 3}, "qid.* 3"),
+        ({"metrics": ["ncdg@10"]}, "metrics.* 'ncdg'.* ndcg"),
+        ({"metrics": ["ndcg@0"]}, "metrics.* 'ndcg@0'"),
+        ({"metrics": ["spearman@3"]}, "metrics.* 'spearman@3'"),
+        ({"metrics": "ndcg"}, "metrics.* 'ndcg'"),
+        ({"metrics": []}, r"metrics.* \[\]"),
+        ({"gain": "cubic"}, "gain.* 'cubic'"),
+        ({"ties": "best"}, "ties.* 'best'"),
+        ({"empty": "ignore"}, "empty.* 'ignore'"),
+        ({"confidence": 1}, "confidence.* 1"),
+        ({"resamples": 0}, "resamples.* 0"),
+    ],
+)
+def test_bad_input_is_one_error(change, given):
+    arguments = {"labels": [0, 1, 2], "scores": [1.0, 2.0, 3.0], "qid": ["a", "a", "b"], **change}
+    with pytest.raises(ValueError, match=given) as error:
+        evaluate(**arguments)
+    assert "\n" not in str(error.value)
+
+
+def test_names_of_other_libraries():
+    pairs = {
+        "nDCG@10": "ndcg@10",
+        "ndcg_cut_10": "ndcg@10",
+        "ndcg_cut.10": "ndcg@10",
+        "NDCG": "ndcg",
+        "AP": "map",
+        "AP@100": "map@100",
+        "map_cut_100": "map@100",
+        "RR": "mrr",
+        "RR@10": "mrr@10",
+        "recip_rank": "mrr",
+        "P@5": "precision@5",
+        "P_5": "precision@5",
+        "R@1000": "recall@1000",
+        "recall_1000": "recall@1000",
+        "Success@1": "hit_rate@1",
+        "success_1": "hit_rate@1",
+        "Rprec": "r_precision",
+        "Bpref": "bpref",
+        "ERR@20": "err@20",
+    }
+    assert [one.title for one in parse_measures([*pairs])] == [*dict.fromkeys(pairs.values())]
+    for theirs, ours in pairs.items():
+        assert parse_measures([theirs])[0].title == ours
+
+
+def test_importing_the_metrics_loads_no_pandas():
+    code = "import sys, ltr.metrics; assert 'pandas' not in sys.modules, 'loaded'"
+    subprocess.run([sys.executable, "-c", code], check=True)
