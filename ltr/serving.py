@@ -18,6 +18,8 @@ import numpy as np
 # SHA-256 of all that stands before.
 _DIGEST = b"\x72\x4e\x0a\x0altr.sha256\x12\x40"
 
+_LARGEST = np.finfo(np.float32).max
+
 
 class OnnxRanker:
     """A ranking model in an ONNX file.
@@ -58,6 +60,8 @@ class OnnxRanker:
         if not _fits(self.about, shapes):
             raise ValueError(f"{wanted} {path}: its metadata do not describe its inputs")
         self._widths = {name: shape[-1] for name, shape in shapes.items()}
+        types = {one.name: one.type for one in self._session.get_inputs()}
+        self._dtype = np.float64 if types["features"] == "tensor(double)" else np.float32
         widths = self.about["features"] or {}
         self._names = [name for name, width in widths.items() for _ in range(width)]
         self._codes = {
@@ -95,10 +99,12 @@ class OnnxRanker:
                     f"{rows} in {names[0]!r}"
                 )
         if by_rows:
-            features = _rows(documents, [*widths])
+            features = _rows(documents, [*widths], self._dtype)
         else:
-            parts = [_numbers(name, columns[name], width) for name, width in widths.items()]
-            features = np.concatenate([np.zeros((rows, 0), dtype=np.float32), *parts], axis=1)
+            parts = [
+                _numbers(name, columns[name], width, self._dtype) for name, width in widths.items()
+            ]
+            features = np.concatenate([np.zeros((rows, 0), dtype=self._dtype), *parts], axis=1)
         categories = None
         if self._codes:
             codes = [[self._code(name, value) for value in columns[name]] for name in self._codes]
@@ -119,7 +125,7 @@ class OnnxRanker:
             ValueError: an array is of another shape or type, the model's categories are missing, or
                 a feature is infinite in float32.
         """
-        features = _array("features", features, np.float32)
+        features = _array("features", features, self._dtype)
         if features.shape[:1] == (0,):
             return np.zeros(0, dtype=np.float32)
         given = {"features": features}
@@ -131,7 +137,7 @@ class OnnxRanker:
             got = given[name].shape if name in given else None
             if got != shape:
                 raise ValueError(f"{name} must be {shape and f'of shape {shape}'}, got {got}")
-        for row, place in np.argwhere(np.isinf(features))[:1]:
+        for row, place in np.argwhere(np.abs(features) > _LARGEST)[:1]:
             name = self._names[place] if self._names else int(place)
             raise ValueError(
                 f"document {row}, column {name!r}: must be finite in float32, got "
@@ -241,7 +247,7 @@ def _missing(documents: list[Mapping[str, Any]], names: Sequence[str]) -> ValueE
     return ValueError(f"document {row} must have the key {name!r}, got {got}")
 
 
-def _rows(documents: list[Mapping[str, Any]], names: list[str]) -> np.ndarray:
+def _rows(documents: list[Mapping[str, Any]], names: list[str], dtype: type) -> np.ndarray:
     """Return a number for each document and name; row by row is faster than column by column."""
     pick = itemgetter(*names) if len(names) > 1 else lambda one: [one[name] for name in names]
     try:
@@ -250,11 +256,13 @@ def _rows(documents: list[Mapping[str, Any]], names: list[str]) -> np.ndarray:
         raise _missing(documents, names) from None
     try:
         with np.errstate(over="ignore"):  # what overflows is infinite, and refused as such
-            values = np.array(found, dtype=np.float32)  # None is NaN
-        return values.reshape(len(documents), len(names))
+            values = np.array(found, dtype=dtype)  # None is NaN
+        if values.shape != (len(documents), len(names)):
+            raise ValueError("a value is a list")
+        return values
     except (TypeError, ValueError, OverflowError):
         for name, values in zip(names, zip(*found, strict=True), strict=True):
-            _numbers(name, values, 1)
+            _numbers(name, values, 1, dtype)
         raise
 
 
@@ -263,11 +271,13 @@ def _is_na(value: Any) -> bool:
     return value is None or type(value).__name__ in ("NAType", "NaTType")
 
 
-def _numbers(name: str, values: Sequence[Any], width: int) -> np.ndarray:
+def _numbers(name: str, values: Sequence[Any], width: int, dtype: type) -> np.ndarray:
     empty = np.nan if width == 1 else [np.nan] * width
     try:
         with np.errstate(over="ignore"):
-            found = np.array([empty if _is_na(x) else x for x in values], dtype=np.float32)
+            found = np.array([empty if _is_na(x) else x for x in values], dtype=dtype)
+        if width == 1 and found.ndim > 1:
+            raise ValueError("got a list")
         return found.reshape(len(values), width)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(

@@ -68,3 +68,15 @@ def test_letor_folds(tmp_path, capsys):
 
 def test_the_pages_are_short():
     assert len((ROOT / "examples" / "digits.py").read_text().splitlines()) <= 120
+
+
+def test_distill_to_trees(tmp_path, capsys):
+    for number, (name, lists) in enumerate({"train": 60, "vali": 10, "test": 12}.items()):
+        write_letor(tmp_path / "Fold1" / f"{name}.txt", lists, features=5, seed=number)
+    model = tmp_path / "student.txt"
+    options = ["--epochs", "2", "--trees", "20", "--out", str(model)]
+    table = load("distill_to_trees").main([str(tmp_path), *options])
+    assert [*table.index] == ["blend", "LGBMRegressor of its scores", "LGBMRanker of labels"]
+    assert ((table > 0.3) & (table <= 1)).all()
+    assert "objective=regression\n" in model.read_text()
+    assert "12 test lists; 30 lists had labels" in capsys.readouterr().out

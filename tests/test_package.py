@@ -75,10 +75,10 @@ def test_every_import_is_declared():
                 imported.add((node.module or "").partition(".")[0])
     imported -= set(sys.stdlib_module_names) | {"ltr"}
     imported -= {"mpmath"}  # for who fits the table of exponential sums again
-    known = {"sklearn": "scikit-learn", "yaml": "pyyaml"}
+    known = {"sklearn": "scikit-learn", "yaml": "pyyaml", "prometheus_client": "prometheus-client"}
     declared = project()["project"]
     extras = declared["optional-dependencies"]
-    used = [*extras["plots"], *extras["export"], *extras["ray"]]
+    used = [*extras["plots"], *extras["export"], *extras["ray"], *extras["serve"]]
     required = names(declared["dependencies"] + used)
     assert {known.get(name, name) for name in imported} <= required
 
@@ -216,7 +216,8 @@ def test_private_attributes_and_methods_are_found():
 def test_extras_are_what_code_uses_and_the_groups_are_the_extras():
     content = project()
     extras = content["project"]["optional-dependencies"]
-    assert set(extras) == {"baselines", "export", "plots", "ray", "docs", "dev"}
+    assert set(extras) == {"baselines", "blend", "export", "plots", "ray", "serve", "docs", "dev"}
+    assert set(extras["blend"] + extras["serve"]) <= set(extras["dev"])
     assert set(extras["ray"]) <= set(extras["dev"])
     assert "lightgbm" in (ROOT / "benchmarks" / "estimators.py").read_text(encoding="utf-8")
     for group, requirements in content["dependency-groups"].items():

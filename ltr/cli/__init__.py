@@ -6,6 +6,7 @@
     ltr copy digits mine.yaml                  take a recipe's file, to change it
     ltr evaluate my.run --qrels qrels.txt      metrics of scores in a file, without any model
     ltr export best --out model.onnx           write a model that onnxruntime runs
+    ltr serve model/                           rank over HTTP with an exported model
     ltr convert train.parquet --out train.store --qid query --label grade     beyond memory
 
 `fit`, `validate`, `test` and `predict` take `--config` any number of times. Its value is a recipe
@@ -21,8 +22,8 @@ not come with ltr, or by `--trust`.
 
 Each `fit` writes to a folder of its own: `runs/NAME/1` and so on. `predict`, `test` and `export`
 take a checkpoint, `best` or `last` of the newest run, the folder of a run, a folder that
-`NeuralRanker.save` or an export wrote, or an ONNX file. `fit --ckpt_path last` resumes the newest
-run.
+`NeuralRanker.save`, `Blend.save` or an export wrote, or an ONNX file. `fit --ckpt_path last`
+resumes the newest run.
 
 A wrong option, class, value or file gives one line on stderr and exit code 2. So does training that
 fails. An interrupted run exits with code 130, a terminated one with 143; both write `last.ckpt`.
@@ -55,6 +56,7 @@ _COMMANDS = {
     "evaluate": ("ltr.cli.evaluate", "metrics of a TREC run or a table of scores"),
     "convert": ("ltr.cli.convert", "files of any size into a store of lists"),
     "export": ("ltr.cli.export", "write a model for other programs: ONNX, torch.export"),
+    "serve": ("ltr.cli.serve", "rank over HTTP with an exported model"),
     "recipes": ("ltr.cli.recipes", "list the recipes"),
     "copy": ("ltr.cli.recipes", "copy a recipe's file, to change it"),
     "datasets": ("ltr.cli.datasets", "list published data sets: layout, size, source, terms"),

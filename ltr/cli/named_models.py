@@ -1,13 +1,14 @@
 """The model that a command names.
 
 It may be a checkpoint, `best` or `last` of the newest run, the folder of a run, the folder that
-`NeuralRanker.save` or an export wrote, or an ONNX file.
+`NeuralRanker.save`, `Blend.save` or an export wrote, or an ONNX file.
 """
 
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -15,12 +16,14 @@ from ltr.cli.errors import CommandError
 from ltr.cli.runs import find_checkpoint, numbered
 from ltr.config.folder import CONFIG, read_folder
 from ltr.datasets import Category, Schema
+from ltr.estimators.scoring import looks_at_list, score_codes
 from ltr.models import Scorer
 from ltr.modules import Ranker
 from ltr.modules.checkpoint_file import read_checkpoint
 from ltr.names import nearest
 
 if TYPE_CHECKING:
+    from ltr.estimators import Blend
     from ltr.export import ExportedRanker
     from ltr.serving import OnnxRanker
 
@@ -89,6 +92,15 @@ def is_of_table(path: Path) -> bool:
     return _onnx(path).about["features"] is not None
 
 
+def is_blend(path: Path) -> bool:
+    """Return whether a model is a folder that `Blend.save` wrote.
+
+    Raises:
+        ValueError: it is a folder, and damaged.
+    """
+    return path.is_dir() and "rankers" in read_folder(path)[0]
+
+
 def load_ranker(path: Path, trust: list[str]) -> Ranker:
     """Return a model that is tested and that scores.
 
@@ -97,6 +109,11 @@ def load_ranker(path: Path, trust: list[str]) -> Ranker:
     """
     if is_checkpoint(path):
         return Ranker.load_from_checkpoint(path, map_location="cpu", trust=trust)
+    if is_blend(path):
+        from ltr.estimators import Blend
+
+        blend = Blend.load(path, trust=trust)
+        return _ranker(_OutsideScorer(_BlendModel(blend)), _Joined(), blend.schema_)
     if path.is_dir():
         from ltr.export import load_model
 
@@ -105,10 +122,10 @@ def load_ranker(path: Path, trust: list[str]) -> Ranker:
     model = _onnx(path)
     features, categories = model.about["features"], model.about["categories"]
     if features is None:
-        return _ranker(_OnnxScorer(model), _Joined(), None)
+        return _ranker(_OutsideScorer(model), _Joined(), None)
     kinds = {name: Category(one["kind"], tuple(one["levels"])) for name, one in categories.items()}
     schema = Schema("", features=features, categories=kinds)
-    return _ranker(_OnnxScorer(model), _Joined(), schema)
+    return _ranker(_OutsideScorer(model), _Joined(), schema)
 
 
 def load_to_export(path: Path, trust: list[str], per_document: bool) -> "ExportedRanker":
@@ -165,10 +182,24 @@ class _Joined(nn.Module):
         return features if categories is None else torch.cat([features, categories.float()], -1)
 
 
-class _OnnxScorer(Scorer):
-    """The model of an ONNX file, which takes one list at a time."""
+class _BlendModel:
+    """A Blend with the two names of an `OnnxRanker` that its scores need."""
 
-    def __init__(self, model: "OnnxRanker") -> None:
+    def __init__(self, blend: "Blend") -> None:
+        self.blend = blend
+        schema = blend.schema_
+        categories = {} if schema is None else schema.categories
+        self.about = {"looks_at_list": looks_at_list(blend), "categories": categories}
+
+    def score_arrays(self, features: np.ndarray, codes: np.ndarray | None) -> np.ndarray:
+        """Return the scores (documents,) of one list, float64."""
+        return score_codes(self.blend, features, codes)
+
+
+class _OutsideScorer(Scorer):
+    """The model of an ONNX file or a Blend, which takes one list at a time."""
+
+    def __init__(self, model: "OnnxRanker | _BlendModel") -> None:
         super().__init__()
         self.model = model
         self.per_document = not model.about["looks_at_list"]
@@ -186,5 +217,6 @@ class _OnnxScorer(Scorer):
         for rows, kept, found in zip(lists, real, scores, strict=True):
             values, codes = rows[kept].split([width, self.num_categories], dim=-1)
             given = codes.long().numpy() if self.num_categories else None
-            found[kept] = torch.from_numpy(self.model.score_arrays(values.numpy(), given))
+            own = self.model.score_arrays(values.numpy(), given)
+            found[kept] = torch.from_numpy(own).to(found.dtype)
         return scores.reshape(features.shape[:-1]).to(features.device)

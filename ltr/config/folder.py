@@ -8,6 +8,7 @@ killed, find one model whole: the old one before that step, the new one after it
 
 import json
 import os
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -80,9 +81,9 @@ def write_folder(
     >>> from tempfile import mkdtemp
     >>> folder, layer = mkdtemp(), nn.Linear(2, 1)
     >>> write_folder(folder, {"scorer": layer}, {"scorer": to_config(layer)})
-    >>> config, weights = read_folder(folder)
+    >>> config, files = read_folder(folder)
     >>> again = read_part(config["scorer"], "scorer", nn.Linear, [])
-    >>> load_weights(folder, weights, {"scorer": again})
+    >>> load_weights(folder, files[WEIGHTS], {"scorer": again})
     >>> bool((again.weight == layer.weight).all())
     True
     """
@@ -107,29 +108,41 @@ def write_folder(
             _finish(folder)
 
 
-def read_folder(folder: str | PathLike[str]) -> tuple[dict[str, Any], bytes]:
-    """Return the content of a folder's `config.json`, and that of `model.safetensors`.
+def read_folder(folder: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return the content of a folder's `config.json`, and of the files that a model needs.
+
+    These are `model.safetensors`, and those that the configuration lists as its `files`.
 
     Raises:
-        ValueError: there is no model, a file is damaged, or there is no digest of the weights.
+        ValueError: there is no model, a file is damaged, or has no digest.
         OSError: a file cannot be read.
     """
-    config, weights = Path(folder) / CONFIG, Path(folder) / WEIGHTS
+    config = Path(folder) / CONFIG
     while True:
         content, version = _read_config(config)
-        digests = content.get(_DIGESTS)
-        digest = digests.get(WEIGHTS) if isinstance(digests, dict) else None
-        if digest is None:
-            raise ValueError(f"{config} has no digest of {WEIGHTS}: save the model again")
-        found = False
-        for path in (_new(weights), weights):  # the first while, or after, a save is interrupted
-            with suppress(FileNotFoundError):
-                data, found = path.read_bytes(), True
-                if sha256(data).hexdigest() == digest:
-                    return content, data
+        digests, names = content.get(_DIGESTS), content.get("files", [])
+        digests = digests if isinstance(digests, dict) else {}
+        if not isinstance(names, list) or not all(map(_is_name, names)):
+            raise ValueError(f"{config} must name files of its folder, got {names!r}")
+        found: dict[str, bytes] = {}
+        for name in (WEIGHTS, *names):
+            path = Path(folder) / name
+            if name not in digests:
+                raise ValueError(f"{config} has no digest of {name}: save the model again")
+            why = "there is no such file"
+            for one in (_new(path), path):  # the first while, or after, a save is interrupted
+                with suppress(FileNotFoundError):
+                    data = one.read_bytes()
+                    if sha256(data).hexdigest() == digests[name]:
+                        found[name] = data
+                        break
+                    why = f"its digest is not the one in {CONFIG}"
+            if name not in found:
+                break
+        else:
+            return content, found
         if _version(os.stat(config)) == version:  # else another process has saved a model
-            why = f"its digest is not the one in {CONFIG}" if found else "there is no such file"
-            raise ValueError(f"{weights} is damaged or missing: {why}")
+            raise ValueError(f"{path} is damaged or missing: {why}")
 
 
 @contextmanager
@@ -230,6 +243,11 @@ def _read_config(path: Path) -> tuple[dict[str, Any], tuple[int, int]]:
     if not isinstance(content, dict):
         raise ValueError(f"{path} is not the configuration of a model")
     return content, version
+
+
+def _is_name(value: Any) -> bool:
+    """Return whether a value is the name of a file, not a path to somewhere else."""
+    return isinstance(value, str) and re.fullmatch(r"\w[\w.-]*", value) is not None
 
 
 def _version(status: os.stat_result) -> tuple[int, int]:

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Self
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -16,11 +17,16 @@ import torch
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ltr.config.folder import write_folder
+from ltr.datasets import Schema
 from ltr.estimators import tables as tables
-from ltr.estimators.categories import form_of, in_form, levels_of
+from ltr.estimators.categories import form_of, in_form, levels_of, schema_of
 from ltr.estimators.scoring import RankingEstimator, score, values_of_lists
 from ltr.models import Ensemble
 from ltr.shapes import check_number
+
+if TYPE_CHECKING:
+    from ltr.export import Exported
 
 _STEPS = 20  # of a weight on its way from 0 to 1
 _ROUNDS = 5  # of the search through all rankers, at most
@@ -62,6 +68,8 @@ class Blend(RankingEstimator):
     Attributes:
         rankers_: the fitted rankers.
         levels_: the levels of each column of text or categories, in the training lists.
+        schema_: the columns, as `ltr predict` and an export know them; None if X was an array or
+            has columns whose names are not text.
         scales_: (rankers,), what their scores are multiplied by.
         weights_: (rankers,), >= 0, which add up to 1.
         validation_score_: NDCG@10 on the validation lists; None without.
@@ -87,6 +95,7 @@ class Blend(RankingEstimator):
 
     rankers_: list[Any]
     levels_: dict[Any, pd.Index]
+    schema_: Schema | None
     scales_: np.ndarray
     weights_: np.ndarray
 
@@ -143,6 +152,7 @@ class Blend(RankingEstimator):
                 train = train.some(~held)
                 note = f"{held.sum()} of {len(held)} queries held out for it, by a hash of the qid"
         self.levels_ = levels_of(train.X)
+        self.schema_ = schema_of(train.X, self.levels_)
         self.rankers_ = [
             self._fitted(clone(one), train, val, weights, side) for one in self.rankers
         ]
@@ -188,6 +198,74 @@ class Blend(RankingEstimator):
         """Return the mean metric of the lists; see `NeuralRanker.score`."""
         check_is_fitted(self)
         return score(self, X, y, qid, group, sample_weight, metric)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the blend into a folder, without pickle.
+
+        `config.json` holds the scales, the weights and the columns, `model.safetensors` the weights
+        of each `NeuralRanker`, and a file each of the other rankers: LightGBM's text, XGBoost's
+        UBJ, CatBoost's cbm, and skops' zip for scikit-learn's estimators. As with
+        `NeuralRanker.save`, a reader finds the older model or this one, and other files stay.
+
+        Args:
+            path: the folder, made if it is missing.
+
+        Raises:
+            ValueError: the blend is not fitted; a ranker has no safe format, which is named; or a
+                weight is not finite. Nothing is written.
+            OSError: a file cannot be written. The folder is then as it was.
+        """
+        from ltr.estimators.blend_files import contents
+
+        check_is_fitted(self)
+        saved = contents(self, self._names())
+        write_folder(path, saved.parts, saved.config, saved.files)
+
+    def export(
+        self,
+        path: str | PathLike[str],
+        *,
+        opset: int = 17,
+        per_document: bool = False,
+        single: bool = False,
+        test: tuple[Any, Any, Any] | None = None,
+    ) -> "Exported":
+        """Write the blend as one ONNX file; see `ltr.export.export_model`.
+
+        Raw columns go in and one score comes out: the transforms, the networks and the trees are
+        inside. The rankers must be `NeuralRanker`s and trees of LightGBM and XGBoost.
+
+        Args:
+            path: a file that ends in .onnx, or a folder, which `load` can read too.
+            opset: of ONNX.
+            per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
+            single: whether the features are float32; see `export_model`.
+            test: (X, y, qid) of test lists, for the metrics of the model card.
+        """
+        from ltr.estimators.blend_export import export_blend
+
+        check_is_fitted(self)
+        return export_blend(self, self._names(), path, opset, per_document, single, test)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], *, trust: Sequence[str] = ()) -> Self:
+        """Return the blend that `save` wrote: its scores are equal bit for bit.
+
+        No code of the files runs. The files of trees are parsed by their libraries. A ranker of
+        LightGBM is then a `lightgbm.Booster`. `fit` trains anew, with the rankers' parameters.
+
+        Args:
+            path: the folder.
+            trust: packages whose classes a `NeuralRanker` of it may name, beside `ltr` and
+                `torch.nn`.
+
+        Raises:
+            ValueError: the folder holds no blend, a file is damaged or names a class that is not
+                trusted, or a library that one of the rankers needs is not installed.
+        """
+        from ltr.estimators.blend_files import load
+
+        return load(cls, path, trust)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters; if `deep`, those of the rankers too (see the class)."""

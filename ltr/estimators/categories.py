@@ -9,6 +9,8 @@ import pyarrow as pa
 from sklearn.base import RegressorMixin
 from sklearn.ensemble import HistGradientBoostingRegressor
 
+from ltr.datasets import Category, Schema
+from ltr.datasets.schema import as_text, kind_of
 from ltr.estimators import tables as tables
 
 Form = Literal["as it is", "categories", "text", "numbers"]
@@ -55,6 +57,70 @@ def levels_of(X: Any) -> dict[Any, pd.Index]:
         for name, kind in kinds.items()
         if kind in ("string", "categorical")
     }
+
+
+def schema_of(X: Any, levels: Mapping[Any, pd.Index]) -> Schema | None:
+    """Return the columns of a table by name, or None if they have no schema.
+
+    An array has none, nor has a table with a name that is not text, or with levels that are neither
+    text nor numbers nor booleans.
+
+    A column of booleans is a category, as in `Schema.infer`; all others without levels are numbers.
+
+    >>> table = pd.DataFrame({"shop": ["b", None, "a"], "price": [1, 2, 3], "new": [True] * 3})
+    >>> schema = schema_of(table, levels_of(table))
+    >>> [*schema.features], schema.categories["shop"].levels, schema.categories["new"].kind
+    (['price'], ('a', 'b'), 'boolean')
+    """
+    if not tables.is_frame(X):
+        return None
+    frame = _frame(X)
+    if not all(isinstance(name, str) for name in frame.columns):
+        return None
+    categories = {}
+    for name in frame.columns:
+        if name in levels:
+            try:
+                values = pa.array(levels[name])
+            except (pa.ArrowInvalid, pa.ArrowTypeError):  # levels of several types
+                return None
+            kind = kind_of(values.type)
+            if kind not in ("string", "number", "boolean", "missing"):
+                return None
+            text = as_text(pa.chunked_array([values])).to_pylist()
+            categories[name] = Category("string" if kind == "missing" else kind, tuple(text))  # pyright: ignore[reportArgumentType]
+        elif pd.api.types.infer_dtype(frame[name]) == "boolean":
+            categories[name] = Category("boolean", ("false", "true"))
+    uses = tables.names_of_uses(frame.columns)
+    features = {name: 1 for name in frame.columns if name not in categories}
+    return Schema(uses["qid"], uses["label"], features=features, categories=categories)
+
+
+def from_codes(
+    schema: Schema, levels: Mapping[Any, pd.Index], features: np.ndarray, codes: np.ndarray
+) -> pd.DataFrame:
+    """Return the table of numbers and of codes of categories.
+
+    Args:
+        schema: of the columns.
+        levels: see `levels_of`.
+        features: (rows, d), as the schema orders them.
+        codes: (rows, c), 1 for the first level, 0 for a missing or unseen value.
+
+    >>> table = pd.DataFrame({"shop": ["b", None, "a"], "price": [1, 2, 3]})
+    >>> levels = levels_of(table)
+    >>> from_codes(schema_of(table, levels), levels, np.ones((1, 1)), np.array([[2]]))
+       price shop
+    0    1.0    b
+    """
+    columns: dict[str, Any] = dict(zip(schema.features, features.T, strict=True))
+    for (name, category), found in zip(schema.categories.items(), codes.T, strict=True):
+        if name in levels:
+            columns[name] = pd.Categorical.from_codes(found - 1, levels[name])
+        else:
+            missing = (found < 1) | (found > len(category.levels))
+            columns[name] = pd.arrays.BooleanArray(found == 2, missing)
+    return pd.DataFrame(columns)
 
 
 def in_form(X: Any, levels: Mapping[Any, pd.Index], form: Form) -> Any:

@@ -376,7 +376,7 @@ class NeuralRanker(RankingEstimator):
             side = tables.side_columns(self.loss, given, table.num_rows)
         columns = {"qid": names, "label": labels, "weight": weights}
         columns |= {"position": side.get("position"), "group": side.get("groups")}
-        named = tables.names_of_uses(table)
+        named = tables.names_of_uses(table.column_names)
         table = tables.join(table, {named[use]: values for use, values in columns.items()})
         uses = {use: None if columns[use] is None else name for use, name in named.items()}
         if again:

@@ -17,6 +17,7 @@ from ltr.config import (
 )
 from ltr.config.folder import (
     CONFIG,
+    WEIGHTS,
     configs,
     describing,
     load_weights,
@@ -28,13 +29,13 @@ from ltr.datasets import FeatureTransform, Schema
 from ltr.estimators.parameters import check_parameters, new_scorer, new_transform
 from ltr.models import Ensemble
 
-_PARTS = {"scorer": Ensemble, "transform": FeatureTransform}
+PARTS = {"scorer": Ensemble, "transform": FeatureTransform}
 _PLAIN = ("columns", "n_iter", "best_iterations", "history", "validation_queries")
 
 
 def save(estimator: Any, path: str | PathLike[str]) -> None:
     """Write the files of `NeuralRanker.save`."""
-    parts = {name: getattr(estimator, f"{name}_") for name in _PARTS}
+    parts = {name: getattr(estimator, f"{name}_") for name in PARTS}
     write_folder(path, parts, content(estimator))
 
 
@@ -46,7 +47,7 @@ def content(estimator: Any) -> dict[str, Any]:
     # as they are: a default that changes in a later version does not change them
     parts = {
         name: None if name in unsaved else to_config(getattr(estimator, f"{name}_"))
-        for name in _PARTS
+        for name in PARTS
     }
     return {
         "config": {"class_path": import_path(type(estimator)), "init_args": saved},
@@ -66,19 +67,34 @@ def load(
     trusted = check_trust(trust)
     if unknown := sorted({*given} - {*parameters(cls)}):
         raise ValueError(f"{cls.__name__} has no parameter {unknown[0]!r}")
-    content, weights = read_folder(path)
+    content, files = read_folder(path)
     with describing(path):
-        return _make(cls, path, content, weights, trusted, given)
+        return make(cls, path, content, files[WEIGHTS], trusted, given)
 
 
-def _make(
+def make(
     cls: type,
     path: str | PathLike[str],
     content: dict[str, Any],
     weights: bytes,
     trusted: Sequence[str],
     given: Mapping[str, Any],
+    prefix: str = "",
 ) -> Any:
+    """Return an estimator.
+
+    Args:
+        cls: its class.
+        path: the folder, which errors name.
+        content: of its configuration; see `content`.
+        weights: the content of `model.safetensors`.
+        trusted: see `NeuralRanker.load`.
+        given: parameters that replace the saved ones.
+        prefix: what the names of its weights begin with.
+
+    Raises:
+        ValueError: the configuration or the weights are not those of such an estimator.
+    """
     _check(path, content)
     for name, reason in content["unsaved"].items():
         if name not in given:
@@ -92,10 +108,10 @@ def _make(
         name: fresh[name](new)
         if content[name] is None
         else read_part(content[name], name, kind, trusted)
-        for name, kind in _PARTS.items()
+        for name, kind in PARTS.items()
     }
     parts["scorer"].build(content["num_features"])
-    load_weights(path, weights, parts)
+    load_weights(path, weights, {f"{prefix}{name}": part for name, part in parts.items()})
     for name, part in parts.items():
         setattr(new, f"{name}_", part)
     new.schema_ = Schema.from_dict(content["schema"])
@@ -112,7 +128,7 @@ def _check(folder: str | PathLike[str], content: dict[str, Any]) -> None:
     kinds = {"config": dict, "unsaved": dict, "schema": dict, "columns": list, "named": bool}
     kinds |= {"num_features": int}
     good = (
-        {*_PARTS, *_PLAIN} <= {*content}
+        {*PARTS, *_PLAIN} <= {*content}
         and all(isinstance(content.get(key), kind) for key, kind in kinds.items())
         and isinstance(content["config"].get("init_args"), dict)
         and all(isinstance(name, str) for name in content["columns"])

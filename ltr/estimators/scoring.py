@@ -10,6 +10,7 @@ from sklearn.utils import Tags
 
 from ltr.datasets import FeatureTransform, ListDataset
 from ltr.estimators import tables as tables
+from ltr.estimators.categories import from_codes
 from ltr.models import Scorer
 from ltr.models.ragged import score_ragged
 
@@ -36,6 +37,27 @@ class RankingEstimator(BaseEstimator):
 def needs_lists(transform: FeatureTransform, scorer: Scorer) -> bool:
     """Return whether a document's score depends on the other documents of its list."""
     return transform.within_list or not scorer.per_document
+
+
+def looks_at_list(blend: Any) -> bool:
+    """Return whether a score of a Blend depends on the other documents of its list."""
+    networks = (one for one in blend.rankers_ if hasattr(one, "transform_"))
+    return any(needs_lists(one.transform_, one.scorer_) for one in networks)
+
+
+def score_codes(blend: Any, features: np.ndarray, codes: np.ndarray | None) -> np.ndarray:
+    """Return the scores (documents,) of a Blend for one list, float64.
+
+    Args:
+        blend: fitted.
+        features: (documents, d), as its schema orders them.
+        codes: (documents, c), see `from_codes`; None without categories.
+    """
+    X: Any = features
+    if (schema := blend.schema_) is not None:
+        codes = np.zeros((len(features), 0), dtype=np.int64) if codes is None else codes
+        X = from_codes(schema, blend.levels_, features, codes)
+    return blend.predict(X, group=[len(features)] if looks_at_list(blend) else None)
 
 
 def score_lists(

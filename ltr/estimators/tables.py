@@ -1,6 +1,6 @@
 """Turn what LGBMRanker and XGBRanker take into tables and lists."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -240,17 +240,17 @@ def row_numbers(given: Mapping[str, Any], rows: int) -> dict[str, np.ndarray]:
     return found
 
 
-def names_of_uses(table: pa.Table) -> dict[str, str]:
+def names_of_uses(columns: Collection[str]) -> dict[str, str]:
     """Return names for the columns of other uses that no feature has.
 
-    >>> names_of_uses(pa.table({"qid": [0.5]}))["qid"]
+    >>> names_of_uses(["qid", "price"])["qid"]
     'qid_'
     """
     found = {}
     uses = {"qid": "qid", "label": "y", "weight": "sample_weight"}
     uses |= {"position": "position", "group": "groups"}
     for use, name in uses.items():
-        while name in table.column_names:
+        while name in columns:
             name += "_"
         found[use] = name
     return found

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ltr.datasets import ListDataset
 from ltr.datasets.collate import pad_documents, real_places
@@ -78,31 +79,56 @@ def evaluate(module: ExportedRanker, data: ListDataset) -> Evaluation:
             lifted = (lambda x: x) if module.per_document else (lambda x: x[None])
             parts = [module(*map(lifted, some)).flatten() for some in zip(*chunks, strict=True)]
             scores = torch.cat(parts)
+    return evaluation_of(scores, torch.from_numpy(data.labels), lengths)
+
+
+def evaluation_of(scores: Tensor, labels: Tensor, lengths: Tensor) -> Evaluation:
+    """Return the metrics of scores.
+
+    Args:
+        scores: (documents,), list by list.
+        labels: (documents,).
+        lengths: (lists,), the sizes of the lists.
+    """
     mask = real_places(lengths)
-    padded = pad_documents(scores, mask)
-    labels = pad_documents(torch.from_numpy(data.labels), mask)
+    padded, labels = pad_documents(scores, mask), pad_documents(labels, mask)
     values: dict[str, Any] = {
         name: metric(padded, labels, mask, top_k=k, empty=0.0, reduction="none")
         for name, (metric, k) in _METRICS.items()
     }
     values["MRR"] = F.mrr(padded, labels, mask, empty=0.0, reduction="none")
     intervals = {name: mean_interval(value) for name, value in values.items()}
-    return Evaluation(len(data), len(data.features), intervals)
+    return Evaluation(len(lengths), len(scores), intervals)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How the scores of an export differ from the model's.
+
+    Attributes:
+        largest: of the largest absolute score.
+        rows: how many rows were compared.
+        differing: how many of them differ by more than 1e-4 of the largest absolute score.
+    """
+
+    largest: float
+    rows: int
+    differing: int
 
 
 def model_card(
-    module: ExportedRanker,
+    module: Any,
     file: str,
     to: Target,
-    difference: float,
+    difference: Difference,
     evaluation: Evaluation | None,
 ) -> str:
     """Return the text of a model card, in Markdown."""
     schema = module.schema
-    weights = sum(x.numel() for x in module.scorer.parameters())
+    number = "float32" if getattr(module, "single", True) else "float64"
     one = "(N, {})" if module.per_document else "(lists, documents, {})"
     shapes = {
-        "features": f"float32 {one.format(module.num_features)}; NaN is a missing value",
+        "features": f"{number} {one.format(module.num_features)}; NaN is a missing value",
         "categories": f"int64 {one.format(module.num_categories)}; codes of the levels, 0 for a "
         "missing or unseen value",
         "mask": "bool (lists, documents); True for a real document",
@@ -124,8 +150,10 @@ def model_card(
         "The output `scores` has one float32 for each document. "
         + ("Run the file with onnxruntime" if to == "onnx" else "Load it with `torch.export.load`")
         + "; it does not need ltr. "
-        f"It was compared with the model on lists of 1 to 130 documents, with extreme and missing "
-        f"values: the largest difference is {difference:.1e} of the largest score.",
+        f"It was compared with the model on {difference.rows:,} rows in lists of 1 to 130 "
+        "documents, with extreme and missing values, and numbers on the splits of trees. The "
+        f"largest difference is {difference.largest:.1e} of the largest score, and "
+        f"{difference.differing} rows differ by more than 1e-4 of it.",
         "",
         "## Data",
         "",
@@ -145,8 +173,7 @@ def model_card(
         "",
         "## Model",
         "",
-        f"`{type(module.scorer).__name__}` with {weights:,} weights"
-        + (f", behind `{type(module.transform).__name__}`." if module.transform else "."),
+        module.summary,
         "",
         "## Metrics",
         "",

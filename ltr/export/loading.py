@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from ltr.config import check_trust
-from ltr.config.folder import CONFIG, describing, load_weights, read_folder, read_part
+from ltr.config.folder import CONFIG, WEIGHTS, describing, load_weights, read_folder, read_part
 from ltr.datasets import FeatureTransform, Schema
 from ltr.export.program import ExportedRanker
 from ltr.models import Scorer
@@ -40,9 +40,9 @@ def load_model(
     True
     """
     trusted = check_trust(trust)
-    content, weights = read_folder(folder)
+    content, files = read_folder(folder)
     with describing(folder):
-        return _make(folder, content, weights, trusted, per_document)
+        return _make(folder, content, files[WEIGHTS], trusted, per_document)
 
 
 def _make(

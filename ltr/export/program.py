@@ -90,6 +90,13 @@ class ExportedRanker(nn.Module):
             features = self.transform(features, mask, **given)
         return self.scorer(features, mask)
 
+    @property
+    def summary(self) -> str:
+        """What the model card says of the model."""
+        weights = sum(x.numel() for x in self.scorer.parameters())
+        behind = f", behind `{type(self.transform).__name__}`" if self.transform else ""
+        return f"`{type(self.scorer).__name__}` with {weights:,} weights{behind}."
+
     def example(self, lists: int, length: int, seed: int = 0) -> tuple[Tensor, ...]:
         """Return inputs drawn from what the transform knows of the training data.
 
@@ -126,8 +133,11 @@ class ExportedRanker(nn.Module):
         return tuple(found)
 
 
-def describe(module: ExportedRanker) -> dict[str, Any]:
+def describe(module: Any) -> dict[str, Any]:
     """Return what a reader of the exported file must know, as plain values.
+
+    Args:
+        module: an `ExportedRanker`, or an `ExportedBlend`.
 
     Returns:
         `ltr`: the version; `inputs`: their names; `num_features`; `per_document`; `looks_at_list`:

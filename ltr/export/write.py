@@ -18,17 +18,24 @@ import torch
 from torch import Tensor, nn
 
 from ltr.config.folder import configs, write_folder
-from ltr.export.card import Evaluation, model_card
+from ltr.export.blend import SHAPES, ExportedBlend, Saved
+from ltr.export.card import Difference, Evaluation, model_card
 from ltr.export.program import ExportedRanker, Target, describe
 from ltr.files import atomic_write, made_folder, remove_leftovers
 
 LIMIT = 1e-5
 """The largest difference from the model that an export may have, of the largest score."""
 
-_SHAPES = ((1, 1), (2, 5), (3, 1), (6, 40), (9, 130))  # lists x documents
+DIFFERS = 1e-4
+"""A row whose score differs by more than this share of the largest score is counted."""
+
 _SUFFIX = {"onnx": ".onnx", "torch": ".pt2"}
 _OLDEST = 18  # the lowest opset that torch writes; onnx converts to those below
 _INSTALL = "export needs onnx, onnxscript and onnxruntime: pip install 'ltr-torch[export]'"
+
+
+Examples = list[tuple[tuple[Any, ...], np.ndarray]]
+"""Inputs, each with the scores that they must get."""
 
 
 @dataclass(frozen=True)
@@ -39,40 +46,51 @@ class Exported:
         model: the file of the model.
         card: the model card.
         difference: the largest difference from the model's scores, of the largest absolute score.
+        rows: how many rows were compared.
+        differing: how many of them differ by more than 1e-4 of the largest absolute score.
     """
 
     model: Path
     card: Path
     difference: float
+    rows: int
+    differing: int
 
 
 def export_model(
-    module: ExportedRanker,
+    module: Any,
     path: str | PathLike[str],
     *,
     to: Target | None = None,
     opset: int = 17,
     evaluation: Evaluation | None = None,
     config: Mapping[str, Any] | None = None,
+    per_document: bool = False,
+    single: bool = False,
 ) -> Exported:
     """Write a model for other programs, and check it against the model.
 
     The file takes raw features, NaN for a missing value, and codes of categories; the transform is
     inside. Numbers of lists and lengths are free. The check scores lists inside the range of the
     training data, with missing values and unseen categories, and far outside the range, of 1 to
-    130 documents.
+    130 documents. Numbers for trees lie exactly on their splits, and next to them.
 
     Args:
-        module: the model.
+        module: an `ExportedRanker`; or a fitted `LGBMRanker` or `XGBRanker`, or a regressor of
+            these libraries. `Blend.export` and `NeuralRanker.export` call this function.
         path: a file that ends in .onnx or .pt2, with the card beside it (`NAME.md`); or a folder,
-            made if it is missing, which gets the model, `README.md` (the card),
-            `model.safetensors` and `config.json`.
+            made if it is missing, which gets the model, `README.md` (the card), and unless it is
+            LightGBM's or XGBoost's `model.safetensors` and `config.json`.
         to: "onnx", which onnxruntime and search engines run, or "torch", a program of
             `torch.export` for `torch.export.load`. Neither needs ltr. Default: by the ending of
             `path`, or "onnx".
         opset: of ONNX.
         evaluation: metrics for the card; see `evaluate`.
         config: of `config.json`, plain values. Default: how transform and scorer are made.
+        per_document: whether LightGBM's or XGBoost's trees take single documents (N, d).
+        single: whether their features are float32. Default: float64, so that a number that lies
+            next to a split takes the same branch. With float32 it may not; `Exported.differing`
+            counts such rows, and is no error.
 
     Raises:
         ValueError: an argument is wrong, a package is missing, the path cannot be written, the
@@ -86,8 +104,8 @@ def export_model(
     >>> export_model(module, Path(mkdtemp(), "model.pt2"), to="torch").difference
     0.0
     """
-    if not isinstance(module, ExportedRanker):
-        raise ValueError(f"module must be an ExportedRanker, got {type(module).__name__}")
+    if not isinstance(module, ExportedRanker | ExportedBlend):
+        module = ExportedBlend.of(module, per_document, single)
     if evaluation is not None and not isinstance(evaluation, Evaluation):
         raise ValueError(f"evaluation must be what `evaluate` returns, got {evaluation!r}")
     path = Path(path)
@@ -97,27 +115,34 @@ def export_model(
         raise ValueError(f'to must be "onnx" or "torch", got {to!r}')
     if isinstance(opset, bool) or not isinstance(opset, int) or opset < 13:
         raise ValueError(f"opset must be a whole number >= 13, got {opset!r}")
+    if to != "onnx" and isinstance(module, ExportedBlend):
+        raise ValueError(f'to must be "onnx" for trees, got {to!r}')
     if is_file(path):
         if path.suffix != _SUFFIX[to]:
             raise ValueError(f"path must end in {_SUFFIX[to]} for to={to!r}, got {path}")
         target, card, folder = path, path.with_suffix(".md"), None
     else:
         target, card, folder = path / f"model{_SUFFIX[to]}", path / "README.md", path
-    given, module = module, copy.deepcopy(module).cpu().float().eval()
-    model, difference = _checked(module, to, opset)
-    text = model_card(module, target.name, to, difference, evaluation).encode()
+    if isinstance(module, ExportedRanker):
+        parts = {"scorer": module.scorer, "transform": module.transform}
+        content = _config(module) if config is None else config
+        saved = Saved(parts, content, {})
+        module = copy.deepcopy(module).cpu().float().eval()
+    else:
+        saved = module.saved
+    model, compared = _checked(module, to, opset)
+    text = model_card(module, target.name, to, compared, evaluation).encode()
     with _naming(path):
-        if folder is not None:
-            parts = {"scorer": given.scorer, "transform": given.transform}
-            content = _config(given) if config is None else config
-            write_folder(folder, parts, content, {target.name: model, card.name: text})
+        if folder is not None and saved is not None:
+            files = {**saved.files, target.name: model, card.name: text}
+            write_folder(folder, saved.parts, saved.config, files)
         else:
             with made_folder(target.parent):
                 remove_leftovers(target.parent)
                 with atomic_write(card) as second, atomic_write(target) as first:
                     first.write_bytes(model)
                     second.write_bytes(text)
-    return Exported(target, card, difference)
+    return Exported(target, card, compared.largest, compared.rows, compared.differing)
 
 
 def is_file(path: str | PathLike[str]) -> bool:
@@ -138,22 +163,29 @@ def _naming(path: Path) -> Iterator[None]:
         raise ValueError(f"path must be one that can be written, got {path}: {error}") from error
 
 
-def _checked(module: ExportedRanker, to: Target, opset: int) -> tuple[bytes, float]:
+def _checked(
+    module: ExportedRanker | ExportedBlend, to: Target, opset: int
+) -> tuple[bytes, Difference]:
     """Return the file's content, and its difference; an error if that is too large."""
-    expected = _expected(module)
-    if to == "onnx":
-        content = _onnx(module, opset)
-        run = _onnx_runner(content)
+    if isinstance(module, ExportedBlend):
+        expected = _finite(module.examples())
     else:
+        expected = _finite(_expected(module))
+    if to == "torch" and isinstance(module, ExportedRanker):
         content = _program(module)
         run = _program_runner(content)
-    difference = _largest_difference(run, expected)
-    if not difference <= LIMIT:
+    else:
+        content = _onnx(module, opset)
+        run = _onnx_runner(content)
+    found = _difference(run, expected)
+    allowed = isinstance(module, ExportedBlend) and module.single
+    if not found.largest <= LIMIT and not allowed:
         raise ValueError(
-            f"the exported model differs from the model by {difference:.2g} of the largest "
-            f"score, more than {LIMIT:g}"
+            f"the exported model differs from the model by {found.largest:.2g} of the largest "
+            f"score, more than {LIMIT:g}, and by more than {DIFFERS:g} in {found.differing} of "
+            f"{found.rows} rows"
         )
-    return content, difference
+    return content, found
 
 
 def _shapes(module: ExportedRanker) -> tuple[dict[int, Any], ...]:
@@ -181,9 +213,27 @@ def _program(module: ExportedRanker) -> bytes:
     return content.getvalue()
 
 
-def _onnx(module: ExportedRanker, opset: int) -> bytes:
+def _onnx(module: ExportedRanker | ExportedBlend, opset: int) -> bytes:
     try:
         import onnx
+    except ImportError as error:
+        raise ValueError(_INSTALL) from error
+    if isinstance(module, ExportedBlend):
+        model = module.graph(opset, _network)
+    else:
+        model = _network(module, opset)
+    onnx.checker.check_model(model)
+    onnx.helper.set_model_props(model, {"ltr": json.dumps(describe(module))})
+    content = model.SerializeToString()
+    # the metadata's last entry: parts of a message that follow each other are one message
+    end = onnx.ModelProto()
+    onnx.helper.set_model_props(end, {"ltr.sha256": sha256(content).hexdigest()})
+    return content + end.SerializeToString()
+
+
+def _network(module: ExportedRanker, opset: int) -> Any:
+    """Return the ONNX model of a transform and a scorer."""
+    try:
         import onnx.version_converter
         import onnxscript  # noqa: F401  # torch's exporter imports it
     except ImportError as error:
@@ -209,12 +259,7 @@ def _onnx(module: ExportedRanker, opset: int) -> bytes:
         raise ValueError(f"opset must be higher for this model, got {opset}: {error}") from error
     if (found := {one.domain: one.version for one in model.opset_import}[""]) != opset:
         raise ValueError(f"opset must be one that torch and onnx write, got {opset} (not {found})")
-    onnx.helper.set_model_props(model, {"ltr": json.dumps(describe(module))})
-    content = model.SerializeToString()
-    # the metadata's last entry: parts of a message that follow each other are one message
-    end = onnx.ModelProto()
-    onnx.helper.set_model_props(end, {"ltr.sha256": sha256(content).hexdigest()})
-    return content + end.SerializeToString()
+    return model
 
 
 def _onnx_runner(content: bytes) -> Callable[..., np.ndarray]:
@@ -225,8 +270,8 @@ def _onnx_runner(content: bytes) -> Callable[..., np.ndarray]:
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     names = [one.name for one in session.get_inputs()]
 
-    def run(*inputs: Tensor) -> np.ndarray:
-        given = {name: x.numpy() for name, x in zip(names, inputs, strict=True)}
+    def run(*inputs: Any) -> np.ndarray:
+        given = {name: np.asarray(x) for name, x in zip(names, inputs, strict=True)}
         return np.asarray(session.run(None, given)[0])
 
     return run
@@ -243,33 +288,36 @@ def _program_runner(content: bytes) -> Callable[..., np.ndarray]:
     return run
 
 
-def _expected(module: ExportedRanker) -> list[tuple[tuple[Tensor, ...], np.ndarray]]:
+def _expected(module: ExportedRanker) -> Examples:
     """Return lists of several shapes, each with the model's scores."""
     found = []
-    for seed, (lists, length) in enumerate(_SHAPES):
+    for seed, (lists, length) in enumerate(SHAPES):
         inputs = module.example(lists, length, seed)
         with torch.no_grad():
-            scores = module(*inputs).numpy()
-        if (bad := scores[~np.isfinite(scores)]).size:
-            raise ValueError(f"the model's scores must be finite, got {bad[0]}: train it again")
-        found.append((inputs, scores))
+            found.append((inputs, module(*inputs).numpy()))
     return found
 
 
-def _largest_difference(
-    run: Callable[..., np.ndarray], expected: list[tuple[tuple[Tensor, ...], np.ndarray]]
-) -> float:
-    """Return the largest difference of the scores, of the largest absolute score of each shape."""
-    worst = 0.0
-    for inputs, scores in expected:
+def _finite(examples: Examples) -> Examples:
+    for _, scores in examples:
+        if (bad := scores[~np.isfinite(scores)]).size:
+            raise ValueError(f"the model's scores must be finite, got {bad[0]}: train it again")
+    return examples
+
+
+def _difference(run: Callable[..., np.ndarray], examples: Examples) -> Difference:
+    """Return how the scores differ, as a share of the largest absolute score of each shape."""
+    worst, rows, differing = 0.0, 0, 0
+    for inputs, scores in examples:
         found = run(*inputs)
         if found.shape != scores.shape:
             raise ValueError(f"scores must be {scores.shape}, the export gives {found.shape}")
         largest = float(np.abs(scores).max(initial=0)) or 1.0
-        difference = float(np.abs(found - scores).max(initial=0)) / largest
-        if not difference <= worst:  # also NaN, which `max` may hide
-            worst = difference
-    return worst
+        shares = np.abs(found - scores) / largest
+        rows, differing = rows + shares.size, differing + int((~(shares <= DIFFERS)).sum())
+        if not (share := float(shares.max(initial=0))) <= worst:  # also NaN, which `max` may hide
+            worst = share
+    return Difference(worst, rows, differing)
 
 
 def _config(module: ExportedRanker) -> dict[str, Any]:

@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from lightgbm import LGBMRanker
 
 from ltr.cli.errors import CommandError
 from ltr.cli.named_models import find_model
-from ltr.estimators import NeuralRanker
+from ltr.estimators import Blend, NeuralRanker
 from ltr.models import AttentionScorer, MLPScorer
 
 
@@ -79,6 +80,43 @@ def test_a_saved_estimator(ltr, write_table, scorer):
     for name in ("saved", "saved.onnx"):
         found = predict(ltr, name, "p.csv", "--data.qid", "query")
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("scorer", [MLPScorer(hidden=(4,)), AttentionScorer(hidden=(8,), heads=2)])
+def test_a_saved_blend(ltr, write_table, scorer):
+    train = write_table(Path("train.parquet"), 240)
+    new = write_table(Path("new.csv"), 61, seed=1)
+    columns = ["price", "stock", "shop"]
+    network = NeuralRanker(scorer=scorer, members=1, max_epochs=1, verbose=0)
+    blend = Blend([network, LGBMRanker(n_estimators=5, verbose=-1)], verbose=0)
+    blend.fit(train[columns], train["grade"], qid=train["query"]).save("saved")
+    expected = blend.predict(new[columns], qid=new["query"])
+    found = predict(ltr, "saved", "p.csv", "--data.qid", "query")
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    given = ("--data.path", "new.csv", "--data.qid", "query", "--data.label", "grade")
+    answer = ltr("test", "--ckpt_path", "saved", *given)
+    assert answer.code == 0, answer.err
+    score = blend.score(new[columns], new["grade"], qid=new["query"])
+    (line,) = (one for one in answer.out.splitlines() if "test_ndcg_10" in one)
+    assert float(line.split()[-2 if line.endswith("│") else -1]) == pytest.approx(score, abs=1e-4)
+    new.rename(columns={"query": "qid", "grade": "label"}).to_parquet("test.parquet")
+    answer = ltr("export", "saved", "--out", "one.onnx", "--test", "test.parquet")
+    assert answer.code == 2
+    assert "'y'" in answer.err
+    new.rename(columns={"query": "qid", "grade": "y"}).to_parquet("test.parquet")
+    answer = ltr("export", "saved", "--out", "one.onnx", "--test", "test.parquet")
+    assert answer.code == 0, answer.err
+    assert "; 0 of 1424 rows differ by more than 1e-4" in answer.out
+    assert f"{score:.4f}" in Path("one.md").read_text()
+    found = predict(ltr, "one.onnx", "p.csv", "--data.qid", "query")
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    answer = ltr("export", "saved", "--out", "one.pt2")
+    assert answer.code == 2
+    assert "--to must be onnx" in answer.err
+    (Path("saved") / "ranker-1.txt").unlink()
+    answer = ltr("predict", "--ckpt_path", "saved", "--data.path", "new.csv", "--output", "x.csv")
+    assert answer.code == 2
+    assert "ranker-1.txt is damaged or missing" in answer.err
 
 
 def test_a_file_is_missed_before_an_option(ltr):

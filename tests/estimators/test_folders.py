@@ -21,9 +21,10 @@ import pandas as pd
 import pytest
 import safetensors.torch
 import torch
+from lightgbm import LGBMRanker
 
 from ltr.config.folder import write_folder
-from ltr.estimators import NeuralRanker
+from ltr.estimators import Blend, NeuralRanker
 from ltr.export import load_model
 from ltr.models import MLPScorer
 
@@ -51,10 +52,28 @@ def second() -> NeuralRanker:
     return train("yz", 1)
 
 
+def blended(levels: str, seed: int) -> Blend:
+    """The network of `train` and a linear ranker, fitted in no time."""
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame({"a": rng.normal(size=80), "c": rng.choice([*levels], 80)})
+    small = NeuralRanker(scorer=MLPScorer(hidden=(4,)), members=1, max_epochs=1, verbose=0)
+    trees = LGBMRanker(n_estimators=2, min_child_samples=2, verbose=-1)
+    blend = Blend([small, trees], validation=0, verbose=0)
+    return blend.fit(X, rng.integers(0, 3, 80), qid=np.arange(80) // 8)
+
+
+@pytest.fixture(scope="module", params=["network", "blend"])
+def pair(request, first, second) -> tuple[Any, Any, list[str]]:
+    """Two models of a kind, and the files of their folder."""
+    if request.param == "network":
+        return first, second, FILES
+    return blended("xy", 0), blended("yz", 1), [*FILES, "ranker-1.txt"]
+
+
 X = pd.DataFrame({"a": [0.5, -1.0, 0.1], "c": ["x", "y", "z"]})
 
 
-def which(found: NeuralRanker, first: NeuralRanker, second: NeuralRanker) -> str:
+def which(found: Any, first: Any, second: Any) -> str:
     """Return the model that gives these scores; an error if it is a mix."""
     scores = found.predict(X)
     for name, one in (("first", first), ("second", second)):
@@ -164,18 +183,20 @@ def killed_at(step: int) -> Iterator[None]:
             yield
 
 
-def test_a_kill_at_any_step_leaves_one_model(first, second, tmp_path):
+def test_a_kill_at_any_step_leaves_one_model(pair, tmp_path):
+    first, second, files = pair
+    load = type(first).load
     folder, found = tmp_path / "model", []
     for step in count():
         first.save(folder)
-        assert sorted(os.listdir(folder)) == FILES  # what the last kill left is gone
+        assert sorted(os.listdir(folder)) == files  # what the last kill left is gone
         with killed_at(step):
             second.save(folder)
             break
-        found.append(which(NeuralRanker.load(folder), first, second))
+        found.append(which(load(folder), first, second))
     assert set(found) == {"first", "second"}
     assert found == sorted(found)  # from one step on it is the second
-    assert which(NeuralRanker.load(folder), first, second) == "second"
+    assert which(load(folder), first, second) == "second"
 
 
 def test_a_kill_while_several_files_are_written(tmp_path):
@@ -235,7 +256,8 @@ def test_files_of_others_stay(first, second, tmp_path):
     assert sorted(left) == sorted([*others, *FILES])
 
 
-def test_loads_beside_a_writer_get_one_model(first, second, tmp_path):
+def test_loads_beside_a_writer_get_one_model(pair, tmp_path):
+    first, second, files = pair
     first.save(tmp_path)
     done = threading.Event()
 
@@ -250,14 +272,16 @@ def test_loads_beside_a_writer_get_one_model(first, second, tmp_path):
     writer.start()
     found = []
     while not done.is_set():
-        found.append(which(NeuralRanker.load(tmp_path), first, second))
+        found.append(which(type(first).load(tmp_path), first, second))
     writer.join()
     assert {*found} == {"first", "second"}
-    assert sorted(os.listdir(tmp_path)) == FILES
+    assert sorted(os.listdir(tmp_path)) == files
 
 
-def test_writers_at_once_leave_one_model(first, second, tmp_path):
-    def write(ranker: NeuralRanker) -> None:
+def test_writers_at_once_leave_one_model(pair, tmp_path):
+    first, second, files = pair
+
+    def write(ranker: Any) -> None:
         for _ in range(15):
             ranker.save(tmp_path)
 
@@ -266,8 +290,8 @@ def test_writers_at_once_leave_one_model(first, second, tmp_path):
         one.start()
     for one in writers:
         one.join()
-    assert which(NeuralRanker.load(tmp_path), first, second) in ("first", "second")
-    assert sorted(os.listdir(tmp_path)) == FILES
+    assert which(type(first).load(tmp_path), first, second) in ("first", "second")
+    assert sorted(os.listdir(tmp_path)) == files
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o027, 0o077])
@@ -296,7 +320,8 @@ def largest_file(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_full_disk_while_a_model_is_saved(first, second, tmp_path):
+def test_a_full_disk_while_a_model_is_saved(pair, tmp_path):
+    first, second, files = pair
     folder = tmp_path / "a" / "model"
     first.save(folder)
     before = contents(folder)
@@ -305,7 +330,7 @@ def test_a_full_disk_while_a_model_is_saved(first, second, tmp_path):
         message = r"File too large: '.*a/model/[a-z]"
         with largest_file(size), pytest.raises(OSError, match=message) as caught:
             second.save(folder)
-        assert Path(str(caught.value.filename)).name in FILES
+        assert Path(str(caught.value.filename)).name in files
         assert contents(folder) == before
         with largest_file(size), pytest.raises(OSError, match="File too large"):
             second.save(tmp_path / "b" / "model")
@@ -329,7 +354,7 @@ def test_a_full_disk_while_a_model_is_exported(first, second, tmp_path):
 
 WRITE = """
 import sys
-from ltr.estimators import NeuralRanker
+from ltr.estimators import Blend, NeuralRanker
 folder, *models = sys.argv[1:]
 rankers = [NeuralRanker.load(one) for one in models]
 print("ready", flush=True)

@@ -1,0 +1,50 @@
+"""`ltr serve`: rank over HTTP with an exported model."""
+
+from pathlib import Path
+
+from ltr.cli.errors import CommandError
+from ltr.cli.recipes import LineParser
+
+
+def run(command: str, args: list[str]) -> int:
+    """Run `ltr serve` until it is interrupted or terminated.
+
+    Args:
+        command: "serve".
+        args: what follows it on the command line.
+
+    Returns:
+        The exit code, 0.
+
+    Raises:
+        ValueError: an option is wrong, or the model is not an exported one.
+    """
+    parser = LineParser(
+        f"ltr {command}",
+        description="Rank over HTTP with an exported model. The service has no authentication.",
+    )
+    parser.add_argument("model", help="an ONNX file that an export wrote, or the folder of one")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1, this machine)"
+    )
+    parser.add_argument("--port", type=int, default=8000, help="default: 8000; 0: any free one")
+    parser.add_argument("--threads", type=int, default=1, help="of one list's score (default: 1)")
+    parser.add_argument("--max-documents", type=int, default=1000, help="of a list")
+    parser.add_argument("--max-lists", type=int, default=100, help="of a request")
+    parser.add_argument("--max-bytes", type=int, default=16_000_000, help="of a request")
+    given = parser.parse_args(args)
+    try:
+        import uvicorn
+
+        from ltr.serve import Limits, make_app
+    except ImportError as error:
+        raise CommandError(f"ltr serve needs pip install 'ltr-torch[serve]': {error}") from error
+    from ltr.serving import OnnxRanker
+
+    path = Path(given.model).expanduser()
+    path = path / "model.onnx" if path.is_dir() else path
+    limits = Limits(given.max_documents, given.max_lists, given.max_bytes)
+    app = make_app(OnnxRanker(path, given.threads), limits)
+    config = uvicorn.Config(app, given.host, given.port, log_level="info", access_log=False)
+    uvicorn.Server(config).run()
+    return 0

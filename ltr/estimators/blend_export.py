@@ -1,0 +1,65 @@
+"""Export a fitted Blend as one ONNX file."""
+
+from collections.abc import Sequence
+from functools import partial
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import torch
+
+from ltr.datasets import Schema
+from ltr.estimators import tables as tables
+from ltr.estimators.blend_files import contents
+from ltr.estimators.neural_ranker import NeuralRanker
+from ltr.estimators.scoring import score_codes
+from ltr.export import Exported, ExportedRanker, export_model
+from ltr.export.blend import ExportedBlend
+from ltr.export.card import evaluation_of
+from ltr.export.trees import Trees, read_trees
+from ltr.export.write import is_file
+
+
+def export_blend(
+    blend: Any,
+    names: Sequence[str],
+    path: str | PathLike[str],
+    opset: int,
+    per_document: bool,
+    single: bool,
+    test: tuple[Any, Any, Any] | None,
+) -> Exported:
+    """Write the files of `Blend.export`; `names` are those of its rankers, for errors."""
+    members: list[ExportedRanker | Trees] = []
+    for name, one in zip(names, blend.rankers_, strict=True):
+        if isinstance(one, NeuralRanker):
+            given = one.transform_, one.scorer_, one.schema_, per_document
+            members.append(ExportedRanker(*given))
+        elif (trees := read_trees(one)) is not None:
+            members.append(trees)
+        else:
+            raise ValueError(
+                f"rankers must be NeuralRankers or trees of LightGBM and XGBoost, got {name}"
+            )
+    columns = [f"x{i}" for i in range(blend.n_features_in_)]
+    schema = Schema("qid", features=dict.fromkeys(columns, 1))
+    if blend.schema_ is not None:
+        columns, schema = blend.feature_names_in_.tolist(), blend.schema_
+    elif blend.levels_:
+        raise ValueError("columns must have names that are text, and levels of one type")
+    evaluation = None
+    if test is not None:
+        if not isinstance(test, tuple | list) or len(test) != 3:
+            raise ValueError(f"test must be (X, y, qid), got {type(test).__name__}")
+        X, y, qid = test
+        labels = tables.as_labels(y, tables.row_count(X))
+        groups, _ = tables.list_groups(tables.query_names(len(labels), qid, None))
+        order = np.argsort(groups, kind="stable")
+        ordered = (x[order] for x in (blend.predict(X, qid=qid), labels))
+        scores, grades = map(torch.from_numpy, ordered)
+        evaluation = evaluation_of(scores, grades, torch.from_numpy(np.bincount(groups)))
+    saved = None if is_file(path) else contents(blend, names)
+    factors = (blend.weights_ * blend.scales_).tolist()
+    predict = partial(score_codes, blend)
+    module = ExportedBlend(members, factors, schema, columns, predict, per_document, single, saved)
+    return export_model(module, path, to="onnx", opset=opset, evaluation=evaluation)

@@ -1,0 +1,293 @@
+"""Save a Blend, each of its rankers in the format of its own library; load it without pickle."""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from os import PathLike
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator, clone
+from torch import nn
+
+from ltr.config import check_trust, from_config, import_path, to_config
+from ltr.config.folder import CONFIG, WEIGHTS, describing, read_folder
+from ltr.datasets import Schema
+from ltr.estimators.neural_ranker import NeuralRanker
+from ltr.estimators.saving import PARTS, content, make
+from ltr.export.blend import Saved
+from ltr.names import one_line
+
+_PLAIN = ("validation_score", "validation_queries", "n_features_in")
+_DTYPES = {"str", "object", "string", "bool", "int64", "int32", "int16", "int8", "float64"}
+_HARMLESS = ["numpy.dtype"]  # which skops leaves to the caller; a dtype does nothing
+
+
+class _Format(NamedTuple):
+    """How a library writes its rankers and reads them.
+
+    Attributes:
+        suffix: of the file.
+        classes: the names of the rankers that it can hold.
+        write: returns the content of the file.
+        read: returns the ranker of a file, from its content and a ranker that is not fitted.
+    """
+
+    suffix: str
+    classes: tuple[str, ...]
+    write: Callable[[Any], bytes]
+    read: Callable[[bytes, Any], Any]
+
+
+def _write_lightgbm(ranker: Any) -> bytes:
+    return getattr(ranker, "booster_", ranker).model_to_string().encode()
+
+
+def _read_lightgbm(data: bytes, ranker: Any) -> Any:
+    return import_module("lightgbm").Booster(model_str=data.decode())
+
+
+def _write_xgboost(ranker: Any) -> bytes:
+    return bytes(ranker.get_booster().save_raw("ubj"))
+
+
+def _read_xgboost(data: bytes, ranker: Any) -> Any:
+    ranker.load_model(bytearray(data))
+    return ranker
+
+
+def _write_catboost(ranker: Any) -> bytes:
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "model.cbm")
+        ranker.save_model(str(path), format="cbm")
+        return path.read_bytes()
+
+
+def _read_catboost(data: bytes, ranker: Any) -> Any:
+    ranker.load_model(blob=data)
+    return ranker
+
+
+_FORMATS = {
+    "lightgbm": _Format(
+        "txt", ("LGBMRanker", "LGBMRegressor", "Booster"), _write_lightgbm, _read_lightgbm
+    ),
+    "xgboost": _Format("ubj", ("XGBRanker", "XGBRegressor"), _write_xgboost, _read_xgboost),
+    "catboost": _Format(
+        "cbm", ("CatBoostRanker", "CatBoostRegressor"), _write_catboost, _read_catboost
+    ),
+}
+
+
+def contents(blend: Any, names: Sequence[str]) -> Saved:
+    """Return what a Blend is saved as; `names` are those of its rankers, for errors."""
+    parts: dict[str, nn.Module] = {}
+    own: dict[str, bytes] = {}
+    rankers = []
+    levels = [_levels(name, known) for name, known in blend.levels_.items()]
+    for place, (name, fitted) in enumerate(zip(names, blend.rankers_, strict=True)):
+        if type(fitted) is NeuralRanker:
+            rankers.append({"format": "ltr", **_neural_content(name, fitted)})
+            parts |= {f"{place}.{part}": getattr(fitted, f"{part}_") for part in PARTS}
+            continue
+        package, entry, data = _written(name, fitted, blend.rankers[place])
+        suffix = _FORMATS[package].suffix if package in _FORMATS else package
+        file = f"ranker-{place}.{suffix}"
+        rankers.append({"format": package, "file": file, **entry})
+        own[file] = data
+    schema = blend.schema_
+    about = {
+        "config": {
+            "class_path": import_path(type(blend)),
+            "init_args": {"validation": blend.validation, "verbose": blend.verbose},
+        },
+        "files": [*own],
+        "rankers": rankers,
+        "levels": levels,
+        "scales": blend.scales_.tolist(),
+        "weights": blend.weights_.tolist(),
+        "schema": None if schema is None else schema.to_dict(),
+        "named": hasattr(blend, "feature_names_in_") and blend.feature_names_in_.tolist(),
+        **{name: to_config(getattr(blend, f"{name}_")) for name in _PLAIN},
+    }
+    return Saved(parts, about, own)
+
+
+def load(cls: type, path: str | PathLike[str], trust: Sequence[str]) -> Any:
+    """Return the Blend of these files; see `Blend.load`."""
+    trusted = check_trust(trust)
+    about, files = read_folder(path)
+    if not _fits(about):
+        raise ValueError(f"{Path(path) / CONFIG} is not the configuration of a Blend")
+    with describing(path):
+        unfitted, fitted = [], []
+        for place, entry in enumerate(about["rankers"]):
+            package = entry["format"]
+            if package == "ltr":
+                ranker = make(
+                    NeuralRanker, path, entry, files[WEIGHTS], trusted, {}, prefix=f"{place}."
+                )
+                new = clone(ranker)
+            else:
+                try:
+                    new, ranker = _read(package, entry, files[entry["file"]])
+                except Exception as error:  # the libraries' errors have no base class
+                    file = Path(path) / entry["file"]
+                    raise ValueError(f"{file} cannot be read: {one_line(str(error))}") from error
+            unfitted.append(new)
+            fitted.append(ranker)
+        blend = cls(unfitted, **about["config"]["init_args"])
+        blend.rankers_ = fitted
+        blend.levels_ = {name: pd.Index(x, dtype=kind) for name, kind, x in about["levels"]}
+        blend.scales_, blend.weights_ = (
+            np.asarray(about[name], dtype=np.float64) for name in ("scales", "weights")
+        )
+        blend.schema_ = None if about["schema"] is None else Schema.from_dict(about["schema"])
+        if about["named"] is not False:
+            blend.feature_names_in_ = np.asarray(about["named"], dtype=object)
+        for name in _PLAIN:
+            setattr(blend, f"{name}_", from_config(about[name]))
+    return blend
+
+
+def _neural_content(name: str, ranker: NeuralRanker) -> dict[str, Any]:
+    with warnings.catch_warnings(action="ignore"):  # of what is an error here
+        found = content(ranker)
+    for part, reason in found["unsaved"].items():
+        raise ValueError(f"rankers must all have a safe format, got {name}: {part}: {reason}")
+    return found
+
+
+def _written(name: str, fitted: Any, given: Any) -> tuple[str, dict[str, Any], bytes]:
+    """Return the format of a ranker, what `config.json` says of it, and its file.
+
+    Args:
+        name: what an error names.
+        fitted: the ranker.
+        given: it as it was before `fit`, which has the parameters of a `lightgbm.Booster`.
+
+    Raises:
+        ValueError: no format holds such a ranker.
+    """
+    cls = type(fitted)
+    package = cls.__module__.partition(".")[0]
+    if package in _FORMATS and cls.__name__ in _FORMATS[package].classes:
+        source = fitted if hasattr(fitted, "get_params") else given
+        entry = {"class": type(source).__name__, "init_args": _plain(source.get_params())}
+        return package, entry, _FORMATS[package].write(fitted)
+    if package == "sklearn" and isinstance(fitted, BaseEstimator):
+        skops = _skops()
+        data = skops.dumps(fitted)
+        unsafe = sorted({*skops.get_untrusted_types(data=data)} - {*_HARMLESS})
+        if unsafe:
+            raise ValueError(
+                f"rankers must all have a safe format, got {name}: skops does not trust "
+                f"{', '.join(unsafe)}"
+            )
+        return "skops", {}, data
+    raise ValueError(
+        f"rankers must all have a safe format, got {name}: there is one for NeuralRanker, rankers "
+        "and regressors of LightGBM, XGBoost and CatBoost, and scikit-learn's estimators"
+    )
+
+
+def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a ranker, without None and what JSON cannot hold.
+
+    A warning names those that cannot be held. Only another `fit` needs them.
+    """
+    found = {}
+    for name, value in params.items():
+        try:
+            config = to_config(value)
+            from_config(config)
+        except ValueError as error:
+            warnings.warn(
+                f"{name} is not saved, and is the default where the loaded ranker is fitted again: "
+                f"{error}",
+                stacklevel=5,
+            )
+            continue
+        if config is not None:
+            found[name] = config
+    return found
+
+
+def _read(package: str, entry: Mapping[str, Any], data: bytes) -> tuple[Any, Any]:
+    """Return a ranker that is not fitted, and the fitted one of a file."""
+    if package == "skops":
+        fitted = _skops().loads(data, trusted=_HARMLESS)
+        return clone(fitted), fitted
+    name = entry["class"]
+    if name not in _FORMATS[package].classes or name == "Booster":
+        raise ValueError(f"class must be a ranker of {package}, got {name!r}")
+    cls = getattr(import_module(package), name)
+    params = {key: from_config(value) for key, value in entry["init_args"].items()}
+    return cls(**params), _FORMATS[package].read(data, cls(**params))
+
+
+def _skops() -> Any:
+    try:
+        return import_module("skops.io")
+    except ImportError as error:
+        raise ValueError(
+            "a Blend with scikit-learn's estimators needs skops: pip install 'ltr-torch[blend]'"
+        ) from error
+
+
+def _levels(name: Any, known: pd.Index) -> tuple[Any, str, list[Any]]:
+    """Return a column's levels as plain data."""
+    kind, values = str(known.dtype), known.tolist()
+    if kind not in _DTYPES or not all(type(x) in (str, bool, int, float) for x in (name, *values)):
+        raise ValueError(
+            f"levels must be text, numbers or booleans to be saved, got {kind} in column {name!r}"
+        )
+    return name, kind, values
+
+
+def _fits(about: Mapping[str, Any]) -> bool:
+    """Return whether the keys and types are as `save` writes them."""
+    kinds = {"rankers": list, "levels": list, "scales": list, "weights": list, "config": dict}
+    if not all(isinstance(about.get(key), kind) for key, kind in kinds.items()):
+        return False
+    rankers, config = about["rankers"], about["config"]
+    return (
+        config.get("class_path") == "ltr.estimators.Blend"
+        and isinstance(config.get("init_args"), dict)
+        and {*config["init_args"]} == {"validation", "verbose"}
+        and {"schema", "named", *_PLAIN} <= {*about}
+        and type(about["n_features_in"]) is int
+        and (about["named"] is False or _are(about["named"], (str,)))
+        and len(rankers) == len(about["scales"]) == len(about["weights"]) > 0
+        and all(_are(about[name], (float,)) for name in ("scales", "weights"))
+        and all(_is_ranker(one, about.get("files", [])) for one in rankers)
+        and all(map(_is_levels, about["levels"]))
+    )
+
+
+def _are(values: Any, kinds: tuple[type, ...]) -> bool:
+    return isinstance(values, list) and all(type(one) in kinds for one in values)
+
+
+def _is_ranker(one: Any, files: Sequence[str]) -> bool:
+    if not isinstance(one, dict) or one.get("format") not in ("ltr", "skops", *_FORMATS):
+        return False
+    if one["format"] == "ltr":
+        return True
+    own = one["format"] == "skops" or (
+        isinstance(one.get("class"), str) and isinstance(one.get("init_args"), dict)
+    )
+    return own and one.get("file") in files
+
+
+def _is_levels(one: Any) -> bool:
+    return (
+        isinstance(one, list)
+        and len(one) == 3
+        and type(one[0]) in (str, bool, int, float)
+        and one[1] in _DTYPES
+        and _are(one[2], (str, bool, int, float))
+    )

@@ -1,0 +1,252 @@
+"""Boosted trees of LightGBM and XGBoost as ONNX's operator for ensembles of trees."""
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+# what `predict` returns is the sum of the leaves for these objectives; others transform it
+_LIGHTGBM = {"lambdarank", "rank_xendcg", "regression", "regression_l1", "huber", "fair"}
+_LIGHTGBM |= {"quantile", "mape", "custom", "none", ""}
+_XGBOOST = {"reg:squarederror", "reg:absoluteerror", "reg:quantileerror", "reg:pseudohubererror"}
+_XGBOOST |= {"rank:ndcg", "rank:map", "rank:pairwise"}
+
+_ZERO = float(np.float32(1e-35))  # LightGBM takes a number up to this one for 0
+_LESS_OR_EQUAL, _LESS, _EQUAL, _LEAF = "BRANCH_LEQ", "BRANCH_LT", "BRANCH_EQ", "LEAF"
+
+
+@dataclass
+class Trees:
+    """Trees as rows of tables, one a node and one a leaf.
+
+    A node compares a column with a value; the true branch is the left child.
+
+    Attributes:
+        single: whether the library compares float32 numbers (XGBoost), not float64 (LightGBM).
+        missing: a number that counts as missing, beside NaN.
+        base: what is added to the sum of the leaves.
+        nodes: (tree, node, column, mode, value, true child, false child, whether a missing value
+            takes the true branch).
+        leaves: (tree, node, value).
+        whole: the columns of numbers that the library cuts to whole numbers, which are categories.
+        levels: by column, the levels of those that were pandas' categories in training.
+        names: of the columns.
+    """
+
+    single: bool
+    names: list[str]
+    missing: float = float("nan")
+    base: float = 0.0
+    nodes: list[tuple[int, int, int, str, float, int, int, int]] = field(default_factory=list)
+    leaves: list[tuple[int, int, float]] = field(default_factory=list)
+    whole: set[int] = field(default_factory=set)
+    levels: dict[int, list[Any]] = field(default_factory=dict)
+
+    def splits(self, column: int) -> list[float]:
+        """Return the values that a column is compared with, in ascending order."""
+        compared = (_LESS_OR_EQUAL, _LESS)
+        return sorted(
+            {x for _, _, at, mode, x, *_ in self.nodes if at == column and mode in compared}
+        )
+
+    def attributes(self, factor: float, single: bool) -> dict[str, Any]:
+        """Return the attributes of ONNX's `TreeEnsembleRegressor`, of the domain ai.onnx.ml, 3.
+
+        Args:
+            factor: of the scores.
+            single: whether numbers are float32, or float64 as tensors.
+        """
+        from onnx import numpy_helper
+
+        rows = sorted(
+            [*self.nodes, *((tree, node, 0, _LEAF, 0.0, 0, 0, 0) for tree, node, _ in self.leaves)]
+        )
+        trees, nodes, columns, modes, values, true, false, missing = zip(*rows, strict=True)
+        dtype = np.float32 if single else np.float64
+        numbers = {
+            # a float32 number is <= a split exactly if it is <= the float32 below the split
+            "nodes_values": _down(values, modes) if single else np.array(values),
+            "target_weights": factor * np.array([value for *_, value in self.leaves]),
+            "base_values": factor * np.array([self.base]),
+        }
+        found: dict[str, Any] = {
+            "n_targets": 1,
+            "nodes_treeids": trees,
+            "nodes_nodeids": nodes,
+            "nodes_featureids": columns,
+            "nodes_modes": modes,
+            "nodes_truenodeids": true,
+            "nodes_falsenodeids": false,
+            "nodes_missing_value_tracks_true": missing,
+            "target_treeids": [tree for tree, _, _ in self.leaves],
+            "target_nodeids": [node for _, node, _ in self.leaves],
+            "target_ids": [0] * len(self.leaves),
+        }
+        for name, values in numbers.items():
+            array = np.asarray(values, dtype=dtype)
+            if single:
+                found[name] = array.tolist()
+            else:
+                found[f"{name}_as_tensor"] = numpy_helper.from_array(array)
+        return found
+
+
+def read_trees(ranker: Any) -> Trees | None:
+    """Return the trees of a fitted ranker of LightGBM or XGBoost; None for any other object.
+
+    Raises:
+        ValueError: its kind of trees, or what it makes of their sum, has no form in ONNX.
+    """
+    package = type(ranker).__module__.partition(".")[0]
+    if package == "lightgbm" and hasattr(ranker, "predict"):
+        return _read_lightgbm(getattr(ranker, "booster_", ranker))
+    if package == "xgboost" and hasattr(ranker, "get_booster"):
+        return _read_xgboost(ranker)
+    return None
+
+
+def _read_lightgbm(booster: Any) -> Trees:
+    dump = booster.dump_model()
+    objective = dump.get("objective", "")
+    if objective.partition(" ")[0] not in _LIGHTGBM or "sqrt" in objective:
+        raise ValueError(f"a ranker must predict the sum of its trees, got objective {objective!r}")
+    found = Trees(single=False, names=list(dump["feature_names"]))
+    scale = 1 / len(dump["tree_info"]) if dump["average_output"] else 1.0
+    for number, tree in enumerate(dump["tree_info"]):
+        _add_lightgbm(found, number, tree["tree_structure"], scale)
+    if known := dump["pandas_categorical"]:
+        said = re.search(r"\[categorical_feature: ([\d,]+)\]", booster.model_to_string())
+        columns = [int(one) for one in said[1].split(",")] if said else []
+        if len(columns) != len(known):
+            raise ValueError(
+                "a ranker of LightGBM must have pandas' categories or whole numbers as categories, "
+                f"not both, got {len(columns)} columns of categories, {len(known)} of pandas"
+            )
+        found.levels = dict(zip(columns, known, strict=True))
+    found.whole -= {*found.levels}
+    return found
+
+
+def _add_lightgbm(found: Trees, tree: int, root: dict[str, Any], scale: float) -> None:
+    waiting, free = [(root, 0)], 1
+    while waiting:
+        node, number = waiting.pop()
+        if "leaf_value" in node:
+            if "leaf_const" in node:
+                raise ValueError("a ranker must have constant leaves, got linear_tree=True")
+            found.leaves.append((tree, number, scale * node["leaf_value"]))
+            continue
+        column, left, right = node["split_feature"], free, free + 1
+        free += 2
+        waiting += [(node["left_child"], left), (node["right_child"], right)]
+        if node["decision_type"] == "==":  # any of these categories is left; missing is right
+            found.whole.add(column)
+            categories = [float(one) for one in node["threshold"].split("||")]
+            free = _add_any(found, tree, number, column, categories, (left, right, 0), free)
+            continue
+        kind, split = node["missing_type"], node["threshold"]
+        if kind == "Zero":
+            raise ValueError("a ranker must not take zeros as missing, got zero_as_missing=True")
+        # without missing values in training, LightGBM takes a missing one for 0
+        goes_left = node["default_left"] if kind == "NaN" else split >= 0
+        if abs(split) <= _ZERO:
+            split = _ZERO if split >= 0 else math.nextafter(-_ZERO, -math.inf)
+        found.nodes.append(
+            (tree, number, column, _LESS_OR_EQUAL, split, left, right, int(goes_left))
+        )
+
+
+def _add_any(
+    found: Trees,
+    tree: int,
+    number: int,
+    column: int,
+    categories: Sequence[float],
+    branches: tuple[int, int, int],
+    free: int,
+) -> int:
+    """Add a chain of nodes that compares a column with each of the categories.
+
+    Args:
+        found: gets the nodes.
+        tree: their tree.
+        number: the first node.
+        column: what is compared.
+        categories: which take the true branch.
+        branches: the true child, the false child, and whether a missing value takes the true one.
+        free: the first number that no node has.
+
+    Returns:
+        The first number that is free then.
+    """
+    true, false, missing = branches
+    chain = [number, *range(free, free + len(categories) - 1)]
+    for node, following, category in zip(chain, [*chain[1:], false], categories, strict=True):
+        row = (tree, node, column, _EQUAL, float(category), true, following, missing)
+        found.nodes.append(row)
+    return free + len(categories) - 1
+
+
+def _read_xgboost(ranker: Any) -> Trees:
+    booster = ranker.get_booster()
+    best = booster.attr("best_iteration")
+    if best is not None:
+        booster = booster[: int(best) + 1]
+    learner = json.loads(booster.save_raw("json"))["learner"]
+    objective, kind = learner["objective"]["name"], learner["gradient_booster"]["name"]
+    if objective not in _XGBOOST:
+        raise ValueError(f"a ranker must predict the sum of its trees, got objective {objective!r}")
+    if kind != "gbtree" or int(learner["learner_model_param"]["num_target"]) > 1:
+        raise ValueError(f"a ranker of XGBoost must have booster='gbtree', got {kind!r}")
+    model = learner["gradient_booster"]["model"]
+    width = int(learner["learner_model_param"]["num_feature"])
+    base = float(learner["learner_model_param"]["base_score"].strip("[]"))
+    names = booster.feature_names or [f"x{i}" for i in range(width)]
+    missing = ranker.get_params().get("missing")
+    found = Trees(True, names, float("nan") if missing is None else float(missing), base)
+    for number, tree in enumerate(model["trees"]):
+        _add_xgboost(found, number, tree)
+    if "c" in (booster.feature_types or []):
+        known = booster.get_categories(export_to_arrow=True).to_arrow()
+        for column, (_, levels) in enumerate(known):
+            if levels is not None and len(levels):
+                found.levels[column] = levels.to_pylist()
+    found.whole -= {*found.levels}
+    return found
+
+
+def _add_xgboost(found: Trees, tree: int, arrays: dict[str, Any]) -> None:
+    free = len(arrays["left_children"])
+    starts = zip(arrays["categories_segments"], arrays["categories_sizes"], strict=True)
+    own = {
+        node: arrays["categories"][start : start + size]
+        for node, (start, size) in zip(arrays["categories_nodes"], starts, strict=True)
+    }
+    names = "split_indices", "split_conditions", "left_children", "right_children", "default_left"
+    rows = list(zip(*(arrays[name] for name in names), strict=True))
+    waiting = [0]  # pruned nodes remain in the arrays
+    while waiting:
+        node = waiting.pop()
+        column, split, left, right, default = rows[node]
+        if left < 0:
+            found.leaves.append((tree, node, split))
+            continue
+        waiting += [left, right]
+        if node in own:  # any of these categories is right
+            found.whole.add(column)
+            branches = (right, left, int(not default))
+            free = _add_any(found, tree, node, column, own[node], branches, free)
+        else:
+            found.nodes.append((tree, node, column, _LESS, split, left, right, int(default)))
+
+
+def _down(values: Sequence[float], modes: Sequence[str]) -> np.ndarray:
+    """Return values in float32, those of <= rounded down."""
+    exact = np.array(values)
+    found = exact.astype(np.float32)
+    above = (found.astype(np.float64) > exact) & (np.array(modes) == _LESS_OR_EQUAL)
+    return np.where(above, np.nextafter(found, np.float32(-np.inf)), found)

@@ -1,0 +1,5 @@
+"""`ltr serve`: an HTTP service that ranks with an exported model; torch is not needed."""
+
+from ltr.serve.app import Limits, make_app
+
+__all__ = ["Limits", "make_app"]

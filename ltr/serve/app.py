@@ -1,0 +1,208 @@
+"""The HTTP service: FastAPI over `ltr.serving.OnnxRanker`."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import FastAPI, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram
+from prometheus_client import generate_latest as metrics_text
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+
+from ltr.serving import OnnxRanker
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request may hold; more is refused.
+
+    Attributes:
+        documents: of a list, >= 1.
+        lists: of a request, >= 1.
+        bytes: of a request's body, >= 1.
+
+    Raises:
+        ValueError: a limit is not a whole number >= 1.
+    """
+
+    documents: int = 1000
+    lists: int = 100
+    bytes: int = 16_000_000
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be a whole number >= 1, got {value!r}")
+
+
+class Ranking(BaseModel):
+    """The answer for one list: a score for each document, and their places, the best first."""
+
+    scores: list[float]
+    order: list[int]
+
+
+class Rankings(BaseModel):
+    """The answer for several lists, in their order."""
+
+    results: list[Ranking]
+
+
+class _Refused(Exception):
+    """A request that is answered with an error.
+
+    Attributes:
+        status: 4xx.
+        where: the path of the field in the body.
+        why: what is wrong with it.
+    """
+
+    def __init__(self, status: int, where: Sequence[str | int], why: str) -> None:
+        super().__init__(why)
+        self.status, self.where, self.why = status, where, why
+
+
+def make_app(ranker: OnnxRanker, limits: Limits | None = None) -> FastAPI:
+    """Return the service.
+
+    `POST /rank` takes `{"documents": [...]}`, or `{"lists": [[...], ...]}`, and answers with scores
+    and the order of the documents. `GET /schema` says which columns a document must have, `/health`
+    that the service runs, `/metrics` what Prometheus collects, `/docs` shows a page to try it.
+
+    Each list is scored by itself. An error in a request is answered with 4xx, and
+    `{"detail": [{"loc": [...], "msg": "..."}]}`, in which `loc` is the field.
+
+    Args:
+        ranker: the model, which must know its columns.
+        limits: of a request. Default: `Limits()`.
+
+    Raises:
+        ValueError: the model has no names of columns.
+    """
+    limits = limits or Limits()
+    columns = _columns(ranker)
+    body_type = _body_type(limits)
+    registry = CollectorRegistry()
+    requests = Counter("ltr_requests", "Answers of /rank", ["status"], registry=registry)
+    documents = Counter("ltr_documents", "Documents scored", registry=registry)
+    seconds = Histogram("ltr_rank_seconds", "Seconds of an answer of /rank", registry=registry)
+    app = FastAPI(title="ltr", description="Rank lists of documents.", openapi_url="/openapi.json")
+
+    def rank(content: bytes) -> bytes:
+        """Return the answer to the body of a request, as JSON."""
+        body = _read(body_type, content)
+        lists = [body.documents] if body.lists is None else body.lists
+        found = []
+        for place, one in enumerate(lists):
+            where = ["documents"] if body.lists is None else ["lists", place]
+            try:
+                scores = ranker.score(one)
+            except ValueError as error:
+                raise _Refused(422, where, str(error)) from None
+            if not np.isfinite(scores).all():
+                raise _Refused(422, where, "the scores are not finite: the numbers are too large")
+            order = np.argsort(-scores, kind="stable")
+            found.append({"scores": scores.tolist(), "order": order.tolist()})
+            documents.inc(len(one))
+        answer = found[0] if body.lists is None else {"results": found}
+        return json.dumps(answer, allow_nan=False).encode()
+
+    example = {"documents": [{name: one["example"] for name, one in columns.items()}] * 2}
+    extra = {
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {"schema": body_type.model_json_schema(), "example": example}
+            },
+        }
+    }
+
+    @app.post("/rank", response_model=Ranking | Rankings, openapi_extra=extra)
+    async def post_rank(request: Request) -> Response:
+        """Score documents, and order them."""
+        start, status = time.perf_counter(), 500
+        try:
+            content = await _body(request, limits.bytes)
+            answer = await run_in_threadpool(rank, content)
+            status = 200
+            return Response(answer, media_type="application/json")
+        except _Refused as error:
+            status = error.status
+            detail = [{"loc": ["body", *error.where], "msg": error.why}]
+            return JSONResponse({"detail": detail}, status)
+        finally:
+            requests.labels(status).inc()
+            seconds.observe(time.perf_counter() - start)
+
+    @app.get("/schema")
+    async def schema() -> dict[str, Any]:
+        """Return the columns that a document must have, and the limits of a request."""
+        of_list = ranker.about["looks_at_list"]
+        return {"columns": columns, "limits": asdict(limits), "score_depends_on_list": of_list}
+
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        """Return that the service runs."""
+        return {"status": "ok"}
+
+    @app.get("/metrics", include_in_schema=False)
+    async def metrics() -> Response:
+        return Response(metrics_text(registry), media_type=CONTENT_TYPE_LATEST)
+
+    return app
+
+
+def _columns(ranker: OnnxRanker) -> dict[str, dict[str, Any]]:
+    """Return what each column holds, with an example."""
+    widths: Mapping[str, int] | None = ranker.about["features"]
+    if widths is None:
+        raise ValueError("model must know its columns: train it on a table, not on arrays")
+    found: dict[str, dict[str, Any]] = {}
+    for name, width in widths.items():
+        found[name] = {"type": "number", "example": 0.5}
+        if width > 1:
+            found[name] = {"type": "numbers", "size": width, "example": [0.5] * width}
+    for name, one in ranker.about["categories"].items():
+        levels = one["levels"]
+        example: Any = levels[0] if levels else None
+        if example is not None and one["kind"] != "string":
+            example = json.loads(example)
+        found[name] = {"type": one["kind"], "levels": levels, "example": example}
+    return found
+
+
+def _body_type(limits: Limits) -> type[BaseModel]:
+    """Return the form of a request's body."""
+    documents: Any = Annotated[list[dict[str, Any]], Field(max_length=limits.documents)]
+    lists: Any = Annotated[list[documents], Field(max_length=limits.lists)]
+    fields: Any = {"documents": (documents | None, None), "lists": (lists | None, None)}
+    config = ConfigDict(extra="forbid", strict=True)
+    return create_model("Request", __config__=config, **fields)
+
+
+async def _body(request: Request, limit: int) -> bytes:
+    """Return the body of a request, which is refused as soon as it exceeds the limit."""
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > limit:
+            raise _Refused(413, [], f"the body must have at most {limit} bytes")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _read(body_type: type[BaseModel], content: bytes) -> Any:
+    try:
+        body: Any = body_type.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        raise _Refused(422, list(first["loc"]), first["msg"]) from None
+    if (body.documents is None) == (body.lists is None):
+        got = "neither" if body.documents is None else "both"
+        raise _Refused(422, ["documents"], f"documents or lists must be given, got {got}")
+    return body

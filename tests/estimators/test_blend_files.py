@@ -1,0 +1,314 @@
+"""A Blend in a folder: its scores are equal bit for bit, and no file runs code."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import lightgbm
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from lightgbm import LGBMRanker, LGBMRegressor
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from ltr.estimators import Blend, NeuralRanker
+from ltr.losses import SoftNDCG
+from ltr.models import MLPScorer
+
+xgboost = pytest.importorskip("xgboost")  # which has no wheel for every system
+
+Lists = tuple[pd.DataFrame, np.ndarray, np.ndarray]
+
+
+def lists(rows: int = 400, seed: int = 0) -> Lists:
+    """A table with missing numbers, text, booleans and numbered categories."""
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame(
+        {
+            "price": np.where(rng.random(rows) < 0.2, np.nan, rng.normal(size=rows)),
+            "shop": rng.choice(["a", "b", "c", None], rows),
+            "new": rng.random(rows) < 0.5,
+            "size": pd.Categorical(rng.choice([1, 2, 5], rows)),
+            "stock": rng.integers(0, 9, rows),
+        }
+    )
+    y = (X["price"] > 0).to_numpy() + (X["shop"] == "b").to_numpy() * 1
+    return X, y, np.arange(rows) // 10
+
+
+def new_rows() -> pd.DataFrame:
+    X = lists(60, seed=1)[0]
+    X.loc[::5, "shop"] = "unseen"
+    return X
+
+
+def network(**parameters: Any) -> NeuralRanker:
+    small: dict[str, Any] = {"members": 2, "max_epochs": 1, "verbose": 0, "random_state": 0}
+    return NeuralRanker(**{**small, "scorer": MLPScorer(hidden=(4,)), **parameters})
+
+
+def blend_of(*rankers: Any, columns: list[str] | None = None) -> tuple[Blend, Any]:
+    """A fitted Blend, and rows to score."""
+    X, y, qid = lists()
+    X, new = (one if columns is None else one[columns].to_numpy(float) for one in (X, new_rows()))
+    return Blend(list(rankers), verbose=0).fit(X, y, qid=qid), new
+
+
+@pytest.fixture(scope="module")
+def blend() -> Blend:
+    trees = LGBMRanker(n_estimators=9, verbose=-1), xgboost.XGBRanker(n_estimators=9)
+    return blend_of(network(), *trees)[0]
+
+
+def test_every_format(blend, tmp_path):
+    blend.save(tmp_path)
+    names = ["config.json", "model.safetensors", "ranker-1.txt", "ranker-2.ubj"]
+    assert sorted(os.listdir(tmp_path)) == names
+    X, y, qid = lists()
+    new = new_rows()
+    again = Blend.load(tmp_path)
+    for rows in (X, new, pl.from_pandas(X), new[new.columns[::-1]].assign(other=1)):
+        np.testing.assert_array_equal(again.predict(rows), blend.predict(rows))
+    assert again.score(X, y, qid=qid) == blend.score(X, y, qid=qid)
+    for name in ("scales_", "weights_", "validation_score_", "schema_", "n_features_in_"):
+        np.testing.assert_equal(getattr(again, name), getattr(blend, name))
+    assert again.feature_names_in_.tolist() == [*X.columns]
+    assert again.get_params()["lgbmranker__n_estimators"] == 9
+    assert again.get_params()["xgbranker__n_estimators"] == 9
+    again.save(tmp_path / "again")
+    twice = Blend.load(tmp_path / "again")
+    np.testing.assert_array_equal(twice.predict(new), blend.predict(new))
+    assert clone(twice).fit(X, y, qid=qid).predict(new).shape == (60,)
+
+
+def test_scikit_learns_estimators_and_arrays(tmp_path):
+    linear = make_pipeline(SimpleImputer(), Ridge())
+    trees = LGBMRegressor(n_estimators=3, verbose=-1), xgboost.XGBRegressor(n_estimators=3)
+    blend, new = blend_of(linear, *trees, columns=["price", "stock"])
+    blend.save(tmp_path)
+    again = Blend.load(tmp_path)
+    np.testing.assert_array_equal(again.predict(new), blend.predict(new))
+    assert again.schema_ is None
+    assert not hasattr(again, "feature_names_in_")
+    assert [type(one) for one in again.rankers] == [type(one) for one in blend.rankers]
+    with pytest.raises(ValueError, match=r"X has 3 features"):
+        again.predict(np.zeros((2, 3)))
+
+
+def test_catboost(tmp_path):
+    catboost = pytest.importorskip("catboost")
+    trees = catboost.CatBoostRanker(iterations=5, verbose=False, allow_writing_files=False)
+    blend, new = blend_of(trees, network())
+    blend.save(tmp_path)
+    again = Blend.load(tmp_path)
+    np.testing.assert_array_equal(again.predict(new), blend.predict(new))
+    assert again.get_params()["catboostranker__iterations"] == 5
+
+
+def test_early_stopping_stays(tmp_path):
+    X, y, qid = lists()
+    rng = np.random.default_rng(0)
+    trees = [
+        LGBMRanker(n_estimators=50, early_stopping_round=2, verbose=-1),
+        xgboost.XGBRanker(n_estimators=50, early_stopping_rounds=2),
+    ]
+    blend = Blend(trees, verbose=0)
+    blend.fit(X, y, qid=qid, eval_set=[(X, rng.permutation(y))], eval_qid=[qid])
+    assert blend.rankers_[0].best_iteration_ < 50 > blend.rankers_[1].best_iteration
+    blend.save(tmp_path)
+    again = Blend.load(tmp_path)
+    np.testing.assert_array_equal(again.predict(X), blend.predict(X))
+
+
+class Column(TransformerMixin, BaseEstimator):
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def fit(self, X: Any, y: Any = None) -> "Column":
+        return self
+
+    def transform(self, X: Any) -> Any:
+        return X[[self.name]]
+
+
+class Own(BaseEstimator):
+    def fit(self, X: Any, y: Any) -> "Own":
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        return np.arange(len(X)) % 7.0
+
+
+@pytest.mark.parametrize(
+    ("ranker", "message"),
+    [
+        (Own(), "rankers.* got own: there is one for"),
+        (lightgbm.DaskLGBMRanker(), "rankers.* got dasklgbmranker: there is one for"),
+        (HistGradientBoostingRegressor(max_iter=2), "rankers.* got histgradient.*TreePredictor"),
+        (make_pipeline(FunctionTransformer(np.log1p), SimpleImputer(), Ridge()), None),
+        (make_pipeline(FunctionTransformer(os.fspath), Ridge()), "rankers.* got pipeline.*fspath"),
+        (network(loss=SoftNDCG(gain=lambda x: x)), "rankers.* got neuralranker: loss: .*lambda"),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_a_ranker_without_a_safe_format_is_refused(tmp_path, ranker, message):
+    if message is None:
+        blend_of(ranker, columns=["stock"])[0].save(tmp_path / "model")
+        return
+    blend, _ = blend_of(LGBMRanker(n_estimators=2, verbose=-1), columns=["stock"])
+    blend.rankers = [*blend.rankers, ranker]
+    X, y, qid = lists()
+    if isinstance(ranker, NeuralRanker):
+        ranker.fit(X, y, qid=qid)
+    elif isinstance(ranker, HistGradientBoostingRegressor):
+        ranker.fit(X[["stock"]], y)
+    blend.rankers_ = [*blend.rankers_, ranker]
+    with pytest.raises(ValueError, match=message):
+        blend.save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_what_is_not_fitted(tmp_path):
+    with pytest.raises(ValueError, match="not fitted"):
+        Blend([Ridge()]).save(tmp_path)
+
+
+def test_a_parameter_that_has_no_plain_form(tmp_path):
+    def objective(y_true: Any, y_pred: Any) -> Any:
+        return y_pred - y_true, np.ones_like(y_pred)
+
+    trees = LGBMRegressor(n_estimators=3, objective=objective, verbose=-1)
+    blend, new = blend_of(trees, columns=["price", "stock"])
+    with pytest.warns(UserWarning, match="objective is not saved"):
+        blend.save(tmp_path)
+    again = Blend.load(tmp_path)
+    np.testing.assert_array_equal(again.predict(new), blend.predict(new))
+
+
+def test_levels_that_cannot_be_saved(tmp_path):
+    X, y, qid = lists()
+    X["size"] = pd.Categorical(pd.to_datetime("2026-01-01") + pd.to_timedelta(X["stock"], "D"))
+    blend = Blend([make_pipeline(Column("stock"), Ridge())], verbose=0).fit(X, y, qid=qid)
+    assert blend.schema_ is None
+    with pytest.raises(ValueError, match=r"levels.*datetime64.*'size'"):
+        blend.save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_damage_in_any_file_is_found(blend, tmp_path):
+    blend.save(tmp_path)
+    draw = random.Random(0)
+    for name in ("model.safetensors", "ranker-1.txt", "ranker-2.ubj"):
+        path = tmp_path / name
+        whole = path.read_bytes()
+        for place in draw.sample(range(8 * len(whole)), 20):
+            damaged = bytearray(whole)
+            damaged[place // 8] ^= 1 << place % 8
+            path.write_bytes(damaged)
+            with pytest.raises(ValueError, match=f"{name}.*digest"):
+                Blend.load(tmp_path)
+        path.unlink()
+        with pytest.raises(ValueError, match=f"{name}.*no such file"):
+            Blend.load(tmp_path)
+        path.write_bytes(whole)
+
+
+def rewrite(folder: Path, changes: dict[str, Any], files: dict[str, bytes] | None = None) -> None:
+    """Change entries of the configuration, and files with their digests."""
+    content = json.loads((folder / "config.json").read_text())
+    for name, data in (files or {}).items():
+        (folder / name).write_bytes(data)
+        content["sha256"][name] = sha256(data).hexdigest()
+    for path, value in changes.items():
+        *parents, last = (int(one) if one.isdigit() else one for one in path.split("."))
+        here = content
+        for name in parents:
+            here = here[name]
+        here[last] = value
+    (folder / "config.json").write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("rankers.1.class", "Booster", "class must be a ranker of lightgbm, got 'Booster'"),
+        ("rankers.1.class", "Dataset", "class must be a ranker of lightgbm, got 'Dataset'"),
+        ("rankers.1.format", "os", "not the configuration of a Blend"),
+        ("rankers.1.format", "xgboost", "class must be a ranker of xgboost, got 'LGBMRanker'"),
+        ("rankers.1.init_args", {"x": {"function": "os.abort"}}, "os.abort"),
+        ("rankers.1.file", "ranker-2.ubj", "ranker-2.ubj cannot be read"),
+        ("rankers.1.file", "../config.json", "not the configuration of a Blend"),
+        ("rankers.0.scorer", {"class_path": "os.system", "init_args": {}}, "os.system"),
+        ("rankers.0", {"format": "ltr"}, "not the configuration of a NeuralRanker"),
+        ("files", ["../secret"], r"must name files of its folder, got \['../secret'\]"),
+        ("files", ["/etc/passwd"], "must name files of its folder"),
+        ("files", [".."], "must name files of its folder"),
+        ("files", ["ranker-7.txt"], "no digest of ranker-7.txt"),
+        ("scales", [1.0], "not the configuration of a Blend"),
+        ("weights", ["a", "b", "c"], "not the configuration of a Blend"),
+        ("levels", [["shop", "datetime64[ns]", ["a"]]], "not the configuration of a Blend"),
+        ("levels", [["shop", "int64", ["a"]]], "invalid literal"),
+        ("schema", {}, "a schema must"),
+        ("config.init_args", {"rankers": []}, "not the configuration of a Blend"),
+        ("config.class_path", "ltr.estimators.NeuralRanker", "not the configuration of a Blend"),
+    ],
+)
+def test_hostile_configurations(blend, tmp_path, path, value, message):
+    blend.save(tmp_path)
+    rewrite(tmp_path, {path: value})
+    with pytest.raises(ValueError, match=message):
+        Blend.load(tmp_path)
+
+
+def test_hostile_files(blend, tmp_path):
+    blend.save(tmp_path)
+    linear, _ = blend_of(Ridge(), columns=["stock"])
+    linear.save(tmp_path / "linear")
+    import skops.io
+
+    bad = skops.io.dumps(FunctionTransformer(os.system))
+    rewrite(tmp_path / "linear", {}, {"ranker-0.skops": bad})
+    with pytest.raises(ValueError, match=r"ranker-0\.skops cannot be read: .*posix\.system"):
+        Blend.load(tmp_path / "linear")
+    # the parsers of LightGBM and XGBoost end the process at most other damage: see docs/saving.md
+    rewrite(tmp_path, {}, {"ranker-1.txt": b"\x80\x04\x95"})
+    with pytest.raises(ValueError, match=r"ranker-1\.txt cannot be read"):
+        Blend.load(tmp_path)
+
+
+def test_the_other_kind_of_folder(blend, tmp_path):
+    blend.save(tmp_path / "blend")
+    with pytest.raises(ValueError, match="not the configuration of a NeuralRanker"):
+        NeuralRanker.load(tmp_path / "blend")
+    blend.rankers_[0].save(tmp_path / "network")
+    with pytest.raises(ValueError, match="not the configuration of a Blend"):
+        Blend.load(tmp_path / "network")
+
+
+def test_loading_imports_no_pickle_of_the_files(blend, tmp_path):
+    """The same scores in a new process, in which `pickle` cannot load anything."""
+    blend.save(tmp_path / "model")
+    new_rows().to_parquet(tmp_path / "new.parquet")
+    code = """
+import pickle, sys
+import numpy as np, pandas as pd
+from ltr.estimators import Blend
+def refuse(*args, **kwargs):
+    raise RuntimeError("a pickle was loaded")
+import lightgbm, xgboost
+pickle.load = pickle.loads = pickle.Unpickler = refuse
+np.save("scores.npy", Blend.load("model").predict(pd.read_parquet("new.parquet")))
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    np.testing.assert_array_equal(np.load(tmp_path / "scores.npy"), blend.predict(new_rows()))
