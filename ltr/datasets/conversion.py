@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-from ltr.datasets.arrays import check_columns
+from ltr.arrays import check_columns
 from ltr.datasets.grouping import NotGroupedError, check_grouped, group_pieces
 from ltr.datasets.letor import LetorReader, Watch, refuse_return
 from ltr.datasets.qids import SeenQids

@@ -10,7 +10,7 @@ import pyarrow as pa
 import torch
 from torch.utils.data import Dataset
 
-from ltr.datasets.arrays import as_names, as_numbers, is_absent, is_missing
+from ltr.arrays import as_names, as_numbers, is_absent, is_missing
 from ltr.shapes import check_at_least
 
 

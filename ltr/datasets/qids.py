@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from ltr.datasets.arrays import pc
+from ltr.arrays import pc
 from ltr.datasets.table_errors import RowError
 
 _WHOLE = re.compile(rb"[+]?(-?)(?=[0-9])0*+([0-9]*+)(?:\.0*+)?")

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ltr.datasets.arrays import as_numbers
+from ltr.arrays import as_numbers
 from ltr.datasets.transforms import FeatureTransform
 from ltr.shapes import check_at_least, check_whole
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ltr.datasets.arrays import as_names, is_missing
+from ltr.arrays import as_names, is_missing
 from ltr.shapes import check_at_least, check_whole
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import torch.distributed as dist
 from torch.utils.data import DistributedSampler
 
-from ltr.datasets.arrays import as_numbers
+from ltr.arrays import as_numbers
 from ltr.shapes import check_at_least, check_whole
 
 EXACT = 10**7

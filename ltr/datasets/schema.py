@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from ltr.datasets.arrays import check_columns, pc
+from ltr.arrays import check_columns, pc
 
 CategoryKind = Literal["string", "number", "boolean"]
 

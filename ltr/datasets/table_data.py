@@ -12,7 +12,7 @@ import pyarrow as pa
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_only
 from torch.utils.data import DataLoader
 
-from ltr.datasets.arrays import check_columns
+from ltr.arrays import check_columns
 from ltr.datasets.list_data import VALIDATION, ListDataModule
 from ltr.datasets.list_tables import (
     holds_lists,

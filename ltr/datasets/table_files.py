@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv
 
+from ltr.arrays import is_absent
 from ltr.compressed import SUFFIXES, TextFile, open_text
-from ltr.datasets.arrays import is_absent
 from ltr.datasets.schema import Schema, kind_of
 from ltr.datasets.table_errors import RowError
 from ltr.datasets.text_types import TextTypes, typed

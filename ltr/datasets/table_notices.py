@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from ltr.datasets.arrays import pc
+from ltr.arrays import pc
 from ltr.datasets.schema import Schema, count_levels, index_columns, kind_of
 from ltr.datasets.text_types import parsed
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from ltr.datasets.arrays import pc
+from ltr.arrays import pc
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.qids import check_spelling
 from ltr.datasets.schema import Schema, encode, kind_of

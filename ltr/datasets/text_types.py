@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 
 import pyarrow as pa
 
-from ltr.datasets.arrays import pc
+from ltr.arrays import pc
 from ltr.datasets.table_errors import RowError
 
 _TYPES = (pa.float64(), pa.bool_(), pa.timestamp("us"), pa.timestamp("us", "UTC"))

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ltr.datasets.arrays import as_numbers
+from ltr.arrays import as_numbers
 from ltr.kernels.lists import check_lengths
 from ltr.shapes import check_at_least, check_mask
 

@@ -9,8 +9,8 @@ import sklearn
 from scipy import sparse
 from sklearn.utils.validation import check_array, column_or_1d, validate_data
 
+from ltr.arrays import as_names, as_numbers, is_missing
 from ltr.datasets import ListDataset, Schema, load_table, read_table
-from ltr.datasets.arrays import as_names, as_numbers, is_missing
 from ltr.datasets.query_splits import query_shares
 from ltr.losses import RankingLoss
 

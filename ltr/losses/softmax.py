@@ -319,8 +319,10 @@ class SoftmaxLossAtK(RankingLoss):
 
     The sum over j is over all items. The sigmoid stands for "item i is among the first k": an item
     far below the cut counts little, so that the loss does not spend itself on items that NDCG@k
-    cannot see. As in the paper, b is held fixed in the gradient. If a list has fewer than k items,
-    all sigmoids are 1, and the loss for labels of 0 and 1 is the cross-entropy of `SoftmaxLoss`.
+    cannot see. The sigmoid is held fixed in the gradient, as the lambdas of `LambdaRank` are; the
+    paper holds b alone fixed. With its gradient an item below the cut is pushed further down where
+    that lowers its loss. If a list has fewer than k items, all sigmoids are 1, and the loss for
+    labels of 0 and 1 is the cross-entropy of `SoftmaxLoss`.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a relevant item, with one
     item, or fully masked. Weights multiply the gains. The minimum is 0 for one relevant item, and
@@ -376,8 +378,8 @@ class SoftmaxLossAtK(RankingLoss):
         each = masked_fill(s, real, -torch.inf).logsumexp(-1, keepdim=True) - s
         if self.top_k <= scores.shape[-1]:
             filled = masked_fill(scores.detach(), mask, -torch.inf)
-            cut = filled.topk(self.top_k, -1).values[..., -1:]
-            each = each * ((masked_fill(scores, mask) - cut) / self.weight_temperature).sigmoid()
+            above = masked_fill(filled, mask) - filled.topk(self.top_k, -1).values[..., -1:]
+            each = each * (above / self.weight_temperature).sigmoid()
         return weighted_mean(each, gains)
 
 

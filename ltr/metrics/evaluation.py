@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ltr.datasets.arrays import as_names, as_numbers, is_missing
+from ltr.arrays import as_names, as_numbers, is_missing
 from ltr.gains import Gain
 from ltr.metrics.compare import Comparison, Interval, Test, compare, draw_means, mean_interval
 from ltr.metrics.named import parse_measures

@@ -79,7 +79,9 @@ def options(ltr, tmp_path):
     (tmp_path / "own.yaml").write_text(
         "model:\n"
         "  class_path: Ranker\n"
-        "  init_args: {scorer: {class_path: MLPScorer, init_args: {hidden: [4], dropout: 0.0}}}\n"
+        "  init_args:\n"
+        "    loss: SoftNDCG\n"  # without random numbers, which two workers draw otherwise
+        "    scorer: {class_path: MLPScorer, init_args: {hidden: [4], dropout: 0.0}}\n"
         "trainer: {accelerator: cpu, precision: 64-true, enable_model_summary: false}\n"
     )
     return ["--config", "own.yaml", "--data", "LetorDataModule", "--data.root", "letor"]

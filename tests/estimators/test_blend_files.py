@@ -306,7 +306,7 @@ import numpy as np, pandas as pd
 from ltr.estimators import Blend
 def refuse(*args, **kwargs):
     raise RuntimeError("a pickle was loaded")
-import lightgbm, xgboost
+import lightgbm, xgboost, ltr.estimators.blend_files
 pickle.load = pickle.loads = pickle.Unpickler = refuse
 np.save("scores.npy", Blend.load("model").predict(pd.read_parquet("new.parquet")))
 """

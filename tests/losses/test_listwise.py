@@ -359,13 +359,14 @@ def test_weighted_ties_of_list_mle_are_never_below_0_and_have_the_gradient_of_th
 
 @pytest.mark.parametrize("top_k", [1, 3, 5, 6])
 @pytest.mark.parametrize("gain", ["linear", "exp2"])
-def test_softmax_at_k_is_its_formula_with_the_threshold_fixed_in_the_gradient(top_k, gain):
+def test_softmax_at_k_is_its_formula_with_the_sigmoids_fixed_in_the_gradient(top_k, gain):
     s, y = draw(5, seed=top_k)
     weights = torch.rand(5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     scores = s.clone().requires_grad_()
     loss = SoftmaxLossAtK(top_k, 0.5, 2.0, gain)(scores, y, weights=weights)
     (grad,) = torch.autograd.grad(loss, scores)
     cut = sorted(s.tolist(), reverse=True)[top_k - 1] if top_k <= 5 else -np.inf
+    sigmoids = [1 / (1 + np.exp(-(x - cut) / 2.0)) for x in s.tolist()]
 
     def formula(s):
         gains = [
@@ -373,8 +374,8 @@ def test_softmax_at_k_is_its_formula_with_the_threshold_fixed_in_the_gradient(to
             for w, label in zip(weights, y, strict=True)
         ]
         terms = [
-            g / (1 + np.exp(-(x - cut) / 2.0)) * log(sum(exp((z - x) / 0.5) for z in s))
-            for g, x in zip(gains, s, strict=True)
+            g * sigmoid * log(sum(exp((z - x) / 0.5) for z in s))
+            for g, x, sigmoid in zip(gains, s, sigmoids, strict=True)
         ]
         return float(sum(terms) / sum(gains))
 
