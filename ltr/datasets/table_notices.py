@@ -12,9 +12,9 @@ from ltr.datasets.text_types import parsed
 
 _LIBRARIES = ("ltr", "lightning", "lightning_utilities", "torch", "jsonargparse", "sklearn")
 _UNIQUE = 0.8
-"""Text with more different values than this share of the rows is told."""
+"""A notice names text columns with more different values than this share of the rows."""
 
-_FEW = 20  # rows, of which nothing is told
+_FEW = 20  # tables with fewer rows get no notice
 
 
 def warn_of_table(table: pa.Table, schema: Schema, max_levels: int, *, chosen: bool) -> None:

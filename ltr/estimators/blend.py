@@ -252,7 +252,7 @@ class Blend(RankingEstimator):
         """Return the blend that `save` wrote: its scores are equal bit for bit.
 
         No code of the files runs. The files of trees are parsed by their libraries. A ranker of
-        LightGBM is then a `lightgbm.Booster`. `fit` trains anew, with the rankers' parameters.
+        LightGBM is then a `lightgbm.Booster`. `fit` trains again, with the rankers' parameters.
 
         Args:
             path: the folder.

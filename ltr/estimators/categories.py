@@ -23,7 +23,7 @@ def form_of(ranker: Any) -> Form:
     """Return the form in which a ranker takes text and categories.
 
     "categories", pandas' own, are for LightGBM, XGBoost and scikit-learn's
-    `HistGradientBoostingRegressor`; "text" is for CatBoost, which is told the names of the columns;
+    `HistGradientBoostingRegressor`; "text" is for CatBoost, which gets the names of the columns;
     and "numbers", a column of 0 and 1 for each level, for scikit-learn's other regressors. All
     others, such as a pipeline, get the table as it is.
 

@@ -1,6 +1,6 @@
 """NeuralSort's matrices of sorted scores, a tile of rows at a time: operations without derivatives.
 
-With falling points t_0 >= t_1 >= ..., the matrix P has the rows softmax over j of
+With descending points t_0 >= t_1 >= ..., the matrix P has the rows softmax over j of
 
     L_ij = -sum over the gaps g_l = t_l - t_(l+1) between i and j of (2 c + 1) g_l / temperature,
 

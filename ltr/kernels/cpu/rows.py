@@ -27,7 +27,7 @@ class Points(NamedTuple):
     """The points of lists, or of one list with its length."""
 
     t: Any
-    """(lists, n) or (n,), falling."""
+    """(lists, n) or (n,), descending."""
     rate: float
     """1 / temperature."""
     lengths: Any
