@@ -14,7 +14,7 @@ _LIBRARIES = ("ltr", "lightning", "lightning_utilities", "torch", "jsonargparse"
 _UNIQUE = 0.8
 """A notice names text columns with more different values than this share of the rows."""
 
-_FEW = 20  # tables with fewer rows get no notice
+_FEW = 20  # tables of up to this many rows get no notice
 
 
 def warn_of_table(table: pa.Table, schema: Schema, max_levels: int, *, chosen: bool) -> None:
