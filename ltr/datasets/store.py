@@ -122,7 +122,7 @@ class Store:
         return shard
 
     @cached_property
-    def lists(self) -> list[pa.RecordBatch]:
+    def lists(self) -> list[tuple[pa.Array, pa.Array]]:
         """Of the lists of each shard: `qid`, and `relevant`, null without labels; mapped.
 
         Raises:
@@ -138,12 +138,11 @@ class Store:
                 batch.validate(full=True)
         except (pa.ArrowException, OSError) as error:
             raise DamagedError(f"{path}: the lists are damaged: {error}") from None
+        found = [(batch.column("qid"), batch.column("relevant")) for batch in batches]
         counts = [len(batch) for batch in batches]
-        if counts != np.diff(self.first_list).tolist() or any(
-            batch.column("qid").null_count for batch in batches
-        ):
+        if counts != np.diff(self.first_list).tolist() or any(qid.null_count for qid, _ in found):
             raise DamagedError(f"{path}: the lists are not those of the manifest")
-        return batches
+        return found
 
     @property
     def qids(self) -> "Qids":
@@ -152,8 +151,7 @@ class Store:
         Raises:
             ValueError: the file is damaged.
         """
-        chunks = [batch.column("qid") for batch in self.lists]
-        return Qids(pa.chunked_array(chunks, LISTS.field("qid").type))
+        return Qids(pa.chunked_array([qid for qid, _ in self.lists], LISTS.field("qid").type))
 
     def relevant(self, lists: np.ndarray | None = None) -> np.ndarray:
         """Return which lists, of all or of some, have a document of label > 0: bool (lists,).
@@ -161,7 +159,7 @@ class Store:
         Raises:
             ValueError: the file is damaged.
         """
-        parts = [batch.column("relevant").to_numpy(zero_copy_only=False) for batch in self.lists]
+        parts = [relevant.to_numpy(zero_copy_only=False) for _, relevant in self.lists]
         found = np.concatenate(parts).astype(bool)
         return found if lists is None else found[lists]
 

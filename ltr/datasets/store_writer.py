@@ -168,8 +168,7 @@ class StoreWriter:
                     os.replace(folder / entry.name, path)
                     first, end = store.first_list[number : number + 2]
                     lengths = np.diff(store.offsets[first : end + 1])
-                    columns = store.lists[number].columns
-                    self._add(replace(entry, name=path.name), lengths, *columns)
+                    self._add(replace(entry, name=path.name), lengths, *store.lists[number])
 
     def _write_shards(self, held: list[ListDataset], whole: bool) -> list[ListDataset]:
         """Write shards of what is held, and return the rest; the last list stays if it may go on.

@@ -192,29 +192,32 @@ class StoredLists(ListDataset):
         arrays: dict[str, np.ndarray] = {}
         for key in widths.keys() - {"doc_ids"}:
             dtype = np.int64 if key in ("categories", "positions") else np.float32
-            # a shard may be narrower than another, and than these lists
-            arrays[key] = np.zeros((documents, widths[key]) if key in WIDE else documents, dtype)
+            arrays[key] = np.empty((documents, widths[key]) if key in WIDE else documents, dtype)
         qids: list[str] = []
         ids: list[Any] = []
         shards = np.searchsorted(store.first_list, lists, side="right") - 1
-        together = (np.diff(lists) == 1) & (np.diff(shards) == 0)  # with the list before
-        firsts = np.flatnonzero(np.r_[True, ~together][: len(lists)])
-        ends = np.r_[firsts[1:], len(lists)][: len(firsts)]  # none of no lists
-        for first, end in zip(firsts, ends, strict=True):
-            number = int(shards[first])
+        # runs of neighboring lists in a shard
+        breaks = (np.diff(lists, prepend=-2) != 1) | (np.diff(shards, prepend=-1) != 0)
+        firsts = np.flatnonzero(breaks)
+        ends = np.append(firsts[1:], len(lists))[: len(firsts)]  # none of no lists
+        numbers = shards[firsts]
+        places = starts[firsts] - store.first_document[numbers]
+        local = lists[firsts] - store.first_list[numbers]
+        runs = np.stack([numbers, offsets[firsts], offsets[ends], places, local, ends - firsts])
+        for number, begin, stop, place, first, count in runs.T.tolist():
             shard = store.shard(number)
-            begin, stop = int(offsets[first]), int(offsets[end])
-            place = int(starts[first] - store.first_document[number])
             there = slice(place, place + stop - begin)
-            for key in shard.columns.keys() & arrays.keys():
-                source = shard.columns[key][there]
-                target = arrays[key][begin:stop]
-                if key in WIDE:
-                    target = target[:, : source.shape[1]]
-                target[:] = source
-            local = int(lists[first] - store.first_list[number])
-            names = store.lists[number].column("qid")
-            qids += names.slice(local, int(end - first)).to_pylist()
+            for key, array in arrays.items():
+                source, target = shard.columns.get(key), array[begin:stop]
+                if key in WIDE:  # a shard may be narrower than another, and than these lists
+                    width = 0 if source is None else source.shape[1]
+                    if width < widths[key]:
+                        target[:, width:] = 0
+                        target = target[:, :width]
+                if source is not None:
+                    target[:] = source[there]
+            names, _ = store.lists[number]
+            qids += names.slice(first, count).to_pylist()
             if "doc_ids" in widths:
                 ids.append(_ids(shard.doc_ids, there))
         if self._columns is not None and "features" in arrays:
