@@ -83,7 +83,8 @@ def convert(
         run_tasks: called with a task for each file, if there are several. A task converts a file by
             itself, and `run_tasks` runs them in any order and in any process, such as those of a
             cluster (`ltr convert --ray`). The lists and their order are the same; shards end where
-            a file ends. A query must then be in one file. `watch` is not called.
+            a file ends. A query must then be in one file; lists of group sizes are counted on from
+            file to file. `watch` is not called.
 
     Returns:
         The lists of the store.

@@ -7,6 +7,7 @@ any other line to the strict parser, which says what is wrong with it.
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
@@ -165,24 +166,40 @@ class LetorReader:
         self.group_file = group_file
         self.group_files = [find_group_file(file, group_file) for file in files]
         self.missing: Literal["keep", "error"] = missing
+        self._before: tuple[bool | None, int] = None, 0  # `_has_qid` and `_groups` at the start
         self._restart()
 
     def _restart(self) -> None:
         self.width = self.num_features or 0
         self._alike, self._written = SeenQids(), SeenQids(spelling=True)
-        self._has_qid: bool | None = None  # whether the lines have one; None before the first
         self._last: bytes | None = None  # the qid of the last document
-        self._groups = 0  # lists of files of group sizes before this one
+        # whether the lines have a qid, None before the first; lists of group sizes before this file
+        self._has_qid, self._groups = self._before
         self._file = Path()
         self._group_file: Path | None = None
         self._ends: np.ndarray | None = None  # of its groups, read when they are needed
         self._documents = 0  # of the file so far
 
     def by_file(self) -> "list[LetorReader]":
-        """Return a reader for each file."""
-        given: dict[str, Any] = {"num_features": self.num_features, "sort_by_qid": self.gathers}
-        given |= {"group_file": self.group_file, "missing": self.missing}
-        return [LetorReader([file], **given) for file in self.files]
+        """Return a reader for each file: together they read what this one does.
+
+        Lists of group sizes are counted on from file to file, as by this reader.
+
+        Raises:
+            ValueError: the first documents, or group sizes, are not as they should be.
+        """
+        next(self.pieces(), None)  # sets `_has_qid`
+        readers: list[LetorReader] = []
+        groups = 0
+        for file, sizes in zip(self.files, self.group_files, strict=True):
+            reader = copy(self)
+            reader.files, reader.group_files = [file], [sizes]
+            reader._before = self._has_qid, groups
+            reader._restart()
+            readers.append(reader)
+            if sizes is not None and not self._has_qid:
+                groups += len(read_sizes(sizes))
+        return readers
 
     def pieces(self, watch: Watch | None = None) -> Iterator[ListDataset]:
         """Yield the documents.
@@ -326,7 +343,8 @@ class LetorReader:
 
     def _group_ends(self) -> np.ndarray:
         if self._ends is None:
-            assert self._group_file is not None  # else `_head` has raised
+            if self._group_file is None:  # as a file before this one had
+                raise ValueError(f"{self._file}: {self._qid_is_missing()}")
             sizes = read_sizes(self._group_file)
             self._ends = np.cumsum(sizes) if len(sizes) else np.zeros(1, np.int64)
         return self._ends

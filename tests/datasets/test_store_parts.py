@@ -88,6 +88,39 @@ def test_letor_text(tmp_path: Path, sort_by_qid: bool):
     assert_joined(tmp_path / "apart", one)
 
 
+def test_lists_of_group_sizes_are_counted_on_from_file_to_file(tmp_path: Path):
+    files = [tmp_path / f"{name}.train" for name in "abc"]
+    for file, sizes in zip(files, ([1, 2], [3], [2, 2]), strict=True):
+        file.write_text("".join(f"{row % 2} 1:{row}\n" for row in range(sum(sizes))))
+        file.with_name(f"{file.name}.query").write_text("\n".join(map(str, sizes)))
+    pattern = tmp_path / "*.train"
+    one = convert(pattern, tmp_path / "one")
+    assert list(one.qids) == ["1", "2", "3", "4", "5"]
+    assert one.lengths.tolist() == [1, 2, 3, 2, 2]
+    convert(pattern, tmp_path / "apart", run_tasks=elsewhere)
+    assert_joined(tmp_path / "apart", one)
+    texts = [file.read_text() for file in files]
+    files[1].write_text("1 qid:9 1:1\n")
+    message = r"b\.train, line 1: a qid comes after lines without one, got 'qid:9'"
+    for number, run_tasks in enumerate((None, elsewhere)):
+        with pytest.raises(ValueError, match=message):
+            convert(pattern, tmp_path / f"mixed{number}", run_tasks=run_tasks)
+    files[1].write_text(texts[1])
+    files[1].with_name("b.train.query").unlink()
+    message = r"b\.train.*: the qid is missing, and there is no file of group sizes b\.train"
+    for number, run_tasks in enumerate((None, elsewhere)):
+        with pytest.raises(ValueError, match=message):
+            convert(pattern, tmp_path / f"missing{number}", run_tasks=run_tasks)
+
+
+def test_group_sizes_beside_lines_with_a_qid_are_not_read(tmp_path: Path):
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_text(f"1 qid:{name} 1:1\n")
+        (tmp_path / f"{name}.txt.query").write_text("no size\n")
+    data = convert(tmp_path / "*.txt", tmp_path / "out", run_tasks=elsewhere)
+    assert list(data.qids) == ["a", "b"]
+
+
 def test_one_file(tmp_path: Path):
     write_letor(tmp_path / "a.txt", 10)
     frame(20).to_parquet(tmp_path / "a.parquet")
