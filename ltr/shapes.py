@@ -76,6 +76,18 @@ def check_at_least(name: str, value: int, minimum: int) -> int:
     return int(value)
 
 
+def check_choice(name: str, value: str, *choices: str) -> None:
+    """Raise a `ValueError` unless a value is one of the choices.
+
+    >>> check_choice("missing", "drop", "keep", "error")
+    Traceback (most recent call last):
+    ValueError: missing must be "keep" or "error", got 'drop'
+    """
+    if value not in choices:
+        wanted = " or ".join(f'"{one}"' for one in choices)
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+
+
 def check_top_k(top_k: int | None, name: str = "top_k") -> int | None:
     """Return `top_k`, or raise a ValueError unless it is None or a whole number >= 1."""
     return None if top_k is None else check_whole(name, top_k, "None or a whole number >= 1")

@@ -21,7 +21,7 @@ from ltr.datasets.table_files import find_files, kind_of_file
 from ltr.datasets.table_scan import scan_table
 from ltr.datasets.table_stream import RowStream
 from ltr.files import check_path
-from ltr.shapes import check_at_least
+from ltr.shapes import check_at_least, check_choice
 
 RunTasks = Callable[[Sequence[Callable[[], None]]], object]
 """Calls every task at least once, in any order, in any process. The tasks can be pickled."""
@@ -104,8 +104,7 @@ def convert(
     """
     check_at_least("shard_bytes", shard_bytes, 1)
     check_at_least("max_levels", max_levels, 1)
-    if missing not in ("keep", "error"):
-        raise ValueError(f'missing must be "keep" or "error", got {missing!r}')
+    check_choice("missing", missing, "keep", "error")
     path, folder = check_path("source", source), check_path("out", out)
     named: dict[str, Any] = {"qid": qid, "label": label, "weight": weight, "position": position}
     named |= {"group": group, "doc_id": doc_id, "features": features, "categories": categories}

@@ -20,7 +20,7 @@ from ltr.compressed import MAX_LINE, SUFFIXES, open_text
 from ltr.datasets.lists import ListDataset, gather_runs, join_lists
 from ltr.datasets.qids import SeenQids, spelled_alike
 from ltr.files import check_path
-from ltr.shapes import check_at_least
+from ltr.shapes import check_at_least, check_choice
 
 BLOCK = 1 << 22
 """The bytes of text that are read at a time."""
@@ -158,8 +158,7 @@ class LetorReader:
     ) -> None:
         if num_features is not None:
             check_at_least("num_features", num_features, 1)
-        if missing not in ("keep", "error"):
-            raise ValueError(f'missing must be "keep" or "error", got {missing!r}')
+        check_choice("missing", missing, "keep", "error")
         self.files = [*files]
         self.num_features = num_features
         self.gathers = sort_by_qid

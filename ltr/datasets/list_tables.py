@@ -132,13 +132,8 @@ def with_schema(data: ListDataset, schema: Schema) -> ListDataset:
         data = data.widen(max(data.num_features, *numbers, 0))
         found = letor_schema(data)
     starts = dict(zip(found.features, np.cumsum([0, *found.features.values()]), strict=False))
-    known = {*found.columns}
-    for name in (*schema.features, *schema.categories):
-        if name not in known:
-            raise ValueError(
-                f"the table must have the column {name!r}, as in training, got "
-                f"{shown_names(found.columns)}"
-            )
+    used = {*schema.features, *schema.categories}
+    schema.check_names(found.columns, {*schema.columns} - used)
     places: list[int] = []
     for name, width in schema.features.items():
         if found.features.get(name) != width:
@@ -189,11 +184,7 @@ def keys_of(data: ListDataset, qid: str) -> pa.Table:
     """Return the columns of qids and, where there are any, of document ids, by `data.rows`."""
     rows = data.rows
     back = np.arange(int(data.offsets[-1])) if rows is None else np.argsort(rows)
-    qids = np.repeat(np.array(data.qids, dtype=object), data.lengths)
-    columns: dict[str, Any] = {qid: pa.array(qids[back], pa.string())}
-    if data.doc_ids is not None:
-        columns["doc_id"] = data.doc_ids.take(pa.array(back))
-    return pa.table(columns)
+    return _keys(qid, data.qids, data.lengths, data.doc_ids).take(pa.array(back))
 
 
 def with_keys(batch: dict[str, Any], qid: str) -> dict[str, Any]:
@@ -212,9 +203,15 @@ def with_keys(batch: dict[str, Any], qid: str) -> dict[str, Any]:
     >>> found["keys"].to_pydict(), found["rows"], found["piece"]
     ({'q': ['a', 'a']}, tensor([0, 1]), array([7, 8]))
     """
-    qids = np.repeat(np.array(batch["qid"], dtype=object), batch["lengths"].numpy())
-    columns: dict[str, Any] = {qid: pa.array(qids, pa.string())}
-    if "doc_ids" in batch:
-        columns["doc_id"] = pa.array(batch["doc_ids"], pa.string())
+    keys = _keys(qid, batch["qid"], batch["lengths"].numpy(), batch.get("doc_ids"))
     rows = torch.arange(len(batch["rows"]))
-    return {**batch, "keys": pa.table(columns), "rows": rows, "piece": batch["rows"].numpy()}
+    return {**batch, "keys": keys, "rows": rows, "piece": batch["rows"].numpy()}
+
+
+def _keys(qid: str, qids: Sequence[str], lengths: np.ndarray, doc_ids: Any) -> pa.Table:
+    """Return the qid and, where there is one, the id of each document of lists."""
+    lists = np.repeat(np.arange(len(lengths)), lengths)
+    columns = {qid: pa.array(qids, pa.string()).take(pa.array(lists))}
+    if doc_ids is not None:
+        columns["doc_id"] = pa.array(doc_ids, pa.string())
+    return pa.table(columns)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ltr.arrays import as_numbers
 from ltr.datasets.transforms import FeatureTransform
-from ltr.shapes import check_at_least, check_whole
+from ltr.shapes import check_at_least, check_choice, check_whole
 
 _VALUES = 1 << 24  # values at a time, so that fitting copies little of a mapped file
 _LARGEST = float(np.finfo(np.float32).max)
@@ -148,8 +148,7 @@ class Quantile(FeatureTransform):
         num_features: int | None = None,
     ) -> None:
         super().__init__(num_features)
-        if output not in ("normal", "uniform"):
-            raise ValueError(f'output must be "normal" or "uniform", got {output!r}')
+        check_choice("output", output, "normal", "uniform")
         self.output: Literal["normal", "uniform"] = output
         self.quantiles = check_at_least("quantiles", quantiles, 2)
         self.register_buffer("values", torch.zeros(0, 0))

@@ -165,7 +165,7 @@ class Schema:
             )
         return cls(
             **keys,  # pyright: ignore[reportArgumentType]
-            features={name: _width(table.schema.field(name).type) for name in features},
+            features={name: width_of(table.schema.field(name).type) for name in features},
             categories={
                 name: Category("string" if kinds[name] == "missing" else kinds[name])  # pyright: ignore[reportArgumentType]
                 for name in categories
@@ -252,7 +252,7 @@ class Schema:
                 or found == "missing"
                 or (name in self.features and {found, kind} <= numeric)
             )
-            if not fits or (found == "embedding" and _width(dtype) != width):
+            if not fits or (found == "embedding" and width_of(dtype) != width):
                 size = f" of size {width}" if kind == "embedding" else ""
                 raise ValueError(
                     f"column {name!r} must be {_ARE[kind]}{size}, as in training, got type {dtype}"
@@ -377,10 +377,15 @@ def index_columns(schema: pa.Schema) -> set[str]:
         return found
 
 
+def without_codes(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the values of a categorical column (Arrow's dictionaries), any other one as it is."""
+    coded = pa.types.is_dictionary(column.type)
+    return column.cast(column.type.value_type) if coded else column
+
+
 def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the values of a column of categories as text; a NaN is missing."""
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+    column = without_codes(column)
     if kind_of(column.type) == "number":  # 3 and 3.0 are one level
         column = column.cast(pa.float64())
         column = pc.if_else(pc.is_nan(column), pa.scalar(None, pa.float64()), column)
@@ -404,7 +409,8 @@ def encode(column: pa.ChunkedArray, category: Category) -> np.ndarray:
     return pc.fill_null(found, -1).to_numpy().astype(np.int64) + 1
 
 
-def _width(dtype: pa.DataType) -> int:
+def width_of(dtype: pa.DataType) -> int:
+    """Return how many numbers a value of a type holds."""
     return dtype.list_size if pa.types.is_fixed_size_list(dtype) else 1
 
 

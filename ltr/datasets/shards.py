@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from ltr.datasets.checksums import DamagedError, file_checksum
 from ltr.datasets.lists import ListDataset
+from ltr.datasets.schema import width_of
 from ltr.files import durable_write
 
 _TYPES = {
@@ -95,7 +96,7 @@ def write_shard(data: ListDataset, path: Path) -> ShardEntry:
         name=path.name,
         lists=len(data),
         documents=len(data.features),
-        widths={field.name: _width(field.type) for field in batch.schema},
+        widths={field.name: width_of(field.type) for field in batch.schema},
         bytes=path.stat().st_size,
         checksum=file_checksum(path),
     )
@@ -235,12 +236,8 @@ def from_batch(batch: pa.RecordBatch, *, known: bool = True) -> Shard:
         if key not in _TYPES:
             continue
         flat = values.to_numpy(zero_copy_only=True)
-        columns[key] = flat.reshape(-1, _width(column.type)) if key in WIDE else flat
+        columns[key] = flat.reshape(-1, width_of(column.type)) if key in WIDE else flat
         least = _LEAST.get(key)
         if not known and least is not None and not (np.isfinite(flat) & (flat >= least)).all():
             raise DamagedError(f"the {key} must be finite and >= {least}")
     return Shard(columns, doc_ids)
-
-
-def _width(dtype: pa.DataType) -> int:
-    return dtype.list_size if pa.types.is_fixed_size_list(dtype) else 1

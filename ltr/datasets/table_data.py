@@ -31,7 +31,7 @@ from ltr.datasets.table_stream import RowStream, scores_rows
 from ltr.datasets.table_transform import TableTransform
 from ltr.datasets.tables import add_scores, group_rows, read_table
 from ltr.datasets.transforms import FeatureTransform
-from ltr.shapes import check_at_least
+from ltr.shapes import check_at_least, check_choice
 
 _SPLITS = {"train": "path", "val": "val_path", "test": "test_path", "predict": "predict_path"}
 
@@ -144,8 +144,7 @@ class TableDataModule(ListDataModule):
             raise ValueError(f"validation must be in (0, 1), got {validation!r}")
         if validation is not None and val_path is not None:
             raise ValueError(f"val_path must be None where validation is given, got {val_path!r}")
-        if missing not in ("keep", "error"):
-            raise ValueError(f'missing must be "keep" or "error", got {missing!r}')
+        check_choice("missing", missing, "keep", "error")
         check_at_least("max_levels", max_levels, 1)
         self.uses = {"qid": qid, "label": label, "weight": weight, "position": position}
         self.uses |= {"group": group, "doc_id": doc_id}

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from ltr.arrays import pc
-from ltr.datasets.schema import Schema, count_levels, index_columns, kind_of
+from ltr.datasets.schema import Schema, count_levels, index_columns, kind_of, without_codes
 from ltr.datasets.text_types import parsed
 
 _LIBRARIES = ("ltr", "lightning", "lightning_utilities", "torch", "jsonargparse", "sklearn")
@@ -97,8 +97,7 @@ def copies_of_qid(table: pa.Table, qid: str) -> list[str]:
         kind = kind_of(column.type)
         if name == qid or kind not in ("number", "string"):
             continue
-        if pa.types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
+        column = without_codes(column)
         same: object = False
         if kind == "string":
             same = pc.all(pc.equal(column.cast(pa.string()), names), skip_nulls=False).as_py()

@@ -9,10 +9,11 @@ import pyarrow as pa
 from ltr.arrays import pc
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.qids import check_spelling
-from ltr.datasets.schema import Schema, encode, kind_of
+from ltr.datasets.schema import Schema, encode, kind_of, without_codes
 from ltr.datasets.table_errors import RowError
 from ltr.datasets.table_files import load_columns, naming, of_file
 from ltr.datasets.text_types import first_text, shown
+from ltr.shapes import check_choice
 
 _RULES: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
     "label": ("a finite number >= 0", lambda x: x >= 0),
@@ -59,8 +60,7 @@ def read_table(
     >>> data.qids, data.labels.tolist(), data.features[:, 0].tolist(), data.rows.tolist()
     (['a', 'b'], [0.0, 2.0, 1.0], [0.5, 1.5, nan], [0, 2, 1])
     """
-    if missing not in ("keep", "error"):
-        raise ValueError(f'missing must be "keep" or "error", got {missing!r}')
+    check_choice("missing", missing, "keep", "error")
     if needs_label and schema.label is None:
         raise ValueError(f"label must name the column of the labels, got None{of_file(source)}")
     optional = schema.optional(needs_label=needs_label, needs_weight=needs_weight)
@@ -151,8 +151,7 @@ def group_rows(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, list[str
     >>> groups.tolist(), qids
     ([0, 1, 0], ['b', 'a'])
     """
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+    column = without_codes(column)
     _refuse(pc.is_null(column, nan_is_null=True), name, "a qid must not be missing")
     encoded = column.combine_chunks().dictionary_encode()
     groups, values = encoded.indices.to_numpy().astype(np.int64), encoded.dictionary
@@ -182,8 +181,7 @@ def _feature(column: pa.ChunkedArray, name: str, width: int) -> np.ndarray:
 
 def _numbers(column: pa.ChunkedArray) -> np.ndarray:
     """Return a column of numbers or booleans as float32, NaN where missing."""
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+    column = without_codes(column)
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())
     if not pa.types.is_floating(column.type):
@@ -216,7 +214,7 @@ def _check_numbers(table: pa.Table, schema: Schema) -> None:
             continue
         column = table.column(name)
         if kind_of(column.type) == "string":
-            row = first_text(column.cast(pa.string())) or 0
+            row = max(0, first_text(column.cast(pa.string())))
             shown = _shown(table, name, row)
             raise RowError(row, name, f"{what} must be a number, got {shown}")
         if schema.features.get(name) is None and kind_of(column.type) not in (

@@ -54,7 +54,7 @@ class TextTypes:
                 self._numbers[name] += values
                 continue
             self._numbers[name] += pc.sum(pc.match_substring_regex(column, _NUMBER)).as_py()
-            if name not in self._first_text and (row := first_text(column)) is not None:
+            if name not in self._first_text and (row := first_text(column)) >= 0:
                 self._first_text[name] = self.rows + row, column[row].as_py()
         self.rows += table.num_rows
 
@@ -119,18 +119,13 @@ def parsed(column: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArray | Non
     return found
 
 
-def first_text(column: pa.ChunkedArray) -> int | None:
-    """Return the first row of a column of text that is neither missing nor a number, or None."""
-    low, high = 0, len(column)
-    if parsed(column, pa.float64()) is not None:
-        return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        if parsed(column.slice(low, middle - low), pa.float64()) is None:
-            high = middle
-        else:
-            low = middle
-    return low
+def first_text(column: pa.ChunkedArray) -> int:
+    """Return the first row of a column of text that is neither missing nor a number, or -1.
+
+    >>> first_text(pa.chunked_array([["1", None, " 2e3"], ["x"]]))
+    3
+    """
+    return pc.index(pc.match_substring_regex(column, _NUMBER), False).as_py()
 
 
 def shown(value: object) -> str:
