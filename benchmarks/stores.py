@@ -15,7 +15,8 @@ own, each with a store of its own:
 `cpu` is the least CPU time of all turns, in seconds, and `documents_per_second` is by it. `peak` is
 the most memory that a process holds in all, and `anonymous` is without the pages of mapped files,
 in MiB: the most of all turns. The system counts this program's own memory as the least of `peak`,
-some 690 MiB. `ratio` is the speed here beside the speed of OTHER.
+some 690 MiB. `ratio` is the speed here beside the speed of OTHER. Sizes and stages that are not run
+keep the numbers that the output has.
 """
 
 import argparse
@@ -135,7 +136,7 @@ def size_of(documents: int, other: Path, given: argparse.Namespace) -> dict[str,
                 turns.setdefault(name, {}).setdefault(side, []).append(one)
     found: dict[str, Any] = {"documents": documents}
     for name, sides in turns.items():
-        found[name] = {}
+        found[name] = {"turns": given.turns}
         for side, ones in sides.items():
             best = min(ones, key=lambda one: one["cpu"])
             most = {key: max(one[key] for one in ones) for key in ("peak", "anonymous")}
@@ -158,10 +159,13 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULTS / "stores.json")
     given = parser.parse_args()
     given.folder = given.folder.resolve()
-    sizes = []
+    kept = json.loads(given.output.read_text())["sizes"] if given.output.exists() else []
+    sizes = {size["documents"]: size for size in kept}
     for documents in given.documents:
-        sizes.append(size_of(documents, given.other.resolve(), given))
-        write(given.output, {"environment": environment(), "sizes": sizes})
+        found = size_of(documents, given.other.resolve(), given)
+        sizes[documents] = {**sizes.get(documents, {}), **found}
+        result = {"environment": environment(), "sizes": [sizes[one] for one in sorted(sizes)]}
+        write(given.output, result)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Write docs/sizing.md's tables: `python docs/sizing.py`.
 
-The text between `<!-- table NAME -->` and `<!-- end -->` comes from benchmarks/results/data.json. A
-test checks that the page and the file agree.
+The text between `<!-- table NAME -->` and `<!-- end -->` comes from data.json and stores.json in
+benchmarks/results. A test checks that the page and the files agree.
 """
 
 import json
@@ -13,7 +13,7 @@ from tables import filled, number, table
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "sizing.md"
-RESULT = ROOT / "benchmarks" / "results" / "data.json"
+RESULTS = ROOT / "benchmarks" / "results"
 STAGES = {
     "sklearn": "`load_svmlight_file` of scikit-learn",
     "sklearn_without": "the same, without qids",
@@ -22,6 +22,11 @@ STAGES = {
     "group": "`ltr convert` of ungrouped Parquet",
     "epoch": "the batches of an epoch",
     "padded": "the same, padded",
+}
+COMMANDS = {
+    "fit": "`ltr fit` on a store, one epoch",
+    "predict": "`ltr predict` of a store",
+    "random": "batches of lists drawn at random",
 }
 GOAL = 10**9  # documents
 
@@ -82,10 +87,22 @@ def ratio(result: Result) -> str:
     return table([*head, "values that differ"], rows)
 
 
-def tables(result: Result) -> dict[str, str]:
+def commands(stores: Result) -> str:
+    """Return documents a second and memory of what reads a store, by the number of documents."""
+    rows = [
+        [f"{size['documents']:,}", name]
+        + [number(size[stage]["after"][key]) for key in ("documents_per_second", "anonymous")]
+        for size in stores["sizes"]
+        for stage, name in COMMANDS.items()
+        if stage in size
+    ]
+    return table(["documents", "", "a second", "MiB of memory"], rows)
+
+
+def tables(data: Result, stores: Result) -> dict[str, str]:
     """Return the tables of the page by their names."""
     made = (speed, memory, disk, beyond, ratio)
-    return {one.__name__: one(result) for one in made}
+    return {one.__name__: one(data) for one in made} | {"commands": commands(stores)}
 
 
 def _by_stage(result: Result, key: str) -> str:
@@ -97,10 +114,15 @@ def _by_stage(result: Result, key: str) -> str:
     return table(["", *(f"{size['documents']:,}" for size in sizes)], rows)
 
 
+def results() -> tuple[Result, Result]:
+    """Return what the two benchmarks have written."""
+    data, stores = (RESULTS / name for name in ("data.json", "stores.json"))
+    return json.loads(data.read_text()), json.loads(stores.read_text())
+
+
 def main() -> None:
     """Fill the page."""
-    result = json.loads(RESULT.read_text())
-    PAGE.write_text(filled(PAGE.read_text(), tables(result)))
+    PAGE.write_text(filled(PAGE.read_text(), tables(*results())))
 
 
 if __name__ == "__main__":
