@@ -55,7 +55,7 @@ def fused(scores: Tensor) -> bool:
         return False
     if torch.compiler.is_compiling() or not is_compiled():
         return False
-    return not prefers_dense("softsort 1, ranks", scores.shape[-1])
+    return not prefers_dense("softsort 1, ranks", scores.shape)
 
 
 @dataclass(frozen=True, eq=False)

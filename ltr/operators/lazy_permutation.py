@@ -244,8 +244,8 @@ class KernelPermutation(
 
     @property
     def is_short(self) -> bool:
-        """Return whether lists of this length take the matrix (`ltr.kernels.use`)."""
-        return prefers_dense(f"softsort {self.power:g}", self.scores.shape[-1])
+        """Return whether lists of this shape take the matrix (`ltr.kernels.use`)."""
+        return prefers_dense(f"softsort {self.power:g}", self.scores.shape)
 
     def log_prob(self, order: Tensor) -> Tensor:
         """Return the log-probabilities log P[i, order[i]]: order (..., rows) int64 -> (..., rows).
@@ -389,8 +389,8 @@ class NeuralSortPermutation(
 
     @property
     def is_short(self) -> bool:
-        """Return whether lists of this length take the matrix (`ltr.kernels.use`)."""
-        return prefers_dense("neuralsort", self.scores.shape[-1])
+        """Return whether lists of this shape take the matrix (`ltr.kernels.use`)."""
+        return prefers_dense("neuralsort", self.scores.shape)
 
     def row_numbers(self) -> Tensor:
         """Return m + 1 - 2 i for the rows i = 1, 2, ..., in float64."""

@@ -77,7 +77,7 @@ def kernel_ranks(
     check_lists(scores, mask=mask, weights=weights)
     scores = upcast(masked_fill(scores, mask))
     column = None if weights is None else item_weights(scores, mask, weights)
-    if prefers_dense(distribution, scores.shape[-1]):
+    if prefers_dense(distribution, scores.shape):
         if mask is not None:
             column = mask.to(scores.dtype) if column is None else column
 

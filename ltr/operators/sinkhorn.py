@@ -403,10 +403,10 @@ class SinkhornSort(SortOperator):
             return False
         entries = rows * scores.shape[-1]
         if entries > MOST:
-            return not prefers_dense("sinkhorn", entries)
+            return not prefers_dense("sinkhorn", [entries])
         # a kernel as narrow as the gaps between rows would need many iterations
         narrow = rows * self.epsilon ** (1 / power) <= 2
-        return not prefers_dense("sinkhorn", 0 if narrow else rows)
+        return not prefers_dense("sinkhorn", [0 if narrow else rows])
 
     def _problem(
         self,

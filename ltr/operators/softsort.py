@@ -237,7 +237,7 @@ class SoftSortRank(DistanceRank):
         if callable(self.power):  # it may have parameters
             return self._dense(scores, mask)
         has_sums = self.power in (1, 2)
-        if has_sums and prefers_dense(f"softsort {self.power:g}", scores.shape[-1]):
+        if has_sums and prefers_dense(f"softsort {self.power:g}", scores.shape):
             return by_lists(self._dense, scores.size(-1), scores, (mask, 1))
         # in sorted order the distances are symmetric: a softmax of columns is one of rows
         order = descending_order(scores.detach(), mask)
