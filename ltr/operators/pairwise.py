@@ -165,8 +165,8 @@ def descending_scores(scores: Tensor, mask: Tensor | None) -> Tensor:
 
 def inverse(order: Tensor) -> Tensor:
     """Return the inverse of a permutation `order` (..., n): the position of each item."""
-    places = torch.arange(order.shape[-1], device=order.device).expand_as(order)
-    return torch.zeros_like(order).scatter(-1, order, places)
+    positions = torch.arange(order.shape[-1], device=order.device).expand_as(order)
+    return torch.zeros_like(order).scatter(-1, order, positions)
 
 
 def abs_power(x: Tensor, power: float) -> Tensor:
