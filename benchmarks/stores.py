@@ -15,8 +15,8 @@ own, each with a store of its own:
 `cpu` is the least CPU time of all turns, in seconds, and `documents_per_second` is by it. `peak` is
 the most memory that a process holds in all, and `anonymous` is without the pages of mapped files,
 in MiB: the most of all turns. The system counts this program's own memory as the least of `peak`,
-530 to 690 MiB. `ratio` is the speed here beside the speed of OTHER. Sizes and stages that are not run
-keep the numbers that the output has.
+530 to 690 MiB. `ratio` is the speed here beside the speed of OTHER. Sizes and stages that are not
+run keep the numbers that the output has.
 """
 
 import argparse
