@@ -14,7 +14,6 @@ import argparse
 import json
 from pathlib import Path
 
-import numpy as np
 import torch
 import transformers
 from datasets import Dataset
@@ -49,8 +48,7 @@ def scored(model, collator: Collator, lists: list[dict], name: str) -> Evaluatio
         del batch["labels"]
         with torch.no_grad():
             scores += model(**batch).logits[:, 0].tolist()
-    labels = [label for row in lists for label in row["labels"]]
-    qid = np.repeat(np.arange(len(lists)), [len(row["labels"]) for row in lists])
+    labels, qid = zip(*[(y, i) for i, row in enumerate(lists) for y in row["labels"]], strict=True)
     return evaluate(labels, scores, qid, ["ndcg@10"], ties="expected", name=name)
 
 
