@@ -353,6 +353,7 @@ def test_training_learns_the_toy_corpus_and_writes_its_card(model_path, tmp_path
         per_device_eval_batch_size=8,
         learning_rate=5e-3,
         bf16=True,
+        use_cpu=True,
         eval_strategy="epoch",
         save_strategy="no",
         logging_strategy="no",

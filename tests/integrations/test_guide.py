@@ -5,11 +5,15 @@ import re
 import runpy
 from pathlib import Path
 
+import pytest
 import torch
 
 from .conftest import corpus, save_model
 
 ROOT = Path(__file__).parents[2]
+
+# what torch says of the data loader without an accelerator
+pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory' argument is set:UserWarning")
 
 
 def write_lists(path: Path, lists: int) -> None:

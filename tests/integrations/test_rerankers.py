@@ -29,6 +29,9 @@ from ltr.metrics import evaluate
 
 from .conftest import corpus
 
+# what torch says of the data loader without an accelerator
+pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory' argument is set:UserWarning")
+
 
 @pytest.fixture
 def model(model_path: str) -> CrossEncoder:
