@@ -151,6 +151,39 @@ def test_two_cached_losses_before_a_backward_pass(dropout_model):
     torch.testing.assert_close(together, expected, rtol=1e-4, atol=1e-7)
 
 
+def gradient_of_process(rank: int, processes: int, path: str, folder: str) -> None:
+    """Write the gradient of two steps of one process of DistributedDataParallel."""
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=processes
+    )
+    model = CrossEncoder(path, device="cpu").train()
+    loss = CrossEncoderLoss(model, SoftmaxLoss(), 4, cached=True)
+    loss.model = nn.parallel.DistributedDataParallel(model)
+    loss.model.preprocess = model.preprocess  # as the library's trainer does
+    for _ in range(2):
+        torch.manual_seed(rank)
+        loss.zero_grad()
+        loss(*batch(seed=rank)).backward()
+    gradient = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+    torch.save(gradient, f"{folder}/{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_cached_gradients_of_two_processes_are_the_mean(dropout_path, dropout_model, tmp_path):
+    torch.multiprocessing.spawn(gradient_of_process, (2, dropout_path, str(tmp_path)), nprocs=2)
+    loss, expected = CrossEncoderLoss(dropout_model, SoftmaxLoss(), 4), []
+    for rank in range(2):
+        torch.manual_seed(rank)
+        loss.zero_grad()
+        loss(*batch(seed=rank)).backward()
+        gradients = [p.grad.flatten() for p in loss.parameters() if p.grad is not None]
+        expected.append(torch.cat(gradients))
+    for rank in range(2):
+        found = torch.load(tmp_path / f"{rank}.pt")
+        torch.testing.assert_close(found, sum(expected) / 2, rtol=1e-5, atol=1e-8)
+
+
 class Counting(nn.Module):
     """Counts the bytes that the graph of a block of code saves."""
 
