@@ -106,13 +106,14 @@ class CollapseAlarm(TrainerCallback):
         real = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask
         several = real.sum(-1) > 1
         spread = torch.where(several, deviation(scores, real), 0.0).sum()
-        differing = several & (deviation(labels.to(scores.dtype), real) > 0)
-        self._steps.append(torch.stack([spread, several.sum(), differing.sum()]))
+        unequal = several & (deviation(labels.to(scores.dtype), real) > 0)
+        self._steps.append(torch.stack([spread, several.sum(), unequal.sum()]))
         if len(self._steps) == self.window:
-            total, lists, differ = torch.stack(self._steps).sum(0).tolist()
+            steps = torch.stack(self._steps)
             self._steps.clear()
+            total, lists, differing = steps.sum(0).tolist()
             if lists:
-                self._judge(total / lists, int(lists), int(differ))
+                self._judge(total / lists, int(lists), int(differing))
 
     def _judge(self, spread: float, lists: int, differing: int) -> None:
         """Warn if the mean spread over the lists of a window is too small."""
