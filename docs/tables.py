@@ -190,11 +190,16 @@ def _trials(result: Mapping[str, Any]) -> str:
 
 
 def _text(result: Mapping[str, Any]) -> str:
+    loss, whole = result["given logits"], result["whole"]
     rows = []
-    for name, row in result["given logits"].items():
-        whole = result["whole"].get(name, {}).get("seconds")
-        cells = [number(1e3 * row["seconds"]), number(row["MiB"]), number(whole)]
-        rows.append([f"`{name.partition(' ')[2]}`, {name.partition(' ')[0]}", *cells])
+    for name in dict.fromkeys([*loss, *whole]):
+        library, _, kind = name.partition(" ")
+        alone = loss.get(name)
+        cells = [number(1e3 * alone["seconds"]), number(alone["MiB"])] if alone else ["-", "-"]
+        cells.append(number(whole.get(name, {}).get("seconds")))
+        rows.append(
+            [f"`{kind.removesuffix(', cached')}`, {library}{', cached' * (', ' in kind)}", *cells]
+        )
     return table(["", "the loss alone, ms", "its memory, MiB", "the whole step, s"], rows)
 
 
