@@ -31,11 +31,11 @@ class CrossEncoderLoss(nn.Module):
     relevant document, adds nothing to the gradient. The loss is in training mode where the model
     is, so the noise of `Stochastic` operators is left out in evaluation.
 
-    With `cached=True` the graph of only one mini-batch is in memory at a time: the scores are
-    computed without a graph, and each mini-batch again in the backward pass, with the random
-    numbers and the autocast of the first time. Gradients are those of `cached=False`, with dropout
-    too. It costs a second forward pass. Memory then depends on `mini_batch_size`, and hardly on the
-    number of documents.
+    With `cached=True` the activations of only one mini-batch are in memory at a time. The forward
+    pass keeps none, and the backward pass computes each mini-batch again, with the random numbers
+    and the autocast of the first time. Gradients are those of `cached=False`, with dropout too. It
+    costs a second forward pass. Memory then depends on `mini_batch_size`, and hardly on the number
+    of documents.
 
     Args:
         model: a `CrossEncoder` with one output label.
