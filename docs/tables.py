@@ -19,6 +19,7 @@ PAGES = [
         "recipes.md",
         "losses/training.md",
         "kernels/trials.md",
+        "text-rerankers.md",
     )
 ]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -188,6 +189,30 @@ def _trials(result: Mapping[str, Any]) -> str:
     return table(header, rows)
 
 
+def _text(result: Mapping[str, Any]) -> str:
+    loss, whole = result["given logits"], result["whole"]
+    rows = []
+    for name in dict.fromkeys([*loss, *whole]):
+        library, _, kind = name.partition(" ")
+        alone = loss.get(name)
+        cells = [number(1e3 * alone["seconds"]), number(alone["MiB"])] if alone else ["-", "-"]
+        cells.append(number(whole.get(name, {}).get("seconds")))
+        rows.append(
+            [f"`{kind.removesuffix(', cached')}`, {library}{', cached' * (', ' in kind)}", *cells]
+        )
+    return table(["", "the loss alone, ms", "its memory, MiB", "the whole step, s"], rows)
+
+
+def _text_memory(result: Mapping[str, Any]) -> str:
+    measured = {(row["lists"], row["cached"]): row["MiB"] for row in result["memory"]}
+    names = {"the batch": f"{result['documents']:,} documents in {result['queries']} lists"}
+    rows = [
+        [names.get(lists, lists), *(number(measured[lists, cached]) for cached in (False, True))]
+        for lists in dict.fromkeys(row["lists"] for row in result["memory"])
+    ]
+    return table(["peak memory of a step, MiB", "`cached=False`", "`cached=True`"], rows)
+
+
 def setting(result: Mapping[str, Any]) -> str:
     """Return the versions, the processor and the threads as a sentence."""
     where = result["environment"]
@@ -199,9 +224,9 @@ def tables() -> dict[str, str]:
     """Return every table by its name."""
     names = (
         "compare_operators", "neuralsort_cubed", "training_step", "training", "soft_ndcg_goal",
-        "standardized", "trials",
+        "standardized", "trials", "text",
     )  # fmt: skip
-    compared, cubed, step, training, goal, standardized, trials = (
+    compared, cubed, step, training, goal, standardized, trials, text = (
         json.loads((RESULTS / f"{name}.json").read_text()) for name in names
     )
     found = {"setting": setting(compared), "setting cubed": setting(cubed)}
@@ -209,6 +234,8 @@ def tables() -> dict[str, str]:
     found |= {"setting training": setting(training), "training": _training(training)}
     found |= {"goal": _goal(goal), "standardized": _standardized(standardized)}
     found |= {"setting trials": setting(trials), "trials": _trials(trials)}
+    found |= {"setting text": setting(text), "text": _text(text)}
+    found |= {"text memory": _text_memory(text)}
     kinds: dict[str, Callable[[Mapping[str, Any]], str]] = {"ranks": _ranks, "values": _values}
     for size in compared["sizes"]:
         for kind, make in kinds.items():

@@ -271,6 +271,16 @@ def test_the_speed_page_shows_the_results(quick):
     assert speed.filled(page, speed.tables(result)) == page
 
 
+@pytest.mark.slow
+def test_losses_of_rerankers(tmp_path):
+    options = ["--queries", "3", "--longest", "12", "--rounds", "1"]
+    result = run("text.py", tmp_path / "text.json", *options)
+    assert shape(result) == shape(committed("text.json"))
+    memory = {(row["lists"], row["cached"]): row["MiB"] for row in result["memory"]}
+    assert memory["100 documents", True] < 1.5 * memory["16 documents", False]
+    assert memory["100 documents", False] > 4 * memory["16 documents", False]
+
+
 def test_losses_with_tied_scores(tmp_path):
     result = run("losses_tied.py", tmp_path / "result.json", "--only", "XENDCG", "--rounds", "1")
     kept = committed("losses_tied.json")

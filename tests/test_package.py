@@ -18,7 +18,7 @@ from torch import nn
 
 ROOT = Path(__file__).parents[1]
 HEAVY = {"lightning", "pytorch_lightning", "sklearn", "scipy", "pandas", "pyarrow", "numba"}
-HEAVY |= {"torchmetrics", "matplotlib", "jsonargparse"}
+HEAVY |= {"torchmetrics", "matplotlib", "jsonargparse", "transformers", "sentence_transformers"}
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -32,6 +32,10 @@ def loaded_by(statement: str) -> set[str]:
 
 def test_import_ltr_loads_not_even_torch():
     assert not loaded_by("import ltr") & (HEAVY | {"torch", "numpy"})
+
+
+def test_import_integrations_loads_no_library_of_an_extra():
+    assert not loaded_by("import ltr.integrations") & HEAVY
 
 
 @pytest.mark.parametrize("name", ["operators", "losses"])
@@ -76,9 +80,10 @@ def test_every_import_is_declared():
     imported -= set(sys.stdlib_module_names) | {"ltr"}
     imported -= {"mpmath"}  # for who fits the table of exponential sums again
     known = {"sklearn": "scikit-learn", "yaml": "pyyaml", "prometheus_client": "prometheus-client"}
+    known["sentence_transformers"] = "sentence-transformers"
     declared = project()["project"]
     extras = declared["optional-dependencies"]
-    used = [*extras["plots"], *extras["export"], *extras["ray"], *extras["serve"]]
+    used = [*extras["plots"], *extras["export"], *extras["ray"], *extras["serve"], *extras["text"]]
     required = names(declared["dependencies"] + used)
     assert {known.get(name, name) for name in imported} <= required
 
@@ -90,7 +95,7 @@ def test_metrics_have_no_hidden_state():
 
 
 LIBRARIES = {"torch", "numba", "llvmlite", "lightning", "lightning_fabric", "pytorch_lightning"}
-LIBRARIES |= {"torchmetrics", "jsonargparse"}
+LIBRARIES |= {"torchmetrics", "jsonargparse", "transformers", "sentence_transformers"}
 
 # names without an underscore that their libraries promise nobody
 INTERNAL = r"(^|\.)_(?!_)|^llvmlite\b|^numba\.core\b|^torch\.fx\.experimental\b"
@@ -216,9 +221,10 @@ def test_private_attributes_and_methods_are_found():
 def test_extras_are_what_code_uses_and_the_groups_are_the_extras():
     content = project()
     extras = content["project"]["optional-dependencies"]
-    assert set(extras) == {"baselines", "blend", "export", "plots", "ray", "serve", "docs", "dev"}
+    known = {"baselines", "blend", "export", "plots", "ray", "serve", "text", "docs", "dev"}
+    assert set(extras) == known
     assert set(extras["blend"] + extras["serve"]) <= set(extras["dev"])
-    assert set(extras["ray"]) <= set(extras["dev"])
+    assert set(extras["ray"] + extras["text"]) <= set(extras["dev"])
     assert "lightgbm" in (ROOT / "benchmarks" / "estimators.py").read_text(encoding="utf-8")
     for group, requirements in content["dependency-groups"].items():
         assert requirements == [f"{content['project']['name']}[plots,{group}]"]

@@ -1,0 +1,44 @@
+"""Losses and metrics of this package inside other libraries' training: text rerankers.
+
+`CrossEncoderLoss` is a loss for sentence-transformers' `CrossEncoderTrainer`. `CollapseAlarm` warns
+in any training with a loss of this package. `evaluate_reranker` and `compare_training` say how well
+a reranker ranks, with intervals. They need the extra `text`, and load its libraries, which takes
+seconds, when they are first asked for.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ltr.names import no_attribute
+
+if TYPE_CHECKING:
+    from ltr.integrations.collapse import CollapseAlarm
+    from ltr.integrations.cross_encoder import CrossEncoderLoss
+    from ltr.integrations.rerankers import compare_training, evaluate_reranker
+
+__all__ = ["CollapseAlarm", "CrossEncoderLoss", "compare_training", "evaluate_reranker"]
+
+_HOMES = {
+    "CollapseAlarm": "collapse",
+    "CrossEncoderLoss": "cross_encoder",
+    "compare_training": "rerankers",
+    "evaluate_reranker": "rerankers",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise no_attribute(__name__, name, __all__)
+    try:
+        home = import_module(f"{__name__}.{_HOMES[name]}")
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"{__name__}.{name} needs pip install 'ltr-torch[text]': {error}"
+        ) from error
+    value = getattr(home, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,164 @@
+"""A warning when the scores of each list become equal."""
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.hooks import RemovableHandle
+from transformers import TrainerCallback
+
+from ltr.kernels.lists import Lengths, check_lengths, group_by_qid, pad_lists
+from ltr.losses import RankingLoss
+from ltr.shapes import check_lists, check_number, check_whole, upcast
+
+ADVICE = (
+    "Try a lower learning rate with a warm-up, `activation_fn=torch.nn.Identity()` instead of a "
+    "sigmoid before the loss, another loss such as `SoftmaxLoss`, and lists with harder documents"
+)
+
+
+class CollapseAlarm(TrainerCallback):
+    """Warns once if the scores within lists become equal: then a model no longer ranks.
+
+    Give it to a trainer with the loss of the training, a `RankingLoss` that is also inside a
+    `CrossEncoderLoss` or a `compute_loss_func`. From `on_train_begin` to `on_train_end` it reads
+    the scores and labels that the loss is given for training. Without a trainer, call `update` in
+    every step.
+
+    The spread is the standard deviation of the scores within a list, its mean over the lists of
+    two documents or more, and over `window` steps. The warning comes if it is below `fraction` of
+    its largest value so far, or below `least`. It tells how many of the lists have documents
+    with different labels, without which no loss can separate them, and what to try.
+
+    With several processes, the first one looks at its own lists. Every `window` steps the
+    device is waited for once.
+
+    Args:
+        loss: the loss to read from. None (default) if you call `update`.
+        window: steps of a mean, >= 1. Default: 20.
+        fraction: of the largest spread so far, from 0 to 1. Default: 0.01.
+        least: in units of score, >= 0. Default: 1e-4.
+
+    Raises:
+        ValueError: an option has none of these values, or `loss` is no `RankingLoss`.
+
+    >>> alarm, labels = CollapseAlarm(window=2), torch.tensor([0, 1, 1])
+    >>> with warnings.catch_warnings(record=True) as found:
+    ...     warnings.simplefilter("always")
+    ...     for scale in (1.0, 1.0, 0.001, 0.001):
+    ...         alarm.update(torch.tensor([0.0, scale, 3.0]), labels, lengths=[2, 1])
+    >>> print(str(found[0].message).partition("; ")[0])
+    scores within lists are nearly equal: their standard deviation is 0.0005, and was 0.5
+    """
+
+    def __init__(
+        self,
+        loss: RankingLoss | None = None,
+        window: int = 20,
+        fraction: float = 0.01,
+        least: float = 1e-4,
+    ):
+        if loss is not None and not isinstance(loss, RankingLoss):
+            raise ValueError(f"loss must be a RankingLoss, got {loss!r}")
+        if check_number("fraction", fraction, minimum=0.0) > 1:
+            raise ValueError(f"fraction must be from 0 to 1, got {fraction!r}")
+        self.loss = loss
+        self.window = check_whole("window", window)
+        self.fraction = fraction
+        self.least = check_number("least", least, minimum=0.0)
+        self.warned = False
+        self.largest = 0.0
+        self._steps: list[Tensor] = []
+        self._hook: RemovableHandle | None = None
+
+    def update(
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        mask: Tensor | None = None,
+        *,
+        lengths: Lengths | None = None,
+        qid: Tensor | None = None,
+    ) -> None:
+        """Look at the scores of one training step, and warn if they have collapsed.
+
+        Args:
+            scores: (..., n), or (N,) with `lengths` or `qid`.
+            labels: in the shape of the scores.
+            mask: (..., n) bool, True for a real document. Default: all are real.
+            lengths: (R,) whole numbers, of lists one after the other.
+            qid: (N,) integers, of rows in any order.
+
+        Raises:
+            ValueError: shapes differ.
+        """
+        if self.warned:
+            return
+        check_lists(scores, labels=labels, mask=mask)
+        scores, labels = upcast(scores.detach()), labels.detach()
+        if qid is not None:
+            order, lengths = group_by_qid(qid, len(scores))
+            if order is not None:
+                scores, labels = scores[order], labels[order]
+        if lengths is not None:
+            mask, scores, labels = pad_lists(check_lengths(scores, lengths), scores, labels)
+        real = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask
+        several = real.sum(-1) > 1
+        spread = torch.where(several, deviation(scores, real), 0.0).sum()
+        unequal = several & (deviation(labels.to(scores.dtype), real) > 0)
+        self._steps.append(torch.stack([spread, several.sum(), unequal.sum()]))
+        if len(self._steps) == self.window:
+            steps = torch.stack(self._steps)
+            self._steps.clear()
+            total, lists, differing = steps.sum(0).tolist()
+            if lists:
+                self._judge(total / lists, int(lists), int(differing))
+
+    def _judge(self, spread: float, lists: int, differing: int) -> None:
+        """Warn if the mean spread over the lists of a window is too small."""
+        if spread < max(self.least, self.fraction * self.largest):
+            self.warned = True
+            warnings.warn(
+                "scores within lists are nearly equal: their standard deviation is "
+                f"{spread:.2g}, and was {max(self.largest, spread):.2g}; {differing} of {lists} "
+                f"lists have documents with different labels. {ADVICE}",
+                stacklevel=3,
+            )
+        elif spread > self.largest:  # NaN is neither
+            self.largest = spread
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Begin to read the scores from the loss."""
+        if self.loss is not None and self._hook is None and state.is_world_process_zero:
+            self._hook = self.loss.register_forward_pre_hook(self._read, with_kwargs=True)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Stop reading."""
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+    def _read(self, loss: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Look at what the loss is called with; in evaluation the scores have no gradient."""
+        names = ("scores", "labels", "mask")
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        if given["scores"].requires_grad:
+            self.update(
+                given["scores"],
+                given["labels"],
+                given.get("mask"),
+                lengths=given.get("lengths"),
+                qid=given.get("qid"),
+            )
+
+
+def deviation(x: Tensor, real: Tensor) -> Tensor:
+    """Return the standard deviation of the real items of each list: (..., n) -> (...).
+
+    >>> deviation(torch.tensor([1.0, 3.0, 9.0]), torch.tensor([True, True, False]))
+    tensor(1.)
+    """
+    count = real.sum(-1, keepdim=True).clamp(min=1)
+    mean = torch.where(real, x, 0.0).sum(-1, keepdim=True) / count
+    return (torch.where(real, x - mean, 0.0).square().sum(-1) / count.squeeze(-1)).sqrt()

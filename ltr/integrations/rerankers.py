@@ -1,0 +1,195 @@
+"""How well a reranker ranks: metrics with intervals, before and after training."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from sentence_transformers.base.evaluation import BaseEvaluator
+from sentence_transformers.cross_encoder import CrossEncoder, CrossEncoderTrainer
+from sentence_transformers.cross_encoder.evaluation import CrossEncoderRerankingEvaluator
+from torch import nn
+
+from ltr.gains import Gain
+from ltr.metrics import Comparison, Evaluation, evaluate
+
+LABELS = ("label", "labels", "score", "scores")
+"""The columns in which the library looks for labels."""
+
+
+class Lists(NamedTuple):
+    """Lists of documents to score: one entry a list."""
+
+    qids: list[str]
+    queries: list[Any]
+    documents: list[Sequence[Any]]
+    labels: list[Sequence[float]]
+
+
+def evaluate_reranker(
+    model: CrossEncoder,
+    data: Any,
+    metrics: Sequence[str] = ("ndcg@10", "map", "mrr"),
+    *,
+    gain: Gain = "exp2",
+    ties: Literal["stable", "expected", "worst"] = "expected",
+    confidence: float = 0.95,
+    resamples: int = 10_000,
+    seed: int = 0,
+    batch_size: int | None = None,
+    prompt_name: str | None = None,
+    name: str = "reranker",
+) -> Evaluation:
+    """Return metrics of a reranker with bootstrap intervals over the lists.
+
+    On an evaluator of the library, NDCG@k is the library's for each query, with an interval added:
+    the lists, documents and binary labels are the evaluator's, and equal scores count as all
+    their orders do on average. Scores are logits, without the model's activation function, which
+    could round different scores to 1. The mean of a `CrossEncoderNanoBEIREvaluator` is over all
+    queries, where the library's is over the data sets.
+
+    Args:
+        model: a `CrossEncoder`.
+        data: a `CrossEncoderRerankingEvaluator` or `CrossEncoderNanoBEIREvaluator`; or a data set
+            (or rows as dicts) in the form of training, with graded labels: a query, its
+            documents, and their labels in a column "label", "labels", "score" or "scores".
+        metrics: names with or without a cutoff, as in `ltr.metrics.evaluate`.
+        gain: "exp2" (default) or "linear", of labels beyond 0 and 1.
+        ties: order of equal scores, as in `ltr.metrics.evaluate`. Default: "expected".
+        confidence: level of the intervals, in (0, 1).
+        resamples: the number of bootstrap samples.
+        seed: seed of the draws.
+        batch_size: documents scored at a time. Default: the evaluator's, or 32.
+        prompt_name: of the model's prompts. Default: the evaluator's, or none.
+        name: what is evaluated, for tables and plots.
+
+    Raises:
+        ValueError: data is none of these, a row lacks a column, labels are not one for each
+            document, or `ltr.metrics.evaluate` refuses a label or an option.
+    """
+    lists, (own_batch, own_prompt) = read(data)
+    pairs = [
+        (query, document)
+        for query, documents in zip(lists.queries, lists.documents, strict=True)
+        for document in documents
+    ]
+    if not pairs:
+        raise ValueError("data must have at least one document, got none")
+    scores = model.predict(
+        pairs,
+        prompt_name=prompt_name or own_prompt,
+        batch_size=batch_size or own_batch,
+        show_progress_bar=False,
+        activation_fn=nn.Identity(),
+    )
+    return evaluate(
+        np.concatenate([np.asarray(own, np.float64) for own in lists.labels]),
+        scores,
+        np.repeat(lists.qids, [len(own) for own in lists.labels]),
+        metrics,
+        gain=gain,
+        ties=ties,
+        confidence=confidence,
+        resamples=resamples,
+        seed=seed,
+        name=name,
+    )
+
+
+def compare_training(
+    trainer: CrossEncoderTrainer,
+    data: Any,
+    metric: str = "ndcg@10",
+    *,
+    resume_from_checkpoint: str | bool | None = None,
+    **options: Any,
+) -> Comparison:
+    """Evaluate a reranker, train it, evaluate it again, and compare the two.
+
+    Lists on which the training was chosen are no evidence: give lists that are in neither the
+    training data nor the trainer's `eval_dataset` and evaluator.
+
+    Args:
+        trainer: of the model; its `train` is called once.
+        data: what to evaluate on, see `evaluate_reranker`.
+        metric: such as "ndcg@10", the default.
+        resume_from_checkpoint: passed to the trainer's `train`. "before" is then the trainer's
+            model as it is now, and not that of the checkpoint.
+        options: of `evaluate_reranker`.
+
+    Returns:
+        A `Comparison` of "before" and "after": both means, their difference with its interval, and
+        the p-value of a paired test.
+
+    Raises:
+        ValueError: see `evaluate_reranker`; raised before the training.
+    """
+    before = evaluate_reranker(trainer.model, data, [metric], name="before", **options)
+    trainer.train(resume_from_checkpoint=resume_from_checkpoint)
+    after = evaluate_reranker(trainer.model, data, [metric], name="after", **options)
+    return before.compare(after)
+
+
+def read(data: Any) -> tuple[Lists, tuple[int, str | None]]:
+    """Return the lists of an evaluator or a data set, with the batch size and the prompt."""
+    if isinstance(data, CrossEncoderRerankingEvaluator):
+        return samples([data]), (data.batch_size, data.prompt_name)
+    several = getattr(data, "evaluators", None)
+    if several and all(isinstance(one, CrossEncoderRerankingEvaluator) for one in several):
+        return samples(several), (several[0].batch_size, several[0].prompt_name)
+    if isinstance(data, BaseEvaluator | str) or not isinstance(data, Iterable):
+        raise ValueError(f"data must be a reranking evaluator or a data set, got {data!r}")
+    return rows(data), (32, None)
+
+
+def samples(evaluators: Sequence[CrossEncoderRerankingEvaluator]) -> Lists:
+    """Return the lists of reranking evaluators, as these score them."""
+    found = Lists([], [], [], [])
+    for evaluator in evaluators:
+        for number, sample in enumerate(evaluator.samples):
+            positive = sample["positive"]
+            positive = [positive] if isinstance(positive, str) else list(positive)
+            if sample.get("documents"):
+                retrieved = list(sample["documents"])
+                documents = retrieved
+                if evaluator.always_rerank_positives:
+                    documents = positive + [one for one in retrieved if one not in positive]
+                labels = [float(one in positive) for one in documents]
+            else:
+                negative = list(sample["negative"])
+                documents = positive + negative
+                labels = [1.0] * len(positive) + [0.0] * len(negative)
+            found.qids.append(f"{evaluator.name} {number}".strip())
+            found.queries.append(sample["query"])
+            found.documents.append(documents)
+            found.labels.append(labels)
+    return found
+
+
+def rows(data: Iterable[dict[str, Any]]) -> Lists:
+    """Return the lists of a data set in the form of training.
+
+    >>> rows([{"query": "q", "docs": ["a", "b"], "labels": [1]}])
+    Traceback (most recent call last):
+    ValueError: labels must be one for each document, got 1 for 2 documents in row 0
+    """
+    found = Lists([], [], [], [])
+    for number, row in enumerate(data):
+        named = [name for name in LABELS if name in row]
+        texts = [name for name in row if name not in named]
+        if not named or len(texts) != 2:
+            raise ValueError(
+                "data must have a query, its documents and labels in each row, "
+                f"got columns {list(row)} in row {number}"
+            )
+        query, documents = (row[name] for name in texts)
+        labels = row[named[0]]
+        if isinstance(documents, str) or len(documents) != len(labels):
+            raise ValueError(
+                f"{named[0]} must be one for each document, got {len(labels)} for "
+                f"{len(documents)} documents in row {number}"
+            )
+        found.qids.append(str(number))
+        found.queries.append(query)
+        found.documents.append(documents)
+        found.labels.append(labels)
+    return found

@@ -1,0 +1,196 @@
+"""Metrics of rerankers: the library's numbers, with intervals."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from sentence_transformers.cross_encoder import (
+    CrossEncoder,
+    CrossEncoderTrainer,
+    CrossEncoderTrainingArguments,
+)
+from sentence_transformers.cross_encoder.evaluation import (
+    CrossEncoderNanoBEIREvaluator,
+    CrossEncoderRerankingEvaluator,
+)
+from torch import nn
+
+from ltr.integrations import (
+    CollapseAlarm,
+    CrossEncoderLoss,
+    compare_training,
+    evaluate_reranker,
+)
+from ltr.losses import SoftmaxLoss
+from ltr.metrics import evaluate
+
+from .conftest import corpus
+
+# what torch says of the data loader without an accelerator
+pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory' argument is set:UserWarning")
+
+
+@pytest.fixture
+def model(model_path: str) -> CrossEncoder:
+    return CrossEncoder(model_path, device="cpu")
+
+
+def samples(lists: int = 12) -> list[dict[str, Any]]:
+    """The toy corpus with binary labels, as the library's evaluators take it."""
+    found = []
+    for query, documents, labels in zip(*corpus(lists).values(), strict=True):
+        rated = [*zip(documents, labels, strict=True)]
+        found.append(
+            {"query": query, "positive": [d for d, y in rated if y], "documents": documents}
+        )
+    return found
+
+
+@pytest.mark.parametrize("always", [True, False])
+def test_ndcg_is_the_librarys_with_an_interval(model, always):
+    given = samples()
+    given[0]["positive"] = ["red cat", *given[0]["positive"]]  # one that was not retrieved
+    given[1]["positive"] = ["red cat"]
+    given[2]["documents"] = given[2]["documents"] * 2  # ties
+    evaluator = CrossEncoderRerankingEvaluator(
+        given, at_k=3, always_rerank_positives=always, name="toy", write_csv=False
+    )
+    expected = evaluator(model)["toy_ndcg@3"]
+    found = evaluate_reranker(model, evaluator, ["ndcg@3"])
+    assert found["ndcg@3"].mean == pytest.approx(expected, abs=1e-6)
+    assert found["ndcg@3"].low < found["ndcg@3"].mean < found["ndcg@3"].high
+    assert found.qids == [f"toy {i}" for i in range(12)]
+
+
+def test_samples_with_negatives(model):
+    given = [
+        {"query": "red cat", "positive": "red cat", "negative": ["dog", "bird"]},
+        {"query": "blue dog", "positive": ["blue dog", "dog"], "negative": ["far"]},
+    ]
+    evaluator = CrossEncoderRerankingEvaluator(given, write_csv=False)
+    found = evaluate_reranker(model, evaluator, ["ndcg@10"])
+    assert found["ndcg@10"].mean == pytest.approx(evaluator(model)["ndcg@10"], abs=1e-6)
+
+
+def test_a_model_of_equal_scores_gets_no_credit_for_the_order(model):
+    with torch.no_grad():
+        model[0].auto_model.classifier.weight.zero_()
+    given = [{"query": "red", "positive": ["red"], "negative": ["dog"] * 9}]
+    evaluator = CrossEncoderRerankingEvaluator(given, write_csv=False)
+    found = evaluate_reranker(model, evaluator, ["ndcg@10"])["ndcg@10"].mean
+    assert found == pytest.approx(np.mean(1 / np.log2(np.arange(2, 12))))
+
+
+def nano_beir(folder: Any) -> None:
+    """Write two data sets in NanoBEIR's form, to be loaded from the disk."""
+    configs = []
+    for split, lists in (("NanoMSMARCO", samples(8)), ("NanoNQ", samples(12)[8:])):
+        texts = sorted({d for one in lists for d in one["documents"]})
+        parts = {
+            "corpus": [{"_id": text, "text": text} for text in texts],
+            "queries": [{"_id": str(i), "text": one["query"]} for i, one in enumerate(lists)],
+            "qrels": [
+                {"query-id": str(i), "corpus-id": d}
+                for i, one in enumerate(lists)
+                for d in one["positive"]
+            ],
+            "bm25": [
+                {"query-id": str(i), "corpus-ids": one["documents"]} for i, one in enumerate(lists)
+            ],
+        }
+        for name, rows in parts.items():
+            (folder / name).mkdir(exist_ok=True)
+            text = "".join(json.dumps(row) + "\n" for row in rows)
+            (folder / name / f"{split}.jsonl").write_text(text)
+    for name in ("corpus", "queries", "qrels", "bm25"):
+        configs += [f"- config_name: {name}", "  data_files:"]
+        for split in ("NanoMSMARCO", "NanoNQ"):
+            configs += [f"  - split: {split}", f"    path: {name}/{split}.jsonl"]
+    (folder / "README.md").write_text("\n".join(["---", "configs:", *configs, "---", ""]))
+
+
+@pytest.mark.slow
+def test_nano_beir_from_the_disk(model, tmp_path):
+    nano_beir(tmp_path)
+    evaluator = CrossEncoderNanoBEIREvaluator(
+        ["msmarco", "nq"], dataset_id=str(tmp_path), write_csv=False
+    )
+    results = evaluator(model)
+    found = evaluate_reranker(model, evaluator, ["ndcg@10"])
+    names = ("NanoMSMARCO_R100", "NanoNQ_R100")
+    by_set = found.per_list["ndcg@10"].groupby(lambda qid: qid.partition(" ")[0]).mean()
+    assert [by_set[name] for name in names] == pytest.approx(
+        [results[f"{name}_ndcg@10"] for name in names], abs=1e-6
+    )
+    assert len(found.qids) == 12
+
+
+def test_graded_labels_in_the_form_of_training(model):
+    data = corpus(12)
+    scores, labels, qid = [], [], []
+    for i, (query, documents, own) in enumerate(zip(*data.values(), strict=True)):
+        pairs = [(query, d) for d in documents]
+        scores += model.predict(pairs, activation_fn=nn.Identity()).tolist()
+        labels += own
+        qid += [i] * len(own)
+    expected = evaluate(labels, scores, qid, ["ndcg@5", "map"], gain="linear", ties="expected")
+    rows = [dict(zip(data, row, strict=True)) for row in zip(*data.values(), strict=True)]
+    for given in (Dataset.from_dict(data), rows):
+        found = evaluate_reranker(model, given, ["ndcg@5", "map"], gain="linear")
+        for name in ("ndcg@5", "map"):
+            assert found[name] == pytest.approx(expected[name], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("a file", r"^data must be a reranking evaluator or a data set, got 'a file'"),
+        (3, r"^data must be a reranking evaluator or a data set, got 3"),
+        (
+            [{"query": "a", "documents": ["b"]}],
+            r"^data must have .*\['query', 'documents'\] in row 0",
+        ),
+        ([{"query": "a", "label": [1]}], r"^data must have .*\['query', 'label'\] in row 0"),
+        ([{"query": "a", "d": ["b"], "label": [1, 2]}], r"^label must be one for each .*2 for 1"),
+        ([], r"^data must have at least one document, got none"),
+    ],
+)
+def test_wrong_data(model, data, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate_reranker(model, data)
+
+
+def test_one_call_trains_and_compares(model, tmp_path):
+    data = Dataset.from_dict(corpus(16))
+    loss = SoftmaxLoss()
+    arguments = CrossEncoderTrainingArguments(
+        output_dir=str(tmp_path),
+        num_train_epochs=15,
+        per_device_train_batch_size=8,
+        learning_rate=5e-3,
+        save_strategy="no",
+        logging_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+    )
+    alarm = CollapseAlarm(loss, window=5)
+    trainer = CrossEncoderTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=data,
+        loss=CrossEncoderLoss(model, loss),
+        callbacks=[alarm],
+    )
+    held_out = CrossEncoderRerankingEvaluator(samples(16), write_csv=False)
+    before = evaluate_reranker(model, held_out)["ndcg@10"]
+    found = compare_training(trainer, held_out, resamples=1000)
+    assert [one.name for one in found.models] == ["before", "after"]
+    assert found.models[0].mean.mean == before.mean
+    assert found.models[1].mean.mean == evaluate_reranker(model, held_out)["ndcg@10"].mean
+    assert found.models[1].difference.low > 0
+    assert trainer.state.global_step == 30
+    assert alarm.largest > 0.1  # it has read the scores
+    assert not alarm.warned
