@@ -1,4 +1,4 @@
-"""scikit-learn's interface: `NeuralRanker().fit(X, y, qid=qid)`, and `Blend`.
+"""scikit-learn's interface: `NeuralRanker().fit(X, y, qid=qid)`, `Blend`, and explanations.
 
 torchmetrics, which takes a second to import, is loaded at the first `fit`. Lightning is not needed.
 """
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from ltr.estimators.blend import Blend
 from ltr.estimators.effects import plot_effects
+from ltr.estimators.importance import importance
 from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.names import no_attribute
 
-__all__ = ["Blend", "NeuralRanker", "plot_effects"]
+__all__ = ["Blend", "NeuralRanker", "importance", "plot_effects"]
 
 
 if not TYPE_CHECKING:  # a type checker would accept any name otherwise
