@@ -11,7 +11,7 @@ import torch
 from scipy import stats
 
 from ltr.estimators import tables as tables
-from ltr.estimators.mixing import as_columns, column_names, take_by_column
+from ltr.estimators.mixing import as_columns, column_names, take_by_column, trained_places
 from ltr.estimators.plots import new_figure
 from ltr.names import nearest
 from ltr.shapes import check_at_least
@@ -186,7 +186,7 @@ def importance(
     if not hasattr(ranker, "predict"):
         raise ValueError(f"ranker must have `predict`, got {ranker!r}")
     names = column_names(X)
-    places = _places(names, columns, ranker)
+    places = _places(X, columns, ranker)
 
     by_list = np.argsort(groups, kind="stable")
     target, lengths = torch.from_numpy(labels[by_list]), torch.from_numpy(np.bincount(groups))
@@ -230,13 +230,13 @@ def predicted(ranker: Any, X: Any, groups: np.ndarray | None = None) -> np.ndarr
     return scores
 
 
-def _places(names: list[Any], columns: Sequence[Any] | None, ranker: Any) -> list[int]:
+def _places(X: Any, columns: Sequence[Any] | None, ranker: Any) -> list[int]:
     """Return the numbers of the columns to shuffle."""
     if columns is None:
-        trained = [*getattr(ranker, "feature_names_in_", names)]
-        columns = [name for name in names if name in trained] or names
-    elif isinstance(columns, str) or not len(columns):
+        return trained_places(ranker, X)
+    if isinstance(columns, str) or not len(columns):
         raise ValueError(f"columns must be a list of names, got {columns!r}")
+    names = column_names(X)
     for name in columns:
         if name not in names:
             raise ValueError(f"columns: no column {name!r}: {nearest(str(name), map(str, names))}")

@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from pandas.api.types import union_categoricals
 
 from ltr.estimators import tables as tables
 
 
-def as_columns(X: Any) -> Any:
+def as_columns(X: Any, name: str = "X") -> Any:
     """Return X as an array, or as a table of pandas, polars or Arrow.
 
     Raises:
@@ -20,7 +21,7 @@ def as_columns(X: Any) -> Any:
     if not tables.is_frame(X):
         X = np.asarray(X)
     if len(X.shape) != 2 or 0 in X.shape:
-        raise ValueError(f"X must have rows and columns, got shape {tuple(X.shape)}")
+        raise ValueError(f"{name} must have rows and columns, got shape {tuple(X.shape)}")
     return X.unify_dictionaries() if isinstance(X, pa.Table) else X
 
 
@@ -59,6 +60,83 @@ def take_by_column(X: Any, rows: Sequence[np.ndarray | None]) -> Any:
     return type(X)([x if r is None else x[r] for x, r in zip(series, rows, strict=True)])
 
 
-def take_rows(X: Any, rows: np.ndarray) -> Any:
-    """Return some rows of a table; see `take_by_column`."""
-    return take_by_column(X, [rows] * X.shape[1])
+def trained_places(ranker: Any, X: Any) -> list[int]:
+    """Return the numbers of the columns that a ranker was trained on; all if it does not know."""
+    names = column_names(X)
+    trained = [*getattr(ranker, "feature_names_in_", names)]
+    return [i for i, name in enumerate(names) if name in trained] or [*range(len(names))]
+
+
+def select(X: Any, places: list[int]) -> Any:
+    """Return the columns of these numbers."""
+    if isinstance(X, pa.Table):
+        return X.select(places)
+    return X.iloc[:, places] if isinstance(X, pd.DataFrame) else X[:, places]
+
+
+def concatenate(first: Any, second: Any) -> Any:
+    """Return the rows of two tables of the same columns, one table after the other.
+
+    Raises:
+        ValueError: they are of different libraries, or differ in a column's name or type.
+    """
+    if type(first) is not type(second):
+        names = type(second).__name__, type(first).__name__
+        raise ValueError(f"background must be of the type of X, {names[0]}, got {names[1]}")
+    if column_names(first) != column_names(second):
+        raise ValueError(
+            f"background must have the columns of X, {column_names(second)}, got "
+            f"{column_names(first)}"
+        )
+    if isinstance(first, np.ndarray):
+        return np.concatenate([first, second])
+    if isinstance(first, pd.DataFrame):
+        return _concatenate_frames(first, second)
+    try:
+        if isinstance(first, pa.Table):
+            return pa.concat_tables([first, second]).unify_dictionaries()
+        return first.vstack(second)  # polars
+    except Exception as error:  # each library has its own
+        raise ValueError(f"background must have the types of X: {error}") from None
+
+
+def _concatenate_frames(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
+    columns = {}
+    for j in range(first.shape[1]):
+        parts = [one.iloc[:, j] for one in (first, second)]
+        if all(isinstance(part.dtype, pd.CategoricalDtype) for part in parts):
+            columns[j] = union_categoricals(parts)  # pd.concat makes text of different levels
+        else:
+            columns[j] = pd.concat(parts, ignore_index=True)
+    frame = pd.DataFrame(columns)
+    frame.columns = first.columns
+    return frame
+
+
+def first_rows(X: Any) -> np.ndarray:
+    """Return for each value of a table the first row that has it in that column, (rows, columns).
+
+    >>> first_rows(np.array([[1, 5], [2, 5], [1, 6]]))
+    array([[0, 0],
+           [1, 0],
+           [0, 2]])
+    """
+    found = np.empty(X.shape, dtype=np.int64)
+    for j in range(X.shape[1]):
+        values = column_values(X, j)
+        try:
+            codes, _ = pd.factorize(values, use_na_sentinel=False)
+        except TypeError:  # lists of numbers
+            codes = np.arange(len(values))
+        _, first, which = np.unique(codes, return_index=True, return_inverse=True)
+        found[:, j] = first[which]
+    return found
+
+
+def column_values(X: Any, place: int) -> pd.Series:
+    """Return a column as pandas has it."""
+    if isinstance(X, np.ndarray):
+        return pd.Series(X[:, place])
+    if isinstance(X, pd.DataFrame):
+        return X.iloc[:, place].reset_index(drop=True)
+    return (X.column(place) if isinstance(X, pa.Table) else X.to_series(place)).to_pandas()
