@@ -74,28 +74,28 @@ def select(X: Any, places: list[int]) -> Any:
     return X.iloc[:, places] if isinstance(X, pd.DataFrame) else X[:, places]
 
 
-def concatenate(first: Any, second: Any) -> Any:
-    """Return the rows of two tables of the same columns, one table after the other.
+def concatenate(X: Any, background: Any) -> Any:
+    """Return the rows of X and those of the background, which has the same columns.
 
     Raises:
         ValueError: they are of different libraries, or differ in a column's name or type.
     """
-    if type(first) is not type(second):
-        names = type(second).__name__, type(first).__name__
+    if type(X) is not type(background):
+        names = type(X).__name__, type(background).__name__
         raise ValueError(f"background must be of the type of X, {names[0]}, got {names[1]}")
-    if column_names(first) != column_names(second):
+    if column_names(X) != column_names(background):
         raise ValueError(
-            f"background must have the columns of X, {column_names(second)}, got "
-            f"{column_names(first)}"
+            f"background must have the columns of X, {column_names(X)}, got "
+            f"{column_names(background)}"
         )
-    if isinstance(first, np.ndarray):
-        return np.concatenate([first, second])
-    if isinstance(first, pd.DataFrame):
-        return _concatenate_frames(first, second)
+    if isinstance(X, np.ndarray):
+        return np.concatenate([X, background])
+    if isinstance(X, pd.DataFrame):
+        return _concatenate_frames(X, background)
     try:
-        if isinstance(first, pa.Table):
-            return pa.concat_tables([first, second]).unify_dictionaries()
-        return first.vstack(second)  # polars
+        if isinstance(X, pa.Table):
+            return pa.concat_tables([X, background]).unify_dictionaries()
+        return X.vstack(background)  # polars
     except Exception as error:  # each library has its own
         raise ValueError(f"background must have the types of X: {error}") from None
 

@@ -246,7 +246,7 @@ def test_one_row_and_one_column():
         ({"X": np.zeros((0, 4))}, r"X.*\(0, 4\)"),
         ({"background": np.zeros((5, 3))}, r"background.*'x0', 'x1', 'x2'\]"),
         ({"background": np.zeros((0, 4))}, r"background.*\(0, 4\)"),
-        ({"background": pd.DataFrame(np.zeros((5, 4)))}, r"background.*ndarray.*DataFrame"),
+        ({"background": pd.DataFrame(np.zeros((5, 4)))}, r"background.*ndarray, got DataFrame"),
         ({"samples": 0}, r"samples.*0"),
         ({"permutations": 0}, r"permutations.*0"),
         ({"seed": -1}, r"seed.*-1"),

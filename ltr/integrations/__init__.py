@@ -1,0 +1,1 @@
+"""Losses, metrics and training of this package inside other libraries."""
