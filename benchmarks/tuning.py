@@ -11,7 +11,8 @@ lists, and both rank the test lists. The paired test is over the test lists of a
 each query is in one.
 
 Studies are kept in a journal file beside the result, so that a search that was stopped resumes. A
-study's sampler has the fold's number as its seed. `seconds` are those of the process.
+study's sampler has the fold's number as its seed. `seconds` are of this process, which resumes: of
+trials that an earlier one made, they know nothing. The result is written after each fold.
 """
 
 import argparse
@@ -66,7 +67,7 @@ def searched(fold: Fold, name: str, seed: int, trials: int, journal: Path) -> op
         study_name=name,
         storage=JournalStorage(JournalFileBackend(str(journal))),
         sampler=optuna.samplers.TPESampler(seed=seed, multivariate=False),
-        pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=3),
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=3),
         direction="maximize",
         load_if_exists=True,
     )
@@ -82,34 +83,23 @@ def fitted(ranker: NeuralRanker, fold: Fold, **options: Any) -> NeuralRanker:
     return ranker.fit(train.X, train.y, qid=train.qid, **validation, **options)
 
 
-def measured(name: str, folds: int, trials: int, journal: Path) -> dict[str, Any]:
-    """Return the result of a set."""
-    start, rows = time.process_time(), []
-    values: dict[str, list[np.ndarray]] = {"default": [], "tuned": []}
-    for number, fold in enumerate(load(name)[:folds], 1):
-        study = searched(fold, f"{name}, fold {number}", number, trials, journal)
-        rankers = {
-            "default": NeuralRanker(random_state=0, verbose=0),
-            "tuned": made(optuna.trial.FixedTrial(study.best_params)),
-        }
-        row: dict[str, Any] = {"fold": number, "parameters": study.best_params}
-        states = [trial.state for trial in study.trials]
-        row["pruned"] = states.count(optuna.trial.TrialState.PRUNED)
-        for kind, ranker in rankers.items():
-            fitted(ranker, fold)
-            for side, lists in (("val", fold.val), ("test", fold.test)):
-                scores = ranker.predict(lists.X)
-                found = evaluate(lists.y, scores, lists.qid, ["ndcg@10"])
-                row[f"{kind}_{side}"] = found["ndcg@10"].mean
-                if side == "test":
-                    values[kind].append(found.values["ndcg@10"])
-        rows.append(row)
-        print(json.dumps(row), flush=True)
-    pairs = {kind: np.concatenate(parts) for kind, parts in values.items()}
-    comparison = compare(pairs, baseline="default")
-    print(name, comparison, sep="\n", flush=True)
-    seconds = time.process_time() - start
-    return {"trials": trials, "seconds": seconds, "folds": rows, "test": comparison.to_dict()}
+def measured(fold: Fold, study: optuna.Study) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return what both rankers reach on a fold, and NDCG@10 of each of its test lists."""
+    states = [trial.state for trial in study.trials]
+    row: dict[str, Any] = {"parameters": study.best_params}
+    row["pruned"] = states.count(optuna.trial.TrialState.PRUNED)
+    values = {}
+    rankers = {
+        "default": NeuralRanker(random_state=0, verbose=0),
+        "tuned": made(optuna.trial.FixedTrial(study.best_params)),
+    }
+    for kind, ranker in rankers.items():
+        fitted(ranker, fold)
+        for side, lists in (("val", fold.val), ("test", fold.test)):
+            found = evaluate(lists.y, ranker.predict(lists.X), lists.qid, ["ndcg@10"])
+            row[f"{kind}_{side}"] = found["ndcg@10"].mean
+            values[kind] = found.values["ndcg@10"]  # of the test lists, at the end
+    return row, values
 
 
 def main() -> None:
@@ -119,12 +109,26 @@ def main() -> None:
     parser.add_argument("--journal", type=Path, default=Path("runs/tuning.journal"))
     parser.add_argument("--sets", nargs="+", default=["MQ2008", "OHSUMED"])
     parser.add_argument("--folds", type=int, default=5)
-    parser.add_argument("--trials", type=int, default=20)
+    parser.add_argument("--trials", type=int, default=12)
     args = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     args.journal.parent.mkdir(parents=True, exist_ok=True)
-    sets = {name: measured(name, args.folds, args.trials, args.journal) for name in args.sets}
-    write(args.output, rounded({**environment(), "sets": sets}))
+    folds = {name: load(name)[: args.folds] for name in args.sets}
+    content: dict[str, Any] = {name: {"trials": args.trials, "folds": []} for name in args.sets}
+    values: dict[str, list[dict[str, np.ndarray]]] = {name: [] for name in args.sets}
+    for number in range(1, args.folds + 1):
+        for name in args.sets:
+            start, fold = time.process_time(), folds[name][number - 1]
+            study = searched(fold, f"{name}, fold {number}", number, args.trials, args.journal)
+            row, found = measured(fold, study)
+            row["seconds"] = time.process_time() - start
+            content[name]["folds"].append(row)
+            values[name].append(found)
+            pairs = {kind: np.concatenate([x[kind] for x in values[name]]) for kind in found}
+            comparison = compare(pairs, baseline="default")
+            content[name]["test"] = comparison.to_dict()
+            print(f"{name}, fold {number}: {json.dumps(row)}\n{comparison}", flush=True)
+        write(args.output, rounded({**environment(), "sets": content}))  # the folds so far
 
 
 if __name__ == "__main__":

@@ -161,7 +161,7 @@ def test_tables_of_all_kinds(kind: str):
     expected = contributions(ranker, X[:5], background=X[20:40])
     np.testing.assert_allclose(found.values, expected.values, atol=1e-6)
     assert found.columns == [*X.columns]
-    assert found.of(0).loc["shop", "value"] == X["shop"].iloc[0]
+    assert found.of(1).loc["price", "value"] == X["price"].iloc[1]
 
 
 def test_lightgbm_computes_its_own():
