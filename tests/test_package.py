@@ -79,6 +79,7 @@ def test_every_import_is_declared():
     declared = project()["project"]
     extras = declared["optional-dependencies"]
     used = [*extras["plots"], *extras["export"], *extras["ray"], *extras["serve"]]
+    used += [*extras["explain"], *extras["tune"]]
     required = names(declared["dependencies"] + used)
     assert {known.get(name, name) for name in imported} <= required
 
@@ -216,9 +217,12 @@ def test_private_attributes_and_methods_are_found():
 def test_extras_are_what_code_uses_and_the_groups_are_the_extras():
     content = project()
     extras = content["project"]["optional-dependencies"]
-    assert set(extras) == {"baselines", "blend", "export", "plots", "ray", "serve", "docs", "dev"}
+    assert set(extras) == {
+        *("baselines", "blend", "explain", "export", "plots", "ray", "serve", "tune"),
+        *("docs", "dev"),
+    }
     assert set(extras["blend"] + extras["serve"]) <= set(extras["dev"])
-    assert set(extras["ray"]) <= set(extras["dev"])
+    assert set(extras["ray"] + extras["explain"] + extras["tune"]) <= set(extras["dev"])
     assert "lightgbm" in (ROOT / "benchmarks" / "estimators.py").read_text(encoding="utf-8")
     for group, requirements in content["dependency-groups"].items():
         assert requirements == [f"{content['project']['name']}[plots,{group}]"]

@@ -6,13 +6,21 @@ torchmetrics, which takes a second to import, is loaded at the first `fit`. Ligh
 from typing import TYPE_CHECKING, Any
 
 from ltr.estimators.blend import Blend
-from ltr.estimators.contributions import contributions
+from ltr.estimators.contributions import Contributions, contributions
 from ltr.estimators.effects import plot_effects
-from ltr.estimators.importance import importance
+from ltr.estimators.importance import Importance, importance
 from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.names import no_attribute
 
-__all__ = ["Blend", "NeuralRanker", "contributions", "importance", "plot_effects"]
+__all__ = [
+    "Blend",
+    "Contributions",
+    "Importance",
+    "NeuralRanker",
+    "contributions",
+    "importance",
+    "plot_effects",
+]
 
 
 if not TYPE_CHECKING:  # a type checker would accept any name otherwise
