@@ -136,7 +136,7 @@ class Contributions:
             f"{len(self.scores)} rows, {len(self.columns)} columns, base value {self.base:.4f}; "
             f"{self.method} ({exact})\nmean size of a contribution:"
         )
-        return "\n".join([head, largest.to_string(float_format="{:.4f}".format)])
+        return "\n".join([head, largest.map("{:.4f}".format).to_string()])
 
     def _position(self, name: str, row: int) -> int:
         check_at_least(name, row, 0)
@@ -144,9 +144,10 @@ class Contributions:
             raise ValueError(f"{name} must be below {len(self.scores)}, the rows of X, got {row}")
         return int(row)
 
-    def _held(self, row: int) -> pd.Series:
-        values = [self.data.iloc[row, j] for j in range(len(self.columns))]
-        return pd.Series(values, dtype=object).to_numpy()
+    def _held(self, row: int) -> np.ndarray:
+        found = np.empty(len(self.columns), dtype=object)
+        found[:] = [self.data.iloc[row, j] for j in range(len(self.columns))]
+        return found
 
     def _sorted(self, content: dict[str, Any], sizes: np.ndarray) -> pd.DataFrame:
         frame = pd.DataFrame(content, index=pd.Index(self.columns))
@@ -321,7 +322,9 @@ class _Mixed:
     def by_shap(self, samples: int, permutations: int, seed: int) -> tuple[np.ndarray, float]:
         """Return the contributions (rows of X, columns) and the base value, by drawn orders."""
         try:
-            import shap
+            from shap import Explanation
+            from shap.explainers import Permutation
+            from shap.maskers import Independent
         except ImportError:
             raise ValueError(
                 "contributions of a model that is not additive need shap: "
@@ -330,14 +333,15 @@ class _Mixed:
         usual = self.codes[self.some(samples)].astype(np.float64)
         orders = 2 * self.codes.shape[1] + 1
         with own_random_numbers():  # shap seeds numpy's
-            masker = shap.maskers.Independent(usual, max_samples=len(usual))
-            explainer = shap.explainers.Permutation(self.scores, masker, seed=seed)
+            masker = Independent(usual, max_samples=len(usual))
+            explainer = Permutation(self.scores, masker, seed=seed)
             found = explainer(
                 self.codes[: self.explained].astype(np.float64),
                 max_evals=permutations * orders,
                 batch_size=orders,
                 silent=True,
             )
+        assert isinstance(found, Explanation)  # one output
         return np.asarray(found.values), float(np.ravel(found.base_values)[0])
 
 

@@ -204,7 +204,8 @@ def importance(
             for i, place in enumerate(places):
                 rows = [order if j == place else None for j in range(len(names))]
                 losses[way, repeat, i] = score - measured(take_by_column(X, rows))
-    return Importance(measure.title, score, [names[i] for i in places], *losses, confidence)
+    among, within = losses
+    return Importance(measure.title, score, [names[i] for i in places], among, within, confidence)
 
 
 def predicted(ranker: Any, X: Any, groups: np.ndarray | None = None) -> np.ndarray:
