@@ -146,7 +146,8 @@ class Contributions:
 
     def _held(self, row: int) -> np.ndarray:
         found = np.empty(len(self.columns), dtype=object)
-        found[:] = [self.data.iloc[row, j] for j in range(len(self.columns))]
+        for j in range(len(found)):
+            found[j] = self.data.iloc[row, j]
         return found
 
     def _sorted(self, content: dict[str, Any], sizes: np.ndarray) -> pd.DataFrame:
