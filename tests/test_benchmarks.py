@@ -419,3 +419,16 @@ def test_pictures_of_the_docs(name, tmp_path, monkeypatch):
     monkeypatch.setattr(script, "PLOT", tmp_path / "img" / script.PLOT.name)
     script.main()
     assert script.PLOT.stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_tuning(tmp_path, data_root):
+    options = ["--sets", "OHSUMED", "--folds", "1", "--trials", "2"]
+    options += ["--journal", str(tmp_path / "study.journal")]
+    result = run("tuning.py", tmp_path / "result.json", *options)
+    (fold,) = result["sets"]["OHSUMED"]["folds"]
+    assert {"default_test", "tuned_test", "parameters", "pruned"} <= {*fold}
+    assert [one["name"] for one in result["sets"]["OHSUMED"]["test"]["models"]] == [
+        "default",
+        "tuned",
+    ]

@@ -1,4 +1,4 @@
-"""scikit-learn's interface: `NeuralRanker().fit(X, y, qid=qid)`, and `Blend`.
+"""scikit-learn's interface: `NeuralRanker().fit(X, y, qid=qid)`, `Blend`, and explanations.
 
 torchmetrics, which takes a second to import, is loaded at the first `fit`. Lightning is not needed.
 """
@@ -6,11 +6,21 @@ torchmetrics, which takes a second to import, is loaded at the first `fit`. Ligh
 from typing import TYPE_CHECKING, Any
 
 from ltr.estimators.blend import Blend
+from ltr.estimators.contributions import Contributions, contributions
 from ltr.estimators.effects import plot_effects
+from ltr.estimators.importance import Importance, importance
 from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.names import no_attribute
 
-__all__ = ["Blend", "NeuralRanker", "plot_effects"]
+__all__ = [
+    "Blend",
+    "Contributions",
+    "Importance",
+    "NeuralRanker",
+    "contributions",
+    "importance",
+    "plot_effects",
+]
 
 
 if not TYPE_CHECKING:  # a type checker would accept any name otherwise

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from ltr.datasets import Schema, read_table
 from ltr.estimators import tables as tables
 from ltr.estimators.neural_ranker import NeuralRanker
+from ltr.estimators.plots import new_figure
 from ltr.estimators.scoring import needs_lists
 
 if TYPE_CHECKING:
@@ -49,15 +50,11 @@ def plot_effects(ranker: NeuralRanker, X: Any, *, rows: int = 1000) -> "Figure":
     >>> [axes.get_title() for axes in plot_effects(ranker, X).axes]
     ['x0', 'x1', 'x2']
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ValueError("plot_effects needs matplotlib: pip install 'ltr-torch[plots]'") from None
     if isinstance(rows, bool) or not isinstance(rows, int) or rows < 2:
         raise ValueError(f"rows must be a whole number >= 2, got {rows!r}")
     panels = _panels(ranker, X, rows)
     down = -(-len(panels) // _ACROSS)
-    figure = Figure(figsize=(2.6 * _ACROSS, 2.2 * down), layout="constrained")
+    figure = new_figure("plot_effects", 2.6 * _ACROSS, 2.2 * down)
     several = [*figure.subplots(down, _ACROSS, squeeze=False, sharey=True).flat]
     for axes, panel in zip(several, panels, strict=False):
         _draw(axes, panel)

@@ -1,0 +1,362 @@
+"""What each column adds to a document's score: why one document is ranked above another."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from ltr.estimators.importance import predicted
+from ltr.estimators.mixing import (
+    as_columns,
+    column_names,
+    column_values,
+    concatenate,
+    first_rows,
+    select,
+    take_by_column,
+    trained_places,
+)
+from ltr.estimators.plots import new_figure
+from ltr.estimators.scoring import needs_lists
+from ltr.modules.steps import own_random_numbers
+from ltr.shapes import check_at_least
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Method = Literal["additive", "trees", "shap"]
+
+_ADDITIVE_ROWS = 1000  # of the background, at most: an additive model needs one prediction of each
+_SHAP_ROWS = 25  # of the background, at most: each is scored for each document and column
+_TRIED = 64  # mixed rows by which a model is found additive
+_CHUNK = 1 << 14  # mixed rows that are scored at a time
+_TOLERANCE = 1e-4  # of the standard deviation of scores: the rounding of float32
+
+
+@dataclass(frozen=True, repr=False)
+class Contributions:
+    """The result of `contributions`: take `between(a, b)`, `of(row)`, `table` or `plot()`.
+
+    Attributes:
+        columns: their names.
+        values: (rows, columns), what each column adds to each row's score.
+        base: the mean score of the background, from which the contributions count: a row of
+            `values` sums to the row's score minus this.
+        scores: (rows,), what the ranker predicts.
+        data: the columns of X, as pandas has them.
+        method: "additive" and "trees" are exact; "shap" draws orders of the columns.
+    """
+
+    columns: list[Any]
+    values: np.ndarray
+    base: float
+    scores: np.ndarray
+    data: pd.DataFrame
+    method: Method
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The contributions, a row by its position in X, a column by its name."""
+        return pd.DataFrame(self.values, columns=pd.Index(self.columns))
+
+    def of(self, row: int) -> pd.DataFrame:
+        """Return what each column holds in a row and adds to its score, the largest share first.
+
+        Args:
+            row: its position in X, from 0.
+        """
+        row = self._position("row", row)
+        content = {"value": self._held(row), "contribution": self.values[row]}
+        return self._sorted(content, self.values[row])
+
+    def between(self, a: int, b: int) -> pd.DataFrame:
+        """Return why row a has another score than row b: the difference of each column's share.
+
+        Args:
+            a: position of a row in X, from 0.
+            b: position of another.
+
+        Returns:
+            A row by the column's name: what a and b hold, and the difference of the contributions,
+            which sum to score a - score b. The largest difference comes first; a positive one
+            speaks for a.
+        """
+        a, b = self._position("a", a), self._position("b", b)
+        difference = self.values[a] - self.values[b]
+        content = {"a": self._held(a), "b": self._held(b), "difference": difference}
+        return self._sorted(content, difference)
+
+    def plot(
+        self, row: int = 0, other: int | None = None, axes: "Axes | None" = None, *, most: int = 15
+    ) -> "Axes":
+        """Draw a bar for what each column adds to a row's score.
+
+        Args:
+            row: position of the row in X, from 0.
+            other: position of another row. Then the bars are the differences of `between(row,
+                other)`. Default: none, and the bars are those of `of(row)`.
+            axes: where to draw. Default: a new figure, `plot().figure`.
+            most: how many bars are drawn, the largest ones; one more is the sum of the others.
+
+        Returns:
+            The axes. Needs matplotlib (the extra `plots`).
+        """
+        check_at_least("most", most, 1)
+        if other is None:
+            table, length = self.of(row), self.scores[row] - self.base
+            label = f"row {row}: score {self.scores[row]:.3f}, base value {self.base:.3f}"
+            names = [f"{name} = {_text(held)}" for name, held in table["value"].items()]
+        else:
+            table, length = self.between(row, other), self.scores[row] - self.scores[other]
+            label = f"score of row {row} minus that of row {other}: {length:.3f}"
+            pairs = zip(table.index, table["a"], table["b"], strict=True)
+            names = [f"{name}: {_text(a)}, {_text(b)}" for name, a, b in pairs]
+        sizes = table.iloc[:, -1].to_numpy()
+        names, left = names[:most], sizes[most:]
+        sizes = sizes[:most]
+        if len(left):
+            names, sizes = [*names, f"{len(left)} others"], np.r_[sizes, left.sum()]
+        if axes is None:
+            axes = new_figure("Contributions.plot", 6.4, 1.2 + 0.3 * len(names)).subplots()
+        colors = ["tab:green" if size > 0 else "tab:red" for size in sizes]
+        axes.barh(range(len(names)), sizes, color=colors)
+        axes.axvline(0, color="black", linewidth=1)
+        axes.set_yticks(range(len(names)), names)
+        axes.set_ylim(len(names) - 0.4, -0.6)
+        axes.set_xlabel(label)
+        axes.grid(axis="x", alpha=0.3)
+        return axes
+
+    def __repr__(self) -> str:
+        sizes = pd.Series(abs(self.values).mean(0), pd.Index(self.columns))
+        largest = sizes.sort_values(ascending=False, kind="stable").head(10)
+        exact = "drawn orders of the columns" if self.method == "shap" else "exact"
+        head = (
+            f"{len(self.scores)} rows, {len(self.columns)} columns, base value {self.base:.4f}; "
+            f"{self.method} ({exact})\nmean size of a contribution:"
+        )
+        return "\n".join([head, largest.map("{:.4f}".format).to_string()])
+
+    def _position(self, name: str, row: int) -> int:
+        check_at_least(name, row, 0)
+        if row >= len(self.scores):
+            raise ValueError(f"{name} must be below {len(self.scores)}, the rows of X, got {row}")
+        return int(row)
+
+    def _held(self, row: int) -> np.ndarray:
+        found = np.empty(len(self.columns), dtype=object)
+        for j in range(len(found)):
+            found[j] = self.data.iloc[row, j]
+        return found
+
+    def _sorted(self, content: dict[str, Any], sizes: np.ndarray) -> pd.DataFrame:
+        frame = pd.DataFrame(content, index=pd.Index(self.columns))
+        return frame.iloc[np.argsort(-abs(sizes), kind="stable")]
+
+
+def contributions(
+    ranker: Any,
+    X: Any,
+    *,
+    background: Any = None,
+    samples: int | None = None,
+    permutations: int = 1,
+    seed: int = 0,
+) -> Contributions:
+    """Return what each column adds to the score of each document.
+
+    A contribution is a Shapley value: the mean change of the score when the column's value comes in
+    place of one of the background, over all orders in which the columns may come. Those of a row
+    sum to its score minus the mean score of the background. A column of text or categories has
+    one contribution, whatever the model makes of it.
+
+    - Of an additive model, such as `LinearScorer` and `AdditiveScorer` in a `NeuralRanker`, or a
+      linear regression, they are exact. A model counts as additive if its scores of rows whose
+      columns are mixed at random are sums of what each column adds.
+    - Of LightGBM's models without a `background` they are exact, too, and LightGBM computes them
+      (`pred_contrib`); its background are the rows of the training, as the trees counted them.
+    - Of all others, `shap` (the extra `explain`) draws orders of the columns. One order and its
+      reverse give what is exact for columns that matter alone or in pairs.
+
+    Args:
+        ranker: fitted, with a `predict` that returns a score for each row. A score must depend on
+            its row alone.
+        X: (rows, columns) of the documents: a pandas or polars data frame, an Arrow table, or an
+            array, as the ranker takes it. A few hundred rows.
+        background: rows of the same columns, which stand for what is usual. With the other
+            documents of the list, the contributions tell what sets a document apart in this list;
+            with one row b, why a row's score differs from that of b. Default: X.
+        samples: how many rows of the background are used, at equal steps. Default: 1000 for an
+            additive model, and 25 for others.
+        permutations: how many orders are drawn for each row, for `shap`, each with its reverse.
+        seed: of the orders.
+
+    Returns:
+        The contributions, with the base value and the scores.
+
+    Cost: columns * (rows + samples) predictions for an additive model; for others 2 * columns *
+    samples * permutations for each row, less where a row and the background agree in columns.
+
+    Raises:
+        ValueError: X or the background does not fit, an argument is out of range, the ranker looks
+            at whole lists or predicts something else, or `shap` is needed and not installed.
+
+    Reference: Lundberg and Lee, "A unified approach to interpreting model predictions", 2017;
+    Lundberg et al., "From local explanations to global understanding with explainable AI for
+    trees", 2020.
+
+    >>> from sklearn.linear_model import LinearRegression
+    >>> X = pd.DataFrame({"price": [1.0, 2.0, 3.0, 6.0], "stock": [5.0, 0.0, 5.0, 2.0]})
+    >>> ranker = LinearRegression().fit(X, -X["price"] + 0.1 * X["stock"])
+    >>> found = contributions(ranker, X)
+    >>> found.between(0, 1).round(6)
+             a    b  difference
+    price  1.0  2.0         1.0
+    stock  5.0  0.0         0.5
+    >>> bool(np.allclose(found.base + found.values.sum(1), found.scores))
+    True
+    """
+    if not hasattr(ranker, "predict"):
+        raise ValueError(f"ranker must have `predict`, got {ranker!r}")
+    for one in getattr(ranker, "rankers_", [ranker]):  # a Blend's
+        if hasattr(one, "transform_") and needs_lists(one.transform_, one.scorer_):
+            raise ValueError(
+                "ranker must score each row by itself, got one whose transform or scorer looks at "
+                "the whole list"
+            )
+    X = as_columns(X)
+    X = select(X, trained_places(ranker, X))
+    if samples is not None:
+        check_at_least("samples", samples, 1)
+    check_at_least("permutations", permutations, 1)
+    check_at_least("seed", seed, 0)
+    mixed = _Mixed.of(ranker, X, background)
+    scores = predicted(ranker, X)
+    found = _of_trees(ranker, X, scores) if background is None else None
+    method: Method = "trees"
+    if found is None:
+        method = "additive" if mixed.is_additive(seed) else "shap"
+        if method == "additive":
+            found = mixed.additive(samples or _ADDITIVE_ROWS)
+        else:
+            found = mixed.by_shap(samples or _SHAP_ROWS, permutations, seed)
+    values, base = found
+    data = pd.concat([column_values(X, j) for j in range(X.shape[1])], axis=1)
+    return Contributions(column_names(X), values, base, scores, data, method)
+
+
+@dataclass(frozen=True)
+class _Mixed:
+    """Scores of rows whose columns come from different rows of a table.
+
+    Attributes:
+        ranker: what scores them.
+        table: the rows of X and those of the background.
+        codes: (rows, columns), a row of the table that holds the value of each; equal values have
+            equal codes.
+        explained: how many rows X has, the first ones.
+        background: the numbers of the rows of the background.
+    """
+
+    ranker: Any
+    table: Any
+    codes: np.ndarray
+    explained: int
+    background: np.ndarray
+
+    @classmethod
+    def of(cls, ranker: Any, X: Any, background: Any) -> "_Mixed":
+        """Return those of X and a background; None: X itself."""
+        table = X
+        if background is not None:
+            rows = as_columns(background, "background")
+            table = concatenate(X, select(rows, trained_places(ranker, rows)))
+        start = 0 if background is None else len(X)
+        return cls(ranker, table, first_rows(table), len(X), np.arange(start, len(table)))
+
+    def scores(self, codes: np.ndarray) -> np.ndarray:
+        """Return the scores (n,) of codes (n, columns)."""
+        codes = np.asarray(codes).astype(np.int64)
+        parts = [codes[start : start + _CHUNK] for start in range(0, len(codes), _CHUNK)]
+        return np.concatenate(
+            [predicted(self.ranker, take_by_column(self.table, [*part.T])) for part in parts]
+        )
+
+    def some(self, samples: int) -> np.ndarray:
+        """Return at most so many rows of the background, at equal steps."""
+        steps = np.linspace(0, len(self.background) - 1, min(samples, len(self.background)))
+        return self.background[np.unique(steps.round().astype(int))]
+
+    def moved(self, rows: np.ndarray) -> np.ndarray:
+        """Return what the first row's score gains from each column of rows (n, columns)."""
+        count, width = rows.shape
+        found = np.empty(rows.shape)
+        at_a_time = max(1, _CHUNK // count)
+        for start in range(0, width, at_a_time):
+            places = np.arange(start, min(start + at_a_time, width))
+            codes = np.tile(self.codes[0], (len(places), count, 1))
+            for block, place in zip(codes, places, strict=True):
+                block[:, place] = rows[:, place]
+            scores = self.scores(codes.reshape(-1, width))
+            found[:, places] = scores.reshape(len(places), count).T
+        return found - self.scores(self.codes[:1])
+
+    def is_additive(self, seed: int) -> bool:
+        """Return whether scores of mixed rows are the sums of what each column adds."""
+        rng = np.random.default_rng(seed)
+        rows = rng.integers(0, len(self.codes), (_TRIED, self.codes.shape[1]))
+        codes = np.take_along_axis(self.codes, rows, axis=0)
+        scores = self.scores(np.r_[self.codes[:1], codes])
+        sums = scores[0] + self.moved(codes).sum(1)
+        error = abs(sums - scores[1:]).max()
+        return bool(error <= max(_TOLERANCE * scores.std(), 1e-6 * abs(scores).max()))
+
+    def additive(self, samples: int) -> tuple[np.ndarray, float]:
+        """Return the contributions (rows of X, columns) and the base value, exactly."""
+        some = self.some(samples)
+        parts = self.moved(self.codes[np.r_[: self.explained, some]])
+        values, usual = parts[: self.explained], parts[self.explained :]
+        base = self.scores(self.codes[some]).mean()
+        return values - usual.mean(0), float(base)
+
+    def by_shap(self, samples: int, permutations: int, seed: int) -> tuple[np.ndarray, float]:
+        """Return the contributions (rows of X, columns) and the base value, by drawn orders."""
+        try:
+            from shap import Explanation
+            from shap.explainers import Permutation
+            from shap.maskers import Independent
+        except ImportError:
+            raise ValueError(
+                "contributions of a model that is not additive need shap: "
+                "pip install 'ltr-torch[explain]'"
+            ) from None
+        usual = self.codes[self.some(samples)].astype(np.float64)
+        orders = 2 * self.codes.shape[1] + 1
+        with own_random_numbers():  # shap seeds numpy's
+            masker = Independent(usual, max_samples=len(usual))
+            explainer = Permutation(self.scores, masker, seed=seed)
+            found = explainer(
+                self.codes[: self.explained].astype(np.float64),
+                max_evals=permutations * orders,
+                batch_size=orders,
+                silent=True,
+            )
+        assert isinstance(found, Explanation)  # one output
+        return np.asarray(found.values), float(np.ravel(found.base_values)[0])
+
+
+def _of_trees(ranker: Any, X: Any, scores: np.ndarray) -> tuple[np.ndarray, float] | None:
+    """Return what LightGBM computes, or None for another model, or one whose scores are no sums."""
+    kinds = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(ranker).__mro__}
+    if not kinds & {("lightgbm", "LGBMModel"), ("lightgbm", "Booster")}:
+        return None
+    found = np.asarray(ranker.predict(X, pred_contrib=True))
+    sums = found.sum(1) if found.shape == (len(X), X.shape[1] + 1) else None
+    if sums is None or abs(sums - scores).max() > 1e-6 * max(abs(scores).max(), 1):
+        return None  # an objective that predicts a function of the sum
+    return found[:, :-1], float(found[0, -1])
+
+
+def _text(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,251 @@
+"""How much a ranking depends on each column: the loss of a metric when the column is shuffled."""
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy import stats
+
+from ltr.estimators import tables as tables
+from ltr.estimators.mixing import as_columns, column_names, take_by_column, trained_places
+from ltr.estimators.plots import new_figure
+from ltr.names import nearest
+from ltr.shapes import check_at_least
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True, repr=False)
+class Importance:
+    """The result of `importance`: `print` it, or take `table` or `plot()`.
+
+    Attributes:
+        metric: the metric's name.
+        score: the mean metric of the lists as they are.
+        columns: the names of the columns that were shuffled, in the order of X.
+        among: (repeats, columns), what the mean metric loses when the column is shuffled among all
+            documents; negative if it rises.
+        within: (repeats, columns), the same for a column that is shuffled within each list.
+        confidence: level of the intervals.
+    """
+
+    metric: str
+    score: float
+    columns: list[Any]
+    among: np.ndarray
+    within: np.ndarray
+    confidence: float
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A row by the column's name, the largest mean loss among all documents first.
+
+        `among` and `within` are the means over the repeats. `among_low`, `among_high`, `within_low`
+        and `within_high` bound them, by Student's t: they tell how far the mean would move with
+        other random shuffles, and not with other lists.
+        """
+        found: dict[str, np.ndarray] = {}
+        for name, losses in (("among", self.among), ("within", self.within)):
+            mean, error = losses.mean(0), stats.sem(losses, axis=0)
+            half = error * stats.t.ppf((1 + self.confidence) / 2, len(losses) - 1)
+            found |= {name: mean, f"{name}_low": mean - half, f"{name}_high": mean + half}
+        frame = pd.DataFrame(found, index=pd.Index(self.columns, name="column"))
+        return frame.iloc[np.lexsort((-frame["within"], -frame["among"]))]
+
+    def __repr__(self) -> str:
+        level = f"[{100 * self.confidence:g}%]"
+        rows = [["", f"among all {level}", f"within lists {level}"]]
+        for name, row in zip(self.table.index, self.table.to_numpy(), strict=True):
+            among, within = (
+                f"{mean:.4f} [{low:.4f}, {high:.4f}]" for mean, low, high in (row[:3], row[3:])
+            )
+            rows.append([str(name), among, within])
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            "  ".join([row[0].ljust(widths[0]), row[1].rjust(widths[1]), row[2].rjust(widths[2])])
+            for row in rows
+        ]
+        caption = (
+            f"{self.metric} is {self.score:.4f}; its loss if a column is shuffled, "
+            f"mean of {len(self.among)} shuffles"
+        )
+        return "\n".join([*lines, caption])
+
+    def plot(self, axes: "Axes | None" = None, *, most: int = 20) -> "Axes":
+        """Draw a bar for each loss, with its interval.
+
+        Args:
+            axes: where to draw. Default: a new figure, `plot().figure`.
+            most: how many columns are drawn, those with the largest losses.
+
+        Returns:
+            The axes. Needs matplotlib (the extra `plots`).
+        """
+        check_at_least("most", most, 1)
+        table = self.table.head(most)
+        if axes is None:
+            figure = new_figure("Importance.plot", 6.4, 1.4 + 0.4 * len(table))
+            axes = figure.subplots()
+        places = np.arange(len(table))
+        for name, label, shift in (
+            ("among", "among all documents", -0.2),
+            ("within", "within lists", 0.2),
+        ):
+            half = table[f"{name}_high"] - table[name]
+            axes.barh(places + shift, table[name], 0.38, xerr=half, label=label)
+        axes.axvline(0, color="black", linewidth=1)
+        axes.set_yticks(places, [str(name) for name in table.index])
+        axes.set_ylim(len(table) - 0.4, -0.6)
+        axes.set_xlabel(f"loss of {self.metric}, {100 * self.confidence:g}% interval")
+        axes.grid(axis="x", alpha=0.3)
+        axes.legend()
+        return axes
+
+
+def importance(
+    ranker: Any,
+    X: Any,
+    y: Any,
+    qid: Any = None,
+    *,
+    group: Any = None,
+    metric: str = "ndcg@10",
+    columns: Sequence[Any] | None = None,
+    repeats: int = 10,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Importance:
+    """Return what a metric loses when a column's values are shuffled, for each column.
+
+    A column is shuffled in two ways. Among all documents, it loses all that it tells, of the
+    document and of the query. Within each list, it keeps its values in the list, and only which
+    document has which is lost: so a column that is constant within each list, such as the length of
+    the query, loses exactly 0 there. The ranker is not fitted again. Take lists that it was not
+    trained on; on its training lists, columns that it has learned by heart look important.
+
+    Of two columns that tell the same, each may look unimportant, since the ranker still has the
+    other one.
+
+    Args:
+        ranker: fitted, with a `predict` that returns a score for each row: `NeuralRanker`,
+            `Blend`, LightGBM's and XGBoost's rankers, a pipeline of scikit-learn. If its `predict`
+            takes `qid`, it gets the lists' numbers.
+        X: (rows, columns): a pandas or polars data frame, an Arrow table, or an array. The ranker
+            gets the same type, with text and categories as they are.
+        y: (rows,), graded relevance >= 0.
+        qid: (rows,), the query of each row, in any order.
+        group: in place of `qid`, the sizes of lists that stand one after the other.
+        metric: a metric's name, such as "mrr@10"; see `ltr.metrics.evaluate`.
+        columns: the names of the columns to shuffle; those of an array are x0, x1 and so on.
+            Default: the columns that the ranker was trained on, if it knows their names
+            (`feature_names_in_`), or all.
+        repeats: how many times each column is shuffled in each way, >= 2. All columns are shuffled
+            by the same permutations, so a result does not depend on which others are asked for.
+        confidence: level of the intervals, in (0, 1).
+        seed: of the permutations.
+
+    Returns:
+        The losses of each repeat, and their table.
+
+    Cost: 2 * repeats predictions of X for each column.
+
+    Raises:
+        ValueError: an argument is out of range or of another length, a column or a metric is
+            unknown, or the ranker does not predict a finite number for each row.
+
+    Reference: Fisher, Rudin and Dominici, "All models are wrong, but many are useful", JMLR 2019,
+    here with the loss of a ranking metric.
+
+    >>> from ltr.estimators import NeuralRanker
+    >>> rng = np.random.default_rng(0)
+    >>> X, qid = rng.normal(size=(400, 2)), np.arange(400) // 10
+    >>> y = (X[:, 0] > 1).astype(int)
+    >>> ranker = NeuralRanker(members=1, max_epochs=10, random_state=0, verbose=0)
+    >>> ranker = ranker.fit(X, y, qid=qid)
+    >>> result = importance(ranker, X, y, qid, repeats=3)
+    >>> [*result.table.index]
+    ['x0', 'x1']
+    >>> bool(result.table.loc["x0", "within_low"] > 0.2)
+    True
+    """
+    from ltr.metrics.named import ranking_measure  # torchmetrics takes a while to import
+
+    X = as_columns(X)
+    labels = tables.as_labels(y, len(X))
+    groups, _ = tables.list_groups(tables.query_names(len(X), qid, group))
+    measure = ranking_measure(metric)
+    check_at_least("repeats", repeats, 2)
+    check_at_least("seed", seed, 0)
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must be in (0, 1), got {confidence!r}")
+    if not hasattr(ranker, "predict"):
+        raise ValueError(f"ranker must have `predict`, got {ranker!r}")
+    names = column_names(X)
+    places = _places(X, columns, ranker)
+
+    by_list = np.argsort(groups, kind="stable")
+    target, lengths = torch.from_numpy(labels[by_list]), torch.from_numpy(np.bincount(groups))
+    largest = float(labels.max())
+
+    def measured(X: Any) -> float:
+        scores = torch.from_numpy(predicted(ranker, X, groups)[by_list])
+        return float(measure.per_list(scores, target, lengths, largest=largest).mean())
+
+    score = measured(X)
+    losses = np.empty((2, repeats, len(places)))
+    rng = np.random.default_rng(seed)
+    for repeat in range(repeats):
+        for way, order in enumerate((rng.permutation(len(X)), _within(groups, rng))):
+            for i, place in enumerate(places):
+                rows = [order if j == place else None for j in range(len(names))]
+                losses[way, repeat, i] = score - measured(take_by_column(X, rows))
+    among, within = losses
+    return Importance(measure.title, score, [names[i] for i in places], among, within, confidence)
+
+
+def predicted(ranker: Any, X: Any, groups: np.ndarray | None = None) -> np.ndarray:
+    """Return what a ranker predicts, (rows,) finite float64.
+
+    Args:
+        ranker: see `importance`.
+        X: the columns.
+        groups: (rows,), the lists' numbers, if they are known.
+
+    Raises:
+        ValueError: it predicts something else.
+    """
+    takes_qid = groups is not None and "qid" in inspect.signature(ranker.predict).parameters
+    found = ranker.predict(X, qid=groups) if takes_qid else ranker.predict(X)
+    scores = np.asarray(found, dtype=np.float64)
+    if scores.shape != (len(X),):
+        raise ValueError(
+            f"ranker must predict a number for each of the {len(X)} rows, got shape {scores.shape}"
+        )
+    if (bad := np.flatnonzero(~np.isfinite(scores))).size:
+        raise ValueError(f"ranker must predict finite numbers, got {scores[bad[0]]}")
+    return scores
+
+
+def _places(X: Any, columns: Sequence[Any] | None, ranker: Any) -> list[int]:
+    """Return the numbers of the columns to shuffle."""
+    if columns is None:
+        return trained_places(ranker, X)
+    if isinstance(columns, str) or not len(columns):
+        raise ValueError(f"columns must be a list of names, got {columns!r}")
+    names = column_names(X)
+    for name in columns:
+        if name not in names:
+            raise ValueError(f"columns: no column {name!r}: {nearest(str(name), map(str, names))}")
+    return [i for i, name in enumerate(names) if name in columns]
+
+
+def _within(groups: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return a permutation of the rows (rows,) that keeps each row in its list."""
+    order = np.empty(len(groups), dtype=np.int64)
+    order[np.argsort(groups, kind="stable")] = np.lexsort((rng.random(len(groups)), groups))
+    return order

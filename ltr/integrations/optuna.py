@@ -1,0 +1,69 @@
+"""Optuna chooses the parameters of a `NeuralRanker`, and stops trials that are behind others.
+
+Needs the extra `tune`.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+try:
+    from optuna import TrialPruned
+except ModuleNotFoundError as error:
+    raise ImportError(
+        f"ltr.integrations.optuna needs pip install 'ltr-torch[tune]': {error}"
+    ) from error
+
+if TYPE_CHECKING:
+    from optuna.trial import BaseTrial
+
+
+class Pruning:
+    """A callback of `NeuralRanker.fit` that reports each epoch to a trial and may end the trial.
+
+    After an epoch, the trial gets the mean over the members of their best metric on the validation
+    lists so far: members keep their best epoch. If the study's pruner then finds the trial behind
+    the others, `fit` ends with `optuna.TrialPruned`, which the study counts as a pruned trial. The
+    metric goes up, so the study must have `direction="maximize"`.
+
+    Args:
+        trial: what the objective of a study gets. One `fit` for a trial: the epochs are its steps.
+
+    Raises:
+        ValueError: when it is called, if nothing is validated.
+
+    Reference: Akiba et al., "Optuna: a next-generation hyperparameter optimization framework", KDD
+    2019.
+
+    >>> import optuna
+    >>> from ltr.estimators import NeuralRanker
+    >>> optuna.logging.set_verbosity(optuna.logging.WARNING)
+    >>> rng = np.random.default_rng(0)
+    >>> X, qid = rng.normal(size=(200, 3)), np.arange(200) // 10
+    >>> y = (X[:, 0] > 0.5).astype(int)
+    >>> def objective(trial):
+    ...     rate = trial.suggest_float("learning_rate", 1e-4, 1e-2, log=True)
+    ...     ranker = NeuralRanker(learning_rate=rate, members=1, max_epochs=3, verbose=0)
+    ...     ranker.fit(X, y, qid=qid, callbacks=[Pruning(trial)])
+    ...     return max(max(epoch) for epoch in ranker.history_)
+    >>> study = optuna.create_study(direction="maximize")
+    >>> study.optimize(objective, n_trials=2)
+    >>> len(study.trials[0].intermediate_values)
+    3
+    """
+
+    def __init__(self, trial: "BaseTrial") -> None:
+        self.trial = trial
+
+    def __call__(self, history: Sequence[Sequence[float]]) -> None:
+        """Report the last epoch of the history, and raise `TrialPruned` if the trial is to end."""
+        values = np.asarray(history, dtype=np.float64)
+        if np.isnan(values[0]).any():
+            raise ValueError(
+                "validation must be above 0 with Pruning, or eval_set be given to fit: nothing is "
+                "validated"
+            )
+        self.trial.report(float(np.nanmax(values, axis=0).mean()), step=len(values))
+        if self.trial.should_prune():
+            raise TrialPruned(f"behind other trials after epoch {len(values)}")

@@ -1,0 +1,276 @@
+"""What each column adds to a document's score."""
+
+import itertools
+import math
+import sys
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from lightgbm import LGBMRanker
+from sklearn.linear_model import LinearRegression
+
+from ltr.datasets import Standardize, TableTransform
+from ltr.estimators import Blend, NeuralRanker, contributions
+from ltr.models import AdditiveScorer, AttentionScorer, LinearScorer, MLPScorer
+
+
+def table(rows: int = 120) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "price": rng.normal(size=rows),
+            "stock": np.where(rng.random(rows) < 0.2, np.nan, rng.poisson(3, rows)),
+            "shop": rng.choice(np.array(["a", "b", None]), rows),
+            "size": pd.Categorical(rng.choice(["s", "m", "l"], rows), ["s", "m", "l"]),
+            "new": rng.random(rows) < 0.5,
+        }
+    )
+    y = (frame["price"] > 0).to_numpy().astype(int) + (frame["shop"] == "b").to_numpy()
+    return frame, y, np.arange(rows) // 10
+
+
+def fitted(scorer=None, **options) -> NeuralRanker:
+    X, y, qid = table()
+    ranker = NeuralRanker(
+        scorer=scorer, members=2, max_epochs=3, verbose=0, random_state=0, **options
+    )
+    return ranker.fit(X, y, qid=qid)
+
+
+def shapley(predict, x: np.ndarray, background: np.ndarray) -> np.ndarray:
+    """The definition: the mean over all orders of the columns."""
+    width = len(x)
+
+    def value(chosen) -> float:
+        mixed = background.copy()
+        mixed[:, [*chosen]] = x[[*chosen]]
+        return predict(mixed).mean()
+
+    found = np.zeros(width)
+    for j in range(width):
+        others = [i for i in range(width) if i != j]
+        for size in range(width):
+            weight = math.factorial(size) * math.factorial(width - size - 1)
+            for chosen in itertools.combinations(others, size):
+                found[j] += weight * (value([*chosen, j]) - value(chosen))
+    return found / math.factorial(width)
+
+
+def test_a_linear_model_by_its_weights():
+    rng = np.random.default_rng(0)
+    X, rows = rng.normal(size=(50, 4)), rng.normal(size=(30, 4))
+    weights = np.array([2.0, -1.0, 0.0, 0.5])
+    ranker = LinearRegression().fit(X, X @ weights + 3)
+    found = contributions(ranker, X, background=rows)
+    assert found.method == "additive"
+    assert found.columns == ["x0", "x1", "x2", "x3"]
+    np.testing.assert_allclose(found.values, (X - rows.mean(0)) * weights, atol=1e-12)
+    assert found.base == pytest.approx(rows.mean(0) @ weights + 3)
+    np.testing.assert_allclose(found.base + found.values.sum(1), found.scores, atol=1e-12)
+
+
+class Products:
+    """A model of which columns matter in pairs and alone."""
+
+    def predict(self, X):
+        return X[:, 0] * X[:, 1] + np.sin(X[:, 2]) * X[:, 3] + X[:, 1]
+
+
+class Triple:
+    """A model in which three columns matter together."""
+
+    def predict(self, X):
+        return X[:, 0] * X[:, 1] * X[:, 2] + X[:, 0]
+
+
+def test_pairs_of_columns_by_the_definition():
+    rng = np.random.default_rng(0)
+    X, rows = rng.normal(size=(4, 4)), rng.normal(size=(7, 4))
+    found = contributions(Products(), X, background=rows)
+    assert found.method == "shap"
+    for x, values in zip(X, found.values, strict=True):
+        np.testing.assert_allclose(values, shapley(Products().predict, x, rows), atol=1e-12)
+    assert found.base == pytest.approx(Products().predict(rows).mean())
+    np.testing.assert_allclose(found.base + found.values.sum(1), Products().predict(X), atol=1e-12)
+
+
+def test_more_orders_come_closer_to_the_definition():
+    rng = np.random.default_rng(0)
+    X, rows = rng.normal(size=(3, 3)), rng.normal(size=(5, 3))
+    expected = [shapley(Triple().predict, x, rows) for x in X]
+    state = np.random.get_state()[1].copy()  # noqa: NPY002
+    few, many = (
+        contributions(Triple(), X, background=rows, permutations=n).values for n in (1, 200)
+    )
+    np.testing.assert_allclose(many, expected, atol=0.05)
+    assert abs(few - expected).max() > abs(many - expected).max()
+    again = contributions(Triple(), X, background=rows).values
+    np.testing.assert_array_equal(again, few)
+    assert (np.random.get_state()[1] == state).all()  # noqa: NPY002
+
+
+@pytest.mark.parametrize("scorer", [AdditiveScorer(hidden=(4,)), LinearScorer()])
+def test_additive_rankers_add_what_a_change_of_the_column_alone_changes(scorer):
+    X, _, _ = table()
+    ranker = fitted(scorer, learning_rate=0.03)
+    found = contributions(ranker, X)
+    assert found.method == "additive"
+    np.testing.assert_allclose(found.base + found.values.sum(1), ranker.predict(X), atol=1e-5)
+    np.testing.assert_allclose(found.values.mean(0), 0, atol=1e-6)  # of the background itself
+    assert abs(found.values).max() > 0.01
+    for place, column in enumerate(X.columns):
+        moved = X.copy()
+        moved[column] = [X[column].iloc[7]] * len(X)
+        moved = moved.astype(X.dtypes)
+        expected = ranker.predict(moved) - ranker.predict(X)
+        difference = found.values[7, place] - found.values[:, place]
+        np.testing.assert_allclose(difference, expected, atol=1e-5)
+
+
+def test_networks_of_text_and_categories_by_the_definition():
+    X, _, _ = table()
+    ranker = fitted(MLPScorer(hidden=(16,)), learning_rate=0.03)
+    found = contributions(ranker, X[:6], background=X[6:12], permutations=100)
+    assert found.method == "shap"
+    np.testing.assert_allclose(found.base + found.values.sum(1), found.scores, atol=1e-5)
+
+    def predict(rows: np.ndarray) -> np.ndarray:  # of the row that each column comes from
+        columns = {c: X[c].array.take(rows[:, j]) for j, c in enumerate(X.columns)}
+        return ranker.predict(pd.DataFrame(columns))
+
+    others = np.repeat(np.arange(6, 12)[:, None], 5, axis=1)
+    for row in range(3):
+        expected = shapley(predict, np.full(5, row), others)
+        np.testing.assert_allclose(found.values[row], expected, atol=0.02 * abs(expected).max())
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow"])
+def test_tables_of_all_kinds(kind: str):
+    X, _, _ = table()
+    ranker = fitted(MLPScorer(hidden=(8,)))
+    convert = {"pandas": lambda x: x, "polars": pl.from_pandas, "arrow": pa.table}[kind]
+    # the background has fewer levels, and a column that the ranker does not know
+    rows = X[20:40].astype({"size": str}).astype({"size": "category"})
+    if kind != "pandas":
+        rows = X[20:40]
+    more = convert(rows.assign(other=1.0).reset_index(drop=True))
+    found = contributions(ranker, convert(X[:5]), background=more)
+    expected = contributions(ranker, X[:5], background=X[20:40])
+    np.testing.assert_allclose(found.values, expected.values, atol=1e-6)
+    assert found.columns == [*X.columns]
+    assert found.of(1).loc["price", "value"] == X["price"].iloc[1]
+
+
+def test_lightgbm_computes_its_own():
+    X, y, qid = table()
+    X["shop"] = X["shop"].astype("category")
+    ranker = LGBMRanker(n_estimators=10, min_child_samples=5, verbose=-1)
+    ranker.fit(X, y, group=np.bincount(qid))
+    found = contributions(ranker, X)
+    assert found.method == "trees"
+    own = np.asarray(ranker.predict(X, pred_contrib=True))
+    np.testing.assert_array_equal(found.values, own[:, :-1])
+    np.testing.assert_allclose(found.base + found.values.sum(1), ranker.predict(X), atol=1e-12)
+    booster = contributions(ranker.booster_, X)
+    np.testing.assert_array_equal(booster.values, found.values)
+    beside = contributions(ranker, X[:4], background=X[4:24])
+    assert beside.method == "shap"
+    np.testing.assert_allclose(beside.base + beside.values.sum(1), beside.scores, atol=1e-12)
+    assert beside.base == pytest.approx(ranker.predict(X[4:24]).mean())
+
+
+def test_a_blend():
+    X, y, qid = table()
+    X = X[["price", "stock"]].fillna(0.0)
+    networks = NeuralRanker(
+        scorer=LinearScorer(),
+        transform=TableTransform(Standardize()),
+        members=1,
+        max_epochs=2,
+        verbose=0,
+    )
+    blend = Blend([networks, LinearRegression()], verbose=0).fit(X, y, qid=qid)
+    found = contributions(blend, X)
+    assert found.method == "additive"
+    np.testing.assert_allclose(found.base + found.values.sum(1), blend.predict(X), atol=1e-5)
+
+
+def test_why_one_row_stands_above_another():
+    X, _, _ = table()
+    ranker = fitted(AdditiveScorer(hidden=(4,)))
+    found = contributions(ranker, X)
+    best, worst = int(found.scores.argmax()), int(found.scores.argmin())
+    why = found.between(best, worst)
+    assert [*why.columns] == ["a", "b", "difference"]
+    assert why["difference"].abs().is_monotonic_decreasing
+    assert why["difference"].sum() == pytest.approx(
+        found.scores[best] - found.scores[worst], abs=1e-5
+    )
+    assert why.loc["price", "a"] == X["price"].iloc[best]
+    assert {*why.index} == {*X.columns}
+    one = found.of(best)
+    assert one["contribution"].sum() == pytest.approx(found.scores[best] - found.base, abs=1e-5)
+    assert found.table.shape == X.shape
+    assert repr(found).startswith("120 rows, 5 columns, base value ")
+    assert "additive (exact)" in repr(found)
+    axes = found.plot(best, worst)
+    lengths = [bar.get_width() for bar in axes.patches]  # pyright: ignore
+    np.testing.assert_allclose(lengths, why["difference"])
+    few = found.plot(best, most=2)
+    assert few.get_yticklabels()[-1].get_text() == "3 others"
+    lengths = [bar.get_width() for bar in few.patches]  # pyright: ignore
+    assert sum(lengths) == pytest.approx(found.scores[best] - found.base, abs=1e-5)
+
+
+def test_one_row_and_one_column():
+    X = np.arange(6.0)[:, None]
+
+    class Square:
+        def predict(self, X):
+            return X[:, 0] ** 2
+
+    found = contributions(Square(), X[3:4], background=X)
+    np.testing.assert_allclose(found.values, [[9 - (X**2).mean()]])
+    same = contributions(Products(), np.ones((1, 4)))
+    np.testing.assert_array_equal(same.values, np.zeros((1, 4)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"ranker": 3}, r"ranker.*3"),
+        ({"X": np.zeros(4)}, r"X.*\(4,\)"),
+        ({"X": np.zeros((0, 4))}, r"X.*\(0, 4\)"),
+        ({"background": np.zeros((5, 3))}, r"background.*'x0', 'x1', 'x2'\]"),
+        ({"background": np.zeros((0, 4))}, r"background.*\(0, 4\)"),
+        ({"background": pd.DataFrame(np.zeros((5, 4)))}, r"background.*ndarray, got DataFrame"),
+        ({"samples": 0}, r"samples.*0"),
+        ({"permutations": 0}, r"permutations.*0"),
+        ({"seed": -1}, r"seed.*-1"),
+    ],
+)
+def test_errors(changes: dict, message: str):
+    given = {"ranker": Products(), "X": np.ones((3, 4)), **changes}
+    with pytest.raises(ValueError, match=message):
+        contributions(**given)
+
+
+def test_errors_of_rows_lists_and_types(monkeypatch: pytest.MonkeyPatch):
+    X, _, _ = table()
+    whole = fitted(AttentionScorer(hidden=(4,), heads=1))
+    with pytest.raises(ValueError, match=r"ranker.*whole list"):
+        contributions(whole, X)
+    found = contributions(LinearRegression().fit(np.eye(3), [1, 2, 3]), np.eye(3))
+    with pytest.raises(ValueError, match=r"b.*3"):
+        found.between(0, 3)
+    with pytest.raises(ValueError, match=r"row.*-1"):
+        found.of(-1)
+    few = pl.DataFrame({"a": [1.0], "b": [2.0]})
+    with pytest.raises(ValueError, match=r"background.*types of X"):
+        contributions(Products(), few, background=few.cast({"b": pl.String}))
+    monkeypatch.setitem(sys.modules, "shap", None)
+    with pytest.raises(ValueError, match=r"shap.*ltr-torch\[explain\]"):
+        contributions(Products(), np.random.default_rng(0).normal(size=(9, 4)))
