@@ -49,7 +49,7 @@ def test_a_loss_in_a_plain_training_loop_loads_numba_alone():
     # numba is the compiled engine, loaded at the first kernel sum, with what it loads itself
     step = (
         "import torch; from ltr.losses import SoftNDCG\n"
-        "s = torch.randn(2, 200, requires_grad=True); SoftNDCG()(s, torch.ones(2, 200)).backward()"
+        "s = torch.randn(2, 900, requires_grad=True); SoftNDCG()(s, torch.ones(2, 900)).backward()"
     )
     heavy = loaded_by(step) & HEAVY
     assert "numba" in heavy
