@@ -97,9 +97,12 @@ def test_other_forms_of_the_same_dates_get_the_same_scores(trained):
 
 def documents(X):
     """Return the rows as Python's values, and as those of JSON."""
-    plain = X.astype(object).where(X.notna(), None)
-    plain["at"] = [None if x is None else x.to_pydatetime() for x in plain["at"]]
-    rows = plain.to_dict("records")
+    rows = [
+        {name: None if pd.isna(value) else value for name, value in row.items()}
+        for row in X.to_dict("records")
+    ]
+    for row in rows:
+        row["at"] = None if row["at"] is None else row["at"].to_pydatetime()
     return rows, json.loads(json.dumps(rows, default=lambda x: x.isoformat()))
 
 
@@ -127,7 +130,7 @@ def test_exports_score_raw_dates(trained, tmp_path: Path):
     table = X.assign(**{trained.schema_.qid: 0})
     features = read_table(table, trained.schema_, needs_label=False).features
     found = program(torch.from_numpy(features)[None])
-    np.testing.assert_allclose(np.asarray(found).ravel(), expected, atol=2e-6)
+    np.testing.assert_allclose(found.detach().numpy().ravel(), expected, atol=2e-6)
 
 
 @pytest.mark.parametrize(
