@@ -210,7 +210,7 @@ def _fits(about: Any, shapes: Mapping[str, Sequence[Any]]) -> bool:
         and all(map(_is_category, categories.values()))
         and isinstance(about["dates"], dict)
         and all(
-            zone in ISO_DATES and features.get(name) in (1, 2)
+            zone in [*ISO_DATES] and features.get(name) in (1, 2)
             for name, zone in about["dates"].items()
         )
         and (sum(features.values()), len(categories)) == (widths["features"], widths["categories"])

@@ -89,22 +89,22 @@ class DateFinder:
         found = None
         for part in (texts.slice(0, _HEAD), texts):  # the first values tell most
             either = pc.or_(_matches(part, "naive"), _matches(part, "utc"))
-            found = _cast(part) if pc.all(either).as_py() else None
+            found = _cast(part) if pc.all(either, min_count=0).as_py() else None
             if found is None:
                 self.open.discard(name)
                 self._first.pop(name, None)
                 self._mixed.pop(name, None)
                 return None
-        aware = _matches(texts, "utc")
-        for zone, mark in (("naive", False), ("utc", True)):
-            place = pc.index(aware, pa.scalar(mark)).as_py()
-            if place < 0:
+        zones: tuple[Zone, ...] = ("naive", "utc")
+        for zone in zones:
+            row = pc.index(_matches(texts, zone), pa.scalar(True)).as_py()
+            if row < 0:
                 continue
-            row, value = self._rows + place, texts[place].as_py()
-            known, first, other = self._first.setdefault(name, (zone, row, value))  # pyright: ignore[reportArgumentType]
+            here = zone, self._rows + row, texts[row].as_py()
+            known, first, other = self._first.setdefault(name, here)
             if known != zone:
-                problem = f"dates must all have a time zone, or none, got {value!r} and {other!r}"
-                self._mixed.setdefault(name, RowError(row, name, problem, first))
+                problem = f"dates must all have a time zone, or none, got {here[2]!r} and {other!r}"
+                self._mixed.setdefault(name, RowError(here[1], name, problem, first))
         return found
 
 
@@ -184,7 +184,7 @@ def _numbers(column: pa.ChunkedArray, name: str) -> np.ndarray:
 def _parsed(column: pa.ChunkedArray, name: str, zone: Zone) -> pa.ChunkedArray:
     """Return the times of a column of text."""
     texts = pc.utf8_trim_whitespace(column)
-    found = _cast(texts) if pc.all(_matches(texts, zone)).as_py() in (True, None) else None
+    found = _cast(texts) if pc.all(_matches(texts, zone), min_count=0).as_py() else None
     if found is not None:
         return found
     wrong = next(row for row, text in enumerate(texts.to_pylist()) if not _is_date(text, zone))
@@ -196,7 +196,7 @@ def _is_date(text: str | None, zone: Zone) -> bool:
     if text is None:
         return True
     one = pa.chunked_array([[text]])
-    return bool(pc.all(_matches(one, zone)).as_py()) and _cast(one) is not None
+    return pc.all(_matches(one, zone)).as_py() and _cast(one) is not None
 
 
 def _matches(texts: pa.ChunkedArray, zone: Zone) -> pa.ChunkedArray:

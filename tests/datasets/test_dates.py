@@ -117,6 +117,12 @@ def test_other_text_is_a_category(text):
     assert [*schema.categories] == ["at"]
 
 
+def test_text_may_begin_with_missing_values():
+    schema, found = numbers([None] * 100 + ["2024-02-29"])
+    assert schema.dates == {"at": "naive"}
+    assert found[100].tolist() == [DAY]
+
+
 def test_text_without_a_value_is_no_date():
     table = table_of(pa.nulls(2, pa.string()))
     assert [*Schema.infer(table, qid="q").categories] == ["at"]
