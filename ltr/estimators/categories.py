@@ -211,14 +211,14 @@ def _with_numbers(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
         one = replace(only, features={name: width}, dates={name: zone})
         column = frame[[name]].assign(**{schema.qid: 0})
         numbers = read_table(column, one, needs_label=False).features
-        hour, place = one.feature_names[-1], frame.columns.get_loc(name)
+        hour = one.feature_names[-1]
         if width > 1 and hour in names:
             raise ValueError(
                 f"column {hour!r} must not exist: it is the name of the hours of {name!r}"
             )
         frame = frame.assign(**{name: numbers[:, 0]})
         if width > 1:
-            frame.insert(place + 1, hour, numbers[:, 1])  # pyright: ignore[reportOperatorIssue]
+            frame.insert([*frame.columns].index(name) + 1, hour, numbers[:, 1])
     return frame
 
 
