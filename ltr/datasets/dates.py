@@ -156,7 +156,7 @@ def as_dates(numbers: np.ndarray) -> np.ndarray:
     >>> as_dates(np.array([[1, 12.5], [np.nan, np.nan]])).astype(str).tolist()
     ['1970-01-02T12:30:00.000000', 'NaT']
     """
-    missing: np.ndarray = np.isnan(numbers).any(axis=1)
+    missing = np.isnan(numbers[:, 0]) | np.isnan(numbers[:, 1])
     days, hours = np.where(missing[:, None], 0, numbers.astype(np.float64)).T
     found = days.astype(np.int64) * MICROSECONDS + np.rint(hours * _HOUR).astype(np.int64)
     return np.where(missing, np.datetime64("NaT", "us"), found.astype("datetime64[us]"))
