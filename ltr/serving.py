@@ -5,7 +5,9 @@ This file stands alone: copy it into a service. It reads the ONNX file that `ltr
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
 from hashlib import sha256
 from operator import itemgetter
 from os import PathLike
@@ -20,6 +22,21 @@ _DIGEST = b"\x72\x4e\x0a\x0altr.sha256\x12\x40"
 
 _LARGEST = np.finfo(np.float32).max
 
+_DAY, _TIME = "[0-9]{4}-[0-9]{2}-[0-9]{2}", r"[T ][0-9]{2}(:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?)?"
+ISO_DATES = {
+    "naive": f"^{_DAY}({_TIME})?$",
+    "utc": f"^{_DAY}{_TIME}(Z|[+-][0-9]{{2}}(:?[0-9]{{2}})?)$",
+}
+"""The text of dates, in ISO 8601: with an offset ("utc") and without one."""
+
+FIRST_DAY, LAST_DAY = (
+    day.toordinal() - date(1970, 1, 1).toordinal() for day in (date.min, date.max)
+)
+"""The range of dates, as days since 1970-01-01: from 0001-01-01 to 9999-12-31."""
+
+MICROSECONDS = 86_400_000_000
+"""Of a day."""
+
 
 class OnnxRanker:
     """A ranking model in an ONNX file.
@@ -29,8 +46,8 @@ class OnnxRanker:
         threads: how many threads score, >= 1. Default: 1, as a service with many requests wants.
 
     Attributes:
-        about: what the file says of the model: its columns, the levels of its categories, whether
-            it looks at the whole list.
+        about: what the file says of the model: its columns, which of them are dates, the levels of
+            its categories, whether it looks at the whole list.
 
     Raises:
         ValueError: threads < 1; the file cannot be read, is damaged, or was not written by
@@ -75,12 +92,14 @@ class OnnxRanker:
         Args:
             documents: a data frame, a mapping of columns, or a sequence of dicts, one a document.
                 Columns are matched by name, and others are ignored. None and NaN are missing
-                values; a category that training did not have counts as missing.
+                values; a category that training did not have counts as missing. Dates are
+                `datetime.date` or `datetime.datetime`, or ISO 8601 text, and have a time zone if
+                those of the training had one.
 
         Raises:
             ValueError: documents are none of these; one of them has no such column or key; a
-                column holds what is no number, an infinite number, or is of another length than
-                the others.
+                column holds what is no number or no date, an infinite number, or is of another
+                length than the others.
         """
         widths = self.about["features"]
         if widths is None:
@@ -88,7 +107,8 @@ class OnnxRanker:
         documents = _documents(documents)
         if not documents:
             return np.zeros(0, dtype=np.float32)
-        by_rows = isinstance(documents, list) and set(widths.values()) <= {1}
+        dates = self.about["dates"]
+        by_rows = isinstance(documents, list) and set(widths.values()) <= {1} and not dates
         names = [*({} if by_rows else widths), *self._codes]
         columns = {name: _column(documents, name) for name in names}
         rows = len(documents) if by_rows else len(columns[names[0]])
@@ -102,7 +122,10 @@ class OnnxRanker:
             features = _rows(documents, [*widths], self._dtype)
         else:
             parts = [
-                _numbers(name, columns[name], width, self._dtype) for name, width in widths.items()
+                _dates(name, columns[name], dates[name])[:, :width].astype(self._dtype)
+                if name in dates
+                else _numbers(name, columns[name], width, self._dtype)
+                for name, width in widths.items()
             ]
             features = np.concatenate([np.zeros((rows, 0), dtype=self._dtype), *parts], axis=1)
         categories = None
@@ -173,7 +196,7 @@ def _check_digest(content: bytes) -> None:
 
 def _fits(about: Any, shapes: Mapping[str, Sequence[Any]]) -> bool:
     """Return whether the metadata are as `ltr export` writes them, for inputs of these shapes."""
-    keys = {"features", "categories", "per_document", "looks_at_list"}
+    keys = {"features", "dates", "categories", "per_document", "looks_at_list"}
     if not isinstance(about, dict) or not keys <= about.keys():
         return False
     features, categories = about["features"], about["categories"]
@@ -185,11 +208,16 @@ def _fits(about: Any, shapes: Mapping[str, Sequence[Any]]) -> bool:
         and all(type(width) is int and width > 0 for width in features.values())
         and isinstance(categories, dict)
         and all(map(_is_category, categories.values()))
+        and isinstance(about["dates"], dict)
+        and all(
+            zone in [*ISO_DATES] and features.get(name) in (1, 2)
+            for name, zone in about["dates"].items()
+        )
         and (sum(features.values()), len(categories)) == (widths["features"], widths["categories"])
     ):
         return False
     return (
-        (features is None) == (categories is None)
+        (features is None) == (categories is None) == (about["dates"] is None)
         and widths["features"] is not None
         and type(about["per_document"]) is bool
         and about["looks_at_list"] is ("mask" in shapes)
@@ -232,6 +260,8 @@ def _column(documents: Mapping[str, Any] | list[Mapping[str, Any]], name: str) -
             f"documents must have the column {name!r}, got {sorted(map(str, documents))}"
         )
     values = documents[name]
+    if isinstance(values, np.ndarray) and values.dtype.kind == "M":
+        values = values.astype("datetime64[us]")  # whose list has datetimes
     if isinstance(values, str) or not hasattr(values, "__len__"):
         raise ValueError(f"column {name!r} must hold a value for each document, got {values!r}")
     return values.tolist() if hasattr(values, "tolist") else list(values)
@@ -283,6 +313,36 @@ def _numbers(name: str, values: Sequence[Any], width: int, dtype: type) -> np.nd
         raise ValueError(
             f"column {name!r} must hold {width} number(s) a document: {error}"
         ) from None
+
+
+def _dates(name: str, values: Sequence[Any], zone: str) -> np.ndarray:
+    """Return the days since 1970-01-01 and the hours of the day, (rows, 2) float32."""
+    found = np.full((len(values), 2), np.nan, dtype=np.float32)
+    for row, value in enumerate(values):
+        if not _is_na(value) and value == value:
+            found[row] = _day_and_hour(name, value, zone)
+    return found
+
+
+def _day_and_hour(name: str, value: Any, zone: str) -> tuple[int, float]:
+    try:
+        moment = value
+        if isinstance(value, str) and any(re.match(x, value.strip()) for x in ISO_DATES.values()):
+            moment = datetime.fromisoformat(value.strip())
+        if isinstance(moment, date) and not isinstance(moment, datetime):
+            moment = datetime(moment.year, moment.month, moment.day)
+        if not isinstance(moment, datetime):
+            raise ValueError("neither a date nor ISO 8601 text, YYYY-MM-DD with or without a time")
+        if (moment.tzinfo is not None) != (zone == "utc"):
+            wanted = "with" if zone == "utc" else "without"
+            raise ValueError(f"dates must be {wanted} a time zone, as in training")
+        if zone == "utc":
+            moment = moment.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"column {name!r} must hold dates, got {value!r}: {error}") from None
+    seconds = (moment.hour * 60 + moment.minute) * 60 + moment.second
+    microseconds = seconds * 1_000_000 + moment.microsecond
+    return moment.toordinal() - date(1970, 1, 1).toordinal(), microseconds / (MICROSECONDS / 24)
 
 
 def _array(name: str, values: Any, dtype: type) -> np.ndarray:

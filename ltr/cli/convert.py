@@ -32,7 +32,7 @@ _COLUMNS = {
     "position": (None, "column of the positions"),
     "group": (None, "column of the documents' groups"),
     "doc_id": (None, "column of the documents' names"),
-    "features": ("+", "default: all other columns of numbers"),
+    "features": ("+", "default: all other columns of numbers and dates"),
     "categories": ("+", "default: other text and booleans"),
 }
 

@@ -124,7 +124,7 @@ def load_ranker(path: Path, trust: list[str]) -> Ranker:
     if features is None:
         return _ranker(_OutsideScorer(model), _Joined(), None)
     kinds = {name: Category(one["kind"], tuple(one["levels"])) for name, one in categories.items()}
-    schema = Schema("", features=features, categories=kinds)
+    schema = Schema("", features=features, categories=kinds, dates=model.about["dates"])
     return _ranker(_OutsideScorer(model), _Joined(), schema)
 
 

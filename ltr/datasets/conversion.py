@@ -26,7 +26,7 @@ from ltr.shapes import check_at_least, check_choice
 RunTasks = Callable[[Sequence[Callable[[], None]]], object]
 """Calls every task at least once, in any order, in any process. The tasks can be pickled."""
 
-_READER_VERSION = 4  # raise it when a reader returns other lists for the same file
+_READER_VERSION = 5  # raise it when a reader returns other lists for the same file
 _QIDS = 1 << 16  # that are compared at a time
 
 

@@ -115,7 +115,8 @@ def schema_of(
             raise ValueError(f"features must be those of {what}, {known}, got {name!r}")
     if features is None:
         return whole
-    return replace(whole, features={name: whole.features[name] for name in features})
+    dates = {name: zone for name, zone in whole.dates.items() if name in features}
+    return replace(whole, features={name: whole.features[name] for name in features}, dates=dates)
 
 
 def with_schema(data: ListDataset, schema: Schema) -> ListDataset:
@@ -136,10 +137,16 @@ def with_schema(data: ListDataset, schema: Schema) -> ListDataset:
     schema.check_names(found.columns, {*schema.columns} - used)
     places: list[int] = []
     for name, width in schema.features.items():
-        if found.features.get(name) != width:
+        zone, other = schema.dates.get(name), found.dates.get(name)
+        if other != zone:
+            wanted, got = (f"{one} dates" if one else "no dates" for one in (zone, other))
+            raise ValueError(f"column {name!r} must be {wanted}, as in training, got {got}")
+        size = found.features.get(name)
+        # of dates, training may have no time of day
+        if size != width and not (zone is not None and size == 2):
             raise ValueError(
                 f"column {name!r} must be a feature of size {width}, as in training, got "
-                f"{found.features.get(name, 'a category')}"
+                f"{'a category' if size is None else size}"
             )
         places += range(int(starts[name]), int(starts[name]) + width)
     unused = [name for name in found.features if name not in schema.features]

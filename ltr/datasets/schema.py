@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ltr.arrays import check_columns, pc
+from ltr.datasets.dates import DateFinder, Zone, is_date, zone_of
 
 CategoryKind = Literal["string", "number", "boolean"]
 
@@ -21,6 +22,7 @@ _ARE = {
     "string": "text",
     "boolean": "booleans",
     "embedding": "lists of one size",
+    "date": "dates",
     "missing": "missing throughout",
 }
 
@@ -55,8 +57,11 @@ class Schema:
             `ltr.losses.ExposureParity`.
         doc_id: the column of the documents' names, or None.
         features: the columns of numbers, each with the number of features that it holds: 1, or the
-            size of an embedding.
+            size of an embedding. A column of dates has 1, the days since 1970-01-01, or 2, with the
+            hour of the day.
         categories: the columns of categories.
+        dates: those of `features` that hold dates: "utc" if they have a time zone, otherwise
+            "naive".
 
     >>> table = pa.table({"q": [1, 1], "y": [0, 2], "price": [9.5, None], "shop": ["a", "b"]})
     >>> schema = Schema.infer(table, qid="q", label="y")
@@ -74,6 +79,7 @@ class Schema:
     doc_id: str | None = None
     features: Mapping[str, int] = field(default_factory=dict)
     categories: Mapping[str, Category] = field(default_factory=dict)
+    dates: Mapping[str, Zone] = field(default_factory=dict)
 
     @classmethod
     def infer(
@@ -91,6 +97,11 @@ class Schema:
     ) -> "Schema":
         """Return the schema of a table, without the levels of its categories.
 
+        Dates are whole days since 1970-01-01, and the hour of the day if a value of the column has
+        a time of day. Times with a time zone are instants: their days and hours are in UTC. Text is
+        dates if each value of the column is an ISO 8601 date, YYYY-MM-DD, with or without a time,
+        which may have an offset.
+
         Args:
             table: the table.
             qid: see `Schema`.
@@ -99,15 +110,16 @@ class Schema:
             position: see `Schema`.
             group: see `Schema`.
             doc_id: see `Schema`.
-            features: the columns of numbers or embeddings. Default: all other columns of numbers,
-                of missing values only, and of fixed-size lists of numbers.
+            features: the columns of numbers, embeddings or dates. Default: all other columns of
+                numbers, of dates, of missing values only, and of fixed-size lists of numbers.
             categories: the columns of categories. Default: all other columns that are categorical
                 (Arrow's dictionaries), text or boolean. By default a column that is the index of a
                 pandas frame is neither; the metadata of a file that pandas wrote tells.
 
         Raises:
-            ValueError: a column is not there, is named twice, or has a type that it cannot have; or
-                there is neither a feature nor a category.
+            ValueError: a column is not there, is named twice, or has a type that it cannot have;
+                some dates of a column have a time zone and others have none; a date is not from
+                0001-01-01 to 9999-12-31; or there is neither a feature nor a category.
         """
         keys = {"qid": qid, "label": label, "weight": weight, "position": position}
         keys |= {"group": group, "doc_id": doc_id}
@@ -127,15 +139,19 @@ class Schema:
             given[name] = argument
         indexes = index_columns(table.schema)
         free = [name for name in kinds if name not in given and name not in indexes]
+        finder = DateFinder(table.schema, {*kinds} - {*(free if features is None else features)})
+        finder.add(table)
+        dates = finder.found()
+        kinds |= dict.fromkeys(dates, "date")
 
         def is_categorical(name: str) -> bool:
             return pa.types.is_dictionary(table.schema.field(name).type)
 
         if features is None:
-            wanted = ("number", "embedding", "missing")
+            wanted = ("number", "embedding", "missing", "date")
             features = [one for one in free if kinds[one] in wanted]
             if categories is None:
-                features = [one for one in features if not is_categorical(one)]
+                features = [x for x in features if x in dates or not is_categorical(x)]
         if categories is None:
             wanted = ("string", "boolean")
             # a categorical column is a category, even if its values are numbers
@@ -146,11 +162,11 @@ class Schema:
                 if one not in named and (kinds[one] in wanted or is_categorical(one))
             ]
         for name in features:
-            if kinds[name] not in ("number", "boolean", "embedding", "missing"):
+            if kinds[name] not in ("number", "boolean", "embedding", "missing", "date"):
                 raise ValueError(
-                    f"a feature must be numbers or fixed-size lists of them, got column {name!r} "
-                    f"of type {table.schema.field(name).type} (name it in categories, or leave "
-                    "it out)"
+                    "a feature must be numbers, fixed-size lists of them or dates, got column "
+                    f"{name!r} of type {table.schema.field(name).type} (name it in categories, or "
+                    "leave it out)"
                 )
         for name in categories:
             if kinds[name] not in ("string", "number", "boolean", "missing"):
@@ -165,7 +181,11 @@ class Schema:
             )
         return cls(
             **keys,  # pyright: ignore[reportArgumentType]
-            features={name: width_of(table.schema.field(name).type) for name in features},
+            features={
+                name: dates[name][1] if name in dates else width_of(table.schema.field(name).type)
+                for name in features
+            },
+            dates={name: dates[name][0] for name in features if name in dates},
             categories={
                 name: Category("string" if kinds[name] == "missing" else kinds[name])  # pyright: ignore[reportArgumentType]
                 for name in categories
@@ -207,6 +227,21 @@ class Schema:
         return sum(self.features.values())
 
     @property
+    def feature_names(self) -> list[str]:
+        """A name of each feature: the column's, or for several "name[0]", or "name (hour)".
+
+        >>> Schema("q", features={"x": 1, "at": 2, "v": 2}, dates={"at": "utc"}).feature_names
+        ['x', 'at', 'at (hour)', 'v[0]', 'v[1]']
+        """
+        found = []
+        for name, width in self.features.items():
+            if name in self.dates:
+                found += [name, f"{name} (hour)"][:width]
+            else:
+                found += [name] if width == 1 else [f"{name}[{i}]" for i in range(width)]
+        return found
+
+    @property
     def columns(self) -> list[str]:
         """The names of all columns."""
         keys = (getattr(self, key) for key in _KEYS)
@@ -224,6 +259,7 @@ class Schema:
         """Return the type that each column has when it is read from a file of text."""
         types: dict[str, pa.DataType] = dict.fromkeys(self.columns, pa.float64())
         types |= {name: _TEXT_TYPES[one.kind] for name, one in self.categories.items()}
+        types |= dict.fromkeys(self.dates, pa.string())
         names = [self.qid] if self.doc_id is None else [self.qid, self.doc_id]
         return types | dict.fromkeys(names, pa.string())
 
@@ -252,7 +288,9 @@ class Schema:
                 or found == "missing"
                 or (name in self.features and {found, kind} <= numeric)
             )
-            if not fits or (found == "embedding" and width_of(dtype) != width):
+            if name in self.dates:
+                self._check_dates(name, dtype)
+            elif not fits or (found == "embedding" and width_of(dtype) != width):
                 size = f" of size {width}" if kind == "embedding" else ""
                 raise ValueError(
                     f"column {name!r} must be {_ARE[kind]}{size}, as in training, got type {dtype}"
@@ -283,7 +321,8 @@ class Schema:
         """
         if self.qid != other.qid:
             return f"qid: column {self.qid!r}, and column {other.qid!r}"
-        for kind, describe in (("features", _features), ("categories", _levels)):
+        sides = (("features", _features), ("dates", _zone), ("categories", _levels))
+        for kind, describe in sides:
             one, two = getattr(self, kind), getattr(other, kind)
             for name in dict.fromkeys([*one, *two]):
                 mine, theirs = one.get(name), two.get(name)
@@ -298,6 +337,7 @@ class Schema:
         return {
             **{key: getattr(self, key) for key in _KEYS},
             "features": dict(self.features),
+            "dates": dict(self.dates),
             "categories": {
                 name: {"kind": one.kind, "levels": list(one.levels)}
                 for name, one in self.categories.items()
@@ -320,20 +360,36 @@ class Schema:
                 name: Category(one["kind"], tuple(one["levels"]))
                 for name, one in data["categories"].items()
             }
-            found = cls(**{**data, "features": {**data["features"]}, "categories": categories})
+            plain = {key: {**data[key]} for key in ("features", "dates")}
+            found = cls(**{**data, **plain, "categories": categories})
             levels = [level for one in categories.values() for level in one.levels]
             if (
                 found.to_dict() == data
                 and all(isinstance(name, str) for name in (found.qid, *found.columns, *levels))
                 and all(type(width) is int and width > 0 for width in found.features.values())
                 and all(one.kind in _TEXT_TYPES for one in categories.values())
+                and all(found.features[name] in (1, 2) for name in found.dates)
+                and all(zone in ("naive", "utc") for zone in found.dates.values())
             ):
                 return found
         raise ValueError(f"a schema must be a dict as Schema.to_dict makes it, got {data!r}")
 
+    def _check_dates(self, name: str, dtype: pa.DataType) -> None:
+        zone, found = self.dates[name], kind_of(dtype)
+        if found == "date" and zone_of(dtype) != zone:
+            wanted = "with" if zone == "utc" else "without"
+            raise ValueError(
+                f"column {name!r} must be dates {wanted} a time zone, as in training, got type "
+                f"{dtype}"
+            )
+        if found not in ("date", "string", "missing"):
+            raise ValueError(f"column {name!r} must be dates, as in training, got type {dtype}")
+
     def _kind(self, name: str) -> str:
         if name in self.categories:
             return self.categories[name].kind
+        if name in self.dates:
+            return "date"
         return "number" if self.features[name] == 1 else "embedding"
 
 
@@ -341,7 +397,7 @@ def kind_of(dtype: pa.DataType) -> str:
     """Return the kind of a column's values for a ranker, or "other".
 
     >>> kind_of(pa.int8()), kind_of(pa.list_(pa.float32(), 3)), kind_of(pa.date32())
-    ('number', 'embedding', 'other')
+    ('number', 'embedding', 'date')
     """
     types = pa.types
     if types.is_dictionary(dtype):
@@ -352,6 +408,8 @@ def kind_of(dtype: pa.DataType) -> str:
         return "string"
     if types.is_boolean(dtype):
         return "boolean"
+    if is_date(dtype):
+        return "date"
     if types.is_null(dtype):
         return "missing"
     if types.is_fixed_size_list(dtype) and kind_of(dtype.value_type) == "number":
@@ -422,6 +480,10 @@ def shown_names(names: Collection[str]) -> str:
 
 def _features(width: int | None) -> str:
     return "no feature" if width is None else f"{width} feature{'s' if width > 1 else ''}"
+
+
+def _zone(zone: Zone | None) -> str:
+    return "no date" if zone is None else f"{zone} dates"
 
 
 def _levels(category: Category | None) -> str:

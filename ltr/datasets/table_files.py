@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from glob import glob, has_magic
 from os import PathLike
 from pathlib import Path
@@ -13,6 +14,7 @@ from pyarrow import csv
 
 from ltr.arrays import is_absent
 from ltr.compressed import SUFFIXES, TextFile, open_text
+from ltr.datasets.dates import is_date
 from ltr.datasets.schema import Schema, kind_of
 from ltr.datasets.table_errors import RowError
 from ltr.datasets.text_types import TextTypes, typed
@@ -36,8 +38,8 @@ def load_table(source: Any, text: Collection[str] = ()) -> pa.Table:
     """Load a table from CSV or Parquet files, or from pandas, polars or Arrow.
 
     The values of a CSV file have no types. A column holds numbers if all of its values are numbers,
-    booleans if all are true or false, times if all are dates or times of the form 2024-12-31
-    23:59:59, and otherwise text. If more than half of the values of a text column are numbers, it
+    booleans if all are true or false, and otherwise text; dates are text here (see `Schema.infer`).
+    If more than half of the values of a text column are numbers, it
     is an error, unless `text` names the column. The empty value, NULL, NaN, NA, N/A, #N/A, None and
     <NA> are missing.
 
@@ -321,6 +323,8 @@ def _from_pandas(frame: Any) -> pa.Table:
         values = frame[name]
         try:
             columns.append(pa.Array.from_pandas(values))
+            if values.dtype == object and is_date(columns[-1].type):
+                _refuse_mixed_dates(str(name), values.tolist())
         except OverflowError:
             whole = [isinstance(x, int) and abs(x) >= 2**63 for x in values]
             place = whole.index(True)
@@ -330,6 +334,8 @@ def _from_pandas(frame: Any) -> pa.Table:
                 "a whole number must fit into 64 bits, got one of "
                 f"{values.iloc[place].bit_length()} bits",
             ) from None
+        except RowError:
+            raise
         except (pa.ArrowException, TypeError, ValueError) as error:
             there = [(i, x) for i, x in enumerate(values.tolist()) if not is_absent(x)]
             first = there[0][1]
@@ -341,6 +347,21 @@ def _from_pandas(frame: Any) -> pa.Table:
                 f"{first!r} of type {type(first).__name__} ({str(error).splitlines()[0]})",
             ) from None
     return pa.Table.from_arrays(columns, names=[str(name) for name in frame.columns])
+
+
+def _refuse_mixed_dates(name: str, values: Sequence[Any]) -> None:
+    """Refuse dates beside times, and times with and without a time zone: Arrow drops the others."""
+    first: dict[str, int] = {}
+    for row, value in enumerate(values):
+        if is_absent(value):
+            continue
+        aware = getattr(value, "tzinfo", None) is not None
+        kind = "times with a time zone" if aware else "times without a time zone"
+        first.setdefault(kind if isinstance(value, datetime) else "dates without a time", row)
+    if len(first) > 1:
+        (kind, other), (found, row), *_ = first.items()
+        problem = f"values of one kind are needed, got {found}, {values[row]!r}, and {kind},"
+        raise RowError(row, name, f"{problem} {values[other]!r},", other)
 
 
 def _refuse_doubles(names: Sequence[str]) -> None:

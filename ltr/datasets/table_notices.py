@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from ltr.arrays import pc
+from ltr.datasets.dates import is_date
 from ltr.datasets.schema import Schema, count_levels, index_columns, kind_of, without_codes
 from ltr.datasets.text_types import parsed
 
@@ -38,10 +39,11 @@ def warn_of_columns(
 ) -> None:
     """Warn of columns that are left out, or that look as if they should be.
 
-    They are columns that are neither numbers, text nor booleans, such as dates; the index of a
-    pandas frame; text with nearly one value a row; a feature or category that equals the qid; and
-    categories with more levels than get a code of their own. The warning points to the first line
-    outside of this package and the libraries that it stands on.
+    They are columns that are neither numbers, dates, text nor booleans, such as durations; the
+    index of a pandas frame; text that is read as dates; text with nearly one value a row; a feature
+    or category that equals the qid; and categories with more levels than get a code of their own.
+    The warning points to the first line outside of this package and the libraries that it stands
+    on.
 
     Args:
         columns: of the table, with their types.
@@ -62,6 +64,12 @@ def warn_of_columns(
     ]
     if unused and not chosen:
         told.append("not used: " + ", ".join(_described(one, indexes) for one in unused))
+    read = [name for name in schema.dates if not is_date(columns.field(name).type)]
+    if read and not chosen:
+        told.append(
+            f"dates, by their text: {', '.join(read)} (name them in categories, or make them "
+            "categorical, to keep the text)"
+        )
     for name, count in distinct.items():
         if schema.categories[name].kind == "string" and count > _UNIQUE * rows and rows > _FEW:
             told.append(

@@ -1,13 +1,16 @@
 """Find the schema of a table that is larger than memory, in passes over its files."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from ltr.arrays import check_columns
+from ltr.datasets.dates import TYPES, DateFinder, Zone, is_date
 from ltr.datasets.qids import check_spelling
-from ltr.datasets.schema import Schema, count_levels, kind_of
+from ltr.datasets.schema import Schema, count_levels, index_columns, kind_of
 from ltr.datasets.table_files import ROWS, TableFiles, naming
 from ltr.datasets.table_notices import copies_of_qid, warn_of_columns
 from ltr.datasets.text_types import TextTypes, typed
@@ -22,7 +25,8 @@ def scan_table(path: Path, *, max_levels: int, **uses: Any) -> Schema:
     """Return the schema of a table, with the levels of its categories.
 
     It is that of `Schema.infer` and `fit_levels`. A CSV file takes a pass for the types of its
-    columns, and any table with categories one for their levels. A warning names the columns that
+    columns, any table with times or text one to find the dates, which ends as soon as all is known,
+    and any table with categories one for their levels. A warning names the columns that
     look like a mistake; see `warn_of_columns`.
 
     Args:
@@ -39,7 +43,14 @@ def scan_table(path: Path, *, max_levels: int, **uses: Any) -> Schema:
         if files.delimiter is not None:
             types = _find_types(files, uses)
             columns = pa.schema([*types.items()])
-        schema = Schema.infer(columns.empty_table(), **uses)
+        dates = _find_dates(files, columns, uses)
+        known = [
+            one.with_type(TYPES[dates[one.name][0]]) if one.name in dates else one
+            for one in columns
+        ]
+        schema = Schema.infer(pa.schema(known, columns.metadata).empty_table(), **uses)
+        widths = {name: width for name, (_, width) in dates.items() if name in schema.dates}
+        schema = replace(schema, features={**schema.features, **widths})
         if kind_of(columns.field(schema.qid).type) == "string":
             check_spelling(lambda: files.texts(schema.qid), schema.qid)
         counts, rows = _count_levels(files, schema, types)
@@ -58,6 +69,26 @@ def _find_types(files: TableFiles, uses: dict[str, Any]) -> dict[str, pa.DataTyp
     if not found.rows:
         raise ValueError("a table must have a row at least, got none")
     return found.found()
+
+
+def _find_dates(
+    files: TableFiles, columns: pa.Schema, uses: dict[str, Any]
+) -> dict[str, tuple[Zone, int]]:
+    """Return of each column of dates what `DateFinder` finds.
+
+    The whole table is read for those columns alone that may be dates by the first rows.
+    """
+    used = {name for _, name in check_columns(uses)} | index_columns(columns)
+    names = [name for name in columns.names if name not in used] + [*(uses["features"] or ())]
+    finder = DateFinder(columns, {*columns.names})
+    for rows in (_FIRST, ROWS):
+        finder = DateFinder(columns, {*columns.names} - {*names})
+        for _, table in files.chunks([name for name in names if name in finder.open], rows):
+            finder.add(table)
+            if rows == _FIRST or not finder.open:
+                break
+        names = [x for x in names if x in finder.open or is_date(columns.field(x).type)]
+    return finder.found()
 
 
 def _count_levels(

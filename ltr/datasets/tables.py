@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from ltr.arrays import pc
+from ltr.datasets.dates import read_dates
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.qids import check_spelling
 from ltr.datasets.schema import Schema, encode, kind_of, without_codes
@@ -36,9 +37,10 @@ def read_table(
 
     The rows of a query need not be together: they are gathered. Lists and documents are in the
     order of their first appearance; `rows` of the result is the row of each document in the table.
-    A missing feature is NaN. A missing category has code 0, as has any value that is not a level of
-    the schema. Errors count rows from 0, without a header; of a folder or pattern they name the
-    file, and count its rows.
+    A missing feature is NaN. Dates are days since 1970-01-01, and the hour of the day where the
+    schema has it; see `Schema.infer`. A missing category has code 0, as has any value that is not a
+    level of the schema. Errors count rows from 0, without a header; of a folder or pattern they
+    name the file, and count its rows.
 
     Args:
         source: see `load_table`.
@@ -52,7 +54,8 @@ def read_table(
     Raises:
         ValueError: a column is missing or has another type; a qid or document id is missing; a
             label is missing, negative, infinite or not a number; a weight is missing, negative or
-            infinite; a position is not a whole number >= 1; a group is not a finite number; or a
+            infinite; a position is not a whole number >= 1; a group is not a finite number; a date
+            is none, or has a time zone and those of the training had none, or the reverse; or a
             feature is infinite in float32. The message names row and column.
 
     >>> table = pa.table({"q": ["a", "b", "a"], "y": [0, 1, 2], "x": [0.5, None, 1.5]})
@@ -75,7 +78,12 @@ def _to_lists(table: pa.Table, schema: Schema, missing: str) -> ListDataset:
     features = np.empty((table.num_rows, schema.num_features), dtype=np.float32)
     start = 0
     for name, width in schema.features.items():
-        features[:, start : start + width] = _feature(table.column(name), name, width)
+        values = table.column(name)
+        if name in schema.dates:
+            numbers = read_dates(values, name, schema.dates[name])[:, :width]
+        else:
+            numbers = _feature(values, name, width)
+        features[:, start : start + width] = numbers
         start += width
     for row, place in np.argwhere(np.isinf(features))[:1]:
         column = _column_at(schema, int(place))
@@ -208,7 +216,7 @@ def _amounts(table: pa.Table, schema: Schema, use: str) -> np.ndarray | None:
 def _check_numbers(table: pa.Table, schema: Schema) -> None:
     """Refuse text where numbers are wanted; the error names the first row without a number."""
     uses = {getattr(schema, use): f"a {use}" for use in _RULES}
-    uses |= dict.fromkeys(schema.features, "a feature")
+    uses |= {name: "a feature" for name in schema.features if name not in schema.dates}
     for name, what in uses.items():
         if name is None or name not in table.column_names:
             continue

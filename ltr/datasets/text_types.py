@@ -8,7 +8,7 @@ import pyarrow as pa
 from ltr.arrays import pc
 from ltr.datasets.table_errors import RowError
 
-_TYPES = (pa.float64(), pa.bool_(), pa.timestamp("us"), pa.timestamp("us", "UTC"))
+_TYPES = (pa.float64(), pa.bool_())
 _NUMBER = r"^\s*[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:inf|infinity))\s*$"
 _HEAD = 64
 
@@ -16,8 +16,8 @@ _HEAD = 64
 class TextTypes:
     """Finds the types of columns of text from chunks of a table.
 
-    A column has numbers, booleans or times if all of its values are such, otherwise text. It has
-    the type null if it has no value. Blanks around a value do not count. If more than half of the
+    A column has numbers or booleans if all of its values are such, otherwise text. It has the type
+    null if it has no value. Blanks around a value do not count. If more than half of the
     values of a column of text are numbers, it is an error.
 
     Args:

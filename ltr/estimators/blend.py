@@ -55,7 +55,9 @@ class Blend(RankingEstimator):
     Columns of text and pandas' categories reach each ranker in the form that it takes: LightGBM,
     XGBoost and `HistGradientBoostingRegressor` get categories, CatBoost text and the columns'
     names, scikit-learn's other regressors a column of 0 and 1 for each level. A value that the
-    training lists do not have counts as missing. Other rankers, such as pipelines, get X as it is.
+    training lists do not have counts as missing. Dates reach them as numbers: the days since
+    1970-01-01, and the hour of the day in a column `NAME (hour)`; see `Schema.infer`. Other
+    rankers, such as pipelines, get X as it is.
     Each ranker must take missing numbers itself.
 
     Args:
@@ -343,8 +345,10 @@ class Blend(RankingEstimator):
             given[name] = of_rows[train.rows[first] if by_list else train.rows]
         given |= {name: values[train.rows] for name, values in side.items() if name in takes}
         if val is not None:
-            given |= _evaluation(takes, in_form(val.X, self.levels_, form), val, given)
-        ranker.fit(in_form(train.X, self.levels_, form), train.labels, **given)
+            given |= _evaluation(
+                takes, in_form(val.X, self.levels_, form, self.schema_), val, given
+            )
+        ranker.fit(in_form(train.X, self.levels_, form, self.schema_), train.labels, **given)
         return ranker
 
     def _scores(self, X: Any, qid: Any) -> np.ndarray:
@@ -352,7 +356,7 @@ class Blend(RankingEstimator):
         found = []
         for one in self.rankers_:
             takes_qid = qid is not None and "qid" in inspect.signature(one.predict).parameters
-            own = in_form(X, self.levels_, form_of(one))
+            own = in_form(X, self.levels_, form_of(one), self.schema_)
             scores = one.predict(own, qid=qid) if takes_qid else one.predict(own)
             found.append(np.asarray(scores, dtype=np.float64))
             if found[-1].shape != (tables.row_count(X),):

@@ -44,7 +44,7 @@ def export_blend(
     columns = [f"x{i}" for i in range(blend.n_features_in_)]
     schema = Schema("qid", features=dict.fromkeys(columns, 1))
     if blend.schema_ is not None:
-        columns, schema = blend.feature_names_in_.tolist(), blend.schema_
+        columns, schema = _columns(blend.feature_names_in_.tolist(), blend.schema_), blend.schema_
     elif blend.levels_:
         raise ValueError("columns must have names that are text, and levels of one type")
     evaluation = None
@@ -63,3 +63,9 @@ def export_blend(
     predict = partial(score_codes, blend)
     module = ExportedBlend(members, factors, schema, columns, predict, per_document, single, saved)
     return export_model(module, path, to="onnx", opset=opset, evaluation=evaluation)
+
+
+def _columns(names: Sequence[str], schema: Schema) -> list[str]:
+    """Return the names of columns, in which dates may be two; see `in_form`."""
+    widths = {name: schema.features[name] for name in schema.dates}
+    return [one for name in names for one in (name, f"{name} (hour)")[: widths.get(name, 1)]]

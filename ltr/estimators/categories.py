@@ -1,6 +1,7 @@
-"""Text and categories of a table, in the form that each library's rankers take."""
+"""Text, categories and dates of a table, in the form that each library's rankers take."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -9,7 +10,8 @@ import pyarrow as pa
 from sklearn.base import RegressorMixin
 from sklearn.ensemble import HistGradientBoostingRegressor
 
-from ltr.datasets import Category, Schema
+from ltr.datasets import Category, Schema, load_table, read_table
+from ltr.datasets.dates import DateFinder, Zone, as_dates
 from ltr.datasets.schema import as_text, kind_of
 from ltr.estimators import tables as tables
 
@@ -20,7 +22,7 @@ _WRAPPERS = {"estimator", "estimators", "regressor"}
 
 
 def form_of(ranker: Any) -> Form:
-    """Return the form in which a ranker takes text and categories.
+    """Return the form in which a ranker takes text, categories and dates.
 
     "categories", pandas' own, are for LightGBM, XGBoost and scikit-learn's
     `HistGradientBoostingRegressor`; "text" is for CatBoost, which gets the names of the columns;
@@ -41,8 +43,31 @@ def form_of(ranker: Any) -> Form:
     return "numbers" if own and isinstance(ranker, RegressorMixin) else "as it is"
 
 
+def dates_of(X: Any) -> dict[Any, tuple[Zone, int]]:
+    """Return of each column of dates of a table what `DateFinder` finds; none of an array.
+
+    >>> dates_of(pd.DataFrame({"day": ["2024-12-31", None], "price": [1, 2]}))
+    {'day': ('naive', 1)}
+    """
+    if not tables.is_frame(X):
+        return {}
+    frame = _frame(X)
+    kinds = ("string", "date", "datetime", "datetime64")
+    names = [x for x in frame.columns if pd.api.types.infer_dtype(frame[x]) in kinds]
+    found = {}
+    for name in names:
+        table = load_table(frame[[name]])
+        finder = DateFinder(table.schema)
+        finder.add(table)
+        for what in finder.found().values():
+            found[name] = what
+    return found
+
+
 def levels_of(X: Any) -> dict[Any, pd.Index]:
     """Return the levels of each column of text or categories of a table; none of an array.
+
+    Text that is dates has none.
 
     >>> levels = levels_of(pd.DataFrame({"shop": ["b", None, "a"], "price": [1, 2, 3]}))
     >>> {name: [*found] for name, found in levels.items()}
@@ -51,7 +76,8 @@ def levels_of(X: Any) -> dict[Any, pd.Index]:
     if not tables.is_frame(X):
         return {}
     frame = _frame(X)
-    kinds = {name: pd.api.types.infer_dtype(frame[name]) for name in frame.columns}
+    dates = dates_of(frame)
+    kinds = {x: pd.api.types.infer_dtype(frame[x]) for x in frame.columns if x not in dates}
     return {
         name: pd.Categorical(frame[name]).categories
         for name, kind in kinds.items()
@@ -92,14 +118,18 @@ def schema_of(X: Any, levels: Mapping[Any, pd.Index]) -> Schema | None:
         elif pd.api.types.infer_dtype(frame[name]) == "boolean":
             categories[name] = Category("boolean", ("false", "true"))
     uses = tables.names_of_uses(frame.columns)
-    features = {name: 1 for name in frame.columns if name not in categories}
-    return Schema(uses["qid"], uses["label"], features=features, categories=categories)
+    found = dates_of(frame)
+    widths = {name: width for name, (_, width) in found.items()}
+    dates = {name: zone for name, (zone, _) in found.items()}
+    features = {name: widths.get(name, 1) for name in frame.columns if name not in categories}
+    kinds: dict[str, Any] = {"features": features, "categories": categories, "dates": dates}
+    return Schema(uses["qid"], uses["label"], **kinds)
 
 
 def from_codes(
     schema: Schema, levels: Mapping[Any, pd.Index], features: np.ndarray, codes: np.ndarray
 ) -> pd.DataFrame:
-    """Return the table of numbers and of codes of categories.
+    """Return the table of numbers, with dates, and of codes of categories.
 
     Args:
         schema: of the columns.
@@ -113,7 +143,16 @@ def from_codes(
        price shop
     0    1.0    b
     """
-    columns: dict[str, Any] = dict(zip(schema.features, features.T, strict=True))
+    columns: dict[str, Any] = {}
+    bounds = np.cumsum([0, *schema.features.values()])
+    for (name, width), start in zip(schema.features.items(), bounds, strict=False):
+        if name not in schema.dates:
+            columns[name] = features[:, start]
+            continue
+        numbers = np.zeros((len(features), 2))
+        numbers[:, :width] = features[:, start : start + width]
+        times = pd.Series(as_dates(numbers))
+        columns[name] = times if schema.dates[name] == "naive" else times.dt.tz_localize("UTC")
     for (name, category), found in zip(schema.categories.items(), codes.T, strict=True):
         if name in levels:
             columns[name] = pd.Categorical.from_codes(found - 1, levels[name])
@@ -123,13 +162,22 @@ def from_codes(
     return pd.DataFrame(columns)
 
 
-def in_form(X: Any, levels: Mapping[Any, pd.Index], form: Form) -> Any:
-    """Return a table with its text and categories in a form; without such columns, X itself.
+def in_form(
+    X: Any, levels: Mapping[Any, pd.Index], form: Form, schema: Schema | None = None
+) -> Any:
+    """Return a table with its text, categories and dates in a form; without such columns, X itself.
+
+    A column of dates becomes the days since 1970-01-01, and a column "NAME (hour)" stands behind it
+    where the schema has the hour of the day.
 
     Args:
         X: a table.
         levels: of the training lists. Any other value counts as missing.
         form: see `form_of`.
+        schema: which columns are dates; None for none.
+
+    Raises:
+        ValueError: a column of hours would have the name of another column.
 
     >>> table = pd.DataFrame({"shop": ["b", None, "c"], "price": [1, 2, 3]})
     >>> in_form(table, {"shop": pd.Index(["a", "b"])}, "numbers")
@@ -138,9 +186,11 @@ def in_form(X: Any, levels: Mapping[Any, pd.Index], form: Form) -> Any:
     1      2     0.0     0.0
     2      3     0.0     0.0
     """
-    if form == "as it is" or not levels:
+    if form == "as it is" or not (levels or (schema and schema.dates)):
         return X
     frame = _frame(X)
+    if schema is not None:
+        frame = _with_numbers(frame, schema)
     columns: dict[Any, Any] = {}
     for name, known in levels.items():
         values = pd.Index(frame[name].astype(object))
@@ -150,6 +200,26 @@ def in_form(X: Any, levels: Mapping[Any, pd.Index], form: Form) -> Any:
         columns = {name: np.where(x.isna(), "", x.astype(str)) for name, x in columns.items()}
     frame = frame.assign(**columns)
     return pd.get_dummies(frame, columns=[*levels], dtype=float) if form == "numbers" else frame
+
+
+def _with_numbers(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
+    """Return a frame with numbers in the place of its dates."""
+    names = [*frame.columns]
+    only = replace(schema, label=None, features={}, categories={})
+    for name, zone in schema.dates.items():
+        width = schema.features[name]
+        one = replace(only, features={name: width}, dates={name: zone})
+        column = frame[[name]].assign(**{schema.qid: 0})
+        numbers = read_table(column, one, needs_label=False).features
+        hour = one.feature_names[-1]
+        if width > 1 and hour in names:
+            raise ValueError(
+                f"column {hour!r} must not exist: it is the name of the hours of {name!r}"
+            )
+        frame = frame.assign(**{name: numbers[:, 0]})
+        if width > 1:
+            frame.insert([*frame.columns].index(name) + 1, hour, numbers[:, 1])
+    return frame
 
 
 def _frame(X: Any) -> pd.DataFrame:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from ltr.datasets import Schema, read_table
+from ltr.datasets import read_table
 from ltr.estimators import tables as tables
 from ltr.estimators.neural_ranker import NeuralRanker
 from ltr.estimators.plots import new_figure
@@ -91,7 +91,7 @@ def _panels(ranker: NeuralRanker, X: Any, rows: int) -> list[_Panel]:
     # each column is moved alone, while the others stay as in the first row
     still = {key: np.repeat(x[:1], len(x), 0) for key, x in columns.items()}
     names: list[tuple[str, int, str, tuple[str, ...] | None]] = [
-        ("features", i, name, None) for i, name in enumerate(_feature_names(schema))
+        ("features", i, name, None) for i, name in enumerate(schema.feature_names)
     ]
     for i, (name, category) in enumerate(schema.categories.items()):
         names.append(("categories", i, name, tuple(category.levels)))
@@ -111,15 +111,6 @@ def _panels(ranker: NeuralRanker, X: Any, rows: int) -> list[_Panel]:
             f"differ by up to {error:.2g} from the sums of what each column adds"
         )
     return panels
-
-
-def _feature_names(schema: Schema) -> list[str]:
-    """Return a name for each feature; a column may hold several."""
-    return [
-        name if width == 1 else f"{name}[{i}]"
-        for name, width in schema.features.items()
-        for i in range(width)
-    ]
 
 
 def _scores(ranker: NeuralRanker, columns: dict[str, np.ndarray]) -> np.ndarray:

@@ -31,7 +31,8 @@ class NeuralRanker(RankingEstimator):
     """Ranks the rows of a table: an average of neural networks, trained on a ranking loss.
 
     It takes data as `lightgbm.LGBMRanker` and `xgboost.XGBRanker` do, by scikit-learn's rules.
-    Numbers may be missing, and text, booleans and categorical columns are encoded.
+    Numbers may be missing, and text, booleans, categorical columns and dates are encoded; see
+    `Schema.infer`.
 
     Args:
         scorer: the network that each member is a copy of, made without the number of features.

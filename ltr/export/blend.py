@@ -6,10 +6,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from ltr.datasets import Category, Schema
+from ltr.datasets.dates import as_dates, read_dates
 from ltr.export.program import ExportedRanker
 from ltr.export.trees import Trees, read_trees
+from ltr.serving import FIRST_DAY, LAST_DAY
 
 SHAPES = ((1, 1), (2, 5), (3, 1), (6, 40), (9, 130))
 """Lists x documents, with which each export is compared."""
@@ -41,7 +44,8 @@ class ExportedBlend:
         factors: of their scores, which are added.
         schema: the columns. Trees take a category, or a column of booleans, as the place of its
             level, counted from 0.
-        columns: the names of all columns, in the order of the training.
+        columns: the names of all columns, in the order of the training, in which a column of dates
+            may be two; see `Schema.feature_names`.
         predict: returns the scores of one list, from features (documents, d) and codes
             (documents, c), as the schema orders them; what an export is compared with.
         per_document: whether the inputs are single documents (N, d), not lists (B, n, d).
@@ -60,7 +64,9 @@ class ExportedBlend:
     inputs: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        if wide := [name for name, width in self.schema.features.items() if width > 1]:
+        dates = self.schema.dates
+        wide = [x for x, width in self.schema.features.items() if width > 1 and x not in dates]
+        if wide:
             raise ValueError(f"columns must be single numbers, got several in {wide[0]!r}")
         networks = [one for one in self.members if isinstance(one, ExportedRanker)]
         self.looks_at_list = any(one.looks_at_list for one in networks)
@@ -119,11 +125,12 @@ class ExportedBlend:
         splits; a fifth of the numbers is missing, and some categories are.
         """
         rng, found = np.random.default_rng(0), []
-        splits = [self._splits(name) for name in self.schema.features]
+        splits = [self._splits(name) for name in self.schema.feature_names]
         for lists, length in SHAPES:
             rows = lists * length
             columns = [_draw(rng, values, rows, self._takes_missing) for values in splits]
             features = np.stack(columns, axis=1) if columns else np.zeros((rows, 0))
+            _make_dates(features, self.schema)
             tops = [len(one.levels) for one in self.schema.categories.values()]
             codes = rng.integers(0, np.array(tops, dtype=np.int64) + 1, (rows, len(tops)))
             scores = [
@@ -151,7 +158,7 @@ class ExportedBlend:
         found = sorted({x for one in trees for x in one.splits(place)})
         for one in self.members:
             if isinstance(one, ExportedRanker) and one.transform is not None:
-                own = [*one.schema.features] if one.schema else self.columns
+                own = one.schema.feature_names if one.schema else self.columns
                 if name in own:
                     low, high = (x[own.index(name)].item() for x in one.transform.training_range())
                     return [low, *found, high]
@@ -200,14 +207,15 @@ class ExportedBlend:
     def _order(self) -> list[int]:
         """Return the place of each column of the training among features and categories."""
         places = {
-            name: at for at, name in enumerate([*self.schema.features, *self.schema.categories])
+            name: at
+            for at, name in enumerate([*self.schema.feature_names, *self.schema.categories])
         }
         return [places[name] for name in self.columns]
 
     def _network_inputs(self, build: "_Builder", member: ExportedRanker) -> list[str]:
         """Return the names of what a network takes."""
-        known = [*self.schema.features]
-        own = [*(member.schema.features if member.schema else known)]
+        known = self.schema.feature_names
+        own = member.schema.feature_names if member.schema else known
         categories = member.schema.categories if member.schema else {}
         if missing := {*own} - {*known} | {*categories} - {*self.schema.categories}:
             raise ValueError(f"column {min(missing)!r} must be one of the blend's, got {known}")
@@ -269,7 +277,7 @@ class _Builder:
             missing = self.node("Equal", [self.codes, zero])
             numbers = self.node("Where", [missing, self.constant(np.nan, dtype), places])
             self.flat = self.node("Concat", [_FEATURES, numbers], axis=-1)
-        width = len(schema.features) + len(schema.categories)
+        width = schema.num_features + len(schema.categories)
         self.flat = self.node("Reshape", [self.flat, self.constant([-1, width], np.int64)])
         shape = self.node("Shape", [_FEATURES])
         ends = [self.constant([at], np.int64) for at in (0, len(lead))]
@@ -328,6 +336,18 @@ class _Builder:
             self.nodes.append(helper.make_node("Identity", [given], [one.name]))
         self.nodes.extend(graph.node)
         self.constants.extend(graph.initializer)
+
+
+def _make_dates(features: np.ndarray, schema: Schema) -> None:
+    """Make dates of the numbers that were drawn for columns of dates."""
+    names = schema.feature_names
+    for name in schema.dates:
+        start, width = names.index(name), schema.features[name]
+        numbers = np.zeros((len(features), 2))
+        numbers[:, :width] = features[:, start : start + width]
+        numbers = np.floor(numbers.clip([FIRST_DAY, 0], [LAST_DAY, 23.999]) * [1, 3600]) / [1, 3600]
+        dates = pa.chunked_array([pa.array(as_dates(numbers))])
+        features[:, start : start + width] = read_dates(dates, name, "naive")[:, :width]
 
 
 def _draw(rng: np.random.Generator, splits: list[float], rows: int, missing: bool) -> np.ndarray:

@@ -161,7 +161,7 @@ def model_card(
     ]
     if schema is not None:
         rows = [
-            (f"`{name}`", f"{width} numbers" if width > 1 else "number")
+            (f"`{name}`", _what(width, schema.dates.get(name)))
             for name, width in schema.features.items()
         ]
         rows += [
@@ -193,6 +193,14 @@ def model_card(
         ]
     lines += ["", "## License", "", "To be filled in.", ""]
     return "\n".join(lines)
+
+
+def _what(width: int, zone: str | None) -> str:
+    """Return what a column of features holds."""
+    if zone is None:
+        return f"{width} numbers" if width > 1 else "number"
+    hour = ", and the hour of the day" if width > 1 else ""
+    return f"date: days since 1970-01-01{hour} ({'UTC' if zone == 'utc' else 'no time zone'})"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

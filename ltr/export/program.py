@@ -143,8 +143,9 @@ def describe(module: Any) -> dict[str, Any]:
         `ltr`: the version; `inputs`: their names; `num_features`; `per_document`; `looks_at_list`:
         whether a score depends on the whole list, so that a list must come as a whole; `features`:
         the columns, each with the number of features that it holds, None where the model was not
-        trained on a table; `categories`: for each column its kind and its levels, whose codes count
-        from 1.
+        trained on a table; `dates`: those of `features` that are days since 1970-01-01 and, where
+        there are two numbers, the hour of the day: "utc" or, without a time zone, "naive";
+        `categories`: for each column its kind and its levels, whose codes count from 1.
 
     >>> from ltr.models import LinearScorer
     >>> describe(ExportedRanker(None, LinearScorer(3), None))["inputs"]
@@ -158,6 +159,7 @@ def describe(module: Any) -> dict[str, Any]:
         "per_document": module.per_document,
         "looks_at_list": module.looks_at_list,
         "features": None if schema is None else dict(schema.features),
+        "dates": None if schema is None else dict(schema.dates),
         "categories": None
         if schema is None
         else {

@@ -167,6 +167,10 @@ def _columns(ranker: OnnxRanker) -> dict[str, dict[str, Any]]:
         found[name] = {"type": "number", "example": 0.5}
         if width > 1:
             found[name] = {"type": "numbers", "size": width, "example": [0.5] * width}
+    for name, zone in ranker.about["dates"].items():
+        time = "T23:59:59" if widths[name] > 1 or zone == "utc" else ""
+        example = f"2024-12-31{time}{'Z' if zone == 'utc' else ''}"
+        found[name] = {"type": "date", "time_zone": zone == "utc", "example": example}
     for name, one in ranker.about["categories"].items():
         levels = one["levels"]
         example: Any = levels[0] if levels else None

@@ -33,7 +33,7 @@ def test_each_type_of_column():
     )
     table = load_table(frame)
     schema = Schema.infer(table, qid="q", label="y").fit_levels(table)
-    assert schema.features == {"x": 1, "n": 1, "v": 2, "price": 1}
+    assert schema.features == {"x": 1, "n": 1, "v": 2, "price": 1, "day": 1}
     assert {name: one.levels for name, one in schema.categories.items()} == {
         "shop": ("s", "t"),
         "size": ("l", "m"),
@@ -46,7 +46,12 @@ def test_each_type_of_column():
         assert data.rows.tolist() == [0, 2, 1, 3]
         np.testing.assert_array_equal(
             data.features,
-            [[0.5, 1, 1, 2, 1.5], [nan, 3, nan, nan, nan], [nan, nan, 3, 4, 2.5], [1, 4, 5, 6, 1]],
+            [
+                [0.5, 1, 1, 2, 1.5, 1],
+                [nan, 3, nan, nan, nan, 3],
+                [nan, nan, 3, 4, 2.5, 2],
+                [1, 4, 5, 6, 1, 4],
+            ],
         )
         assert data.categories.tolist() == [[1, 2, 2, 2], [0, 0, 3, 1], [2, 1, 0, 0], [1, 2, 1, 2]]
 

@@ -271,9 +271,9 @@ def test_folds_that_cannot_be(qid, n_splits, message):
 
 
 def test_columns_that_are_not_used_are_told_once():
-    frame = make().assign(day=pd.Timestamp("2024-01-01"))
+    frame = make().assign(wait=pd.Timedelta("1h"))
     data = TableDataModule(frame, **USES, validation=0.3)
-    with pytest.warns(UserWarning, match=r"not used: day \(timestamp") as caught:
+    with pytest.warns(UserWarning, match=r"not used: wait \(duration") as caught:
         data.setup("fit")
     assert len(caught) == 1
     assert caught[0].filename == __file__

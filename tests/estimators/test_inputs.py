@@ -124,7 +124,7 @@ NULL = pd.Series(QID, dtype="Int64").mask(np.arange(ROWS) == 7)
         ({"X": table(c=[1, "a"] * 30)}, "row 1, column 'c': values of mixed types"),
         ({"X": table().iloc[:0], "y": [], "qid": []}, "a row at least|minimum of 1 is required"),
         (
-            {"X": table(c=pd.Timestamp("2026-01-01"))[["c"]]},
+            {"X": table(c=pd.Timedelta("1h"))[["c"]]},
             "must have a feature or a category beside the columns",
         ),
         (

@@ -1,0 +1,227 @@
+"""Dates in `NeuralRanker` and `Blend`, in their exports and in what serves them."""
+
+import datetime as dt
+import json
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from lightgbm import LGBMRanker
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.linear_model import Ridge
+
+from ltr.cli import main
+from ltr.estimators import Blend, NeuralRanker
+from ltr.estimators.categories import from_codes, in_form, levels_of, schema_of
+from ltr.serving import OnnxRanker
+
+ROWS = 1200
+
+
+def quick(**given):
+    return NeuralRanker(**{"members": 1, "max_epochs": 8, "random_state": 0, "verbose": 0, **given})
+
+
+def frame():
+    """Return dates alone, which tell the labels: late days, and hours around noon."""
+    rng = np.random.default_rng(0)
+    days, seconds = rng.integers(19_000, 20_000, ROWS), rng.integers(0, 86_400, ROWS)
+    day = pd.Series(pd.to_datetime(days, unit="D")).dt.as_unit("us")
+    at = day + pd.to_timedelta(seconds, unit="s")
+    X = pd.DataFrame({"day": day.dt.date, "at": at.dt.tz_localize("UTC")})
+    X["text"] = at.dt.strftime("%Y-%m-%dT%H:%M:%S")
+    y = (days > 19_700).astype(int) + (abs(seconds / 3600 - 12) < 4)
+    X.loc[::9, "day"], X.loc[::11, "at"], X.loc[::13, "text"] = None, pd.NaT, None
+    return X, y, np.arange(ROWS) // 10
+
+
+@pytest.fixture(scope="module")
+def trained():
+    X, y, qid = frame()
+    with pytest.warns(UserWarning, match="dates, by their text: text") as caught:
+        ranker = quick(max_epochs=25).fit(X[:1000], y[:1000], qid=qid[:1000])
+    assert len(caught) == 1
+    return ranker
+
+
+def test_a_table_of_dates_alone_trains(trained):
+    X, y, qid = frame()
+    assert trained.schema_.feature_names == ["day", "at", "at (hour)", "text", "text (hour)"]
+    assert trained.score(X[1000:], y[1000:], qid=qid[1000:]) > 0.9
+
+
+def test_scores_are_those_of_the_numbers(trained):
+    X, y, qid = frame()
+    seconds = pd.to_datetime(X["text"]).to_numpy("datetime64[s]").astype(float)
+    seconds[pd.isna(X["text"])] = np.nan
+    numbers = pd.DataFrame(
+        {
+            "day": [
+                np.nan if d is None else d.toordinal() - 719_163
+                for d in X["day"].where(X["day"].notna(), None)
+            ]
+        }
+    )
+    for name in ("at", "text"):
+        values = (
+            pd.to_datetime(X[name]).dt.tz_localize(None)
+            if name == "at"
+            else pd.to_datetime(X[name])
+        )
+        there = values.to_numpy("datetime64[s]").astype(np.int64)
+        numbers[name] = np.where(values.isna(), np.nan, there // 86_400)
+        numbers[f"{name} (hour)"] = np.where(values.isna(), np.nan, there % 86_400 / 3600)
+    plain = quick(max_epochs=25).fit(numbers[:1000], y[:1000], qid=qid[:1000])
+    np.testing.assert_array_equal(plain.predict(numbers), trained.predict(X))
+
+
+def test_other_forms_of_the_same_dates_get_the_same_scores(trained):
+    X, _, _ = frame()
+    expected = trained.predict(X)
+    assert np.array_equal(trained.predict(pl.from_pandas(X)), expected)
+    moved = X.assign(
+        day=pd.to_datetime(X["day"]),
+        at=X["at"].dt.tz_convert("Asia/Kolkata").dt.as_unit("ns"),
+        text=pd.to_datetime(X["text"]),
+    )
+    assert np.array_equal(trained.predict(moved), expected)
+    with pytest.raises(ValueError, match=r"'at' must be dates with a time zone.*timestamp"):
+        trained.predict(X.assign(at=X["at"].dt.tz_localize(None)))
+    with pytest.raises(ValueError, match=r"row 1, column 'text'.*ISO 8601.*'soon'"):
+        trained.predict(X.assign(text=[None, "soon"] * (ROWS // 2)))
+
+
+def documents(X):
+    """Return the rows as Python's values, and as those of JSON."""
+    rows = [
+        {name: None if pd.isna(value) else value for name, value in row.items()}
+        for row in X.to_dict("records")
+    ]
+    for row in rows:
+        row["at"] = None if row["at"] is None else row["at"].to_pydatetime()
+    return rows, json.loads(json.dumps(rows, default=lambda x: x.isoformat()))
+
+
+def test_exports_score_raw_dates(trained, tmp_path: Path):
+    X, _, _ = frame()
+    expected = trained.predict(X)
+    assert trained.export(tmp_path / "model.onnx").difference < 1e-5
+    served = OnnxRanker(tmp_path / "model.onnx")
+    assert served.about["dates"] == {"day": "naive", "at": "utc", "text": "naive"}
+    for given in (X, pl.from_pandas(X), *documents(X)):
+        np.testing.assert_allclose(served.score(given), expected, atol=2e-6)
+    arrays = {name: X[name].to_numpy() for name in X}
+    arrays["day"] = pd.to_datetime(X["day"]).to_numpy("datetime64[ns]")
+    np.testing.assert_allclose(served.score(arrays), expected, atol=2e-6)
+    folder = tmp_path / "folder"
+    trained.export(folder, to="torch")
+    assert (
+        "date: days since 1970-01-01, and the hour of the day (UTC)"
+        in (folder / "README.md").read_text()
+    )
+    assert np.array_equal(NeuralRanker.load(folder).predict(X), expected)
+    program = torch.export.load(next(folder.glob("*.pt2"))).module()
+    from ltr.datasets import read_table
+
+    table = X.assign(**{trained.schema_.qid: 0})
+    features = read_table(table, trained.schema_, needs_label=False).features
+    found = program(torch.from_numpy(features)[None])
+    np.testing.assert_allclose(found.detach().numpy().ravel(), expected, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("2024-02-29T10:00", "time zone"),
+        (dt.date(2024, 2, 29), "time zone"),
+        (dt.datetime(2024, 2, 29), "time zone"),
+        (17, "neither a date"),
+        ("20240229T10Z", "neither a date"),
+        ("2024-02-30T10:00Z", "day is out of range|day must be"),
+        ("0001-01-01T00:00+05:00", "out of range"),
+    ],
+)
+def test_documents_without_a_date_are_refused(trained, tmp_path: Path, value, message):
+    trained.export(tmp_path / "model.onnx")
+    served = OnnxRanker(tmp_path / "model.onnx")
+    with pytest.raises(ValueError, match=f"column 'at' must hold dates, got .*{message}"):
+        served.score([{"day": None, "at": value, "text": None}])
+
+
+def test_commands_score_raw_dates(trained, tmp_path: Path):
+    X, _, qid = frame()
+    table = X.assign(query=qid)
+    table.to_csv(tmp_path / "new.csv", index=False)
+    table.to_parquet(tmp_path / "new.parquet")
+    trained.save(tmp_path / "saved")
+    trained.export(tmp_path / "model.onnx")
+    for file in ("new.csv", "new.parquet"):
+        for model in ("saved", "model.onnx"):
+            out = tmp_path / "scores.parquet"
+            command = ["predict", "--data.path", tmp_path / file, "--data.qid", "query"]
+            command += ["--ckpt_path", tmp_path / model, "--output", out]
+            assert main([str(one) for one in command]) in (0, None)
+            np.testing.assert_allclose(pd.read_parquet(out)["score"], trained.predict(X), atol=2e-6)
+
+
+def test_forms_have_numbers_and_back():
+    X, _, _ = frame()
+    X["price"], X["shop"] = 1.5, "a"
+    levels = levels_of(X)
+    assert [*levels] == ["shop"]
+    schema = schema_of(X, levels)
+    assert schema is not None
+    assert schema.features == {"day": 1, "at": 2, "text": 2, "price": 1}
+    numbers = in_form(X, levels, "categories", schema)
+    names = ["day", "at", "at (hour)", "text", "text (hour)", "price"]
+    assert [*numbers] == [*names, "shop"]
+    assert in_form(X, levels, "as it is", schema) is X
+    again = from_codes(schema, levels, numbers[names].to_numpy(), np.ones((ROWS, 1), int))
+    assert [str(again[name].dtype) for name in ("day", "at")] == [
+        "datetime64[us]",
+        "datetime64[us, UTC]",
+    ]
+    pd.testing.assert_frame_equal(
+        in_form(again, levels, "categories", schema), numbers, check_dtype=False
+    )
+    with pytest.raises(ValueError, match=r"'at \(hour\)' must not exist.*'at'"):
+        in_form(X.assign(**{"at (hour)": 1}), levels, "categories", schema)
+
+
+def test_a_blend_gives_each_ranker_its_dates(tmp_path: Path):
+    X, y, qid = frame()
+    X["price"] = np.random.default_rng(1).normal(size=ROWS)
+    trees = LGBMRanker(n_estimators=20, num_leaves=7, verbose=-1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        blend = Blend([quick(), trees], verbose=0).fit(X[:1000], y[:1000], qid=qid[:1000])
+        more = Blend([HistGradientBoostingRegressor(), trees], verbose=0)
+        more.fit(X[:1000], y[:1000], qid=qid[:1000])
+    assert more.score(X[1000:], y[1000:], qid=qid[1000:]) > 0.9
+    expected = blend.predict(X)
+    assert blend.score(X[1000:], y[1000:], qid=qid[1000:]) > 0.9
+    blend.save(tmp_path / "blend")
+    assert np.array_equal(Blend.load(tmp_path / "blend").predict(X), expected)
+    for single in (False, True):
+        written = blend.export(tmp_path / "blend.onnx", single=single)
+        assert written.differing <= (written.rows // 100 if single else 0)
+        served = OnnxRanker(tmp_path / "blend.onnx")
+        for given in (X, *documents(X)):
+            np.testing.assert_allclose(served.score(given), expected, atol=1e-5)
+    X.assign(query=qid).to_parquet(tmp_path / "new.parquet")
+    command = ["predict", "--data.path", tmp_path / "new.parquet", "--data.qid", "query"]
+    command += ["--ckpt_path", tmp_path / "blend", "--output", tmp_path / "scores.parquet"]
+    assert main([str(one) for one in command]) in (0, None)
+    found = pd.read_parquet(tmp_path / "scores.parquet")["score"]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_linear_rankers_get_days():
+    X, y, qid = frame()
+    X = X[["day"]].dropna()
+    blend = Blend([Ridge()], verbose=0).fit(X, y[X.index], qid=qid[X.index])
+    assert np.corrcoef(blend.predict(X), y[X.index])[0, 1] > 0.3
