@@ -18,7 +18,7 @@ from torch import nn
 
 ROOT = Path(__file__).parents[1]
 HEAVY = {"lightning", "pytorch_lightning", "sklearn", "scipy", "pandas", "pyarrow", "numba"}
-HEAVY |= {"torchmetrics", "matplotlib", "jsonargparse"}
+HEAVY |= {"torchmetrics", "matplotlib", "jsonargparse", "jinja2"}
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -79,6 +79,7 @@ def test_every_import_is_declared():
     declared = project()["project"]
     extras = declared["optional-dependencies"]
     used = [*extras["plots"], *extras["export"], *extras["ray"], *extras["serve"]]
+    used += extras["report"]
     required = names(declared["dependencies"] + used)
     assert {known.get(name, name) for name in imported} <= required
 
@@ -216,8 +217,12 @@ def test_private_attributes_and_methods_are_found():
 def test_extras_are_what_code_uses_and_the_groups_are_the_extras():
     content = project()
     extras = content["project"]["optional-dependencies"]
-    assert set(extras) == {"baselines", "blend", "export", "plots", "ray", "serve", "docs", "dev"}
-    assert set(extras["blend"] + extras["serve"]) <= set(extras["dev"])
+    assert set(extras) == {"baselines", "blend", "export", "plots", "ray", "report"} | {
+        "serve",
+        "docs",
+        "dev",
+    }
+    assert set(extras["blend"] + extras["serve"] + extras["report"]) <= set(extras["dev"])
     assert set(extras["ray"]) <= set(extras["dev"])
     assert "lightgbm" in (ROOT / "benchmarks" / "estimators.py").read_text(encoding="utf-8")
     for group, requirements in content["dependency-groups"].items():
@@ -295,7 +300,7 @@ def test_the_wheel_holds_ltr_alone_with_its_recipes(wheel: Path):
         f"ltr/recipes/{name}/{file}" for name in folders - {"__init__.py"} for file in files
     }
     assert not [name for name in names if "papers" in name or "/bench" in name]
-    assert {"ltr/py.typed", "ltr/kernels/table.json"} <= set(names)
+    assert {"ltr/py.typed", "ltr/kernels/table.json", "ltr/metrics/report.html"} <= set(names)
 
 
 def test_ltr_imports_nothing_of_the_recipes():

@@ -53,8 +53,9 @@ def run(command: str, args: list[str]) -> int:
     # the rest imports torch, which takes a while; the mistakes above are reported at once
     models = _evaluate(options)
     results = _results(options, models)
-    notes = _notes(options, models)
-    _print(options, models, results, notes)
+    notes = [note for model in models for note in _notes(model, options)]
+    gain = [f"gain: {options.gain}"] if any("cg" in title for title in results) else []
+    _print(options, models, results, [*notes, *gain])
     if plot is not None:
         from ltr.metrics.compare import draw
 
@@ -63,12 +64,22 @@ def run(command: str, args: list[str]) -> int:
     if html is not None:
         from ltr.metrics.report import write_report
 
-        details = _details(options, models)
-        confidence = options.confidence
-        write_report(html, models, results, confidence=confidence, details=details, notes=notes)
+        sources = {"Files": ", ".join(options.files)}
+        if options.qrels is not None:
+            sources["Judgements"] = options.qrels
+        counted = {name: getattr(options, name) for name in ("gain", "ties", "empty")}
+        write_report(
+            html,
+            models,
+            results,
+            **_draws(options),
+            options=counted,
+            sources=sources,
+            notes=notes,
+        )
         print(f"wrote {html}")
     if out is not None:
-        content = _content(options, models, results, notes)
+        content = _content(options, models, results, [*notes, *gain])
         out.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(out.parent)
         text = json.dumps(content, indent=1, allow_nan=False) + "\n"
@@ -167,15 +178,7 @@ def _evaluate(options: argparse.Namespace) -> "list[Evaluated]":
     return found
 
 
-def _notes(options: argparse.Namespace, models: "list[Evaluated]") -> list[str]:
-    """Return what the numbers do not say: what is missing, not judged or empty, and the gain."""
-    notes = [note for model in models for note in _notes_of(model, options)]
-    if any("cg" in title for title in models[0].values):
-        notes.append(f"gain: {options.gain}")
-    return notes
-
-
-def _notes_of(model: "Evaluated", options: argparse.Namespace) -> Iterator[str]:
+def _notes(model: "Evaluated", options: argparse.Namespace) -> Iterator[str]:
     """Yield notes on the lists that are missing, not judged, or empty."""
     lists = f"of {len(model.qids):,} lists"
     if model.missing and options.qrels is None:
@@ -339,20 +342,6 @@ def _content(
             for model in models
         },
     }
-
-
-def _details(options: argparse.Namespace, models: "list[Evaluated]") -> dict[str, str]:
-    """Return what the report says about how the numbers were computed."""
-    details = {"Files": ", ".join(options.files)}
-    if options.qrels is not None:
-        details["Judgements"] = options.qrels
-    details |= {"Gain": options.gain, "Equal scores": options.ties, "Empty lists": options.empty}
-    details["Intervals"] = (
-        f"bootstrap over queries (BCa), {options.resamples:,} resamples, seed {options.seed}"
-    )
-    if len(models) > 1:
-        details["Test"] = f"paired {options.test} test, two-sided"
-    return details
 
 
 def _counted(model: "Evaluated", title: str) -> int:

@@ -73,11 +73,11 @@ def axis_of(values: Iterable[float], parts: int = 5, *, whole: bool = False) -> 
 
 
 class Bar(NamedTuple):
-    """How many values lie from `low` up to `high`."""
+    """How many lists have a value from `low` up to `high`."""
 
     low: float
     high: float
-    count: int
+    lists: int
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def histograms(columns: Sequence[np.ndarray], *, bars: int = 40) -> list[Histogr
         bars: at most how many bars there are.
 
     >>> one, two = histograms([np.array([-0.1, 0.2, 0.2]), np.array([0.4])], bars=10)
-    >>> [(round(bar.low, 2), bar.count) for bar in one.bars], two.counts.ticks
+    >>> [(round(bar.low, 2), bar.lists) for bar in one.bars], two.counts.ticks
     ([(-0.1, 1), (0.2, 2)], (0.0, 1.0, 2.0))
     """
     ends = [float(end) for column in columns if len(column) for end in (column.min(), column.max())]

@@ -136,7 +136,10 @@ def write_report(
     results: Mapping[str, Interval | Comparison],
     *,
     confidence: float,
-    details: Mapping[str, str],
+    resamples: int,
+    seed: int,
+    options: Mapping[str, Any],
+    sources: Mapping[str, str] | None = None,
     notes: Sequence[str] = (),
 ) -> None:
     """Write a page of HTML that needs no other file; it is written whole or not at all.
@@ -148,7 +151,10 @@ def write_report(
         results: by the metric's title the first model's mean, or the comparison of all models. The
             first metric decides which lists are the best and the worst.
         confidence: level of the intervals.
-        details: what the last section says about how the numbers were computed, by its name.
+        resamples: how many bootstrap samples were drawn.
+        seed: seed of the draws.
+        options: the metrics' `gain`, `ties` and `empty`.
+        sources: where the data came from, by the name under which it is shown.
         notes: sentences on lists that are missing, empty or not judged.
 
     Raises:
@@ -160,19 +166,30 @@ def write_report(
     if target.is_dir():
         raise ValueError(f"path must be a file, got the folder {target}")
     metrics = [_metric(title, result, models) for title, result in results.items()]
+    empty = options["empty"]
+    details = {
+        **(sources or {}),
+        "Gain": options["gain"],
+        "Equal scores": options["ties"],
+        "Nothing relevant": "left out" if empty == "skip" else f"counted {empty}",
+        "Intervals": f"bootstrap over queries (BCa), {resamples:,} resamples, seed {seed}",
+    }
+    if isinstance(found := next(iter(results.values())), Comparison):
+        details["Test"] = f"paired {found.test} test, two-sided"
     page = template.render(
         models=[model.name for model in models],
         lists=len(models[0].qids),
         metrics=metrics,
-        spreads=[_spreads(metric, models) for metric in metrics],
+        spreads=[*zip(*(_spreads(metric, models) for metric in metrics), strict=True)],
         extremes=_extremes(metrics[0], models),
         pairs=[_pair(one, other) for one, other in combinations(models, 2)],
         has_ids=all(_documents(model).has_ids for model in models),
-        level=f"{100 * confidence:g} %",
+        level=f"{100 * confidence:g}%",
         alpha=1 - confidence,
         shown=SHOWN,
-        details={**details, "ltr": __version__},
+        details=details,
         notes=notes,
+        version=__version__,
     )
     target.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(target.parent)
@@ -181,7 +198,8 @@ def write_report(
 
 
 def _metric(title: str, result: Interval | Comparison, models: Sequence[Evaluated]) -> Metric:
-    counted = ~np.isnan([model.values[title] for model in models]).any(0)
+    values = np.array([model.values[title] for model in models])
+    counted = np.asarray(np.isfinite(values).all(axis=0))
     if isinstance(result, Comparison):
         shown = [end for model in result.models[1:] for end in model.difference or ()]
         axis = axis_of([0, *shown], 4)
@@ -281,7 +299,7 @@ def _number(value: float) -> str:
 
 
 def _signed(value: float) -> str:
-    return "\N{EN DASH}" if np.isnan(value) else f"{value:+.4f}".replace("-", _MINUS)
+    return _number(value) if np.isnan(value) or value == 0 else f"{value:+.4f}".replace("-", _MINUS)
 
 
 def _p(value: float) -> str:
