@@ -181,7 +181,7 @@ def test_a_report_refuses_what_cannot_be_compared(tmp_path):
     ]:
         with pytest.raises(ValueError, match=message):
             before.report(page, other)
-    with pytest.raises(ValueError, match="path.* folder"):
+    with pytest.raises(ValueError, match=r"path.* folder"):
         before.report(tmp_path)
     assert not [*tmp_path.iterdir()]
 
