@@ -23,7 +23,7 @@ class Axis:
     step: float
 
     def at(self, value: float) -> float:
-        """Return a value's place, in percent of the axis; one outside has the place of its end.
+        """Return a value's position, in percent of the axis; one outside has that of its end.
 
         >>> axis_of([0, 8]).at(2)
         25.0

@@ -202,14 +202,16 @@ def agreement(a: Documents, b: Documents, k: int) -> Agreement | None:
         return None
     both = frames[0].merge(frames[1], on=["list", "name"])
     both = both[both["list"] >= 0]
-    places = both[["position_x", "position_y"]].to_numpy()
+    positions = both[["position_x", "position_y"]].to_numpy()
     lists = both["list"].to_numpy()
-    shared = np.bincount(lists[(places <= k).all(1)], minlength=len(number))
-    first = np.bincount(lists[(places == 1).all(1)], minlength=len(number))
+    shared = np.bincount(lists[(positions <= k).all(1)], minlength=len(number))
+    first = np.bincount(lists[(positions == 1).all(1)], minlength=len(number))
     overlap = shared[counted] / np.minimum(lengths[counted].max(1), k)
     tau = np.nan
     if np.bincount(lists).max(initial=0) > 1:
-        best = torch.tensor(places.max() - places).double()  # both copy: pandas' array is read-only
+        best = torch.tensor(
+            positions.max() - positions
+        ).double()  # both copy: pandas' array is read-only
         tau = kendall_tau(best[:, 0], best[:, 1], qid=torch.tensor(lists), empty="skip").item()
     return Agreement(
         lists=int(counted.sum()),

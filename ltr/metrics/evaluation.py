@@ -99,7 +99,7 @@ class Evaluation:
             ValueError: a qid is in one of the two alone, or one lacks the metric.
         """
         title = self._title(metric) if metric is not None else next(iter(self.values))
-        values = other.values[other._title(title)][self._places(other)]
+        values = other.values[other._title(title)][self._positions(other)]
         if names is None:
             same = self.name == other.name
             names = ("self", "other") if same else (self.name, other.name)
@@ -176,7 +176,7 @@ class Evaluation:
                 other._title(title)
             if other.name in [model.name for model in models]:
                 raise ValueError(f"others must have different names, got {other.name!r} twice")
-            models.append(other._evaluated(self._places(other)))
+            models.append(other._evaluated(self._positions(other)))
         results: dict[str, Interval | Comparison] = {**self.intervals}
         draws: dict[str, Any] = {"confidence": self.confidence, "resamples": self.resamples}
         if others:
@@ -198,25 +198,25 @@ class Evaluation:
             path, models, results, **draws, seed=self.seed, options=self.options, notes=notes
         )
 
-    def _places(self, other: "Evaluation") -> list[int]:
-        """Return the place of each of this evaluation's lists in the other one."""
-        place = {qid: i for i, qid in enumerate(other.qids)}
-        alone = [qid for qid in self.qids if qid not in place]
+    def _positions(self, other: "Evaluation") -> list[int]:
+        """Return the position of each of this evaluation's lists in the other one."""
+        position = {qid: i for i, qid in enumerate(other.qids)}
+        alone = [qid for qid in self.qids if qid not in position]
         alone += [qid for qid in other.qids if qid not in {*self.qids}]
         if alone:
             raise ValueError(
                 f"other must have the same lists: {len(alone):,} qids are in one of the two alone, "
                 f"such as {alone[0]!r}"
             )
-        return [place[qid] for qid in self.qids]
+        return [position[qid] for qid in self.qids]
 
-    def _evaluated(self, places: Sequence[int]) -> Evaluated:
-        """Return the lists at these places, with their documents."""
+    def _evaluated(self, positions: Sequence[int]) -> Evaluated:
+        """Return the lists at these positions, with their documents."""
         (scores,) = self.table.scores
         return Evaluated(
             self.name,
-            [self.qids[place] for place in places],
-            {title: values[[*places]] for title, values in self.values.items()},
+            [self.qids[i] for i in positions],
+            {title: values[[*positions]] for title, values in self.values.items()},
             self.empty,
             documents=self.table.documents(scores),
         )

@@ -243,23 +243,23 @@ def _extremes(metric: Metric, models: Sequence[Evaluated]) -> list[Extremes]:
         if others:
             values = values - metric.sign * first.values[metric.title]
         # a stable order, so that lists of one value stay in their order
-        places = np.flatnonzero(metric.counted & relevant)
-        places = places[np.argsort(-values[places], kind="stable")]
-        half = (len(places) + 1) // 2
-        best, worst = places[:half], places[half:]
+        positions = np.flatnonzero(metric.counted & relevant)
+        positions = positions[np.argsort(-values[positions], kind="stable")]
+        half = (len(positions) + 1) // 2
+        best, worst = positions[:half], positions[half:]
         if others:
-            best, worst = places[values[places] > 0], places[values[places] < 0]
+            best, worst = positions[values[positions] > 0], positions[values[positions] < 0]
         shown = [first, model] if others else [first]
         best, worst = (
-            [_query(metric.title, shown, int(place)) for place in several]
+            [_query(metric.title, shown, int(position)) for position in several]
             for several in (best[:_QUERIES], worst[::-1][:_QUERIES])
         )
         found.append(Extremes(model.name, best, worst))
     return found
 
 
-def _query(title: str, models: Sequence[Evaluated], place: int) -> Query:
-    qid = models[0].qids[place]
+def _query(title: str, models: Sequence[Evaluated], position: int) -> Query:
+    qid = models[0].qids[position]
     first, *_ = models
     known: dict[str, int] = {}
     if _documents(models[-1]).has_the_documents_of(_documents(first)):
@@ -271,7 +271,7 @@ def _query(title: str, models: Sequence[Evaluated], place: int) -> Query:
         rankings.append(
             Ranking(
                 name=model.name,
-                value=float(model.values[title][place]),
+                value=float(model.values[title][position]),
                 documents=documents[:SHOWN],
                 before=[known.get(one.name) for one in documents[:SHOWN]],
                 relevant=sum(position <= SHOWN for position in relevant),
