@@ -19,6 +19,7 @@ from torch import nn
 ROOT = Path(__file__).parents[1]
 HEAVY = {"lightning", "pytorch_lightning", "sklearn", "scipy", "pandas", "pyarrow", "numba"}
 HEAVY |= {"torchmetrics", "matplotlib", "jsonargparse", "transformers", "sentence_transformers"}
+HEAVY |= {"jinja2", "optuna", "shap"}
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -83,7 +84,7 @@ def test_every_import_is_declared():
     known["sentence_transformers"] = "sentence-transformers"
     declared = project()["project"]
     extras = declared["optional-dependencies"]
-    features = ("plots", "explain", "export", "ray", "serve", "text", "tune")
+    features = ("plots", "explain", "export", "ray", "report", "serve", "text", "tune")
     used = [requirement for extra in features for requirement in extras[extra]]
     required = names(declared["dependencies"] + used)
     assert {known.get(name, name) for name in imported} <= required
@@ -97,6 +98,7 @@ def test_metrics_have_no_hidden_state():
 
 LIBRARIES = {"torch", "numba", "llvmlite", "lightning", "lightning_fabric", "pytorch_lightning"}
 LIBRARIES |= {"torchmetrics", "jsonargparse", "transformers", "sentence_transformers"}
+HEAVY |= {"jinja2", "optuna", "shap"}
 
 # names without an underscore that their libraries promise nobody
 INTERNAL = r"(^|\.)_(?!_)|^llvmlite\b|^numba\.core\b|^torch\.fx\.experimental\b"
@@ -222,7 +224,7 @@ def test_private_attributes_and_methods_are_found():
 def test_extras_are_what_code_uses_and_the_groups_are_the_extras():
     content = project()
     extras = content["project"]["optional-dependencies"]
-    features = {"blend", "explain", "ray", "serve", "text", "tune"}
+    features = {"blend", "explain", "ray", "report", "serve", "text", "tune"}
     assert set(extras) == {*features, "baselines", "export", "plots", "docs", "dev"}
     for extra in features:
         assert set(extras[extra]) <= set(extras["dev"])
@@ -302,7 +304,7 @@ def test_the_wheel_holds_ltr_alone_with_its_recipes(wheel: Path):
         f"ltr/recipes/{name}/{file}" for name in folders - {"__init__.py"} for file in files
     }
     assert not [name for name in names if "papers" in name or "/bench" in name]
-    assert {"ltr/py.typed", "ltr/kernels/table.json"} <= set(names)
+    assert {"ltr/py.typed", "ltr/kernels/table.json", "ltr/metrics/report.html"} <= set(names)
 
 
 def test_ltr_imports_nothing_of_the_recipes():

@@ -4,7 +4,7 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,9 +26,11 @@ the qrels, matched by the column doc_id, which `ltr predict` writes.
   ltr evaluate bm25.run --qrels qrels.txt --metrics ndcg@10 map recall@100
   ltr evaluate bm25.run mine.run --qrels qrels.txt         the second against the first
   ltr evaluate scored.parquet --score before --score after
+  ltr evaluate bm25.run mine.run --qrels qrels.txt --html report.html
 """
 
 _PICTURES = (".png", ".svg", ".pdf")
+_PAGES = (".html", ".htm")
 _DEFAULT = ["ndcg@10", "map", "mrr"]
 _TIES = "order of equal scores; default: stable, which is trec_eval's order, or a table's row order"
 
@@ -36,19 +38,48 @@ _TIES = "order of equal scores; default: stable, which is trec_eval's order, or 
 def run(command: str, args: list[str]) -> int:
     """Run the command `evaluate`."""
     options = _parser().parse_args(args)
-    out = None if options.out is None else Path(options.out).expanduser()
-    plot = None if options.plot is None else Path(options.plot).expanduser()
-    for name, path in (("--out", out), ("--plot", plot)):
+    out, plot, html = (
+        None if path is None else Path(path).expanduser()
+        for path in (options.out, options.plot, options.html)
+    )
+    for name, path in (("--out", out), ("--plot", plot), ("--html", html)):
         if path is not None and path.is_dir():
             raise CommandError(f"{name} must be a file, got the folder {path}")
-    if plot is not None and plot.suffix.lower() not in _PICTURES:
-        raise CommandError(f"--plot must end in {', '.join(_PICTURES)}, got {options.plot}")
+    for name, path, endings in (("--plot", plot, _PICTURES), ("--html", html, _PAGES)):
+        if path is not None and path.suffix.lower() not in endings:
+            raise CommandError(f"{name} must end in {', '.join(endings)}, got {path}")
     options.gain = options.gain or ("exp2" if options.qrels is None else "linear")
 
     # the rest imports torch, which takes a while; the mistakes above are reported at once
     models = _evaluate(options)
-    content = _report(options, models, plot)
+    results = _results(options, models)
+    notes = [note for model in models for note in _notes(model, options)]
+    gain = [f"gain: {options.gain}"] if any("cg" in title for title in results) else []
+    _print(options, models, results, [*notes, *gain])
+    if plot is not None:
+        from ltr.metrics.compare import draw
+
+        draw(results, models[0].name, options.confidence, plot)
+        print(f"wrote {plot}")
+    if html is not None:
+        from ltr.metrics.report import write_report
+
+        sources = {"Files": ", ".join(options.files)}
+        if options.qrels is not None:
+            sources["Judgements"] = options.qrels
+        counted = {name: getattr(options, name) for name in ("gain", "ties", "empty")}
+        write_report(
+            html,
+            models,
+            results,
+            **_draws(options),
+            options=counted,
+            sources=sources,
+            notes=notes,
+        )
+        print(f"wrote {html}")
     if out is not None:
+        content = _content(options, models, results, [*notes, *gain])
         out.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(out.parent)
         text = json.dumps(content, indent=1, allow_nan=False) + "\n"
@@ -79,12 +110,13 @@ def _parser() -> LineParser:
     add("--qid", default="qid", metavar="COLUMN", help="column of the query ids; default: qid")
     add("--label", default="label", metavar="COLUMN", help="column of the labels; default: label")
     add("--score", action="append", metavar="COLUMN", help="of the scores; repeat it to compare")
-    add("--doc-id", default="doc_id", metavar="COLUMN", help="of the documents, with --qrels")
+    add("--doc-id", metavar="COLUMN", help="of the documents, with --qrels or --html: doc_id")
     add("--test", choices=["randomization", "bootstrap"], default="randomization", help="paired")
     add("--confidence", type=float, default=0.95, help="level of the intervals; default: 0.95")
     add("--resamples", type=int, default=10_000, help="default: 10000")
     add("--seed", type=int, default=0, help="seed of the resampling; default: 0")
     add("--plot", metavar="FILE", help="draw the means or differences with intervals")
+    add("--html", metavar="FILE", help="write a report: one page, for any browser")
     add("--out", metavar="FILE.json", help="write the numbers, and every list's values")
     return parser
 
@@ -96,7 +128,12 @@ def _evaluate(options: argparse.Namespace) -> "list[Evaluated]":
     from ltr.metrics.trec import read_qrels
 
     check_draws(options.confidence, options.resamples, options.seed)
-    columns = files.Columns(options.qid, options.label, options.score or ["score"], options.doc_id)
+    if options.html is not None:
+        from ltr.metrics.report import load_template
+
+        load_template()  # what is missing for it is said before the work
+    doc_id = options.doc_id or "doc_id"
+    columns = files.Columns(options.qid, options.label, options.score or ["score"], doc_id)
     measures = _measures(options.metrics, options.at, of_runs=options.qrels is not None)
     chosen = {"gain": options.gain, "empty": _empty(options.empty), "ties": options.ties}
     for path in [*options.files, *([] if options.qrels is None else [options.qrels])]:
@@ -109,15 +146,35 @@ def _evaluate(options: argparse.Namespace) -> "list[Evaluated]":
     names = _names(options.files, columns)
     found: list[Evaluated] = []
     if options.qrels is None:
-        tables = [files.read_scored(path, columns) for path in options.files]
+        named = [
+            options.html is not None and (options.doc_id or files.has_column(path, doc_id))
+            for path in options.files
+        ]
+        tables = [
+            files.read_scored(path, columns, with_names=bool(with_names))
+            for path, with_names in zip(options.files, named, strict=True)
+        ]
         largest = max(float(table.labels.max()) for table in tables)  # one scale for all of them
         for table, several in zip(tables, names, strict=True):
-            found += files.evaluate_table(table, several, measures, chosen, largest)
+            models = files.evaluate_table(table, several, measures, chosen, largest)
+            if options.html is not None:
+                ranked = map(table.documents, table.scores)
+                models = [replace(m, documents=d) for m, d in zip(models, ranked, strict=True)]
+            found += models
         return _align(found)
     judged = read_qrels(options.qrels)
     for path, (name, *_) in zip(options.files, names, strict=True):
-        skip = {"skip_missing": options.skip_missing, "columns": columns}
-        found.append(files.evaluate_run(path, name, judged, measures, chosen, **skip))
+        model = files.evaluate_run(
+            path,
+            name,
+            judged,
+            measures,
+            chosen,
+            skip_missing=options.skip_missing,
+            columns=columns,
+            keep_documents=options.html is not None,
+        )
+        found.append(model)
     return found
 
 
@@ -205,52 +262,63 @@ def _align(models: "list[Evaluated]") -> "list[Evaluated]":
     return aligned
 
 
-def _report(
-    options: argparse.Namespace, models: "list[Evaluated]", plot: Path | None
-) -> dict[str, Any]:
-    """Print the tables, draw the plot, and return the content of the file `--out`."""
-    import numpy as np
+def _draws(options: argparse.Namespace) -> dict[str, Any]:
+    return {key: getattr(options, key) for key in ("confidence", "resamples", "seed")}
+
+
+def _results(
+    options: argparse.Namespace, models: "list[Evaluated]"
+) -> "dict[str, Interval | Comparison]":
+    """Return the mean of each metric, or the comparison of several models, by its title."""
+    from ltr.metrics.compare import compare, mean_interval
+
+    draws = _draws(options)
+    if len(models) == 1:
+        return {title: mean_interval(x, **draws) for title, x in models[0].values.items()}
+    return {
+        title: compare({m.name: m.values[title] for m in models}, test=options.test, **draws)
+        for title in models[0].values
+    }
+
+
+def _print(
+    options: argparse.Namespace,
+    models: "list[Evaluated]",
+    results: "Mapping[str, Interval | Comparison]",
+    notes: Sequence[str],
+) -> None:
+    """Print the tables and the notes."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    from ltr.metrics.compare import compare, draw, mean_interval
-
     # a file or a pipe has no width: leave room, so that nothing is cut off
     console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False)
-    draws = {key: getattr(options, key) for key in ("confidence", "resamples", "seed")}
-    titles = list(models[0].values)
-    results: dict[str, Any] = {}
-    shown: dict[str, Interval | Comparison] = {}
     if len(models) == 1:
         table = Table(box=box.SIMPLE_HEAD)
         table.add_column("")
         for heading in (f"{models[0].name} [{100 * options.confidence:g}%]", "lists"):
             table.add_column(heading, justify="right")
-        for title in titles:
-            x = models[0].values[title]
-            found = mean_interval(x, **draws)
-            counted = int((~np.isnan(x)).sum())
-            table.add_row(title, str(found), f"{counted:,}")
-            shown[title] = found
-            results[title] = {"lists": counted, "mean": _finite(found)}
+        for title, found in results.items():
+            table.add_row(title, str(found), f"{_counted(models[0], title):,}")
         console.print(table)
     else:
-        for title in titles:
-            values = {model.name: model.values[title] for model in models}
-            comparison: Comparison = compare(values, test=options.test, **draws)
+        for title, comparison in results.items():
             console.print(title, style="bold")
             console.print(comparison)
-            shown[title] = comparison
-            results[title] = comparison.to_dict()
-    notes = [note for model in models for note in _notes(model, options)]
-    if any("cg" in title for title in titles):
-        notes.append(f"gain: {options.gain}")
     for note in notes:
         print(note)
-    if plot is not None:
-        draw(shown, models[0].name, options.confidence, plot)
-        print(f"wrote {plot}")
+
+
+def _content(
+    options: argparse.Namespace,
+    models: "list[Evaluated]",
+    results: "Mapping[str, Interval | Comparison]",
+    notes: Sequence[str],
+) -> dict[str, Any]:
+    """Return the content of the file `--out`."""
+    from ltr.metrics.compare import Comparison
+
     return {
         "files": options.files,
         "qrels": options.qrels,
@@ -258,8 +326,13 @@ def _report(
         "empty": options.empty,
         "ties": options.ties,
         "notes": notes,
-        **draws,
-        "metrics": results,
+        **_draws(options),
+        "metrics": {
+            title: found.to_dict()
+            if isinstance(found, Comparison)
+            else {"lists": _counted(models[0], title), "mean": _finite(found)}
+            for title, found in results.items()
+        },
         "qids": models[0].qids,
         "values": {
             model.name: {
@@ -269,6 +342,10 @@ def _report(
             for model in models
         },
     }
+
+
+def _counted(model: "Evaluated", title: str) -> int:
+    return sum(not math.isnan(value) for value in model.values[title].tolist())
 
 
 def _finite(interval: "Interval") -> dict[str, float | None]:

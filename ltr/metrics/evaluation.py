@@ -1,7 +1,8 @@
 """Evaluate arrays of labels and scores: means with intervals, values by list, paired tests."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -9,8 +10,9 @@ import numpy as np
 from ltr.arrays import as_names, as_numbers, is_missing
 from ltr.gains import Gain
 from ltr.metrics.compare import Comparison, Interval, Test, compare, draw_means, mean_interval
+from ltr.metrics.documents import repeated_name
 from ltr.metrics.named import parse_measures
-from ltr.metrics.ranked_files import Scored, evaluate_table
+from ltr.metrics.ranked_files import Evaluated, Scored, evaluate_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,6 +35,8 @@ class Evaluation:
         confidence: level of the intervals.
         resamples: how many bootstrap samples were drawn.
         seed: seed of the draws.
+        options: the gain, and how empty lists and ties count, by the argument's name.
+        table: the rows, for `report`.
     """
 
     name: str
@@ -43,6 +47,8 @@ class Evaluation:
     confidence: float
     resamples: int
     seed: int
+    options: dict[str, Any]
+    table: Scored = field(repr=False)
 
     def __getitem__(self, metric: str) -> Interval:
         """Return the mean of a metric, with its interval."""
@@ -93,15 +99,7 @@ class Evaluation:
             ValueError: a qid is in one of the two alone, or one lacks the metric.
         """
         title = self._title(metric) if metric is not None else next(iter(self.values))
-        position = {qid: i for i, qid in enumerate(other.qids)}
-        alone = [qid for qid in self.qids if qid not in position]
-        alone += [qid for qid in other.qids if qid not in {*self.qids}]
-        if alone:
-            raise ValueError(
-                f"other must have the same lists: {len(alone):,} qids are in one of the two alone, "
-                f"such as {alone[0]!r}"
-            )
-        values = other.values[other._title(title)][[position[qid] for qid in self.qids]]
+        values = other.values[other._title(title)][self._positions(other)]
         if names is None:
             same = self.name == other.name
             names = ("self", "other") if same else (self.name, other.name)
@@ -132,6 +130,97 @@ class Evaluation:
         draw_means(self.intervals, f"{self.name}: {100 * self.confidence:g}% interval", axes)
         return axes
 
+    def report(
+        self,
+        path: str | PathLike[str],
+        *others: "Evaluation",
+        test: Test = "randomization",
+    ) -> None:
+        """Write a page of HTML that needs no other file: what `ltr evaluate --html` writes.
+
+        It shows the means with their intervals, the values over lists, and the best and worst lists
+        by the first metric with their documents. With other evaluations it has the paired tests
+        with Holm's correction, the differences over lists, and how far the rankings agree, too.
+        Pass `doc_id` to `evaluate` so that documents have names.
+
+        Args:
+            path: the file; its folder is made, and it is written whole or not at all.
+            others: evaluations of other scores on the same lists, in any order, under other names.
+                They are compared with this one.
+            test: see `ltr.metrics.compare.compare`.
+
+        Raises:
+            ValueError: a qid is in one of two evaluations alone, one lacks a metric or has other
+                options, two have one name, or jinja2 (the extra `report`) is not installed.
+
+        >>> from pathlib import Path
+        >>> from tempfile import mkdtemp
+        >>> labels, qid = [0, 2, 1, 0, 1], ["a", "a", "a", "b", "b"]
+        >>> before = evaluate(labels, [0.1, 0.9, 0.3, 0.4, 0.2], qid, name="before")
+        >>> after = evaluate(labels, [0.1, 0.9, 0.3, 0.4, 0.5], qid, name="after")
+        >>> page = Path(mkdtemp(), "report.html")
+        >>> before.report(page, after)
+        >>> "against" in page.read_text()
+        True
+        """
+        from ltr.metrics.report import write_report
+
+        models = [self._evaluated([*range(len(self.qids))])]
+        for other in others:
+            if other.options != self.options:
+                raise ValueError(
+                    f"others must have the options {self.options}, got {other.options} for "
+                    f"{other.name!r}"
+                )
+            for title in self.values:
+                other._title(title)
+            if other.name in [model.name for model in models]:
+                raise ValueError(f"others must have different names, got {other.name!r} twice")
+            models.append(other._evaluated(self._positions(other)))
+        results: dict[str, Interval | Comparison] = {**self.intervals}
+        draws: dict[str, Any] = {"confidence": self.confidence, "resamples": self.resamples}
+        if others:
+            results = {
+                title: compare(
+                    {model.name: model.values[title] for model in models},
+                    test=test,
+                    seed=self.seed,
+                    **draws,
+                )
+                for title in self.values
+            }
+        notes = [
+            f"{model.name}: {model.empty:,} of {len(model.qids):,} lists have no relevant item"
+            for model in models
+            if model.empty
+        ]
+        write_report(
+            path, models, results, **draws, seed=self.seed, options=self.options, notes=notes
+        )
+
+    def _positions(self, other: "Evaluation") -> list[int]:
+        """Return the position of each of this evaluation's lists in the other one."""
+        position = {qid: i for i, qid in enumerate(other.qids)}
+        alone = [qid for qid in self.qids if qid not in position]
+        alone += [qid for qid in other.qids if qid not in {*self.qids}]
+        if alone:
+            raise ValueError(
+                f"other must have the same lists: {len(alone):,} qids are in one of the two alone, "
+                f"such as {alone[0]!r}"
+            )
+        return [position[qid] for qid in self.qids]
+
+    def _evaluated(self, positions: Sequence[int]) -> Evaluated:
+        """Return the lists at these positions, with their documents."""
+        (scores,) = self.table.scores
+        return Evaluated(
+            self.name,
+            [self.qids[i] for i in positions],
+            {title: values[[*positions]] for title, values in self.values.items()},
+            self.empty,
+            documents=self.table.documents(scores),
+        )
+
     def _title(self, metric: str) -> str:
         (measure,) = parse_measures([metric])
         if measure.title not in self.values:
@@ -145,6 +234,7 @@ def evaluate(
     qid: Any,
     metrics: Sequence[str] = DEFAULT,
     *,
+    doc_id: Any = None,
     gain: Gain = "exp2",
     empty: float | Literal["skip", "error"] = 0,
     ties: Literal["stable", "expected", "worst"] = "stable",
@@ -164,6 +254,8 @@ def evaluate(
         qid: (rows,), the query of each row, numbers, text or dates, in any order.
         metrics: names with or without a cut, such as "ndcg@10", "map" and "mrr" (the default); the
             names of ir_measures and trec_eval mean the same: "nDCG@10", "RR", "P_5".
+        doc_id: (rows,), the name of each row's document, for `Evaluation.report`. Default: the
+            number of the row.
         gain: of NDCG, DCG and RBP, "exp2" (2^label - 1; LightGBM and XGBoost, too) or "linear" (the
             label; trec_eval, ir_measures and scikit-learn).
         empty: the value of a list without a relevant item: a number, "skip" or "error".
@@ -175,7 +267,7 @@ def evaluate(
 
     Raises:
         ValueError: arrays of different lengths, a label or score that is not finite, a label below
-            0, a missing qid, or an unknown metric or option.
+            0, a missing qid, a document that a list has twice, or an unknown metric or option.
 
     >>> labels, scores = [0, 2, 1, 0, 1], [0.1, 0.9, 0.3, 0.4, 0.2]
     >>> result = evaluate(labels, scores, ["a", "a", "a", "b", "b"], ["ndcg@10", "mrr"])
@@ -195,21 +287,41 @@ def evaluate(
     predicted = _rows("scores", scores, len(grades))
     if (bad := np.flatnonzero(grades < 0)).size:
         raise ValueError(f"labels must be >= 0, got {grades[bad[0]]:g} in row {bad[0]}")
-    names = as_names("qid", qid)
-    if names.shape != grades.shape:
-        raise ValueError(f"qid must have shape {grades.shape} as labels have, got {names.shape}")
     known: dict[Any, int] = {}
     lists = np.empty(len(grades), np.int64)
-    for row, one in enumerate(names.tolist()):
-        if is_missing(one):
-            raise ValueError(f"qid must name a query in each row, got {one!r} in row {row}")
+    for row, one in enumerate(_names("qid", qid, "a query", grades).tolist()):
         lists[row] = known.setdefault(one, len(known))
-    options = {"gain": gain, "empty": empty, "ties": ties}
-    table = Scored([*known], lists, grades, [predicted])
+    documents = None if doc_id is None else _names("doc_id", doc_id, "a document", grades)
+    if documents is not None and (row := repeated_name(lists, documents)) is not None:
+        raise ValueError(
+            f"doc_id must name a document once in each list, got {documents[row]!r} again in row "
+            f"{row}"
+        )
+    options: dict[str, Any] = {"gain": gain, "empty": empty, "ties": ties}
+    table = Scored([*known], lists, grades, [predicted], documents)
     (found,) = evaluate_table(table, [name], measures, options, float(grades.max(initial=0)))
     draws: dict[str, Any] = {"confidence": confidence, "resamples": resamples, "seed": seed}
     intervals = {title: mean_interval(x, **draws) for title, x in found.values.items()}
-    return Evaluation(name, found.qids, found.values, intervals, found.empty, **draws)
+    return Evaluation(
+        name,
+        found.qids,
+        found.values,
+        intervals,
+        found.empty,
+        **draws,
+        options=options,
+        table=table,
+    )
+
+
+def _names(name: str, values: Any, what: str, labels: np.ndarray) -> np.ndarray:
+    array = as_names(name, values)
+    if array.shape != labels.shape:
+        raise ValueError(f"{name} must have shape {labels.shape} as labels have, got {array.shape}")
+    for row, one in enumerate(array.tolist()):
+        if is_missing(one):
+            raise ValueError(f"{name} must name {what} in each row, got {one!r} in row {row}")
+    return array
 
 
 def _rows(name: str, values: Any, rows: int | None = None) -> np.ndarray:

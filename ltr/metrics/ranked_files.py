@@ -1,6 +1,7 @@
 """Read the files of `ltr evaluate`: TREC runs with judgements, and tables of scored documents."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ltr.metrics import RankingMetrics
+from ltr.metrics.documents import Documents, repeated_name, run_documents, table_documents
 from ltr.metrics.named import Measure
 from ltr.metrics.trec import Qrels, Run, join, read_run
 from ltr.names import nearest, one_line
@@ -40,14 +42,16 @@ class Evaluated:
         empty: how many lists have no relevant document.
         missing: how many judged queries a run lacks, or how many lists that another table has.
         unjudged: how many queries of a run have no judgements.
+        documents: what the model ranked; None unless it was asked for.
     """
 
     name: str
-    qids: list[str]
+    qids: list[Any]
     values: dict[str, np.ndarray]
     empty: int
     missing: int = 0
     unjudged: int = 0
+    documents: Documents | None = None
 
 
 @dataclass(frozen=True)
@@ -58,13 +62,19 @@ class Scored:
         qids: the query ids of the lists.
         lists: (rows,) the number of each row's list.
         labels: (rows,) float64, >= 0.
-        scores: (rows,) float64, by the name of the column.
+        scores: (rows,) float64, of each column of scores.
+        names: (rows,) the documents' ids; None if they are not known.
     """
 
-    qids: list[str]
+    qids: list[Any]
     lists: np.ndarray
     labels: np.ndarray
     scores: list[np.ndarray]
+    names: np.ndarray | None = None
+
+    def documents(self, scores: np.ndarray) -> Documents:
+        """Return the documents of each list, the best first by one column of scores."""
+        return table_documents(self.qids, self.lists, self.labels, scores, self.names)
 
 
 def is_table(path: str) -> bool:
@@ -85,6 +95,7 @@ def evaluate_run(
     *,
     skip_missing: bool,
     columns: Columns,
+    keep_documents: bool = False,
 ) -> Evaluated:
     """Return the per-list values of a TREC run, or of a table with a column of document ids."""
     run = _table_run(path, columns) if is_table(path) else read_run(path)
@@ -104,13 +115,26 @@ def evaluate_run(
             chunks[title].append(metric.per_list_values)
     missing, unjudged = len(qrels.keys() - run.keys()), len(run.keys() - qrels.keys())
     values = {title: torch.cat(parts).numpy() for title, parts in chunks.items()}
-    return Evaluated(name, list(qrels), values, empty, missing, unjudged)
+    documents = run_documents(run, qrels) if keep_documents else None
+    return Evaluated(name, list(qrels), values, empty, missing, unjudged, documents)
 
 
-def read_scored(path: str, columns: Columns) -> Scored:
-    """Read a table of labels and scores, and check it."""
+def has_column(path: str, name: str) -> bool:
+    """Return whether a table has a column of this name."""
+    return name in _column_names(path)
+
+
+def read_scored(path: str, columns: Columns, *, with_names: bool = False) -> Scored:
+    """Read a table of labels and scores, and check it.
+
+    Args:
+        path: the file.
+        columns: the names of its columns.
+        with_names: whether to read the documents' ids.
+    """
     wanted = [columns.qid, columns.label, *columns.score]
-    table = _read_table(path, wanted, columns.qid)
+    text = [columns.qid, *([columns.doc_id] if with_names else [])]
+    table = _read_table(path, [*wanted, *text[1:]], *text)
     labels = _numbers(path, table, columns.label)
     if (labels < 0).any():
         first = int((labels < 0).argmax())
@@ -119,7 +143,13 @@ def read_scored(path: str, columns: Columns) -> Scored:
         )
     qids, lists = _encode(table, columns.qid)
     scores = [_numbers(path, table, column) for column in columns.score]
-    return Scored(qids, lists, labels, scores)
+    if not with_names:
+        return Scored(qids, lists, labels, scores)
+    names = table.column(columns.doc_id).to_numpy()
+    if (row := repeated_name(lists, names)) is not None:
+        twice = f"query {qids[lists[row]]!r} has {names[row]!r} twice"
+        raise ValueError(f"{path}, row {row + 1}: {twice}")
+    return Scored(qids, lists, labels, scores, names)
 
 
 def evaluate_table(
@@ -185,27 +215,45 @@ def _read_table(path: str, wanted: Sequence[str], *text: str) -> pa.Table:
     import pyarrow.csv
     import pyarrow.parquet
 
-    if not Path(path).is_file():
-        raise ValueError(f"{path}: no such file")
     types = {name: pa.string() if name in text else pa.float64() for name in wanted}
-    try:
+    names = _column_names(path)
+    with _errors_of(path):
+        _check_columns(wanted, names)
         if path.lower().endswith(".parquet"):
             with pyarrow.parquet.ParquetFile(path) as file:
-                _check_columns(wanted, file.schema_arrow.names)
                 table = file.read(columns=list(types))
                 table = table.cast(pa.schema([(c, types[c]) for c in table.column_names]))
         else:
-            with pyarrow.csv.open_csv(path) as reader:
-                _check_columns(wanted, reader.schema.names)
             convert = pyarrow.csv.ConvertOptions(column_types=types, include_columns=list(types))
             table = pyarrow.csv.read_csv(path, convert_options=convert)
-    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-        raise ValueError(one_line(f"{path}: {error}")) from None
     if not len(table):
         raise ValueError(f"{path}: the table must have at least one row, got none")
     for name in text:
         _refuse_missing(path, table, name, np.asarray(table.column(name).is_null()))
     return table
+
+
+def _column_names(path: str) -> list[str]:
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    if not Path(path).is_file():
+        raise ValueError(f"{path}: no such file")
+    with _errors_of(path):
+        if path.lower().endswith(".parquet"):
+            with pyarrow.parquet.ParquetFile(path) as file:
+                return file.schema_arrow.names
+        with pyarrow.csv.open_csv(path) as reader:
+            return reader.schema.names
+
+
+@contextmanager
+def _errors_of(path: str) -> Iterator[None]:
+    """Raise what is wrong with a table as one line that names the file."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        raise ValueError(one_line(f"{path}: {error}")) from None
 
 
 def _check_columns(wanted: Sequence[str], names: list[str]) -> None:

@@ -147,6 +147,45 @@ def test_compare_is_the_paired_test_whatever_the_order_of_the_lists():
         before.compare(after, "ndcg@5")
 
 
+def test_a_report_compares_with_others_in_any_order(tmp_path):
+    labels, scores, qid = rows(6)
+    ids = np.array([f"{q}-{i}" for i, q in enumerate(qid)])
+    before = evaluate(labels, scores, qid, doc_id=ids, name="before")
+    after = evaluate(labels[::-1], labels[::-1], qid[::-1], doc_id=ids[::-1], name="after")
+    before.report(tmp_path / "new" / "report.html", after)
+    text = (tmp_path / "new" / "report.html").read_text()
+    for metric in before.values:
+        comparison = before.compare(after, metric)
+        for model in comparison.models:
+            assert f"<b>{model.mean.mean:.4f}</b>" in text
+        assert comparison.caption in text
+    assert "before: 1 of 5 lists have no relevant item" in text
+    assert ">q9-0<" in text
+    before.report(tmp_path / "one.html")
+    assert f"<b>{before['map'].mean:.4f}</b>" in (tmp_path / "one.html").read_text()
+    by_row = evaluate(labels, scores, qid), evaluate(labels, labels, qid, name="after")
+    by_row[0].report(tmp_path / "rows.html", by_row[1])
+    assert ">row 1<" in (tmp_path / "rows.html").read_text()
+    assert "the documents have no ids" not in (tmp_path / "rows.html").read_text()
+
+
+def test_a_report_refuses_what_cannot_be_compared(tmp_path):
+    labels, scores, qid = rows(6)
+    before, page = evaluate(labels, scores, qid), tmp_path / "report.html"
+    part = evaluate(labels[qid != "7"], scores[qid != "7"], qid[qid != "7"], name="part")
+    for other, message in [
+        (before, "names.* 'scores'"),
+        (part, r"other.* 1 qids.* '7'"),
+        (evaluate(labels, scores, qid, ["map"], name="map"), "metric.* 'ndcg@10'"),
+        (evaluate(labels, scores, qid, gain="linear", name="new"), "options.* 'linear'.* 'new'"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            before.report(page, other)
+    with pytest.raises(ValueError, match=r"path.* folder"):
+        before.report(tmp_path)
+    assert not [*tmp_path.iterdir()]
+
+
 def test_plot():
     labels, scores, qid = rows(7)
     axes = evaluate(labels, scores, qid, name="mine").plot()
@@ -168,6 +207,9 @@ def test_plot():
         ({"qid": ["a", "b"]}, r"qid.* \(2,\)"),
         ({"qid": ["a", None, "b"]}, "qid.* None in row 1"),
         ({"qid": 3}, "qid.* 3"),
+        ({"doc_id": ["x", "y"]}, r"doc_id.* \(2,\)"),
+        ({"doc_id": ["x", "", "y"]}, "doc_id.* '' in row 1"),
+        ({"doc_id": ["x", "x", "y"]}, "doc_id.* 'x' again in row 1"),
         ({"metrics": ["ncdg@10"]}, "metrics.* 'ncdg'.* ndcg"),
         ({"metrics": ["ndcg@0"]}, "metrics.* 'ndcg@0'"),
         ({"metrics": ["spearman@3"]}, "metrics.* 'spearman@3'"),

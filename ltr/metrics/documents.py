@@ -1,0 +1,221 @@
+"""The documents behind the metrics: what each model ranked, and how far two models agree."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ltr.metrics.functional import kendall_tau
+from ltr.metrics.joined import trec_order
+from ltr.metrics.trec import Qrels, Run
+
+
+class Document(NamedTuple):
+    """A document at a position of a list; its label is NaN if it is not judged."""
+
+    position: int
+    name: str
+    score: float
+    label: float
+
+
+@dataclass(frozen=True)
+class Documents:
+    """The documents of one model's lists, list after list, in each the best first.
+
+    Attributes:
+        lists: the rows of each list, by its qid.
+        names: (rows,) the documents' ids; or the numbers of their rows, if `has_ids` is False.
+        scores: (rows,) float64.
+        labels: (rows,) float64; NaN for a document that is not judged.
+        relevant: how many relevant documents a list has, by its qid, also those not retrieved.
+        has_ids: whether the names are ids, which other models' documents have, too.
+    """
+
+    lists: dict[Any, slice]
+    names: np.ndarray
+    scores: np.ndarray
+    labels: np.ndarray
+    relevant: dict[Any, int]
+    has_ids: bool
+
+    def of(self, qid: Hashable) -> list[Document]:
+        """Return the documents of a list, the best first; none for a list that is not here."""
+        rows = self.lists.get(qid, slice(0))
+        names = self.names[rows].tolist()
+        shown = names if self.has_ids else [f"row {number:,}" for number in names]
+        columns = (shown, self.scores[rows].tolist(), self.labels[rows].tolist())
+        return [Document(i, *found) for i, found in enumerate(zip(*columns, strict=True), 1)]
+
+    def has_the_documents_of(self, other: "Documents") -> bool:
+        """Return whether equal names mean the same document in both.
+
+        Without ids they do if both come from the same rows: those of one table, or of two whose
+        qids and labels are equal row by row.
+        """
+        if self.has_ids or other.has_ids:
+            return self.has_ids and other.has_ids
+        if len(self.names) != len(other.names) or [*self.lists] != [*other.lists]:
+            return False
+        return all(
+            np.array_equal(one, two)
+            for one, two in zip(self._by_row(), other._by_row(), strict=True)
+        )
+
+    def _by_row(self) -> tuple[np.ndarray, np.ndarray]:
+        # the list and the label of each row of the table
+        order = np.argsort(self.names)
+        return self.list_numbers()[order], self.labels[order]
+
+    def list_numbers(self) -> np.ndarray:
+        """Return the number of each row's list, (rows,)."""
+        return np.repeat(np.arange(len(self.lists)), self.lengths())
+
+    def lengths(self) -> np.ndarray:
+        """Return how many documents each list has, (lists,)."""
+        return np.array([rows.stop - rows.start for rows in self.lists.values()], np.int64)
+
+
+def run_documents(run: Run, qrels: Qrels) -> Documents:
+    """Return the documents of a run, for each judged query, in trec_eval's order.
+
+    >>> found = run_documents({"q": {"a": 1.0, "b": 2.0}}, {"q": {"a": 1, "c": 1}})
+    >>> found.of("q")[1], found.relevant["q"]
+    (Document(position=2, name='a', score=1.0, label=1.0), 2)
+    """
+    lists: dict[Any, slice] = {}
+    relevant: dict[Any, int] = {}
+    names: list[str] = []
+    scores: list[float] = []
+    labels: list[float] = []
+    for qid, judged in qrels.items():
+        retrieved = run.get(qid, {})
+        order = trec_order(retrieved)
+        lists[qid] = slice(len(names), len(names) + len(order))
+        relevant[qid] = sum(label > 0 for label in judged.values())
+        names += order
+        scores += [retrieved[name] for name in order]
+        found = [judged.get(name, -1) for name in order]
+        labels += [label if label >= 0 else np.nan for label in found]
+    ids = np.empty(len(names), object)
+    ids[:] = names
+    return Documents(lists, ids, np.array(scores), np.array(labels), relevant, has_ids=True)
+
+
+def table_documents(
+    qids: Sequence[Any],
+    numbers: np.ndarray,
+    labels: np.ndarray,
+    scores: np.ndarray,
+    names: np.ndarray | None = None,
+) -> Documents:
+    """Return the documents of a table; equal scores are in the order of the rows.
+
+    Args:
+        qids: the lists' names.
+        numbers: (rows,) int64, the number of each row's list.
+        labels: (rows,) float64.
+        scores: (rows,) float64.
+        names: (rows,) the documents' ids. Default: the numbers of the rows, from 1.
+
+    >>> lists = np.array([0, 1, 0])
+    >>> found = table_documents(["x", "y"], lists, np.array([1.0, 0, 0]), np.array([1.0, 2, 3]))
+    >>> [document.name for document in found.of("x")]
+    ['row 3', 'row 1']
+    """
+    order = np.lexsort((-scores, numbers))
+    ends = np.cumsum(np.bincount(numbers, minlength=len(qids)))
+    starts = [0, *ends[:-1].tolist()]
+    lists = {q: slice(*ends) for q, *ends in zip(qids, starts, ends.tolist(), strict=True)}
+    relevant = np.bincount(numbers, weights=labels > 0, minlength=len(qids)).astype(int)
+    return Documents(
+        lists=lists,
+        names=order + 1 if names is None else names[order],
+        scores=scores[order],
+        labels=labels[order],
+        relevant=dict(zip(qids, relevant.tolist(), strict=True)),
+        has_ids=names is not None,
+    )
+
+
+def repeated_name(lists: np.ndarray, names: np.ndarray) -> int | None:
+    """Return the first row whose list has its document's name in a row before; None if none has.
+
+    >>> repeated_name(np.array([0, 0, 1, 0]), np.array(["a", "b", "a", "a"]))
+    3
+    """
+    import pandas as pd
+
+    again = pd.DataFrame({"list": lists, "name": names}).duplicated().to_numpy()
+    return int(again.argmax()) if again.any() else None
+
+
+class Agreement(NamedTuple):
+    """How far two models agree, as means over lists.
+
+    Attributes:
+        lists: how many lists have documents of both.
+        overlap: the fraction of the first k documents that both have among their first k.
+        same_first: the fraction of the lists whose first document is the same.
+        tau: Kendall's tau of the order of the documents that both ranked; NaN if no list has two.
+    """
+
+    lists: int
+    overlap: float
+    same_first: float
+    tau: float
+
+
+def agreement(a: Documents, b: Documents, k: int) -> Agreement | None:
+    """Return how far two models agree; None if they have no list in common.
+
+    If a model ranked fewer than k documents, the overlap is the fraction of the longer one of the
+    two lists of at most k documents.
+
+    >>> qrels = {"q": {"d": 1}}
+    >>> a = run_documents({"q": {"d": 4.0, "e": 3.0, "f": 2.0}}, qrels)
+    >>> b = run_documents({"q": {"d": 2.0, "e": 1.0, "f": 1.5}}, qrels)
+    >>> found = agreement(a, b, k=2)
+    >>> found.overlap, found.same_first, round(found.tau, 4)
+    (0.5, 1.0, 0.3333)
+    """
+    import pandas as pd
+
+    number = {qid: i for i, qid in enumerate(a.lists)}
+    lengths = np.zeros((len(number), 2), np.int64)
+    frames = []
+    for side, one in enumerate((a, b)):
+        numbers = np.array([number.get(qid, -1) for qid in one.lists], np.int64)
+        lengths[numbers[numbers >= 0], side] = one.lengths()[numbers >= 0]
+        starts = np.array([rows.start for rows in one.lists.values()], np.int64)
+        row_lists = one.list_numbers()
+        columns = {
+            "list": numbers[row_lists],
+            "name": one.names,
+            "position": np.arange(1, len(one.names) + 1) - starts[row_lists],
+        }
+        frames.append(pd.DataFrame(columns))
+    counted = lengths.min(1) > 0
+    if not counted.any():
+        return None
+    both = frames[0].merge(frames[1], on=["list", "name"])
+    both = both[both["list"] >= 0]
+    positions = both[["position_x", "position_y"]].to_numpy()
+    lists = both["list"].to_numpy()
+    shared = np.bincount(lists[(positions <= k).all(1)], minlength=len(number))
+    first = np.bincount(lists[(positions == 1).all(1)], minlength=len(number))
+    overlap = shared[counted] / np.minimum(lengths[counted].max(1), k)
+    tau = np.nan
+    if np.bincount(lists).max(initial=0) > 1:
+        best = torch.tensor(
+            positions.max() - positions
+        ).double()  # both copy: pandas' array is read-only
+        tau = kendall_tau(best[:, 0], best[:, 1], qid=torch.tensor(lists), empty="skip").item()
+    return Agreement(
+        lists=int(counted.sum()),
+        overlap=float(overlap.mean()),
+        same_first=float(first[counted].mean()),
+        tau=tau,
+    )

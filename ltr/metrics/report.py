@@ -1,0 +1,316 @@
+"""The report: one page of HTML that says which model is better, how surely, and on which lists."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from itertools import combinations
+from os import PathLike
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ltr import __version__
+from ltr.files import atomic_write, check_path, remove_leftovers
+from ltr.metrics.charts import Axis, Histogram, axis_of, histograms
+from ltr.metrics.compare import Comparison, Interval, ModelResult
+from ltr.metrics.documents import Agreement, Document, Documents, agreement
+from ltr.metrics.named import parse_measures
+from ltr.metrics.ranked_files import Evaluated
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+SHOWN = 10
+"""How many documents of a list are shown, and the k of the overlap."""
+
+_QUERIES = 5  # of the best, and of the worst
+_NAME = 160  # characters of a name; a longer one is cut off
+_MINUS = "\N{MINUS SIGN}"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric's results.
+
+    Attributes:
+        title: its name, such as "ndcg@10".
+        sign: 1 if higher is better, else -1.
+        result: the mean with its interval, or the comparison of several models.
+        axis: of the intervals: those of the means, or of the differences from the first model.
+        counted: (lists,) whether all models have a value.
+    """
+
+    title: str
+    sign: int
+    result: Interval | Comparison
+    axis: Axis
+    counted: np.ndarray
+
+
+class Spread(NamedTuple):
+    """How the values or differences of one metric are distributed over lists."""
+
+    title: str
+    sign: int
+    name: str
+    histogram: Histogram | None
+    low: float
+    median: float
+    high: float
+    result: ModelResult | None
+
+
+class Ranking(NamedTuple):
+    """What one model ranked first in a list.
+
+    Attributes:
+        name: the model's name.
+        value: its value of the first metric.
+        documents: the first ones.
+        before: the position that the first model gave each of them; None if it has none.
+        relevant: how many of them are relevant.
+        next: the position of the next relevant document; None if there is none.
+        lacking: how many relevant documents the model has not ranked at all.
+    """
+
+    name: str
+    value: float
+    documents: list[Document]
+    before: list[int | None]
+    relevant: int
+    next: int | None
+    lacking: int
+
+
+class Query(NamedTuple):
+    """A list, what each of one or two models ranked first, and how many documents are relevant."""
+
+    qid: str
+    difference: float
+    rankings: list[Ranking]
+    relevant: int
+
+
+class Extremes(NamedTuple):
+    """The lists on which a model is best and worst, by itself or beside the first model."""
+
+    name: str
+    best: list[Query]
+    worst: list[Query]
+
+
+class Pair(NamedTuple):
+    """How far two models agree; None if their documents cannot be compared."""
+
+    one: str
+    other: str
+    agreement: Agreement | None
+
+
+def load_template() -> "Template":
+    """Return the page's template.
+
+    Raises:
+        ValueError: jinja2, the extra `report`, is not installed.
+    """
+    try:
+        from jinja2 import Environment, StrictUndefined
+    except ImportError:
+        raise ValueError("a report needs jinja2: pip install 'ltr-torch[report]'") from None
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {
+        "number": _number,
+        "p": _p,
+        "score": _score,
+        "short": _short,
+        "signed": _signed,
+    }
+    return environment.from_string(files("ltr.metrics").joinpath("report.html").read_text("utf-8"))
+
+
+def write_report(
+    path: str | PathLike[str],
+    models: Sequence[Evaluated],
+    results: Mapping[str, Interval | Comparison],
+    *,
+    confidence: float,
+    resamples: int,
+    seed: int,
+    options: Mapping[str, Any],
+    sources: Mapping[str, str] | None = None,
+    notes: Sequence[str] = (),
+) -> None:
+    """Write a page of HTML that needs no other file; it is written whole or not at all.
+
+    Args:
+        path: the file; its folder is made.
+        models: the values of each, for the same lists in the same order, with documents. Other
+            models are compared with the first.
+        results: by the metric's title the first model's mean, or the comparison of all models. The
+            first metric decides which lists are the best and the worst.
+        confidence: level of the intervals.
+        resamples: how many bootstrap samples were drawn.
+        seed: seed of the draws.
+        options: the metrics' `gain`, `ties` and `empty`.
+        sources: where the data came from, by the name under which it is shown.
+        notes: sentences on lists that are missing, empty or not judged.
+
+    Raises:
+        ValueError: jinja2 is not installed, or the path is a folder.
+        OSError: the file cannot be written.
+    """
+    template = load_template()
+    target = check_path("path", path)
+    if target.is_dir():
+        raise ValueError(f"path must be a file, got the folder {target}")
+    metrics = [_metric(title, result, models) for title, result in results.items()]
+    empty = options["empty"]
+    details = {
+        **(sources or {}),
+        "Gain": options["gain"],
+        "Equal scores": options["ties"],
+        "Nothing relevant": "left out" if empty == "skip" else f"counted {empty}",
+        "Intervals": f"bootstrap over queries (BCa), {resamples:,} resamples, seed {seed}",
+    }
+    if isinstance(found := next(iter(results.values())), Comparison):
+        details["Test"] = f"paired {found.test} test, two-sided"
+    page = template.render(
+        models=[model.name for model in models],
+        lists=len(models[0].qids),
+        metrics=metrics,
+        spreads=[*zip(*(_spreads(metric, models) for metric in metrics), strict=True)],
+        extremes=_extremes(metrics[0], models),
+        pairs=[_pair(one, other) for one, other in combinations(models, 2)],
+        has_ids=all(_documents(model).has_ids for model in models),
+        level=f"{100 * confidence:g}%",
+        alpha=1 - confidence,
+        shown=SHOWN,
+        details=details,
+        notes=notes,
+        version=__version__,
+    )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(target.parent)
+    with atomic_write(target) as partial:
+        partial.write_bytes(page.encode("utf-8", "backslashreplace"))  # names may be of other bytes
+
+
+def _metric(title: str, result: Interval | Comparison, models: Sequence[Evaluated]) -> Metric:
+    values = np.array([model.values[title] for model in models])
+    counted = np.asarray(np.isfinite(values).all(axis=0))
+    if isinstance(result, Comparison):
+        shown = [end for model in result.models[1:] for end in model.difference or ()]
+        axis = axis_of([0, *shown], 4)
+    else:
+        axis = axis_of([0, 1, *(end for end in result if np.isfinite(end))], 4)
+    sign = 1 if parse_measures([title])[0].kind.higher_is_better else -1
+    return Metric(title, sign, result, axis, counted)
+
+
+def _spreads(metric: Metric, models: Sequence[Evaluated]) -> list[Spread]:
+    """Return the distribution of a single model's values, or of each other one's differences."""
+    first, *others = (model.values[metric.title][metric.counted] for model in models)
+    names = [model.name for model in models]
+    if isinstance(metric.result, Comparison):
+        columns, names = [other - first for other in others], names[1:]
+        results = [*metric.result.models[1:]]
+    else:
+        columns, results = [first], [None]
+    drawn = columns if results[0] is None else [x[x != 0] for x in columns]
+    charts = histograms(drawn) if any(len(x) for x in drawn) else [None] * len(drawn)
+    return [
+        Spread(metric.title, metric.sign, name, chart, *_quantiles(x), result)
+        for name, chart, x, result in zip(names, charts, columns, results, strict=True)
+    ]
+
+
+def _quantiles(values: np.ndarray) -> tuple[float, float, float]:
+    if not len(values):
+        return np.nan, np.nan, np.nan
+    low, median, high = np.quantile(values, [0.05, 0.5, 0.95]).tolist()
+    return low, median, high
+
+
+def _extremes(metric: Metric, models: Sequence[Evaluated]) -> list[Extremes]:
+    """Return the best and worst lists of a single model, or of each other one beside the first."""
+    first, *others = models
+    relevant = np.array([_documents(first).relevant.get(qid, 0) > 0 for qid in first.qids])
+    found = []
+    for model in others or [first]:
+        values = metric.sign * model.values[metric.title]
+        if others:
+            values = values - metric.sign * first.values[metric.title]
+        # a stable order, so that lists of one value stay in their order
+        positions = np.flatnonzero(metric.counted & relevant)
+        positions = positions[np.argsort(-values[positions], kind="stable")]
+        half = (len(positions) + 1) // 2
+        best, worst = positions[:half], positions[half:]
+        if others:
+            best, worst = positions[values[positions] > 0], positions[values[positions] < 0]
+        shown = [first, model] if others else [first]
+        best, worst = (
+            [_query(metric.title, shown, int(position)) for position in several]
+            for several in (best[:_QUERIES], worst[::-1][:_QUERIES])
+        )
+        found.append(Extremes(model.name, best, worst))
+    return found
+
+
+def _query(title: str, models: Sequence[Evaluated], position: int) -> Query:
+    qid = models[0].qids[position]
+    first, *_ = models
+    known: dict[str, int] = {}
+    if _documents(models[-1]).has_the_documents_of(_documents(first)):
+        known = {one.name: one.position for one in _documents(first).of(qid)}
+    rankings = []
+    for model in models:
+        documents = _documents(model).of(qid)
+        relevant = [one.position for one in documents if one.label > 0]
+        rankings.append(
+            Ranking(
+                name=model.name,
+                value=float(model.values[title][position]),
+                documents=documents[:SHOWN],
+                before=[known.get(one.name) for one in documents[:SHOWN]],
+                relevant=sum(position <= SHOWN for position in relevant),
+                next=next((position for position in relevant if position > SHOWN), None),
+                lacking=_documents(model).relevant.get(qid, 0) - len(relevant),
+            )
+        )
+    difference = rankings[-1].value - rankings[0].value
+    return Query(str(qid), difference, rankings, _documents(first).relevant.get(qid, 0))
+
+
+def _pair(one: Evaluated, other: Evaluated) -> Pair:
+    a, b = _documents(one), _documents(other)
+    found = agreement(a, b, SHOWN) if a.has_the_documents_of(b) else None
+    return Pair(one.name, other.name, found)
+
+
+def _documents(model: Evaluated) -> Documents:
+    assert model.documents is not None  # who asks for a report keeps them
+    return model.documents
+
+
+def _number(value: float) -> str:
+    return "\N{EN DASH}" if np.isnan(value) else f"{value:.4f}".replace("-", _MINUS)
+
+
+def _signed(value: float) -> str:
+    return _number(value) if np.isnan(value) or value == 0 else f"{value:+.4f}".replace("-", _MINUS)
+
+
+def _p(value: float) -> str:
+    return "< 0.0001" if value < 0.0001 else f"{value:.4f}"
+
+
+def _score(value: float) -> str:
+    plain = value == 0 or 1e-3 <= abs(value) < 1e6
+    return (f"{value:.4f}" if plain else f"{value:.4g}").replace("-", _MINUS)
+
+
+def _short(name: Any) -> str:
+    text = str(name)
+    return text if len(text) <= _NAME else text[: _NAME - 1] + "\N{HORIZONTAL ELLIPSIS}"
