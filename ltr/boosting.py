@@ -146,7 +146,7 @@ class Objective:
         self.seed = check_at_least("seed", seed, 0)
 
     def __repr__(self) -> str:
-        return f"objective({self.loss!r})"
+        return f"objective({one_line(self.loss)})"
 
     # LightGBM counts the parameters: four mean that the objective gets the lists
     def __call__(self, y_true: Any, y_pred: Any, weight: Any, group: Any) -> Arrays:
@@ -172,7 +172,7 @@ class Objective:
                 each = factors[lists].repeat_interleave(lengths[lists])
                 gradient[rows], hessian[rows] = each * g, each * h
         if not bool(gradient.isfinite().all()):
-            raise ValueError(f"loss must have finite gradients, got NaN or inf of {self.loss!r}")
+            raise ValueError(f"loss must have finite gradients, got NaN or inf of {self!r}")
         if scores.min() == scores.max():
             self._check_start(gradient, labels, lengths)
         mean = hessian.mean()
@@ -204,7 +204,7 @@ class Objective:
         if differ and gradient.abs().max() <= 1e-12 * (high.abs().max() + 1):
             raise ValueError(
                 f"loss must have a gradient where all scores tie, as they do at the first tree, "
-                f"got {self.loss!r}; take an operator that has one, such as SigmoidRank(1.0), "
+                f"got {one_line(self.loss)}; take an operator that has one, such as SigmoidRank(1.0), "
                 f"or give init_score"
             )
 
@@ -270,6 +270,17 @@ class Metric:
     def xgboost(self, predt: Any, dtrain: Any) -> tuple[str, float]:
         """Return name and value, as `xgboost.train(custom_metric=...)` asks for."""
         return self(dtrain.get_label(), predt, *xgboost_lists(dtrain))[:2]
+
+
+def one_line(loss: RankingLoss) -> str:
+    """Return the name of the loss and those of its parts, such as operators.
+
+    >>> from ltr.losses import SoftNDCG
+    >>> one_line(SoftNDCG())
+    'SoftNDCG with Standardized, SigmoidRank'
+    """
+    first, *others = (type(module).__name__ for module in loss.modules())
+    return f"{first} with {', '.join(others)}" if others else first
 
 
 def flat(name: str, values: Any) -> Tensor:
