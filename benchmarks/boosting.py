@@ -158,7 +158,8 @@ def main() -> None:
             if not path.exists():
                 run(path, folds, METHODS[name], arguments.leaves, seed)
             choices = dict.fromkeys(METHODS, arguments.leaves)
-            sets[data] = summarize(folds, arguments.out, data, choices, arguments.seeds)
+            beside = [one for one in METHODS if not one.startswith(TREES)]
+            sets[data] = summarize(folds, arguments.out, data, choices, arguments.seeds, beside)
             write(arguments.output, {**result, "sets": [*sets.values()]})
 
 
