@@ -237,6 +237,7 @@ class Metric:
         if not isinstance(metric, RankingMetric):
             raise ValueError(f"metric must be a metric of ltr.metrics, got {metric!r}")
         self.metric = copy.deepcopy(metric)
+        self.metric.deduplicate = False  # each call has all lists, once
         cutoff = metric.arguments.get("top_k")
         plain = type(metric).__name__.lower() + ("" if cutoff is None else f"@{cutoff}")
         self.name = plain if name is None else name
@@ -398,7 +399,7 @@ def exact_hessian(
 ) -> Tensor | None:
     """Return the diagonal of the second derivatives (N,) of ragged lists, or None if not known."""
     given = [labels] if weights is None else [labels, weights]
-    if type(loss) in (SoftmaxLoss, ListNet, XENDCG):
+    if isinstance(loss, SoftmaxLoss) and type(loss) in (SoftmaxLoss, ListNet, XENDCG):
         mask, padded, *rest = pad_lists(lengths, scores, *given)
         shares = loss.relevance(rest[0], mask) * (rest[0] > 0).any(-1, keepdim=True) * mask
         total = (shares if weights is None else shares * rest[1]).sum(-1, keepdim=True)
