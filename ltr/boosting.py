@@ -54,10 +54,10 @@ def objective(
     - The diagonal of the second derivatives, exactly, for `SoftmaxLoss`, `ListNet` and `XENDCG`,
       where it is q (1 - q) with q the softmax of the scores, and for every pairwise loss with a
       logistic cost: `RankNet`, `LambdaRank`, `LambdaLoss`. The weights of pairs count as fixed.
-    - For any other loss a bound of it: h_i is the root of the sum over j of H_ij^2. The diagonal
-      itself is negative for some rows where a loss is not convex. The sum is estimated by products
-      of H with `probes` vectors of random signs, whose mean square it is. It is exact for lists
-      of at most `probes` items, if that is a power of 2.
+    - For any other loss an estimate of a bound: the root of the sum over j of H_ij^2, which is at
+      least |H_ii|. The diagonal itself is negative for some rows where a loss is not convex. The
+      sum is the expected square of H times random signs. It is estimated by the mean over `probes`
+      vectors of signs, and exact for lists of at most `probes` items, if that is a power of 2.
     - For all of them h_i is at least |g_i| / max_step, so no leaf is larger than `max_step` before
       the learning rate. With the exact Hessian alone, a relevant row among n would move by n.
     - No row has less than 1/1000 of the mean over the rows. Rows of lists that define no loss have
@@ -205,7 +205,7 @@ class Objective:
         differ = bool(((high + low) > 0).any())
         if differ and gradient.abs().max() <= 1e-12 * (high.abs().max() + 1):
             raise ValueError(
-                f"loss must have a gradient where all scores tie, as they do at the first tree, got "
+                f"loss must have a gradient where all scores tie, as at the first tree, got "
                 f"{one_line(self.loss)}; take an operator that has one, such as SigmoidRank(1.0), "
                 f"or give init_score"
             )
