@@ -101,7 +101,9 @@ def training_times(rows: int, methods: list[str]) -> dict[str, Any]:
     y = np.clip((X[:, 0] + X[:, 1] + rng.normal(size=len(X))) // 1, 0, 4)
     options = {"verbose": -1, "num_threads": 1, "num_leaves": 31, "metric": "None"}
     data = lightgbm.Dataset(X, y, group=np.full(count, LENGTH), params=options).construct()
-    small = lightgbm.Dataset(X[:6000], y[:6000], group=np.full(50, LENGTH), params=options)
+    few = min(50, count)
+    rows = few * LENGTH
+    small = lightgbm.Dataset(X[:rows], y[:rows], group=np.full(few, LENGTH), params=options)
     found: dict[str, Any] = {}
     for name in methods:
         chosen = METHODS[name]
