@@ -1,4 +1,7 @@
-"""Write docs/quality.md's tables, from quality.json: `python docs/quality_tables.py`."""
+"""Write docs/quality.md's tables, from quality.json and boosting.json.
+
+python docs/quality_tables.py
+"""
 
 import json
 from collections.abc import Mapping
@@ -9,6 +12,7 @@ from tables import RESULTS, filled, setting, table
 
 PAGE = Path(__file__).parent / "quality.md"
 LEVEL = 0.05
+LAMBDARANK = "LightGBM, lambdarank"
 KINDS = {"single": "mean over the seeds", "ensemble": "ensemble"}
 
 Result = Mapping[str, Any]
@@ -126,11 +130,40 @@ def beside(found: Result) -> str:
     return table(["", "", *KINDS.values()], rows)
 
 
+def boosting(found: Result) -> str:
+    """Return NDCG@10 of each objective, and its difference from lambdarank."""
+    names = [*dict.fromkeys(name for one in found["sets"] for name in one["methods"])]
+    rows = []
+    for name in names:
+        cells = []
+        for one in found["sets"]:
+            row = one["methods"].get(name)
+            text = "not run" if row is None else f"{row['single']['ndcg_10']:.4f}"
+            if row is not None and name in one["beside_trees"]:
+                test = one["beside_trees"][name]["single"][LAMBDARANK]
+                text += f", {difference(test)}, p {test['p']:.2f}"
+            cells.append(text)
+        rows.append([name, *cells])
+    return table(["NDCG@10", *(one["set"] for one in found["sets"])], rows)
+
+
+def boosting_times(found: Result) -> str:
+    """Return the training time of each objective."""
+    times = found["times"]
+    rows = [
+        [name, f"{seconds:.2f}", f"{times['times_lambdarank'][name]:.1f}"]
+        for name, seconds in times["seconds_a_tree"].items()
+    ]
+    return table(["", "CPU seconds a tree", "times lambdarank"], rows)
+
+
 def tables() -> dict[str, str]:
     """Return every table by its name."""
     found = result()
+    trees = json.loads((RESULTS / "boosting.json").read_text())
     named = {"setting": setting(found), "overview": overview(found), "beside": beside(found)}
     named["verdicts"] = verdicts(found)
+    named |= {"boosting": boosting(trees), "boosting times": boosting_times(trees)}
     return named | {one["set"]: details(found, one) for one in found["sets"]}
 
 

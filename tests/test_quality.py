@@ -126,3 +126,23 @@ def test_the_benchmark_goes_on_where_it_was(data_root, tmp_path):
     for row in one["methods"].values():
         assert 0.2 < row["single"]["ndcg_10"] < 0.6
         assert row["single"]["ndcg_10"] == pytest.approx(row["ensemble"]["ndcg_10"], abs=1e-4)
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_boosting_has_what_the_page_shows(data_root, tmp_path):
+    names = ["LightGBM, lambdarank", "softmax"]
+    command = [
+        sys.executable, ROOT / "benchmarks" / "boosting.py", "--out", tmp_path / "out",
+        "--sets", "MSLR-WEB10K, part", "--rows", "1200", "--output", tmp_path / "result.json",
+        "--methods", *names,
+    ]  # fmt: skip
+    environment = {**os.environ, "LTR_DATA": str(data_root)}
+    subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    found = json.loads((tmp_path / "result.json").read_text())
+    saved = json.loads((ROOT / "benchmarks" / "results" / "boosting.json").read_text())
+    assert found.keys() == saved.keys()
+    assert found["times"].keys() == saved["times"].keys()
+    assert [*found["times"]["seconds_a_tree"]] == names
+    [one] = found["sets"]
+    assert [*one["methods"]] == names
+    assert one["beside_trees"]["softmax"]["single"][names[0]]["p"] > 0

@@ -1,4 +1,4 @@
-"""The sums over pairs, with their slopes: in sort time, or in tiles of bounded memory."""
+"""The sums over pairs, with their derivatives: in sort time, or in tiles of bounded memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -143,6 +143,64 @@ def _plain_slopes(
     assert found.columns is not None
     slopes = found.rows + found.columns
     return torch.zeros_like(slopes).scatter(-1, order, slopes)
+
+
+def pair_curvature(
+    temperature: float,
+    pair_weights: PairWeights,
+    scores: Tensor,
+    labels: Tensor,
+    mask: Tensor | None = None,
+    weights: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return the second derivatives of a logistic `total`, and the sum of weights: (..., n), (...).
+
+    The second derivative by the score of item i is the sum over its pairs of
+    w_ij q (1 - q) / temperature^2, with q = sigmoid((s_i - s_j) / temperature). The weights have no
+    derivative. The arguments are those of `pair_sums`, for `LogisticCost(temperature)`. Cost:
+    O(n^2) time for half of the n x n pairs; memory O(n) for each list plus one tile.
+
+    >>> scores, labels = torch.zeros(3), torch.tensor([1.0, 0.0, 0.0])
+    >>> pair_curvature(1.0, PairWeights(), scores, labels)
+    (tensor([0.5000, 0.2500, 0.2500]), tensor(2.))
+    """
+    order = descending_order(scores, mask)
+    lists = rank_lists(scores, labels, mask, weights, pair_weights, order)
+    s, n = lists.scores, scores.shape[-1]
+    found, weight = torch.zeros_like(s), s.new_zeros(s.shape[:-1])
+    for rows in tiles(n, s.numel()):
+        columns = slice(rows.start, n)
+        w = _absolute_weights(pair_weights, lists, rows, columns)
+        q = torch.sigmoid((s[..., rows, None] - s[..., None, columns]) / temperature)
+        each = w * q * (1 - q)
+        found[..., rows] += each.sum(-1)
+        found[..., columns] += each.sum(-2)
+        weight += w.sum((-1, -2))
+    return torch.zeros_like(found).scatter(-1, order, found) / temperature**2, weight
+
+
+def _absolute_weights(
+    pair_weights: PairWeights, lists: "RankedLists", rows: slice, columns: slice
+) -> Tensor:
+    # the weights of a block of pairs, (..., a, b), as in `block_sums`
+    s, y, valid, u, items = lists
+    by_rank = rank_matrix(pair_weights, s, rows, columns)
+    upper = [column[..., rows, None] for column in items]
+    lower = [column[..., None, columns] for column in items]
+    by_item = pair_weights.by_item(upper, lower)
+    u_i = None if u is None else u[..., rows, None]
+    u_j = None if u is None else u[..., None, columns]
+    if pair_weights.both_orders:
+        above, below = by_item
+        if u_i is not None and u_j is not None:
+            above, below = above * u_i, below * u_j
+        found = by_rank * (above + below)
+    else:
+        sign = (y[..., rows, None] - y[..., None, columns]).sign()
+        found = by_rank * sign.abs() if by_item is None else by_rank * sign.abs() * by_item
+        if u_i is not None and u_j is not None:
+            found = found * torch.where(sign > 0, u_i, u_j)
+    return found if valid is None else found * valid[..., None, columns]
 
 
 class RankedLists(NamedTuple):

@@ -1,0 +1,423 @@
+"""Losses as objectives of LightGBM and XGBoost, and metrics as their evaluation.
+
+`objective` and `metric` return callables for `lightgbm.LGBMRanker`. Their method `xgboost` is the
+form for `xgboost.train`. This module imports neither library.
+"""
+
+import copy
+import zlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ltr.kernels.lists import list_ids, pad_lists, sum_lists
+from ltr.losses.base import RankingLoss
+from ltr.losses.pair_sums import pair_curvature
+from ltr.losses.pairwise import PairwiseLoss
+from ltr.losses.softmax import XENDCG, ListNet, SoftmaxLoss
+from ltr.shapes import check_at_least, check_number
+
+if TYPE_CHECKING:
+    from ltr.metrics import RankingMetric
+
+__all__ = ["metric", "objective"]
+
+Arrays = tuple[np.ndarray, np.ndarray]
+
+FLOOR = 1e-3
+"""The smallest Hessian of a row, relative to the mean over all rows."""
+
+TILE_ROWS = 1 << 16
+"""So many rows, of lists of similar lengths, are given to a loss at a time."""
+
+
+def objective(
+    loss: RankingLoss, max_step: float = 1.0, probes: int = 2, seed: int = 0
+) -> "Objective":
+    """Return a loss as an objective of boosted trees.
+
+    `LGBMRanker(objective=objective(loss))` trains on it, and so does
+    `xgboost.train(params, data, obj=objective(loss).xgboost)`. XGBoost's `XGBRanker` refuses any
+    objective that is not its own. The result can be pickled and copied. It works in `clone` and in
+    a grid search.
+
+    The objective is the sum over the lists of w_l times the loss of list l. The loss's own
+    `reduction` is not used. w_l is the mean of the weights in the list. The weights divided by w_l
+    are the item weights of the loss. So one weight for a whole list makes the list count so many
+    times, as in LightGBM and XGBoost.
+
+    Each call computes the gradient and a Hessian above 0 for each row, in float64:
+
+    - The diagonal of the second derivatives, exactly, for `SoftmaxLoss`, `ListNet` and `XENDCG`,
+      where it is q (1 - q) with q the softmax of the scores, and for every pairwise loss with a
+      logistic cost: `RankNet`, `LambdaRank`, `LambdaLoss`. The weights of pairs count as fixed.
+    - For any other loss an estimate of a bound: the root of the sum over j of H_ij^2, which is at
+      least |H_ii|. The diagonal itself is negative for some rows where a loss is not convex. The
+      sum is the expected square of H times random signs. It is estimated by the mean over `probes`
+      vectors of signs, and exact for lists of at most `probes` items, if that is a power of 2.
+    - For all of them h_i is at least |g_i| / max_step, so no leaf is larger than `max_step` before
+      the learning rate. With the exact Hessian alone, a relevant row among n would move by n.
+    - No row has less than 1/1000 of the mean over the rows. Rows of lists that define no loss have
+      that.
+
+    Gradient and Hessian are then multiplied by one number, so that the mean Hessian is 1. The tree
+    does not change by that. But a row then weighs as in squared error, so defaults such as
+    LightGBM's `min_sum_hessian_in_leaf` and XGBoost's `min_child_weight` and `lambda` mean as many
+    rows. The same scores give the same result: random numbers, of the probes and of the loss, come
+    from the seed and the scores.
+
+    At the first tree all scores tie. Some operators, such as `SoftSort`, have no gradient there,
+    which is an error: take `SoftNDCG(SigmoidRank(1.0))`, or give `init_score`.
+
+    CatBoost is an error too. It calls an objective without the lists, with some of the rows.
+
+    Args:
+        loss: any loss that needs scores, labels and weights alone.
+        max_step: > 0, in units of the scores. Larger values take larger steps where a loss is flat;
+            1e9 leaves the Hessian as it is. Default: 1, chosen on the validation lists of OHSUMED.
+        probes: >= 1. Each costs a second backward pass.
+        seed: of the probes and of the random numbers of the loss.
+
+    Cost: the loss's, forward and backward. The exact Hessian of pairs takes O(n^2) time for a list
+    of n. The lists of similar lengths are computed together, some 65,000 rows at a time. So memory
+    does not depend on the longest list.
+
+    Raises:
+        ValueError: an argument is invalid. In training: a score, a label or a weight is not finite,
+            the lists are missing or are not those of the rows, or the loss has no gradient at the
+            first tree.
+
+    Reference: Dauphin, de Vries and Bengio, "Equilibrated adaptive learning rates for non-convex
+    optimization", NeurIPS 2015, for the bound, which they found better than the diagonal.
+
+    >>> from ltr.losses import SoftmaxLoss
+    >>> gradient, hessian = objective(SoftmaxLoss())([1, 0, 0, 1], [0, 0, 0, 0], None, [2, 2])
+    >>> gradient, hessian
+    (array([-1.,  1.,  1., -1.]), array([1., 1., 1., 1.]))
+    """
+    return Objective(loss, max_step, probes, seed)
+
+
+def metric(metric: "RankingMetric", name: str | None = None) -> "Metric":
+    """Return a metric of `ltr.metrics` as an evaluation during boosting.
+
+    `LGBMRanker(metric="None").fit(..., eval_metric=metric(NDCG(top_k=10)))` evaluates each
+    `eval_set` by it, and early stopping uses it. Without `metric="None"` LightGBM adds its own
+    NDCG. For XGBoost it is `xgboost.train(..., custom_metric=metric(NDCG(top_k=10)).xgboost)`.
+    There early stopping knows by the name that NDCG and MAP should be high. For other metrics give
+    `maximize=True`.
+
+    The value is the mean over the lists that count, by the mean weight of each list. If weights
+    differ within a list, the metric must have item weights. A list without a relevant row counts 0
+    in NDCG; LightGBM counts it as 1.
+
+    Args:
+        metric: a metric of `ltr.metrics`. Its options for several updates are not used.
+        name: how the library calls it. Default: its class in lower case, and the cutoff: `ndcg@10`.
+
+    Raises:
+        ValueError: an argument is invalid. In training: as for `objective`.
+
+    >>> from ltr.metrics import NDCG
+    >>> metric(NDCG(top_k=10))([1, 0, 0, 1], [2.0, 1.0, 2.0, 1.0], None, [2, 2])
+    ('ndcg@10', 0.8154648767857288, True)
+    """
+    return Metric(metric, name)
+
+
+class Objective:
+    """A loss as an objective: what `objective` returns."""
+
+    def __init__(
+        self, loss: RankingLoss, max_step: float = 1.0, probes: int = 2, seed: int = 0
+    ) -> None:
+        if not isinstance(loss, RankingLoss):
+            raise ValueError(f"loss must be a RankingLoss, got {loss!r}")
+        if loss.side_inputs:
+            raise ValueError(
+                f"loss must need labels and weights alone, got {type(loss).__name__}, which needs "
+                f"{', '.join(loss.side_inputs)}"
+            )
+        self.loss = copy.deepcopy(loss)
+        self.loss.reduction = "none"
+        self.max_step = check_number("max_step", max_step, minimum=0.0, strict=True)
+        self.probes = check_at_least("probes", probes, 1)
+        self.seed = check_at_least("seed", seed, 0)
+
+    def __repr__(self) -> str:
+        return f"objective({one_line(self.loss)})"
+
+    # LightGBM counts the parameters: four mean that the objective gets the lists
+    def __call__(self, y_true: Any, y_pred: Any, weight: Any, group: Any) -> Arrays:
+        """Return gradient and Hessian (rows,) float64, as `LGBMRanker(objective=...)` asks for.
+
+        Args:
+            y_true: (rows,), the labels.
+            y_pred: (rows,), the scores.
+            weight: (rows,) or None.
+            group: (lists,), the length of each list, in the order of the rows.
+        """
+        scores = flat("y_pred", y_pred)
+        labels, weights, lengths = checked_lists(scores, y_true, weight, group)
+        if not len(scores):
+            return scores.numpy(), scores.numpy()
+        factors, weights = list_factors(weights, lengths)
+        gradient, hessian = torch.zeros_like(scores), torch.zeros_like(scores)
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            torch.manual_seed(zlib.crc32(scores.numpy().tobytes(), self.seed))
+            for lists, rows in tiles(lengths):
+                own = None if weights is None else weights[rows]
+                g, h = self._derivatives(scores[rows], labels[rows], lengths[lists], own)
+                each = factors[lists].repeat_interleave(lengths[lists])
+                gradient[rows], hessian[rows] = each * g, each * h
+        if not bool(gradient.isfinite().all()):
+            raise ValueError(f"loss must have finite gradients, got NaN or inf of {self!r}")
+        if scores.min() == scores.max():
+            self._check_start(gradient, labels, lengths)
+        mean = hessian.mean()
+        if not mean > 0:
+            return gradient.numpy(), np.ones(len(scores))
+        return (gradient / mean).numpy(), (hessian / mean).clamp(min=FLOOR).numpy()
+
+    def xgboost(self, predt: Any, dtrain: Any) -> Arrays:
+        """Return gradient and Hessian (rows,), as `xgboost.train(obj=...)` asks for.
+
+        Args:
+            predt: (rows,), the scores.
+            dtrain: a `DMatrix` with `qid` or `group`.
+        """
+        return self(dtrain.get_label(), predt, *xgboost_lists(dtrain))
+
+    def calc_ders_range(self, approxes: Any, targets: Any, weights: Any) -> Any:
+        """Raise `ValueError`: this is what CatBoost calls, which gives no lists."""
+        raise ValueError(
+            "objective must be used with LightGBM or XGBoost, got a call from CatBoost, "
+            "which gives rows without their lists"
+        )
+
+    def _check_start(self, gradient: Tensor, labels: Tensor, lengths: Tensor) -> None:
+        ends = labels.new_zeros(2, len(lengths))
+        both, ids = torch.stack((labels, -labels)), list_ids(labels, lengths)
+        high, low = ends.scatter_reduce(1, ids.expand(2, -1), both, "amax", include_self=False)
+        differ = bool(((high + low) > 0).any())
+        if differ and gradient.abs().max() <= 1e-12 * (high.abs().max() + 1):
+            raise ValueError(
+                f"loss must have a gradient where all scores tie, as at the first tree, got "
+                f"{one_line(self.loss)}; take an operator that has one, such as SigmoidRank(1.0), "
+                f"or give init_score"
+            )
+
+    def _derivatives(
+        self, scores: Tensor, labels: Tensor, lengths: Tensor, weights: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return gradient and Hessian (N,) of ragged lists, before the floor."""
+        scores = scores.requires_grad_()
+        total = self.loss(scores, labels, lengths=lengths, weights=weights).sum()
+        known = exact_hessian(self.loss, scores.detach(), labels, lengths, weights)
+        (gradient,) = torch.autograd.grad(total, scores, create_graph=known is None)
+        if known is not None:
+            return gradient, torch.maximum(known, gradient.abs() / self.max_step)
+        squares = torch.zeros_like(scores)
+        if gradient.requires_grad:  # else the loss is linear
+            for signs in probe_signs(lengths, self.probes):
+                (product,) = torch.autograd.grad(gradient, scores, signs, retain_graph=True)
+                squares += product.square()
+        gradient = gradient.detach()
+        hessian = (squares / self.probes).sqrt().nan_to_num(0.0, 0.0, 0.0)
+        return gradient, torch.maximum(hessian, gradient.abs() / self.max_step)
+
+
+class Metric:
+    """A metric as an evaluation: what `metric` returns."""
+
+    def __init__(self, metric: "RankingMetric", name: str | None = None) -> None:
+        from ltr.metrics.base import RankingMetric
+
+        if not isinstance(metric, RankingMetric):
+            raise ValueError(f"metric must be a metric of ltr.metrics, got {metric!r}")
+        self.metric = copy.deepcopy(metric)
+        self.metric.deduplicate = False  # each call has all lists, once
+        cutoff = metric.arguments.get("top_k")
+        plain = type(metric).__name__.lower() + ("" if cutoff is None else f"@{cutoff}")
+        self.name = plain if name is None else name
+
+    def __repr__(self) -> str:
+        return f"metric({self.metric!r})"
+
+    def __call__(
+        self, y_true: Any, y_pred: Any, weight: Any, group: Any
+    ) -> tuple[str, float, bool]:
+        """Return name, value and whether higher is better, as LightGBM's `eval_metric` asks for.
+
+        The arguments are those of `Objective.__call__`.
+        """
+        from ltr.metrics.base import measure_lists
+
+        scores = flat("y_pred", y_pred)
+        labels, weights, lengths = checked_lists(scores, y_true, weight, group)
+        factors, weights = list_factors(weights, lengths)
+        if weights is not None and not self.metric.takes_weights:
+            raise ValueError(
+                f"weight must be equal within each list, since {self.name} has no item weights, "
+                f"got weights that differ"
+            )
+        [found] = measure_lists([self.metric], scores, labels, lengths=lengths, weights=weights)
+        counted = ~found.values.isnan()
+        factors = torch.where(counted, factors, 0.0)
+        value = (found.values.nan_to_num() * factors).sum() / factors.sum()
+        return self.name, value.item(), bool(self.metric.higher_is_better)
+
+    def xgboost(self, predt: Any, dtrain: Any) -> tuple[str, float]:
+        """Return name and value, as `xgboost.train(custom_metric=...)` asks for."""
+        return self(dtrain.get_label(), predt, *xgboost_lists(dtrain))[:2]
+
+
+def one_line(loss: RankingLoss) -> str:
+    """Return the name of the loss and those of its parts, such as operators.
+
+    >>> from ltr.losses import SoftNDCG
+    >>> one_line(SoftNDCG())
+    'SoftNDCG with Standardized, SigmoidRank'
+    """
+    first, *others = (type(module).__name__ for module in loss.modules())
+    return f"{first} with {', '.join(others)}" if others else first
+
+
+def flat(name: str, values: Any) -> Tensor:
+    """Return finite numbers (N,) in float64, as a copy.
+
+    >>> flat("y_pred", [1, float("nan")])
+    Traceback (most recent call last):
+    ValueError: y_pred must be finite, got nan in row 1
+    """
+    array = np.array(values, dtype=np.float64)
+    if array.ndim != 1:
+        raise ValueError(f"{name} must be flat (rows,), got shape {array.shape}")
+    wrong = np.flatnonzero(~np.isfinite(array))
+    if len(wrong):
+        raise ValueError(f"{name} must be finite, got {array[wrong[0]]} in row {wrong[0]}")
+    return torch.from_numpy(array)
+
+
+def checked_lists(
+    scores: Tensor, y_true: Any, weight: Any, group: Any
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Return labels (N,), weights (N,) or None, and the lengths of the lists that have rows."""
+    labels = flat("y_true", y_true)
+    weights = None if weight is None else flat("weight", weight)
+    for name, values in (("y_true", labels), ("weight", weights)):
+        if values is not None and len(values) != len(scores):
+            raise ValueError(f"{name} must have {len(scores)} rows, got {len(values)}")
+    if weights is not None and bool((weights < 0).any()):
+        raise ValueError(f"weight must be >= 0, got {weights.min().item():g}")
+    if group is None:
+        raise ValueError("group must be given, the length of each list, got None")
+    lengths = torch.from_numpy(np.array(group, dtype=np.int64).reshape(-1))
+    if bool((lengths < 0).any()) or lengths.sum() != len(scores):
+        raise ValueError(
+            f"group must be lengths of lists that sum to {len(scores)} rows, "
+            f"got {len(lengths)} that sum to {int(lengths.sum())}"
+        )
+    return labels, weights, lengths[lengths > 0]
+
+
+def list_factors(weights: Tensor | None, lengths: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Return the mean weight of each list (R,), and the weights divided by it (N,).
+
+    The second is None if it is 1 everywhere. In a list whose weights are all 0 it is 1.
+
+    >>> list_factors(torch.tensor([1.0, 3.0, 0.0]), torch.tensor([2, 1]))
+    (tensor([2., 0.]), tensor([0.5000, 1.5000, 1.0000]))
+    >>> list_factors(torch.tensor([3.0, 3.0, 1.0]), torch.tensor([2, 1]))
+    (tensor([3., 1.]), None)
+    """
+    if weights is None:
+        return torch.ones(len(lengths), dtype=torch.float64), None
+    ids = list_ids(weights, lengths)
+    means = sum_lists(weights, lengths) / lengths
+    first = weights[lengths.cumsum(0) - lengths]
+    if bool((weights == first[ids]).all()):
+        return first, None
+    return means, torch.where(means[ids] > 0, weights / means.clamp(min=1e-300)[ids], 1.0)
+
+
+def xgboost_lists(data: Any) -> tuple[np.ndarray | None, np.ndarray]:
+    """Return the weights (rows,) or None, and the lengths of the lists, of a `DMatrix`."""
+    bounds = np.asarray(data.get_uint_info("group_ptr"), dtype=np.int64)
+    if len(bounds) < 2:
+        raise ValueError("dtrain must have lists: give qid or group to the DMatrix, got none")
+    lengths, weight = np.diff(bounds), np.asarray(data.get_weight())
+    if not len(weight):
+        return None, lengths
+    # XGBoost has one weight a list, if there are lists
+    return (np.repeat(weight, lengths) if len(weight) == len(lengths) else weight), lengths
+
+
+def tiles(lengths: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield lists of similar lengths, and their rows: none is longer than 1.5 times another.
+
+    >>> [(lists.tolist(), rows.tolist()) for lists, rows in tiles(torch.tensor([5, 1, 1]))]
+    [([1, 2], [5, 6]), ([0], [0, 1, 2, 3, 4])]
+    """
+    starts = lengths.cumsum(0) - lengths
+    by_length, order = lengths.sort(stable=True)
+    ends = by_length.cumsum(0)
+    first = 0
+    while first < len(order):
+        before = int(ends[first] - by_length[first])
+        similar = int(torch.searchsorted(by_length, int(1.5 * by_length[first]), right=True))
+        full = int(torch.searchsorted(ends, before + TILE_ROWS, right=True))
+        last = max(first + 1, min(similar, full))
+        lists = order[first:last]
+        sizes = by_length[first:last]
+        offsets = (starts[lists] - (sizes.cumsum(0) - sizes)).repeat_interleave(sizes)
+        yield lists, offsets + torch.arange(len(offsets))
+        first = last
+
+
+def probe_signs(lengths: Tensor, probes: int) -> Iterator[Tensor]:
+    """Yield vectors (N,) of random signs, for lists of these lengths.
+
+    The signs of an item in two probes differ by a Walsh function of its position. So 2^k probes
+    are orthogonal in lists of up to 2^k items, where their mean squares are exact.
+
+    >>> torch.stack([*probe_signs(torch.tensor([2, 2]), 2)]).prod(0)
+    tensor([ 1., -1.,  1., -1.], dtype=torch.float64)
+    """
+    signs = 2.0 * torch.randint(0, 2, (int(lengths.sum()),)).double() - 1
+    place = torch.arange(len(signs)) - (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
+    for probe in range(probes):
+        common, parity = place & probe, torch.zeros_like(place)
+        for bit in range(probe.bit_length()):
+            parity ^= (common >> bit) & 1
+        yield torch.where(parity > 0, -signs, signs)
+
+
+def exact_hessian(
+    loss: RankingLoss, scores: Tensor, labels: Tensor, lengths: Tensor, weights: Tensor | None
+) -> Tensor | None:
+    """Return the diagonal of the second derivatives (N,) of ragged lists, or None if not known."""
+    given = [labels] if weights is None else [labels, weights]
+    if isinstance(loss, SoftmaxLoss) and type(loss) in (SoftmaxLoss, ListNet, XENDCG):
+        mask, padded, *rest = pad_lists(lengths, scores, *given)
+        shares = loss.relevance(rest[0], mask) * (rest[0] > 0).any(-1, keepdim=True) * mask
+        total = (shares if weights is None else shares * rest[1]).sum(-1, keepdim=True)
+        q = padded.masked_fill(~mask, -torch.inf).softmax(-1)
+        factor = (total > 0).double() if loss.normalize else total
+        return (factor * q * (1 - q))[mask]
+    if not isinstance(loss, PairwiseLoss) or type(loss).per_list is not PairwiseLoss.per_list:
+        return None
+    temperature = loss.cost.logistic_temperature
+    if temperature is None:
+        return None
+    mask, *padded = pad_lists(lengths, scores, *given)
+    item_weights = None if weights is None else padded[2]
+    found, weight = pair_curvature(
+        temperature, loss.pair_weights, padded[0], padded[1], mask, item_weights
+    )
+    if loss.normalize:
+        found = found / torch.where(weight > 0, weight, 1.0).unsqueeze(-1)
+    return found[mask]
