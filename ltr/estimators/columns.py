@@ -11,7 +11,6 @@ import torch
 
 from ltr.datasets import FeatureTransform, ListDataset, Schema
 from ltr.estimators.scoring import score_lists
-from ltr.metrics.named import ranking_measure
 from ltr.models import Scorer
 
 _LISTS = 2000  # that columns are shuffled on, at most
@@ -171,6 +170,8 @@ class _Shuffled:
         device: str,
         seed: int,
     ) -> None:
+        from ltr.metrics.named import ranking_measure  # torchmetrics takes a while to import
+
         self.parts, self.device, self.schema = (transform, scorer), device, schema
         self.lists = lists.between(0, min(len(lists), _LISTS))
         self.measure, self.draw = ranking_measure(metric), np.random.default_rng(seed)
