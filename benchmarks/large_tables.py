@@ -62,7 +62,6 @@ def trees(fold: Fold, leaves: int) -> Any:
         n_estimators=2000,
         learning_rate=0.1,
         metric="ndcg",
-        eval_at=[10],
         early_stopping_round=50,
         n_jobs=1,
         verbose=-1,
@@ -74,6 +73,7 @@ def trees(fold: Fold, leaves: int) -> Any:
         group=train.lengths,
         eval_set=[(val.X, val.y)],
         eval_group=[val.lengths],
+        eval_at=[10],
     )
 
 

@@ -414,6 +414,7 @@ def test_large_generated_tables(name, monkeypatch):
     assert len(lossy) == (10 if name in ("noise", "steps") else 0)
 
 
+@pytest.mark.filterwarnings("ignore:The argument 'eval_")
 def test_large_tables_beside_trees(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     module = load(ROOT / "benchmarks" / "large_tables.py")

@@ -48,13 +48,13 @@ class NeuralRanker(RankingEstimator):
     Numbers may be missing, and text, booleans and categorical columns are encoded.
 
     Args:
-        effort: "default"; "fast", which takes at most about 5 seconds below 100,000 rows of 100
-            columns, and from there on about the time of LightGBM; or "best", with twice the
-            members. It sets the arguments that are None, by the rows that are trained on; see
-            `settings_`. An argument that is given wins over it.
+        effort: "fast", "default" or "best": sets the arguments that are None, by the rows that are
+            trained on; see `settings_`. An argument that is given wins over it. "fast" is a few
+            passes of one network, and from 60,000 rows two networks on useful columns. "best" is
+            the default with twice the members.
         columns: "all", or "useful": one member is trained first, each column is shuffled on the
             validation lists, and those that cost nothing, alone and together, are dropped; see
-            `selected_`. Default: "useful" from 30,000 rows to train on ("fast": 100,000), if there
+            `selected_`. Default: "useful" from 30,000 rows to train on ("fast": 60,000), if there
             are validation lists.
         scorer: the network that each member is a copy of, made without the number of features.
             Default: `MLPScorer(hidden=(128, 64))`.
@@ -63,14 +63,14 @@ class NeuralRanker(RankingEstimator):
             `TableTransform(PiecewiseLinearBins(8))`, and from 30,000 rows
             `TableTransform(Join([PiecewiseLinearBins(8), Standardize()]))`.
         members: how many networks are trained and averaged, >= 1. Only their random draws differ.
-            Default: 5 ("best": 10; "fast": 1, and 2 from 100,000 rows).
+            Default: 5 ("best": 10; "fast": 1, and 2 from 60,000 rows).
         learning_rate: of AdamW. Default: 1e-3; 3e-3 from 30,000 rows, and for "fast".
         schedule: "constant", or "cycle": the learning rate rises in the first tenth of the steps of
             `max_epochs`, and descends to 0 by a half cosine. Default: "constant" ("fast": "cycle").
         weight_decay: of AdamW.
         batch_size: lists in a step of training.
-        max_epochs: the most passes over the training lists. Default: 100 ("fast": 3 to 40, by the
-            rows and columns, and 8 from 100,000 rows).
+        max_epochs: the most passes over the training lists. Default: 100 ("fast": 2 to 40, by the
+            rows and columns, and 8 from 60,000 rows).
         metric: what early stopping and `score` look at, by its name, such as "ndcg@10" (the
             default), "mrr@10" or "map"; see `ltr.metrics.evaluate`.
         patience: a member stops when its metric on the validation lists has not risen for this

@@ -27,7 +27,7 @@ LARGE = 30_000
 """From how many training rows on a table is large: see `settings`."""
 
 _EPOCHS, _STEPS = 3, 40  # the default of patience is this many epochs, and steps
-_LONG, _FAST_NUMBERS = 100_000, 20_000_000  # of `effort="fast"`: rows, and numbers in all epochs
+_LONG, _FAST_NUMBERS = 60_000, 15_000_000  # of `effort="fast"`: rows, and numbers in all epochs
 _CHOICE_EPOCHS, _CHOICE_STEPS = 4, 300  # at least, by which columns are chosen
 
 
@@ -119,7 +119,7 @@ def _values(effort: Effort, rows: int, columns: int) -> dict[str, Any]:
         long = rows >= _LONG
         epochs = 8 if long else round(_FAST_NUMBERS / (rows * columns))
         found |= {"members": 2 if long else 1, "schedule": "cycle"}
-        found |= {"max_epochs": min(max(epochs, 3), 40), "columns": "useful" if long else "all"}
+        found |= {"max_epochs": min(max(epochs, 2), 40), "columns": "useful" if long else "all"}
     return found
 
 

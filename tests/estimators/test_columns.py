@@ -226,7 +226,7 @@ def test_an_effort_sets_by_size_what_is_not_given():
     }
     fast = settings(NeuralRanker(effort="fast"), *large)
     assert (fast.members, fast.schedule, fast.columns) == (1, "cycle", "all")
-    assert fast.patience == fast.max_epochs == 33
+    assert fast.patience == fast.max_epochs == 25
     longer = settings(NeuralRanker(effort="fast"), 1_000_000, 100, 40_000)
     assert (longer.members, longer.max_epochs, longer.columns) == (2, 8, "useful")
     assert settings(NeuralRanker(effort="best"), *large).members == 10
