@@ -63,9 +63,9 @@ def narrowed(schema: Schema, names: Sequence[str]) -> Schema:
 
 def of_columns(lists: ListDataset, schema: Schema, narrow: Schema) -> ListDataset:
     """Return lists of a schema with the columns of a narrower one alone."""
-    found = lists.take_features(_chosen(schema.features, narrow.features))
+    found = lists.take_features(_chosen(_places(schema.features), narrow.features))
     if lists.categories is not None:
-        places = _chosen(dict.fromkeys(schema.categories, 1), narrow.categories)
+        places = _chosen(_places(dict.fromkeys(schema.categories, 1)), narrow.categories)
         found.categories = lists.categories[:, places] if len(places) else None
     return found
 
@@ -131,8 +131,7 @@ def choose_columns(
     return {name: found[name] for name in names}
 
 
-def _chosen(widths: Mapping[str, int], names: Iterable[str]) -> np.ndarray:
-    places = _places(widths)
+def _chosen(places: Mapping[str, range], names: Iterable[str]) -> np.ndarray:
     return np.array([place for name in names for place in places[name]], dtype=np.int64)
 
 
@@ -187,10 +186,10 @@ class _Shuffled:
         order = self.draw.permutation(len(self.lists.features))
         found = copy.copy(self.lists)
         for attribute, places in (("features", self.features), ("categories", self.categories)):
-            chosen = [place for name in names for place in places.get(name, ())]
-            if chosen:
+            chosen = _chosen(places, [name for name in names if name in places])
+            if len(chosen):
                 array = getattr(found, attribute).copy()
-                array[:, chosen] = array[np.ix_(order, chosen)]
+                array[:, chosen] = array[:, chosen][order]
                 setattr(found, attribute, array)
         lost = self.whole - self._values(found)
         if len(lost) < 2:

@@ -108,7 +108,7 @@ def make(
     new = cls(**{**read_arguments(cls, arguments, trusted), **given})
     check_parameters(new)
     members = content["settings"]["members"]
-    parts = {
+    parts: dict[str, Any] = {
         name: _given(new, name, members)
         if content[name] is None
         else read_part(content[name], name, kind, trusted)
