@@ -2,8 +2,8 @@
 
     python benchmarks/soft_ndcg_trials.py NAME ... [--data "generated, 100,000"] [--seeds 100 101]
 
-A trial trains one network of `NeuralRanker`'s defaults on one data set with one loss, and adds a
-line to benchmarks/results/soft_ndcg_trials.json: NDCG@10 on the test lists and on the training
+A trial trains one network of `NeuralRanker`'s defaults for small tables on one data set with one
+loss, and adds a line to benchmarks/results/soft_ndcg_trials.json: NDCG@10 on the test and training
 lists, the epochs, and the seconds of CPU time. For the names see `loss`. "A then B" trains on A,
 and from A's best epoch on B, at a third of the learning rate. Seeds from 100 on are for choosing;
 the comparison in `soft_ndcg_goal.py` uses 0, 1 and 2.
@@ -29,12 +29,20 @@ from torch.nn.functional import softplus
 
 import ltr.losses
 import ltr.operators
+from ltr.datasets import PiecewiseLinearBins, TableTransform
 from ltr.estimators import NeuralRanker
 from ltr.losses import XENDCG, RankingLoss, SoftmaxLoss
 
 RESULT = RESULTS / "soft_ndcg_trials.json"
 SIZES = {"generated, 10,000": 10_000, "generated, 100,000": 100_000, "generated, 300,000": 300_000}
 DOCUMENTS = 25
+PLAIN = {
+    "learning_rate": 1e-3,
+    "columns": "all",
+    "transform": TableTransform(PiecewiseLinearBins(8)),
+}
+"""Of the networks at every size: `NeuralRanker`'s defaults for small tables."""
+
 SLOWER = 1 / 3
 """Of the learning rate, for the losses after the first."""
 
@@ -222,7 +230,7 @@ def fitted(names: list[str], fold: Fold, seed: int, known: dict, **options: Any)
     key = (*names,)
     if key not in known:
         start = time.process_time()
-        given = {"random_state": seed, "verbose": 0, **options}
+        given = {"random_state": seed, "verbose": 0, **PLAIN, **options}
         if len(names) == 1:
             ranker, before = NeuralRanker(members=1, **given), [0, 0.0]
         else:

@@ -8,11 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tables import RESULTS, filled, setting, table
 
 PAGE = Path(__file__).parent / "quality.md"
 LEVEL = 0.05
 LAMBDARANK = "LightGBM, lambdarank"
+CHOOSING = 100
+"""From which seed on generated tables were for choosing; see `large_tables.py`."""
+
 KINDS = {"single": "mean over the seeds", "ensemble": "ensemble"}
 
 Result = Mapping[str, Any]
@@ -30,16 +34,18 @@ def whole(found: Result) -> list[str]:
 
 
 def cell(one: Result) -> str:
-    """Return NDCG@10, bold if it differs from the baseline, with a dagger if it may.
+    """Return NDCG@10: bold if better than the baseline, italic if worse, a dagger if it may differ.
 
-    >>> cell({"ndcg_10": 0.5, "p": 0.01, "p_holm": 0.04})
+    >>> cell({"ndcg_10": 0.5, "p": 0.01, "p_holm": 0.04, "difference": [0.1, 0.05, 0.15]})
     '**0.5000**'
-    >>> cell({"ndcg_10": 0.5, "p": 0.04, "p_holm": 0.4})
+    >>> cell({"ndcg_10": 0.5, "p": 0.01, "p_holm": 0.04, "difference": [-0.1, -0.15, -0.05]})
+    '*0.5000*'
+    >>> cell({"ndcg_10": 0.5, "p": 0.04, "p_holm": 0.4, "difference": [0.1, 0.05, 0.15]})
     '0.5000†'
     """
     text = f"{one['ndcg_10']:.4f}"
     if one.get("p_holm", 1) < LEVEL:
-        return f"**{text}**"
+        return f"**{text}**" if one["difference"][0] > 0 else f"*{text}*"
     return text + ("†" if one.get("p", 1) < LEVEL else "")
 
 
@@ -157,6 +163,43 @@ def boosting_times(found: Result) -> str:
     return table(["", "CPU seconds a tree", "times lambdarank"], rows)
 
 
+def large(found: Result) -> str:
+    """Return the table of the large generated tables, by seeds that took no part in a choice.
+
+    NDCG@10 is bold if it is better than LightGBM's after Holm's correction, italic if worse.
+    """
+    rows: list[list[str]] = []
+    for one in found["comparisons"]:
+        if one["seeds"][0] >= CHOOSING:
+            continue
+        trials = [
+            trial
+            for trial in found["trials"]
+            if trial["data"] == one["data"]
+            and trial["ranker"] in (one["ranker"], "LightGBM")
+            and trial["seed"] in one["seeds"]
+        ]
+        seconds = {
+            name: np.mean([x["seconds"] for x in trials if x["ranker"] == name])
+            for name in (one["ranker"], "LightGBM")
+        }
+        name = one["ranker"] if one["ranker"] == "blend" else f"`{one['ranker']}`"
+        rows.append(
+            [
+                one["data"],
+                name,
+                f"{one['trees']:.4f}",
+                cell(one),
+                difference(one),
+                f"{one['p_holm']:.4f}",
+                f"{seconds['LightGBM']:.0f}",
+                f"{seconds[one['ranker']]:.0f}",
+            ]
+        )
+    header = ["table, rows", "", "LightGBM", "NDCG@10", "difference", "p, Holm"]
+    return table([*header, "CPU seconds of LightGBM", "CPU seconds"], rows)
+
+
 def tables() -> dict[str, str]:
     """Return every table by its name."""
     found = result()
@@ -164,6 +207,7 @@ def tables() -> dict[str, str]:
     named = {"setting": setting(found), "overview": overview(found), "beside": beside(found)}
     named["verdicts"] = verdicts(found)
     named |= {"boosting": boosting(trees), "boosting times": boosting_times(trees)}
+    named["large"] = large(json.loads((RESULTS / "large_tables.json").read_text()))
     return named | {one["set"]: details(found, one) for one in found["sets"]}
 
 

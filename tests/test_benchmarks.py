@@ -410,6 +410,40 @@ def test_generated_lists_have_the_grades_of_their_targets(monkeypatch):
         assert [(labels >= grade).sum() for grade in (1, 2, 3)] == [10, 5, 2]
 
 
+@pytest.mark.parametrize("name", ["noise", "levels", "pairs", "steps"])
+def test_large_generated_tables(name, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    module = load(ROOT / "benchmarks" / "generated_tables.py")
+    monkeypatch.setattr(module, "TEST_QUERIES", 40)
+    fold, again = (module.generated_table(name, 1000, 7) for _ in range(2))
+    assert [len(part.y) for part in (fold.train, fold.val, fold.test)] == [850, 150, 1000]
+    assert fold.test.X.equals(again.test.X)
+    for labels in fold.test.y.reshape(-1, 25):
+        assert [(labels >= grade).sum() for grade in (1, 2, 3)] == [10, 5, 2]
+    lossy = [column for column in fold.train.X if fold.train.X[column].isna().any()]
+    assert len(lossy) == (10 if name in ("noise", "steps") else 0)
+
+
+@pytest.mark.filterwarnings("ignore:The argument 'eval_")
+def test_large_tables_beside_trees(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    module = load(ROOT / "benchmarks" / "large_tables.py")
+    ranker = "NeuralRanker(members=1, max_epochs=2)"
+    monkeypatch.setattr(module, "NETWORKS", ranker)
+    folds = [module.generated_table("pairs", 1000, 0)]
+    rankers = (module.TREES, ranker, module.BLEND)
+    trials = [module.trial(tmp_path, "pairs, 1,000", folds, one, 0) for one in rankers]
+    kept = committed("large_tables.json")
+    assert {*trials[1]} <= {*kept["trials"][0]} | {"epochs", "columns"}
+    assert trials[2]["seconds"] == pytest.approx(
+        trials[0]["seconds"] + trials[1]["seconds"], abs=0.2
+    )
+    first, second = module.comparisons(tmp_path, trials)
+    assert shape(first) == shape(kept["comparisons"][0])
+    assert (first["lists"], second["ranker"]) == (2000, module.BLEND)
+    assert first["ndcg_10"] - first["trees"] == pytest.approx(first["difference"][0], abs=2e-4)
+
+
 @pytest.mark.parametrize(
     "name", ["soft_ndcg", pytest.param("scorer_plots", marks=pytest.mark.slow)]
 )

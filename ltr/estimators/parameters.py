@@ -3,16 +3,124 @@
 import copy
 import math
 import numbers
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, get_args
 
 import torch
 
-from ltr.datasets import FeatureTransform, PiecewiseLinearBins, TableTransform
+from ltr.datasets import (
+    FeatureTransform,
+    Join,
+    PiecewiseLinearBins,
+    Standardize,
+    TableTransform,
+)
 from ltr.losses import XENDCG, RankingLoss
-from ltr.models import Ensemble, MLPScorer, Scorer
+from ltr.models import MLPScorer, Scorer
 from ltr.shapes import check_number
 
+Effort = Literal["fast", "default", "best"]
+Schedule = Literal["constant", "cycle"]
+Columns = Literal["all", "useful"]
+
+LARGE = 30_000
+"""From how many training rows on a table is large: see `settings`."""
+
 _EPOCHS, _STEPS = 3, 40  # the default of patience is this many epochs, and steps
+_LONG, _FAST_NUMBERS = 60_000, 15_000_000  # of `effort="fast"`: rows, and numbers in all epochs
+_CHOICE_EPOCHS, _CHOICE_STEPS = 4, 300  # at least, by which columns are chosen
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a `NeuralRanker` trains with: its parameters, and what `effort` says where one is None.
+
+    `scorer` and `transform` are not built or fitted yet; the others are as in `NeuralRanker`.
+    """
+
+    scorer: Scorer
+    loss: RankingLoss
+    transform: FeatureTransform
+    members: int
+    learning_rate: float
+    schedule: Schedule
+    weight_decay: float
+    batch_size: int
+    max_epochs: int
+    patience: int
+    columns: Columns
+    metric: str
+    device: str
+    random_state: Any
+    verbose: int
+
+    def resolved(self) -> dict[str, Any]:
+        """Return the values, as plain data, that an effort sets."""
+        names = ("members", "learning_rate", "schedule", "max_epochs", "patience", "columns")
+        return {name: getattr(self, name) for name in names}
+
+
+_FIELDS = {one.name for one in fields(Settings)} - {"transform"}
+
+
+def settings(estimator: Any, rows: int, columns: int, lists: int) -> Settings:
+    """Return what an estimator trains with on so many rows, columns and lists of training."""
+    named = {name: getattr(estimator, name) for name in _FIELDS}
+    named["transform"] = estimator.get_params(deep=False).get("transform")
+    given = {name: value for name, value in named.items() if value is not None}
+    given = {"loss": XENDCG(gamma="random"), **_values(estimator.effort, rows, columns), **given}
+    cycle = given["schedule"] == "cycle"
+    short = max(_EPOCHS, math.ceil(_STEPS / math.ceil(lists / given["batch_size"])))
+    given = {"patience": given["max_epochs"] if cycle else short, **given}
+    if _has_width(given["scorer"], given["transform"]):
+        if estimator.columns == "useful":
+            raise ValueError(
+                "columns must be 'all' where the scorer or the transform has its number of "
+                "features already, got 'useful'"
+            )
+        given["columns"] = "all"
+    given["random_state"] = estimator.random_state
+    return Settings(**{**given, "device": device(estimator)})
+
+
+def _has_width(scorer: Scorer, transform: FeatureTransform) -> bool:
+    """Return whether a part was made for a number of features."""
+    return any(True for _ in scorer.parameters()) or transform.num_features is not None
+
+
+def for_choice(settings: Settings, lists: int) -> Settings:
+    """Return what one small member trains with, by which the columns are chosen."""
+    epochs = math.ceil(_CHOICE_STEPS / math.ceil(lists / settings.batch_size))
+    return replace(
+        settings,
+        members=1,
+        schedule="cycle",
+        learning_rate=3e-3,
+        max_epochs=max(_CHOICE_EPOCHS, epochs),
+        verbose=0,
+    )
+
+
+def _values(effort: Effort, rows: int, columns: int) -> dict[str, Any]:
+    """Return what an effort sets for a training on so many rows and columns."""
+    large = rows >= LARGE
+    bins = PiecewiseLinearBins(8)
+    joined = large or effort == "fast"
+    found: dict[str, Any] = {
+        "scorer": MLPScorer(hidden=(128, 64)),
+        "transform": TableTransform(Join([bins, Standardize()]) if joined else bins),
+        "members": 10 if effort == "best" else 5,
+        "learning_rate": 3e-3 if joined else 1e-3,
+        "schedule": "constant",
+        "max_epochs": 100,
+        "columns": "useful" if large else "all",
+    }
+    if effort == "fast":
+        long = rows >= _LONG
+        epochs = 8 if long else round(_FAST_NUMBERS / (rows * columns))
+        found |= {"members": 2 if long else 1, "schedule": "cycle"}
+        found |= {"max_epochs": min(max(epochs, 2), 40), "columns": "useful" if long else "all"}
+    return found
 
 
 def check_parameters(estimator: Any) -> None:
@@ -26,12 +134,18 @@ def check_parameters(estimator: Any) -> None:
             raise ValueError(f"{name} must be a {kind.__name__} or None, got {value!r}")
     for name in ("members", "batch_size", "max_epochs", "patience", "max_levels"):
         value = getattr(estimator, name)
-        if name == "patience" and value is None:
+        if value is None and name in ("members", "max_epochs", "patience"):
             continue
         if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
             raise ValueError(f"{name} must be a whole number >= 1, got {value!r}")
     ranking_measure(estimator.metric)
-    check_number("learning_rate", estimator.learning_rate, minimum=0, strict=True)
+    if estimator.learning_rate is not None:
+        check_number("learning_rate", estimator.learning_rate, minimum=0, strict=True)
+    for name, kind in (("effort", Effort), ("schedule", Schedule), ("columns", Columns)):
+        value = getattr(estimator, name)
+        if value not in get_args(kind) and (value is not None or name == "effort"):
+            known = ", ".join(map(repr, get_args(kind)))
+            raise ValueError(f"{name} must be one of {known}, got {value!r}")
     check_number("weight_decay", estimator.weight_decay, minimum=0)
     if not check_number("validation", estimator.validation, minimum=0) < 1:
         raise ValueError(f"validation must be in [0, 1), got {estimator.validation!r}")
@@ -54,13 +168,6 @@ def check_callbacks(callbacks: Any) -> None:
         raise ValueError(f"callbacks must be a list of functions, got {callbacks!r}")
 
 
-def patience(estimator: Any, lists: int) -> int:
-    """Return how many epochs without a rise end the training on this many lists."""
-    if estimator.patience is not None:
-        return estimator.patience
-    return max(_EPOCHS, math.ceil(_STEPS / math.ceil(lists / estimator.batch_size)))
-
-
 def device(estimator: Any) -> str:
     """Return the name of the device that an estimator computes on."""
     if estimator.device == "auto":
@@ -68,21 +175,9 @@ def device(estimator: Any) -> str:
     return estimator.device
 
 
-def new_scorer(estimator: Any) -> Ensemble:
-    """Return the ensemble that an estimator trains, without weights."""
-    scorer = MLPScorer(hidden=(128, 64)) if estimator.scorer is None else estimator.scorer
-    return Ensemble(copy.deepcopy(scorer), estimator.members)
-
-
-def new_transform(estimator: Any) -> FeatureTransform:
-    """Return the transform of an estimator, not fitted."""
-    given = estimator.get_params(deep=False).get("transform")
-    return TableTransform(PiecewiseLinearBins(8)) if given is None else copy.deepcopy(given)
-
-
-def new_loss(estimator: Any, of_lists: bool) -> RankingLoss:
-    """Return the loss of an estimator; with weights of lists, one with a number for each list."""
-    loss = XENDCG(gamma="random") if estimator.loss is None else copy.deepcopy(estimator.loss)
+def new_loss(settings: Settings, of_lists: bool) -> RankingLoss:
+    """Return the loss; with weights of lists, one that gives a number for each list."""
+    loss = copy.deepcopy(settings.loss)
     if of_lists:
         loss.reduction = "none"
     return loss

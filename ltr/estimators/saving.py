@@ -1,6 +1,8 @@
 """Save an estimator as a configuration and tensors; load it without running code of the files."""
 
+import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -26,11 +28,12 @@ from ltr.config.folder import (
     write_folder,
 )
 from ltr.datasets import FeatureTransform, Schema
-from ltr.estimators.parameters import check_parameters, new_scorer, new_transform
+from ltr.estimators.columns import Column, is_column
+from ltr.estimators.parameters import check_parameters
 from ltr.models import Ensemble
 
 PARTS = {"scorer": Ensemble, "transform": FeatureTransform}
-_PLAIN = ("columns", "n_iter", "best_iterations", "history", "validation_queries")
+_PLAIN = ("columns", "n_iter", "best_iterations", "history", "validation_queries", "settings")
 
 
 def save(estimator: Any, path: str | PathLike[str]) -> None:
@@ -55,6 +58,7 @@ def content(estimator: Any) -> dict[str, Any]:
         "num_features": estimator.scorer_.num_features,
         **parts,
         "schema": estimator.schema_.to_dict(),
+        "selected": {name: asdict(column) for name, column in estimator.selected_.items()},
         "named": hasattr(estimator, "feature_names_in_"),
         **{name: to_config(getattr(estimator, f"{name}_")) for name in _PLAIN},
     }
@@ -103,9 +107,9 @@ def make(
     arguments = {name: value for name, value in saved.items() if name not in given}
     new = cls(**{**read_arguments(cls, arguments, trusted), **given})
     check_parameters(new)
-    fresh = {"scorer": new_scorer, "transform": new_transform}
-    parts = {
-        name: fresh[name](new)
+    members = content["settings"]["members"]
+    parts: dict[str, Any] = {
+        name: _given(new, name, members)
         if content[name] is None
         else read_part(content[name], name, kind, trusted)
         for name, kind in PARTS.items()
@@ -115,6 +119,7 @@ def make(
     for name, part in parts.items():
         setattr(new, f"{name}_", part)
     new.schema_ = Schema.from_dict(content["schema"])
+    new.selected_ = {name: Column(**one) for name, one in content["selected"].items()}
     for name in _PLAIN:
         setattr(new, f"{name}_", from_config(content[name]))
     new.n_features_in_ = len(new.columns_)
@@ -123,15 +128,23 @@ def make(
     return new
 
 
+def _given(estimator: Any, name: str, members: int) -> Ensemble | FeatureTransform:
+    """Return a part that could not be saved, of the parameter that was given for it."""
+    part = copy.deepcopy(estimator.get_params(deep=False)[name])
+    return Ensemble(part, members) if name == "scorer" else part
+
+
 def _check(folder: str | PathLike[str], content: dict[str, Any]) -> None:
     """Raise a ValueError unless the keys and types are as `save` writes them."""
     kinds = {"config": dict, "unsaved": dict, "schema": dict, "columns": list, "named": bool}
-    kinds |= {"num_features": int}
+    kinds |= {"num_features": int, "settings": dict, "selected": dict}
     good = (
         {*PARTS, *_PLAIN} <= {*content}
         and all(isinstance(content.get(key), kind) for key, kind in kinds.items())
         and isinstance(content["config"].get("init_args"), dict)
         and all(isinstance(name, str) for name in content["columns"])
+        and isinstance(content["settings"].get("members"), int)
+        and all(is_column(one) for one in content["selected"].values())
     )
     if not good:
         raise ValueError(f"{Path(folder) / CONFIG} is not the configuration of a NeuralRanker")

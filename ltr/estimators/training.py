@@ -1,6 +1,7 @@
 """Train the members of an ensemble in a plain loop, each up to its own best epoch."""
 
 import copy
+import math
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,7 @@ from torch.utils.data import BatchSampler
 from ltr.datasets.lists import ListDataset
 from ltr.datasets.samplers import EXACT, BucketSampler, ListSampler
 from ltr.datasets.transforms import FeatureTransform, fit_documents
-from ltr.estimators.parameters import device, new_loss, new_scorer, new_transform, patience
+from ltr.estimators.parameters import Settings, new_loss
 from ltr.estimators.progress import Progress
 from ltr.losses import RankingLoss
 from ltr.metrics.named import ranking_measure
@@ -29,6 +30,7 @@ from ltr.modules.steps import own_random_numbers, seed_batch, side_inputs
 Batch = dict[str, Any]
 History = list[list[float]]
 
+_WARM_UP = 0.1  # of the steps of a cycle, in which the learning rate rises
 _SCALE_LISTS = 1000  # of the training lists, to fit the scales of the members on
 
 # Random numbers come from the generators of the process. A fit that seeds them in one thread would
@@ -37,27 +39,26 @@ _FITTING = threading.RLock()
 
 
 def train(
-    estimator: Any,
+    settings: Settings,
     lists: ListDataset,
     validation: ListDataset | None,
     *,
-    again: bool,
-    epochs: int,
+    known: tuple[Ensemble, FeatureTransform] | None,
     of_lists: bool,
     note: str,
     callbacks: Sequence[Callable[[History], Any]],
 ) -> "Training":
     """Train the ensemble of a `NeuralRanker`, each member up to its own best epoch.
 
-    The estimator is not changed. The global generators of random numbers have their states back
+    The global generators of random numbers have their states back
     afterwards.
 
     Args:
-        estimator: the parameters.
+        settings: the parameters.
         lists: to train on.
         validation: to choose each member's epoch by; None: the last one.
-        again: whether to continue with the weights and the transform that the estimator has.
-        epochs: the most that are trained.
+        known: the weights and the transform to continue with, which stay as they are; None: new
+            ones.
         of_lists: whether weights are those of lists.
         note: for the line of progress.
         callbacks: see `NeuralRanker.fit`.
@@ -65,27 +66,28 @@ def train(
     Raises:
         ValueError: the loss or a gradient is not finite, or there is nothing to train.
     """
-    seed = int(check_random_state(estimator.random_state).randint(np.iinfo(np.int32).max))
-    if again:
-        scorer, transform = copy.deepcopy((estimator.scorer_, estimator.transform_))
+    seed = int(check_random_state(settings.random_state).randint(np.iinfo(np.int32).max))
+    if known is None:
+        scorer = Ensemble(copy.deepcopy(settings.scorer), settings.members)
+        transform = copy.deepcopy(settings.transform)
     else:
-        scorer, transform = new_scorer(estimator), new_transform(estimator)
+        scorer, transform = copy.deepcopy(known)
     scorer.train()
     transform.train()
     with _FITTING, own_random_numbers(), torch.inference_mode(False), torch.enable_grad():
         torch.manual_seed(seed)
-        if not again:
+        if known is None:
             fit_documents(transform, lists.features, lists.categories)
         width = transform.out_features
         if width is None and not transform.takes_missing:
             width = lists.num_features
         if width is not None:
             scorer.build(width)
-        parts = scorer, new_loss(estimator, of_lists), transform
-        training = Training(estimator, *parts, seed, of_lists)
+        parts = scorer, new_loss(settings, of_lists), transform
+        training = Training(settings, *parts, seed, of_lists)
         title = training.measure.title
-        with Progress(estimator.verbose, epochs, title, note) as progress:
-            training.run(lists, validation, epochs, callbacks, progress)
+        with Progress(settings.verbose, settings.max_epochs, title, note) as progress:
+            training.run(lists, validation, callbacks, progress)
         training.finish(lists)
         training.parts.to("cpu").eval()
     return training
@@ -124,29 +126,29 @@ class Training:
 
     def __init__(
         self,
-        estimator: Any,
+        settings: Settings,
         scorer: Ensemble,
         loss: RankingLoss,
         transform: FeatureTransform,
         seed: int,
         of_lists: bool,
     ) -> None:
-        self.estimator, self.seed, self.of_lists = estimator, seed, of_lists
-        self.measure = ranking_measure(estimator.metric)
-        self.device = torch.device(device(estimator))
+        self.settings, self.seed, self.of_lists = settings, seed, of_lists
+        self.measure = ranking_measure(settings.metric)
+        self.device = torch.device(settings.device)
         named = {"loss": loss, "scorer": scorer, "transform": transform}
         self.parts = nn.ModuleDict(named).to(self.device)
         self.scorer, self.loss, self.transform = scorer, loss, transform
         self.active = list(range(self.scorer.members))
         self.history: History = []
-        self.epochs = self.steps = 0
+        self.epochs = self.steps = self.planned = 0
         self.parameters = [x for x in self.parts.parameters() if x.requires_grad]
         if not self.parameters:
             raise ValueError(f"scorer must have parameters to train, got {self.scorer.scorer}")
         self.optimizer = torch.optim.AdamW(
             self.parameters,
-            lr=estimator.learning_rate,
-            weight_decay=estimator.weight_decay,
+            lr=settings.learning_rate,
+            weight_decay=settings.weight_decay,
             fused=self.device.type in ("cpu", "cuda"),  # one call for all members
         )
         copies = self.scorer.copies
@@ -159,13 +161,14 @@ class Training:
         self,
         lists: ListDataset,
         validation: ListDataset | None,
-        epochs: int,
         callbacks: Sequence[Callable[[History], Any]],
         progress: Progress,
     ) -> None:
         """Train, until the members stop, a callback tells it to, or the epochs are over."""
         order = self._order(lists, shuffle=True)
-        steps = -(-len(order) // self.estimator.batch_size)
+        steps = -(-len(order) // self.settings.batch_size)
+        epochs = self.settings.max_epochs
+        self.planned = steps * epochs
         for epoch in range(epochs):
             order.set_epoch(epoch)
             batches = progress.steps(self._batches(lists, order), steps)
@@ -175,7 +178,7 @@ class Training:
             values = [float("nan")] * self.scorer.members
             if validation is not None:
                 values = self._validate(validation, epoch)
-                self._choose(values, epoch + 1, patience(self.estimator, len(lists)))
+                self._choose(values, epoch + 1, self.settings.patience)
             self.history.append(values)
             # all are called; a copy, since one may change what it is given
             asked = [call([[*row] for row in self.history]) for call in callbacks]
@@ -214,10 +217,10 @@ class Training:
         options |= {"num_replicas": 1, "rank": 0}  # also within a process of several
         if self.scorer.per_document or len(lists) > EXACT:
             return ListSampler(lists, **options)
-        return BucketSampler(lists.lengths, self.estimator.batch_size, **options)
+        return BucketSampler(lists.lengths, self.settings.batch_size, **options)
 
     def _batches(self, lists: ListDataset, order: Any) -> Iterator[Batch]:
-        for places in BatchSampler(order, self.estimator.batch_size, drop_last=False):
+        for places in BatchSampler(order, self.settings.batch_size, drop_last=False):
             yield lists.__getitems__(places)
 
     def _moved(self, batch: Batch) -> Batch:
@@ -228,6 +231,8 @@ class Training:
 
     def _step(self, batch: Batch, epoch: int, place: int) -> None:
         moved = self._moved(batch)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.settings.learning_rate * self._pace()
         self.optimizer.zero_grad()
         loss = self._loss(moved)
         loss.backward()
@@ -239,6 +244,15 @@ class Training:
             raise ValueError(failed.report(tempfile.mkdtemp(prefix="ltr-")))
         self.optimizer.step()
         self.steps += 1
+
+    def _pace(self) -> float:
+        """Return the factor of the learning rate at this step."""
+        if self.settings.schedule == "constant":
+            return 1.0
+        done = (self.steps + 0.5) / self.planned
+        if done < _WARM_UP:
+            return done / _WARM_UP
+        return (1 + math.cos(math.pi * (done - _WARM_UP) / (1 - _WARM_UP))) / 2
 
     def _scores(self, batch: Batch) -> Tensor:
         """Return the scores (members, N) of the members that have not stopped."""

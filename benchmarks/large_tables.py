@@ -1,0 +1,243 @@
+"""Rankers on large generated tables, beside LightGBM: NDCG@10, CPU seconds and paired intervals.
+
+    python benchmarks/large_tables.py "NeuralRanker()" "NeuralRanker(members=2)" --rows 100000
+    python benchmarks/large_tables.py --rows 1000000 --tables noise
+
+A ranker is an expression. A trial fits one on one table with one seed, which draws the table too,
+and adds a line to benchmarks/results/large_tables.json: NDCG@10 of 2,000 test lists, the seconds of
+CPU time of `fit`, and how many columns were kept. The scores are kept in the folder `--out`; what
+is there already is not run again. Seeds from 100 on are for choosing; those below took no part in
+it. `--data` names sets of `quality.py` in place of generated tables: there all folds are a trial.
+
+LightGBM has a learning rate of 0.1, stops early, and has 15 or 31 leaves, as is best on the
+validation lists; its seconds are those of the leaves chosen. "blend" is the average of
+`NeuralRanker()` and LightGBM, each divided by its spread on the validation lists.
+
+"screening" of the file are trials of the search for the choice of columns, whose scores were not
+kept; "chosen" says where the columns of one came from, and the seconds are without that choice.
+
+After the trials, `comparisons` of the file are made anew for all trials that it has: for each table
+and number of rows the difference of each ranker from LightGBM over the test lists of all its seeds,
+with the 95 % interval, p, and p after Holm's correction.
+"""
+
+import argparse
+import json
+import time
+import warnings
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import lightgbm
+import numpy as np
+import torch
+from generated_tables import TABLES, generated_table
+from measure import RESULTS, environment, rounded, write
+from quality_sets import SETS, Fold, Lists, load
+from quality_summary import spread, values
+
+import ltr.datasets
+import ltr.losses
+import ltr.models
+from ltr.estimators import NeuralRanker
+from ltr.files import atomic_write
+from ltr.metrics.compare import compare, holm
+
+RESULT = RESULTS / "large_tables.json"
+TREES = "LightGBM"
+BLEND = "blend"
+NETWORKS = "NeuralRanker()"
+LEAVES = (15, 31)
+KNOWN = {**vars(ltr.datasets), **vars(ltr.losses), **vars(ltr.models)}
+
+
+def made(ranker: str, seed: int) -> NeuralRanker:
+    """Return the ranker of an expression."""
+    found = eval(ranker, {**KNOWN, "NeuralRanker": NeuralRanker})
+    return found.set_params(random_state=seed, verbose=0)
+
+
+def trees(fold: Fold, leaves: int) -> Any:
+    """Return LightGBM, fitted."""
+    model = lightgbm.LGBMRanker(
+        num_leaves=leaves,
+        n_estimators=2000,
+        learning_rate=0.1,
+        metric="ndcg",
+        early_stopping_round=50,
+        n_jobs=1,
+        verbose=-1,
+    )
+    train, val = fold.train, fold.val
+    return model.fit(
+        train.X,
+        train.y,
+        group=train.lengths,
+        eval_set=[(val.X, val.y)],
+        eval_group=[val.lengths],
+        eval_at=[10],
+    )
+
+
+def network(fold: Fold, ranker: str, seed: int) -> NeuralRanker:
+    """Return our ranker, fitted."""
+    train, val = fold.train, fold.val
+    lists = {"qid": train.qid, "eval_set": [(val.X, val.y)], "eval_qid": [val.qid]}
+    return made(ranker, seed).fit(train.X, train.y, **lists)
+
+
+def ndcg(scores: np.ndarray, lists: Lists) -> np.ndarray:
+    """Return NDCG@10 of each list."""
+    return values(scores, lists.y, lists.lengths)
+
+
+def fitted(fold: Fold, ranker: str, seed: int) -> tuple[Any, float, dict[str, Any]]:
+    """Return a fitted model, the CPU seconds of its fit, and what a trial tells of it."""
+    best: tuple[float, Any, float, dict[str, Any]] | None = None
+    for leaves in LEAVES if ranker == TREES else (0,):
+        start = time.process_time()
+        model = trees(fold, leaves) if leaves else network(fold, ranker, seed)
+        seconds = time.process_time() - start
+        quality = float(ndcg(model.predict(fold.val.X), fold.val).mean())
+        about: dict[str, Any] = {"leaves": leaves, "trees": model.best_iteration_} if leaves else {}
+        if isinstance(model, NeuralRanker):
+            about = {"epochs": model.n_iter_, "columns": len(model.schema_.columns) - 2}
+        if best is None or quality > best[0]:
+            best = quality, model, seconds, about
+    assert best is not None
+    return best[1:]
+
+
+def folder_of(out: Path, data: str, ranker: str, seed: int) -> Path:
+    """Return the file of a trial's scores."""
+    words = ("".join(c if c.isalnum() else "-" for c in text) for text in (data, ranker))
+    return out / "_".join((*words, f"{seed}.npz"))
+
+
+def trial(out: Path, data: str, folds: list[Fold], ranker: str, seed: int) -> dict[str, Any]:
+    """Fit a ranker on each fold, keep NDCG@10 of the test lists and the scores, and tell of it."""
+    found: dict[str, list[np.ndarray]] = {"test": [], "val": []}
+    total, told = 0.0, []
+    for number, fold in enumerate(folds):
+        if ranker == BLEND:
+            scores = {side: np.zeros(len(getattr(fold, side).y)) for side in found}
+            for part in (NETWORKS, TREES):
+                kept = np.load(folder_of(out, data, part, seed))
+                total += float(kept["seconds"]) / len(folds)
+                scale = 1 / spread(kept[f"val{number}"], fold.val.lengths)
+                scores = {side: x + scale * kept[f"{side}{number}"] for side, x in scores.items()}
+        else:
+            model, seconds, about = fitted(fold, ranker, seed)
+            total += seconds
+            told.append(about)
+            scores = {side: model.predict(getattr(fold, side).X) for side in found}
+        for side, kept in found.items():
+            kept.append(np.asarray(scores[side], np.float32))
+    parts = {f"{side}{i}": x for side, kept in found.items() for i, x in enumerate(kept)}
+    lists = np.concatenate([ndcg(x, f.test) for x, f in zip(found["test"], folds, strict=True)])
+    path = folder_of(out, data, ranker, seed)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as partial_file, partial_file.open("wb") as file:
+        np.savez_compressed(file, ndcg=lists, seconds=total, **parts)
+    merged = {key: [one[key] for one in told] for key in (told[0] if told else ())}
+    return {
+        "data": data,
+        "ranker": ranker,
+        "seed": seed,
+        "ndcg_10": rounded(float(lists.mean())),
+        "seconds": round(total, 1),
+        **{key: x if len(x) > 1 else x[0] for key, x in merged.items()},
+    }
+
+
+def comparisons(out: Path, trials: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the differences from LightGBM, where the scores of both are there."""
+    rows: list[dict[str, Any]] = []
+    for data in dict.fromkeys(one["data"] for one in trials):
+        runs: dict[str, list[int]] = {}
+        for one in trials:
+            if one["data"] == data and folder_of(out, data, one["ranker"], one["seed"]).exists():
+                runs.setdefault(one["ranker"], []).append(one["seed"])
+        for confirming, ranker in product((False, True), runs):
+            seeds = [
+                x for x in runs[ranker] if x in runs.get(TREES, ()) and (x < 100) == confirming
+            ]
+            if ranker == TREES or not seeds:
+                continue
+            pair = [
+                np.concatenate(
+                    [np.load(folder_of(out, data, name, seed))["ndcg"] for seed in seeds]
+                )
+                for name in (TREES, ranker)
+            ]
+            result = compare(*pair).models[1]
+            assert result.difference is not None
+            rows.append(
+                {
+                    "data": data,
+                    "ranker": ranker,
+                    "seeds": seeds,
+                    "lists": len(pair[0]),
+                    "trees": rounded(float(pair[0].mean())),
+                    "ndcg_10": rounded(float(pair[1].mean())),
+                    "difference": [rounded(x) for x in result.difference],
+                    "p": result.p,
+                }
+            )
+    for confirming in (False, True):
+        side = [row for row in rows if (row["seeds"][0] < 100) == confirming]
+        for row, p in zip(side, holm([row["p"] for row in side]) if side else (), strict=True):
+            row["p_holm"] = rounded(p)
+    return rows
+
+
+def main() -> None:
+    """Run the trials that are missing, and write the file."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("rankers", nargs="*", default=[TREES, NETWORKS, BLEND])
+    parser.add_argument("--tables", nargs="*", default=[*TABLES], choices=TABLES)
+    parser.add_argument("--rows", nargs="+", type=int, default=[100_000])
+    parser.add_argument("--data", nargs="*", default=[], choices=SETS)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--out", type=Path, default=Path("runs/large_tables"))
+    parser.add_argument("--output", type=Path, default=RESULT)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore")
+    kept: dict[str, Any] = {"trials": []}
+    if arguments.output.exists():
+        kept = json.loads(arguments.output.read_text())
+    names = arguments.data or product(arguments.rows, arguments.tables)
+    for name, seed in product(names, arguments.seeds):
+        data = name if isinstance(name, str) else f"{name[1]}, {name[0]:,}"
+        missing = [
+            x for x in arguments.rankers if not folder_of(arguments.out, data, x, seed).exists()
+        ]
+        if not missing:
+            continue
+        rows, table = (0, name) if isinstance(name, str) else name
+        folds = load(table) if table in SETS else [generated_table(table, rows, seed)]
+        for ranker in missing:
+            kept["trials"].append(trial(arguments.out, data, folds, ranker, seed))
+            print(json.dumps(kept["trials"][-1]), flush=True)
+            arguments.output.write_text(json.dumps(kept, indent=0) + "\n")
+    screening = kept.get("screening", [])
+    result = {
+        "environment": {**environment(), "lightgbm": lightgbm.__version__},
+        "core_seconds": round(
+            sum(
+                one["seconds"]
+                for one in (*kept["trials"], *screening)
+                if one["ranker"] != BLEND  # trained already
+            )
+        ),
+        "screening": screening,
+        "trials": kept["trials"],
+        "comparisons": comparisons(arguments.out, kept["trials"]),
+    }
+    write(arguments.output, result)
+
+
+if __name__ == "__main__":
+    main()

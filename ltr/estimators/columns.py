@@ -1,0 +1,213 @@
+"""The choice of the columns that a ranker is trained on, by shuffling them on validation lists."""
+
+import copy
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from ltr.datasets import FeatureTransform, ListDataset, Schema
+from ltr.estimators.scoring import score_lists
+from ltr.models import Scorer
+
+_LISTS = 2000  # that columns are shuffled on, at most
+_CLEAR = 2.0  # standard errors: a column that costs more is kept in any case
+_JOINT = 1.0  # standard errors, which the columns that are dropped may cost together
+
+
+@dataclass(frozen=True)
+class Column:
+    """Why a column is kept or dropped.
+
+    Attributes:
+        kept: whether the networks get it.
+        cost: what the metric loses on the validation lists where the column alone is shuffled;
+            None where that was not measured.
+        error: the standard error of `cost`, over the lists.
+        reason: in words.
+    """
+
+    kept: bool
+    cost: float | None
+    error: float | None
+    reason: str
+
+
+def is_column(data: Any) -> bool:
+    """Return whether plain data has the keys of a `Column`."""
+    return isinstance(data, dict) and {*data} == {one.name for one in fields(Column)}
+
+
+def all_kept(schema: Schema, reason: str) -> dict[str, Column]:
+    """Return that each column is kept, for one reason."""
+    return {name: Column(True, None, None, reason) for name in column_names(schema)}
+
+
+def column_names(schema: Schema) -> list[str]:
+    """Return the names of the columns that a model is trained on."""
+    return [*schema.features, *schema.categories]
+
+
+def narrowed(schema: Schema, names: Sequence[str]) -> Schema:
+    """Return a schema of some of the columns, in its order."""
+    kept = {*names}
+    return replace(
+        schema,
+        features={name: width for name, width in schema.features.items() if name in kept},
+        categories={name: one for name, one in schema.categories.items() if name in kept},
+    )
+
+
+def of_columns(lists: ListDataset, schema: Schema, narrow: Schema) -> ListDataset:
+    """Return lists of a schema with the columns of a narrower one alone."""
+    found = lists.take_features(_chosen(_places(schema.features), narrow.features))
+    if lists.categories is not None:
+        places = _chosen(_places(dict.fromkeys(schema.categories, 1)), narrow.categories)
+        found.categories = lists.categories[:, places] if len(places) else None
+    return found
+
+
+def choose_columns(
+    transform: FeatureTransform,
+    scorer: Scorer,
+    lists: ListDataset,
+    schema: Schema,
+    metric: str,
+    device: str,
+    seed: int,
+) -> dict[str, Column]:
+    """Return which columns a trained model needs, each with the reason.
+
+    Each column is shuffled among all documents of the validation lists, which costs the model a
+    part of its metric. A column that costs more than two standard errors is kept. The others may
+    still matter together. So they are ordered by cost / standard error, and shuffled in one go, the
+    least ones first: the longest run of them that costs no more than one standard error is dropped.
+
+    If nothing is left, all are kept, with a warning: the model has then learned nothing that a
+    choice could be made by.
+
+    Cost: each column takes the scoring of the lists, of at most 2,000; then 20 more scorings.
+
+    Args:
+        transform: of the model, fitted on all columns.
+        scorer: of the model.
+        lists: to validate on.
+        schema: the columns of the lists.
+        metric: its name.
+        device: where to compute.
+        seed: of the shuffles.
+    """
+    names = column_names(schema)
+    shuffled = _Shuffled(transform, scorer, lists, schema, metric, device, seed)
+    costs = {name: shuffled.cost([name]) for name in names}
+    found = {}
+    weak = []
+    for name, (cost, error) in costs.items():
+        if cost > _CLEAR * error:
+            why = f"kept: shuffling it costs {cost:.4f} +- {error:.4f} of {metric}"
+            found[name] = Column(True, cost, error, why)
+        else:
+            weak.append(name)
+    weak.sort(key=lambda name: _ratio(*costs[name]))
+    dropped, joint = _longest(shuffled, weak)
+    if len(dropped) == len(names):
+        warnings.warn(
+            f"no column says anything about {metric} on the validation lists, so all are kept: "
+            f"shuffling all {len(names)} costs {joint[0]:.4f} +- {joint[1]:.4f}",
+            stacklevel=5,
+        )
+        return all_kept(schema, "kept: no column costs more than chance when it is shuffled")
+    for place, name in enumerate(weak):
+        cost, error = costs[name]
+        if place < len(dropped):
+            together = f"with {len(dropped) - 1} others" if len(dropped) > 1 else "alone"
+            why = f"dropped: shuffled {together} it costs {joint[0]:.4f} +- {joint[1]:.4f} of "
+        else:
+            why = f"kept: alone it costs {cost:.4f} +- {error:.4f}, but more with others, of "
+        found[name] = Column(place >= len(dropped), cost, error, why + metric)
+    return {name: found[name] for name in names}
+
+
+def _chosen(places: Mapping[str, range], names: Iterable[str]) -> np.ndarray:
+    return np.array([place for name in names for place in places[name]], dtype=np.int64)
+
+
+def _longest(
+    shuffled: "_Shuffled", weak: Sequence[str]
+) -> tuple[Sequence[str], tuple[float, float]]:
+    """Return the longest run of the first columns that costs little together, and its cost."""
+    best: tuple[Sequence[str], tuple[float, float]] = (), (0.0, 0.0)
+    low, high = 0, len(weak)
+    while low < high:  # the cost rises with the run, but for chance
+        middle = (low + high + 1) // 2
+        cost, error = shuffled.cost(weak[:middle])
+        if cost <= _JOINT * error:
+            low, best = middle, (weak[:middle], (cost, error))
+        else:
+            high = middle - 1
+    return best
+
+
+def _ratio(cost: float, error: float) -> float:
+    """Return the cost in standard errors; a column that changes nothing comes first."""
+    return cost / error if error > 0 else -np.inf
+
+
+class _Shuffled:
+    """The lists, to be scored with some columns shuffled."""
+
+    def __init__(
+        self,
+        transform: FeatureTransform,
+        scorer: Scorer,
+        lists: ListDataset,
+        schema: Schema,
+        metric: str,
+        device: str,
+        seed: int,
+    ) -> None:
+        from ltr.metrics.named import ranking_measure  # torchmetrics takes a while to import
+
+        self.parts, self.device, self.schema = (transform, scorer), device, schema
+        self.lists = lists.between(0, min(len(lists), _LISTS))
+        self.measure, self.draw = ranking_measure(metric), np.random.default_rng(seed)
+        self.features = _places(schema.features)
+        self.categories = _places(dict.fromkeys(schema.categories, 1))
+        self.whole = self._values(self.lists)
+
+    def cost(self, names: Sequence[str]) -> tuple[float, float]:
+        """Return what shuffling columns together costs: the mean over the lists, and its error.
+
+        The columns keep the rows of one another: what is lost is what they tell together.
+        """
+        order = self.draw.permutation(len(self.lists.features))
+        found = copy.copy(self.lists)
+        for attribute, places in (("features", self.features), ("categories", self.categories)):
+            chosen = _chosen(places, [name for name in names if name in places])
+            if len(chosen):
+                array = getattr(found, attribute).copy()
+                array[:, chosen] = array[:, chosen][order]
+                setattr(found, attribute, array)
+        lost = self.whole - self._values(found)
+        if len(lost) < 2:
+            return float(lost.mean()), float("inf")
+        return float(lost.mean()), float(lost.std(ddof=1) / len(lost) ** 0.5)
+
+    def _values(self, lists: ListDataset) -> np.ndarray:
+        scores = torch.from_numpy(score_lists(*self.parts, lists, self.device))
+        labels = torch.from_numpy(np.asarray(lists.labels))
+        lengths = torch.from_numpy(np.diff(lists.offsets))
+        largest = float(lists.labels.max())
+        return self.measure.per_list(scores, labels, lengths, largest=largest).double().numpy()
+
+
+def _places(widths: Mapping[str, int]) -> dict[str, range]:
+    """Return where the numbers of each column stand."""
+    found, start = {}, 0
+    for name, width in widths.items():
+        found[name] = range(start, start + width)
+        start += width
+    return found

@@ -1,0 +1,289 @@
+"""The choice of columns by `NeuralRanker`, and what its effort sets."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from ltr.datasets import PiecewiseLinearBins, Standardize, TableTransform
+from ltr.estimators import Blend, NeuralRanker
+from ltr.estimators.columns import choose_columns
+from ltr.estimators.parameters import LARGE, settings
+from ltr.models import LinearScorer, MLPScorer, Scorer
+
+DOCUMENTS = 20
+
+
+def draw(lists: int = 240, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+    """A linear column, two that only matter as a product, a category, and what says nothing."""
+    rng = np.random.default_rng(seed)
+    rows = lists * DOCUMENTS
+    X = pd.DataFrame({f"noise{i}": rng.normal(size=rows) for i in range(4)})
+    X["linear"], X["left"], X["right"] = rng.normal(size=(3, rows))
+    X["constant"] = 3.0
+    X["shop"] = pd.Categorical(rng.choice(["a", "b", "c", "d"], rows))
+    X["noise shop"] = pd.Categorical(rng.choice(["a", "b", "c", "d"], rows))
+    target = X["linear"] + 1.5 * X["left"] * X["right"] + 1.5 * (X["shop"] == "b")
+    y = (target + 0.3 * rng.normal(size=rows) > 1.5).astype(int)
+    return X, y.to_numpy(), np.repeat(np.arange(lists), DOCUMENTS)
+
+
+def quick(**parameters: Any) -> NeuralRanker:
+    small = {"members": 1, "max_epochs": 3, "verbose": 0, "random_state": 0, "columns": "useful"}
+    return NeuralRanker(**{**small, **parameters})
+
+
+@pytest.fixture(scope="module")
+def fitted() -> NeuralRanker:
+    X, y, qid = draw()
+    return quick(max_epochs=20).fit(X, y, qid=qid)
+
+
+def kept(ranker: NeuralRanker) -> set[str]:
+    return {name for name, column in ranker.selected_.items() if column.kept}
+
+
+def test_what_says_nothing_is_dropped_and_what_matters_together_is_kept(fitted: NeuralRanker):
+    assert kept(fitted) >= {"linear", "left", "right", "shop"}
+    assert len(kept(fitted) - {"linear", "left", "right", "shop"}) <= 1  # by chance
+    assert not fitted.selected_["constant"].kept
+    assert kept(fitted) == {*fitted.schema_.features, *fitted.schema_.categories}
+
+
+def test_each_column_has_its_cost_and_a_reason(fitted: NeuralRanker):
+    assert [*fitted.selected_] == [*draw()[0]]
+    useful, constant = fitted.selected_["left"], fitted.selected_["constant"]
+    assert useful.cost is not None
+    assert useful.error is not None
+    assert useful.cost > 2 * useful.error > 0
+    assert useful.reason.startswith(f"kept: shuffling it costs {useful.cost:.4f} +- ")
+    assert (constant.cost, constant.error) == (0, 0)
+    assert constant.reason.startswith("dropped: shuffled with ")
+
+
+def test_columns_that_are_dropped_do_not_change_a_score(fitted: NeuralRanker):
+    X, y, qid = draw(seed=1)
+    scores = fitted.predict(X)
+    dropped = [name for name in X if name not in kept(fitted) and name != "noise shop"]
+    changed = X.assign(**dict.fromkeys(dropped, 7.0))
+    assert np.array_equal(fitted.predict(changed), scores)
+    assert not np.array_equal(fitted.predict(X.assign(left=0.0)), scores)
+    assert fitted.score(X, y, qid=qid) > 0.8
+
+
+def test_the_choice_is_saved_loaded_and_exported(fitted: NeuralRanker, tmp_path: Any):
+    X, _, _ = draw(seed=1)
+    fitted.save(tmp_path)
+    again = NeuralRanker.load(tmp_path)
+    assert again.selected_ == fitted.selected_
+    assert again.settings_ == fitted.settings_
+    assert np.array_equal(again.predict(X), fitted.predict(X))
+    fitted.export(tmp_path / "export")
+    schema = json.loads((tmp_path / "export" / "config.json").read_text())["schema"]
+    assert {*schema["features"], *schema["categories"]} == kept(fitted)
+
+
+def test_a_damaged_choice_is_refused(fitted: NeuralRanker, tmp_path: Any):
+    fitted.save(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["selected"]["left"] = {"kept": True}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(
+        ValueError, match=r"config\.json is not the configuration of a NeuralRanker"
+    ):
+        NeuralRanker.load(tmp_path)
+
+
+def test_a_warm_start_keeps_the_choice():
+    X, y, qid = draw(60)
+    ranker = quick(warm_start=True).fit(X, y, qid=qid)
+    before = ranker.selected_
+    ranker.fit(X, y, qid=qid).partial_fit(X, y, qid=qid)
+    assert ranker.selected_ == before
+    assert kept(ranker) == {*ranker.schema_.features, *ranker.schema_.categories}
+
+
+def test_a_column_alone_is_kept():
+    X, y, qid = draw(40)
+    ranker = quick().fit(X[["noise0"]], y, qid=qid)
+    assert ranker.selected_["noise0"].reason == "kept: it is the only column"
+
+
+def test_columns_that_say_nothing_at_all_are_all_kept_with_a_warning():
+    X, y, qid = draw(60)
+    constant = pd.DataFrame({"a": np.zeros(len(X)), "b": np.ones(len(X))})
+    with pytest.warns(UserWarning, match="no column says anything about ndcg@10.*all 2 costs"):
+        ranker = quick().fit(constant, y, qid=qid)
+    assert kept(ranker) == {"a", "b"}
+
+
+def test_without_validation_lists_all_are_kept():
+    X, y, qid = draw(20)
+    ranker = quick(validation=0).fit(X, y, qid=qid)
+    assert kept(ranker) == {*X}
+    assert "no validation lists" in ranker.selected_["left"].reason
+
+
+def test_columns_of_an_array_have_the_names_of_their_places():
+    X, y, qid = draw(100)
+    numbers = X.select_dtypes("number").to_numpy()
+    ranker = quick().fit(numbers, y, qid=qid)
+    assert [*ranker.selected_] == [f"x{i}" for i in range(8)]
+    assert not ranker.selected_["x7"].kept  # the constant
+    assert ranker.predict(numbers).shape == (len(X),)
+
+
+def test_an_embedding_is_one_column(fitted: NeuralRanker):
+    import pyarrow as pa
+
+    X, y, qid = draw(100)
+    pair = pa.FixedSizeListArray.from_arrays(X[["left", "right"]].to_numpy().ravel(), 2)
+    columns = {"noise": X["noise0"].to_numpy(), "pair": pair, "linear": X["linear"].to_numpy()}
+    ranker = quick().fit(pa.table(columns), y, qid=qid)
+    assert {"pair", "linear"} <= kept(ranker)
+    assert ranker.selected_["pair"].cost > 0
+
+
+def test_a_blend_takes_a_ranker_with_fewer_columns():
+    X, y, qid = draw(60)
+    blend = Blend([quick(), quick(columns="all")], verbose=0).fit(X, y, qid=qid)
+    assert len(blend.rankers_[0].schema_.columns) < len(blend.rankers_[1].schema_.columns)
+    assert np.isfinite(blend.predict(X)).all()
+
+
+def test_a_part_with_a_width_allows_no_choice():
+    X, y, qid = draw(20)
+    parts = {"scorer": LinearScorer(), "transform": TableTransform(num_features=8)}
+    with pytest.raises(ValueError, match=r"columns must be 'all' where.*got 'useful'"):
+        quick(**parts).fit(X, y, qid=qid)
+    ranker = quick(columns=None, **parts).fit(X, y, qid=qid)
+    assert kept(ranker) == {*X}
+
+
+class Sum(Scorer):
+    """The sum of the features, with one weight, so that there is something to train."""
+
+    def forward(self, features: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return features.sum(-1)
+
+
+def test_weak_columns_that_matter_together_are_kept():
+    rng = np.random.default_rng(0)
+    lists, weak = 60, 40
+    x = rng.normal(size=(lists * 10, weak + 1)).astype(np.float32)
+    y = (x[:, :weak].sum(1) > 5).astype(int)
+    frame = pd.DataFrame(x, columns=[f"x{i}" for i in range(weak + 1)])
+    ranker = quick(columns="all", transform=TableTransform(Standardize())).fit(
+        frame, y, qid=np.arange(len(x)) // 10
+    )
+    from ltr.estimators.tables import read_lists
+
+    data = read_lists(ranker, ranker.schema_, frame, y, np.arange(len(x)) // 10)
+    x[:, weak] = 0  # what the model does not look at
+    data.features[:, weak] = 0
+    found = choose_columns(ranker.transform_, Sum(), data, ranker.schema_, "ndcg@10", "cpu", seed=0)
+    alone = [one for one in found.values() if one.cost <= 2 * one.error]
+    assert len(alone) > 5
+    assert sum(not one.kept for one in found.values()) < len(alone) / 2
+    assert not found[f"x{weak}"].kept
+
+
+@pytest.mark.parametrize(
+    ("parameters", "match"),
+    [
+        ({"effort": "quick"}, "effort must be one of 'fast', 'default', 'best', got 'quick'"),
+        ({"effort": None}, "effort must be one of .*None"),
+        ({"columns": "some"}, "columns must be one of 'all', 'useful', got 'some'"),
+        ({"schedule": "cosine"}, "schedule must be one of 'constant', 'cycle', got 'cosine'"),
+    ],
+)
+def test_names_of_parameters_are_checked(parameters: dict[str, Any], match: str):
+    X, y, qid = draw(20)
+    with pytest.raises(ValueError, match=match):
+        quick(**parameters).fit(X, y, qid=qid)
+
+
+def test_an_effort_sets_by_size_what_is_not_given():
+    small, large = (1000, 20, 50), (LARGE, 20, 1500)
+    assert settings(NeuralRanker(), *small).resolved() == {
+        "members": 5,
+        "learning_rate": 1e-3,
+        "schedule": "constant",
+        "max_epochs": 100,
+        "patience": 40,
+        "columns": "all",
+    }
+    assert settings(NeuralRanker(), *large).resolved() == {
+        "members": 5,
+        "learning_rate": 3e-3,
+        "schedule": "constant",
+        "max_epochs": 100,
+        "patience": 3,
+        "columns": "useful",
+    }
+    fast = settings(NeuralRanker(effort="fast"), *large)
+    assert (fast.members, fast.schedule, fast.columns) == (1, "cycle", "all")
+    assert fast.patience == fast.max_epochs == 25
+    longer = settings(NeuralRanker(effort="fast"), 1_000_000, 100, 40_000)
+    assert (longer.members, longer.max_epochs, longer.columns) == (2, 8, "useful")
+    assert settings(NeuralRanker(effort="best"), *large).members == 10
+
+
+def test_every_argument_wins_over_the_effort():
+    given: dict[str, Any] = {
+        "members": 3,
+        "learning_rate": 0.02,
+        "schedule": "constant",
+        "max_epochs": 7,
+        "patience": 2,
+        "columns": "all",
+    }
+    scorer, transform = MLPScorer(hidden=(4,)), TableTransform(PiecewiseLinearBins(3))
+    for effort in ("fast", "default", "best"):
+        ranker = NeuralRanker(effort=effort, scorer=scorer, transform=transform, **given)
+        found = settings(ranker, 1_000_000, 100, 40_000)
+        assert found.resolved() == given
+        assert found.scorer is scorer
+        assert found.transform is transform
+
+
+def test_fit_shows_what_it_was_set_to():
+    X, y, qid = draw(20)
+    ranker = NeuralRanker(effort="fast", max_epochs=2, random_state=0, verbose=0)
+    assert ranker.fit(X, y, qid=qid).settings_ == {
+        "members": 1,
+        "learning_rate": 3e-3,
+        "schedule": "cycle",
+        "max_epochs": 2,
+        "patience": 2,
+        "columns": "all",
+    }
+    assert ranker.get_params()["members"] is None
+    assert len(ranker.scorer_.copies) == 1
+
+
+def test_a_cycle_rises_and_descends(monkeypatch: pytest.MonkeyPatch):
+    rates: list[float] = []
+    step = torch.optim.AdamW.step
+
+    def noted(self: Any, *given: Any) -> Any:
+        rates.append(self.param_groups[0]["lr"])
+        return step(self, *given)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", noted)
+    X, y, qid = draw(20)
+    quick(columns="all", schedule="cycle", max_epochs=10, batch_size=4, validation=0).fit(
+        X, y, qid=qid
+    )
+    assert len(rates) == 50
+    top = int(np.argmax(rates))
+    assert top in (4, 5)
+    assert rates[top] == pytest.approx(1e-3, rel=0.02)
+    assert rates == sorted(rates[: top + 1]) + sorted(rates[top + 1 :], reverse=True)
+    assert rates[-1] < 1e-5
+    rates.clear()
+    quick(columns="all", max_epochs=2).fit(X, y, qid=qid)
+    assert {*rates} == {1e-3}
