@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import optuna
-from measure import RESULTS, environment, rounded, write
+from measure import RESULTS, environment, write
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from quality_sets import Fold, load
@@ -128,7 +128,7 @@ def main() -> None:
             comparison = compare(pairs, baseline="default")
             content[name]["test"] = comparison.to_dict()
             print(f"{name}, fold {number}: {json.dumps(row)}\n{comparison}", flush=True)
-        write(args.output, rounded({**environment(), "sets": content}))  # the folds so far
+        write(args.output, {**environment(), "sets": content})  # the folds so far
 
 
 if __name__ == "__main__":
