@@ -119,7 +119,7 @@ def rows_and_densities() -> Figure:
             # a row near an end of the list is the density, cut off there
             curve = density(near - row) / density(torch.arange(n) - row).sum()
             axis.plot(near, curve, color=color, linewidth=1)
-        axis.set(title=name, xlabel="item, in falling order")
+        axis.set(title=name, xlabel="item, in descending order")
         axis.legend(fontsize=7, frameon=False)
     axes[0].set_ylabel("weight")
     return figure

@@ -148,7 +148,8 @@ def draw(result: Result, path: Path) -> None:
     axis.grid(axis="x", alpha=0.3)
     axis.legend(fontsize=8, frameon=False, title="lists × items")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    with matplotlib.rc_context({"svg.hashsalt": "ltr"}):
+        figure.savefig(path, metadata={"Date": None})  # the same file each time
     plt.close(figure)
 
 

@@ -98,14 +98,14 @@ def legend(axis: Axes, title: str) -> None:
 def matrix(axis: Axes, P: Tensor, title: str) -> None:
     """Draw a matrix with entries in [0, 1]."""
     axis.imshow(P.detach().numpy(), cmap="viridis", vmin=0, vmax=1)
-    axis.set(title=title, xlabel="item, in falling order", ylabel="position")
+    axis.set(title=title, xlabel="item, in descending order", ylabel="position")
     axis.set(xticks=range(P.shape[-1]), yticks=range(P.shape[-2]))
     axis.set_xticklabels([str(i + 1) for i in range(P.shape[-1])])
     axis.set_yticklabels([str(i + 1) for i in range(P.shape[-2])])
 
 
 def one_list() -> Tensor:
-    """Return the other scores and a 0, in falling order, so that the hard matrix is diagonal."""
+    """Return the other scores and a 0, in descending order, so that the hard matrix is diagonal."""
     return torch.cat([OTHERS, torch.zeros(1)]).sort(descending=True).values
 
 
@@ -299,7 +299,7 @@ def stochastic() -> Figure:
     share = torch.stack([(order == i - 1).float().mean() for i in items])
     left.bar(items.tolist(), share.tolist(), color="0.8", label="drawn, scale 1")
     left.plot(items, scores.softmax(-1), "o", color="C0", label="softmax(scores)")
-    left.set(xlabel="item, by falling score", ylabel="chance to be first", xticks=items)
+    left.set(xlabel="item, by descending score", ylabel="chance to be first", xticks=items)
     left.legend(fontsize=7, frameon=False)
     lists = moving().detach()
     x = lists[:, 3]

@@ -398,14 +398,3 @@ def test_generated_lists_have_the_grades_of_their_targets(monkeypatch):
     assert [len(part.y) for part in (fold.train, fold.val, fold.test)] == [650, 100, 250]
     for labels in fold.train.y.reshape(-1, 25):
         assert [(labels >= grade).sum() for grade in (1, 2, 3)] == [10, 5, 2]
-
-
-@pytest.mark.parametrize(
-    "name", ["soft_ndcg", pytest.param("scorer_plots", marks=pytest.mark.slow)]
-)
-def test_pictures_of_the_docs(name, tmp_path, monkeypatch):
-    pytest.importorskip("matplotlib")
-    script = load(ROOT / "docs" / f"{name}.py")
-    monkeypatch.setattr(script, "PLOT", tmp_path / "img" / script.PLOT.name)
-    script.main()
-    assert script.PLOT.stat().st_size > 10_000
