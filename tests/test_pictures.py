@@ -38,6 +38,13 @@ def test_plots_of_measurements(name, tmp_path):
     assert_same(script.PLOT, tmp_path / "plot.svg")
 
 
+def test_the_picture_of_the_readme(tmp_path):
+    script = load("speed")
+    script.overview(json.loads(script.RESULT.read_text()), tmp_path / "plot.svg")
+    assert_same(script.PICTURE, tmp_path / "plot.svg")
+    assert "(docs/img/sort_time.svg)" in (DOCS.parent / "README.md").read_text()
+
+
 @pytest.mark.parametrize(
     "name", ["soft_ndcg", pytest.param("scorer_plots", marks=pytest.mark.slow)]
 )
