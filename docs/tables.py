@@ -13,12 +13,12 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
-    ROOT / "docs" / page
+    ROOT / page
     for page in (
-        "operators/comparison.md",
-        "recipes.md",
-        "losses/training.md",
-        "kernels/trials.md",
+        "docs/operators/comparison.md",
+        "docs/recipes.md",
+        "docs/losses/training.md",
+        "benchmarks/trials.md",
     )
 ]
 RESULTS = ROOT / "benchmarks" / "results"

@@ -269,6 +269,8 @@ def test_the_speed_page_shows_the_results(quick):
     speed = load(ROOT / "docs" / "speed.py")
     page = speed.PAGE.read_text()
     assert speed.filled(page, speed.tables(result)) == page
+    goals = speed.GOALS.read_text()
+    assert speed.filled(goals, {"goals": speed.goals(result)}) == goals
 
 
 def test_losses_with_tied_scores(tmp_path):
