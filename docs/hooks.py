@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: pictures of the papers' recipes, and prompts that are marked as prompts."""
+"""Hooks of mkdocs: pictures of the papers' recipes, marked prompts, and the order of a search."""
 
 import re
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
 
@@ -20,10 +21,18 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **kwargs: Any) -> str:
-    r"""Show an example with prompts as a session, so that its output looks like output.
+def on_page_markdown(markdown: str, *, page: Page, **kwargs: Any) -> str:
+    """Put guides and the first pages of sections before others in a search; mark the prompts."""
+    guide = page.parent is not None and page.parent.title == "Guides"
+    if guide or page.file.name == "index":
+        page.meta["search"] = {"boost": 2}
+    return sessions(markdown)
 
-    >>> on_page_markdown("```python\n>>> 1 + 1\n2\n```\n```python\nx = 1\n```")
+
+def sessions(markdown: str) -> str:
+    r"""Return the text with examples with prompts as sessions, so that output looks like output.
+
+    >>> sessions("```python\n>>> 1 + 1\n2\n```\n```python\nx = 1\n```")
     '```pycon\n>>> 1 + 1\n2\n```\n```python\nx = 1\n```'
     """
     return re.sub(r"^```python\n(?=>>> )", "```pycon\n", markdown, flags=re.MULTILINE)

@@ -5,9 +5,10 @@ import math
 import re
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ WORDS = [
 ]  # fmt: skip
 TITLE = 1000  # what Material counts a word of a title for, beside one of the text
 K, B = 1.2, 0.75  # BM25, as lunr has it
+STOP = {"a", "and", "are", "for", "how", "i", "in", "is", "of", "or", "own", "the", "to", "which"}
 
 
 def questions() -> list[tuple[str, list[str], str]]:
@@ -37,27 +39,26 @@ SEARCHES = [(words, page) for _, each, page in questions() for words in each]
 
 
 def stems(text: str) -> list[str]:
-    """Return the words of a text, without the endings of English.
+    """Return the words of a text that count, without the endings of English.
 
     >>> stems("Seeds &amp; a run: <b>training</b>")
-    ['seed', 'a', 'run', 'train']
+    ['seed', 'run', 'train']
     """
     words = re.findall(r"\w+", unescape(re.sub(r"<[^>]*>", " ", text)).lower())
-    return [re.sub(r"(?<=\w{3})(ings?|ed|es|s|e)$", "", word) for word in words]
+    return [re.sub(r"(?<=\w{3})(ings?|ed|es|s|e)$", "", w) for w in words if w not in STOP]
 
 
 class Search:
     """BM25 over the titles and the texts of the sections, as the site's search has it."""
 
-    def __init__(self, docs: list[dict[str, str]]) -> None:
+    def __init__(self, docs: list[dict[str, Any]]) -> None:
         self.places = [doc["location"].partition("#")[0] for doc in docs]
-        self.fields = {
-            key: [Counter(stems(doc[key])) for doc in docs] for key in ("title", "text")
-        }
+        self.boosts = [doc.get("boost", 1) for doc in docs]
+        self.fields = {key: [Counter(stems(doc[key])) for doc in docs] for key in ("title", "text")}
 
     def pages(self, words: str) -> list[str]:
         """Return the pages, the best first; that of a page is the best of its sections."""
-        total = Counter[str]()
+        total: dict[str, float] = defaultdict(float)
         scores = [0.0] * len(self.places)
         for key, boost in (("title", TITLE), ("text", 1)):
             counts = self.fields[key]
@@ -69,9 +70,9 @@ class Search:
                 for i, (count, length) in enumerate(zip(counts, lengths, strict=True)):
                     norm = K * (1 - B + B * length / mean) + count[word]
                     scores[i] += boost * rare * (K + 1) * count[word] / norm
-        for place, score in zip(self.places, scores, strict=True):
-            total[place] = max(total[place], score)
-        return [place for place, score in total.most_common() if score]
+        for place, score, boost in zip(self.places, scores, self.boosts, strict=True):
+            total[place] = max(total[place], score * boost)
+        return sorted(filter(total.get, total), key=total.__getitem__, reverse=True)
 
 
 @pytest.fixture(scope="module")
