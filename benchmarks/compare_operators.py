@@ -113,7 +113,7 @@ def lists(number: int, n: int) -> Tensor:
 
 
 def temperature_of(error: Callable[[float], float], wanted: float, guess: float) -> float:
-    """Return the temperature at which a rising error is as wanted, to a thousandth."""
+    """Return the temperature at which a ascending error is as wanted, to a thousandth."""
 
     @torch.no_grad()
     def excess(log_temperature: float) -> float:

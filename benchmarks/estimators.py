@@ -57,10 +57,10 @@ def made(rows: int, seed: int) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
     columns: dict[str, Any] = {f"f{j}": kinds[j % 3][:, j] for j in range(26)}
     signal = x[:, :8] @ world.normal(size=8) / 2 + np.sin(2 * x[:, 8]) + 0.7 * x[:, 9] * x[:, 10]
     signal += 1.2 * (x[:, 11] > 0.5) - np.abs(x[:, 12])
-    for place, levels in enumerate(LEVELS):
+    for position, levels in enumerate(LEVELS):
         code = rng.integers(0, levels, len(qid))
         signal += 0.5 * world.normal(size=levels)[code]
-        columns[f"c{place}"] = pd.Categorical.from_codes(code, [f"v{i}" for i in range(levels)])
+        columns[f"c{position}"] = pd.Categorical.from_codes(code, [f"v{i}" for i in range(levels)])
     signal += rng.normal(size=len(qid), scale=2)
     y = np.searchsorted([0.0, 1.7, 3.3, 4.8], signal)
     table = pd.DataFrame(columns)

@@ -127,8 +127,8 @@ def naive_softsort_rank(scores: Tensor) -> Tensor:
     """Return SoftSort's ranks by a softmax over the positions of each item."""
     tops = scores.sort(-1, descending=True).values
     distances = (tops.unsqueeze(-1) - scores.unsqueeze(-2)).abs()
-    places = torch.arange(1, scores.shape[-1] + 1, dtype=scores.dtype).unsqueeze(-1)
-    return (torch.softmax(-distances / TEMPERATURE, -2) * places).sum(-2)
+    positions = torch.arange(1, scores.shape[-1] + 1, dtype=scores.dtype).unsqueeze(-1)
+    return (torch.softmax(-distances / TEMPERATURE, -2) * positions).sum(-2)
 
 
 def naive_softsort(power: float) -> Function:
@@ -220,8 +220,8 @@ def scores_of(lists: int, n: int, kind: str = "random") -> Tensor:
     Args:
         lists: The number of lists.
         n: The length of each list.
-        kind: "random" (normal scores), "sorted" (the same in falling order), "reversed" (in rising
-            order) or "tied" (only five values).
+        kind: "random" (normal scores), "sorted" (the same in descending order), "reversed" (in
+            ascending order) or "tied" (only five values).
     """
     generator = _generator(n)
     if kind == "tied":
@@ -238,8 +238,8 @@ def signs_of(scores: Tensor) -> Tensor:
 
 
 def _ranks(P: Tensor) -> Tensor:
-    places = torch.arange(1, P.shape[-1] + 1, dtype=P.dtype)
-    return P.mT @ places
+    positions = torch.arange(1, P.shape[-1] + 1, dtype=P.dtype)
+    return P.mT @ positions
 
 
 def _generator(extra: int = 0) -> torch.Generator:

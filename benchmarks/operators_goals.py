@@ -71,8 +71,8 @@ def _goal(text: str, how: str, asked: float | None, measured: float | None) -> d
 
 def _cpu(result: Result, name: str, group: str, lists: int, n: int) -> float | None:
     for point in result["points"]:
-        place = point["lists"], point["n"], point["threads"], point["scores"]
-        if place == (lists, n, 1, "random"):
+        position = point["lists"], point["n"], point["threads"], point["scores"]
+        if position == (lists, n, 1, "random"):
             for row in point["rows"]:
                 if (row["name"], row["group"]) == (name, group):
                     return row["cpu"]

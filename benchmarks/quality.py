@@ -190,7 +190,7 @@ def run(out: Path, data: str, folds: list[Fold], name: str, seed: int) -> None:
     path = cell_path(out, data, name, seed)
     path.parent.mkdir(parents=True, exist_ok=True)
     for number, fold in enumerate(folds):
-        for place, option in enumerate(options):
+        for position, option in enumerate(options):
             if name == BLEND:
                 ranker: Any = blend(out, data, folds, number, seed)
             else:
@@ -200,7 +200,7 @@ def run(out: Path, data: str, folds: list[Fold], name: str, seed: int) -> None:
                 warnings.filterwarnings("ignore", "X does not have valid feature names")
                 warnings.filterwarnings("ignore", module="lightgbm")  # of its names of arguments
                 fitted(ranker, fold)
-                seconds[place] += time.process_time() - start
+                seconds[position] += time.process_time() - start
                 if name == FLAGSHIP:
                     ranker.save(path.with_suffix(f".{number}"))
                 for side, lists in (("val", fold.val), ("test", fold.test)):
@@ -208,7 +208,7 @@ def run(out: Path, data: str, folds: list[Fold], name: str, seed: int) -> None:
                         {} if isinstance(ranker, LGBMRanker) else {"qid": lists.qid}
                     )
                     predicted = np.asarray(ranker.predict(lists.X, **known), np.float32)
-                    scores[side][place].append(predicted)
+                    scores[side][position].append(predicted)
     if name == BLEND:
         seconds += np.load(cell_path(out, data, FLAGSHIP, seed))["seconds"]
     val, test = (np.stack([np.concatenate(x) for x in found]) for found in scores.values())

@@ -1,15 +1,15 @@
-"""Measure at which length matrices end and kernel sums begin: `SHORT` in ltr/kernels/choice.py.
+"""Measure where matrices end and kernel sums begin: `ENTRIES` in ltr/kernels/choice.py.
 
     python benchmarks/short_lists.py
 
 Each operator takes its ranks forward and backward in both forms, and in the n x n form that a user
-writes, in turns, in one thread, on float32 scores; the least CPU time of the turns counts. One
-length for each operator must serve one list and many. `over naive` is the largest ratio to the
-user's form from 1 x 10 to 64 x 128, which should be at most 1.5. `loss` is the largest ratio, over
-all sizes, of the chosen form's time to the faster form's. The best length has the least ratio to
-the user's form above 1.5, and then the least loss. "logistic" is shorter, for the sake of batches
-of 64 x 120. A change of the constants by less than a fifth is not worth a commit. Takes five
-minutes; writes benchmarks/results/short_lists.json.
+writes, in turns, in one thread, on float32 scores; the least CPU time of the turns counts. Lists
+take matrices below the length in `LENGTHS`, and longer ones if their matrices together have at most
+so many entries as `ENTRIES` says. `over naive` is the largest ratio to the user's form from 1 x 10
+to 64 x 128, which should be at most 1.5. `loss` is the largest ratio, over all sizes, of the chosen
+form's time to the faster form's. The best number of entries has the least ratio to the user's form
+above 1.5, and then the least loss. A change of the constants by less than a factor of two is not
+worth a commit. Takes a minute; writes benchmarks/results/short_lists.json.
 """
 
 import argparse
@@ -24,10 +24,11 @@ from measure import KEPT, RESULTS, environment, rounded, write
 from operators_contestants import contestants, scores_of, signs_of
 
 from ltr.kernels import use
-from ltr.kernels.choice import SHORT
+from ltr.kernels.choice import ENTRIES, LENGTHS
 
-LISTS = (1, 16, 64)
-LENGTHS = (10, 20, 30, 40, 50, 64, 80, 100, 128, 160, 200, 250)
+LISTS = (1, 4, 16, 64)
+SIZES = (10, 20, 30, 40, 50, 64, 80, 100, 128, 160, 200, 250)
+CHOICES = (0, *(2**power for power in range(12, 21)))
 NAIVE = 128
 """The longest list that is compared with the user's form."""
 
@@ -63,7 +64,7 @@ def measured(name: str, rounds: int) -> list[dict[str, Any]]:
     operator, naive = known[name, "compiled"], known[name, "naive"]
     found = []
     for lists in LISTS:
-        for n in LENGTHS:
+        for n in SIZES:
             x = scores_of(lists, n).requires_grad_()
             signs, row = signs_of(x), {"dense": float("inf"), "sums": float("inf")}
             row["naive"] = float("inf")
@@ -76,37 +77,31 @@ def measured(name: str, rounds: int) -> list[dict[str, Any]]:
     return found
 
 
-def chosen(row: dict[str, Any], length: int) -> float:
-    """Return the seconds of the form that lists take if matrices end before `length`."""
-    return row["dense" if row["n"] < length else "sums"]
-
-
-def loss(rows: list[dict[str, Any]], length: int) -> float:
-    """Return the largest ratio of the chosen form's time to that of the faster form."""
-    return max(chosen(row, length) / min(row["dense"], row["sums"]) for row in rows)
-
-
-def over_naive(rows: list[dict[str, Any]], length: int) -> float:
-    """Return the largest ratio of the chosen form's time to that of the user's form."""
-    return max(chosen(row, length) / row["naive"] for row in rows if row["n"] <= NAIVE)
+def chosen(kind: str, row: dict[str, Any], entries: int) -> float:
+    """Return the seconds of the form that lists take if matrices end after so many entries."""
+    lists, n = row["lists"], row["n"]
+    return row["dense" if n < LENGTHS[kind] or lists * n * n <= entries else "sums"]
 
 
 def summary(kind: str, rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Return the constant's numbers, and the best length with its own."""
+    """Return the constant's numbers, and the best number of entries with its own."""
 
-    def cost(length: int) -> tuple[float, float]:
-        return max(over_naive(rows, length), 1.5), loss(rows, length)
+    def loss(entries: int) -> float:
+        return max(chosen(kind, row, entries) / min(row["dense"], row["sums"]) for row in rows)
 
-    best = min((0, *LENGTHS, 1 + LENGTHS[-1]), key=cost)
+    def over_naive(entries: int) -> float:
+        return max(chosen(kind, row, entries) / row["naive"] for row in rows if row["n"] <= NAIVE)
+
+    best = min(CHOICES, key=lambda entries: (max(over_naive(entries), 1.5), loss(entries)))
     found = {}
-    for name, length in (("", SHORT[kind]), ("best ", best)):
-        found |= {f"{name}length": length, f"{name}loss": rounded(loss(rows, length))}
-        found[f"{name}over naive"] = rounded(over_naive(rows, length))
+    for name, entries in (("", ENTRIES.get(kind, 0)), ("best ", best)):
+        found |= {f"{name}entries": entries, f"{name}loss": rounded(loss(entries))}
+        found[f"{name}over naive"] = rounded(over_naive(entries))
     return found
 
 
 def main() -> None:
-    """Measure, print each length with its loss, and write the file."""
+    """Measure, print each choice with its loss, and write the file."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="+", choices=list(OPERATORS), default=list(OPERATORS))

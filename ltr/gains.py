@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ltr.kernels.lists import list_ids, places_in_lists, sort_ragged, sum_lists
+from ltr.kernels.lists import list_ids, positions_in_lists, sort_ragged, sum_lists
 from ltr.kernels.sorting import SELECTED, falling_values
 from ltr.shapes import check_whole, largest, masked_fill, positions
 
@@ -250,7 +250,8 @@ def ideal_dcg(
 
 
 def _largest(gains: Tensor, top_k: int | None) -> Tensor:
-    # the k largest gains, falling; a gradient needs the order of tied ones, which topk leaves open
+    # the k largest gains, descending; a gradient needs the order of tied ones, which topk leaves
+    # open
     if top_k is not None and SELECTED * top_k <= gains.shape[-1] and not gains.requires_grad:
         return gains.topk(top_k).values
     return falling_values(gains)[..., :top_k]
@@ -267,5 +268,5 @@ def ragged_ideal_dcg(
     >>> ragged_ideal_dcg(torch.tensor([1.0, 3.0, 2.0]), torch.tensor([2, 1]), log2_discount)
     tensor([3.6309, 2.0000])
     """
-    ranks = places_in_lists(sort_ragged(gains, lengths), gains)
+    ranks = positions_in_lists(sort_ragged(gains, lengths), gains)
     return sum_lists(gains * cut_discount(discount, top_k, exact=True)(ranks), lengths)

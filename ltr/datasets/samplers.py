@@ -186,7 +186,7 @@ class BucketSampler(ListSampler):
 
 
 def _buckets(lengths: np.ndarray) -> list[tuple[int, int]]:
-    """Return the first and the last place + 1 of each bucket of rising lengths (lists,).
+    """Return the first and the last place + 1 of each bucket of ascending lengths (lists,).
 
     A bucket takes the next length as long as, padded to it, its lists have little padding.
     """

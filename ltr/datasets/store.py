@@ -95,8 +95,8 @@ class Store:
         self.offsets: np.ndarray = np.memmap(offsets, OFFSETS, "r").view(np.ndarray)
         starts = range(0, len(self.offsets), _CHECKED)
         chunks = (self.offsets[start : start + _CHECKED + 1] for start in starts)
-        rising = all((np.diff(chunk) > 0).all() for chunk in chunks)
-        if not rising or (self.offsets[self.first_list] != self.first_document).any():
+        ascending = all((np.diff(chunk) > 0).all() for chunk in chunks)
+        if not ascending or (self.offsets[self.first_list] != self.first_document).any():
             raise DamagedError(f"{offsets}: the offsets must rise, and be those of the shards")
         self._mapped: OrderedDict[int, Shard] = OrderedDict()
         self._known: set[int] = set()

@@ -1,13 +1,14 @@
 """What computes, in one place: matrices or sums, and numba's code or plain PyTorch.
 
 Short lists take n x n matrices, long ones sums in sort time. The two forms agree to rounding.
-`prefers_dense` decides from the length of the lists alone, by one number for each kind of sum.
-`use` pins the choice. Sums are computed by numba's code on the CPU and by plain PyTorch on any
+`prefers_dense` decides from the number and the length of the lists, by two numbers for each kind of
+sum. `use` pins the choice. Sums are computed by numba's code on the CPU and by plain PyTorch on any
 other device.
 """
 
+import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Literal
@@ -17,7 +18,7 @@ from ltr.kernels.reference import REFERENCE
 
 Form = Literal["dense", "sums"]
 
-SHORT = {
+LENGTHS = {
     "laplace": 50,
     "logistic": 50,
     "normal": 50,
@@ -27,13 +28,25 @@ SHORT = {
     "neuralsort": 50,
     "sinkhorn": 350,
 }
-"""Lists shorter than this take matrices: `benchmarks/short_lists.py` measures both forms.
+"""Lists shorter than this take matrices, however many they are.
 
-At 50 a batch of 64 lists takes about as long both ways. A single list of 50 to 130 items would be
-faster by its matrix, by 0.2 ms; but training takes batches. The sums are ranks by the distribution
-of the noise, rows by a power of the distance, and rows of NeuralSort. SoftSort's ranks are one
-compiled call, which is faster at every length. Sinkhorn problems take an array of all entries, or
-strips.
+The sums are ranks by the distribution of the noise, rows by a power of the distance, and rows of
+NeuralSort. SoftSort's ranks are one compiled call, which is faster at every length. Sinkhorn
+problems take an array of all entries, or strips.
+"""
+
+ENTRIES = {
+    "laplace": 2**15,
+    "logistic": 2**18,
+    "normal": 2**15,
+    "softsort 1": 2**17,
+    "softsort 2": 2**17,
+    "neuralsort": 2**17,
+}
+"""Longer lists take matrices too if those of all lists together have at most so many entries.
+
+A call of the sums costs some .4 ms before the first item, which many or long lists repay:
+`benchmarks/short_lists.py` measures both forms.
 """
 
 # for all threads: a GPU's backward pass runs on one of torch's own
@@ -70,13 +83,18 @@ def use(form: Form) -> Iterator[None]:
         _pinned.remove(form)
 
 
-def prefers_dense(kind: str, n: int) -> bool:
-    """Return whether lists of n items take the matrices of a kind of sum in `SHORT`, not its sums.
+def prefers_dense(kind: str, shape: Sequence[int]) -> bool:
+    """Return whether scores of a shape (..., n) take the matrices of a kind of sum, not its sums.
 
-    >>> prefers_dense("logistic", 10), prefers_dense("logistic", 9999)
+    >>> prefers_dense("logistic", (128,)), prefers_dense("logistic", (64, 128))
+    (True, False)
+    >>> prefers_dense("logistic", (4096, 10)), prefers_dense("logistic", (9999,))
     (True, False)
     """
-    return _pinned[-1] == "dense" if _pinned else n < SHORT[kind]
+    if _pinned:
+        return _pinned[-1] == "dense"
+    n = shape[-1]
+    return n < LENGTHS[kind] or math.prod(shape) * n <= ENTRIES.get(kind, 0)
 
 
 def implementation(device: str) -> Implementation:

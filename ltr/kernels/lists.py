@@ -21,9 +21,9 @@ class SortedLists:
     number of real items. Ragged batches have all lists in one row.
 
     Args:
-        order: (..., N) int64, the items (places in the row), list by list, by falling score; None
-            if the scores themselves are in that order.
-        starts: (..., R) int64, the place in `order` where each list begins.
+        order: (..., N) int64, the items (positions in the row), list by list, by descending score;
+            None if the scores themselves are in that order.
+        starts: (..., R) int64, the position in `order` where each list begins.
         lengths: (..., R) int64, the number of items of each list. Items in no list get 0.
     """
 
@@ -132,7 +132,7 @@ def list_ids(scores: Tensor, lengths: Tensor) -> Tensor:
     return numbers.repeat_interleave(lengths, output_size=len(scores))
 
 
-def places_in_lists(lists: SortedLists, like: Tensor) -> Tensor:
+def positions_in_lists(lists: SortedLists, like: Tensor) -> Tensor:
     """Return the hard rank 1, 2, ... of each item in its ragged list, (N,), in `like`'s dtype."""
     assert lists.order is not None
     rank = torch.arange(1, len(like) + 1, device=like.device)
@@ -196,7 +196,7 @@ def _ascends(ids: Tensor) -> bool:
 def pad_lists(lengths: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
     """Return the mask and the padded values (lists, longest) of ragged values (N,).
 
-    Padded places are 0. `padded[mask]` gives the flat values.
+    Padded positions are 0. `padded[mask]` gives the flat values.
 
     Raises:
         ValueError: values are not flat, or, on the CPU, lengths do not sum to N.
@@ -221,7 +221,7 @@ def length_tiles(lengths: Tensor, n: int) -> Iterator[tuple[Tensor, Tensor, Tens
     `torch.compile` needs that: `pad_lists` reads the longest length. The first tile has the lists
     of up to 8 items, the next those of up to 32, then 128, and so on. A tile has as many rows as n
     items can make such lists; most of them may be empty. All tiles together have
-    O(n log(n)) places. Lists of length 0 are in no tile.
+    O(n log(n)) positions. Lists of length 0 are in no tile.
 
     Args:
         lengths: (R,) int64, R >= 1.
@@ -244,9 +244,9 @@ def length_tiles(lengths: Tensor, n: int) -> Iterator[tuple[Tensor, Tensor, Tens
         real = row < len(lengths)
         row = row.clamp(max=len(lengths) - 1)
         size = torch.where(real & (by_length[row] > last), by_length[row], 0)
-        place = torch.arange(width, device=lengths.device)
-        mask = place < size.unsqueeze(-1)
-        items = torch.where(mask, starts[lists[row]].unsqueeze(-1) + place, 0)
+        position = torch.arange(width, device=lengths.device)
+        mask = position < size.unsqueeze(-1)
+        items = torch.where(mask, starts[lists[row]].unsqueeze(-1) + position, 0)
         yield lists[row], items, mask
         last, width = width, min(4 * width, n)
 

@@ -19,8 +19,8 @@ MOST = 32
 class GradedWeights(NamedTuple):
     """Pair weights |g_i - g_j| |D_i - D_j| of `graded_pair_sums`; by default all are 1.
 
-    g is a function of the grade. D is a function of the rank (the place in the order of the scores)
-    that does not rise. A factor that is None counts as 1 for pairs of different grade.
+    g is a function of the grade. D is a function of the rank (the position in the order of the
+    scores) that does not rise. A factor that is None counts as 1 for pairs of different grade.
     """
 
     gains: Tensor | None = None

@@ -26,7 +26,7 @@ def power_sum(values: Any, tolerance: float) -> tuple[Array, Array, float]:
             not always 1e-9: check the returned error.
 
     Returns:
-        z (m,) in [0.027, 1), rising; c (m,), of any sign; and the maximum of the absolute error
+        z (m,) in [0.027, 1), ascending; c (m,), of any sign; and the maximum of the absolute error
         over all r.
 
     Raises:
@@ -140,10 +140,10 @@ def refine(
 
 
 def largest_error(z: Array, c: Array, table: Array) -> float:
-    """Return the maximum of abs(table[r] - sum c z^r) over all r, in pieces of 4096."""
+    """Return the maximum of abs(table[r] - sum c z^r) over all r, in chunks of 4096."""
     found, block = 0.0, powers(z, np.arange(min(len(table), 4096)))
     for start in range(0, len(table), 4096):
-        piece = table[start : start + 4096]
-        total = block[: len(piece)] @ (c * np.exp(start * np.log(z)))
-        found = max(found, float(np.abs(piece - total).max()))
+        chunk = table[start : start + 4096]
+        total = block[: len(chunk)] @ (c * np.exp(start * np.log(z)))
+        found = max(found, float(np.abs(chunk - total).max()))
     return found

@@ -47,7 +47,7 @@ def row_products(
     """Return sums over j of w_ij P_ij V_jc, or with `transposed` over i of w_ij P_ij W_ic.
 
     Args:
-        points: (..., n), falling; points past the real ones are finite.
+        points: (..., n), descending; points past the real ones are finite.
         lengths: (...) int64, the number of real points. The other rows and columns of P are 0.
         columns: V (..., n, d), or W (..., rows, d) if transposed.
         temperature: > 0.

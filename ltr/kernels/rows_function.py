@@ -40,10 +40,10 @@ def raised(blocks: Blocks) -> Blocks:
 
 
 class RowSoftmax:
-    """The matrix P of falling points, or its first rows, stored as the points alone.
+    """The matrix P of descending points, or its first rows, stored as the points alone.
 
     Args:
-        points: (..., n), falling.
+        points: (..., n), descending.
         slack: (..., n), of which only the derivatives are used.
         lengths: (...) int64, the number of real points.
         temperature: > 0.
@@ -273,7 +273,7 @@ def _flat(blocks: Blocks) -> list[int]:
 
 
 def positions_below(n: int, lengths: Tensor) -> Tensor:
-    """Return whether each of the places 0..n-1 is real, (..., n), for lengths (...).
+    """Return whether each of the positions 0..n-1 is real, (..., n), for lengths (...).
 
     >>> positions_below(3, torch.tensor([2]))
     tensor([[ True,  True, False]])

@@ -33,7 +33,7 @@ def compiled_ranks(
     Args:
         scores: (..., n), float32 or float64, on the CPU.
         mask: (..., n) bool, True = a real item; None if all are real.
-        order: (..., n) int64, the falling order of the scores, masked items last; None to sort
+        order: (..., n) int64, the descending order of the scores, masked items last; None to sort
             here, in the same call.
         temperature: > 0.
 
@@ -55,7 +55,7 @@ def fused(scores: Tensor) -> bool:
         return False
     if torch.compiler.is_compiling() or not is_compiled():
         return False
-    return not prefers_dense("softsort 1, ranks", scores.shape[-1])
+    return not prefers_dense("softsort 1, ranks", scores.shape)
 
 
 @dataclass(frozen=True, eq=False)

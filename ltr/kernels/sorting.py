@@ -21,7 +21,7 @@ LARGEST = 2**31 - 1
 def descending_order(
     scores: Tensor, mask: Tensor | None = None, first: int | None = None
 ) -> Tensor:
-    """Return the items in order of falling score: `order[..., 0]` is the index of the best.
+    """Return the items in order of descending score: `order[..., 0]` is the index of the best.
 
     Ties stay in the order of the list. -0.0 ties with 0.0. NaN comes first. Masked items come last,
     in the order of the list.
@@ -29,13 +29,14 @@ def descending_order(
     Args:
         scores: (..., n).
         mask: (..., n) bool, True = a real item. Default: all are real.
-        first: how many places must be in this order; the places after them hold the other items in
-            any order, masked ones too. Default: all.
+        first: how many positions must be in this order; the positions after them hold the other
+            items in any order, masked ones too. Default: all.
 
     Returns:
         (..., n) int64, a permutation of 0..n-1 in each list. Cost: one sort. For float32 on the CPU
         it is numpy's vectorized sort, which takes a fraction of `torch.sort`'s time
-        (benchmarks/operators.py), or its selection of few first places (benchmarks/selection.py).
+        (benchmarks/operators.py), or its selection of few first positions
+        (benchmarks/selection.py).
 
     Raises:
         ValueError: the mask is not bool or of another shape; `first` is no whole number >= 1.
@@ -54,7 +55,7 @@ def descending_order(
 
 
 def falling_values(values: Tensor) -> Tensor:
-    """Return each list's values in falling order: (..., n) -> (..., n). NaN is at one of the ends.
+    """Return each list's values in descending order: (..., n) -> (..., n). NaN is at one end.
 
     Cost: one sort, faster than that of `descending_order`.
 
@@ -100,7 +101,7 @@ def by_torch(scores: Tensor, mask: Tensor | None, first: int | None = None) -> T
 
 
 def by_numpy(scores: Tensor, mask: Tensor | None, first: int | None = None) -> Tensor:
-    """Sort float32 on the CPU: a score's bits and its place are one number, which numpy sorts."""
+    """Sort float32 on the CPU: numpy sorts one number, a score's bits and its position."""
     import numpy as np
 
     if scores.dtype in HALF:
@@ -189,9 +190,9 @@ torch.library.impl("ltr::falling_values", "CompositeExplicitAutograd", _falling_
 def _falling_values_on_cpu(values: Tensor) -> Tensor:
     if values.dtype not in (torch.float32, torch.float64):
         return _falling_values(values)
-    rising = -values.numpy()
-    rising.sort(axis=-1)
-    return torch.from_numpy(rising).neg_()
+    ascending = -values.numpy()
+    ascending.sort(axis=-1)
+    return torch.from_numpy(ascending).neg_()
 
 
 @torch.library.register_fake("ltr::falling_values")

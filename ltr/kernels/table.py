@@ -103,7 +103,7 @@ def discount_powers(n: int, error: float) -> tuple[Array, Array, float]:
             Beyond it `power_sum` fits, and may return more powers and a larger error.
 
     Returns:
-        z (m,) in (0, 1), rising; c (m,), positive from the table; the maximum absolute error.
+        z (m,) in (0, 1), ascending; c (m,), positive from the table; the maximum absolute error.
 
     Raises:
         ValueError: n < 0 or error <= 0.

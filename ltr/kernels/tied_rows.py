@@ -16,7 +16,7 @@ SHORTEST = 256
 
 
 def are_tied(points: Tensor, lengths: Tensor) -> Tensor:
-    """Return which lists have only equal points, (...): points (..., n) falling, lengths (...).
+    """Return which lists have only equal points, (...): points (..., n) descending, lengths (...).
 
     >>> are_tied(torch.tensor([[2.0, 2.0, 0.0], [2.0, 1.0, 1.0]]), torch.tensor([2, 3]))
     tensor([ True, False])

@@ -54,9 +54,9 @@ class ListMLE(RankingLoss):
     Labels with ties define more than one order. `ties` chooses among them:
 
     - "mean" (the default): all these orders are equally likely, by Efron's approximation. At the
-      l-th place of d tied items (l = 0, 1, ...) the inner sum counts the tied items with a factor
-      1 - l / d. The logarithm of the number of such orders, log(d!), is subtracted, so the minimum
-      is 0. The result does not depend on the order of the list.
+      l-th position of d tied items (l = 0, 1, ...) the inner sum counts the tied items with a
+      factor 1 - l / d. The logarithm of the number of such orders, log(d!), is subtracted, so the
+      minimum is 0. The result does not depend on the order of the list.
     - "random": one of these orders, drawn at each call, as in rax, allRank and TF-Ranking.
     - "first": the order of the list. This leaks the order of a list that an earlier ranker sorted.
 
@@ -105,7 +105,7 @@ class ListMLE(RankingLoss):
         if not n:
             return scores.sum(-1)
         defined = _has_pair(labels, mask)
-        # padding is sorted to the front: no sum from a place to the end contains any of it
+        # padding is sorted to the front: no sum from a position to the end contains any of it
         y, order = _sort(masked_fill(labels, mask, torch.inf), self.ties)
         s = masked_fill(scores, mask).gather(-1, order)
         padded = scores.new_zeros(s.shape)
@@ -147,7 +147,7 @@ class ListMLE(RankingLoss):
 
 
 class PListMLE(ListMLE):
-    """Position-aware ListMLE: the term of place k has the weight alpha(k), so the top counts most.
+    """Position-aware ListMLE: position k has the weight alpha(k), so the top counts most.
 
     The paper's alpha(k) is 2^(m - k) - 1 for m items. Here it is divided by alpha(1), so the
     weights lie between 0 and 1 for lists of any length, of more than 127 items too. Everything

@@ -53,8 +53,8 @@ def _parts(x: Any) -> tuple[Tensor, Tensor]:  # torch does not declare the metho
     # the result of `torch.nested.narrow` has other values between its lists, and the backward of
     # its `contiguous` fails in torch 2.13
     before = x.offsets()[:-1] - (lengths.cumsum(0) - lengths)
-    places = before.repeat_interleave(lengths)
-    return x.values()[places + torch.arange(len(places), device=places.device)], lengths
+    positions = before.repeat_interleave(lengths)
+    return x.values()[positions + torch.arange(len(positions), device=positions.device)], lengths
 
 
 def _equal(own: Tensor, lengths: Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""Pair weights of the literature: the change of a metric if two items swap places, and bounds."""
+"""Pair weights of the literature: how a metric changes if two items swap positions, and bounds."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -28,7 +28,7 @@ class PairWeights(nn.Module):
     """The weight of a pair, from the labels and from the ranks by the current scores.
 
     The items are in the order of their scores, the highest first (ties in the order of the list),
-    so the place of an item is its rank. A pair (i, j) has i < j. Its weight is `by_rank` times
+    so the position of an item is its rank. A pair (i, j) has i < j. Its weight is `by_rank` times
     `by_item`, except that a pair of equal labels always has weight 0. Weights have no gradient. A
     subclass defines one of the two methods, or both.
 
@@ -216,7 +216,7 @@ class _NDCGWeights(PairWeights):
 
 
 class DeltaNDCG(_NDCGWeights):
-    """|G_i - G_j| |D_i - D_j|: the change of NDCG if the two items swap places. LambdaRank's.
+    """|G_i - G_j| |D_i - D_j|: the change of NDCG if the two items swap positions. LambdaRank's.
 
     G is the gain divided by the ideal DCG. D is the discount of the item's current rank, which
     comes from the sort of the loss for tied scores too. The product is a sum of products of the
@@ -338,7 +338,7 @@ class NDCGLoss2PP(NDCGLoss2):
 
 
 class DeltaMAP(PairWeights):
-    """The exact change of average precision if the two items swap places; relevant is y > 0.
+    """The exact change of average precision if the two items swap positions; relevant is y > 0.
 
     A swap of two relevant items changes nothing, so their pair has weight 0.
 
@@ -370,7 +370,7 @@ class DeltaMAP(PairWeights):
 
 
 class DeltaMRR(PairWeights):
-    """The exact change of the reciprocal rank if the two items swap places; relevant is y > 0.
+    """The exact change of the reciprocal rank if the two items swap positions; relevant is y > 0.
 
     A pair has a weight above 0 in two cases: its upper item is the first relevant one and its lower
     item is not relevant, or its lower item is relevant and would become the first relevant one.
@@ -405,8 +405,8 @@ class DeltaMRR(PairWeights):
 class DeltaPrecision(PairWeights):
     """1 / k for a relevant and an irrelevant item on different sides of rank k, else 0.
 
-    This is the change of precision@k if the two items swap places; relevant is y > 0. A list of at
-    most k items has no such pair.
+    This is the change of precision@k if the two items swap positions; relevant is y > 0. A list of
+    at most k items has no such pair.
 
     Args:
         top_k: k. Default: 10.

@@ -295,7 +295,7 @@ class LambdaLoss(PairwiseLoss):
 
 
 class LambdaRank(LambdaLoss):
-    """LambdaRank as a loss: a pair's weight is the change of NDCG if the two items swap places.
+    """LambdaRank as a loss: a pair's weight is the change of NDCG if the two items swap positions.
 
     It is `LambdaLoss(DeltaNDCG(...))`. Its gradient is LambdaRank's, divided by the sum of the
     weights.

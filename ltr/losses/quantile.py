@@ -110,11 +110,11 @@ def _entry_at_quantile(ordered: Tensor, scores: Tensor, mask: Tensor | None, q: 
     if not scores.shape[-1]:
         return scores.sum(-1)
     last = (count(scores, mask) - 1).clamp(min=0)
-    place = last - q * last  # counted from the highest; exact for q = 1
-    above = place.floor()
+    position = last - q * last  # counted from the highest; exact for q = 1
+    above = position.floor()
     below = torch.minimum(above + 1, last).clamp(max=ordered.shape[-1] - 1)
     high, low = (take_along(ordered, i.long(), -1).squeeze(-1) for i in (above, below))
-    share = (place - above).squeeze(-1)
+    share = (position - above).squeeze(-1)
     return torch.lerp(high, low, share.expand_as(high))
 
 

@@ -314,9 +314,9 @@ class SoftPrecision(_SoftTopK):
 
     def divisor(self, gains: Tensor, items: Tensor, k: int) -> Tensor:
         """Return k, or with weights k times the mean of the k largest."""
-        places = ideal_dcg((items > 0).to(items.dtype), torch.ones_like, k)
+        positions = ideal_dcg((items > 0).to(items.dtype), torch.ones_like, k)
         largest = ideal_dcg(items, torch.ones_like, k)
-        return k * largest / places.clamp(min=1)
+        return k * largest / positions.clamp(min=1)
 
 
 class SoftRecall(_SoftTopK):

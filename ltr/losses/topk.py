@@ -109,8 +109,8 @@ def _probabilities(
 class TopKLoss(_ClassLoss):
     """Differentiable top-k loss: max(0, soft rank of the label - k); k = 1 is the 0/1 loss.
 
-    The items are classes, with label 1 (above 0) for the true one. The loss is the number of places
-    by which the label misses the first k. The paper writes it as J_k(L - R) with
+    The items are classes, with label 1 (above 0) for the true one. The loss is the number of
+    positions by which the label misses the first k. The paper writes it as J_k(L - R) with
     J_k(u) = max(0, u - k + 1) and ascending ranks R; its L - R is our rank minus 1.
 
     With `step="cut"` the loss is 1 - the soft membership of the label in the first k. This is at
@@ -179,7 +179,7 @@ class TopKCrossEntropy(_ClassLoss):
     """-log of the label's probability to be among the first k, with k drawn from a distribution.
 
     That is -log sum over rows m of P(k >= m) * P[m, label], where P[m, j] is the probability that
-    class j is at place m. Only as many rows are computed as the distribution is long. They are
+    class j is at position m. Only as many rows are computed as the distribution is long. They are
     computed in logarithms, so a label far behind has a gradient. The items are classes, with label
     1 (above 0) for the true one. With several true classes the loss is the mean over them. The
     columns of a relaxed permutation need not sum to 1, so a sum above 1 counts as 1.

@@ -53,8 +53,8 @@ class PositionBias(nn.Module):
         shown = shown.clamp(min=1)
         if self.propensities is None:
             return shown ** (-self.power)
-        place = shown.clamp(max=len(self.propensities)).long() - 1
-        return self.propensities.to(shown.dtype)[place]
+        position = shown.clamp(max=len(self.propensities)).long() - 1
+        return self.propensities.to(shown.dtype)[position]
 
     def extra_repr(self) -> str:
         """Return the hyper-parameter, for `print`."""

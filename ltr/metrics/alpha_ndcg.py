@@ -100,15 +100,15 @@ class AlphaNDCG(RankingMetric):
 
 
 def _greedy(has: Tensor, alpha: float, top_k: int | None) -> Tensor:
-    """Return the gains (..., n) of the order that takes the largest gain next; 0 after place k."""
+    """Return the gains (..., n) of the order that takes the largest gain next; 0 after rank k."""
     n = has.shape[-2]
     worth = has.new_ones(*has.shape[:-2], has.shape[-1])
     free = has.new_ones(has.shape[:-1], dtype=torch.bool)
     gains = has.new_zeros(has.shape[:-1])
-    for place in range(n if top_k is None else min(n, top_k)):
+    for position in range(n if top_k is None else min(n, top_k)):
         offered = (has * worth.unsqueeze(-2)).sum(-1).masked_fill(~free, -1.0)
         best, item = offered.max(-1, keepdim=True)
-        gains[..., place] = best.squeeze(-1)
+        gains[..., position] = best.squeeze(-1)
         free = free.scatter(-1, item, False)
         taken = has.gather(-2, item.unsqueeze(-1).expand(*item.shape, has.shape[-1])).squeeze(-2)
         worth = torch.where(taken > 0, worth * (1 - alpha), worth)

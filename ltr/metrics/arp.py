@@ -32,7 +32,7 @@ def arp(
     Args:
         weights: (..., n), >= 0, factors of the labels. Default: 1.
         ties: "stable" (list order), "worst" (largest) or "expected": the mean over all orders of
-            tied items, in closed form: the mean value of their places.
+            tied items, in closed form: the mean value of their positions.
 
     Returns:
         A scalar, or (...) with reduction="none". A fully masked list is left out. Cost: one sort.

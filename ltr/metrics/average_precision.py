@@ -13,7 +13,7 @@ from ltr.metrics.ties import (
     before,
     check_ties,
     places_in_order,
-    places_of,
+    positions_of,
     run_sums,
     tied_runs,
     within,
@@ -109,13 +109,13 @@ class MAP(RankingMetric):
 
 
 def _expected(hits: Tensor, lists: Ranked) -> Tensor:
-    """Return the mean at each place of hit * hits up to it, over the orders of tied items.
+    """Return the mean at each position of hit * hits up to it, over the orders of tied items.
 
-    A place in a run of g tied items with r hits holds a hit with probability r / g. Each of the t
-    places of the run before it then holds one with probability (r - 1) / (g - 1).
+    A position in a run of g tied items with r hits holds a hit with probability r / g. Each of the
+    t positions of the run before it then holds one with probability (r - 1) / (g - 1).
     """
     starts, ends = tied_runs(lists.scores, lists.mask)
     size, found = ends - starts, run_sums(hits, starts, ends)
     earlier = before(hits).gather(-1, starts)
-    beside = (found - 1) / (size - 1).clamp(min=1) * (places_of(hits) - starts)
+    beside = (found - 1) / (size - 1).clamp(min=1) * (positions_of(hits) - starts)
     return (found / size * (earlier + 1 + beside)).to(hits.dtype)

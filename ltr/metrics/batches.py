@@ -232,19 +232,19 @@ def _cuts(by_length: Tensor) -> list[tuple[int, int]]:
     sizes, counts = by_length.unique_consecutive(return_counts=True)
     exact = int(by_length.sum()) >= SAME * len(sizes)
     cuts: list[tuple[int, int]] = []
-    place, least, longest, spare = 0, 0, 0, 0
+    position, least, longest, spare = 0, 0, 0, 0
     for size, lists in zip(sizes.tolist(), counts.tolist(), strict=True):
         rows = max(1, PLACES // size)
-        end = place + lists
+        end = position + lists
         if cuts and not exact:
             first, last = cuts[-1]
             padding = spare + (last - first) * (size - longest)
             near = size <= max(8, least * 5 / 4) or padding <= SPARE
             if near and first + rows > last:
-                place, longest, spare = min(end, first + rows), size, padding
-                cuts[-1] = (first, place)
-        while place < end:
+                position, longest, spare = min(end, first + rows), size, padding
+                cuts[-1] = (first, position)
+        while position < end:
             least, longest, spare = size, size, 0
-            cuts.append((place, min(end, place + rows)))
-            place = cuts[-1][1]
+            cuts.append((position, min(end, position + rows)))
+            position = cuts[-1][1]
     return cuts

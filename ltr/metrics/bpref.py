@@ -35,7 +35,7 @@ def bpref(
     `ltr.metrics.functional` describes the arguments that all metrics share.
 
     Args:
-        judged: (..., n) bool, True = a judged item. The others only take up places. Default: all
+        judged: (..., n) bool, True = a judged item. The others only take up positions. Default: all
             are judged.
         top_k: k; relevant items below rank k count 0. Default: the whole list.
 
@@ -105,9 +105,9 @@ class BPref(RankingMetric):
 def _cut_run(
     hits: Tensor, others: Tensor, most: Tensor, ties: tuple[Tensor, Tensor], k: int
 ) -> Tensor:
-    """Return the mean value (...) of the run of ties that goes past place k. O(k^2) a list.
+    """Return the mean value (...) of the run of ties that goes past position k. O(k^2) a list.
 
-    Of its g items t stand before a given place; of the N others h are among these with the
+    Of its g items t stand before a given position; of the N others h are among these with the
     hypergeometric probability C(N, h) C(g - 1 - N, t - h) / C(g - 1, t).
     """
     cut = slice(k - 1, k)
@@ -119,9 +119,9 @@ def _cut_run(
     g, n = (end - start).double().unsqueeze(-1) - 1, beside.unsqueeze(-1)
     probability = (_log_choose(n, h) + _log_choose(g - n, t - h) - _log_choose(g, t)).exp()
     each = 1 - (earlier + h).minimum(most.double().unsqueeze(-1)) / most.clamp(min=1).unsqueeze(-1)
-    places = torch.where(t < (k - start).unsqueeze(-1), probability * each, 0.0).sum((-1, -2))
+    positions = torch.where(t < (k - start).unsqueeze(-1), probability * each, 0.0).sum((-1, -2))
     gone_on = (end > k).squeeze(-1)
-    return (gone_on * places * (found / (end - start)).squeeze(-1)).to(hits.dtype)
+    return (gone_on * positions * (found / (end - start)).squeeze(-1)).to(hits.dtype)
 
 
 def _log_choose(n: Tensor, k: Tensor) -> Tensor:

@@ -153,17 +153,22 @@ class Comparison:
 
             axes = Figure(figsize=(6.4, 1.2 + 0.5 * len(shown)), layout="constrained").subplots()
         axes.axvline(0, color="black", linewidth=1)
-        for place, model in enumerate(shown):
+        for position, model in enumerate(shown):
             assert model.difference is not None  # only the baseline has none
             mean, low, high = model.difference
             sure = low > 0 or high < 0
             color = "tab:gray" if not sure else "tab:green" if mean > 0 else "tab:red"
-            axes.plot([low, high], [place, place], color=color, linewidth=2)
-            axes.plot([mean], [place], "o", color=color)
+            axes.plot([low, high], [position, position], color=color, linewidth=2)
+            axes.plot([mean], [position], "o", color=color)
             label = f"p = {_p_text(model.p)}".replace("= <", "< ")
             label += f", Holm {_p_text(model.p_holm)}" if len(shown) > 1 else ""
             axes.annotate(
-                label, (mean, place), (0, 6), textcoords="offset points", ha="center", size="small"
+                label,
+                (mean, position),
+                (0, 6),
+                textcoords="offset points",
+                ha="center",
+                size="small",
             )
         axes.set_yticks(range(len(shown)), [model.name for model in shown])
         axes.set_ylim(len(shown) - 0.4, -0.6)
@@ -269,14 +274,14 @@ def compare(
     ]
     others = []
     for column, name in enumerate(list(models)[1:]):
-        x, place = differences[:, column], len(models) + column
+        x, position = differences[:, column], len(models) + column
         if test == "bootstrap":
-            p, exact = bootstrap_p(intervals[place].mean, means[:, place]), False
+            p, exact = bootstrap_p(intervals[position].mean, means[:, position]), False
         else:
             p, exact = sign_flip_p(x, resamples, np.random.default_rng(seed))
         counts = [int(part.sum()) for part in (x > 0, x == 0, x < 0)]
         mean = intervals[1 + column]
-        others.append((name, mean, intervals[place], p, exact, *counts))
+        others.append((name, mean, intervals[position], p, exact, *counts))
     corrected = holm([other[3] for other in others])
     results = [
         ModelResult(name, mean, difference, p, p_holm, exact, better, equal, worse)
@@ -343,17 +348,17 @@ def holm(p: Sequence[float]) -> list[float]:
     """
     corrected = [0.0] * len(p)
     largest = 0.0
-    for step, place in enumerate(sorted(range(len(p)), key=lambda i: p[i])):
-        largest = max(largest, min(1.0, (len(p) - step) * p[place]))
-        corrected[place] = largest
+    for step, position in enumerate(sorted(range(len(p)), key=lambda i: p[i])):
+        largest = max(largest, min(1.0, (len(p) - step) * p[position]))
+        corrected[position] = largest
     return corrected
 
 
 def draw_means(intervals: Mapping[str, Interval], label: str, axes: "Axes") -> None:
     """Draw means with their intervals, one metric below the other."""
-    for place, (mean, low, high) in enumerate(intervals.values()):
-        axes.plot([low, high], [place, place], color="tab:blue", linewidth=2)
-        axes.plot([mean], [place], "o", color="tab:blue")
+    for position, (mean, low, high) in enumerate(intervals.values()):
+        axes.plot([low, high], [position, position], color="tab:blue", linewidth=2)
+        axes.plot([mean], [position], "o", color="tab:blue")
     axes.set_yticks(range(len(intervals)), list(intervals))
     axes.set_ylim(len(intervals) - 0.4, -0.6)
     axes.set_xlabel(label)

@@ -9,7 +9,7 @@ from ltr.kernels.lists import Lengths
 from ltr.metrics.base import Options, RankingMetric
 from ltr.metrics.batches import Batch
 from ltr.metrics.ranked import Ranked
-from ltr.metrics.ties import places_of, run_sums, tied_runs
+from ltr.metrics.ties import positions_of, run_sums, tied_runs
 from ltr.metrics.values import ListValues, Reduction, list_values
 
 
@@ -53,7 +53,9 @@ def _elementwise_accuracy(lists: Ranked) -> ListValues:
     starts, ends = tied_runs(lists.scores, lists.mask)
     new = torch.zeros_like(lists.labels)
     new[..., 1:] = (lists.labels[..., 1:] != lists.labels[..., :-1]).to(new.dtype)
-    inside = places_of(new) > starts  # the first of a run is not compared with the item before it
+    inside = (
+        positions_of(new) > starts
+    )  # the first of a run is not compared with the item before it
     mixed = run_sums(torch.where(inside, new, 0.0), starts, ends) > 0
     good = (lists.labels == due) & ~mixed
     if lists.mask is not None:

@@ -104,14 +104,15 @@ def _expected(stops: Tensor, each: Tensor, lists: Ranked) -> Tensor:
     """Return the mean over the orders of tied items.
 
     Of g tied items take all subsets of j items, and the product of 1 - R over each. M_j is the mean
-    of these products. A reader who comes to the run stops at its place j with probability
+    of these products. A reader who comes to the run stops at its position j with probability
     M_(j-1) - M_j. M_j is updated item by item: with item t it becomes
     ((t - j) M_j + j (1 - R_t) M_(j-1)) / t, from the values of the t - 1 items before it.
     """
     n = stops.shape[-1]
     starts, ends = (x.reshape(-1, n) for x in tied_runs(lists.scores, lists.mask))
     go_on = 1 - stops.reshape(-1, n)
-    # entry j belongs to the j-th place of a run, so it is shifted to the place where the run starts
+    # entry j belongs to the j-th position of a run, so it is shifted to the position where the run
+    # starts
     padded = torch.cat([each.expand(n), each.new_zeros(n)])
     j = positions(go_on)
     means = go_on.new_zeros(len(go_on), n + 1)

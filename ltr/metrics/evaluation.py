@@ -93,15 +93,15 @@ class Evaluation:
             ValueError: a qid is in one of the two alone, or one lacks the metric.
         """
         title = self._title(metric) if metric is not None else next(iter(self.values))
-        place = {qid: i for i, qid in enumerate(other.qids)}
-        alone = [qid for qid in self.qids if qid not in place]
+        position = {qid: i for i, qid in enumerate(other.qids)}
+        alone = [qid for qid in self.qids if qid not in position]
         alone += [qid for qid in other.qids if qid not in {*self.qids}]
         if alone:
             raise ValueError(
                 f"other must have the same lists: {len(alone):,} qids are in one of the two alone, "
                 f"such as {alone[0]!r}"
             )
-        values = other.values[other._title(title)][[place[qid] for qid in self.qids]]
+        values = other.values[other._title(title)][[position[qid] for qid in self.qids]]
         if names is None:
             same = self.name == other.name
             names = ("self", "other") if same else (self.name, other.name)

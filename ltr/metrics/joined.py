@@ -27,7 +27,7 @@ class JoinedRun:
         labels: (lists, n) float64; 0 for a document that is not judged.
         mask: (lists, n); all False for a query that is skipped.
         judged: (lists, n), whether the document is judged.
-        depth: how many places come before the documents that the run lacks.
+        depth: how many positions come before the documents that the run lacks.
         missing: the number of judged queries that the run lacks.
         unjudged: the number of queries of the run without judgements, which have no list here.
     """
@@ -100,8 +100,8 @@ def join(
 ) -> JoinedRun:
     """Return the lists of a run with the labels of its documents, for the metrics.
 
-    Documents are in trec_eval's order: by falling score, read as float32, and by falling name where
-    scores are equal. Unjudged documents have label 0.
+    Documents are in trec_eval's order: by descending score, read as float32, and by descending name
+    where scores are equal. Unjudged documents have label 0.
 
     Args:
         run: scores by document by query.
@@ -168,7 +168,7 @@ def join(
 
 
 def trec_order(scores: Mapping[str, float]) -> list[str]:
-    """Return documents in trec_eval's order: by float32 score, then by name, both falling.
+    """Return documents in trec_eval's order: by float32 score, then by name, both descending.
 
     >>> trec_order({"a": 1.0, "b": 1.0, "c": 2.0})
     ['c', 'b', 'a']

@@ -111,12 +111,12 @@ def _counts(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return concordant minus discordant pairs, pairs untied by score, by label, and all pairs.
 
-    Items (..., n) are in order of falling score, and tied ones in order of falling label. The
+    Items (..., n) are in order of descending score, and tied ones in order of descending label. The
     counts (...) are float64. A pair counts the sum of its items' weights, which are 1/2 each, or
     1 / rank. So an item in a run of g ties loses (g - 1) times its weight.
     """
-    place = positions(scores.double())
-    weight = 1 / place if hyperbolic else torch.full_like(place, 0.5)
+    position = positions(scores.double())
+    weight = 1 / position if hyperbolic else torch.full_like(position, 0.5)
     weight = masked_fill(weight.expand(scores.shape), mask)
 
     def tied(starts: Tensor, ends: Tensor, weight: Tensor = weight) -> Tensor:

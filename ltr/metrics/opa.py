@@ -58,9 +58,9 @@ def _opa(lists: Ranked, empty: Empty, ties: Ties) -> ListValues:
     ones = masked_fill(ones, lists.mask)
     pairs = _pairs_by_label(lists.labels, ones, lists.mask)
 
-    def wrong(places: Tensor | None) -> Tensor:
-        y = lists.labels if places is None else lists.labels.gather(-1, places)
-        w = ones if places is None else ones.gather(-1, places)
+    def wrong(positions: Tensor | None) -> Tensor:
+        y = lists.labels if positions is None else lists.labels.gather(-1, positions)
+        w = ones if positions is None else ones.gather(-1, positions)
         return rising_pairs(dense_ranks(y), None, w)
 
     if ties == "stable":

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ltr.metrics.ties import places_of, run_sums, runs
+from ltr.metrics.ties import positions_of, run_sums, runs
 
 SHORT = 32
 """Up to this length the pairs of a list are counted one by one, which is faster."""
@@ -22,7 +22,7 @@ def dense_ranks(values: Tensor) -> Tensor:
 
 
 def rising_pairs(ranks: Tensor, early: Tensor | None, late: Tensor) -> Tensor:
-    """Return the sum over the pairs of places i < j with ranks_i < ranks_j of early_i + late_j.
+    """Return the sum over the pairs of positions i < j with ranks_i < ranks_j of early_i + late_j.
 
     Args:
         ranks: (..., n) int64 from 0 to n - 1.
@@ -32,8 +32,8 @@ def rising_pairs(ranks: Tensor, early: Tensor | None, late: Tensor) -> Tensor:
     Returns:
         (...) float64. Cost: O(n log n) time, O(n) memory. Short lists are counted pair by pair.
         Longer ones are counted bit by bit, from the highest bit down. Places with equal higher
-        bits are next to each other, in their old order. A place whose bit is 1 makes a pair with
-        each place before it whose bit is 0. Then the places are divided by that bit.
+        bits are next to each other, in their old order. A position whose bit is 1 makes a pair with
+        each position before it whose bit is 0. Then the positions are divided by that bit.
 
     >>> rising_pairs(torch.tensor([1, 0, 2]), None, torch.ones(3))
     tensor(2., dtype=torch.float64)
@@ -42,9 +42,9 @@ def rising_pairs(ranks: Tensor, early: Tensor | None, late: Tensor) -> Tensor:
     late = late.double()
     early = None if early is None else early.double()
     if n <= SHORT:
-        rising = (ranks.unsqueeze(-1) < ranks.unsqueeze(-2)).double().triu(1)
-        pairs = (rising.sum(-2) * late).sum(-1)
-        return pairs if early is None else pairs + (rising.sum(-1) * early).sum(-1)
+        ascending = (ranks.unsqueeze(-1) < ranks.unsqueeze(-2)).double().triu(1)
+        pairs = (ascending.sum(-2) * late).sum(-1)
+        return pairs if early is None else pairs + (ascending.sum(-1) * early).sum(-1)
     total = ranks.new_zeros(ranks.shape[:-1], dtype=torch.float64)
     for level in reversed(range((n - 1).bit_length())):
         starts, ends = runs(ranks >> (level + 1))
@@ -54,9 +54,9 @@ def rising_pairs(ranks: Tensor, early: Tensor | None, late: Tensor) -> Tensor:
         total = total + (high * zeros * late).sum(-1)
         if early is not None:
             total = total + (high * _earlier(low * early, starts)).sum(-1)
-        place = places_of(ranks)
+        position = positions_of(ranks)
         lows = run_sums(low, starts, ends)
-        target = torch.where(high == 1, starts + lows + (place - starts - zeros), starts + zeros)
+        target = torch.where(high == 1, starts + lows + (position - starts - zeros), starts + zeros)
         target = target.long()
         ranks = torch.empty_like(ranks).scatter(-1, target, ranks)
         late = torch.empty_like(late).scatter(-1, target, late)
@@ -66,6 +66,6 @@ def rising_pairs(ranks: Tensor, early: Tensor | None, late: Tensor) -> Tensor:
 
 
 def _earlier(values: Tensor, starts: Tensor) -> Tensor:
-    """Return the sum of the values before each place in its run, float64."""
+    """Return the sum of the values before each position in its run, float64."""
     sums = values.double().cumsum(-1) - values
     return sums - sums.gather(-1, starts)

@@ -11,16 +11,16 @@ from ltr.shapes import check_lists, check_number, count, masked_fill, upcast
 
 
 class Ranked(NamedTuple):
-    """Lists in order of falling score, padding last: (..., n) each.
+    """Lists in order of descending score, padding last: (..., n) each.
 
-    For metrics at k, only the first k places may be in this order: see `rank`.
+    For metrics at k, only the first k positions may be in this order: see `rank`.
 
     Attributes:
-        scores: falling; 0 in the padding.
+        scores: descending; 0 in the padding.
         labels: in this order, in the dtype of the scores; 0 in the padding.
-        mask: the places that hold an item; None if all do.
+        mask: the positions that hold an item; None if all do.
         weights: in this order, 0 in the padding; None if there are none.
-        order: int64, the place that each item had in the list as it was given.
+        order: int64, the position that each item had in the list as it was given.
         judged: bool, in this order; None if all items are judged.
         topics: (..., n, topics) labels by topic, 0 in the padding; `labels` are their sums. None if
             there are none.
@@ -53,21 +53,21 @@ class Ranked(NamedTuple):
             raise ValueError(message())
         return self
 
-    def reorder(self, places: Tensor) -> "Ranked":
-        """Return the items at `places` (..., n). The mask is kept, so padding must stay last."""
+    def reorder(self, positions: Tensor) -> "Ranked":
+        """Return the items at `positions` (..., n). The mask is kept, so padding must stay last."""
         return Ranked(
-            scores=self.scores.gather(-1, places),
-            labels=self.labels.gather(-1, places),
+            scores=self.scores.gather(-1, positions),
+            labels=self.labels.gather(-1, positions),
             mask=self.mask,
-            weights=None if self.weights is None else self.weights.gather(-1, places),
-            order=self.order.gather(-1, places),
-            judged=None if self.judged is None else self.judged.gather(-1, places),
-            topics=None if self.topics is None else _gather_items(self.topics, places),
+            weights=None if self.weights is None else self.weights.gather(-1, positions),
+            order=self.order.gather(-1, positions),
+            judged=None if self.judged is None else self.judged.gather(-1, positions),
+            topics=None if self.topics is None else _gather_items(self.topics, positions),
             wrong=self.wrong,
         )
 
     def tied_by(self, values: Tensor, descending: bool = False) -> tuple["Ranked", Tensor]:
-        """Return the lists with tied items in order of value, and their places. Cost: two sorts.
+        """Return the lists with tied items in order of value, and their positions. Cost: two sorts.
 
         >>> lists = rank(torch.tensor([1.0, 1.0, 2.0]), torch.tensor([4.0, 3.0, 5.0]))
         >>> lists.tied_by(lists.labels)[0].labels
@@ -75,8 +75,8 @@ class Ranked(NamedTuple):
         """
         first = values.sort(dim=-1, descending=descending, stable=True).indices
         mask = None if self.mask is None else self.mask.gather(-1, first)
-        places = first.gather(-1, descending_order(self.scores.gather(-1, first), mask))
-        return self.reorder(places), places
+        positions = first.gather(-1, descending_order(self.scores.gather(-1, first), mask))
+        return self.reorder(positions), positions
 
     def in_list_order(self, values: Tensor) -> Tensor:
         """Return values (..., n) or (..., n, d) of the ranked items in the order as given.
@@ -101,9 +101,9 @@ def rank(
     topics: bool = False,
     first: int | None = None,
 ) -> Ranked:
-    """Check lists and put them in order of falling score, ties in list order.
+    """Check lists and put them in order of descending score, ties in list order.
 
-    Cost: one sort, or for few first places one selection (`descending_order`).
+    Cost: one sort, or for few first positions one selection (`descending_order`).
 
     Args:
         scores: (..., n), not NaN.
@@ -112,8 +112,8 @@ def rank(
         weights: (..., n), finite, >= 0. Default: none.
         judged: (..., n) bool, True = judged. Default: all are judged.
         topics: whether labels may have a further axis, (..., n, topics).
-        first: how many places must be in order. The places after them hold the other items and the
-            padding in any order. Default: all.
+        first: how many positions must be in order. The positions after them hold the other items
+            and the padding in any order. Default: all.
 
     Raises:
         ValueError: shapes differ; mask or judged are not bool; a real score is NaN; a real label
@@ -202,5 +202,5 @@ def _check_topics(scores: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor
     return topics
 
 
-def _gather_items(values: Tensor, places: Tensor) -> Tensor:
-    return values.gather(-2, places.unsqueeze(-1).expand(values.shape))
+def _gather_items(values: Tensor, positions: Tensor) -> Tensor:
+    return values.gather(-2, positions.unsqueeze(-1).expand(values.shape))

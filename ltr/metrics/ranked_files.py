@@ -16,7 +16,7 @@ from ltr.metrics.trec import Qrels, Run, join, read_run
 from ltr.names import nearest, one_line
 
 _TABLES = (".csv", ".csv.gz", ".parquet")
-_CHUNK = 1 << 22  # places of a padded chunk of lists; this bounds the memory
+_CHUNK = 1 << 22  # positions of a padded chunk of lists; this bounds the memory
 
 
 @dataclass(frozen=True)
@@ -113,9 +113,9 @@ def read_scored(path: str, columns: Columns) -> Scored:
     table = _read_table(path, wanted, columns.qid)
     labels = _numbers(path, table, columns.label)
     if (labels < 0).any():
-        place = int((labels < 0).argmax())
+        first = int((labels < 0).argmax())
         raise ValueError(
-            f"{path}, row {place + 1}: column {columns.label!r} must be >= 0, got {labels[place]:g}"
+            f"{path}, row {first + 1}: column {columns.label!r} must be >= 0, got {labels[first]:g}"
         )
     qids, lists = _encode(table, columns.qid)
     scores = [_numbers(path, table, column) for column in columns.score]

@@ -9,7 +9,7 @@ from ltr.kernels.lists import Lengths
 from ltr.metrics.base import Options, RankingMetric
 from ltr.metrics.batches import Batch
 from ltr.metrics.ranked import Ranked
-from ltr.metrics.ties import places_of, tied_runs
+from ltr.metrics.ties import positions_of, tied_runs
 from ltr.metrics.values import Empty, ListValues, Reduction, list_values
 from ltr.operators import descending_order
 from ltr.shapes import check_persistence, check_top_k, masked_fill, positions
@@ -107,9 +107,9 @@ def _common(lists: Ranked) -> Tensor:
     labels = lists.in_list_order(lists.labels)
     real = None if lists.mask is None else lists.in_list_order(lists.mask)
     order = descending_order(labels, real)
-    places = places_of(order)
-    by_label = lists.order.new_empty(order.shape).scatter(-1, order, places)
-    deeper = torch.maximum(places, by_label.gather(-1, lists.order))
+    positions = positions_of(order)
+    by_label = lists.order.new_empty(order.shape).scatter(-1, order, positions)
+    deeper = torch.maximum(positions, by_label.gather(-1, lists.order))
     new = torch.zeros_like(lists.scores, dtype=torch.float64)
     ones = torch.ones_like(new) if lists.mask is None else lists.mask.double()
     return new.scatter_add(-1, deeper, ones).cumsum(-1)

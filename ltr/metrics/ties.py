@@ -23,9 +23,9 @@ def check_ties(ties: Ties) -> Ties:
 
 
 def places_in_order(top_k: int | None, ties: Ties) -> int | None:
-    """Return how many first places a metric at k needs in order, None for all.
+    """Return how many first positions a metric at k needs in order, None for all.
 
-    With stable ties they are k; the places after them count as a set. Other ties need the items
+    With stable ties they are k; the positions after them count as a set. Other ties need the items
     tied with the k-th.
 
     >>> places_in_order(10, "stable"), places_in_order(10, "expected")
@@ -36,28 +36,28 @@ def places_in_order(top_k: int | None, ties: Ties) -> int | None:
     return top_k if ties == "stable" else None
 
 
-def places_of(values: Tensor) -> Tensor:
+def positions_of(values: Tensor) -> Tensor:
     """Return 0, 1, ..., n - 1 in the shape of `values` (..., n), int64."""
     n = values.shape[-1]
     return torch.arange(n, device=values.device).expand(values.shape)
 
 
 def runs(*columns: Tensor) -> tuple[Tensor, Tensor]:
-    """Return where each place's run of equal values starts and ends (exclusive): (..., n) int64.
+    """Return where each position's run of equal values starts and ends (exclusive): (..., n) int64.
 
     >>> runs(torch.tensor([5.0, 5.0, 2.0]))
     (tensor([0, 0, 2]), tensor([2, 2, 3]))
     """
-    place = places_of(columns[0])
-    n = place.shape[-1]
+    position = positions_of(columns[0])
+    n = position.shape[-1]
     if n == 0:
-        return place, place
+        return position, position
     new = torch.ones_like(columns[0], dtype=torch.bool)
     new[..., 1:] = False
     for column in columns:
         new[..., 1:] |= column[..., 1:] != column[..., :-1]
-    starts = torch.where(new, place, 0).cummax(-1).values
-    following = torch.where(new, place, n).roll(-1, -1)
+    starts = torch.where(new, position, 0).cummax(-1).values
+    following = torch.where(new, position, n).roll(-1, -1)
     following[..., -1] = n
     ends = following.flip(-1).cummin(-1).values.flip(-1)
     return starts, ends
@@ -69,7 +69,7 @@ def tied_runs(scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def before(values: Tensor) -> Tensor:
-    """Return the sum of the values before each place, and of all: (..., n + 1) float64."""
+    """Return the sum of the values before each position, and of all: (..., n + 1) float64."""
     total = torch.zeros(*values.shape[:-1], values.shape[-1] + 1, dtype=torch.float64)
     total = total.to(values.device)
     total[..., 1:] = values.double().cumsum(-1)
@@ -77,7 +77,7 @@ def before(values: Tensor) -> Tensor:
 
 
 def run_sums(values: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
-    """Return the sum over each place's run, (..., n) float64."""
+    """Return the sum over each position's run, (..., n) float64."""
     total = before(values)
     return total.gather(-1, ends) - total.gather(-1, starts)
 
@@ -94,10 +94,11 @@ def tied_means(values: Tensor, scores: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def placed_sum(values: Tensor, gains: Tensor, ranked: Ranked, ties: Ties) -> Tensor:
-    """Return the sum over the items of gain (..., n) * the value of its place, (n,) or (..., n).
+    """Return the sum over the items of gain (..., n) * the value of its position, (n,) or (..., n).
 
     The sum is linear in both. So the mean over all orders of tied items uses the mean value of
-    their places. "worst" puts tied items in order of rising gain: the least sum if values fall.
+    their positions. "worst" puts tied items in order of ascending gain: the least sum if values
+    fall.
     """
     if ties == "worst":
         gains = gains.gather(-1, ranked.tied_by(gains)[1])
@@ -107,10 +108,10 @@ def placed_sum(values: Tensor, gains: Tensor, ranked: Ranked, ties: Ties) -> Ten
 
 
 def first_place(hits: Tensor, ranked: Ranked, ties: Ties) -> Tensor:
-    """Return the probability that the first hit is at each place, (..., n); 0 without any hit.
+    """Return the probability that the first hit is at each position, (..., n); 0 without any hit.
 
     Of g tied items with r hits, none is among the first j with probability C(g - j, r) / C(g, r).
-    This is a product over the places.
+    This is a product over the positions.
     """
     if ties == "worst":
         hits = hits.gather(-1, ranked.tied_by(hits.to(ranked.scores.dtype))[1])
@@ -119,17 +120,17 @@ def first_place(hits: Tensor, ranked: Ranked, ties: Ties) -> Tensor:
     starts, ends = tied_runs(ranked.scores, ranked.mask)
     earlier = before(hits).gather(-1, starts)
     found = run_sums(hits, starts, ends)
-    place = places_of(hits)
-    none_yet = (ends - place - found).clamp(min=0) / (ends - place).double()
+    position = positions_of(hits)
+    none_yet = (ends - position - found).clamp(min=0) / (ends - position).double()
     left = torch.where((earlier == 0) & (found > 0), none_yet, 1.0).cumprod(-1)
     missed = torch.cat([torch.ones_like(left[..., :1]), left], -1)
     return (missed[..., :-1] - missed[..., 1:]).to(ranked.scores.dtype)
 
 
 def within(scores: Tensor, top_k: int | None) -> Tensor:
-    """Return 1 at the first k places and 0 after them, (n,)."""
-    place = positions(scores)
-    return torch.ones_like(place) if top_k is None else (place <= top_k).to(scores.dtype)
+    """Return 1 at the first k positions and 0 after them, (n,)."""
+    position = positions(scores)
+    return torch.ones_like(position) if top_k is None else (position <= top_k).to(scores.dtype)
 
 
 def hits_of(lists: Ranked) -> Tensor:

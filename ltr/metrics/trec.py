@@ -105,10 +105,10 @@ def read_qrels(path: str | PathLike[str]) -> Qrels:
 def write_run(
     path: str | PathLike[str], run: Mapping[str, Mapping[str, float]], tag: str = "ltr"
 ) -> None:
-    """Write a run, with the documents of each query in trec_eval's order of falling score.
+    """Write a run, with the documents of each query in trec_eval's order of descending score.
 
-    Equal scores stay equal; trec_eval orders them by falling name of the document. `read_run` reads
-    back the same numbers, to the last digit.
+    Equal scores stay equal; trec_eval orders them by descending name of the document. `read_run`
+    reads back the same numbers, to the last digit.
 
     Args:
         path: the file; compressed by gzip if the name ends in `.gz`.

@@ -137,13 +137,13 @@ def hard_ranks(scores: np.ndarray) -> np.ndarray:
     return ranks
 
 
-def falling(scores: np.ndarray) -> np.ndarray:
-    """Return scores (n,), given in falling order, with ties broken in the last digit.
+def descending(scores: np.ndarray) -> np.ndarray:
+    """Return scores (n,), given in descending order, with ties broken in the last digit.
 
     Evaluation tools read the scores of a TREC run as float32, sort by them and break ties in their
     own way. So each score that is not below the one before becomes the next smaller float32.
 
-    >>> falling(np.array([2.0, 2.0, 1.0], dtype=np.float32)).tolist()
+    >>> descending(np.array([2.0, 2.0, 1.0], dtype=np.float32)).tolist()
     [2.0, 1.9999998807907104, 1.0]
     """
     apart = scores.astype(np.float32)
@@ -165,6 +165,6 @@ def _trec_lines(table: pa.Table) -> Iterator[str]:
     for start, end in zip(starts, np.r_[starts[1:], len(places)], strict=True):
         order = start + np.argsort(ranks[start:end])
         for rank, (i, score) in enumerate(
-            zip(order.tolist(), falling(scores[order]), strict=True), start=1
+            zip(order.tolist(), descending(scores[order]), strict=True), start=1
         ):
             yield f"{qids[i]} Q0 {ids[i]} {rank} {_digits(score)} {_TAG}\n"

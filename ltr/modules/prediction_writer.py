@@ -31,10 +31,10 @@ class PredictionWriter(BasePredictionWriter):
     """Writes one row a document (`qid`, `doc_id`, `score`, `rank`) as the lists are scored.
 
     Rows of CSV (with a header) and Parquet are in the data's order. Lines of a TREC run (`qid Q0
-    doc_id rank score tag`) are in the order of ranks, with strictly falling scores. If the data has
-    no document ids, the id is the position in the list, from 0. Of a table, CSV and Parquet have
-    the columns that `TableDataModule.scored` gives, in the table's order. Its rows are written as
-    they are read, in memory that does not grow with the table, where the model looks at each row
+    doc_id rank score tag`) are in the order of ranks, with strictly descending scores. If the data
+    has no document ids, the id is the position in the list, from 0. Of a table, CSV and Parquet
+    have the columns that `TableDataModule.scored` gives, in the table's order. Its rows are written
+    as they are read, in memory that does not grow with the table, where the model looks at each row
     alone. The file appears under its name when it is complete, and then replaces an older one.
 
     Names are written as they are, so that they can be joined with the input. A spreadsheet may take

@@ -72,7 +72,7 @@ class DFTopK(TemperatureRank):
         real = None
         if mask is not None:  # m items have m - 1 thresholds
             real = torch.arange(1, cuts.shape[-1] + 1, device=cuts.device) < count(cuts, mask)
-        if not cuts.shape[-1] or prefers_dense("logistic", scores.shape[-1]):
+        if not cuts.shape[-1] or prefers_dense("logistic", scores.shape):
             missed = by_lists(self._missed, scores.shape[-1], scores, (cuts, 1), (real, 1))
         else:
             above = survival("logistic", level_of(scores.dtype))

@@ -303,14 +303,14 @@ def soft_quantile(
     if levels.dim() > 1:
         raise ValueError(f"q must be one level or a list of levels, got {tuple(levels.shape)}")
     m = count(upcast(x), mask)  # (..., 1)
-    place = levels.reshape(-1) * (m - 1).clamp(min=0)  # (..., Q), from the lowest
-    below = place.detach().floor()
+    position = levels.reshape(-1) * (m - 1).clamp(min=0)  # (..., Q), from the lowest
+    below = position.detach().floor()
     above = torch.minimum(below + 1, (m - 1).clamp(min=0))
     low, high = (
         take_along(values, (m - 1 - i if descending else i).clamp(min=0).long(), -1)
         for i in (below, above)
     )
-    result = torch.lerp(low, high, (place - below).to(values.dtype).expand_as(low))
+    result = torch.lerp(low, high, (position - below).to(values.dtype).expand_as(low))
     return result.squeeze(-1) if levels.dim() == 0 else result.movedim(-1, 0)
 
 

@@ -28,8 +28,8 @@ def hard_ranks(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     check_lists(scores, mask=mask)
     scores = upcast(masked_fill(scores.detach(), mask))
     order = descending_order(scores, mask)
-    places = positions(scores).expand(scores.shape)
-    ranks = torch.zeros_like(scores).scatter(-1, order, places)
+    position = positions(scores).expand(scores.shape)
+    ranks = torch.zeros_like(scores).scatter(-1, order, position)
     if mask is not None:
         ranks = torch.where(mask, ranks, count(scores, mask) + 1)
     return torch.where(scores.isnan().any(-1, keepdim=True), torch.nan, ranks)

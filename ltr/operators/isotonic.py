@@ -23,7 +23,7 @@ from ltr.shapes import (
 
 @torch.library.custom_op("ltr::isotonic_blocks", mutates_args=())
 def isotonic_blocks(p: Tensor, q: Tensor, length: Tensor, kl: bool) -> Tensor:
-    """Return the blocks of the rising isotonic fit whose value on a block is A(p) - A(q).
+    """Return the blocks of the ascending isotonic fit whose value on a block is A(p) - A(q).
 
     A is the mean (`kl=False`) or the log-sum-exp (`kl=True`) over the block. These are the
     projections onto the permutahedron of Blondel et al. 2020, sections 4 and 5.
@@ -190,17 +190,17 @@ class IsotonicRank(TemperatureRank):
         exact = widened(masked_fill(scores, mask))
         order = descending_order(exact.detach(), mask)
         descending = exact.gather(-1, order)
-        place = positions(exact).expand(exact.shape)
+        position = positions(exact).expand(exact.shape)
         kl = self.regularization == "kl"
         level = -descending.detach() / self.temperature
-        ids = isotonic_blocks(level, place.log() if kl else place, _lengths(exact, mask), kl)
+        ids = isotonic_blocks(level, position.log() if kl else position, _lengths(exact, mask), kl)
         if kl:
             share = _block_log_softmax(-descending, self.temperature, ids).exp()
-            ranked = share * _block_sum(place, ids)
+            ranked = share * _block_sum(position, ids)
         else:
-            size = _block_sum(torch.ones_like(place), ids)
+            size = _block_sum(torch.ones_like(position), ids)
             inside = descending - _block_sum(descending, ids) / size
-            ranked = _block_sum(place, ids) / size - inside / self.temperature
+            ranked = _block_sum(position, ids) / size - inside / self.temperature
         ranks = torch.zeros_like(ranked).scatter(-1, order, ranked)
         if mask is not None:
             ranks = torch.where(mask, ranks, count(ranks, mask) + 1)
@@ -267,17 +267,17 @@ class IsotonicSort(nn.Module):
         values = descending
         if self.temperature > 0:
             kl = self.regularization == "kl"
-            place = positions(exact).expand(exact.shape)
+            position = positions(exact).expand(exact.shape)
             ids = isotonic_blocks(
-                descending.detach(), -place / self.temperature, _lengths(exact, mask), kl
+                descending.detach(), -position / self.temperature, _lengths(exact, mask), kl
             )
             if kl:
                 peak = _block_max(descending.detach(), ids)
                 total = peak + _block_sum((descending - peak).exp(), ids).log()
-                values = total + _block_log_softmax(-place, self.temperature, ids)
+                values = total + _block_log_softmax(-position, self.temperature, ids)
             else:
-                size = _block_sum(torch.ones_like(place), ids)
-                inside = place - _block_sum(place, ids) / size
+                size = _block_sum(torch.ones_like(position), ids)
+                inside = position - _block_sum(position, ids) / size
                 values = _block_sum(descending, ids) / size - inside / self.temperature
         if mask is not None:
             values = torch.where(positions(exact) <= count(exact, mask), values, 0.0)

@@ -112,9 +112,9 @@ def _threshold(
     t = descending(scores, descending_order(scores, mask), mask)
     sums = laplace_sums(t, in_order(t, mask), temperature)
     above, below = (1 + y for y in sums)  # with the item itself
-    m, place = count(t, mask), positions(t)
-    counts = place - above / 2 + (below - 1) / 2  # softly above b = t_i: i - 1/2 if far apart
-    counts = torch.where(place <= m, counts, torch.inf)
+    m, position = count(t, mask), positions(t)
+    counts = position - above / 2 + (below - 1) / 2  # softly above b = t_i: i - 1/2 if far apart
+    counts = torch.where(position <= m, counts, torch.inf)
     # the number of scores at or above b: the counts rise, except for rounding
     counts = counts.cummax(-1).values.contiguous()
     batch = torch.broadcast_shapes(counts.shape[:-1], k.shape[:-1])
@@ -351,8 +351,8 @@ class LapSum(KernelRank, SortOperator):
             return masked_fill(take_along(scores, order, -1), rows)
         if mask is not None:  # an empty list is computed as a full one and masked at the end
             mask = mask | ~mask.any(-1, keepdim=True)
-        places = positions(scores).expand(scores.shape)
-        wanted = torch.minimum(places, count(scores, mask)) - 0.5
+        position = positions(scores).expand(scores.shape)
+        wanted = torch.minimum(position, count(scores, mask)) - 0.5
         anchor, log_p = _threshold(scores.detach(), wanted, mask, self.temperature)
         b = anchor + self.temperature * log_p
         # A Newton step does not change the value here, but doubles the number of correct

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ltr.kernels.choice import prefers_dense
 from ltr.kernels.kernel import Kernel
-from ltr.kernels.lists import Lengths, SortedLists, in_order, places_in_lists, sort_ragged
+from ltr.kernels.lists import Lengths, SortedLists, in_order, positions_in_lists, sort_ragged
 from ltr.kernels.named import gaussian, laplace, level_of, sign
 from ltr.kernels.rows_function import RowSoftmax
 from ltr.kernels.softsort_ranks import compiled_ranks, fused
@@ -244,8 +244,8 @@ class KernelPermutation(
 
     @property
     def is_short(self) -> bool:
-        """Return whether lists of this length take the matrix (`ltr.kernels.use`)."""
-        return prefers_dense(f"softsort {self.power:g}", self.scores.shape[-1])
+        """Return whether lists of this shape take the matrix (`ltr.kernels.use`)."""
+        return prefers_dense(f"softsort {self.power:g}", self.scores.shape)
 
     def log_prob(self, order: Tensor) -> Tensor:
         """Return the log-probabilities log P[i, order[i]]: order (..., rows) int64 -> (..., rows).
@@ -355,12 +355,12 @@ def ragged_ranks(
     scores = upcast(scores)
     lists = sort_ragged(scores, lengths)
     kernel, scale = kernel_of(power, temperature, scores.dtype)
-    place, one = places_in_lists(lists, scores), scores.new_ones(()).expand(scores.shape)
+    position, one = positions_in_lists(lists, scores), scores.new_ones(()).expand(scores.shape)
     if by_item:
-        y, c = kernel_sums(scores, [place, one], [(0, kernel), (1, kernel)], lists, scale)
+        y, c = kernel_sums(scores, [position, one], [(0, kernel), (1, kernel)], lists, scale)
         return y / c
     (c,) = kernel_sums(scores, [one], [(0, kernel)], lists, scale)
-    return kernel_sums(scores, [place / c], [(0, kernel)], lists, scale)[0]
+    return kernel_sums(scores, [position / c], [(0, kernel)], lists, scale)[0]
 
 
 class NeuralSortPermutation(
@@ -389,8 +389,8 @@ class NeuralSortPermutation(
 
     @property
     def is_short(self) -> bool:
-        """Return whether lists of this length take the matrix (`ltr.kernels.use`)."""
-        return prefers_dense("neuralsort", self.scores.shape[-1])
+        """Return whether lists of this shape take the matrix (`ltr.kernels.use`)."""
+        return prefers_dense("neuralsort", self.scores.shape)
 
     def row_numbers(self) -> Tensor:
         """Return m + 1 - 2 i for the rows i = 1, 2, ..., in float64."""
@@ -447,8 +447,8 @@ class NeuralSortPermutation(
         t, lengths = self._points()
         at = take_along(t, column, -1)
         logits = _gap_logits_at(t.detach(), column)
-        slack, place = _slack(t, lengths.unsqueeze(-1)), positions(t, self.rows)
-        linear = 2 * (column + 1 - place) * at - take_along(slack, column, -1)
+        slack, position = _slack(t, lengths.unsqueeze(-1)), positions(t, self.rows)
+        linear = 2 * (column + 1 - position) * at - take_along(slack, column, -1)
         linear = linear + slack[..., : self.rows]
         logits = logits + (linear - linear.detach())
         log_p = logits / self.temperature - self._softmax(None).log_sums()
@@ -500,11 +500,11 @@ def _gap_logits_at(t: Tensor, column: Tensor) -> Tensor:
     # (2 |l - i| + 1) (t_l - t_(l+1)) over the gaps l between them, counted from i outwards. Here
     # it is for one column of each row, (..., rows), by prefix sums.
     gaps = widened(t[..., :-1] - t[..., 1:])
-    place = torch.arange(t.shape[-1], device=t.device)
+    position = torch.arange(t.shape[-1], device=t.device)
     zero = torch.nn.functional.pad(gaps.cumsum(-1), (1, 0))
-    one = torch.nn.functional.pad((gaps * place[:-1]).cumsum(-1), (1, 0))
+    one = torch.nn.functional.pad((gaps * position[:-1]).cumsum(-1), (1, 0))
     rows = column.shape[-1]
-    slope = 2 * place[:rows] - 1
+    slope = 2 * position[:rows] - 1
     far = 2 * (take_along(one, column, -1) - one[..., :rows])
     far = far - slope * (take_along(zero, column, -1) - zero[..., :rows])
     return -far.clamp(min=0).to(t.dtype)

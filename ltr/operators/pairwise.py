@@ -77,7 +77,7 @@ def kernel_ranks(
     check_lists(scores, mask=mask, weights=weights)
     scores = upcast(masked_fill(scores, mask))
     column = None if weights is None else item_weights(scores, mask, weights)
-    if prefers_dense(distribution, scores.shape[-1]):
+    if prefers_dense(distribution, scores.shape):
         if mask is not None:
             column = mask.to(scores.dtype) if column is None else column
 
@@ -165,8 +165,8 @@ def descending_scores(scores: Tensor, mask: Tensor | None) -> Tensor:
 
 def inverse(order: Tensor) -> Tensor:
     """Return the inverse of a permutation `order` (..., n): the position of each item."""
-    places = torch.arange(order.shape[-1], device=order.device).expand_as(order)
-    return torch.zeros_like(order).scatter(-1, order, places)
+    positions = torch.arange(order.shape[-1], device=order.device).expand_as(order)
+    return torch.zeros_like(order).scatter(-1, order, positions)
 
 
 def abs_power(x: Tensor, power: float) -> Tensor:

@@ -143,8 +143,8 @@ class SoftPermutation:
             ValueError: rows are missing, after `top(k)`.
         """
         self._needs_all_rows("ranks")
-        places = positions(self.scores).expand(self.scores.shape)
-        ranks = self.mT.mv(places)
+        position = positions(self.scores).expand(self.scores.shape)
+        ranks = self.mT.mv(position)
         if self.mask is None:
             return ranks
         return torch.where(self.mask, ranks, count(ranks, self.mask) + 1)
@@ -442,8 +442,8 @@ class HardPermutation(SoftPermutation, tensors=("order", "scores", "mask"), stat
 
     def _transposed_product(self, W: Tensor) -> Tensor:
         W = pad_rows(W, self)
-        places = torch.arange(W.shape[-2], device=self.order.device).expand_as(self.order)
-        inverse = torch.zeros_like(self.order).scatter(-1, self.order, places)
+        positions = torch.arange(W.shape[-2], device=self.order.device).expand_as(self.order)
+        inverse = torch.zeros_like(self.order).scatter(-1, self.order, positions)
         return self._spoil(take_along(W, inverse.unsqueeze(-1), -2))
 
     def _spoil(self, y: Tensor) -> Tensor:

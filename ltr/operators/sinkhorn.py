@@ -114,8 +114,8 @@ def sorted_coupling(a: Tensor, b: Tensor, order: Tensor) -> Tensor:
     row_start = torch.nn.functional.pad(row_end, (0, 0, 1, 0))[..., :-1, :]
     shared = torch.minimum(item_end, row_end) - torch.maximum(item_start, row_start)
     shared = shared.clamp(min=0) / torch.where(b == 0, 1.0, b).unsqueeze(-1)
-    places = order.unsqueeze(-2).expand(shared.shape)
-    return torch.zeros_like(shared).scatter(-1, places, shared)
+    positions = order.unsqueeze(-2).expand(shared.shape)
+    return torch.zeros_like(shared).scatter(-1, positions, shared)
 
 
 Squash = Literal["arctan", "logistic"]
@@ -181,7 +181,7 @@ class SinkhornSort(SortOperator):
     tensor([3., 1., 2.])
     """
 
-    places: Tensor | None
+    row_points: Tensor | None
     row_weights: Tensor | None
 
     def __init__(
@@ -209,18 +209,18 @@ class SinkhornSort(SortOperator):
         self.threshold = check_number("threshold", threshold, minimum=0.0, strict=True)
         self.gradient = gradient
         weights = milestone_shares(milestones, milestone_weights)
-        places = None
+        row_points = None
         if milestones is not None and not isinstance(milestones, (int, Integral)):
-            places = numbers("milestones", milestones)
-            if not (places.diff() < 0).all():
+            row_points = numbers("milestones", milestones)
+            if not (row_points.diff() < 0).all():
                 raise ValueError(f"milestones must be descending numbers, got {milestones!r}")
-        self.milestones = milestones if places is None else places.tolist()
+        self.milestones = milestones if row_points is None else row_points.tolist()
         self.milestone_weights = (
             None
             if milestone_weights is None
             else numbers("milestone_weights", milestone_weights).tolist()
         )
-        self.register_buffer("places", places, persistent=False)
+        self.register_buffer("row_points", row_points, persistent=False)
         self.register_buffer("row_weights", weights, persistent=False)
 
     @property
@@ -248,7 +248,7 @@ class SinkhornSort(SortOperator):
             b = b if mask is None else b.sort(-1, descending=True).values
         else:
             b = items * self.row_weights.to(scores)
-        return self._couple(scores, mask, weights, b, self.places)
+        return self._couple(scores, mask, weights, b, self.row_points)
 
     def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return soft membership in the first k, (..., n) in [0, 1]; sums to k, or to m if m < k.
@@ -364,7 +364,7 @@ class SinkhornSort(SortOperator):
         mask: Tensor | None,
         weights: Tensor | None,
         b: Tensor,
-        places: Tensor | None,
+        row_points: Tensor | None,
     ) -> SinkhornPermutation:
         """Return the coupling of the items with rows of weights b (..., R), which sum to m."""
         order = None if callable(self.cost) else descending_order(scores.detach(), mask)
@@ -375,7 +375,7 @@ class SinkhornSort(SortOperator):
             broken = scores.isnan().any(-1, keepdim=True).unsqueeze(-1)
             log_p = torch.where(broken, torch.nan, log_p)
         else:
-            a, t = self._problem(scores, mask, weights, b, places)
+            a, t = self._problem(scores, mask, weights, b, row_points)
             settings: dict[str, Any] = {
                 "iterations": self.iterations,
                 "threshold": self.threshold,
@@ -386,7 +386,7 @@ class SinkhornSort(SortOperator):
                 rows = strips.row_potentials(t, line, **settings)
                 items = strips.item_potentials(t, line, rows)
                 return LongSinkhornPermutation(
-                    items, t.places, t.points, scores, mask, order, a, b, b.shape[-1], *line
+                    items, t.row_points, t.points, scores, mask, order, a, b, b.shape[-1], *line
                 )
             kernel = self._log_kernel(t, scores.dtype)
             rows = row_potentials(kernel, t.a, t.b, **settings)
@@ -403,10 +403,10 @@ class SinkhornSort(SortOperator):
             return False
         entries = rows * scores.shape[-1]
         if entries > MOST:
-            return not prefers_dense("sinkhorn", entries)
+            return not prefers_dense("sinkhorn", [entries])
         # a kernel as narrow as the gaps between rows would need many iterations
         narrow = rows * self.epsilon ** (1 / power) <= 2
-        return not prefers_dense("sinkhorn", 0 if narrow else rows)
+        return not prefers_dense("sinkhorn", [0 if narrow else rows])
 
     def _problem(
         self,
@@ -414,7 +414,7 @@ class SinkhornSort(SortOperator):
         mask: Tensor | None,
         weights: Tensor | None,
         b: Tensor,
-        places: Tensor | None,
+        row_points: Tensor | None,
     ) -> tuple[Tensor, Transport]:
         """Return the item weights, and the problem of which both weights sum to 1.
 
@@ -424,17 +424,17 @@ class SinkhornSort(SortOperator):
         gone = count(scores, mask) == 0  # a list without a real item is solved, then masked
         a_share, b_share = (torch.where(gone, 1.0, widened(w)) for w in (a, b))
         a_share, b_share = (w / w.sum(-1, keepdim=True) for w in (a_share, b_share))
-        if places is None:
-            places = 1 - (b_share.cumsum(-1) - b_share / 2)
+        if row_points is None:
+            row_points = 1 - (b_share.cumsum(-1) - b_share / 2)
         x = squashed(scores, a_share, self.squash)
-        return a, Transport(places.to(x).expand(b_share.shape), x, a_share, b_share)
+        return a, Transport(row_points.to(x).expand(b_share.shape), x, a_share, b_share)
 
     def _log_kernel(self, t: Transport, dtype: torch.dtype) -> Tensor:
         """Return minus the cost over epsilon, (..., rows, n)."""
         if not callable(self.cost):
-            return log_kernel(t.places, t.points, Line(self.cost, self.epsilon))
+            return log_kernel(t.row_points, t.points, Line(self.cost, self.epsilon))
         # in the scores' dtype, which a module's parameters share
-        difference = t.places.unsqueeze(-1) - t.points.unsqueeze(-2)
+        difference = t.row_points.unsqueeze(-1) - t.points.unsqueeze(-2)
         return -widened(self.cost(difference.to(dtype))) / self.epsilon
 
     def extra_repr(self) -> str:

@@ -86,7 +86,16 @@ class SinkhornPermutation(
 class LongSinkhornPermutation(
     LazyPermutation,
     SinkhornPermutation,
-    tensors=("items", "places", "points", "scores", "mask", "order", "item_weights", "row_weights"),
+    tensors=(
+        "items",
+        "row_points",
+        "points",
+        "scores",
+        "mask",
+        "order",
+        "item_weights",
+        "row_weights",
+    ),
     static=("all_rows", "power", "epsilon"),
 ):
     """A `SinkhornPermutation` that stores potentials instead of its matrix.
@@ -98,7 +107,7 @@ class LongSinkhornPermutation(
 
     Args:
         items: (..., n) float64 potentials; -inf deletes an item.
-        places: (..., rows) float64, the milestones on the line.
+        row_points: (..., rows) float64, the milestones on the line.
         points: (..., n) float64, the items on the line.
         scores: (..., n).
         mask: (..., n) bool, or None.
@@ -120,7 +129,7 @@ class LongSinkhornPermutation(
     def __init__(
         self,
         items: Tensor,
-        places: Tensor,
+        row_points: Tensor,
         points: Tensor,
         scores: Tensor,
         mask: Tensor | None,
@@ -132,7 +141,7 @@ class LongSinkhornPermutation(
         epsilon: float,
     ):
         self.items = items
-        self.places = places
+        self.row_points = row_points
         self.points = points
         self.scores = scores
         self.mask = mask
@@ -151,7 +160,7 @@ class LongSinkhornPermutation(
     @property
     def rows(self) -> int:
         """Return the number of rows."""
-        return self.places.shape[-1]
+        return self.row_points.shape[-1]
 
     def row_mask(self) -> Tensor:
         """Return which rows have weight, (..., rows) bool."""
@@ -159,7 +168,7 @@ class LongSinkhornPermutation(
 
     def row_numbers(self) -> Tensor:
         """Return the milestones on the line, (..., rows)."""
-        return self.places
+        return self.row_points
 
     def item_numbers(self) -> list[Tensor]:
         """Return the items on the line, and their potentials."""
@@ -174,4 +183,6 @@ class LongSinkhornPermutation(
     def top(self, k: int) -> Self:
         """Return the first k rows, or all rows if there are fewer."""
         k = check_whole("k", k)
-        return self._replaced(places=self.places[..., :k], row_weights=self.row_weights[..., :k])
+        return self._replaced(
+            row_points=self.row_points[..., :k], row_weights=self.row_weights[..., :k]
+        )

@@ -41,13 +41,13 @@ class Transport(NamedTuple):
     """The transport of items' mass to rows. Here it is one list; elsewhere there may be more axes.
 
     Args:
-        places: (rows,) float64, descending: the rows on the line.
+        row_points: (rows,) float64, descending: the rows on the line.
         points: (n,) float64: the items on the line.
         a: (n,) item weights, summing to 1; 0 deletes an item.
         b: (rows,) row weights, summing to 1; 0 deletes a row.
     """
 
-    places: Tensor
+    row_points: Tensor
     points: Tensor
     a: Tensor
     b: Tensor
@@ -70,14 +70,16 @@ class State(NamedTuple):
     windows: list[slice]  # for each strip of items, the rows that share their mass
 
 
-def log_kernel(places: Tensor, points: Tensor, line: Line) -> Tensor:
-    """Return minus the cost over epsilon, (..., rows, n), of places (..., rows), points (..., n).
+def log_kernel(row_points: Tensor, points: Tensor, line: Line) -> Tensor:
+    """Return minus the cost / epsilon, (..., rows, n): row_points (..., rows), points (..., n).
 
     >>> log_kernel(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 3.0]), Line(2, 0.5))
     tensor([[ -2.,  -8.],
             [ -0., -18.]])
     """
-    return abs_power(places.unsqueeze(-1) - points.unsqueeze(-2), line.power).mul(-1 / line.epsilon)
+    return abs_power(row_points.unsqueeze(-1) - points.unsqueeze(-2), line.power).mul(
+        -1 / line.epsilon
+    )
 
 
 def solve(t: Transport, line: Line, threshold: float, iterations: int) -> tuple[Tensor, Tensor]:
@@ -95,7 +97,9 @@ def solve(t: Transport, line: Line, threshold: float, iterations: int) -> tuple[
         return torch.full_like(t.b, torch.nan), t.b.new_full((groups, groups), torch.nan)
     order = t.points.argsort(descending=True)
     order = order[live[order]]
-    small = t._replace(places=t.places[kept], points=t.points[order], a=t.a[order], b=t.b[kept])
+    small = t._replace(
+        row_points=t.row_points[kept], points=t.points[order], a=t.a[order], b=t.b[kept]
+    )
     found = _iterated(small, line, iterations) if iterations else _newton(small, line, threshold)
     rows = torch.full_like(t.b, -torch.inf)
     rows[kept] = found
@@ -125,22 +129,23 @@ def _extended(t: Transport, line: Line, items: Tensor) -> Tensor:
     # the row potentials for which the coupling has the row sums b: one half-step
     rows = t.b.log()
     for s in tiles(len(t.b), len(t.a)):
-        rows[s] -= (items + log_kernel(t.places[s], t.points, line)).logsumexp(-1)
+        rows[s] -= (items + log_kernel(t.row_points[s], t.points, line)).logsumexp(-1)
     return rows
 
 
 def _newton(t: Transport, line: Line, threshold: float) -> Tensor:
     if max(len(t.b), len(t.a)) <= GROUPS:
-        kernel = log_kernel(t.places, t.points, line)
+        kernel = log_kernel(t.row_points, t.points, line)
         return newton(kernel, t.a, t.b, t.b.log(), threshold)
     rough = t._replace(
-        **_fewer(t.points, t.a, "points", "a"), **_fewer(t.places, t.b, "places", "b")
+        **_fewer(t.points, t.a, "points", "a"), **_fewer(t.row_points, t.b, "row_points", "b")
     )
     start = _newton(rough, line, 1e-3)
     items = rough.a.log() + _pass(rough, line, start).items
-    state = _pass(t, line, _extended(rough._replace(places=t.places, b=t.b), line, items))
+    state = _pass(t, line, _extended(rough._replace(row_points=t.row_points, b=t.b), line, items))
     goal = max(
-        threshold, 2e-15 * float((t.places[0] - t.points).abs().max()) ** line.power / line.epsilon
+        threshold,
+        2e-15 * float((t.row_points[0] - t.points).abs().max()) ** line.power / line.epsilon,
     )
     for _ in range(MOST_STEPS):
         lack = t.b - state.sums
@@ -190,7 +195,7 @@ def _groups(x: Tensor, groups: int) -> Tensor:
 def _pass(t: Transport, line: Line, rows: Tensor) -> State:
     items, sums, windows = torch.empty_like(t.a), torch.zeros_like(t.b), []
     for s in tiles(len(t.a), len(t.b)):
-        shares = log_kernel(t.points[s], t.places, line).add_(rows)
+        shares = log_kernel(t.points[s], t.row_points, line).add_(rows)
         most = shares.amax(-1, keepdim=True)
         shares = shares.sub_(most).clamp_(min=LEAST).exp_()
         total = shares.sum(-1)
@@ -206,7 +211,7 @@ def _pass(t: Transport, line: Line, rows: Tensor) -> State:
 def _shares(t: Transport, line: Line, state: State) -> Iterator[tuple[slice, slice, Tensor]]:
     # for each strip of items, how their mass is shared among a window of rows, (items, window)
     for s, window in zip(tiles(len(t.a), len(t.b)), state.windows, strict=True):
-        logits = log_kernel(t.points[s], t.places[window], line).add_(state.rows[window])
+        logits = log_kernel(t.points[s], t.row_points[window], line).add_(state.rows[window])
         logits.add_(state.items[s].unsqueeze(-1)).clamp_(min=LEAST)
         yield s, window, logits.exp_()
 
@@ -297,7 +302,7 @@ def log_normalizers(t: Transport, line: Line, items: Tensor) -> Tensor:
         items, points = whole
         return [], [(items.unsqueeze(-2) + log_kernel(cut[0], points, line)).logsumexp(-1)]
 
-    (found,) = over_tiles(Tiles(part, 2, 0, 1, items.shape[-1]), items, t.points, t.places)
+    (found,) = over_tiles(Tiles(part, 2, 0, 1, items.shape[-1]), items, t.points, t.row_points)
     return found
 
 
@@ -305,14 +310,14 @@ def _columns(line: Line, t: Transport, rows: Tensor) -> tuple[Tensor, Tensor]:
     # the row sums (..., rows) of the coupling with item weights a, and the log-sum-exp of each item
 
     def part(whole: Sequence[Tensor], cut: Sequence[Tensor]) -> tuple[Any, Any]:
-        (rows, places), (points, a) = whole, cut
-        logits = rows.unsqueeze(-2) + log_kernel(points, places, line)
+        (rows, row_points), (points, a) = whole, cut
+        logits = rows.unsqueeze(-2) + log_kernel(points, row_points, line)
         sums = logits.logsumexp(-1)
         shares = (logits - sums.unsqueeze(-1)).exp()
         return [(a.unsqueeze(-2) @ shares).squeeze(-2)], [sums]
 
     task = Tiles(part, 2, 1, 1, rows.shape[-1])
-    sums, items = over_tiles(task, rows, t.places, t.points, t.a)
+    sums, items = over_tiles(task, rows, t.row_points, t.points, t.a)
     return sums, items
 
 
@@ -339,7 +344,7 @@ class _Solved(Rule):
 # ops, so that a trace such as `make_fx` records a call and not the solvers' numbers
 @torch.library.custom_op("ltr::sinkhorn_lists", mutates_args=())
 def solve_lists(
-    places: Tensor,
+    row_points: Tensor,
     points: Tensor,
     a: Tensor,
     b: Tensor,
@@ -353,14 +358,14 @@ def solve_lists(
     See `sinkhorn_solve`; it takes the lists one by one.
     """
     line, found = Line(power, epsilon), []
-    for one in zip(*(x.reshape(-1, x.shape[-1]) for x in (places, points, a, b)), strict=True):
+    for one in zip(*(x.reshape(-1, x.shape[-1]) for x in (row_points, points, a, b)), strict=True):
         found.append(solve(Transport(*one), line, threshold, iterations))
     rows, inverse = (torch.stack(parts) for parts in zip(*found, strict=True))
     return rows.view(b.shape), inverse.view(*b.shape[:-1], *inverse.shape[-2:])
 
 
 @solve_lists.register_fake
-def _(places: Tensor, points: Tensor, a: Tensor, b: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+def _(row_points: Tensor, points: Tensor, a: Tensor, b: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     groups = min(GROUPS, b.shape[-1])
     return torch.empty_like(b), b.new_empty((*b.shape[:-1], groups, groups))
 

@@ -44,15 +44,15 @@ def noise_nodes(dtype: torch.dtype) -> tuple[tuple[float, ...], tuple[float, ...
 def _rank_rows(
     scores: Tensor,
     mask: Tensor | None,
-    place: Tensor,
+    position: Tensor,
     own: Tensor,
     settings: tuple[int, float, RankDistribution],
 ) -> Tensor:
-    # The rank distributions (..., r, width) of the items at some places (..., r) of the lists, with
-    # scores `own`. Masked scores are 0 already.
+    # The rank distributions (..., r, width) of the items at some positions (..., r) of the lists,
+    # with scores `own`. Masked scores are 0 already.
     width, temperature, distribution = settings
     gaps = (scores.unsqueeze(-2) - own.unsqueeze(-1)) / temperature  # j above i
-    others = place.unsqueeze(-1) != torch.arange(scores.shape[-1], device=scores.device)
+    others = position.unsqueeze(-1) != torch.arange(scores.shape[-1], device=scores.device)
     if mask is not None:
         others = others & mask.unsqueeze(-2)
     if distribution == "paper":
@@ -94,19 +94,19 @@ def mean_by_recursion(
     """
     x = upcast(masked_fill(scores, mask))
     n, k = x.shape[-1], len(values)
-    place = torch.arange(n, device=x.device).expand(x.shape)
+    position = torch.arange(n, device=x.device).expand(x.shape)
     given = x, values.to(x.dtype).expand(*x.shape[:-1], k), *([] if mask is None else [mask])
 
     def part(whole: Sequence[Tensor], cut: Sequence[Tensor]) -> tuple[Any, Any]:
         scores, values, *masks = whole
         mask = masks[0] if masks else None
-        place, own = cut
-        found = _rank_rows(scores, mask, place, own, (k, temperature, distribution))
+        position, own = cut
+        found = _rank_rows(scores, mask, position, own, (k, temperature, distribution))
         return [], [(found @ values.unsqueeze(-1)).squeeze(-1)]
 
     copies = len(noise_nodes(x.dtype)[0]) if distribution == "exact" else 1
     task = Tiles(part, len(given), 0, 1, n * k * copies)
-    (means,) = over_tiles(task, *given, place, x, most=MOST)
+    (means,) = over_tiles(task, *given, position, x, most=MOST)
     return masked_fill(means, mask)
 
 
@@ -218,8 +218,8 @@ class SoftRank(TemperatureRank):
         else:
             settings = width, self.temperature, self.distribution
             x = upcast(masked_fill(scores, mask))
-            place = torch.arange(x.shape[-1], device=x.device)
-            found = _rank_rows(x, mask, place, x, settings)
+            position = torch.arange(x.shape[-1], device=x.device)
+            found = _rank_rows(x, mask, position, x, settings)
         return found if mask is None else masked_fill(found, mask.unsqueeze(-1))
 
     def discounts(

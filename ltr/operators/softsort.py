@@ -237,15 +237,15 @@ class SoftSortRank(DistanceRank):
         if callable(self.power):  # it may have parameters
             return self._dense(scores, mask)
         has_sums = self.power in (1, 2)
-        if has_sums and prefers_dense(f"softsort {self.power:g}", scores.shape[-1]):
+        if has_sums and prefers_dense(f"softsort {self.power:g}", scores.shape):
             return by_lists(self._dense, scores.size(-1), scores, (mask, 1))
         # in sorted order the distances are symmetric: a softmax of columns is one of rows
         order = descending_order(scores.detach(), mask)
         kind = KernelPermutation if self.power in (1, 2) else PowerPermutation
         P = kind(scores, mask, order, self.temperature, self.power)
         fixed = scores.detach()
-        place = positions(scores) + (fixed - fixed)  # NaN for the list if one is not finite
-        ranks = P.mv(torch.empty_like(scores).scatter(-1, order, place))
+        position = positions(scores) + (fixed - fixed)  # NaN for the list if one is not finite
+        ranks = P.mv(torch.empty_like(scores).scatter(-1, order, position))
         return with_masked(torch.empty_like(ranks).scatter(-1, order, ranks), mask)
 
     def _dense(self, scores: Tensor, mask: Tensor | None) -> Tensor:
@@ -258,6 +258,7 @@ class SoftSortRank(DistanceRank):
             # columns of masked items keep finite logits until after the softmax
             logits = torch.where(rows.unsqueeze(-1) | ~mask.unsqueeze(-2), logits, -torch.inf)
         fixed = tops.detach()
-        place = positions(scores) + (fixed - fixed)  # NaN for the whole list if one is not finite
-        ranks = (torch.softmax(logits, dim=-2) * place.unsqueeze(-1)).sum(-2)
+        # NaN for the whole list if one is not finite
+        position = positions(scores) + (fixed - fixed)
+        ranks = (torch.softmax(logits, dim=-2) * position.unsqueeze(-1)).sum(-2)
         return with_masked(ranks, mask)

@@ -204,11 +204,11 @@ def _pushforward(task: Tiles, cuts: int, moved: list[int]) -> Tiles:
 
 
 def _flat(
-    task: Tiles, inputs: Sequence[Tensor], places: list[int], chosen: Sequence[Tensor]
+    task: Tiles, inputs: Sequence[Tensor], positions: list[int], chosen: Sequence[Tensor]
 ) -> tuple[Tensor, ...]:
     # the results for the inputs, of which those at some positions are others
     inputs = list(inputs)
-    for i, x in zip(places, chosen, strict=True):
+    for i, x in zip(positions, chosen, strict=True):
         inputs[i] = x
     sums, joined = task.part(inputs[: task.whole], inputs[task.whole :])
     return (*sums, *joined)

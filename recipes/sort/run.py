@@ -38,7 +38,7 @@ def variants(n: int) -> dict[str, dict[str, Any]]:
     temperature = 1024.0 if n < 9 else 128.0  # as published
     epsilon = 0.1 if n < 9 else 0.02  # no paper gives it; more numbers are closer on [0, 1]
     softsort, neuralsort = (of(one, temperature=temperature) for one in ("SoftSort", "NeuralSort"))
-    falling = of("torch.optim.lr_scheduler.ExponentialLR", gamma=0.9)
+    descending = of("torch.optim.lr_scheduler.ExponentialLR", gamma=0.9)
     return {
         "SoftSort": {OPERATOR: softsort},
         "NeuralSort": {OPERATOR: neuralsort},
@@ -53,7 +53,7 @@ def variants(n: int) -> dict[str, dict[str, Any]]:
         # shows how much more training would help the other rows
         "SoftSort, 30 epochs": {
             OPERATOR: softsort,
-            "model.scheduler": falling,
+            "model.scheduler": descending,
             "trainer.max_epochs": 30,
         },
     }

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from ltr.modules.prediction_files import falling, hard_ranks
+from ltr.modules.prediction_files import descending, hard_ranks
 from ltr.modules.prediction_writer import PredictionWriter
 
 
@@ -165,7 +165,7 @@ def test_ties_rank_in_list_order_and_padding_is_left_out(tmp_path):
 
 def test_trec_scores_fall_strictly_as_float32():
     tied = np.array([2.0, 2.0, 2.0, np.nextafter(2.0, 1.0), 0.0, 0.0, -1e-45, -3.0])
-    scores = falling(tied)
+    scores = descending(tied)
     assert scores.dtype == np.float32
     read_back = np.array([np.float32(f"{score:.9g}") for score in scores])
     assert (np.diff(read_back) < 0).all()

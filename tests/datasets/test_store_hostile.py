@@ -105,7 +105,7 @@ BAD_OFFSETS = {
     "in the middle beyond the end": (0, 2**30, 3),
     "negative": (-5, 2, 3),
     "all negative": (-3, -2, -1),
-    "falling": (0, 3, 2),
+    "descending": (0, 3, 2),
     "staying": (0, 0, 3),
     "from 1 on": (1, 2, 3),
 }

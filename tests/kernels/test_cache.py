@@ -162,7 +162,7 @@ def test_one_process_compiles_and_the_others_load(run: Run, tmp_path: Path):
 HOLD = """
 import time
 from ltr.kernels.cpu import cache
-with cache.turn({folder!r}):
+with cache.locked({folder!r}):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -176,12 +176,12 @@ def held(run: Run, folder: Path) -> subprocess.Popen:
     return holder
 
 
-def test_a_dead_holder_gives_up_its_turn(run: Run, tmp_path: Path):
+def test_a_dead_holder_gives_up_its_lock(run: Run, tmp_path: Path):
     holder = held(run, tmp_path / "cache")
     holder.send_signal(signal.SIGKILL)
     holder.communicate()
     begin = time.monotonic()
-    with cache.turn(str(tmp_path / "cache")):
+    with cache.locked(str(tmp_path / "cache")):
         pass
     assert time.monotonic() - begin < cache.WAIT / 2  # not the limit but the lock
 
@@ -193,7 +193,7 @@ def test_waiting_for_a_hanging_holder_ends(
     monkeypatch.setattr(cache, "WAIT", 0.2)
     try:
         entered = False
-        with cache.turn(str(tmp_path / "cache")):
+        with cache.locked(str(tmp_path / "cache")):
             entered = True
         assert entered
     finally:
@@ -205,19 +205,19 @@ def test_a_folder_that_cannot_be_locked_is_no_error(tmp_path: Path):
     (tmp_path / "file").touch()
     for folder in (None, str(tmp_path / "file")):
         entered = False
-        with cache.turn(folder):
+        with cache.locked(folder):
             entered = True
         assert entered
 
 
 def test_an_error_within_a_turn_is_raised_and_ends_it(tmp_path: Path):
     def fail() -> None:
-        with cache.turn(str(tmp_path)):
+        with cache.locked(str(tmp_path)):
             raise OSError("no space left")
 
     with pytest.raises(OSError, match="no space left"):
         fail()
-    with cache.turn(str(tmp_path)):
+    with cache.locked(str(tmp_path)):
         pass
 
 

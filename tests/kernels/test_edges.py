@@ -85,16 +85,16 @@ def dense_ranks(make, scores: torch.Tensor, tau: float) -> torch.Tensor:
     if make in above:
         return 0.5 + above[make](x).sum(-1)
     operator, n = make(tau), len(s)
-    places = torch.arange(1, n + 1, dtype=torch.float64)
+    positions = torch.arange(1, n + 1, dtype=torch.float64)
     tops = s.sort(descending=True).values.unsqueeze(-1)
     if isinstance(operator, NeuralSort):
         sums = (s.unsqueeze(-1) - s).abs().sum(-1)
-        logits = ((n + 1 - 2 * places).unsqueeze(-1) * s - sums) / tau
-        return torch.softmax(logits, -1).mT @ places
+        logits = ((n + 1 - 2 * positions).unsqueeze(-1) * s - sums) / tau
+        return torch.softmax(logits, -1).mT @ positions
     logits = -((tops - s).abs() ** operator.power) / tau
     if isinstance(operator, SoftSortRank):
-        return torch.softmax(logits, 0).mT @ places
-    return torch.softmax(logits, -1).mT @ places
+        return torch.softmax(logits, 0).mT @ positions
+    return torch.softmax(logits, -1).mT @ positions
 
 
 @both
@@ -524,7 +524,7 @@ def test_a_second_process_compiles_nothing_even_where_the_install_cannot_be_writ
 
 
 def exact_laplace_sum(scores: torch.Tensor, tau: float) -> torch.Tensor:
-    """sum over j of exp(-|s_i - s_j| / tau) in numpy's long doubles: (n,), falling scores."""
+    """sum over j of exp(-|s_i - s_j| / tau) in numpy's long doubles: (n,), descending scores."""
     import numpy as np
 
     s = scores.double().numpy().astype(np.longdouble)

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ltr.kernels.lists import group_by_qid, pad_lists, places_in_lists, sort_ragged, sum_lists
+from ltr.kernels.lists import group_by_qid, pad_lists, positions_in_lists, sort_ragged, sum_lists
 from ltr.kernels.sorting import by_numpy, by_torch, descending_order, falling_values
 
 ODD = [0.0, -0.0, 1.0, -1.0, 1e-45, -1e-45, 3e38, -3e38, float("inf"), -float("inf")]
@@ -75,7 +75,7 @@ def test_ragged_lists_are_sorted_one_by_one(lengths):
         p.argsort(descending=True, stable=True) + a for p, a in zip(parts, starts, strict=True)
     ]
     assert lists.order.equal(torch.cat([*expected, torch.zeros(0, dtype=torch.int64)]))
-    ranks = places_in_lists(lists, scores).split(lengths.tolist())
+    ranks = positions_in_lists(lists, scores).split(lengths.tolist())
     for part, rank in zip(parts, ranks, strict=True):
         assert part[rank.argsort()].equal(part.sort(descending=True).values)
     mask, padded = pad_lists(lengths, scores)

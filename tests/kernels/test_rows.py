@@ -26,7 +26,7 @@ def draw(*shape, seed=0, dtype=torch.float64):
 
 
 def lists(n, dtype=torch.float64, ties=False):
-    """Falling points (3, n), of which all, most and half are real, with their lengths."""
+    """Descending points (3, n), of which all, most and half are real, with their lengths."""
     points = draw(3, n, seed=n)
     if ties:
         points = (2 * points).round() / 2
@@ -55,8 +55,8 @@ def matrix(points, lengths, temperature):
 
 def weight(points, u):
     """The weight (j - i)^u of each entry."""
-    place = torch.arange(points.shape[-1]).double()
-    return (place - place.unsqueeze(-1)) ** u
+    position = torch.arange(points.shape[-1]).double()
+    return (position - position.unsqueeze(-1)) ** u
 
 
 @pytest.mark.parametrize("temperature", [1e-6, 0.1, 1.0, 1e6])
@@ -162,8 +162,8 @@ def test_threads_agree():
 
 def test_blocks_cover_the_rows_and_are_bounded():
     for n, reach in [(1, 0), (700, 3), (700, 60), (700, 700), (20_000, 20_000)]:
-        place = torch.arange(n)
-        begin, end = (place - reach).clamp(min=0), (place + reach + 1).clamp(max=n)
+        position = torch.arange(n)
+        begin, end = (position - reach).clamp(min=0), (position + reach + 1).clamp(max=n)
         left = 0
         for first, last, low, high in plain_rows._blocks(begin, end, 2, 5000):
             assert first == left < last

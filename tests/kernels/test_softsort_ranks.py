@@ -18,8 +18,8 @@ def ranks_and_slopes(scores, mask, temperature, g, dense=False):
     scores = scores.clone().requires_grad_()
     P = SoftSort(temperature).permutation(scores, mask)
     if dense:  # the plain definition
-        places = torch.arange(1, scores.shape[-1] + 1).to(scores.dtype)
-        ranks = (P.dense() * places.unsqueeze(-1)).sum(-2)
+        positions = torch.arange(1, scores.shape[-1] + 1).to(scores.dtype)
+        ranks = (P.dense() * positions.unsqueeze(-1)).sum(-2)
         if mask is not None:
             ranks = torch.where(mask, ranks, mask.sum(-1, keepdim=True) + 1)
     else:

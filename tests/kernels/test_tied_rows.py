@@ -18,7 +18,7 @@ def draw(*shape, seed=0):
 
 
 def neuralsort_logits(t):
-    """The logits by the gaps, relative to the own place: row by row, from there outwards."""
+    """The logits by the gaps, relative to the own position: row by row, from there outwards."""
     n, gaps = len(t), t[:-1] - t[1:]
     odd = (1 + 2 * torch.arange(n)).double()
     logits = torch.zeros(n, n, dtype=torch.float64)
@@ -99,10 +99,10 @@ def test_products_and_gradients_are_those_of_the_matrix(path, case, real):
 def ranks_by_the_matrix(scores, temperature):
     """Ranks by the logits of the gaps, with the derivatives of the formula at ties too."""
     order = torch.argsort(scores, descending=True, stable=True)
-    t, places = scores[order], torch.arange(1, N + 1).double()
-    formula = (N + 1 - 2 * places).unsqueeze(-1) * t - (t.unsqueeze(-1) - t).abs().sum(0)
+    t, positions = scores[order], torch.arange(1, N + 1).double()
+    formula = (N + 1 - 2 * positions).unsqueeze(-1) * t - (t.unsqueeze(-1) - t).abs().sum(0)
     logits = neuralsort_logits(t.detach()) + formula - formula.detach()
-    ranks = torch.softmax(logits / temperature, -1).mT @ places
+    ranks = torch.softmax(logits / temperature, -1).mT @ positions
     return torch.zeros_like(ranks).scatter(0, order, ranks)
 
 

@@ -9,7 +9,7 @@ Each kind of loss has properties in hard orders (hard ranks, and scores that are
   it is above 0 in every other order. This holds for metrics on hard ranks, and for pairwise losses,
   which tend to 0 as the gaps of a right order grow.
 - `least`: as `ideal`, but the least value is not 0. This holds for metrics without `normalize`, and
-  for top-k losses with more relevant items than places.
+  for top-k losses with more relevant items than positions.
 - `fitted`: the loss is 0 at certain scores, since it asks for numbers and not only for an order.
   This holds for softmax losses (the scores give the labels' shares), for pointwise losses, and for
   ListMLE, which asks for equal scores of equal labels.
@@ -241,15 +241,15 @@ def each(loss: RankingLoss, scores: Tensor, labels: Tensor, weights: Tensor, **e
 def lists(weights=WEIGHTS):
     """Yield scores, labels and weights (24, 4) of each list, with scores in all 24 orders."""
     scores = torch.zeros(24, 4, dtype=torch.float64)
-    places = 200 * torch.arange(4, 0, -1, dtype=torch.float64)
-    scores = scores.scatter(1, ORDERS, places.expand(24, 4))
+    positions = 200 * torch.arange(4, 0, -1, dtype=torch.float64)
+    scores = scores.scatter(1, ORDERS, positions.expand(24, 4))
     for y, w in itertools.product(LABELS, weights):
         y, w = (torch.tensor(x, dtype=torch.float64).expand(24, 4) for x in (y, w))
         yield scores, y, w
 
 
 def in_order(key: Tensor) -> Tensor:
-    """Return whether the items, in the order of `ORDERS`, have falling keys."""
+    """Return whether the items, in the order of `ORDERS`, have descending keys."""
     ranked = key.gather(1, ORDERS)
     return (ranked[:, :-1] >= ranked[:, 1:] - 1e-12).all(-1)
 

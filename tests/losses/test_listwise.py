@@ -247,7 +247,7 @@ def test_p_list_mle_of_long_lists(n):
     assert scores.grad.isfinite().all()
     assert loss.item() == pytest.approx(exact, rel=1e-5)
     x = s[y.argsort(descending=True)].tolist()
-    expected = sum(  # after 60 places 2^-k adds nothing
+    expected = sum(  # after 60 positions 2^-k adds nothing
         (2.0 ** (1 - k) - 2.0 ** (1 - n)) * (log(sum(map(exp, x[k - 1 :]))) - x[k - 1])
         for k in range(1, 60)
     )

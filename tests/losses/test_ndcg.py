@@ -194,10 +194,10 @@ def test_the_harmonic_mean_bounds_ndcg():
     ideal = ndcg(order, order, reduction="none")
     torch.testing.assert_close(ideal, torch.ones_like(ideal))
     gains, best = 2**labels - 1, 2**order - 1
-    places = torch.arange(1, 10).double()
+    positions = torch.arange(1, 10).double()
     # the DCG is at least that of the harmonic mean: gains summed times 1 / mean inverse discount
-    least = (best * (1 + places).log2()).sum(-1)
-    dcg = (best / (1 + places).log2()).sum(-1)
+    least = (best * (1 + positions).log2()).sum(-1)
+    dcg = (best / (1 + positions).log2()).sum(-1)
     constant = gains.sum(-1).square() / (least * dcg)  # <= 1, by Cauchy and Schwarz
     harmonic = 1 - SoftNDCG(HardRank(), reduction="none")(scores, labels)
     assert (constant <= 1 + 1e-12).all()

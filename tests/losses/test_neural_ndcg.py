@@ -31,8 +31,8 @@ def draw(*shape: int, seed: int = 0):
 
 def by_matrix(matrix, labels, top_k):
     gains = 2**labels - 1
-    places = torch.arange(1, len(labels) + 1, dtype=torch.float64)
-    discounts = torch.where(places <= (top_k or len(labels)), 1 / torch.log2(1 + places), 0.0)
+    positions = torch.arange(1, len(labels) + 1, dtype=torch.float64)
+    discounts = torch.where(positions <= (top_k or len(labels)), 1 / torch.log2(1 + positions), 0.0)
     ideal = (gains.sort(descending=True).values * discounts).sum()
     return 1 - discounts @ matrix @ gains / ideal
 

@@ -116,8 +116,8 @@ OF_ALL_ITEMS = {
     "Distillation",
     "Distillation-3",
 }
-# the least value of these is above 0 if more items are relevant than places count, or their first
-# value is near the least already
+# the least value of these is above 0 if more items are relevant than positions count, or their
+# first value is near the least already
 NOT_TO_0 = {
     "LambdaLoss-ARPLoss1()",
     "LambdaLoss-NDCGLoss1()",

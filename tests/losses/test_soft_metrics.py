@@ -48,7 +48,7 @@ def lists(seed: int = 0):
 
 
 def real(scores, labels, mask):
-    """Yield each list's real labels in the order of falling scores."""
+    """Yield each list's real labels in the order of descending scores."""
     for s, y, m in zip(scores, labels, mask, strict=True):
         yield y[m][s[m].argsort(descending=True)].tolist()
 
@@ -75,11 +75,11 @@ def err(labels, max_label, weights=None, k=None):
     """Return ERR of labels in ranked order, by definition. A weight is a number of looks."""
     weights = [1.0] * len(labels) if weights is None else weights
     value, left = 0.0, 1.0
-    for place, (label, weight) in enumerate(zip(labels, weights, strict=True), 1):
-        if k is not None and place > k:
+    for position, (label, weight) in enumerate(zip(labels, weights, strict=True), 1):
+        if k is not None and position > k:
             break
         stop = 1 - (1 - (2**label - 1) / 2**max_label) ** weight
-        value += left * stop / place
+        value += left * stop / position
         left *= 1 - stop
     return value
 

@@ -104,8 +104,8 @@ WITHOUT_END = [
 
 
 def dcg(labels, gain, top_k):
-    places = enumerate(labels[:top_k], 1)
-    return sum(gain(label) / log2(1 + place) for place, label in places)
+    positions = enumerate(labels[:top_k], 1)
+    return sum(gain(label) / log2(1 + position) for position, label in positions)
 
 
 @pytest.mark.parametrize("name", BY_GAINS)
@@ -114,7 +114,7 @@ def dcg(labels, gain, top_k):
 def test_ideal_and_actual_dcg_share_one_gain(name, gain, top_k):
     function = GAINS[gain]
     loss = BY_GAINS[name](function if gain == "square" else gain, top_k)
-    labels = [1.0, 3.0, 0.0, 2.5]  # in the order of falling scores
+    labels = [1.0, 3.0, 0.0, 2.5]  # in the order of descending scores
     scores = torch.tensor([4.0, 3.0, 2.0, 1.0], dtype=torch.float64)
     best = dcg(sorted(labels, reverse=True), function, top_k)
     expected = 1 - dcg(labels, function, top_k) / best

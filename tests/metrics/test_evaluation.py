@@ -86,9 +86,9 @@ def test_any_array_and_any_qid_in_any_order(kind, ids):
     found = evaluate(kind(labels[order]), kind(scores[order]), qid)
     assert {q: i for i, q in enumerate(expected.qids)} == {i: i for i in range(len(SIZES))}
     for i in range(len(SIZES)):
-        place = found.qids.index(ids(i))
+        position = found.qids.index(ids(i))
         for title, values in expected.values.items():
-            assert found.values[title][place] == values[i]
+            assert found.values[title][position] == values[i]
 
 
 @pytest.mark.parametrize(

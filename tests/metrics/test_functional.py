@@ -436,8 +436,8 @@ def test_chunks_of_any_size(monkeypatch):
         scores = torch.randn(len(ids), generator=generator)
         labels = torch.randint(0, 3, (len(ids),), generator=generator)
         whole = mrr(scores, labels, qid=ids, reduction="none")
-        for places in (1, 7, 300, 1 << 20):
-            monkeypatch.setattr(batches, "PLACES", places)
+        for positions in (1, 7, 300, 1 << 20):
+            monkeypatch.setattr(batches, "PLACES", positions)
             assert mrr(scores, labels, qid=ids, reduction="none").equal(whole)
             cuts = batches._cuts(lengths.sort().values)
             assert [a for a, _ in cuts] == [0, *(b for _, b in cuts[:-1])]
@@ -450,7 +450,7 @@ def test_ids_in_order_or_nearly(change):
     ids = torch.repeat_interleave(torch.arange(400), torch.arange(400) % 9 + 1)
     if change == "swap":  # whole lists, late
         ids = torch.where(ids == 390, 399, torch.where(ids == 399, 390, ids))
-    elif change == "split":  # one list in two places
+    elif change == "split":  # one list in two parts of the data
         ids[-3:] = 300
     elif change == "last":
         ids[-1] = -1

@@ -127,13 +127,13 @@ def test_pairs_are_those_of_the_definition(n):
     generator = torch.Generator().manual_seed(n)
     values = torch.randint(0, n, (3, n), generator=generator)
     early, late = torch.rand(2, 3, n, dtype=torch.float64, generator=generator)
-    rising = (values.unsqueeze(-1) < values.unsqueeze(-2)).double().triu(1)
+    ascending = (values.unsqueeze(-1) < values.unsqueeze(-2)).double().triu(1)
     ranks = dense_ranks(values)
     for first, weights in (
         (None, late.unsqueeze(-2)),
         (early, early.unsqueeze(-1) + late[:, None]),
     ):
-        expected = (rising * weights).sum((-1, -2))
+        expected = (ascending * weights).sum((-1, -2))
         torch.testing.assert_close(rising_pairs(ranks, first, late), expected)
 
 

@@ -1,4 +1,4 @@
-"""Metrics at k select the first k places: the same values as by a sort, ties in list order."""
+"""Metrics at k select the first k positions: the same values as by a sort, ties in list order."""
 
 import pytest
 import torch

@@ -38,7 +38,7 @@ def cases(lists: int = 25, n: int = 6) -> list[tuple[torch.Tensor, torch.Tensor]
 
 
 def orders(scores: torch.Tensor) -> list[list[int]]:
-    """All orders of the items by falling score."""
+    """All orders of the items by descending score."""
     groups = [(scores == s).nonzero().flatten().tolist() for s in scores.unique().flip(0)]
     return [list(chain(*each)) for each in product(*map(permutations, groups))]
 

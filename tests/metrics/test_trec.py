@@ -287,7 +287,7 @@ def test_where_we_differ_from_trec_eval():
     assert theirs["map_cut_2"] == pytest.approx(1 / 3)  # over all relevant documents
     lists = join(run, qrels)
     ours = lists.values(F.average_precision, top_k=2)
-    assert ours.item() == pytest.approx(1 / 2)  # over those that two places have room for
+    assert ours.item() == pytest.approx(1 / 2)  # over those that the first two ranks have room for
     ours = lists.values(F.average_precision, top_k=2, divisor="relevant")
     assert ours.item() == pytest.approx(1 / 3)
 

@@ -12,8 +12,8 @@ from ltr.operators import DFTopK
 
 
 def by_the_formula(scores, k, temperature):
-    falling = np.sort(scores)[::-1]
-    return expit((scores - (falling[k - 1] + falling[k]) / 2) / temperature)
+    descending = np.sort(scores)[::-1]
+    return expit((scores - (descending[k - 1] + descending[k]) / 2) / temperature)
 
 
 @pytest.mark.parametrize("k", [1, 3, 6])

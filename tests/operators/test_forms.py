@@ -1,12 +1,14 @@
 """The two forms of an operator, matrices and kernel sums: they agree, and the choice of one."""
 
+import math
+
 import pytest
 import torch
 from operator_table import OPERATORS, TWO_FORMS, draw
 from torch.func import jacfwd, jacrev, vmap
 
 from ltr.kernels import use
-from ltr.kernels.choice import SHORT, computed_by, prefers_dense
+from ltr.kernels.choice import ENTRIES, LENGTHS, computed_by, prefers_dense
 from ltr.kernels.reference import REFERENCE
 from ltr.operators import NeuralSort, SigmoidRank, SoftSort
 
@@ -110,29 +112,32 @@ def test_softsort_keeps_to_the_pinned_form(monkeypatch):
 def test_a_pin_ends_with_an_error():
     with pytest.raises(KeyError), use("dense"):
         raise KeyError
-    assert not prefers_dense("logistic", 100_000)
+    assert not prefers_dense("logistic", (100_000,))
 
 
 @pytest.mark.parametrize("name", sorted(TWO_FORMS))
-@pytest.mark.parametrize("lists", [(), (1,), (300,)], ids=str)
-def test_the_choice_is_by_the_length_alone(name, lists, monkeypatch):
-    monkeypatch.setattr("ltr.kernels.choice.SHORT", dict.fromkeys(SHORT, 5))
+@pytest.mark.parametrize("lists", [(), (1,), (3,), (10, 30)], ids=str)
+def test_the_choice_is_by_the_shape_alone(name, lists, monkeypatch):
+    many = math.prod(lists) > 3
+    monkeypatch.setattr("ltr.kernels.choice.LENGTHS", dict.fromkeys(LENGTHS, 5))
+    monkeypatch.setattr("ltr.kernels.choice.ENTRIES", dict.fromkeys(ENTRIES, 3 * 6 * 6))
     for dtype in (torch.float32, torch.float64):
         with computed_by(REFERENCE._replace(kernel_sums=no_sums)):
-            assert OPERATORS[name](draw(*lists, 4, dtype=dtype)).shape == (*lists, 4)
+            for n in (4,) if many else (4, 5, 6):
+                assert OPERATORS[name](draw(*lists, n, dtype=dtype)).shape == (*lists, n)
             with pytest.raises(SumsTakenError):
-                OPERATORS[name](draw(*lists, 5, dtype=dtype))
+                OPERATORS[name](draw(*lists, 5 if many else 11, dtype=dtype))
 
 
 def test_the_choice_can_be_pinned():
-    assert prefers_dense("logistic", 4)
-    assert not prefers_dense("logistic", 100_000)
+    assert prefers_dense("logistic", (4,))
+    assert not prefers_dense("logistic", (100_000,))
     with use("sums"):
-        assert not prefers_dense("logistic", 4)
+        assert not prefers_dense("logistic", (4,))
         with use("dense"):
-            assert prefers_dense("logistic", 100_000)
-        assert not prefers_dense("logistic", 4)
-    assert prefers_dense("logistic", 4)
+            assert prefers_dense("logistic", (100_000,))
+        assert not prefers_dense("logistic", (4,))
+    assert prefers_dense("logistic", (4,))
     with pytest.raises(ValueError, match=r"form.*'fast'"), use("fast"):  # type: ignore[arg-type]
         pass
 

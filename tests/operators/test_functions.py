@@ -174,8 +174,8 @@ def test_isotonic_sort_sorts():
     operator = IsotonicSort(2.0)
     values = soft_sort(x, operator, mask, 1)
     torch.testing.assert_close(values, operator(x.mT, mask.mT).mT, **CLOSE)
-    rising = soft_sort(x, operator, mask, 1, descending=False)
-    torch.testing.assert_close(rising[1], values[1].flip(0), **CLOSE)
+    ascending = soft_sort(x, operator, mask, 1, descending=False)
+    torch.testing.assert_close(ascending[1], values[1].flip(0), **CLOSE)
     torch.testing.assert_close(soft_median(x, operator, mask, 1)[0], values[0, 1], **CLOSE)
 
 

@@ -25,7 +25,7 @@ def blocks_of(n):
 
 
 def brute_force_projection(z, w, kind):
-    """Propositions 3 and 4: P(z, w) for falling z and w, by the best of all block structures."""
+    """Propositions 3 and 4: P(z, w) for descending z and w, by the best of all block structures."""
     best, least = None, np.inf
     for blocks in blocks_of(len(z)):
         v = np.empty(len(z))
@@ -88,11 +88,11 @@ def test_l2_against_scikit_learn_on_long_lists():
     for seed, temperature in enumerate([0.001, 0.01, 1.0]):
         scores = draw(500, seed=seed)
         order = scores.argsort(descending=True)
-        z, places = (-scores[order] / temperature).numpy(), np.arange(1.0, 501)
-        expected = z - isotonic_regression(z - places)
+        z, positions = (-scores[order] / temperature).numpy(), np.arange(1.0, 501)
+        expected = z - isotonic_regression(z - positions)
         ranks = IsotonicRank(temperature)(scores)
         np.testing.assert_allclose(ranks[order], expected, atol=1e-9)
-        t, z = scores[order].numpy(), -places / temperature
+        t, z = scores[order].numpy(), -positions / temperature
         expected = z + isotonic_regression(t - z)
         np.testing.assert_allclose(IsotonicSort(temperature)(scores), expected, atol=1e-9)
 

@@ -41,8 +41,8 @@ def test_products_agree_with_the_matrix(operator, mask, k):
     if k is None:
         torch.testing.assert_close(P.ranks(), operator(scores, mask), **close)
         order = P.hard()
-        places = torch.arange(5).expand(2, 5)
-        assert torch.equal(order.sort(-1).values, places)
+        positions = torch.arange(5).expand(2, 5)
+        assert torch.equal(order.sort(-1).values, positions)
         picked = matrix.gather(-1, order.unsqueeze(-1)).squeeze(-1)
         torch.testing.assert_close(P.log_prob(order).exp()[picked > 0], picked[picked > 0])
 

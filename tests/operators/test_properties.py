@@ -158,8 +158,8 @@ def test_rows_are_unimodal_and_their_argmax_sorts(operator):
     scores = draw(3, 20).sort(descending=True).values  # Proposition 1 and Theorem 1 of SoftSort
     matrix = operator.permutation(scores).dense()
     assert torch.equal(matrix.argmax(-1), torch.arange(20).expand(3, 20))
-    rising = torch.ones(20, 19).tril(-1).bool()
-    assert (matrix.diff(dim=-1) * torch.where(rising, 1.0, -1.0) >= 0).all()
+    ascending = torch.ones(20, 19).tril(-1).bool()
+    assert (matrix.diff(dim=-1) * torch.where(ascending, 1.0, -1.0) >= 0).all()
 
 
 @soft

@@ -7,7 +7,7 @@ from torch.func import hessian, jacfwd, jacrev, jvp, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ltr.kernels import use
-from ltr.kernels.choice import SHORT
+from ltr.kernels.choice import LENGTHS
 from ltr.operators import SinkhornSort
 from ltr.operators import sinkhorn_strips as solver
 from ltr.operators import tiles as over
@@ -164,7 +164,7 @@ def test_the_choice_is_by_rows_and_memory():
         operator = SinkhornSort(epsilon)
         return operator._takes_strips(2.0, rows, torch.zeros(items, **device))
 
-    rows = SHORT["sinkhorn"]
+    rows = LENGTHS["sinkhorn"]
     assert not in_strips(rows - 1, rows)
     assert in_strips(rows, 5)
     assert not in_strips(rows, 5, epsilon=1e-6)

@@ -129,20 +129,20 @@ def test_a_crowd_far_below_is_integrated_well():
 def test_discounts_are_means_and_cuts_are_truncated_recursions(operator):
     scores, mask = draw(2, 6), torch.tensor([[True] * 6, [True, False] * 3])
     distribution = operator.rank_distribution(scores, mask)
-    places = torch.arange(1.0, 7).double()
-    expected = (distribution * log2_discount(places)).sum(-1)
+    positions = torch.arange(1.0, 7).double()
+    expected = (distribution * log2_discount(positions)).sum(-1)
     torch.testing.assert_close(operator.discounts(log2_discount, scores, mask), expected)
     for k in [1, 3, 9]:
         torch.testing.assert_close(
             operator.rank_distribution(scores, mask, k), distribution[..., :k]
         )
         cut = operator.discounts(truncated(log2_discount, k, exact=True), scores, mask)
-        torch.testing.assert_close(cut, (distribution * log2_discount(places))[..., :k].sum(-1))
+        torch.testing.assert_close(cut, (distribution * log2_discount(positions))[..., :k].sum(-1))
         members = operator.top_k(k, scores, mask)
         torch.testing.assert_close(members, distribution[..., :k].sum(-1))
         smooth = truncated(log2_discount, k, exact=False)
         torch.testing.assert_close(
-            operator.discounts(smooth, scores, mask), (distribution * smooth(places)).sum(-1)
+            operator.discounts(smooth, scores, mask), (distribution * smooth(positions)).sum(-1)
         )
 
 
@@ -225,10 +225,10 @@ def test_short_lists(distribution, n):
 def test_soft_ndcg_on_it_is_softrank():
     scores, labels = draw(1, 5), torch.tensor([[2.0, 0.0, 1.0, 0.0, 1.0]]).double()
     distribution = SoftRank(0.3).rank_distribution(scores)
-    gains, places = 2**labels - 1, torch.arange(1.0, 6).double()
+    gains, positions = 2**labels - 1, torch.arange(1.0, 6).double()
     best = gains.sort(descending=True).values
     for k in [None, 2]:
-        discount = log2_discount(places) * (places <= (k or 5))
+        discount = log2_discount(positions) * (positions <= (k or 5))
         expected = 1 - (gains * (distribution @ discount)).sum() / (best * discount).sum()
         loss = SoftNDCG(SoftRank(0.3), top_k=k, mean="arithmetic")(scores, labels)
         torch.testing.assert_close(loss, expected)

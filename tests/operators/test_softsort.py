@@ -77,7 +77,7 @@ def test_an_item_below_nine_tied_ones_ranks_best_at_a_distance():
     assert gap[found.argmin()].item() == pytest.approx(0.97, abs=0.01)
     assert found.min().item() == pytest.approx(4.09, abs=0.01)
     slope = (found[1] - found[0]) / (gap[1] - gap[0])
-    assert slope.item() == pytest.approx(-3.15, abs=0.01)  # a higher score loses three places
+    assert slope.item() == pytest.approx(-3.15, abs=0.01)  # a higher score loses three positions
     safe = SoftSortRank(temperature=1.0)(scores)[:, -1]
     assert (safe.diff() > 0).all()
 

@@ -43,7 +43,7 @@ def cached(compile: Callable[[bool], Any]) -> Any:
 
 
 @contextmanager
-def turn(folder: str | None) -> Iterator[None]:
+def locked(folder: str | None) -> Iterator[None]:
     """Wait until no other process compiles into this cache, for at most `WAIT` seconds.
 
     The lock of a process that dies is free again. After `WAIT` seconds, or if the folder cannot be

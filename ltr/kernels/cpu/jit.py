@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from numba import njit
 
-from ltr.kernels.cpu.cache import cached, turn
+from ltr.kernels.cpu.cache import cached, locked
 
 
 def compiler(*fastmath: str) -> Callable[[Callable[..., Any]], Any]:
@@ -54,7 +54,7 @@ def entry(function: Any) -> Callable[..., Any]:
         dtype = (first[0] if isinstance(first, tuple) else first).dtype
         if dtype in ready:
             return function(*arguments)
-        with turn(function.stats.cache_path):
+        with locked(function.stats.cache_path):
             result = function(*arguments)
         ready.add(dtype)
         return result
@@ -74,13 +74,13 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
 
 
 def run_parallel(call: Callable[[int, int], object], length: int, work: int, unit: int = 1) -> None:
-    """Run `call(begin, stop)` on pieces of range(length), on torch's number of threads.
+    """Run `call(begin, stop)` on chunks of range(length), on torch's number of threads.
 
     Args:
         call: Computes items begin to stop - 1. Only a call that releases the GIL gets faster.
         length: The number of items.
         work: The cost of all items, in item-steps of a few nanoseconds.
-        unit: Pieces begin at multiples of this number.
+        unit: Chunks begin at multiples of this number.
     """
     threads = min(torch.get_num_threads(), work // LEAST, -(-length // unit))
     if threads <= 1:

@@ -1,4 +1,4 @@
-"""Sweeps over many lists, or many pieces of long ones, side by side in vector lanes.
+"""Sweeps over many lists, or many chunks of long ones, side by side in vector lanes.
 
 A list is cut into chunks. Up to LANES chunks are swept side by side, position by position, so that
 the inner loops run over lanes and become vector instructions. `ends` computes the state at the end
@@ -70,9 +70,9 @@ def _turn(size, angle, real, imaginary):  # size * exp(-i angle)
 
 
 @jit
-def item_at(order, row, place):
-    """Return the item at a place of a row; an empty order is 0, 1, ..."""
-    return order[row, place] if len(order) else place
+def item_at(order, row, position):
+    """Return the item at a position of a row; an empty order is 0, 1, ..."""
+    return order[row, position] if len(order) else position
 
 
 @jit
@@ -377,15 +377,15 @@ def cut(starts, lengths, size):
     for row in range(len(lengths)):
         for r in range(lengths.shape[1]):
             length, start = lengths[row, r], starts[row, r]
-            pieces = (length + size - 1) // size
+            count = (length + size - 1) // size
             begin = start
-            for piece in range(pieces):
-                end = start + length * (piece + 1) // pieces
+            for k in range(count):
+                end = start + length * (k + 1) // count
                 chunks[number, 0] = row
                 chunks[number, 1] = begin
                 chunks[number, 2] = end - begin
-                chunks[number, 3] = begin - 1 if piece else -1
-                chunks[number, 4] = end if piece < pieces - 1 else -1
+                chunks[number, 3] = begin - 1 if k else -1
+                chunks[number, 4] = end if k < count - 1 else -1
                 chunks[number, 5] = number
                 begin = end
                 number += 1

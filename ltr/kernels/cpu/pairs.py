@@ -121,8 +121,11 @@ def graded_pairs(lists, rule, found, begin, stop):
         m = min(m, last)
         slope[:m] = 0.0
         for side in range(2):
-            kinds, places = (upper, by_rank, by_item), (gap, decay, grade, each, discounts, apart)
-            sums = _sweep(side, m, grades, kinds, places, fit, work, slope)
+            kinds, positions = (
+                (upper, by_rank, by_item),
+                (gap, decay, grade, each, discounts, apart),
+            )
+            sums = _sweep(side, m, grades, kinds, positions, fit, work, slope)
             if side == 0:
                 total[row], weight[row] = sums
         for p in range(m):
@@ -131,8 +134,8 @@ def graded_pairs(lists, rule, found, begin, stop):
 
 @jit
 def _grades(labels, order, row, m, most, values):
-    # find the distinct labels of a list, rising; return their number, or -1 if there are too many
-    # or one is not finite
+    # find the distinct labels of a list, ascending; return their number, or -1 if there are too
+    # many or one is not finite
     grades = 0
     for p in range(m):
         y = np.float64(labels[row, order[row, p]])
@@ -160,7 +163,7 @@ def _place(values, grades, y):
 
 @jit
 def _ideal(worth, count, grades, ideal):
-    # the ideal DCG: grades by falling gain, each with the discounts of its places
+    # the ideal DCG: grades by descending gain, each with the discounts of its positions
     total, first = 0.0, 0
     done = np.zeros(grades, np.bool_)
     for _ in range(grades):
@@ -222,12 +225,12 @@ def _products(fit, total):
 
 
 @jit
-def _sweep(side, m, grades, kinds, places, fit, work, slope):
+def _sweep(side, m, grades, kinds, positions, fit, work, slope):
     # Side 0 goes from the top down and pairs each item with those above it. It counts each pair
     # once, and adds up cost and weight. Side 1 goes from the bottom up. Both add the slopes by the
     # item's own score.
     upper, by_rank, by_item = kinds
-    gap, decay, grade, each, discounts, apart = places
+    gap, decay, grade, each, discounts, apart = positions
     state, came, passed, linear, share, scratch = work
     half = 2 if by_rank else 1
     columns = 2 * half if by_item else half

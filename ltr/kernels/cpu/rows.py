@@ -142,13 +142,13 @@ def _row_products(points, columns, steps, transposed, span, vectors, out):
 
 @entry
 @jit
-def _products(points, columns, steps, transposed, pieces, out, begin, stop):
-    # if transposed, each piece adds to its own out[piece]; else the pieces of a list share out[row]
+def _products(points, columns, steps, transposed, chunks, out, begin, stop):
+    # if transposed, each chunk adds to its own out[chunk]; else the chunks of a list share out[row]
     n = points.t.shape[1]
     work = np.empty(2 * n), np.empty(2 * n), np.empty(2 * n)
-    for piece in range(begin, stop):
-        row, first, last = pieces[piece]
-        one, into = _one(points, row), out[piece] if transposed else out[row]
+    for chunk in range(begin, stop):
+        row, first, last = chunks[chunk]
+        one, into = _one(points, row), out[chunk] if transposed else out[row]
         span = first, min(last, one.lengths)
         _row_products(one, columns[row], steps, transposed, span, (work, np.empty(n)), into)
 
@@ -186,23 +186,23 @@ def _row_vjp(points, G, V, steps, span, vectors, out):
 
 @entry
 @jit
-def _vjp(points, G, V, steps, pieces, out, begin, stop):
+def _vjp(points, G, V, steps, chunks, out, begin, stop):
     n = points.t.shape[1]
     vectors = (np.empty(2 * n), np.empty(2 * n), np.empty(2 * n)), np.empty(n)
-    for piece in range(begin, stop):
-        row, first, last = pieces[piece]
+    for chunk in range(begin, stop):
+        row, first, last = chunks[chunk]
         one = _one(points, row)
         span = first, min(last, one.lengths)
-        _row_vjp(one, G[row], V[row], steps, span, vectors, out[piece])
+        _row_vjp(one, G[row], V[row], steps, span, vectors, out[chunk])
 
 
 @entry
 @jit
-def _log_sums(points, pieces, out, begin, stop):
+def _log_sums(points, chunks, out, begin, stop):
     n = points.t.shape[1]
     work = np.empty(2 * n), np.empty(2 * n), np.empty(2 * n)
-    for piece in range(begin, stop):
-        row, first, last = pieces[piece]
+    for chunk in range(begin, stop):
+        row, first, last = chunks[chunk]
         one = _one(points, row)
         i, last = first, min(last, one.lengths)
         while i < last:
@@ -214,8 +214,8 @@ def _log_sums(points, pieces, out, begin, stop):
             i += count
 
 
-def _pieces(lists: int, rows: int) -> np.ndarray:
-    # return list, first row and last row + 1 of each piece; there are enough pieces for all threads
+def _chunks(lists: int, rows: int) -> np.ndarray:
+    # return list, first row and last row + 1 of each chunk; there are enough chunks for all threads
     each = max(1, min(-(-torch.get_num_threads() // lists), rows // 64))
     edges = [rows * k // each for k in range(each + 1)]
     found = [(row, edges[k], edges[k + 1]) for row in range(lists) for k in range(each)]
@@ -223,15 +223,15 @@ def _pieces(lists: int, rows: int) -> np.ndarray:
 
 
 def _together(out: np.ndarray, lists: int) -> Tensor:
-    # return the sums over the pieces of each list: (pieces, ...) -> (lists, ...)
-    pieces = torch.from_numpy(out)
-    return pieces if len(out) == lists else pieces.view(lists, -1, *out.shape[1:]).sum(1)
+    # return the sums over the chunks of each list: (chunks, ...) -> (lists, ...)
+    chunks = torch.from_numpy(out)
+    return chunks if len(out) == lists else chunks.view(lists, -1, *out.shape[1:]).sum(1)
 
 
-def _by_column(x: Tensor, places: np.ndarray) -> np.ndarray:
-    # Return x (B, rows, d) as (B, d, rows) with columns in the order of `places`. It does not copy
-    # if the layout is right already.
-    x = x.mT if len(places) == 1 else x.mT[:, torch.from_numpy(places)]
+def _by_column(x: Tensor, positions: np.ndarray) -> np.ndarray:
+    # Return x (B, rows, d) as (B, d, rows) with columns in the order of `positions`. It does not
+    # copy if the layout is right already.
+    x = x.mT if len(positions) == 1 else x.mT[:, torch.from_numpy(positions)]
     return np.ascontiguousarray(x.numpy())
 
 
@@ -241,10 +241,10 @@ def _points(points: Tensor, lengths: Tensor, temperature: float) -> Points:
 
 
 def _steps(blocks: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    # return the power of j - i of each column, rising, and the columns in that order
+    # return the power of j - i of each column, ascending, and the columns in that order
     steps = np.repeat(np.array(blocks[1::2], np.int64), np.array(blocks[::2], np.int64))
-    rising = np.argsort(steps, kind="stable")
-    return steps[rising], rising
+    ascending = np.argsort(steps, kind="stable")
+    return steps[ascending], ascending
 
 
 def row_products(
@@ -258,20 +258,20 @@ def row_products(
 ) -> Tensor:
     """Compute `ltr.kernels.rows.row_products` of points (B, n) and columns (B, ., d)."""
     B, n = points.shape
-    steps, rising = _steps(blocks)
-    values = _by_column(columns, rising)
-    pieces = _pieces(B, rows)
-    shape = (len(pieces), len(steps), n) if transposed else (B, len(steps), rows)
+    steps, ascending = _steps(blocks)
+    values = _by_column(columns, ascending)
+    chunks = _chunks(B, rows)
+    shape = (len(chunks), len(steps), n) if transposed else (B, len(steps), rows)
     out = np.zeros(shape)
     arguments = _points(points, lengths, temperature), values, steps
     run_parallel(
-        lambda a, b: _products(*arguments, transposed, pieces, out, a, b),
-        len(pieces),
+        lambda a, b: _products(*arguments, transposed, chunks, out, a, b),
+        len(chunks),
         B * rows * min(n, 64) * (4 + len(steps)),
     )
-    result = torch.empty((B, out.shape[-1], len(rising)), dtype=points.dtype)
-    for place, column in zip(rising, _together(out, B).unbind(1), strict=True):
-        result[..., place] = column
+    result = torch.empty((B, out.shape[-1], len(ascending)), dtype=points.dtype)
+    for position, column in zip(ascending, _together(out, B).unbind(1), strict=True):
+        result[..., position] = column
     return result
 
 
@@ -286,14 +286,14 @@ def row_vjp(
 ) -> Tensor:
     """Compute `ltr.kernels.rows.row_vjp` of points (B, n)."""
     B, n = points.shape
-    steps, rising = _steps(blocks)
-    columns = _by_column(G, rising), _by_column(V, rising)
-    pieces = _pieces(B, rows)
-    out = np.zeros((len(pieces), 2, n))
+    steps, ascending = _steps(blocks)
+    columns = _by_column(G, ascending), _by_column(V, ascending)
+    chunks = _chunks(B, rows)
+    out = np.zeros((len(chunks), 2, n))
     arguments = _points(points, lengths, temperature), *columns, steps
     run_parallel(
-        lambda a, b: _vjp(*arguments, pieces, out, a, b),
-        len(pieces),
+        lambda a, b: _vjp(*arguments, chunks, out, a, b),
+        len(chunks),
         B * rows * min(n, 64) * (6 + 2 * len(steps)),
     )
     return torch.empty((B, n, 2), dtype=points.dtype).copy_(_together(out, B).mT)
@@ -301,12 +301,12 @@ def row_vjp(
 
 def row_log_sums(points: Tensor, lengths: Tensor, temperature: float, rows: int) -> Tensor:
     """Compute `ltr.kernels.rows.row_log_sums` of points (B, n)."""
-    pieces = _pieces(len(points), rows)
+    chunks = _chunks(len(points), rows)
     out = np.zeros((len(points), rows))
     given = _points(points, lengths, temperature)
     run_parallel(
-        lambda a, b: _log_sums(given, pieces, out, a, b),
-        len(pieces),
+        lambda a, b: _log_sums(given, chunks, out, a, b),
+        len(chunks),
         len(points) * rows * min(points.shape[-1], 64) * 4,
     )
     return torch.from_numpy(out).to(points.dtype)

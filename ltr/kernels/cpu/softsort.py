@@ -23,10 +23,11 @@ def _real(mask, row, size):
 
 @jit
 def _sort(x, mask, row, order):
-    # fill the falling order of a row, masked items last: an item's place is the number of those
-    # above it, plus that of its ties before it; a row with NaN, whose ranks are NaN, stays as it is
+    # fill the descending order of a row, masked items last: an item's position is the number of
+    # those above it, plus that of its ties before it; a row with NaN, whose ranks are NaN, stays as
+    # it is
     size = len(order)
-    keys, places = np.empty(size, x.dtype), np.zeros(size, x.dtype)
+    keys, positions = np.empty(size, x.dtype), np.zeros(size, x.dtype)
     items, ties = np.empty(size, np.int64), np.zeros(size, np.int64)
     n, last, comparable = 0, size, True
     for i in range(size):
@@ -42,17 +43,17 @@ def _sort(x, mask, row, order):
     for i in range(n):
         key = keys[i]
         for j in range(n):  # in vectors of the dtype
-            places[j] += one if key > keys[j] else zero
+            positions[j] += one if key > keys[j] else zero
     for i in range(n):
-        place = int(places[i])
-        order[place + ties[place] if comparable else i] = items[i]
-        ties[place] += 1
+        position = int(positions[i])
+        order[position + ties[position] if comparable else i] = items[i]
+        ties[position] += 1
 
 
 @jit
 def _decays(x, order, n, scale, t, d, scratch):
-    # fill the scores in order, and exp(-gap) from place p - 1 to p, 0 at the ends; return whether
-    # all scores are finite
+    # fill the scores in order, and exp(-gap) from position p - 1 to p, 0 at the ends; return
+    # whether all scores are finite
     finite = True
     for p in range(n):
         t[p] = x[order[p]]
@@ -67,7 +68,7 @@ def _decays(x, order, n, scale, t, d, scratch):
 
 @jit
 def _sides(d, v, n, above, below):
-    # fill the decayed sums of v over the items above each place, and over those below it
+    # fill the decayed sums of v over the items above each position, and over those below it
     up, down = 0.0, 0.0
     for p in range(n):  # both sides at once: two recurrences that do not wait for each other
         q = n - 1 - p

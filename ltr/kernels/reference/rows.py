@@ -46,12 +46,14 @@ def row_products(
     out = columns.new_zeros((len(points), count, columns.shape[-1]))
     for some, first, left, tile in _tiles(points, lengths, temperature, rows):
         last, right = first + tile.shape[0], left + tile.shape[1]
-        for place, u in _columns(blocks):
+        for position, u in _columns(blocks):
             P = tile.weighted(u)
             if transposed:
-                out[some, left:right, place] += _product(P.mT, columns[some, first:last, place])
+                out[some, left:right, position] += _product(
+                    P.mT, columns[some, first:last, position]
+                )
             else:
-                out[some, first:last, place] = _product(P, columns[some, left:right, place])
+                out[some, first:last, position] = _product(P, columns[some, left:right, position])
     return out
 
 
@@ -77,8 +79,8 @@ def row_vjp(
     for some, first, left, tile in _tiles(points, lengths, temperature, rows):
         last, right = first + tile.shape[0], left + tile.shape[1]
         D = torch.zeros_like(tile.P)
-        for place, u in _columns(blocks):
-            M = _product(G[some, first:last, place], V[some, left:right, place].mT)
+        for position, u in _columns(blocks):
+            M = _product(G[some, first:last, position], V[some, left:right, position].mT)
             D += M.mul_(tile.weighted(u))
         D.sub_(tile.P * D.sum(-1, keepdim=True))
         out[some, left:right, 0] += D.sum(-2)
@@ -138,16 +140,16 @@ def _by_gaps(
     t: Tensor, lengths: Tensor, temperature: float, rows: int, size: int
 ) -> Iterator[tuple[int, int, _Tile]]:
     n = t.shape[-1]
-    place = torch.arange(n, device=t.device)
-    dead = place >= lengths.unsqueeze(-1)
+    position = torch.arange(n, device=t.device)
+    dead = position >= lengths.unsqueeze(-1)
     # gaps past the real items are infinite, so that rows end there
     gaps = ((t[:, :-1] - t[:, 1:]) / temperature).masked_fill(dead[:, 1:], torch.inf)
-    begin, end = torch.zeros_like(place), torch.full_like(place, n)
+    begin, end = torch.zeros_like(position), torch.full_like(position, n)
     if n > WHOLE:
         begin, end = _bands(gaps, row_cut(t))
-    begin, end, place = begin[:rows], end[:rows], place[:rows]
+    begin, end, position = begin[:rows], end[:rows], position[:rows]
     blocks = list(_blocks(begin, end, len(t), size))
-    reaches = _maxima(torch.stack([place - begin, end - 1 - place]))
+    reaches = _maxima(torch.stack([position - begin, end - 1 - position]))
     gaps = torch.nn.functional.pad(gaps, (n, n), value=torch.inf)  # rows end at the edges too
     for first, last, _, _ in blocks:
         steps = slice(first // STEP, (last - 1) // STEP + 1)

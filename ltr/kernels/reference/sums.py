@@ -2,8 +2,8 @@
 
 Each node is a linear recurrence x_p = a_p x_{p-1} + b_p along the sorted scores, once from the top
 and once from the bottom. `scan` computes it in blocks side by side, so that no Python loop is
-longer than about the square root of the list. Long lists are processed in pieces, which bounds the
-memory: each sweep continues with the states at the end of the piece before.
+longer than about the square root of the list. Long lists are processed in chunks, which bounds the
+memory: each sweep continues with the states at the end of the chunk before.
 """
 
 from collections.abc import Sequence
@@ -23,11 +23,11 @@ FARTHEST = 745.0  # exp(-745) is the smallest double
 TOGETHER = 1 << 17
 """The most numbers that are scanned at a time: enough for all nodes of short lists."""
 
-PIECE = 1 << 15
-"""The items of a row in one piece on the CPU, where a piece should fit the cache."""
+CHUNK = 1 << 15
+"""The items of a row in one chunk on the CPU, where a chunk should fit the cache."""
 
-PIECE_ELSEWHERE = 1 << 20
-"""The items of a row in one piece on other devices, which a small piece would leave idle."""
+CHUNK_ELSEWHERE = 1 << 20
+"""The items of a row in one chunk on other devices, which a small chunk would leave idle."""
 
 
 def kernel_sums(
@@ -43,14 +43,16 @@ def kernel_sums(
     table = torch.tensor(rows, dtype=_exact(scores), device=scores.device).view(len(sources), -1)
     own = table[:, :1].unsqueeze(-1)
     above, below = table[:, 1:].view(len(sources), 2, -1).unbind(1)
-    size = PIECE if scores.device.type == "cpu" else PIECE_ELSEWHERE
+    size = CHUNK if scores.device.type == "cpu" else CHUNK_ELSEWHERE
     out = [torch.empty(scores.shape, dtype=scores.dtype, device=scores.device) for _ in sources]
     given = [y.reshape(-1, y.shape[-1]) for y in (scores, starts, lengths, *columns)]
-    places = None if order is None else order.reshape(-1, n)
+    positions = None if order is None else order.reshape(-1, n)
     together = max(1, max(size, TOGETHER) // max(n, 1))
     for first in range(0, len(given[0]), together):
         some = slice(first, first + together)
-        part = _Lists(*(y[some] for y in given), order=None if places is None else places[some])
+        part = _Lists(
+            *(y[some] for y in given), order=None if positions is None else positions[some]
+        )
         down = _Sweep(scale, nodes, above, sources)
         up = _Sweep(scale, nodes, below, sources)
         _sums(part, (down, up), own, [y.view(-1, n)[some] for y in out], size)
@@ -61,19 +63,19 @@ def _exact(x: Tensor) -> torch.dtype:
     return x.dtype if x.device.type in NO_FLOAT64 else torch.float64
 
 
-class _Piece(NamedTuple):
-    """Neighboring places of each row: points x (B, p), values v (C, B, p), in sorted order."""
+class _Chunk(NamedTuple):
+    """Neighboring positions of each row: points x (B, p), values v (C, B, p), in sorted order."""
 
     x: Tensor  # 0 where not finite, as v
     v: Tensor
     begins: Tensor  # whether a list begins here
-    inside: Tensor  # whether the place is in a list
+    inside: Tensor  # whether the position is in a list
     ids: Tensor  # the number of its list, 0 for no list
     bad: Tensor  # (C, B, p), in a list, with a value or a score that is not finite
 
 
 class _Lists:
-    """The lists in some rows. Only one piece at a time is sorted and converted to float64."""
+    """The lists in some rows. Only one chunk at a time is sorted and converted to float64."""
 
     def __init__(
         self, x: Tensor, starts: Tensor, lengths: Tensor, *columns: Tensor, order: Tensor | None
@@ -89,8 +91,8 @@ class _Lists:
         if self.lists > 1:
             self.ids = self.begins.cumsum(-1, dtype=torch.int32) * self.inside
 
-    def piece(self, first: int, last: int) -> _Piece:
-        """Return the piece with the places first to last - 1."""
+    def chunk(self, first: int, last: int) -> _Chunk:
+        """Return the chunk with the positions first to last - 1."""
         order = None if self.order is None else self.order[:, first:last]
         x, *v = (
             y[:, first:last] if order is None else y.gather(-1, order)
@@ -100,7 +102,7 @@ class _Lists:
         x, v = x.to(_exact(x)), torch.stack(v).to(_exact(x))
         usable = inside & x.isfinite() & v.isfinite()
         x, v = torch.where(inside & x.isfinite(), x, 0.0), torch.where(usable, v, 0.0)
-        return _Piece(x, v, begins, inside, ids.long(), inside & ~usable)
+        return _Chunk(x, v, begins, inside, ids.long(), inside & ~usable)
 
 
 def _sums(
@@ -109,20 +111,20 @@ def _sums(
     # fill out[o] (B, n): down the list first, then up
     down, up = sweeps
     rows, n = lists.shape
-    pieces = [(first, min(first + size, n)) for first in range(0, n, size)]
-    piece = lru_cache(1)(lists.piece)  # both sweeps share a single piece
+    chunks = [(first, min(first + size, n)) for first in range(0, n, size)]
+    chunk = lru_cache(1)(lists.chunk)  # both sweeps share a single chunk
     # a score that is not finite makes its list NaN; a value, the outputs of its column
     spoiled = torch.zeros(
         len(lists.columns), rows, lists.lists + 1, dtype=torch.int64, device=lists.x.device
     )
     partial: list[Tensor] = []
-    for places in pieces:
-        x, v, begins, _, ids, bad = piece(*places)
+    for bounds in chunks:
+        x, v, begins, _, ids, bad = chunk(*bounds)
         spoiled.scatter_add_(-1, ids.expand(bad.shape), bad.long())
         partial.append(down.step(x, v, begins))
     ends = torch.ones(rows, 1, dtype=torch.bool, device=lists.x.device)
-    for first, last in reversed(pieces):
-        x, v, begins, inside, ids, bad = piece(first, last)
+    for first, last in reversed(chunks):
+        x, v, begins, inside, ids, bad = chunk(first, last)
         edges = begins | ~inside
         ends = torch.cat([edges[:, 1:], ends], -1)
         result = up.step(-x.flip(-1), v.flip(-1), ends.flip(-1)).flip(-1)
@@ -139,7 +141,7 @@ def _sums(
 
 
 class _Sweep:
-    """The sums over the items before each item, one piece of the rows after another."""
+    """The sums over the items before each item, one chunk of the rows after another."""
 
     def __init__(self, scale: float, nodes: Sequence[float], weights: Tensor, sources: list[int]):
         self.scale, self.sources = scale, sources
@@ -152,10 +154,10 @@ class _Sweep:
         self.last: tuple[Tensor, Tensor] | None = None
 
     def step(self, x: Tensor, v: Tensor, begins: Tensor) -> Tensor:
-        """Return the sums (outputs, B, p) of the next p places.
+        """Return the sums (outputs, B, p) of the next p positions.
 
         Args:
-            x: (B, p), falling.
+            x: (B, p), descending.
             v: (C, B, p).
             begins: (B, p).
         """
@@ -198,7 +200,7 @@ class _Sweep:
         return (w * states).real.sum(0)
 
     def _scan(self, name: str, a: Tensor, b: Tensor) -> Tensor:
-        # continue where the piece before ended
+        # continue where the chunk before ended
         before = self.states.get(name)
         if before is not None:
             b = torch.cat([b[..., :1] + a[..., :1] * before, b[..., 1:]], -1)

@@ -1,4 +1,4 @@
-"""The plain sums of long lists, a piece at a time, and the sign, against the dense definition."""
+"""The plain sums of long lists, a chunk at a time, and the sign, against the dense definition."""
 
 import pytest
 import torch
@@ -15,8 +15,8 @@ from ltr.kernels.sums import kernel_sums
 
 @pytest.fixture(params=[1, 2, 7])
 def size(request, monkeypatch):
-    """Places in a piece."""
-    monkeypatch.setattr(plain_sums, "PIECE", request.param)
+    """Positions in a chunk."""
+    monkeypatch.setattr(plain_sums, "CHUNK", request.param)
     monkeypatch.setattr(plain_sums, "TOGETHER", 16)  # so that rows and nodes are taken in parts too
     return request.param
 
