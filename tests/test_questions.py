@@ -93,6 +93,12 @@ def test_there_are_fifteen_questions_and_each_has_words_to_search_for():
     assert set(WORDS) <= {words for words, _ in SEARCHES}
 
 
+def test_a_page_that_exists_is_linked():
+    text = (DOCS / "questions.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([\w-]+\.md)`", text)
+    assert [page for page in named if (DOCS / page).is_file()] == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("words", "page"), SEARCHES, ids=[words for words, _ in SEARCHES])
 def test_the_page_that_answers_is_among_the_first_three(words, page, search):
