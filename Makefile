@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SPEC := pyproject.toml constraints.txt
 
-.PHONY: demo test test-slow check format docs clean
+.PHONY: demo test test-slow check format docs pages clean
 
 demo: .venv/.demo  ## train a ranker on scikit-learn's digits, print its table, draw its picture
 	OMP_NUM_THREADS=1 $(BIN)/python examples/digits.py --out runs/digits # too small for two threads
@@ -24,7 +24,10 @@ format: .venv/.dev  ## rewrite the files as `make check` wants them
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: .venv/.docs  ## the plots, the benchmarks' tables, and the site, strict, in site/
+docs: .venv/.docs  ## the site, strict, in site/
+	$(BIN)/mkdocs build --strict
+
+pages: .venv/.docs  ## the tables and pictures of the pages, from the results of the benchmarks
 	$(BIN)/python docs/gallery.py
 	$(BIN)/python docs/operator_plots.py
 	$(BIN)/python docs/tables.py
@@ -37,7 +40,6 @@ docs: .venv/.docs  ## the plots, the benchmarks' tables, and the site, strict, i
 	$(BIN)/python docs/quality_tables.py
 	$(BIN)/python docs/sizing.py
 	$(BIN)/python docs/recipe_pages.py
-	$(BIN)/mkdocs build --strict
 
 .venv/.base:
 	$(PYTHON) -m venv .venv

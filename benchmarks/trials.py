@@ -7,7 +7,7 @@ imports it, another one this repository. For each operator and size they take tu
 backward, so that both see the same load of the machine. A turn is the median of its calls, in CPU
 time of one thread, and the least turn counts. A special case earns its place if one operator or
 loss gets at least `EARNED` times faster by it. The result is added to
-benchmarks/results/trials.json, and `python docs/tables.py` writes docs/kernels/trials.md.
+benchmarks/results/trials.json, and `python docs/tables.py` writes benchmarks/trials.md.
 """
 
 import argparse

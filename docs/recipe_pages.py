@@ -3,12 +3,12 @@
 For the folders of `recipes`, it makes `table.md` from `results.json`, and `table-NAME.md` from
 `results-NAME.json`. It puts each table of a recipe into the README, between `<!-- results -->`, or
 `<!-- results NAME -->`, and `<!-- end -->`, with the picture if it has one. A page in docs/recipes
-is a recipe's README, with the picture beside it. A test checks that the files agree.
+is a recipe's README; `docs/hooks.py` puts the picture beside it. A test checks that the files
+agree.
 """
 
 import json
 import re
-import shutil
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -75,8 +75,6 @@ def main() -> None:
         for name, table in tables_of(folder).items():
             _write(folder / (f"table-{name}.md" if name else "table.md"), table)
         _write(folder / "README.md", readme_of(folder))
-        if (picture := folder / f"{folder.name}.png").is_file():
-            shutil.copyfile(picture, PAGES / picture.name)
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,8 +1,8 @@
 """Write docs/operators/speed.md's tables and draw its plot: `python docs/speed.py`.
 
 The text between `<!-- table NAME -->` and `<!-- end -->` comes from
-benchmarks/results/operators.json. A test checks that the page and the file agree. The plot is
-docs/operators/speed.svg, which the README shows.
+benchmarks/results/operators.json. A test checks that the page and the file agree. The plots are
+docs/operators/speed.svg, and docs/img/sort_time.svg, which the README shows.
 """
 
 import json
@@ -15,7 +15,9 @@ from tables import filled, number, table
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "operators" / "speed.md"
 RESULT = ROOT / "benchmarks" / "results" / "operators.json"
+GOALS = ROOT / "benchmarks" / "goals_operators.md"
 PLOT = ROOT / "docs" / "operators" / "speed.svg"
+PICTURE = ROOT / "docs" / "img" / "sort_time.svg"
 ORDERS = ["random", "sorted", "reversed", "tied"]
 
 Result = Mapping[str, Any]
@@ -150,7 +152,6 @@ def setting(result: Result) -> str:
 def tables(result: Result) -> dict[str, str]:
     """Return every table by its name."""
     return {
-        "goals": goals(result),
         "times 1": times(result, [1]),
         "times more": times(result, [20, 64, 256]),
         "threads": threads(result),
@@ -210,6 +211,38 @@ def draw(result: Result, path: Path) -> None:
     plt.close(figure)
 
 
+OVERVIEW = {
+    ("SigmoidRank", "naive"): ("soft ranks by the n × n matrix", "C3", ":"),
+    ("SigmoidRank", "compiled"): ("soft ranks of ltr (SigmoidRank)", "C0", "-"),
+    ("SoftSort, power 1", "compiled"): ("soft ranks of ltr (SoftSort)", "C2", "-"),
+    ("torch.sort", "sort"): ("torch.sort", "0.4", "--"),
+}
+
+
+def overview(result: Result, path: Path) -> None:
+    """Draw a few of the times of one list, for readers who do not know the operators."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib.figure import Figure
+
+    lines: dict[tuple[str, str], list[tuple[int, float]]] = {key: [] for key in OVERVIEW}
+    for point in chosen(result, lists=[1], threads=[1], scores=["random"]):
+        for row in point["rows"]:
+            if _key(row) in lines:
+                lines[_key(row)].append((point["n"], 1e3 * row["cpu"]))
+    figure = Figure(figsize=(7.2, 3.6), layout="constrained")
+    axis = figure.subplots()
+    for key, (label, color, style) in OVERVIEW.items():
+        axis.plot(*zip(*lines[key], strict=True), style, color=color, marker=".", label=label)
+    axis.set(xscale="log", yscale="log", xlabel="items in the list")
+    axis.set_ylabel("milliseconds of one CPU thread,\nforward and backward")
+    axis.grid(alpha=0.3)
+    axis.legend(frameon=False, fontsize=9)
+    with matplotlib.rc_context({"svg.hashsalt": "ltr"}):
+        figure.savefig(path, metadata={"Date": None})
+
+
 def _key(row: Mapping[str, Any]) -> tuple[str, str]:
     return row["name"], row["group"]
 
@@ -221,4 +254,6 @@ def _threads(count: int) -> str:
 if __name__ == "__main__":
     measured = json.loads(RESULT.read_text())
     PAGE.write_text(filled(PAGE.read_text(), tables(measured)))
+    GOALS.write_text(filled(GOALS.read_text(), {"goals": goals(measured)}))
     draw(measured, PLOT)
+    overview(measured, PICTURE)

@@ -13,13 +13,13 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
-    ROOT / "docs" / page
+    ROOT / page
     for page in (
-        "operators/comparison.md",
-        "recipes.md",
-        "losses/training.md",
-        "kernels/trials.md",
-        "text-rerankers.md",
+        "docs/operators/comparison.md",
+        "docs/recipes.md",
+        "docs/losses/training.md",
+        "benchmarks/trials.md",
+        "docs/text-rerankers.md",
     )
 ]
 RESULTS = ROOT / "benchmarks" / "results"

@@ -19,8 +19,11 @@ def load():
 def test_the_page_shows_the_results():
     module = load()
     page = module.PAGE.read_text()
-    tables = module.tables(*(json.loads(p.read_text()) for p in (module.RESULT, module.KEPT)))
+    results = [json.loads(p.read_text()) for p in (module.RESULT, module.KEPT)]
+    tables = module.tables(*results)
     assert module.filled(page, tables) == page
+    goals = module.GOALS.read_text()
+    assert module.filled(goals, {"goals": module.goals(*results)}) == goals
     assert all(f"<!-- table {name} -->" in page for name in tables)
 
 

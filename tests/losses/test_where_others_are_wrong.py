@@ -1,4 +1,4 @@
-"""Errors of other libraries' losses: a test for each row of the table in docs/losses/index.md.
+"""Errors of other libraries' losses: a test for each row of the table in docs/from-lightgbm.md.
 
 The tests of padding, of labels of 31 and more, and of long lists in p-ListMLE are in
 test_properties.py and test_listwise.py.
@@ -194,7 +194,7 @@ def test_labels_of_31_and_more_and_float_labels_by_the_formula():
 
 def test_the_page_names_existing_tests():
     here = Path(__file__).parent
-    page = (here.parents[1] / "docs" / "losses" / "index.md").read_text()
+    page = (here.parents[1] / "docs" / "from-lightgbm.md").read_text()
     code = "".join(file.read_text() for file in here.glob("test_*.py"))
     names = set(re.findall(r"`(test_\w+)`", page))
     assert len(names) >= 10

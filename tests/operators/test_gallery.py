@@ -1,4 +1,4 @@
-"""The docs' scripts draw every figure, and the pages show them all."""
+"""The pages of the operators show every figure that the scripts in docs draw, and every name."""
 
 import importlib.util
 import re
@@ -46,13 +46,3 @@ def test_every_public_name_of_the_operators_is_on_a_page():
         )
     }
     assert blocks == set(ltr.operators.__all__)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("script", "number"), [("gallery", 4), ("operator_plots", 14)])
-def test_every_figure_is_drawn(script, number, tmp_path):
-    pytest.importorskip("matplotlib")
-    load(script).main(tmp_path)
-    drawn = list(tmp_path.glob("*.png"))
-    assert len(drawn) == number
-    assert all(file.stat().st_size > 1000 for file in drawn)

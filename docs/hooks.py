@@ -1,0 +1,38 @@
+"""Hooks of mkdocs: pictures of the papers' recipes, marked prompts, and the order of a search."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[1]
+
+
+def on_files(files: Files, *, config: MkDocsConfig) -> Files:
+    """Add `recipes/NAME/NAME.png` beside the page `recipes/NAME.md`."""
+    for folder in sorted((ROOT / "recipes").iterdir()):
+        picture = folder / f"{folder.name}.png"
+        if picture.is_file():
+            where = f"recipes/{picture.name}"
+            files.append(File.generated(config, where, abs_src_path=str(picture)))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Page, **kwargs: Any) -> str:
+    """Put guides and the first pages of sections before others in a search; mark the prompts."""
+    guide = page.parent is not None and page.parent.title == "Guides"
+    if guide or page.file.name == "index":
+        page.meta["search"] = {"boost": 2}
+    return sessions(markdown)
+
+
+def sessions(markdown: str) -> str:
+    r"""Return the text with examples with prompts as sessions, so that output looks like output.
+
+    >>> sessions("```python\n>>> 1 + 1\n2\n```\n```python\nx = 1\n```")
+    '```pycon\n>>> 1 + 1\n2\n```\n```python\nx = 1\n```'
+    """
+    return re.sub(r"^```python\n(?=>>> )", "```pycon\n", markdown, flags=re.MULTILINE)
