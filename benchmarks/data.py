@@ -125,14 +125,14 @@ def _status(key: str) -> float:
 
 
 def parse(source: Path, store: Path) -> dict[str, float]:
-    """Read the text piece by piece."""
+    """Read the text chunk by chunk."""
     from ltr.datasets.letor import LetorReader
 
     tiny = source.with_suffix(".tiny")
     tiny.write_text("1 qid:1 1:1\n1 qid:1 1:2 # x\n")
-    list(LetorReader([tiny]).pieces())  # loads the compiled code
+    list(LetorReader([tiny]).chunks())  # loads the compiled code
     tiny.unlink()
-    return measured(lambda: [None for _ in LetorReader([source]).pieces()])
+    return measured(lambda: [None for _ in LetorReader([source]).chunks()])
 
 
 def sklearn(source: Path, store: Path) -> dict[str, float]:
@@ -147,12 +147,12 @@ def sklearn(source: Path, store: Path) -> dict[str, float]:
     result = measured(lambda: found.extend(load_svmlight_file(str(source), **options)))
     features, labels, qids = found
     start = differences = 0
-    for piece in LetorReader([source]).pieces():
-        rows = slice(start, start := start + len(piece.features))
-        names = np.repeat(np.array(piece.qids).astype(np.int64), piece.lengths)
+    for chunk in LetorReader([source]).chunks():
+        rows = slice(start, start := start + len(chunk.features))
+        names = np.repeat(np.array(chunk.qids).astype(np.int64), chunk.lengths)
         theirs = features[rows].toarray()
-        differences += (piece.features.view(np.int32) != theirs.view(np.int32)).sum()
-        differences += (piece.labels != labels[rows]).sum() + (names != qids[rows]).sum()
+        differences += (chunk.features.view(np.int32) != theirs.view(np.int32)).sum()
+        differences += (chunk.labels != labels[rows]).sum() + (names != qids[rows]).sum()
     assert start == len(labels), start
     return {**result, "differences": int(differences)}
 

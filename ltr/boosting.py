@@ -388,9 +388,9 @@ def probe_signs(lengths: Tensor, probes: int) -> Iterator[Tensor]:
     tensor([ 1., -1.,  1., -1.], dtype=torch.float64)
     """
     signs = 2.0 * torch.randint(0, 2, (int(lengths.sum()),)).double() - 1
-    place = torch.arange(len(signs)) - (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
+    position = torch.arange(len(signs)) - (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
     for probe in range(probes):
-        common, parity = place & probe, torch.zeros_like(place)
+        common, parity = position & probe, torch.zeros_like(position)
         for bit in range(probe.bit_length()):
             parity ^= (common >> bit) & 1
         yield torch.where(parity > 0, -signs, signs)

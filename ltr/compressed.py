@@ -43,7 +43,7 @@ class TextFile(io.BufferedReader):
 
     on_disk: IO[bytes]
 
-    def place(self) -> int:
+    def position(self) -> int:
         """The bytes that have been read of the file as it is on the disk."""
         return self.on_disk.tell()
 

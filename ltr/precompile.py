@@ -38,7 +38,7 @@ def precompile() -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder, "train.txt")
         path.write_text("1 qid:1 1:1 # a\n0 qid:1 1:2 # b\n")
-        list(LetorReader([path]).pieces())
+        list(LetorReader([path]).chunks())
     for dtype in (torch.float32, torch.float64):
         for length in LENGTHS:
             scores = torch.linspace(-1, 1, 2 * length, dtype=dtype).view(2, length).sin()

@@ -160,11 +160,11 @@ class OnnxRanker:
             got = given[name].shape if name in given else None
             if got != shape:
                 raise ValueError(f"{name} must be {shape and f'of shape {shape}'}, got {got}")
-        for row, place in np.argwhere(np.abs(features) > _LARGEST)[:1]:
-            name = self._names[place] if self._names else int(place)
+        for row, position in np.argwhere(np.abs(features) > _LARGEST)[:1]:
+            name = self._names[position] if self._names else int(position)
             raise ValueError(
                 f"document {row}, column {name!r}: must be finite in float32, got "
-                f"{features[row, place]}"
+                f"{features[row, position]}"
             )
         if self.about["looks_at_list"]:
             given["mask"] = np.ones(len(features), dtype=bool)

@@ -183,7 +183,7 @@ class _Joined(nn.Module):
 
 
 class _BlendModel:
-    """A Blend with the two names of an `OnnxRanker` that its scores need."""
+    """A Blend with `about` and `score_arrays`, as `OnnxRanker` has them."""
 
     def __init__(self, blend: "Blend") -> None:
         self.blend = blend

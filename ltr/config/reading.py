@@ -116,7 +116,7 @@ class _Reader:
         self.trust = trust
 
     def read(self, config: Any, bases: tuple[type, ...] | None, where: str, depth: int) -> Any:
-        """Return the value of a configuration; `where` is its place, which errors name."""
+        """Return the value of a configuration; `where` is its position, which errors name."""
         if depth > DEPTH:
             raise ValueError(f"{where} is nested too deeply")
         if config is None or type(config) in (bool, int, float, str):

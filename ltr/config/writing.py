@@ -90,7 +90,7 @@ def import_path(obj: Any) -> str:
 
 
 def is_within(module: str, packages: Sequence[str]) -> bool:
-    """Return whether a module is one of the packages, or within one of them."""
+    """Return whether a module is one of the packages or belongs to one."""
     return any(module == one or module.startswith(f"{one}.") for one in packages)
 
 

@@ -1,9 +1,9 @@
 """Checksums of files.
 
 The checksum of a block of 64 KiB is the sum of its 8-byte words, modulo 2^64. Each word is
-multiplied by an odd constant that depends on its place. Damage within one word always changes the
-sum, since an odd factor has an inverse. Other damage goes unseen once in about 2^60 blocks. numpy
-computes the sum 3 to 4 times as fast as `zlib.crc32`, which would take a quarter of the
+multiplied by an odd constant that depends on its position. Damage within one word always changes
+the sum, since an odd factor has an inverse. Other damage goes unseen once in about 2^60 blocks.
+numpy computes the sum 3 to 4 times as fast as `zlib.crc32`, which would take a quarter of the
 time in which a loader makes the batches of an epoch. The checksum of a file is the SHA-256 of its
 length and the sums of its blocks. Checksums protect from accidents: whoever can write a file can
 also write its checksum.
@@ -45,7 +45,7 @@ def block_sums(content: Any) -> np.ndarray:
 
 
 def file_checksum(path: str | PathLike[str]) -> str:
-    """Return the checksum of a file, 64 hexadecimal digits; reads it in pieces of 4 MiB.
+    """Return the checksum of a file, 64 hexadecimal digits; reads it in chunks of 4 MiB.
 
     Raises:
         OSError: the file cannot be read.

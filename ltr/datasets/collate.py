@@ -133,7 +133,7 @@ def pad_documents(values: Tensor, mask: Tensor) -> Tensor:
 
     Args:
         values: (N, ...), the documents of one list after the other.
-        mask: (B, n) bool with N real places; see `real_places`.
+        mask: (B, n) bool with N real positions; see `real_places`.
 
     >>> pad_documents(torch.tensor([3, 4, 5]), real_places(torch.tensor([1, 2])))
     tensor([[3, 0],

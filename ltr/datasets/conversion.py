@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ltr.arrays import check_columns
-from ltr.datasets.grouping import NotGroupedError, check_grouped, group_pieces
+from ltr.datasets.grouping import NotGroupedError, check_grouped, group_chunks
 from ltr.datasets.letor import LetorReader, Watch, refuse_return
 from ltr.datasets.qids import SeenQids
 from ltr.datasets.splits import check_one_split
@@ -147,16 +147,16 @@ def write_rows(
 ) -> None:
     """Write rows as a store: as they come, or grouped if a list comes back that may."""
     if not rows.gathers:  # the reader refuses it
-        writer.write(rows.pieces(watch))
+        writer.write(rows.chunks(watch))
         return
     with suppress(NotGroupedError):  # left before the next try: an error holds what it saw
-        writer.write(check_grouped(rows.pieces(watch)))
+        writer.write(check_grouped(rows.chunks(watch)))
         return
     if watch is not None:
         watch(0, 1, 0)
     temporary = writer.folder / TEMPORARY
-    with closing(group_pieces(rows.keys(), rows.pieces(watch), temporary)) as pieces:
-        writer.write(pieces)
+    with closing(group_chunks(rows.keys(), rows.chunks(watch), temporary)) as chunks:
+        writer.write(chunks)
 
 
 def letor_source(reader: LetorReader) -> dict[str, Any]:

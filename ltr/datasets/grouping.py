@@ -44,39 +44,39 @@ class NotGroupedError(Exception):
     """Says that the rows of a query are not together."""
 
 
-def check_grouped(pieces: Iterable[ListDataset]) -> Iterator[ListDataset]:
-    """Yield pieces as long as their lists stand together.
+def check_grouped(chunks: Iterable[ListDataset]) -> Iterator[ListDataset]:
+    """Yield chunks as long as their lists stand together.
 
     Args:
-        pieces: see `write_store`; rows that a piece had to gather are in its `rows`.
+        chunks: see `write_store`; rows that a chunk had to gather are in its `rows`.
 
     Raises:
         NotGroupedError: a list comes back.
     """
     seen = SeenQids(spelling=True)
     last: str | None = None
-    for piece in pieces:
-        fresh = piece.qids[piece.qids[0] == last :]
-        last = piece.qids[-1]
-        rows = piece.rows
+    for chunk in chunks:
+        fresh = chunk.qids[chunk.qids[0] == last :]
+        last = chunk.qids[-1]
+        rows = chunk.rows
         if seen.add([qid.encode() for qid in fresh]) or (
             rows is not None and (np.diff(rows) != 1).any()
         ):
             raise NotGroupedError
-        yield piece
+        yield chunk
 
 
-def group_pieces(
-    keys: Iterable[ListDataset], pieces: Iterable[ListDataset], temporary: Path
+def group_chunks(
+    keys: Iterable[ListDataset], chunks: Iterable[ListDataset], temporary: Path
 ) -> Generator[ListDataset, None, None]:
     """Yield the documents again, those of a qid together, in the order of first appearance.
 
-    The memory depends neither on the number of the documents nor on that of their features, up to
-    some 100 GiB, from where on a file has more than 200 MB, and is in memory three times.
+    Up to some 100 GiB, the memory depends neither on the number of documents nor on that of their
+    features. Beyond, each file has more than 200 MB and is held three times.
 
     Args:
         keys: all documents, for their qids and `rows`. They may lack other columns.
-        pieces: the same documents; where a piece has `rows`, they say in which order its documents
+        chunks: the same documents; where a chunk has `rows`, they say in which order its documents
             stood.
         temporary: a folder for files, about as large as the documents; it is removed at the end.
 
@@ -89,13 +89,13 @@ def group_pieces(
         with name_full_disk(temporary):
             with _database(temporary) as database:
                 width, documents = _add_keys(database, keys)
-                pieces = iter(pieces)
-                first = next(pieces)
+                chunks = iter(chunks)
+                first = next(chunks)
                 size = to_batch(first).nbytes // len(first.features)  # of a document
                 size += 4 * max(0, width - first.num_features) + 1
                 room = max(FILE_BYTES, documents * size // FILES)
                 found = database.sql(_FILES.format(documents=max(1, room // size)))
-                _divide(chain([first], pieces), found.to_arrow_reader(1 << 16), temporary)
+                _divide(chain([first], chunks), found.to_arrow_reader(1 << 16), temporary)
             for path in sorted(temporary.glob("*.arrow")):
                 yield gather_runs(join_lists(_read(path)))
                 path.unlink()
@@ -133,32 +133,32 @@ def _database(temporary: Path) -> Iterator[Any]:
 def _add_keys(database: Any, keys: Iterable[ListDataset]) -> tuple[int, int]:
     """Give the database the qids; return the largest width and the number of the documents."""
     width = documents = 0
-    # each piece is its own transaction: what is not committed stays in memory
+    # each chunk is its own transaction: what is not committed stays in memory
     database.execute("CREATE TABLE documents (qid VARCHAR, row BIGINT)")
-    for piece in keys:
-        lists = np.repeat(np.arange(len(piece)), piece.lengths)
-        qids = pa.array(piece.qids, pa.string()).take(pa.array(lists))
-        database.register("piece", pa.table({"qid": qids, "row": documents + _rows(piece)}))
-        database.execute("INSERT INTO documents FROM piece")
-        width, documents = max(width, piece.num_features), documents + len(piece.features)
+    for chunk in keys:
+        lists = np.repeat(np.arange(len(chunk)), chunk.lengths)
+        qids = pa.array(chunk.qids, pa.string()).take(pa.array(lists))
+        database.register("chunk", pa.table({"qid": qids, "row": documents + _rows(chunk)}))
+        database.execute("INSERT INTO documents FROM chunk")
+        width, documents = max(width, chunk.num_features), documents + len(chunk.features)
     return width, documents
 
 
-def _rows(piece: ListDataset) -> np.ndarray:
-    return np.arange(len(piece.features)) if piece.rows is None else piece.rows
+def _rows(chunk: ListDataset) -> np.ndarray:
+    return np.arange(len(chunk.features)) if chunk.rows is None else chunk.rows
 
 
-def _divide(pieces: Iterable[ListDataset], numbers: pa.RecordBatchReader, folder: Path) -> None:
+def _divide(chunks: Iterable[ListDataset], numbers: pa.RecordBatchReader, folder: Path) -> None:
     """Copy documents into files, by the number of the file of each."""
     known = np.empty(0, np.int32)
     held: list[ListDataset] = []
     files: list[np.ndarray] = []
-    for piece in pieces:
-        count = len(piece.features)
+    for chunk in chunks:
+        count = len(chunk.features)
         while len(known) < count:
             known = np.r_[known, numbers.read_next_batch().column(0).to_numpy()]
-        held.append(piece)
-        files.append(known[:count][_rows(piece)[piece.offsets[:-1]]])
+        held.append(chunk)
+        files.append(known[:count][_rows(chunk)[chunk.offsets[:-1]]])
         known = known[count:]
         if sum(one.features.nbytes for one in held) > BATCH:
             _append(held, files, folder)

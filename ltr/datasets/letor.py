@@ -107,24 +107,24 @@ def read_letor(
 def read_letor_files(files: Sequence[Path], **options: Any) -> ListDataset:
     """Read several files as one; the options are those of `read_letor`.
 
-    A list may go on in the next file. A qid that comes back is an error otherwise, also in another
-    file.
+    A list may continue in the next file. Otherwise a qid that comes back is an error, also in
+    another file.
 
     Raises:
         ValueError: see `read_letor`.
     """
     reader = LetorReader(files, **options)
-    data = join_lists(reader.pieces(), across=True).widen(reader.width)
+    data = join_lists(reader.chunks(), across=True).widen(reader.width)
     if len({*data.qids}) < len(data.qids):
         data.rows = np.arange(len(data.labels))
     return gather_runs(data)
 
 
 class LetorReader:
-    """The documents of files in pieces, each a `ListDataset`.
+    """The documents of files in chunks, each a `ListDataset`.
 
-    The first list of a piece goes on with the last one of the piece before where both have the same
-    qid. A piece is as wide as the largest index so far; it has document ids where a line of it has
+    The first list of a chunk goes on with the last one of the chunk before where both have the same
+    qid. A chunk is as wide as the largest index so far; it has document ids where a line of it has
     a comment.
 
     Args:
@@ -185,9 +185,9 @@ class LetorReader:
         Lists of group sizes are counted on from file to file, as by this reader.
 
         Raises:
-            ValueError: the first documents, or group sizes, are not as they should be.
+            ValueError: the first documents, or group sizes, are invalid.
         """
-        next(self.pieces(), None)  # sets `_has_qid`
+        next(self.chunks(), None)  # sets `_has_qid`
         readers: list[LetorReader] = []
         groups = 0
         for file, sizes in zip(self.files, self.group_files, strict=True):
@@ -200,7 +200,7 @@ class LetorReader:
                 groups += len(read_sizes(sizes))
         return readers
 
-    def pieces(self, watch: Watch | None = None) -> Iterator[ListDataset]:
+    def chunks(self, watch: Watch | None = None) -> Iterator[ListDataset]:
         """Yield the documents.
 
         Args:
@@ -219,13 +219,13 @@ class LetorReader:
             self._ends, self._documents = None, 0
             for number, at, block in read_blocks(file):
                 text = np.frombuffer(block, np.uint8)
-                place, lines = 0, number - 1
-                while place < len(text):
-                    piece = _Piece(block, text, place, lines, self.width)
-                    self._fill(piece, compiled)
-                    place, lines, count = piece.state[:3].tolist()
+                position, lines = 0, number - 1
+                while position < len(text):
+                    chunk = _Chunk(block, text, position, lines, self.width)
+                    self._fill(chunk, compiled)
+                    position, lines, count = chunk.state[:3].tolist()
                     self._documents += count
-                    lists = self._lists(piece, compiled) if count else None
+                    lists = self._lists(chunk, compiled) if count else None
                     if lists is not None:
                         yield lists
                     if watch is not None:
@@ -237,29 +237,29 @@ class LetorReader:
             refuse_return(self.files, self.gathers)
 
     def keys(self) -> Iterator[ListDataset]:
-        """Yield the documents, as `pieces` does: the lines of a text are read as a whole."""
-        return self.pieces()
+        """Yield the documents, as `chunks` does: the lines of a text are read as a whole."""
+        return self.chunks()
 
-    def _fill(self, piece: "_Piece", compiled: Any) -> None:
+    def _fill(self, chunk: "_Chunk", compiled: Any) -> None:
         """Read documents until the text or the room ends."""
         while True:
             has_qid = self._has_qid is not False  # or the first line is left to the strict parser
-            options = (piece.text, piece.state, has_qid, self.missing == "keep")
-            arrays = (piece.rows, piece.labels, piece.ids, piece.runs, piece.seen)
+            options = (chunk.text, chunk.state, has_qid, self.missing == "keep")
+            arrays = (chunk.rows, chunk.labels, chunk.ids, chunk.runs, chunk.seen)
             why = compiled.parse(*options, *arrays)
-            place, _, count, _, self.width = piece.state.tolist()
+            position, _, count, _, self.width = chunk.state.tolist()
             if count:
                 self._has_qid = has_qid
-            if why != compiled.ODD or place >= len(piece.text):
+            if why != compiled.ODD or position >= len(chunk.text):
                 return
-            self._read_odd(piece, compiled)
+            self._read_odd(chunk, compiled)
 
-    def _read_odd(self, piece: "_Piece", compiled: Any) -> None:
+    def _read_odd(self, chunk: "_Chunk", compiled: Any) -> None:
         """Read one line by the strict parser."""
-        begin, lines = piece.state[:2].tolist()
+        begin, lines = chunk.state[:2].tolist()
         number = lines + 1
-        end = piece.block.index(b"\n", begin)
-        text, hash_sign, _ = piece.block[begin:end].partition(b"#")
+        end = chunk.block.index(b"\n", begin)
+        text, hash_sign, _ = chunk.block[begin:end].partition(b"#")
         if tokens := text.split(None, 2):
             try:
                 label, qid, pairs = self._head(tokens)
@@ -270,12 +270,12 @@ class LetorReader:
             limit = MAX_INDEX if self.num_features is None else self.num_features
             span = (end, end)
             if hash_sign:
-                span = compiled.comment(piece.text, begin + len(text) + 1)[:2]
+                span = compiled.comment(chunk.text, begin + len(text) + 1)[:2]
             first = 0 if qid is None else begin + text.index(b"qid:" + qid) + 4
             qid_span = (first, first + len(qid or b""))
-            piece.add(label, qid_span, indices, values, span, widest, limit)
+            chunk.add(label, qid_span, indices, values, span, widest, limit)
             self.width = widest
-        piece.state[:2] = end + 1, number
+        chunk.state[:2] = end + 1, number
 
     def _head(self, tokens: list[bytes]) -> tuple[float, bytes | None, bytes]:
         """Return the label, the qid, and the text of the features."""
@@ -311,12 +311,12 @@ class LetorReader:
             f"{self._file.name}.query or {self._file.name}.group"
         )
 
-    def _lists(self, piece: "_Piece", compiled: Any) -> ListDataset | None:
-        """Return the documents of a piece as lists; None past the last group size."""
-        count, found = piece.state[2:4].tolist()
+    def _lists(self, chunk: "_Chunk", compiled: Any) -> ListDataset | None:
+        """Return the documents of a chunk as lists; None past the last group size."""
+        count, found = chunk.state[2:4].tolist()
         if self._has_qid:
-            starts = piece.runs[:found, 0]
-            names = [piece.text[a:b].tobytes() for _, a, b in piece.runs[:found]]
+            starts = chunk.runs[:found, 0]
+            names = [chunk.text[a:b].tobytes() for _, a, b in chunk.runs[:found]]
             self._check(names)
             qids = [decode(name) for name in names]
         else:
@@ -325,16 +325,16 @@ class LetorReader:
                 return None  # an error, but of all documents together
             begin, end = np.searchsorted(ends, [first, self._documents - 1], side="right")
             starts = np.r_[0, ends[begin:end] - first]
-            qids = [str(self._groups + place + 1) for place in range(begin, end + 1)]
-        spans = piece.ids[:count]
+            qids = [str(self._groups + position + 1) for position in range(begin, end + 1)]
+        spans = chunk.ids[:count]
         doc_ids = None
         if size := int((spans[:, 1] - spans[:, 0]).sum()):
             offsets, joined = np.zeros(count + 1, np.int32), np.empty(size, np.uint8)
-            compiled.join(piece.text, spans, offsets, joined)
+            compiled.join(chunk.text, spans, offsets, joined)
             doc_ids = as_strings(offsets, joined)
         return ListDataset(
-            np.ascontiguousarray(piece.rows[:count, : self.width]),
-            piece.labels[:count],
+            np.ascontiguousarray(chunk.rows[:count, : self.width]),
+            chunk.labels[:count],
             np.r_[starts, count].astype(np.int64),
             qids,
             doc_ids,
@@ -378,18 +378,20 @@ class LetorReader:
             self._groups += len(ends)
 
 
-class _Piece:
-    """The arrays that a piece of the file is read into; see `svmlight_jit.parse`.
+class _Chunk:
+    """The arrays that a chunk of the file is read into; see `svmlight_jit.parse`.
 
-    `state` has the place where the text goes on, the lines before it, the documents and the runs of
-    one qid so far, and the largest index; the rows may be wider.
+    `state` has the position where the text goes on, the lines before it, the documents and the runs
+    of one qid so far, and the largest index; the rows may be wider.
     """
 
-    def __init__(self, block: bytes, text: np.ndarray, place: int, lines: int, width: int) -> None:
-        room = max(1, min(_ROOM // (4 * max(width, 1)), block.count(b"\n", place)))
+    def __init__(
+        self, block: bytes, text: np.ndarray, position: int, lines: int, width: int
+    ) -> None:
+        room = max(1, min(_ROOM // (4 * max(width, 1)), block.count(b"\n", position)))
         self.block = block
         self.text = text
-        self.state = np.array([place, lines, 0, 0, width])
+        self.state = np.array([position, lines, 0, 0, width])
         self.rows = np.empty((room, width), np.float32)
         self.labels = np.empty(room, np.float32)
         self.ids = np.empty((room, 2), np.int64)
@@ -407,21 +409,21 @@ class _Piece:
         limit: int,
     ) -> None:
         """Add a document; the rows at least double where they are too narrow, up to a limit."""
-        place, runs = self.state[2:4].tolist()
+        position, runs = self.state[2:4].tolist()
         if width > self.rows.shape[1]:
             before = self.rows
             wide = min(max(width, 2 * before.shape[1]), limit)
-            room = min(len(before), max(place + 1, _ROOM // (4 * wide)))
+            room = min(len(before), max(position + 1, _ROOM // (4 * wide)))
             self.rows = np.zeros((room, wide), np.float32)
-            self.rows[:place, : before.shape[1]] = before[:place]
+            self.rows[:position, : before.shape[1]] = before[:position]
             self.seen = np.zeros(wide, np.int64)
-        self.rows[place] = 0
-        self.rows[place, np.array(indices, np.int64) - 1] = values
-        self.labels[place] = label
-        self.ids[place] = span
+        self.rows[position] = 0
+        self.rows[position, np.array(indices, np.int64) - 1] = values
+        self.labels[position] = label
+        self.ids[position] = span
         known = runs and self._name(*self.runs[runs - 1, 1:])
         if qid[1] and known != self._name(*qid):
-            self.runs[runs] = place, *qid
+            self.runs[runs] = position, *qid
             self.state[3] += 1
         self.state[2] += 1
         self.state[4] = width
@@ -464,8 +466,8 @@ def read_blocks(path: Path, max_line: int = MAX_LINE) -> Iterator[tuple[int, int
         max_line: the bytes that a line may have.
 
     Returns:
-        The number of the first line of each block, the place in the file behind it, in bytes of the
-        file as it is, and the block.
+        The number of the first line of each block, the position in the file behind it, in bytes of
+        the file as it is, and the block.
 
     Raises:
         ValueError: `path` is no file, or a line is longer.
@@ -484,11 +486,11 @@ def read_blocks(path: Path, max_line: int = MAX_LINE) -> Iterator[tuple[int, int
             if not end:
                 rest += chunk
                 continue
-            yield number, file.place(), (block := bytes(rest) + chunk[:end])
+            yield number, file.position(), (block := bytes(rest) + chunk[:end])
             number += block.count(b"\n")
             rest = bytearray(chunk[end:])
         if rest:
-            yield number, file.place(), bytes(rest) + b"\n"
+            yield number, file.position(), bytes(rest) + b"\n"
 
 
 def read_sizes(group_file: Path) -> np.ndarray:
@@ -576,14 +578,14 @@ def as_strings(offsets: np.ndarray, joined: np.ndarray) -> pa.StringArray:
     try:
         joined.tobytes().decode()
     except UnicodeDecodeError:
-        pieces = [joined[a:b].tobytes() for a, b in pairwise(offsets)]
-        return pa.array([decode(piece) for piece in pieces], pa.string())
+        chunks = [joined[a:b].tobytes() for a, b in pairwise(offsets)]
+        return pa.array([decode(chunk) for chunk in chunks], pa.string())
     buffers = (pa.py_buffer(offsets), pa.py_buffer(joined))
     return pa.StringArray.from_buffers(len(offsets) - 1, *buffers)
 
 
 class MalformedError(Exception):
-    """Says what is wrong with a piece of text; the reader adds the file and the line."""
+    """Says what is wrong with a chunk of text; the reader adds the file and the line."""
 
     def __init__(self, problem: str, text: bytes) -> None:
         super().__init__(problem)

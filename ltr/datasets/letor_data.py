@@ -28,8 +28,8 @@ class LetorDataModule(ListDataModule):
         transform: of the features, fitted on the training lists; None for `TableTransform()`,
             which fills in missing values and standardizes. `NoTransform()` leaves them as they are.
         num_features: how many features there are; None takes the largest index in any split.
-        sort_by_qid: gather the lines of a list that stands in several places; otherwise that is an
-            error.
+        sort_by_qid: gather the lines of a list that stands in several positions; otherwise that is
+            an error.
         validation: where there is no validation file, the share of the training lists to hold out
             for it, in [0, 1). A hash of the qid and `seed` decides, so that a query stays on its
             side for ever. None holds out a fifth for `fit` and `validate`, 0 holds out none.

@@ -135,7 +135,7 @@ def with_schema(data: ListDataset, schema: Schema) -> ListDataset:
     starts = dict(zip(found.features, np.cumsum([0, *found.features.values()]), strict=False))
     used = {*schema.features, *schema.categories}
     schema.check_names(found.columns, {*schema.columns} - used)
-    places: list[int] = []
+    positions: list[int] = []
     for name, width in schema.features.items():
         zone, other = schema.dates.get(name), found.dates.get(name)
         if other != zone:
@@ -148,14 +148,14 @@ def with_schema(data: ListDataset, schema: Schema) -> ListDataset:
                 f"column {name!r} must be a feature of size {width}, as in training, got "
                 f"{'a category' if size is None else size}"
             )
-        places += range(int(starts[name]), int(starts[name]) + width)
+        positions += range(int(starts[name]), int(starts[name]) + width)
     unused = [name for name in found.features if name not in schema.features]
     unused += [name for name in found.categories if name not in schema.categories]
     if unused:
         more = f" and {len(unused) - 12} more" if len(unused) > 12 else ""
         rank_zero_info(f"columns that the model does not use: {', '.join(unused[:12])}{more}")
-    if places != list(range(data.num_features)):
-        data = data.take_features(np.array(places, np.int64))
+    if positions != list(range(data.num_features)):
+        data = data.take_features(np.array(positions, np.int64))
     if schema.categories == found.categories and [*schema.categories] == [*found.categories]:
         return data
     codes = [_codes(found, schema, name) for name in schema.categories]
@@ -164,7 +164,7 @@ def with_schema(data: ListDataset, schema: Schema) -> ListDataset:
 
 
 def _codes(found: Schema, schema: Schema, name: str) -> tuple[int, np.ndarray]:
-    """Return the place of a category in the store, and the schema's code of each of its codes."""
+    """Return a category's position in the store, and the schema's code of each of its codes."""
     one, wanted = found.categories.get(name), schema.categories[name]
     if one is None or one.kind != wanted.kind:
         kind = "a feature" if one is None else f"a {one.kind} category"
@@ -202,17 +202,17 @@ def with_keys(batch: dict[str, Any], qid: str) -> dict[str, Any]:
         qid: the name of the column of the qids.
 
     Returns:
-        The batch with `keys`, `rows` and `piece`, as `RowStream` gives them; here `piece` is
+        The batch with `keys`, `rows` and `chunk`, as `RowStream` gives them; here `chunk` is
         the row in the store, int64 (N,).
 
     >>> batch = {"qid": ["a"], "lengths": torch.tensor([2]), "rows": torch.tensor([7, 8])}
     >>> found = with_keys(batch, "q")
-    >>> found["keys"].to_pydict(), found["rows"], found["piece"]
+    >>> found["keys"].to_pydict(), found["rows"], found["chunk"]
     ({'q': ['a', 'a']}, tensor([0, 1]), array([7, 8]))
     """
     keys = _keys(qid, batch["qid"], batch["lengths"].numpy(), batch.get("doc_ids"))
     rows = torch.arange(len(batch["rows"]))
-    return {**batch, "keys": keys, "rows": rows, "piece": batch["rows"].numpy()}
+    return {**batch, "keys": keys, "rows": rows, "chunk": batch["rows"].numpy()}
 
 
 def _keys(qid: str, qids: Sequence[str], lengths: np.ndarray, doc_ids: Any) -> pa.Table:

@@ -59,8 +59,8 @@ class ListTransform(FeatureTransform):
             return self.transform_lists(features, lists, len(lengths))
         flat = features.reshape(-1, features.shape[-1])
         count = math.prod(features.shape[:-2])
-        places = torch.arange(count, device=features.device).unsqueeze(-1)
-        lists = places.expand(count, features.shape[-2]).reshape(-1)
+        positions = torch.arange(count, device=features.device).unsqueeze(-1)
+        lists = positions.expand(count, features.shape[-2]).reshape(-1)
         if mask is None:
             return self.transform_lists(flat, lists, count).unflatten(0, features.shape[:-1])
         padding = ~mask.reshape(-1)
@@ -139,15 +139,15 @@ class RankPerList(ListTransform):
         values, order = features.detach().t().contiguous().sort(stable=True)
         owners, again = lists[order].sort(stable=True)
         values, order = values.gather(1, again), order.gather(1, again)
-        owner = owners[0]  # of a place, the same for each feature
-        places = torch.arange(lists.shape[0], device=lists.device)
-        before, after = (places - 1).clamp(min=0), (places + 1).clamp(max=lists.shape[0] - 1)
-        # of each run of ties: the first place and the last
+        owner = owners[0]  # of a position, the same for each feature
+        positions = torch.arange(lists.shape[0], device=lists.device)
+        before, after = (positions - 1).clamp(min=0), (positions + 1).clamp(max=lists.shape[0] - 1)
+        # of each run of ties: the first position and the last
         new_list, end_list = owner != owner[before], owner != owner[after]
-        starts = (values != values.index_select(1, before)) | new_list | (places == 0)
-        ends = (values != values.index_select(1, after)) | end_list | (places == after)
-        first = torch.where(starts, places, 0).cummax(dim=1).values
-        last = torch.where(ends, places, _FAR).flip(1).cummin(dim=1).values.flip(1)
+        starts = (values != values.index_select(1, before)) | new_list | (positions == 0)
+        ends = (values != values.index_select(1, after)) | end_list | (positions == after)
+        first = torch.where(starts, positions, 0).cummax(dim=1).values
+        last = torch.where(ends, positions, _FAR).flip(1).cummin(dim=1).values.flip(1)
         counts = lists.new_zeros(num_lists).index_add(0, lists, torch.ones_like(lists))
         start, room = (counts.cumsum(0) - counts)[owner], (counts - 1)[owner]
         dtype = torch.float64 if features.dtype == torch.float64 else torch.float32

@@ -55,7 +55,7 @@ class ListDataset(Dataset[dict[str, Any]]):
     `dataset[-1]` is a filler: a list of one masked document with the qid "", for `ListSampler`.
 
     A `DataLoader` asks for a whole batch at once (`__getitems__`), which is ragged: (N, ...) in
-    place of (n, ...), with `lengths` int64 (B,) in place of the mask; a filler has length 0. Its
+    position of (n, ...), with `lengths` int64 (B,) in place of the mask; a filler has length 0. Its
     `collate_fn` is `collate_ragged`, which keeps that form, or `collate_lists`, which pads.
 
     Most users come here by `read_letor`, `load_letor`, `read_table` or `ListDataset.from_arrays`,
@@ -72,7 +72,7 @@ class ListDataset(Dataset[dict[str, Any]]):
         weights: float32 (documents,), >= 0.
         positions: int64 (documents,), from 1.
         groups: float32 (documents,), above 0 for the first group; see `ExposureParity`.
-        rows: int64 (documents,), the place of each document in the table that it comes from.
+        rows: int64 (documents,), the position of each document in the table that it comes from.
 
     Raises:
         ValueError: if the shapes do not fit together.
@@ -419,10 +419,10 @@ def find_return(runs: Sequence[Hashable]) -> tuple[int, int] | None:
     (0, 2)
     """
     last: dict[Hashable, int] = {}
-    for place, name in enumerate(runs):
+    for position, name in enumerate(runs):
         if name in last:
-            return last[name], place
-        last[name] = place
+            return last[name], position
+        last[name] = position
     return None
 
 
@@ -439,8 +439,8 @@ def gather_runs(data: ListDataset) -> ListDataset:
     names = list(dict.fromkeys(data.qids))
     if len(names) == len(data):
         return data
-    place = {name: i for i, name in enumerate(names)}
-    groups = np.array([place[name] for name in data.qids])
+    position = {name: i for i, name in enumerate(names)}
+    groups = np.array([position[name] for name in data.qids])
     order = np.argsort(groups, kind="stable")
     ordered = data.select(order)
     lengths = np.bincount(groups, weights=data.lengths, minlength=len(names)).astype(np.int64)

@@ -1,7 +1,7 @@
-"""Qids that come back in a stream, and those that are one number in two spellings.
+"""Qids that come back in a stream, and qids that spell one number in two ways.
 
-Such are 5, 05 and 5.0: pandas writes 5.0 where a column of numbers has a gap. They would be two
-lists of one query.
+Examples are 5, 05 and 5.0. pandas writes 5.0 where a column of numbers has a gap. Without a check
+one query would become two lists.
 """
 
 import re
@@ -108,10 +108,10 @@ def _refuse_spelling(chunks: Iterable[pa.ChunkedArray], column: str) -> None:
     first: dict[bytes, tuple[str, int]] = {}
     qids = (qid for chunk in chunks for qid in chunk.to_pylist())
     for row, qid in enumerate(qids):
-        other, place = first.setdefault(spelled_alike((qid or "").encode()), (qid, row))
+        other, position = first.setdefault(spelled_alike((qid or "").encode()), (qid, row))
         if qid != other:
             problem = (
                 f"a qid must be written in one way, got {qid!r} (write both alike if they are one "
                 f"list, else give them different names) and {other!r}"
             )
-            raise RowError(row, column, problem, place)
+            raise RowError(row, column, problem, position)

@@ -23,16 +23,17 @@ class PiecewiseLinearBins(FeatureTransform):
     (x - b_(t-1)) / (b_t - b_(t-1)), clipped to [0, 1]: 1 for each bin below x, 0 for each bin above
     it, and a share for the bin that x lies in. A linear layer on these numbers is a
     piecewise-linear function of the feature, so a network bends where the data are. "On Embeddings
-    for Numerical Features in Tabular Deep Learning" (Gorishniy et al., 2022) lets the first and the
-    last bin go on beyond the training data. Here they are clipped too: beyond them a score stays as
-    it is, as it does in boosted trees, and an extreme or infinite value does no harm.
+    for Numerical Features in Tabular Deep Learning" (Gorishniy et al., 2022) extends
+    the first and the last bin beyond the training data. Here they are clipped: values beyond the
+    training data get the score of the nearest value in it, as in boosted trees. So an extreme or
+    infinite value does no harm.
 
     Equal quantiles, of a value that many documents have, leave out the bins between them. A feature
     that is constant or missing throughout in training gives one number, always 0. Quantiles are of
     the values that are there; `TableTransform(PiecewiseLinearBins())` puts a missing value at the
-    median and adds an indicator. In front of a linear layer that is as general as any other place,
-    since the indicator has a weight of its own; and a feature that is missing for the first time
-    after training then looks average.
+    median and adds an indicator. In front of a linear layer the median is as general as any
+    other value, since the indicator has a weight of its own. A feature that is missing for the
+    first time after training then looks average.
 
     Cost: one pass over the numbers that come out; fitting sorts each feature once.
 
@@ -115,7 +116,7 @@ class PiecewiseLinearBins(FeatureTransform):
 
 
 class Quantile(FeatureTransform):
-    """Each feature's place in its distribution in training, as a normal score or a share.
+    """Each feature's position in its distribution in training, as a normal score or a share.
 
     The share of a value that a training document has is (mean rank - 1/2) / documents, ranks from
     1, ties with the mean of theirs. Between two such values it is interpolated; below the smallest
@@ -214,7 +215,7 @@ def _columns(features: np.ndarray | Tensor) -> Iterator[np.ndarray]:
     block = max(1, _VALUES // len(features))
     for start in range(0, features.shape[1], block):
         part = np.asarray(features[:, start : start + block])
-        for place in range(part.shape[1]):
-            values = part[:, place].astype(np.float64)
+        for position in range(part.shape[1]):
+            values = part[:, position].astype(np.float64)
             values = values[~np.isnan(values)].clip(-_LARGEST, _LARGEST)
             yield values if len(values) else np.zeros(1)

@@ -99,5 +99,5 @@ def query_folds(qid: Any, n_splits: int = 5, *, seed: int = 0) -> QueryFolds:
                 f"n_splits must leave a query in each fold, got {n_splits} for {len(unique)} "
                 f"queries, with none in fold {fold}: take fewer folds or another seed"
             )
-    place = {name: i for i, name in enumerate(unique)}
-    return QueryFolds(fold_of[[place[name] for name in values]], n_splits)
+    position = {name: i for i, name in enumerate(unique)}
+    return QueryFolds(fold_of[[position[name] for name in values]], n_splits)

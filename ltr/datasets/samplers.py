@@ -85,10 +85,10 @@ class ListSampler(DistributedSampler[int]):
         # a generator, so that epoch and `skip` are read when the first index is asked for
         skip, self.skip = self.skip, 0
         draws = np.random.default_rng([self.seed, self.epoch]) if self.shuffle else None
-        place = self.rank + skip * self.num_replicas  # of this process's next list, in its part
+        position = self.rank + skip * self.num_replicas  # of this process's next list, in its part
         for part in self.parts(draws):
-            mine = part[place :: self.num_replicas]
-            place += len(mine) * self.num_replicas - len(part)
+            mine = part[position :: self.num_replicas]
+            position += len(mine) * self.num_replicas - len(part)
             for start in range(0, len(mine), _BLOCK):
                 yield from mine[start : start + _BLOCK].tolist()
 
@@ -126,8 +126,8 @@ class BucketSampler(ListSampler):
     If every batch is padded to its longest list, at most `MOST_PADDING` of all cells are padding.
     The lists are parted into buckets of neighboring lengths, and a batch is of one bucket. Both the
     lists within a bucket and the batches are shuffled by (seed, epoch). A batch may have fewer than
-    `batch_size` lists; the index -1, `ListDataset`'s filler, takes the other places. So each epoch
-    and each process has the same number of batches.
+    `batch_size` lists; the index -1, `ListDataset`'s filler, takes the other positions. So each
+    epoch and each process has the same number of batches.
 
     Args:
         lengths: (lists,), how many documents each list has.
@@ -154,12 +154,12 @@ class BucketSampler(ListSampler):
         lengths = as_numbers("lengths", lengths)
         if lengths.ndim != 1:
             raise ValueError(f"lengths must have shape (lists,), got {lengths.shape}")
-        places = {"num_replicas": num_replicas, "rank": rank}
-        super().__init__(lengths, shuffle=shuffle, seed=seed, **places)
+        processes = {"num_replicas": num_replicas, "rank": rank}
+        super().__init__(lengths, shuffle=shuffle, seed=seed, **processes)
         together = check_whole("batch_size", batch_size) * self.num_replicas
         self._by_length = np.argsort(lengths, kind="stable")
         self._buckets = _buckets(lengths[self._by_length])
-        # of each batch of all processes: its places among the sorted lists
+        # of each batch of all processes: its positions among the sorted lists
         self._batches = [
             (start + part[0], start + part[-1] + 1)
             for start, end in self._buckets
@@ -186,7 +186,7 @@ class BucketSampler(ListSampler):
 
 
 def _buckets(lengths: np.ndarray) -> list[tuple[int, int]]:
-    """Return the first and the last place + 1 of each bucket of ascending lengths (lists,).
+    """Return the first and the last position + 1 of each bucket of ascending lengths (lists,).
 
     A bucket takes the next length as long as, padded to it, its lists have little padding.
     """

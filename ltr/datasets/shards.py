@@ -187,7 +187,9 @@ def map_shard(folder: Path, entry: ShardEntry, *, known: bool = False) -> Shard:
         with pa.ipc.open_file(pa.memory_map(str(file_in(folder, entry.name)))) as reader:
             _check_schema(reader.schema, entry.widths)
             if reader.num_record_batches != 1:
-                raise DamagedError(f"1 record batch wanted, {reader.num_record_batches} found")
+                raise DamagedError(
+                    f"a shard must have one record batch, got {reader.num_record_batches}"
+                )
             batch = reader.get_batch(0)
         if len(batch) != entry.documents:
             raise DamagedError("the documents are not those of the manifest")

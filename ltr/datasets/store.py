@@ -198,14 +198,16 @@ class Qids(Sequence[str]):
         return len(self._column) if self._lists is None else len(self._lists)
 
     def __getitem__(self, index: Any) -> Any:
-        places = range(len(self))[index]
-        if isinstance(places, range):
-            return [self[place] for place in places]
-        return self._column[places if self._lists is None else int(self._lists[places])].as_py()
+        positions = range(len(self))[index]
+        if isinstance(positions, range):
+            return [self[position] for position in positions]
+        return self._column[
+            positions if self._lists is None else int(self._lists[positions])
+        ].as_py()
 
     def __iter__(self) -> Iterator[str]:
         if self._lists is not None:
-            yield from (self[place] for place in range(len(self)))
+            yield from (self[position] for position in range(len(self)))
             return
         for start in range(0, len(self), 1 << 12):
             yield from self._column.slice(start, 1 << 12).to_pylist()

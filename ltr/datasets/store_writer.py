@@ -47,8 +47,8 @@ def write_store(
     """Write lists as a store; `open_store` opens it.
 
     Args:
-        lists: a data set, or pieces of one that come one after another. The first list of a piece
-            goes on with the last one of the piece before where both have the same qid. All pieces
+        lists: a data set, or chunks of one that come one after another. The first list of a chunk
+            goes on with the last one of the chunk before where both have the same qid. All chunks
             have the same columns; only document ids may be left out.
         path: the folder, made if it is missing. A store that is there is replaced, by the manifest
             in one step.
@@ -57,7 +57,7 @@ def write_store(
         shard_bytes: the bytes of a shard, about.
 
     Raises:
-        ValueError: there is no list, the columns of the pieces differ, `path` is a file, or an
+        ValueError: there is no list, the columns of the chunks differ, `path` is a file, or an
             argument is of another type.
         OSError: a file cannot be written.
 
@@ -78,9 +78,9 @@ def write_store(
         json.dumps(source)
     except (TypeError, ValueError) as error:
         raise ValueError(f"source must be plain data, got {source!r} ({error})") from None
-    pieces = lists if isinstance(lists, Iterable) else [lists]
+    chunks = lists if isinstance(lists, Iterable) else [lists]
     with locked(folder):
-        StoreWriter(folder, source, schema, shard_bytes).write(pieces)
+        StoreWriter(folder, source, schema, shard_bytes).write(chunks)
 
 
 def locked(folder: Path) -> FileLock:
@@ -122,28 +122,28 @@ class StoreWriter:
         self.shard_bytes = shard_bytes
         self._header = {"source": source, "schema": None if schema is None else schema.to_dict()}
 
-    def write(self, pieces: Iterable[ListDataset]) -> None:
-        """Write the lists of pieces that come one after another; see `write_store`.
+    def write(self, chunks: Iterable[ListDataset]) -> None:
+        """Write the lists of chunks that come one after another; see `write_store`.
 
         Raises:
-            ValueError: there is no list, or the columns of the pieces differ.
+            ValueError: there is no list, or the columns of the chunks differ.
             OSError: a file cannot be written.
         """
         with self._writing():
             columns: set[str] | None = None
             held: list[ListDataset] = []
             size = 0
-            for piece in pieces:
-                if not isinstance(piece, ListDataset):
-                    raise ValueError(f"lists must be a ListDataset or pieces of one, got {piece!r}")
-                found = {*piece.columns()} - {"rows"}
+            for chunk in chunks:
+                if not isinstance(chunk, ListDataset):
+                    raise ValueError(f"lists must be a ListDataset or chunks of one, got {chunk!r}")
+                found = {*chunk.columns()} - {"rows"}
                 if columns is not None and found != columns:
                     raise ValueError(
-                        f"all pieces must have the columns {sorted(columns)}, got {sorted(found)}"
+                        f"all chunks must have the columns {sorted(columns)}, got {sorted(found)}"
                     )
                 columns = found
-                held.append(piece)
-                size += int(_sizes(piece)[-1])
+                held.append(chunk)
+                size += int(_sizes(chunk)[-1])
                 if size > self.shard_bytes:
                     held = self._write_shards(held, whole=False)
                     size = sum(int(_sizes(one)[-1]) for one in held)
@@ -173,7 +173,7 @@ class StoreWriter:
     def _write_shards(self, held: list[ListDataset], whole: bool) -> list[ListDataset]:
         """Write shards of what is held, and return the rest; the last list stays if it may go on.
 
-        Where a shard ends depends on the lists alone, not on the pieces they come in.
+        Where a shard ends depends on the lists alone, not on the chunks they come in.
         """
         data = join_lists(held, across=True)
         held.clear()

@@ -48,7 +48,7 @@ class StoredLists(ListDataset):
         self._offsets: np.ndarray = store.offsets
         self._width = store.widths.get("features", 0)
         self._columns: np.ndarray | None = None  # which features, if not all
-        # of each category: its place in the store, and its codes by the store's
+        # of each category: its position in the store, and its codes by the store's
         self._codes: list[tuple[int, np.ndarray]] | None = None
         self._first_row: int | None = None
 
@@ -117,7 +117,8 @@ class StoredLists(ListDataset):
         """The same lists with other categories; nothing is read.
 
         Args:
-            codes: of each category its place in the store, and the new code of each of the store's.
+            codes: of each category its position in the store, and the new code of each of the
+                store's.
         """
         return self._with(_codes=codes)
 
@@ -201,12 +202,12 @@ class StoredLists(ListDataset):
         firsts = np.flatnonzero(breaks)
         ends = np.append(firsts[1:], len(lists))[: len(firsts)]  # none of no lists
         numbers = shards[firsts]
-        places = starts[firsts] - store.first_document[numbers]
+        positions = starts[firsts] - store.first_document[numbers]
         local = lists[firsts] - store.first_list[numbers]
-        runs = np.stack([numbers, offsets[firsts], offsets[ends], places, local, ends - firsts])
-        for number, begin, stop, place, first, count in runs.T.tolist():
+        runs = np.stack([numbers, offsets[firsts], offsets[ends], positions, local, ends - firsts])
+        for number, begin, stop, position, first, count in runs.T.tolist():
             shard = store.shard(number)
-            there = slice(place, place + stop - begin)
+            there = slice(position, position + stop - begin)
             for key, array in arrays.items():
                 source, target = shard.columns.get(key), array[begin:stop]
                 if key in WIDE:  # a shard may be narrower than another, and than these lists
@@ -224,7 +225,7 @@ class StoredLists(ListDataset):
             arrays["features"] = arrays["features"][:, self._columns]
         if self._codes is not None and "categories" in arrays:
             codes = arrays.pop("categories")
-            new = [table[codes[:, place]] for place, table in self._codes]
+            new = [table[codes[:, position]] for position, table in self._codes]
             arrays |= {"categories": np.stack(new, axis=1)} if new else {}
         if self._first_row is not None and (only is None or "rows" in only):
             before = self._first_row + self._offsets[chosen] - offsets[:-1]

@@ -53,7 +53,7 @@ def _starts(text: Any, i: Any, word: Any) -> Any:
 
 @_jit
 def _number(text: Any, i: Any) -> Any:
-    """Return the number at text[i:], the place after it, and whether it is sure."""
+    """Return the number at text[i:], the position after it, and whether it is sure."""
     negative = text[i] == _MINUS
     if negative or text[i] == _PLUS:
         i += 1
@@ -113,7 +113,7 @@ def _number(text: Any, i: Any) -> Any:
 
 @_jit
 def _comment(text: Any, i: Any) -> Any:
-    """Return where the document's id begins and ends, and the place of the line's end.
+    """Return where the document's id begins and ends, and the position of the line's end.
 
     text[i:] is what follows the #.
     """
@@ -274,26 +274,26 @@ def _parse(
 
 @_jit
 def _join(text: Any, spans: Any, offsets: Any, out: Any) -> None:
-    place = 0
+    position = 0
     for i in range(len(spans)):
         for k in range(spans[i, 0], spans[i, 1]):
-            out[place] = text[k]
-            place += 1
-        offsets[i + 1] = place
+            out[position] = text[k]
+            position += 1
+        offsets[i + 1] = position
 
 
 parse = entry(_parse)
 """Parse documents of `text` (uint8, ending in a line feed) from `state` on, and say why it stopped.
 
-`state` holds the place in the text, the lines before it, how many documents and runs of one qid are
-in the other arrays, and the largest index. Of a document these get the features (a row of `rows`, 0
-where a line leaves one out), the label, and where its id begins and ends; of a run, its first
-document and where its qid begins and ends. `seen` (as wide as `rows`) notes the indices of a line
-in which they do not ascend; such a line is read twice.
+`state` holds the position in the text, the lines before it, how many documents and runs of one qid
+are in the other arrays, and the largest index. Of a document these get the features (a row of
+`rows`, 0 where a line leaves one out), the label, and where its id begins and ends; of a run, its
+first document and where its qid begins and ends. `seen` (as wide as `rows`) notes the indices of a
+line in which they do not ascend; such a line is read twice.
 """
 
 comment = entry(_comment)
-"""Return where the id in a comment begins and ends; the comment begins at a place of `text`."""
+"""Return where the id in a comment begins and ends; the comment begins at a position of `text`."""
 
 join = entry(_join)
-"""Copy the pieces `spans` (n, 2) of `text` one after another, and write where each one ends."""
+"""Copy the chunks `spans` (n, 2) of `text` one after another, and write where each one ends."""

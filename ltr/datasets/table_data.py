@@ -165,7 +165,7 @@ class TableDataModule(ListDataModule):
         By then the model has given its schema.
 
         Raises:
-            ValueError: a table or a column is missing, or the data are not as they should be.
+            ValueError: a table or a column is missing, or the data are invalid.
         """
         if stage in ("fit", None) and "train" not in self.splits:
             self._setup_fit()
@@ -179,7 +179,7 @@ class TableDataModule(ListDataModule):
         """The lists of a split, read when they are first asked for.
 
         Raises:
-            ValueError: there are none, or the data are not as they should be.
+            ValueError: there are none, or the data are invalid.
         """
         if split not in self.splits:
             if split == "val" and self.validation is not None:
@@ -191,8 +191,8 @@ class TableDataModule(ListDataModule):
     def missing_split(self, split: str) -> ValueError:
         """Name the argument that is missing."""
         name = _SPLITS[split]
-        alone = "" if split == "train" else ", or path"
-        return ValueError(f"{name} must be given{alone}: the table of the {split} lists, got None")
+        alone = "" if split == "train" else " or path"
+        return ValueError(f"{name}{alone} must be given, the table of the {split} lists, got None")
 
     def use_schema(self, schema: Schema) -> None:
         """Take the schema of a model.

@@ -160,12 +160,12 @@ class TableFiles:
         for file in self.files:
             with naming(file), naming_damage():
                 if self.delimiter is None:
-                    for place, table in _parquet_chunks(file, columns, rows):
-                        yield before + place, table.cast(schema)
+                    for position, table in _parquet_chunks(file, columns, rows):
+                        yield before + position, table.cast(schema)
                 else:
-                    for place, table in self._csv_blocks(file, columns):
+                    for position, table in self._csv_blocks(file, columns):
                         for start in range(0, table.num_rows, rows):
-                            yield before + place, table.slice(start, rows)
+                            yield before + position, table.slice(start, rows)
             before += file.stat().st_size
 
     def texts(self, column: str) -> Iterator[pa.ChunkedArray]:
@@ -223,7 +223,7 @@ class TableFiles:
                         rows += batch.num_rows
                         done = max(done, rows)
                         if fresh.num_rows:
-                            yield content.place(), fresh
+                            yield content.position(), fresh
                 return
             except pa.ArrowInvalid:  # a row may be too long for the block
                 if block == BLOCKS[-1]:
@@ -306,13 +306,13 @@ def _from_memory(source: Any) -> pa.Table:
 
 def without_views(table: pa.Table) -> pa.Table:
     """Return the table with its string views as strings: Arrow computes with few views."""
-    for place, field in enumerate(table.schema):
-        column: Any = table.column(place)
+    for position, field in enumerate(table.schema):
+        column: Any = table.column(position)
         if pa.types.is_string_view(field.type):
-            table = table.set_column(place, field.name, column.cast(pa.string()))
+            table = table.set_column(position, field.name, column.cast(pa.string()))
         elif pa.types.is_dictionary(field.type) and pa.types.is_string_view(field.type.value_type):
             chunks = [one.dictionary.cast(pa.string()).take(one.indices) for one in column.chunks]
-            table = table.set_column(place, field.name, pa.chunked_array(chunks, pa.string()))
+            table = table.set_column(position, field.name, pa.chunked_array(chunks, pa.string()))
     return table
 
 
@@ -327,12 +327,12 @@ def _from_pandas(frame: Any) -> pa.Table:
                 _refuse_mixed_dates(str(name), values.tolist())
         except OverflowError:
             whole = [isinstance(x, int) and abs(x) >= 2**63 for x in values]
-            place = whole.index(True)
+            position = whole.index(True)
             raise RowError(
-                place,
+                position,
                 str(name),
                 "a whole number must fit into 64 bits, got one of "
-                f"{values.iloc[place].bit_length()} bits",
+                f"{values.iloc[position].bit_length()} bits",
             ) from None
         except RowError:
             raise

@@ -1,4 +1,4 @@
-"""Read the files of a table piece by piece, in memory that does not grow with them."""
+"""Read the files of a table chunk by chunk, in memory that does not grow with them."""
 
 from collections.abc import Iterator
 from os import PathLike
@@ -18,10 +18,10 @@ from ltr.datasets.tables import read_table
 from ltr.datasets.text_types import typed
 
 ROWS = 1 << 14
-"""The most rows of a piece."""
+"""The most rows of a chunk."""
 
 VALUES = 1 << 22
-"""The most features of all rows of a piece, if it has several rows."""
+"""The most features of all rows of a chunk, if it has several rows."""
 
 
 class RowStream(IterableDataset[dict[str, Any]]):
@@ -30,15 +30,15 @@ class RowStream(IterableDataset[dict[str, Any]]):
     A batch holds rows that stand together, at most 16,384, and fewer of many features. Rows of one
     query may be in several batches, and are one list in each. Beside what a batch of `ListDataset`
     has, `rows` counts from the first row of the batch, `keys` is an Arrow table of the qid and the
-    document ids, and `piece` counts the batches of all processes. Every process reads the files;
-    those pieces that are not its own are neither checked nor scored there.
+    document ids, and `chunk` counts the batches of all processes. Every process reads the files;
+    those chunks that are not its own are neither checked nor scored there.
 
     Args:
         source: files of CSV or Parquet; see `load_table`.
         schema: how the columns are used. Only training needs the columns of labels, weights,
             positions and groups: they may be missing.
         missing: see `read_table`.
-        num_replicas: how many processes share the pieces, each taking the next one in turn.
+        num_replicas: how many processes share the chunks, each taking the next one in turn.
         rank: the number of this process, from 0.
         types: of the columns, where the source is one of several files: a whole number in it may be
             a fraction in another one. Default: those of the source.
@@ -47,7 +47,7 @@ class RowStream(IterableDataset[dict[str, Any]]):
         files: those of the source.
         unused: the columns that the schema does not have.
         rows: how many rows the last pass has read so far.
-        place: how far it is, in bytes of the files as they are.
+        position: how far it is, in bytes of the files as they are.
         size: of the files together, in bytes.
         columns: the columns that it has.
         types: their types.
@@ -83,7 +83,7 @@ class RowStream(IterableDataset[dict[str, Any]]):
         self.schema = schema
         self.missing: Literal["keep", "error"] = missing
         self.rows = 0
-        self.place = 0
+        self.position = 0
         self._table = TableFiles(Path(source).expanduser())
         self.files, self.size = self._table.files, self._table.size
         names = self._table.schema.names
@@ -99,28 +99,28 @@ class RowStream(IterableDataset[dict[str, Any]]):
         qid = self.schema.qid
         keys = [qid] if self.schema.doc_id is None else [qid, self.schema.doc_id]
         checked = kind_of(self.types.field(qid).type) != "string"
-        for piece, data, table in self._pieces():
+        for chunk, data, table in self._chunks():
             if not checked and has_other_spelling(table.column(qid).cast(pa.string())):
                 checked = True
                 with naming(self.source):
                     check_spelling(lambda: self._table.texts(qid), qid)
             batch = data.__getitems__(range(len(data)))
-            yield {**batch, "piece": piece, "keys": table.select([*dict.fromkeys(keys)])}
+            yield {**batch, "chunk": chunk, "keys": table.select([*dict.fromkeys(keys)])}
 
-    def pieces(self, watch: Watch | None = None) -> Iterator[ListDataset]:
-        """Yield this process's pieces as lists.
+    def chunks(self, watch: Watch | None = None) -> Iterator[ListDataset]:
+        """Yield this process's chunks as lists.
 
         Args:
             watch: called with the progress.
         """
-        for _, data, _ in self._pieces():
+        for _, data, _ in self._chunks():
             if watch is not None:
-                watch(self.place, self.size, self.rows)
+                watch(self.position, self.size, self.rows)
             yield data
 
     def keys(self) -> Iterator[ListDataset]:
         """Yield the rows with their qids alone."""
-        return RowStream(self.source, Schema(self.schema.qid), types=self.types).pieces()
+        return RowStream(self.source, Schema(self.schema.qid), types=self.types).chunks()
 
     def by_file(self) -> "list[RowStream]":
         """Return the rows of each file that has any."""
@@ -128,16 +128,16 @@ class RowStream(IterableDataset[dict[str, Any]]):
         several = [RowStream(file, self.schema, **options) for file in self.files]
         return [one for one in several if any(table.num_rows for table in one.tables())]
 
-    def _pieces(self) -> Iterator[tuple[int, ListDataset, pa.Table]]:
-        """Yield this process's pieces: their number, their rows as lists and as they are."""
-        self.rows = self.place = 0
+    def _chunks(self) -> Iterator[tuple[int, ListDataset, pa.Table]]:
+        """Yield this process's chunks: their number, their rows as lists and as they are."""
+        self.rows = self.position = 0
         with naming(self.source):
-            for piece, table in enumerate(self.tables()):
+            for chunk, table in enumerate(self.tables()):
                 before, self.rows = self.rows, self.rows + table.num_rows
-                if piece % self.num_replicas == self.rank:
+                if chunk % self.num_replicas == self.rank:
                     with counted_from(before):
                         data, table = self._read(table)
-                    yield piece, data, table
+                    yield chunk, data, table
         if not self.rows:
             raise ValueError(f"a table must have a row at least, got none{of_file(self.source)}")
 
@@ -145,8 +145,8 @@ class RowStream(IterableDataset[dict[str, Any]]):
         """Yield the rows as they are in the files."""
         width = max(1, self.schema.num_features)
         rows_at_once = max(1, min(ROWS, VALUES // width))
-        for place, table in self._table.chunks(self.columns, rows_at_once):
-            self.place = place
+        for position, table in self._table.chunks(self.columns, rows_at_once):
+            self.position = position
             yield table
 
     def _read(self, table: pa.Table) -> tuple[ListDataset, pa.Table]:

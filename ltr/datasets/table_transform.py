@@ -19,9 +19,9 @@ class TableTransform(FeatureTransform):
     - the d features, a missing one (NaN) replaced by the column's median over the training
       documents that have it (0 where none has), and then transformed by the argument `features`;
     - for each feature that is missing in some training document, 1 where it is missing and else 0;
-    - for each category, a 1 at the place of its level and else 0 (one-hot). In front of a linear
-      layer this is a learned embedding. Code 0, a value that is missing or unseen, has a place too,
-      which is always 0 where no training document had it.
+    - for each category, a 1 at the position of its level and else 0 (one-hot). In front of a linear
+      layer this is a learned embedding. Code 0, a value that is missing or unseen, has a position
+      too, which is always 0 where no training document had it.
 
     A feature that is missing in no training document may be missing later: it is replaced by the
     median.
@@ -65,9 +65,9 @@ class TableTransform(FeatureTransform):
         self.register_buffer("indicators", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("levels", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("has_zero", torch.zeros(0, dtype=torch.bool))
-        # of each place of the one-hot codes: the category and its code, or -1 for a place that
-        # stays 0; made from the levels
-        self.register_buffer("places", torch.zeros(0, dtype=torch.int64), persistent=False)
+        # of each position of the one-hot codes: the category and its code, or -1 for a position
+        # that stays 0; made from the levels
+        self.register_buffer("positions", torch.zeros(0, dtype=torch.int64), persistent=False)
         self.register_buffer("codes", torch.zeros(0, dtype=torch.int64), persistent=False)
         self.within_list = self.features.within_list
         self._fitted = False
@@ -113,11 +113,11 @@ class TableTransform(FeatureTransform):
         self.num_features = features.shape[1]
         median = np.zeros(features.shape[1], dtype=np.float32)
         missing = np.zeros(features.shape[1], dtype=bool)
-        for place in range(features.shape[1]):
-            column = features[:, place]
+        for position in range(features.shape[1]):
+            column = features[:, position]
             there = column[~np.isnan(column)]
-            missing[place] = len(there) < len(column)
-            median[place] = np.median(there) if len(there) else 0
+            missing[position] = len(there) < len(column)
+            median[position] = np.median(there) if len(there) else 0
         self.median = torch.from_numpy(median).to(self.median)
         self.indicators = torch.from_numpy(np.flatnonzero(missing)).to(self.indicators)
         if features.shape[1]:
@@ -171,7 +171,7 @@ class TableTransform(FeatureTransform):
             parts.append(missing.to(features.dtype))
         if categories is not None:
             found = torch.where((categories < 0) | (categories > self.levels), 0, categories)
-            hot = found.index_select(-1, self.places) == self.codes
+            hot = found.index_select(-1, self.positions) == self.codes
             parts.append(hot.to(features.dtype))
         joined = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
         return joined if mask is None else joined.masked_fill(~mask.unsqueeze(-1), 0)
@@ -183,12 +183,12 @@ class TableTransform(FeatureTransform):
         return self.features.training_range()
 
     def _lay_out(self) -> None:
-        """Give each level a place."""
+        """Give each level a position."""
         counts = self.levels + 1
-        self.places = torch.arange(len(counts), device=counts.device).repeat_interleave(counts)
-        codes = torch.arange(len(self.places), device=counts.device)
-        codes = codes - (counts.cumsum(0) - counts)[self.places]
-        self.codes = torch.where((codes == 0) & ~self.has_zero[self.places], -1, codes)
+        self.positions = torch.arange(len(counts), device=counts.device).repeat_interleave(counts)
+        codes = torch.arange(len(self.positions), device=counts.device)
+        codes = codes - (counts.cumsum(0) - counts)[self.positions]
+        self.codes = torch.where((codes == 0) & ~self.has_zero[self.positions], -1, codes)
 
     def _begin_loading(self, saved: dict[str, Any]) -> None:
         for name, buffer in self.named_buffers(recurse=False):  # whatever it was fitted on

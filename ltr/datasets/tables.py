@@ -85,13 +85,13 @@ def _to_lists(table: pa.Table, schema: Schema, missing: str) -> ListDataset:
             numbers = _feature(values, name, width)
         features[:, start : start + width] = numbers
         start += width
-    for row, place in np.argwhere(np.isinf(features))[:1]:
-        column = _column_at(schema, int(place))
+    for row, position in np.argwhere(np.isinf(features))[:1]:
+        column = _column_at(schema, int(position))
         value = _shown(table, column, int(row))
         raise RowError(int(row), column, f"must be finite in float32, got {value}")
     if missing == "error":
-        for row, place in np.argwhere(np.isnan(features))[:1]:
-            column = _column_at(schema, int(place))
+        for row, position in np.argwhere(np.isnan(features))[:1]:
+            column = _column_at(schema, int(position))
             raise RowError(int(row), column, "must not be missing")
     codes = [encode(table.column(name), one) for name, one in schema.categories.items()]
     lists, qids = group_rows(table.column(schema.qid), schema.qid)
@@ -236,10 +236,10 @@ def _refuse(bad: pa.ChunkedArray, name: str, problem: str) -> None:
         raise RowError(int(row), name, problem)
 
 
-def _column_at(schema: Schema, place: int) -> str:
-    """Return the column that holds the feature at a place."""
+def _column_at(schema: Schema, position: int) -> str:
+    """Return the column that holds the feature at a position."""
     bounds = np.cumsum(list(schema.features.values()))
-    return list(schema.features)[int(np.searchsorted(bounds, place, side="right"))]
+    return list(schema.features)[int(np.searchsorted(bounds, position, side="right"))]
 
 
 def _shown(table: pa.Table, name: str, row: int) -> str:

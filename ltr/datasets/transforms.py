@@ -198,10 +198,10 @@ def fit_documents(
     if not transform.takes_missing:
         for start in range(0, len(features), _CHUNK):
             absent = np.isnan(features[start : start + _CHUNK]).any(axis=0)
-            for place in np.flatnonzero(absent)[:1]:
+            for position in np.flatnonzero(absent)[:1]:
                 name = type(transform).__name__
                 raise ValueError(
-                    f"features must not be missing for {name}, got some in column {place}: "
+                    f"features must not be missing for {name}, got some in column {position}: "
                     f'give TableTransform({name}()), or missing="error" to find them'
                 )
     transform.fit(features)
@@ -280,10 +280,10 @@ class Standardize(FeatureTransform):
             high = np.fmax(high, np.fmax.reduce(chunk, axis=0))
             total += np.nansum(chunk, axis=0)
             count += (~np.isnan(chunk)).sum(axis=0)
-        for place in np.flatnonzero((low < -_LARGEST) | (high > _LARGEST))[:1]:
+        for position in np.flatnonzero((low < -_LARGEST) | (high > _LARGEST))[:1]:
             raise ValueError(
                 f"features must be finite in float32 for {type(self).__name__}, got another number "
-                f"in column {place}: PiecewiseLinearBins and Quantile take any"
+                f"in column {position}: PiecewiseLinearBins and Quantile take any"
             )
         count = count.clip(1)
         mean = total / count

@@ -37,7 +37,7 @@ _SCALE_LISTS = 1000  # of the training lists, to fit the scales on
 class Blend(RankingEstimator):
     """Averages the scores of several rankers, such as networks and boosted trees.
 
-    Rankers of different kinds err in different places, so their average often ranks better than
+    Rankers of different kinds err on different lists, so their average often ranks better than
     each of them. The scores of each are multiplied by one constant, so that their mean standard
     deviation within a list of the training lists is 1, and averaged with weights.
 
@@ -457,8 +457,8 @@ def _best_weights(scores: np.ndarray, val: _Lists) -> np.ndarray:
     best = start.mean()
     for _ in range(_ROUNDS):
         before = best
-        for place in range(count if count > 2 else count - 1):
-            own = np.eye(count)[place]
+        for position in range(count if count > 2 else count - 1):
+            own = np.eye(count)[position]
             others = weights * (1 - own)
             others = others / others.sum() if others.sum() else (1 - own) / (count - 1)
             for share in sorted(np.linspace(0, 1, _STEPS + 1), key=lambda x: abs(x - 1 / count)):

@@ -88,14 +88,14 @@ def contents(blend: Any, names: Sequence[str]) -> Saved:
     own: dict[str, bytes] = {}
     rankers = []
     levels = [_levels(name, known) for name, known in blend.levels_.items()]
-    for place, (name, fitted) in enumerate(zip(names, blend.rankers_, strict=True)):
+    for position, (name, fitted) in enumerate(zip(names, blend.rankers_, strict=True)):
         if type(fitted) is NeuralRanker:
             rankers.append({"format": "ltr", **_neural_content(name, fitted)})
-            parts |= {f"{place}.{part}": getattr(fitted, f"{part}_") for part in PARTS}
+            parts |= {f"{position}.{part}": getattr(fitted, f"{part}_") for part in PARTS}
             continue
-        package, entry, data = _written(name, fitted, blend.rankers[place])
+        package, entry, data = _written(name, fitted, blend.rankers[position])
         suffix = _FORMATS[package].suffix if package in _FORMATS else package
-        file = f"ranker-{place}.{suffix}"
+        file = f"ranker-{position}.{suffix}"
         rankers.append({"format": package, "file": file, **entry})
         own[file] = data
     schema = blend.schema_
@@ -124,11 +124,11 @@ def load(cls: type, path: str | PathLike[str], trust: Sequence[str]) -> Any:
         raise ValueError(f"{Path(path) / CONFIG} is not the configuration of a Blend")
     with describing(path):
         unfitted, fitted = [], []
-        for place, entry in enumerate(about["rankers"]):
+        for position, entry in enumerate(about["rankers"]):
             package = entry["format"]
             if package == "ltr":
                 ranker = make(
-                    NeuralRanker, path, entry, files[WEIGHTS], trusted, {}, prefix=f"{place}."
+                    NeuralRanker, path, entry, files[WEIGHTS], trusted, {}, prefix=f"{position}."
                 )
                 new = clone(ranker)
             else:

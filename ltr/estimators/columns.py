@@ -63,10 +63,10 @@ def narrowed(schema: Schema, names: Sequence[str]) -> Schema:
 
 def of_columns(lists: ListDataset, schema: Schema, narrow: Schema) -> ListDataset:
     """Return lists of a schema with the columns of a narrower one alone."""
-    found = lists.take_features(_chosen(_places(schema.features), narrow.features))
+    found = lists.take_features(_chosen(_positions(schema.features), narrow.features))
     if lists.categories is not None:
-        places = _chosen(_places(dict.fromkeys(schema.categories, 1)), narrow.categories)
-        found.categories = lists.categories[:, places] if len(places) else None
+        positions = _chosen(_positions(dict.fromkeys(schema.categories, 1)), narrow.categories)
+        found.categories = lists.categories[:, positions] if len(positions) else None
     return found
 
 
@@ -120,19 +120,19 @@ def choose_columns(
             stacklevel=5,
         )
         return all_kept(schema, "kept: no column costs more than chance when it is shuffled")
-    for place, name in enumerate(weak):
+    for position, name in enumerate(weak):
         cost, error = costs[name]
-        if place < len(dropped):
+        if position < len(dropped):
             together = f"with {len(dropped) - 1} others" if len(dropped) > 1 else "alone"
             why = f"dropped: shuffled {together} it costs {joint[0]:.4f} +- {joint[1]:.4f} of "
         else:
             why = f"kept: alone it costs {cost:.4f} +- {error:.4f}, but more with others, of "
-        found[name] = Column(place >= len(dropped), cost, error, why + metric)
+        found[name] = Column(position >= len(dropped), cost, error, why + metric)
     return {name: found[name] for name in names}
 
 
-def _chosen(places: Mapping[str, range], names: Iterable[str]) -> np.ndarray:
-    return np.array([place for name in names for place in places[name]], dtype=np.int64)
+def _chosen(positions: Mapping[str, range], names: Iterable[str]) -> np.ndarray:
+    return np.array([position for name in names for position in positions[name]], dtype=np.int64)
 
 
 def _longest(
@@ -174,8 +174,8 @@ class _Shuffled:
         self.parts, self.device, self.schema = (transform, scorer), device, schema
         self.lists = lists.between(0, min(len(lists), _LISTS))
         self.measure, self.draw = ranking_measure(metric), np.random.default_rng(seed)
-        self.features = _places(schema.features)
-        self.categories = _places(dict.fromkeys(schema.categories, 1))
+        self.features = _positions(schema.features)
+        self.categories = _positions(dict.fromkeys(schema.categories, 1))
         self.whole = self._values(self.lists)
 
     def cost(self, names: Sequence[str]) -> tuple[float, float]:
@@ -185,8 +185,8 @@ class _Shuffled:
         """
         order = self.draw.permutation(len(self.lists.features))
         found = copy.copy(self.lists)
-        for attribute, places in (("features", self.features), ("categories", self.categories)):
-            chosen = _chosen(places, [name for name in names if name in places])
+        for attribute, positions in (("features", self.features), ("categories", self.categories)):
+            chosen = _chosen(positions, [name for name in names if name in positions])
             if len(chosen):
                 array = getattr(found, attribute).copy()
                 array[:, chosen] = array[:, chosen][order]
@@ -204,7 +204,7 @@ class _Shuffled:
         return self.measure.per_list(scores, labels, lengths, largest=largest).double().numpy()
 
 
-def _places(widths: Mapping[str, int]) -> dict[str, range]:
+def _positions(widths: Mapping[str, int]) -> dict[str, range]:
     """Return where the numbers of each column stand."""
     found, start = {}, 0
     for name, width in widths.items():

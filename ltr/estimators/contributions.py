@@ -167,7 +167,7 @@ def contributions(
     """Return what each column adds to the score of each document.
 
     A contribution is a Shapley value: the mean change of the score when the column's value comes in
-    place of one of the background, over all orders in which the columns may come. Those of a row
+    position of one of the background, over all orders in which the columns may come. Those of a row
     sum to its score minus the mean score of the background. A column of text or categories has
     one contribution, whatever the model makes of it.
 
@@ -294,12 +294,12 @@ class _Mixed:
         found = np.empty(rows.shape)
         at_a_time = max(1, _CHUNK // count)
         for start in range(0, width, at_a_time):
-            places = np.arange(start, min(start + at_a_time, width))
-            codes = np.tile(self.codes[0], (len(places), count, 1))
-            for block, place in zip(codes, places, strict=True):
-                block[:, place] = rows[:, place]
+            positions = np.arange(start, min(start + at_a_time, width))
+            codes = np.tile(self.codes[0], (len(positions), count, 1))
+            for block, position in zip(codes, positions, strict=True):
+                block[:, position] = rows[:, position]
             scores = self.scores(codes.reshape(-1, width))
-            found[:, places] = scores.reshape(len(places), count).T
+            found[:, positions] = scores.reshape(len(positions), count).T
         return found - self.scores(self.codes[:1])
 
     def is_additive(self, seed: int) -> bool:

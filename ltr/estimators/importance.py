@@ -91,15 +91,15 @@ class Importance:
         if axes is None:
             figure = new_figure("Importance.plot", 6.4, 1.4 + 0.4 * len(table))
             axes = figure.subplots()
-        places = np.arange(len(table))
+        positions = np.arange(len(table))
         for name, label, shift in (
             ("among", "among all documents", -0.2),
             ("within", "within lists", 0.2),
         ):
             half = table[f"{name}_high"] - table[name]
-            axes.barh(places + shift, table[name], 0.38, xerr=half, label=label)
+            axes.barh(positions + shift, table[name], 0.38, xerr=half, label=label)
         axes.axvline(0, color="black", linewidth=1)
-        axes.set_yticks(places, [str(name) for name in table.index])
+        axes.set_yticks(positions, [str(name) for name in table.index])
         axes.set_ylim(len(table) - 0.4, -0.6)
         axes.set_xlabel(f"loss of {self.metric}, {100 * self.confidence:g}% interval")
         axes.grid(axis="x", alpha=0.3)
@@ -186,7 +186,7 @@ def importance(
     if not hasattr(ranker, "predict"):
         raise ValueError(f"ranker must have `predict`, got {ranker!r}")
     names = column_names(X)
-    places = _places(X, columns, ranker)
+    positions = _positions(X, columns, ranker)
 
     by_list = np.argsort(groups, kind="stable")
     target, lengths = torch.from_numpy(labels[by_list]), torch.from_numpy(np.bincount(groups))
@@ -197,15 +197,17 @@ def importance(
         return float(measure.per_list(scores, target, lengths, largest=largest).mean())
 
     score = measured(X)
-    losses = np.empty((2, repeats, len(places)))
+    losses = np.empty((2, repeats, len(positions)))
     rng = np.random.default_rng(seed)
     for repeat in range(repeats):
         for way, order in enumerate((rng.permutation(len(X)), _within(groups, rng))):
-            for i, place in enumerate(places):
-                rows = [order if j == place else None for j in range(len(names))]
+            for i, position in enumerate(positions):
+                rows = [order if j == position else None for j in range(len(names))]
                 losses[way, repeat, i] = score - measured(take_by_column(X, rows))
     among, within = losses
-    return Importance(measure.title, score, [names[i] for i in places], among, within, confidence)
+    return Importance(
+        measure.title, score, [names[i] for i in positions], among, within, confidence
+    )
 
 
 def predicted(ranker: Any, X: Any, groups: np.ndarray | None = None) -> np.ndarray:
@@ -231,7 +233,7 @@ def predicted(ranker: Any, X: Any, groups: np.ndarray | None = None) -> np.ndarr
     return scores
 
 
-def _places(X: Any, columns: Sequence[Any] | None, ranker: Any) -> list[int]:
+def _positions(X: Any, columns: Sequence[Any] | None, ranker: Any) -> list[int]:
     """Return the numbers of the columns to shuffle."""
     if columns is None:
         return trained_places(ranker, X)

@@ -67,11 +67,11 @@ def trained_places(ranker: Any, X: Any) -> list[int]:
     return [i for i, name in enumerate(names) if name in trained] or [*range(len(names))]
 
 
-def select(X: Any, places: list[int]) -> Any:
+def select(X: Any, positions: list[int]) -> Any:
     """Return the columns of these numbers."""
     if isinstance(X, pa.Table):
-        return X.select(places)
-    return X.iloc[:, places] if isinstance(X, pd.DataFrame) else X[:, places]
+        return X.select(positions)
+    return X.iloc[:, positions] if isinstance(X, pd.DataFrame) else X[:, positions]
 
 
 def concatenate(X: Any, background: Any) -> Any:
@@ -133,10 +133,10 @@ def first_rows(X: Any) -> np.ndarray:
     return found
 
 
-def column_values(X: Any, place: int) -> pd.Series:
+def column_values(X: Any, position: int) -> pd.Series:
     """Return a column as pandas has it."""
     if isinstance(X, np.ndarray):
-        return pd.Series(X[:, place])
+        return pd.Series(X[:, position])
     if isinstance(X, pd.DataFrame):
-        return X.iloc[:, place].reset_index(drop=True)
-    return (X.column(place) if isinstance(X, pa.Table) else X.to_series(place)).to_pandas()
+        return X.iloc[:, position].reset_index(drop=True)
+    return (X.column(position) if isinstance(X, pa.Table) else X.to_series(position)).to_pandas()

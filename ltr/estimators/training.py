@@ -172,9 +172,9 @@ class Training:
         for epoch in range(epochs):
             order.set_epoch(epoch)
             batches = progress.steps(self._batches(lists, order), steps)
-            for place, batch in enumerate(batches):
-                seed_batch(self.seed, "train", epoch, place)
-                self._step(batch, epoch, place)
+            for position, batch in enumerate(batches):
+                seed_batch(self.seed, "train", epoch, position)
+                self._step(batch, epoch, position)
             values = [float("nan")] * self.scorer.members
             if validation is not None:
                 values = self._validate(validation, epoch)
@@ -220,8 +220,8 @@ class Training:
         return BucketSampler(lists.lengths, self.settings.batch_size, **options)
 
     def _batches(self, lists: ListDataset, order: Any) -> Iterator[Batch]:
-        for places in BatchSampler(order, self.settings.batch_size, drop_last=False):
-            yield lists.__getitems__(places)
+        for positions in BatchSampler(order, self.settings.batch_size, drop_last=False):
+            yield lists.__getitems__(positions)
 
     def _moved(self, batch: Batch) -> Batch:
         return {
@@ -229,7 +229,7 @@ class Training:
             for key, value in batch.items()
         }
 
-    def _step(self, batch: Batch, epoch: int, place: int) -> None:
+    def _step(self, batch: Batch, epoch: int, position: int) -> None:
         moved = self._moved(batch)
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.learning_rate * self._pace()
@@ -237,8 +237,8 @@ class Training:
         loss = self._loss(moved)
         loss.backward()
         if not all_finite(loss.detach(), [x.grad for x in self.parameters if x.grad is not None]):
-            failed = FailedStep(batch, loss.detach(), epoch + 1, self.steps + 1, place)
-            seed_batch(self.seed, "train", epoch, place)
+            failed = FailedStep(batch, loss.detach(), epoch + 1, self.steps + 1, position)
+            seed_batch(self.seed, "train", epoch, position)
             failed.find_layer(self.parts, lambda: self._loss(moved))
             failed.find_gradient(self.parts)
             raise ValueError(failed.report(tempfile.mkdtemp(prefix="ltr-")))
@@ -286,8 +286,10 @@ class Training:
         """Return the metric of each member on lists, NaN for those that have stopped."""
         total, count = torch.zeros(len(self.active), dtype=torch.float64), 0
         with self._scoring():
-            for place, batch in enumerate(self._batches(lists, self._order(lists, shuffle=False))):
-                seed_batch(self.seed, "validate", epoch, place)
+            for position, batch in enumerate(
+                self._batches(lists, self._order(lists, shuffle=False))
+            ):
+                seed_batch(self.seed, "validate", epoch, position)
                 scores, lengths = self._scores(self._moved(batch)).cpu(), batch["lengths"]
                 for one in scores:
                     check_scores(one, batch)

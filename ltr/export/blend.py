@@ -42,7 +42,7 @@ class ExportedBlend:
     Attributes:
         members: the rankers.
         factors: of their scores, which are added.
-        schema: the columns. Trees take a category, or a column of booleans, as the place of its
+        schema: the columns. Trees take a category, or a column of booleans, as the position of its
             level, counted from 0.
         columns: the names of all columns, in the order of the training, in which a column of dates
             may be two; see `Schema.feature_names`.
@@ -153,9 +153,9 @@ class ExportedBlend:
 
     def _splits(self, name: str) -> list[float]:
         """Return the splits of a column in all trees, or else the range of its training."""
-        place = self.columns.index(name)
+        position = self.columns.index(name)
         trees = [one for one in self.members if isinstance(one, Trees)]
-        found = sorted({x for one in trees for x in one.splits(place)})
+        found = sorted({x for one in trees for x in one.splits(position)})
         for one in self.members:
             if isinstance(one, ExportedRanker) and one.transform is not None:
                 own = one.schema.feature_names if one.schema else self.columns
@@ -183,13 +183,13 @@ class ExportedBlend:
         build = _Builder(number)
         build.common(self.schema, [*lead])
         scores = []
-        for place, (member, factor) in enumerate(zip(self.members, self.factors, strict=True)):
+        for position, (member, factor) in enumerate(zip(self.members, self.factors, strict=True)):
             if not factor:
                 continue
             if isinstance(member, Trees):
                 scores.append(build.trees(member, factor, self._order(), self.single))
                 continue
-            model = compose.add_prefix(network(member, opset), f"network{place}.")
+            model = compose.add_prefix(network(member, opset), f"network{position}.")
             given = self._network_inputs(build, member)
             build.extend(model.graph, given)
             scores.append(build.node("Mul", [model.graph.output[0].name, build.number(factor)]))
@@ -205,12 +205,12 @@ class ExportedBlend:
         return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
     def _order(self) -> list[int]:
-        """Return the place of each column of the training among features and categories."""
-        places = {
+        """Return the position of each column of the training among features and categories."""
+        positions = {
             name: at
             for at, name in enumerate([*self.schema.feature_names, *self.schema.categories])
         }
-        return [places[name] for name in self.columns]
+        return [positions[name] for name in self.columns]
 
     def _network_inputs(self, build: "_Builder", member: ExportedRanker) -> list[str]:
         """Return the names of what a network takes."""
@@ -222,12 +222,12 @@ class ExportedBlend:
         found = [build.columns("float32", [known.index(name) for name in own])]
         if categories:
             all_levels = {name: one.levels for name, one in self.schema.categories.items()}
-            places = [[*all_levels].index(name) for name in categories]
+            positions = [[*all_levels].index(name) for name in categories]
             tables = []
             for name, one in categories.items():
                 codes = {level: code for code, level in enumerate(one.levels, start=1)}
                 tables.append([0, *(codes.get(level, 0) for level in all_levels[name])])
-            found.append(build.recoded(places, tables))
+            found.append(build.recoded(positions, tables))
         return found + [_MASK] * member.looks_at_list
 
 
@@ -273,9 +273,11 @@ class _Builder:
             above = self.node("Greater", [_CODES, tops])
             below = self.node("Less", [_CODES, zero])
             self.codes = self.node("Where", [self.node("Or", [above, below]), zero, _CODES])
-            places = self.node("Cast", [self.node("Sub", [self.codes, one])], to=self.number_type)
+            positions = self.node(
+                "Cast", [self.node("Sub", [self.codes, one])], to=self.number_type
+            )
             missing = self.node("Equal", [self.codes, zero])
-            numbers = self.node("Where", [missing, self.constant(np.nan, dtype), places])
+            numbers = self.node("Where", [missing, self.constant(np.nan, dtype), positions])
             self.flat = self.node("Concat", [_FEATURES, numbers], axis=-1)
         width = schema.num_features + len(schema.categories)
         self.flat = self.node("Reshape", [self.flat, self.constant([-1, width], np.int64)])
@@ -287,8 +289,8 @@ class _Builder:
         """Add an ensemble of trees; return the name of its scores."""
         from onnx import TensorProto, helper
 
-        places = self.constant(order, np.int64)
-        rows = self.node("Gather", [self.flat, places], axis=1)
+        positions = self.constant(order, np.int64)
+        rows = self.node("Gather", [self.flat, positions], axis=1)
         single = single or trees.single
         dtype = np.float32 if single else np.float64
         if single:
@@ -313,16 +315,16 @@ class _Builder:
         )
         return self.node("Reshape", [name, self.lead])
 
-    def columns(self, kind: str, places: list[int]) -> str:
+    def columns(self, kind: str, positions: list[int]) -> str:
         """Add some of the features in float32; return their name."""
         from onnx import TensorProto
 
-        rows = self.node("Gather", [_FEATURES, self.constant(places, np.int64)], axis=-1)
+        rows = self.node("Gather", [_FEATURES, self.constant(positions, np.int64)], axis=-1)
         return self.node("Cast", [rows], to=TensorProto.FLOAT)
 
-    def recoded(self, places: list[int], tables: list[list[int]]) -> str:
+    def recoded(self, positions: list[int], tables: list[list[int]]) -> str:
         """Add the codes of some categories, each looked up in a table; return their name."""
-        own = self.node("Gather", [self.codes, self.constant(places, np.int64)], axis=-1)
+        own = self.node("Gather", [self.codes, self.constant(positions, np.int64)], axis=-1)
         starts = np.cumsum([0, *(len(one) for one in tables[:-1])])
         at = self.node("Add", [own, self.constant(starts, np.int64)])
         table = self.constant([code for one in tables for code in one], np.int64)

@@ -179,10 +179,10 @@ class TopKCrossEntropy(_ClassLoss):
     """-log of the label's probability to be among the first k, with k drawn from a distribution.
 
     That is -log sum over rows m of P(k >= m) * P[m, label], where P[m, j] is the probability that
-    class j is at position m. Only as many rows are computed as the distribution is long. They are
-    computed in logarithms, so a label far behind has a gradient. The items are classes, with label
-    1 (above 0) for the true one. With several true classes the loss is the mean over them. The
-    columns of a relaxed permutation need not sum to 1, so a sum above 1 counts as 1.
+    class j is at position m. The number of rows computed is the length of the distribution. They
+    are computed in logarithms, so a label far behind has a gradient. The items are classes, with
+    label 1 (above 0) for the true one. With several true classes the loss is the mean over them.
+    The columns of a relaxed permutation need not sum to 1, so a sum above 1 counts as 1.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a label or fully masked.
     For one class it is 0. The operator decides how tied scores share the positions. A probability

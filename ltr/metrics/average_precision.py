@@ -12,7 +12,7 @@ from ltr.metrics.ties import (
     Ties,
     before,
     check_ties,
-    places_in_order,
+    first_in_order,
     positions_of,
     run_sums,
     tied_runs,
@@ -60,7 +60,7 @@ def average_precision(
     >>> average_precision(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 2.0]))
     tensor(0.8333)
     """
-    first = places_in_order(top_k, ties)
+    first = first_in_order(top_k, ties)
     batch = Batch(scores, labels, mask, lengths=lengths, qid=qid, first=first)
     return batch.measure(
         lambda lists: _average_precision(lists, top_k, divisor, empty, ties), reduction

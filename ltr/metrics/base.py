@@ -13,7 +13,7 @@ from torchmetrics import Metric
 from ltr.kernels.lists import Lengths
 from ltr.metrics.batches import Batch
 from ltr.metrics.ranked import rank
-from ltr.metrics.ties import places_in_order
+from ltr.metrics.ties import first_in_order
 from ltr.metrics.values import ListValues
 
 
@@ -166,7 +166,7 @@ class RankingMetric(Metric):
     def first_positions(self) -> int | None:
         """How many first positions the metric needs in order; None for all."""
         given = self.arguments
-        return places_in_order(given["top_k"], given["ties"]) if self.first_only else None
+        return first_in_order(given["top_k"], given["ties"]) if self.first_only else None
 
     def update(
         self,

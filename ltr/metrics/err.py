@@ -10,7 +10,7 @@ from ltr.kernels.lists import Lengths
 from ltr.metrics.base import Options, RankingMetric
 from ltr.metrics.batches import Batch
 from ltr.metrics.ranked import Ranked, check_max_label
-from ltr.metrics.ties import Ties, check_ties, places_in_order, tied_runs, within
+from ltr.metrics.ties import Ties, check_ties, first_in_order, tied_runs, within
 from ltr.metrics.values import Empty, ListValues, Reduction, list_values
 from ltr.shapes import check_top_k, positions
 
@@ -53,7 +53,7 @@ def err(
     >>> err(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0.0, 1.0, 1.0]), max_label=1)  # 1/4 + 1/12
     tensor(0.3333)
     """
-    first = places_in_order(top_k, ties)
+    first = first_in_order(top_k, ties)
     batch = Batch(scores, labels, mask, lengths=lengths, qid=qid, first=first)
     return batch.measure(lambda lists: _err(lists, top_k, max_label, empty, ties), reduction)
 

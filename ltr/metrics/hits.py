@@ -11,10 +11,10 @@ from ltr.metrics.ranked import Ranked
 from ltr.metrics.ties import (
     Ties,
     check_ties,
-    first_place,
+    first_hit,
+    first_in_order,
     hits_of,
     placed_sum,
-    places_in_order,
     within,
 )
 from ltr.metrics.values import Empty, ListValues, Reduction, list_values
@@ -54,7 +54,7 @@ def precision(
     >>> precision(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 2.0]), top_k=2)
     tensor(0.5000)
     """
-    first = places_in_order(top_k, ties)
+    first = first_in_order(top_k, ties)
     batch = Batch(scores, labels, mask, weights, lengths=lengths, qid=qid, first=first)
     return batch.measure(lambda lists: _precision(lists, top_k, empty, ties), reduction)
 
@@ -124,7 +124,7 @@ def recall(
     >>> recall(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 2.0]), top_k=1)
     tensor(0.5000)
     """
-    first = places_in_order(top_k, ties)
+    first = first_in_order(top_k, ties)
     batch = Batch(scores, labels, mask, weights, lengths=lengths, qid=qid, first=first)
     return batch.measure(lambda lists: _recall(lists, top_k, empty, ties), reduction)
 
@@ -192,7 +192,7 @@ def f1(
     >>> f1(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 0.0, 2.0]), top_k=2)
     tensor(0.5000)
     """
-    first = places_in_order(top_k, ties)
+    first = first_in_order(top_k, ties)
     batch = Batch(scores, labels, mask, lengths=lengths, qid=qid, first=first)
     return batch.measure(lambda lists: _f1(lists, top_k, empty, ties), reduction)
 
@@ -326,7 +326,7 @@ def hit_rate(
     >>> hit_rate(torch.tensor([3.0, 2.0, 1.0]), torch.tensor([0.0, 1.0, 2.0]), top_k=1)
     tensor(0.)
     """
-    first = places_in_order(top_k, ties)
+    first = first_in_order(top_k, ties)
     batch = Batch(scores, labels, mask, lengths=lengths, qid=qid, first=first)
     return batch.measure(lambda lists: _hit_rate(lists, top_k, empty, ties), reduction)
 
@@ -334,7 +334,7 @@ def hit_rate(
 def _hit_rate(lists: Ranked, top_k: int | None, empty: Empty, ties: Ties) -> ListValues:
     check_ties(ties)
     check_top_k(top_k)
-    first = first_place(lists.labels > 0, lists, ties)
+    first = first_hit(lists.labels > 0, lists, ties)
     values = (first * within(first, top_k)).sum(-1)
     return list_values(values, (lists.labels > 0).any(-1), lists, empty)
 
@@ -403,7 +403,7 @@ def _top_k_accuracy(lists: Ranked, top_k: int, empty: Empty, ties: Ties) -> List
     check_ties(ties)
     check_whole("top_k", top_k)
     best = (lists.labels > 0) & (lists.labels == largest(lists.labels).unsqueeze(-1))
-    first = first_place(best, lists, ties)
+    first = first_hit(best, lists, ties)
     values = (first * within(first, top_k)).sum(-1)
     return list_values(values, best.any(-1), lists, empty)
 

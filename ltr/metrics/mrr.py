@@ -8,7 +8,7 @@ from ltr.kernels.lists import Lengths
 from ltr.metrics.base import Options, RankingMetric
 from ltr.metrics.batches import Batch
 from ltr.metrics.ranked import Ranked
-from ltr.metrics.ties import Ties, check_ties, first_place, places_in_order, within
+from ltr.metrics.ties import Ties, check_ties, first_hit, first_in_order, within
 from ltr.metrics.values import Empty, ListValues, Reduction, list_values
 from ltr.shapes import check_top_k, positions
 
@@ -46,7 +46,7 @@ def mrr(
     >>> mrr(torch.zeros(2), torch.tensor([0, 1]), ties="expected")
     tensor(0.7500)
     """
-    first = places_in_order(top_k, ties)
+    first = first_in_order(top_k, ties)
     batch = Batch(scores, labels, mask, lengths=lengths, qid=qid, first=first)
     return batch.measure(lambda lists: _mrr(lists, top_k, empty, ties), reduction)
 
@@ -58,7 +58,7 @@ def _mrr(lists: Ranked, top_k: int | None, empty: Empty, ties: Ties) -> ListValu
     if ties == "stable" and hits.shape[-1]:  # the largest hit / rank: faster than finding the first
         values = (hits * (within(lists.scores, top_k) / positions(lists.scores))).amax(-1)
     else:
-        first = first_place(hits, lists, ties)
+        first = first_hit(hits, lists, ties)
         values = (first * within(first, top_k) / positions(first)).sum(-1)
     return list_values(values, hits.any(-1), lists, empty)
 

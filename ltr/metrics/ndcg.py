@@ -10,7 +10,7 @@ from ltr.kernels.lists import Lengths
 from ltr.metrics.base import Options, RankingMetric
 from ltr.metrics.batches import Batch
 from ltr.metrics.ranked import Ranked
-from ltr.metrics.ties import Ties, check_ties, placed_sum, places_in_order, within
+from ltr.metrics.ties import Ties, check_ties, first_in_order, placed_sum, within
 from ltr.metrics.values import Empty, ListValues, Reduction, list_values
 from ltr.shapes import check_top_k, positions
 
@@ -59,7 +59,7 @@ def ndcg(
     >>> ndcg(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.0, 0.0, 1.0]))
     tensor(0.6309)
     """
-    first = places_in_order(top_k, ties)
+    first = first_in_order(top_k, ties)
     batch = Batch(scores, labels, mask, weights, lengths=lengths, qid=qid, first=first)
     return batch.measure(
         lambda lists: _ndcg(lists, top_k, gain, discount, empty, short_list_value, ties), reduction
@@ -163,7 +163,7 @@ def dcg(
     >>> dcg(torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.0, 0.0, 1.0]))
     tensor(0.6309)
     """
-    first = places_in_order(top_k, ties)
+    first = first_in_order(top_k, ties)
     batch = Batch(scores, labels, mask, weights, lengths=lengths, qid=qid, first=first)
     return batch.measure(lambda lists: _dcg(lists, top_k, gain, discount, empty, ties), reduction)
 

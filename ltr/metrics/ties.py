@@ -22,13 +22,13 @@ def check_ties(ties: Ties) -> Ties:
     return ties
 
 
-def places_in_order(top_k: int | None, ties: Ties) -> int | None:
+def first_in_order(top_k: int | None, ties: Ties) -> int | None:
     """Return how many first positions a metric at k needs in order, None for all.
 
     With stable ties they are k; the positions after them count as a set. Other ties need the items
     tied with the k-th.
 
-    >>> places_in_order(10, "stable"), places_in_order(10, "expected")
+    >>> first_in_order(10, "stable"), first_in_order(10, "expected")
     (10, None)
     """
     check_ties(ties)
@@ -107,7 +107,7 @@ def placed_sum(values: Tensor, gains: Tensor, ranked: Ranked, ties: Ties) -> Ten
     return (gains * values).sum(-1)
 
 
-def first_place(hits: Tensor, ranked: Ranked, ties: Ties) -> Tensor:
+def first_hit(hits: Tensor, ranked: Ranked, ties: Ties) -> Tensor:
     """Return the probability that the first hit is at each position, (..., n); 0 without any hit.
 
     Of g tied items with r hits, none is among the first j with probability C(g - j, r) / C(g, r).

@@ -64,5 +64,5 @@ class SeedSteps(Callback):
     def _start(
         self, trainer: Trainer, stage: Literal["train", "validate"], batch: int, loader: int
     ) -> None:
-        place = {"loader": loader, "process": trainer.global_rank}
-        seed_batch(self.seed or 0, stage, trainer.current_epoch, batch, **place)
+        position = {"loader": loader, "process": trainer.global_rank}
+        seed_batch(self.seed or 0, stage, trainer.current_epoch, batch, **position)

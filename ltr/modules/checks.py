@@ -178,8 +178,8 @@ class FailedStep:
             what = "gradients must be finite, got NaN or inf"
         else:
             what = f"loss must be finite, got {self.loss.sum().item()}"
-        place = f"epoch {self.epoch}, step {self.step}, {lists}"
-        return f"{what} in {place}; {self.cause}; {saved}"
+        position = f"epoch {self.epoch}, step {self.step}, {lists}"
+        return f"{what} in {position}; {self.cause}; {saved}"
 
 
 def _largest(tensors: Any) -> Tensor:
@@ -242,7 +242,7 @@ def _size(batch: Any) -> int:
 
 
 def _lists(batch: Any, rows: Tensor | None) -> tuple[str, list[Any]]:
-    """Return the lists in words, and their names: qids, or places in the batch if it has none."""
+    """Return the lists in words, and their names: qids, or else positions in the batch."""
     size = _size(batch)
     batch = batch if isinstance(batch, dict) else {}
     mask = batch.get("mask")
@@ -252,12 +252,12 @@ def _lists(batch: Any, rows: Tensor | None) -> tuple[str, list[Any]]:
     elif isinstance(mask, Tensor) and len(mask) == size:
         real = mask.flatten(1).any(1).cpu()
     chosen = real if rows is None else rows.cpu() & real
-    places = (chosen if chosen.any() else real).nonzero().flatten().tolist()
+    positions = (chosen if chosen.any() else real).nonzero().flatten().tolist()
     qids = batch.get("qid")
     named = isinstance(qids, list) and len(qids) == size
-    names = [qids[i] for i in places] if isinstance(qids, list) and named else places
+    names = [qids[i] for i in positions] if isinstance(qids, list) and named else positions
     shown = ", ".join(map(str, names[:_NAMED])) + ", ..." * (len(names) > _NAMED)
-    kind = "qid" if named else "place in the batch"
+    kind = "qid" if named else "position in the batch"
     return f"{len(names)} of {int(real.sum())} lists ({kind} {shown})", names
 
 

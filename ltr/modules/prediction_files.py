@@ -14,19 +14,19 @@ import pyarrow.parquet as pq
 
 Format = Literal["csv", "parquet", "trec"]
 
-PLACE = "ltr:place"
+POSITION = "ltr:position"
 """The column of a table of predictions that says where in the input its rows stand."""
 
 LISTS = pa.schema(
     [
-        (PLACE, pa.int64()),
+        (POSITION, pa.int64()),
         ("qid", pa.string()),
         ("doc_id", pa.string()),
         ("score", pa.float32()),
         ("rank", pa.int32()),
     ]
 )
-"""The columns of scored lists; `PLACE` counts lists."""
+"""The columns of scored lists; `POSITION` counts lists."""
 
 GROUP = 1 << 14
 """The rows that are written together; a group of rows of Parquet has as many at least."""
@@ -39,7 +39,7 @@ class PredictionFile:
 
     Args:
         path: where to write.
-        format: of the file; "part" is an Arrow file that keeps `PLACE`, for `join_parts`.
+        format: of the file; "part" is an Arrow file that keeps `POSITION`, for `join_parts`.
 
     Attributes:
         rows: how many rows were written.
@@ -82,7 +82,7 @@ class PredictionFile:
 
         Args:
             table: scored lists in the columns of `LISTS`, the rows of a list together; or, except
-                in a TREC run, scored rows with any columns. `PLACE` is not written.
+                in a TREC run, scored rows with any columns. `POSITION` is not written.
         """
         self.rows += table.num_rows
         self._waiting.append(table)
@@ -102,8 +102,8 @@ class PredictionFile:
             columns[2] = map(_digits, table["score"].to_numpy())
             writer.writerows(zip(*columns, strict=True))
         else:
-            if self.format != "part" and PLACE in table.column_names:
-                table = table.drop_columns([PLACE])
+            if self.format != "part" and POSITION in table.column_names:
+                table = table.drop_columns([POSITION])
             if self._writer is None:
                 self._writer = self._open.enter_context(self._open_writer(table.schema))
             self._writer.write_table(table.combine_chunks())
@@ -158,11 +158,15 @@ def _digits(score: float) -> str:
 
 
 def _trec_lines(table: pa.Table) -> Iterator[str]:
-    places, ranks = table[PLACE].to_numpy(), table["rank"].to_numpy()
+    positions, ranks = table[POSITION].to_numpy(), table["rank"].to_numpy()
     scores = table["score"].to_numpy()
     qids, ids = table["qid"].to_pylist(), table["doc_id"].to_pylist()
-    starts = np.flatnonzero(np.r_[True, places[1:] != places[:-1]]) if len(places) else places
-    for start, end in zip(starts, np.r_[starts[1:], len(places)], strict=True):
+    starts = (
+        np.flatnonzero(np.r_[True, positions[1:] != positions[:-1]])
+        if len(positions)
+        else positions
+    )
+    for start, end in zip(starts, np.r_[starts[1:], len(positions)], strict=True):
         order = start + np.argsort(ranks[start:end])
         for rank, (i, score) in enumerate(
             zip(order.tolist(), descending(scores[order]), strict=True), start=1

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ltr.files import atomic_write
-from ltr.modules.prediction_files import PLACE, Format, PredictionFile
+from ltr.modules.prediction_files import POSITION, Format, PredictionFile
 
 
 def join_parts(
@@ -20,28 +20,28 @@ def join_parts(
 ) -> int:
     """Write the file of predictions from its parts, whole or not at all.
 
-    Rows come in the order of their places, those of one place in the order in which they were
-    written. Where places rise in each part, as a sampler gives them, the memory is that of a few
+    Rows come in the order of their positions, those of one place in the order in which they were
+    written. Where positions rise in each part, as a sampler gives them, the memory is that of a few
     batches a part.
 
     Args:
         parts: the files of the format "part", each of a process that sees this folder.
         path: the file of predictions; an older one is replaced.
         format: its format.
-        scattered: whether places come in any order, each once, and without a gap. All rows are in
-            memory then.
+        scattered: whether positions come in any order, each once, and without a gap. All rows are
+            in memory then.
 
     Returns:
         The number of rows.
 
     Raises:
-        ValueError: a part is not there, two parts have the same place, or a place is missing.
+        ValueError: a part is not there, two parts have the same position, or a position is missing.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
-    ...     for number, places in enumerate([[0, 2], [1, 1]]):
+    ...     for number, positions in enumerate([[0, 2], [1, 1]]):
     ...         with PredictionFile(Path(folder, str(number)), "part") as part:
-    ...             part.write(pa.table({PLACE: places, "score": [number, number + 0.5]}))
+    ...             part.write(pa.table({POSITION: positions, "score": [number, number + 0.5]}))
     ...     rows = join_parts([Path(folder, "0"), Path(folder, "1")], Path(folder, "p.csv"), "csv")
     ...     rows, Path(folder, "p.csv").read_text().split()
     (4, ['"score"', '0', '1', '1.5', '0.5'])
@@ -62,38 +62,38 @@ def join_parts(
 
 
 def merged(parts: Sequence[Path]) -> Iterator[pa.Table]:
-    """Yield the lists of all parts in the order of their places, which rise in each part.
+    """Yield the lists of all parts in the order of their positions, which rise in each part.
 
     Raises:
-        ValueError: two parts have the same place, or the places of a part fall.
+        ValueError: two parts have the same position, or the positions of a part fall.
     """
     last = -1
-    for place, table in heapq.merge(*map(_lists, parts), key=itemgetter(0)):
-        if place == last:
-            raise ValueError(f"each list must be in one process, got list {place} in two")
-        last = place
+    for position, table in heapq.merge(*map(_lists, parts), key=itemgetter(0)):
+        if position == last:
+            raise ValueError(f"each list must be in one process, got list {position} in two")
+        last = position
         yield table
 
 
 def _lists(part: Path) -> Iterator[tuple[int, pa.Table]]:
-    """Yield the place and the rows of each list of a part."""
+    """Yield the position and the rows of each list of a part."""
     last = -1
     for table in _tables(part):
-        places = table[PLACE].to_numpy()
-        starts = np.flatnonzero(np.diff(places, prepend=-1))
-        for start, end in zip(starts, [*starts[1:], len(places)], strict=True):
-            if places[start] <= last:
-                raise ValueError(f"the lists of a process must come in order, got {places}")
-            last = int(places[start])
+        positions = table[POSITION].to_numpy()
+        starts = np.flatnonzero(np.diff(positions, prepend=-1))
+        for start, end in zip(starts, [*starts[1:], len(positions)], strict=True):
+            if positions[start] <= last:
+                raise ValueError(f"the lists of a process must come in order, got {positions}")
+            last = int(positions[start])
             yield last, table.slice(start, end - start)
 
 
 def _in_order(tables: list[pa.Table]) -> pa.Table:
     rows = pa.concat_tables(tables)
-    places = rows[PLACE].to_numpy()
-    order = np.argsort(places, kind="stable")
-    if not np.array_equal(places[order], np.arange(len(places))):
-        raise ValueError(f"each of the rows must be in one process once, got {len(places)} rows")
+    positions = rows[POSITION].to_numpy()
+    order = np.argsort(positions, kind="stable")
+    if not np.array_equal(positions[order], np.arange(len(positions))):
+        raise ValueError(f"each of the rows must be in one process once, got {len(positions)} rows")
     return rows.take(pa.array(order))
 
 

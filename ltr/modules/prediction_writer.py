@@ -15,7 +15,7 @@ from ltr.datasets.table_data import TableDataModule
 from ltr.datasets.tables import add_scores
 from ltr.files import atomic_write, remove_leftovers, temporary_beside
 from ltr.modules.checks import check_scores
-from ltr.modules.prediction_files import LISTS, PLACE, Format, PredictionFile, hard_ranks
+from ltr.modules.prediction_files import LISTS, POSITION, Format, PredictionFile, hard_ranks
 from ltr.modules.prediction_parts import join_parts
 
 _EXTENSIONS: dict[str, Format] = {
@@ -52,7 +52,7 @@ class PredictionWriter(BasePredictionWriter):
         rows: how many rows the file has, once it is written.
         part: None, or a file of its own for this process's share, which `join_parts` of several
             such files takes; then `output` is not written.
-        scattered: whether the rows of the part are not in the order of their places.
+        scattered: whether the rows of the part are not in the order of their positions.
 
     Raises:
         ValueError: there is no output, or its extension is unknown; in prediction, a score is NaN
@@ -137,32 +137,32 @@ scores.xlsx; or say --format csv, parquet or trec
         if "keys" in batch:
             assert rows is not None  # every batch of a table has them
             table = add_scores(batch["keys"], rows.cpu().numpy(), values)
-            place = np.full(len(values), batch["piece"])
-            self._file.write(table.append_column(PLACE, pa.array(place)))
+            position = np.full(len(values), batch["chunk"])
+            self._file.write(table.append_column(POSITION, pa.array(position)))
             return
         if self._table is not None:
             assert rows is not None
             self._scored.append((rows.cpu().numpy(), values))
             return
-        places = self._places(trainer, len(lengths))
-        self._file.write(self._ranked(places, batch["qid"], lengths.cpu().numpy(), ids, values))
+        positions = self._positions(trainer, len(lengths))
+        self._file.write(self._ranked(positions, batch["qid"], lengths.cpu().numpy(), ids, values))
 
-    def _places(self, trainer: Trainer, lists: int) -> np.ndarray:
+    def _positions(self, trainer: Trainer, lists: int) -> np.ndarray:
         """Return where in the data the lists of a batch stand; it may be -1 for an empty one."""
         if self._together:
-            places = np.asarray(trainer.predict_loop.current_batch_indices, dtype=np.int64)
-            if len(places) != lists:
+            positions = np.asarray(trainer.predict_loop.current_batch_indices, dtype=np.int64)
+            if len(positions) != lists:
                 raise ValueError(
-                    "a data module must tell the order of its lists to several processes, by a "
-                    "DataLoader with a sampler in predict_dataloader: give --trainer.devices 1"
+                    "predict_dataloader must return a DataLoader with a sampler for several "
+                    "processes, since the sampler knows the order: give --trainer.devices 1"
                 )
-            return places
+            return positions
         self._lists += lists
         return np.arange(self._lists - lists, self._lists)
 
     def _ranked(
         self,
-        places: np.ndarray,
+        positions: np.ndarray,
         qids: list[str],
         lengths: np.ndarray,
         ids: list[str] | None,
@@ -173,12 +173,12 @@ scores.xlsx; or say --format csv, parquet or trec
         bounds = [*zip((ends - lengths).tolist(), ends.tolist(), strict=True)]
         ranks = [hard_ranks(scores[start:end]) for start, end in bounds]
         if ids is None:
-            ids = [str(place) for start, end in bounds for place in range(end - start)]
+            ids = [str(position) for start, end in bounds for position in range(end - start)]
         names = np.repeat(np.asarray(qids, dtype=object), lengths)
         if self.format == "trec":
             _check_names(names, ids)
         every = np.concatenate([np.empty(0, np.int32), *ranks])
-        columns = [np.repeat(places, lengths), names, ids, scores.astype(np.float32), every]
+        columns = [np.repeat(positions, lengths), names, ids, scores.astype(np.float32), every]
         return pa.table(columns, schema=LISTS)
 
     def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -188,7 +188,7 @@ scores.xlsx; or say --format csv, parquet or trec
             rows, scores = (np.concatenate(one) for one in zip(*self._scored, strict=True))
             if self._together:
                 table = add_scores(self._table.keys(rows), np.arange(len(rows)), scores)
-                self._file.write(table.append_column(PLACE, pa.array(rows)))
+                self._file.write(table.append_column(POSITION, pa.array(rows)))
             else:
                 self._file.write(self._table.scored(rows, scores))
         if trainer.world_size > 1:

@@ -1,6 +1,6 @@
 """What each step of a training needs, in Lightning's loop and in that of an estimator.
 
-A step depends on nothing but the weights before it and its place in the training:
+A step depends on nothing but the weights before it and its position in the training:
 
 - The order of the lists depends on the seed and the epoch alone (`ltr.datasets.ListSampler`).
 - The random numbers of a batch depend on the seed, the epoch and the batch alone (`seed_batch`).
@@ -49,8 +49,8 @@ def seed_batch(
     ...     bool(torch.rand(()) == first)
     True
     """
-    place = [seed, ("train", "validate").index(stage), epoch, batch, loader, process]
-    words = np.random.SeedSequence(place).generate_state(3, np.uint32).tolist()
+    position = [seed, ("train", "validate").index(stage), epoch, batch, loader, process]
+    words = np.random.SeedSequence(position).generate_state(3, np.uint32).tolist()
     if torch.accelerator.is_available():
         torch.manual_seed(words[0])
     else:  # torch.manual_seed would note this stack for each absent device: 0.7 ms

@@ -224,7 +224,7 @@ class KernelPermutation(
 
     In sorted order it is diag(1 / c) K, where K is the kernel exp(-|t_i - t_j|^power / temperature)
     of the sorted scores and c = K 1. Products, ranks, sorted values and `log_prob` cost O(n) time
-    and memory after the sort, forward and backward, to any order. Only `log_dense` and
+    and memory after the sort, and so do derivatives of any order. Only `log_dense` and
     `dense` build the matrix, and products of lists that are short (`ltr.kernels.use`). A
     list with a score that is not finite gives NaN.
 

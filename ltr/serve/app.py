@@ -41,7 +41,7 @@ class Limits:
 
 
 class Ranking(BaseModel):
-    """The answer for one list: a score for each document, and their places, the best first."""
+    """The answer for one list: a score for each document, and their positions, the best first."""
 
     scores: list[float]
     order: list[int]
@@ -98,8 +98,8 @@ def make_app(ranker: OnnxRanker, limits: Limits | None = None) -> FastAPI:
         body = _read(body_type, content)
         lists = [body.documents] if body.lists is None else body.lists
         found = []
-        for place, one in enumerate(lists):
-            where = ["documents"] if body.lists is None else ["lists", place]
+        for position, one in enumerate(lists):
+            where = ["documents"] if body.lists is None else ["lists", position]
             try:
                 scores = ranker.score(one)
             except ValueError as error:

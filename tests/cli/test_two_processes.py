@@ -17,7 +17,7 @@ import torch
 from ltr.cli import main
 from ltr.datasets import convert, open_store, table_stream
 
-PIECE = 8  # rows, so that a table has several pieces
+CHUNK = 8  # rows, so that a table has several chunks
 
 STOPPER = """\
 import os
@@ -164,7 +164,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, **pipes) as two, pytest.MonkeyPatch.context() as patch:
         try:  # the one process meanwhile, since three starts take most of the time
-            patch.setattr(table_stream, "ROWS", PIECE)
+            patch.setattr(table_stream, "ROWS", CHUNK)
             patch.syspath_prepend(folder)
             patch.delitem(sys.modules, "stopper", raising=False)
             work(folder, 1)
@@ -268,6 +268,6 @@ def read(path: Path) -> pd.DataFrame:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    table_stream.ROWS = PIECE
+    table_stream.ROWS = CHUNK
     sys.path.append(sys.argv[1])
     work(Path(sys.argv[1]), 2)

@@ -452,7 +452,7 @@ def test_a_full_disk(tmp_path: Path, kind: str):
 def test_pieces_must_be_alike(tmp_path: Path):
     one = ListDataset.from_arrays([[1.0]], labels=[0], qid=["a"])
     two = ListDataset(np.ones((1, 1), np.float32), None, np.array([0, 1]), ["b"])
-    with pytest.raises(ValueError, match=r"all pieces.*\[\]"):
+    with pytest.raises(ValueError, match=r"all chunks.*\[\]"):
         write_store([one, two], tmp_path / "store")
     with pytest.raises(ValueError, match="at least one list is needed"):
         write_store([], tmp_path / "store")

@@ -39,13 +39,13 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files that were really read, one entry a time."""
     paths = []
 
-    pieces = LetorReader.pieces
+    chunks = LetorReader.chunks
 
     def counting(reader: LetorReader, *options):
         paths.extend(reader.files)
-        return pieces(reader, *options)
+        return chunks(reader, *options)
 
-    monkeypatch.setattr(LetorReader, "pieces", counting)
+    monkeypatch.setattr(LetorReader, "chunks", counting)
     return paths
 
 

@@ -1,4 +1,4 @@
-"""The rows of files, piece by piece, against the same files read as a whole."""
+"""The rows of files, chunk by chunk, against the same files read as a whole."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def frame() -> pd.DataFrame:
             "unused": ["x"] * ROWS,
         }
     )
-    made.loc[20:40, "stock"] = np.nan  # missing throughout in some pieces
+    made.loc[20:40, "stock"] = np.nan  # missing throughout in some chunks
     made["level"] = made["level"].astype("category")
     return made
 

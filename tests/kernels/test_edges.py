@@ -424,16 +424,16 @@ def test_a_chosen_implementation_holds_on_all_threads():
 def test_the_number_of_threads_is_torchs(threads, two_threads):
     torch.set_num_threads(threads)
     used, lock = set(), threading.Barrier(threads, timeout=60)
-    pieces = []
+    chunks = []
 
     def call(begin, stop):
         used.add(threading.get_ident())
-        pieces.append((begin, stop))
-        lock.wait()  # all pieces run at once
+        chunks.append((begin, stop))
+        lock.wait()  # all chunks run at once
 
     jit.run_parallel(call, 64 * threads, 10**9)
     assert len(used) == threads
-    assert sorted(pieces) == [(64 * i, 64 * i + 64) for i in range(threads)]
+    assert sorted(chunks) == [(64 * i, 64 * i + 64) for i in range(threads)]
 
 
 # separate processes: without numba, and with its cache
