@@ -15,9 +15,10 @@ test: .venv/.dev  ## the tests, without the slow ones
 test-slow: .venv/.dev  ## the slow ones
 	$(BIN)/python -m pytest -m slow
 
-check: .venv/.dev  ## format, lint, types
+check: .venv/.dev  ## format, lint, words, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/codespell ltr docs tests benchmarks examples recipes tools README.md CONTRIBUTING.md
 	$(BIN)/pyright
 
 format: .venv/.dev  ## rewrite the files as `make check` wants them

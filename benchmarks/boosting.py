@@ -67,7 +67,7 @@ def run(path: Path, folds: list[Fold], chosen: Any, leaves: list[int], seed: int
         side: [[] for _ in leaves] for side in ("val", "test")
     }
     seconds = 0.0
-    for fold, (place, number) in product(folds, enumerate(leaves)):
+    for fold, (position, number) in product(folds, enumerate(leaves)):
         ranker = trees(chosen, number, seed, 300, 30)
         start = time.process_time()
         with warnings.catch_warnings():
@@ -82,7 +82,7 @@ def run(path: Path, folds: list[Fold], chosen: Any, leaves: list[int], seed: int
             )
             seconds += time.process_time() - start
             for side, lists in (("val", fold.val), ("test", fold.test)):
-                scores[side][place].append(np.asarray(ranker.predict(lists.X), np.float32))
+                scores[side][position].append(np.asarray(ranker.predict(lists.X), np.float32))
     val, test = (np.stack([np.concatenate(x) for x in found]) for found in scores.values())
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as partial_file, partial_file.open("wb") as file:

@@ -12,6 +12,7 @@ against float64, SoftRank's O(n^3) recursion, and the goals with the measured nu
 """
 
 import argparse
+import json
 import os
 import sys
 import time
@@ -115,16 +116,31 @@ def too_long(found: list[dict[str, Any]], key: str, n: int) -> bool:
     )
 
 
+def measure_again(path: Path, lists: int, cores: int) -> None:
+    """Replace the times of batches of one size, and the goals, in a file of results."""
+    result = json.loads(path.read_text("utf-8"))
+    found = points({lists: BATCHES[lists]}, FULL, SHORTER, cores)
+    result["points"] = [one for one in result["points"] if one["lists"] != lists] + found
+    result["goals"] = goals(result)
+    write(path, result)
+
+
 def main() -> None:
     """Read the arguments, measure, write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="tiny sizes: does it run at all?")
     parser.add_argument("--output", type=Path, default=RESULTS / "operators.json")
+    parser.add_argument(
+        "--lists", type=int, help="measure the times of so many lists again, and keep the rest"
+    )
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="all: how many?")
     arguments = parser.parse_args()
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     if any(name not in os.environ for name in KEPT):
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEPT})
+    if arguments.lists is not None:
+        measure_again(arguments.output, arguments.lists, arguments.threads)
+        return
     start = time.perf_counter()
     batches, full, shorter = BATCHES, FULL, SHORTER
     memory, accuracy, recursion = MEMORY, ACCURACY, RECURSION

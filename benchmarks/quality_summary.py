@@ -62,7 +62,7 @@ class Row:
         cells: the content of the files, one a seed.
 
     Attributes:
-        chosen: (folds,), the place of the value that has the best mean over the seeds.
+        chosen: (folds,), the position of the value that has the best mean over the seeds.
         validation: the mean NDCG@10 of the chosen ones on the validation lists.
         singles: (seeds, lists), NDCG@10 on the test lists.
         ensemble: (lists,), that of the average of the seeds' scores.
@@ -75,10 +75,10 @@ class Row:
         self.seconds = float(np.mean([cell["seconds"].sum() for cell in cells]))
         val, test = ([cut(cell[side], folds, side) for cell in cells] for side in ("val", "test"))
         singles, ensemble = [], []
-        for number, (fold, place) in enumerate(zip(folds, self.chosen, strict=True)):
+        for number, (fold, position) in enumerate(zip(folds, self.chosen, strict=True)):
             y, lengths = fold.test.y, fold.test.lengths
-            scores = np.stack([cell[number][place] for cell in test]).astype(np.float64)
-            spreads = [spread(cell[number][place], fold.val.lengths) for cell in val]
+            scores = np.stack([cell[number][position] for cell in test]).astype(np.float64)
+            spreads = [spread(cell[number][position], fold.val.lengths) for cell in val]
             scales = np.array([x if x > 0 else 1 for x in spreads])
             singles.append([values(one, y, lengths) for one in scores])
             ensemble.append(values((scores / scales[:, None]).mean(0), y, lengths))
@@ -123,7 +123,9 @@ def summarize(
     tests = {kind: _tests(rows, kind, baseline) for kind in KINDS}
     for name, row in rows.items():
         one: dict[str, Any] = {"validation": rounded(row.validation)}
-        one["chosen"] = [methods[name][place] if methods[name] else None for place in row.chosen]
+        one["chosen"] = [
+            methods[name][position] if methods[name] else None for position in row.chosen
+        ]
         one["cpu_seconds_a_seed"] = rounded(row.seconds)
         one["deviation_over_seeds"] = rounded(
             float(row.singles.mean(1).std(ddof=min(1, seeds - 1)))

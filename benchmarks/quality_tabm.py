@@ -42,9 +42,9 @@ class TabMNet(nn.Module):
         super().__init__()
         widths = (width, *hidden)
         layers: list[nn.Module] = []
-        for place, out in enumerate(hidden):
+        for position, out in enumerate(hidden):
             layers += [
-                SharedLinear(members, widths[place], out, first=place == 0),
+                SharedLinear(members, widths[position], out, first=position == 0),
                 nn.ReLU(),
                 Dropout(dropout),
             ]
@@ -89,14 +89,14 @@ class TabMRanker:
         best, best_state, best_epoch = -1.0, copy.deepcopy(self.net.state_dict()), 0
         for epoch in range(self.epochs):
             self.net.train()
-            for places in torch.randperm(len(parts)).split(self.batch):
-                features, grades = (torch.cat([parts[i][j] for i in places]) for j in (0, 1))
+            for positions in torch.randperm(len(parts)).split(self.batch):
+                features, grades = (torch.cat([parts[i][j] for i in positions]) for j in (0, 1))
                 scores = self.net(features)
                 optimizer.zero_grad()
                 loss(
                     scores.flatten(),
                     grades.repeat(self.members),
-                    lengths=lengths[places].repeat(self.members),
+                    lengths=lengths[positions].repeat(self.members),
                 ).backward()
                 optimizer.step()
             value = self._quality(eval_set[0][0], eval_set[0][1], eval_qid[0])

@@ -100,8 +100,8 @@ def train(loss: RankingLoss, temperature: float | None) -> list[dict[str, Any]]:
         rows.append(row)
         print(json.dumps(row), flush=True)
         batches = torch.randperm(len(X)).split(64)
-        for place, lists in enumerate(batches, 1):
-            if place == len(batches):
+        for position, lists in enumerate(batches, 1):
+            if position == len(batches):
                 with torch.no_grad():
                     before = scorer(bins(X[:500]))
             optimizer.zero_grad()

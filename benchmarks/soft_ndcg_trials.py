@@ -157,8 +157,8 @@ class Trial(RankingLoss):
         else:
             gains = (2**labels - self.o.gamma).where(real, 0)
         order = gains.sort(-1, descending=True).values
-        places = torch.arange(1, n + 1, device=z.device)
-        best = (order / (1 + places).log2()).sum(-1)
+        positions = torch.arange(1, n + 1, device=z.device)
+        best = (order / (1 + positions).log2()).sum(-1)
         if self.o.value == "mean log":
             share = gains / gains.sum(-1, keepdim=True).clamp(min=1e-9)
             return (share * (1 + ranks).log2().log()).sum(-1)
@@ -166,7 +166,7 @@ class Trial(RankingLoss):
             share = gains / gains.sum(-1, keepdim=True).clamp(min=1e-9)
             mean = (share * (1 + ranks).log2()).sum(-1)
             share = order / order.sum(-1, keepdim=True).clamp(min=1e-9)
-            least = (share * (1 + places).log2()).sum(-1)
+            least = (share * (1 + positions).log2()).sum(-1)
             if self.o.value == "log2":
                 return mean - least
             some = least > 0

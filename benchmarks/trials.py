@@ -5,7 +5,7 @@
 FOLDER holds a copy of the package `ltr` in which the special case NAME is taken out. One process
 imports it, another one this repository. For each operator and size they take turns of forward and
 backward, so that both see the same load of the machine. A turn is the median of its calls, in CPU
-time of one thread, and the least turn counts. A special case earns its place if one operator or
+time of one thread, and the least turn counts. A special case earns its position if one operator or
 loss gets at least `EARNED` times faster by it. The result is added to
 benchmarks/results/trials.json, and `python docs/tables.py` writes benchmarks/trials.md.
 """

@@ -84,7 +84,7 @@ def rank_and_slope(axis: Axes, slope: Axes | None, make: Make, levels: Sequence[
     axis.set(xlabel="its score", ylabel="soft rank of one item", yticks=range(1, 8))
     axis.invert_yaxis()
     if slope is not None:
-        slope.set(xlabel="its score", ylabel="places gained per unit of score")
+        slope.set(xlabel="its score", ylabel="positions gained per unit of score")
     for panel in (axis, slope):
         if panel is not None:
             panel.plot(OTHERS, [0] * 6, "k|", transform=panel.get_xaxis_transform(), clip_on=False)
@@ -335,7 +335,7 @@ def hard() -> Figure:
     right.bar(range(4), scores.tolist(), color="0.85")
     for i, (score, rank) in enumerate(zip(scores.tolist(), hard_ranks(scores), strict=True)):
         right.text(i, score + 0.02, f"rank {rank:g}", ha="center", fontsize=8)
-    right.set(xlabel="place in the list", ylabel="score", xticks=range(4), ylim=(0, 1.1))
+    right.set(xlabel="position in the list", ylabel="score", xticks=range(4), ylim=(0, 1.1))
     return figure
 
 
@@ -372,8 +372,8 @@ def temperature() -> Figure:
     left.invert_yaxis()
     legend(left, "sharpness")
     for i, (n, scale) in enumerate([(30, 1.0), (300, 1000.0), (3000, 0.001)]):
-        places = (torch.arange(n) + 0.5) / n
-        lists = scale * torch.special.ndtri(places).unsqueeze(0)  # normal scores
+        positions = (torch.arange(n) + 0.5) / n
+        lists = scale * torch.special.ndtri(positions).unsqueeze(0)  # normal scores
         t = temperature_for(lists, sharpness=5)
         style = {
             "color": f"C{i}",

@@ -81,13 +81,13 @@ def verdicts(found: Result) -> str:
     lines = []
     for name in found["sets"][0]["beside_trees"]:
         for kind, words in KINDS.items():
-            places: dict[str, list[str]] = {"better": [], "worse": [], "no real difference": []}
+            positions: dict[str, list[str]] = {"better": [], "worse": [], "no real difference": []}
             for one in found["sets"]:
                 row = one["methods"][name][kind]
                 real = row["p_holm"] < LEVEL
                 sign = "better" if row["difference"][0] > 0 else "worse"
-                places[sign if real else "no real difference"].append(one["set"])
-            said = [f"{word} on {', '.join(sets)}" for word, sets in places.items() if sets]
+                positions[sign if real else "no real difference"].append(one["set"])
+            said = [f"{word} on {', '.join(sets)}" for word, sets in positions.items() if sets]
             lines.append(f"- {name}, {words}: {'; '.join(said)}.")
     return "\n".join(lines)
 

@@ -94,8 +94,8 @@ class NumberLists(Dataset[dict[str, Any]]):
                 numbers[row] = rng.integers(0, 10**self.digits, self.n)
                 shares[row] = rng.random((self.n, self.digits))
         digit = numbers[..., None] // 10 ** np.arange(self.digits)[::-1] % 10
-        places = self._starts[digit] + (shares * self._counts[digit]).astype(np.int64)
-        return numbers, self._by_digit[places]
+        positions = self._starts[digit] + (shares * self._counts[digit]).astype(np.int64)
+        return numbers, self._by_digit[positions]
 
     def __getitem__(self, lists: int | Sequence[int]) -> dict[str, Any]:
         """Return a list, or a batch of lists.
@@ -107,8 +107,8 @@ class NumberLists(Dataset[dict[str, Any]]):
         if isinstance(lists, int):
             batch = self[[lists]]
             return {key: value[0] for key, value in batch.items()}
-        numbers, places = self.draw(lists)
-        pixels = self.images.pixels[torch.from_numpy(places)]  # (B, n, digits, C, H, W)
+        numbers, positions = self.draw(lists)
+        pixels = self.images.pixels[torch.from_numpy(positions)]  # (B, n, digits, C, H, W)
         pixels = pixels.transpose(2, 3).flatten(3, 4)
         real = torch.tensor([number >= 0 for number in lists])
         mask = real.unsqueeze(-1).expand(-1, self.n).contiguous()

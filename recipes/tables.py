@@ -18,7 +18,7 @@ NOT_RUN = "not run"
 def render(sweep: "Sweep", runs: Sequence["Run"], content: dict[str, Any]) -> str:
     """Return the content of `table.md`.
 
-    A cell is the mean over all runs at its place, with the standard deviation. Published numbers
+    A cell is the mean over all runs at its position, with the standard deviation. Published numbers
     have rows of their own below ours. What was not run at all has neither row nor column.
 
     Args:

@@ -130,14 +130,14 @@ def test_zip_files_of_other_than_one_member(tmp_path: Path):
     with pytest.raises(ValueError, match=r"must hold one file, got 0 \(nothing\)"):
         read_letor(path)
     raw = bytearray(as_zip({"a.txt": TEXT}))
-    for place in (6, raw.index(b"PK\x01\x02") + 8):
-        raw[place] |= 1
+    for position in (6, raw.index(b"PK\x01\x02") + 8):
+        raw[position] |= 1
     path.write_bytes(raw)
     with pytest.raises(ValueError, match="must not be encrypted"):
         read_letor(path)
     raw = bytearray(as_zip({"a.txt": TEXT}))
-    for place in (8, raw.index(b"PK\x01\x02") + 10):
-        raw[place] = 97
+    for position in (8, raw.index(b"PK\x01\x02") + 10):
+        raw[position] = 97
     path.write_bytes(raw)
     with pytest.raises(ValueError, match="must be unpacked"):
         read_letor(path)

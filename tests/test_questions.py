@@ -52,14 +52,14 @@ class Search:
     """BM25 over the titles and the texts of the sections, as the site's search has it."""
 
     def __init__(self, docs: list[dict[str, Any]]) -> None:
-        self.places = [doc["location"].partition("#")[0] for doc in docs]
+        self.positions = [doc["location"].partition("#")[0] for doc in docs]
         self.boosts = [doc.get("boost", 1) for doc in docs]
         self.fields = {key: [Counter(stems(doc[key])) for doc in docs] for key in ("title", "text")}
 
     def pages(self, words: str) -> list[str]:
         """Return the pages, the best first; that of a page is the best of its sections."""
         total: dict[str, float] = defaultdict(float)
-        scores = [0.0] * len(self.places)
+        scores = [0.0] * len(self.positions)
         for key, boost in (("title", TITLE), ("text", 1)):
             counts = self.fields[key]
             lengths = [count.total() for count in counts]
@@ -70,8 +70,8 @@ class Search:
                 for i, (count, length) in enumerate(zip(counts, lengths, strict=True)):
                     norm = K * (1 - B + B * length / mean) + count[word]
                     scores[i] += boost * rare * (K + 1) * count[word] / norm
-        for place, score, boost in zip(self.places, scores, self.boosts, strict=True):
-            total[place] = max(total[place], score * boost)
+        for position, score, boost in zip(self.positions, scores, self.boosts, strict=True):
+            total[position] = max(total[position], score * boost)
         return sorted(filter(total.get, total), key=total.__getitem__, reverse=True)
 
 
@@ -104,6 +104,6 @@ def test_a_page_that_exists_is_linked():
 def test_the_page_that_answers_is_among_the_first_three(words, page, search):
     if not (DOCS / page).is_file():
         pytest.skip(f"docs/{page} is not written yet")
-    place = re.sub(r"(^|/)index\.md$", r"\1", page).replace(".md", "/")
+    position = re.sub(r"(^|/)index\.md$", r"\1", page).replace(".md", "/")
     found = search.pages(words)[:3]
-    assert place in found
+    assert position in found

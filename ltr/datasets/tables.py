@@ -217,8 +217,9 @@ def _check_numbers(table: pa.Table, schema: Schema) -> None:
     """Refuse text where numbers are wanted; the error names the first row without a number."""
     uses = {getattr(schema, use): f"a {use}" for use in _RULES}
     uses |= {name: "a feature" for name in schema.features if name not in schema.dates}
+    given = {*table.column_names}  # once: Arrow makes the list anew each time
     for name, what in uses.items():
-        if name is None or name not in table.column_names:
+        if name is None or name not in given:
             continue
         column = table.column(name)
         if kind_of(column.type) == "string":

@@ -15,7 +15,7 @@ from ltr.estimators.mixing import (
     first_rows,
     select,
     take_by_column,
-    trained_places,
+    trained_positions,
 )
 from ltr.estimators.plots import new_figure
 from ltr.estimators.scoring import needs_lists
@@ -226,7 +226,7 @@ def contributions(
                 "the whole list"
             )
     X = as_columns(X)
-    X = select(X, trained_places(ranker, X))
+    X = select(X, trained_positions(ranker, X))
     if samples is not None:
         check_at_least("samples", samples, 1)
     check_at_least("permutations", permutations, 1)
@@ -271,7 +271,7 @@ class _Mixed:
         table = X
         if background is not None:
             rows = as_columns(background, "background")
-            table = concatenate(X, select(rows, trained_places(ranker, rows)))
+            table = concatenate(X, select(rows, trained_positions(ranker, rows)))
         start = 0 if background is None else len(X)
         return cls(ranker, table, first_rows(table), len(X), np.arange(start, len(table)))
 

@@ -11,7 +11,7 @@ import torch
 from scipy import stats
 
 from ltr.estimators import tables as tables
-from ltr.estimators.mixing import as_columns, column_names, take_by_column, trained_places
+from ltr.estimators.mixing import as_columns, column_names, take_by_column, trained_positions
 from ltr.estimators.plots import new_figure
 from ltr.names import nearest
 from ltr.shapes import check_at_least
@@ -236,7 +236,7 @@ def predicted(ranker: Any, X: Any, groups: np.ndarray | None = None) -> np.ndarr
 def _positions(X: Any, columns: Sequence[Any] | None, ranker: Any) -> list[int]:
     """Return the numbers of the columns to shuffle."""
     if columns is None:
-        return trained_places(ranker, X)
+        return trained_positions(ranker, X)
     if isinstance(columns, str) or not len(columns):
         raise ValueError(f"columns must be a list of names, got {columns!r}")
     names = column_names(X)

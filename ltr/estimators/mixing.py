@@ -60,7 +60,7 @@ def take_by_column(X: Any, rows: Sequence[np.ndarray | None]) -> Any:
     return type(X)([x if r is None else x[r] for x, r in zip(series, rows, strict=True)])
 
 
-def trained_places(ranker: Any, X: Any) -> list[int]:
+def trained_positions(ranker: Any, X: Any) -> list[int]:
     """Return the numbers of the columns that a ranker was trained on; all if it does not know."""
     names = column_names(X)
     trained = [*getattr(ranker, "feature_names_in_", names)]

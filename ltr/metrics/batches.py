@@ -14,7 +14,7 @@ from ltr.shapes import check_lists
 Core = Callable[[Ranked], ListValues]
 """A metric of ranked lists, with its arguments."""
 
-PLACES = 1 << 20
+POSITIONS = 1 << 20
 """Positions in a chunk. Apart from the order of the items, this bounds the memory."""
 
 SAME = 1 << 15
@@ -234,7 +234,7 @@ def _cuts(by_length: Tensor) -> list[tuple[int, int]]:
     cuts: list[tuple[int, int]] = []
     position, least, longest, spare = 0, 0, 0, 0
     for size, lists in zip(sizes.tolist(), counts.tolist(), strict=True):
-        rows = max(1, PLACES // size)
+        rows = max(1, POSITIONS // size)
         end = position + lists
         if cuts and not exact:
             first, last = cuts[-1]

@@ -31,7 +31,7 @@ def rising_pairs(ranks: Tensor, early: Tensor | None, late: Tensor) -> Tensor:
 
     Returns:
         (...) float64. Cost: O(n log n) time, O(n) memory. Short lists are counted pair by pair.
-        Longer ones are counted bit by bit, from the highest bit down. Places with equal higher
+        Longer ones are counted bit by bit, from the highest bit down. Positions with equal higher
         bits are next to each other, in their old order. A position whose bit is 1 makes a pair with
         each position before it whose bit is 0. Then the positions are divided by that bit.
 

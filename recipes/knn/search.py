@@ -44,14 +44,14 @@ def runs(
 def choices(planned: list[Run], results: dict[str, Result]) -> str:
     """Return a table of each search, the best in validation first, with its test accuracy."""
     rows = [
-        {"place": (run.variant, run.point["images"], run.point["seed"]), **run.point}
+        {"position": (run.variant, run.point["images"], run.point["seed"]), **run.point}
         | {"val_accuracy": found.get("val_accuracy"), "test": found.get("metrics")}
         for run in planned
         for found in [results.get(run.name, {})]
     ]
     parts = []
-    for place, tried in pd.DataFrame(rows).groupby("place", sort=False):
-        variant, images, seed = cast(tuple[str, str, int], place)
+    for position, tried in pd.DataFrame(rows).groupby("position", sort=False):
+        variant, images, seed = cast(tuple[str, str, int], position)
         done = tried.dropna(subset=["test"]).sort_values(
             "val_accuracy", ascending=False, kind="stable"
         )

@@ -80,7 +80,7 @@ class SoftNearestNeighbors(TrainedNeighbors):
 class SharedStochastic(Stochastic):
     """A `Stochastic` operator whose draws are the same for all lists of a batch.
 
-    A draw is one Gumbel number for each place in a list, (samples, n), as in the published code
+    A draw is one Gumbel number for each position in a list, (samples, n), as in the published code
     of the nearest-neighbor experiment. Arguments are those of `Stochastic`.
 
     >>> operator = SharedStochastic(SoftSort(0.1), samples=2)
@@ -96,8 +96,8 @@ class SharedStochastic(Stochastic):
         check_lists(scores, mask=mask, weights=weights)
         if not self.training:
             return scores, mask, weights
-        places = scores.new_empty((*(1 for _ in scores.shape[:-1]), scores.shape[-1]))
-        noise = gumbel_noise(places, self.samples, scale=self.scale, generator=self.generator)
+        positions = scores.new_empty((*(1 for _ in scores.shape[:-1]), scores.shape[-1]))
+        noise = gumbel_noise(positions, self.samples, scale=self.scale, generator=self.generator)
         noisy = upcast(scores) + noise
         mask, weights = (None if t is None else t.expand(noisy.shape) for t in (mask, weights))
         return noisy, mask, weights

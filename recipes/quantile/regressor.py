@@ -243,11 +243,11 @@ def at_quantile(values: Tensor, scores: Tensor, q: float, mask: Tensor | None = 
         return values.sum(-1)
     ordered = values.gather(-1, descending_order(scores, mask))
     last = (count(scores, mask) - 1).clamp(min=0)
-    place = last - q * last  # from the highest
-    above = place.floor()
+    position = last - q * last  # from the highest
+    above = position.floor()
     below = torch.minimum(above + 1, last)
     high, low = (ordered.gather(-1, i.long()).squeeze(-1) for i in (above, below))
-    chosen = torch.lerp(high, low, (place - above).squeeze(-1).to(high.dtype))
+    chosen = torch.lerp(high, low, (position - above).squeeze(-1).to(high.dtype))
     return torch.where(scores.isnan().any(-1), torch.nan, chosen)
 
 

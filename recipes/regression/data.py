@@ -94,12 +94,12 @@ class RegressionDataModule(LightningDataModule):
         test, train = order[:held], order[held:]
         y = labels[train]
         # the first ones of a fixed order, so that a larger share includes a smaller one
-        place = rng.permutation(len(train))[: round(self.outliers * len(train))]
-        factors = rng.uniform(1, 2, len(train))[: len(place)]
+        position = rng.permutation(len(train))[: round(self.outliers * len(train))]
+        factors = rng.uniform(1, 2, len(train))[: len(position)]
         planted = np.zeros(len(train), dtype=bool)
-        planted[place] = True
+        planted[position] = True
         y = y.copy()
-        y[place] += self.outlier_size * factors * labels[train].std()
+        y[position] += self.outlier_size * factors * labels[train].std()
         mean, sd = features[train].mean(0), features[train].std(0)
         self.splits = {
             "train": _tensors((features[train] - mean) / sd, y),
@@ -110,7 +110,7 @@ class RegressionDataModule(LightningDataModule):
         self.label_center = float(np.median(y))
         self.label_scale = _NORMAL * float(np.median(np.abs(y - self.label_center)))
         rank_zero_info(
-            f"diabetes: train {len(train)} ({len(place)} of them outliers), test {len(test)}"
+            f"diabetes: train {len(train)} ({len(position)} of them outliers), test {len(test)}"
         )
 
     def train_dataloader(self) -> DataLoader[Any]:

@@ -1,4 +1,4 @@
-"""Sorting by a score for each pair of item and place: Gumbel-Sinkhorn networks."""
+"""Sorting by a score for each pair of item and position: Gumbel-Sinkhorn networks."""
 
 from typing import Any
 
@@ -18,11 +18,12 @@ from recipes.networks import ImageCNN
 
 
 class MatrixSorter(Ranker):
-    """Trains a network that tells for each item how well each place suits it.
+    """Trains a network that tells for each item how well each position suits it.
 
     The network returns n numbers an item, the columns of an n x n matrix. The operator turns the
-    matrix into a soft matching of places and items. The loss is the cross-entropy of the true
-    order: the mean over the places of -log P[i, order_i], and over the samples. Validation and test
+    matrix into a soft matching of positions and items. The loss is the cross-entropy of the true
+    order: the mean over the positions of -log P[i, order_i], and over the samples. Validation and
+        test
     use the hard matching, without noise. Otherwise this is a `Ranker`.
 
     Args:
@@ -77,7 +78,7 @@ class MatrixSorter(Ranker):
         categories: Tensor | None = None,
         lengths: Tensor | None = None,
     ) -> Tensor:
-        """Return scores (..., n): the places of the hard matching, n - 1 for the first.
+        """Return scores (..., n): the positions of the hard matching, n - 1 for the first.
 
         Raises:
             ValueError: there are lengths, as a matching is of padded lists.
@@ -113,7 +114,7 @@ class MatrixSorter(Ranker):
         return super().predict_step(pad_batch(batch), batch_idx)
 
     def _matrix(self, features: Tensor, mask: Tensor | None) -> Tensor:
-        """Return how well place i suits item j, (..., n, n)."""
+        """Return how well position i suits item j, (..., n, n)."""
         n = features.shape[-1 - self.scorer.item_dims]
         if self.scorer.outputs < n:
             raise ValueError(

@@ -14,16 +14,16 @@ from recipes.figures import curves
 from recipes.sweep import Run, Sweep, of
 
 OPERATOR = "model.loss.operator"
-PLACES, ORDERS = "test_elements_in_place", "test_perfect_order"
-METRICS = {PLACES: "elements in place", ORDERS: "whole lists in order", "seconds": "seconds"}
+POSITIONS, ORDERS = "test_elements_in_place", "test_perfect_order"
+METRICS = {POSITIONS: "elements in place", ORDERS: "whole lists in order", "seconds": "seconds"}
 PUBLISHED = {
     "Prillo and Eisenschlos (2020)": {
-        ("SoftSort", PLACES): {3: 0.944, 5: 0.910, 7: 0.883, 9: 0.861, 15: 0.805},
-        ("SoftSort, 30 epochs", PLACES): {3: 0.944, 5: 0.910},
-        ("NeuralSort", PLACES): {3: 0.946, 5: 0.911, 7: 0.882, 9: 0.862, 15: 0.802},
+        ("SoftSort", POSITIONS): {3: 0.944, 5: 0.910, 7: 0.883, 9: 0.861, 15: 0.805},
+        ("SoftSort, 30 epochs", POSITIONS): {3: 0.944, 5: 0.910},
+        ("NeuralSort", POSITIONS): {3: 0.946, 5: 0.911, 7: 0.882, 9: 0.862, 15: 0.802},
     },
     "Cuturi et al. (2019)": {
-        ("SinkhornSort", PLACES): {3: 0.950, 5: 0.917, 7: 0.882, 9: 0.847, 15: 0.742},
+        ("SinkhornSort", POSITIONS): {3: 0.950, 5: 0.917, 7: 0.882, 9: 0.847, 15: 0.742},
         ("SinkhornSort", ORDERS): {3: 0.928, 5: 0.811, 7: 0.656, 9: 0.497, 15: 0.126},
     },
     "the slides of Cuturi et al. (2019), with older settings": {

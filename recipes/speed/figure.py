@@ -59,9 +59,9 @@ def _by_epoch(axes: Axes, run: Any, names: list[str], key: str, style: str) -> N
     for name in sorted(_complete(run), key=names.index):
         if key + name in curves:
             label = f"{name}, n = {n}"
-            place = names.index(name)
-            width = 1 + 0.8 * (len(names) - 1 - place)  # so that overlapping curves are visible
-            look: Any = {"color": f"C{place}", "linewidth": width, "label": label}
+            position = names.index(name)
+            width = 1 + 0.8 * (len(names) - 1 - position)  # so that overlapping curves are visible
+            look: Any = {"color": f"C{position}", "linewidth": width, "label": label}
             axes.plot(curves["epoch"], curves[key + name], style, **look)
 
 

@@ -184,8 +184,8 @@ class SpeedTask(PortableModule):
         self.log_dict(found)
 
     def _spearman(self, stage: str, order: Tensor) -> dict[str, Any]:
-        places = torch.arange(order.shape[-1] - 1, -1, -1, device=order.device)
-        labels = torch.empty_like(order).scatter(-1, order, places.expand_as(order))
+        positions = torch.arange(order.shape[-1] - 1, -1, -1, device=order.device)
+        labels = torch.empty_like(order).scatter(-1, order, positions.expand_as(order))
         return {
             f"{stage}_spearman_{name}": spearman(theta.detach(), labels.to(theta.dtype))
             for name, theta in self.theta.items()

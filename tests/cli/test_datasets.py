@@ -18,8 +18,8 @@ def lines(one: PublishedSet, queries: range, seed: int) -> list[str]:
     draw = random.Random(seed)
     found = []
     for query in queries:
-        for place in range(DOCUMENTS):
-            label = one.labels[place % 2]  # the smallest and the largest grade
+        for position in range(DOCUMENTS):
+            label = one.labels[position % 2]  # the smallest and the largest grade
             pairs = [f"{i}:{draw.random():.6f}" for i in range(1, one.features + 1)]
             end = ""
             if one.name.startswith("MSLR"):

@@ -93,11 +93,11 @@ def test_several_runs_are_compared_with_the_first(ltr, files):
     assert "b: 1 of 13 judged" not in answer.out
     assert "b: 1 of 12 judged queries are missing: counted as empty lists" in answer.out
     assert "b: 1 queries have no judgements: left out" in answer.out
-    place = written["qids"].index("q5")
-    assert written["values"]["b"]["map"][place] == 0
+    position = written["qids"].index("q5")
+    assert written["values"]["b"]["map"][position] == 0
     ltr("evaluate", "a.run", "b.run.gz", *args, "--skip-missing", "--test", "bootstrap")
     written = content()
-    assert written["values"]["b"]["map"][place] is None
+    assert written["values"]["b"]["map"][position] is None
     assert written["metrics"]["map"]["left_out"] == 1
     assert written["metrics"]["map"]["test"] == "bootstrap"
 

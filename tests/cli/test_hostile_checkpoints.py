@@ -154,33 +154,33 @@ VALUES: dict[str, Any] = {
 }
 
 
-def places(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The place of each value in a checkpoint."""
+def positions(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The position of each value in a checkpoint."""
     inner = value.items() if isinstance(value, dict) else enumerate(value)
     for key, one in inner:
         yield (*above, key)
         if isinstance(one, dict | list | tuple):
-            yield from places(one, (*above, key))
+            yield from positions(one, (*above, key))
 
 
-def changed(value: Any, place: tuple[Any, ...], new: Any) -> Any:
-    """A copy of a checkpoint with another value at a place."""
-    if not place:
+def changed(value: Any, position: tuple[Any, ...], new: Any) -> Any:
+    """A copy of a checkpoint with another value at a position."""
+    if not position:
         return new
     copy = dict(value) if isinstance(value, dict) else list(value)
-    if len(place) == 1 and new is DELETED:
-        del copy[place[0]]
+    if len(position) == 1 and new is DELETED:
+        del copy[position[0]]
     else:
-        copy[place[0]] = changed(copy[place[0]], place[1:], new)
+        copy[position[0]] = changed(copy[position[0]], position[1:], new)
     return copy
 
 
 def cases(content: dict[str, Any]) -> list[tuple[tuple[Any, ...], str]]:
-    return [(place, name) for place in places(content) for name in VALUES]
+    return [(position, name) for position in positions(content) for name in VALUES]
 
 
-def check_load(content: dict[str, Any], place: tuple[Any, ...], name: str) -> bool:
-    torch.save(changed(content, place, VALUES[name]), "bad.ckpt")
+def check_load(content: dict[str, Any], position: tuple[Any, ...], name: str) -> bool:
+    torch.save(changed(content, position, VALUES[name]), "bad.ckpt")
     try:
         Ranker.load_from_checkpoint("bad.ckpt")
     except ValueError as error:
@@ -188,21 +188,21 @@ def check_load(content: dict[str, Any], place: tuple[Any, ...], name: str) -> bo
     return True
 
 
-def check_resume(ltr, content: dict[str, Any], place: tuple[Any, ...], name: str) -> None:
-    answer = resume(ltr, changed(content, place, VALUES[name]))
+def check_resume(ltr, content: dict[str, Any], position: tuple[Any, ...], name: str) -> None:
+    answer = resume(ltr, changed(content, position, VALUES[name]))
     if answer.code:
         assert_one_line(answer)
 
 
 def test_any_value_at_a_place_of_a_checkpoint_to_load(ltr, content):
-    for place, name in random.Random(0).sample(cases(content), 300):
-        assert check_load(content, place, name), (place, name)
+    for position, name in random.Random(0).sample(cases(content), 300):
+        assert check_load(content, position, name), (position, name)
 
 
 @pytest.mark.slow
 def test_any_value_at_any_place_of_a_checkpoint_to_load(ltr, content):
-    for place, name in cases(content):
-        assert check_load(content, place, name), (place, name)
+    for position, name in cases(content):
+        assert check_load(content, position, name), (position, name)
 
 
 FOUND = [
@@ -223,14 +223,14 @@ FOUND = [
 ]
 
 
-@pytest.mark.parametrize(("place", "name"), FOUND, ids=lambda one: str(one))
-def test_a_wrong_value_in_a_checkpoint_to_resume_from(ltr, content, place, name):
-    assert_one_line(resume(ltr, changed(content, place, VALUES[name])))
+@pytest.mark.parametrize(("position", "name"), FOUND, ids=lambda one: str(one))
+def test_a_wrong_value_in_a_checkpoint_to_resume_from(ltr, content, position, name):
+    assert_one_line(resume(ltr, changed(content, position, VALUES[name])))
 
 
 @pytest.mark.filterwarnings("ignore:.* starts over.*")
 @pytest.mark.slow
 def test_any_value_at_a_place_of_a_checkpoint_to_resume_from(ltr, content):
-    for place, name in random.Random(0).sample(cases(content), 200):
+    for position, name in random.Random(0).sample(cases(content), 200):
         shutil.rmtree("runs", ignore_errors=True)
-        check_resume(ltr, content, place, name)
+        check_resume(ltr, content, position, name)

@@ -132,9 +132,9 @@ def test_a_file_is_missed_before_an_option(ltr):
 
 
 def test_the_folder_of_a_run(tmp_path):
-    for place in ("a/1", "a/2", "b/1"):
-        for name in ("best", "last") if place == "a/1" else ("last",):
-            file = tmp_path / place / f"checkpoints/{name}.ckpt"
+    for position in ("a/1", "a/2", "b/1"):
+        for name in ("best", "last") if position == "a/1" else ("last",):
+            file = tmp_path / position / f"checkpoints/{name}.ckpt"
             file.parent.mkdir(parents=True, exist_ok=True)
             file.touch()
     one = tmp_path / "a/1/checkpoints"

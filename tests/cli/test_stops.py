@@ -18,8 +18,8 @@ from ltr.modules.checkpoints import train_steps
 
 
 class Signaller(Callback):
-    def send(self, trainer, place):
-        if os.environ.get("SEND_AT") == f"{place}:{train_steps(trainer)}":
+    def send(self, trainer, position):
+        if os.environ.get("SEND_AT") == f"{position}:{train_steps(trainer)}":
             del os.environ["SEND_AT"]
             os.kill(os.getpid(), int(os.environ["SEND"]))
 
@@ -57,7 +57,7 @@ def test_a_learning_rate_of_1e9(ltr):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(
-    ("place", "saved", "more"),
+    ("position", "saved", "more"),
     [
         ("step:3", 4, []),
         ("step:4", 5, []),  # the last of an epoch: its validation is not left out
@@ -65,13 +65,13 @@ def test_a_learning_rate_of_1e9(ltr):
         ("validation:3", 3, ["--trainer.val_check_interval", 1]),
     ],
 )
-def test_a_signal_writes_the_last_checkpoint(ltr, monkeypatch, number, place, saved, more):
+def test_a_signal_writes_the_last_checkpoint(ltr, monkeypatch, number, position, saved, more):
     """No checkpoint is due within an epoch: this one is written because of the signal."""
     Path("signaller.py").write_text(SIGNALLER)
     options = ["--trainer.callbacks", "signaller.Signaller", *more]
     monkeypatch.setenv("SEND", str(int(number)))
     assert ltr(*FIT, *options, "--trainer.default_root_dir", "whole").code == 0
-    monkeypatch.setenv("SEND_AT", place)
+    monkeypatch.setenv("SEND_AT", position)
     broken = [*FIT, *options, "--trainer.default_root_dir", "broken"]
     signals = (signal.SIGINT, signal.SIGTERM)
     before = [signal.getsignal(one) for one in signals]  # SIGINT is ignored in a background job

@@ -49,7 +49,7 @@ def test_little_padding_and_each_list_once(lengths, batch_size: int, replicas: i
         assert padding(lengths, every) <= 0.1
         flat = [i for batch in every for i in batch]
         assert sorted(i for i in flat if i >= 0) == list(range(len(lengths)))
-    if replicas == 1 and batch_size == 64:  # most places hold a list
+    if replicas == 1 and batch_size == 64:  # most positions hold a list
         assert len(lengths) / len(flat) > 0.4
 
 

@@ -77,7 +77,7 @@ def frame(rows: int, seed: int = 0, grouped: bool = False) -> pd.DataFrame:
             "new": draw.random(rows) < 0.5,
             "shop": draw.choice(["a", "b", None, "dé"], rows),
             "w": draw.random(rows),
-            "place": draw.integers(1, 9, rows),
+            "position": draw.integers(1, 9, rows),
             "kind": draw.random(rows) < 0.3,
             "id": [f"d{i}" for i in range(rows)],
             "grade": draw.integers(0, 3, rows),
@@ -85,7 +85,7 @@ def frame(rows: int, seed: int = 0, grouped: bool = False) -> pd.DataFrame:
     )
 
 
-USES: dict[str, Any] = {"qid": "query", "label": "grade", "weight": "w", "position": "place"}
+USES: dict[str, Any] = {"qid": "query", "label": "grade", "weight": "w", "position": "position"}
 USES |= {"group": "kind", "doc_id": "id"}
 
 

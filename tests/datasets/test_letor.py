@@ -26,7 +26,7 @@ def write(tmp_path: Path) -> Write:
 
 
 def always_odd(*_) -> int:
-    """In place of the compiled parser: the strict one reads each line."""
+    """In position of the compiled parser: the strict one reads each line."""
     return svmlight_jit.ODD
 
 

@@ -113,12 +113,14 @@ def test_several_files_are_one_store(sort_by_qid: bool, keep_order: bool, monkey
     joined = load_lists("parts", **options)
     assert not isinstance(joined, StoredLists)
     assert list(data.qids) == joined.qids
-    for place in range(len(joined)):
-        for key, value in joined[place].items():
+    for position in range(len(joined)):
+        for key, value in joined[position].items():
             if isinstance(value, torch.Tensor):
-                torch.testing.assert_close(data[place][key], value, rtol=0, atol=0, equal_nan=True)
+                torch.testing.assert_close(
+                    data[position][key], value, rtol=0, atol=0, equal_nan=True
+                )
             else:
-                assert data[place][key] == value
+                assert data[position][key] == value
 
 
 def test_scores_are_in_the_files_order():

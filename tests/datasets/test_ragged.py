@@ -55,7 +55,7 @@ def test_a_batch_is_its_items(indices):
 
 
 def pad_item_by_item(items: list[dict]) -> dict:
-    """The plain definition of a padded batch; a filler is one masked place."""
+    """The plain definition of a padded batch; a filler is one masked position."""
     longest = max(len(item["mask"]) for item in items)
     batch = {}
     for key, value in items[0].items():

@@ -324,14 +324,14 @@ def test_no_flipped_bit_is_read_as_data(stored: Path):
     raw = path.read_bytes()
     assert len(raw) > 65536
     rng = np.random.default_rng(1)
-    places = [
+    positions = [
         *range(16),
         *rng.integers(0, len(raw), 60).tolist(),
         *range(len(raw) - 300, len(raw), 9),
     ]
-    for place in places:
+    for position in positions:
         changed = bytearray(raw)
-        changed[place] ^= 1 << int(rng.integers(8))
+        changed[position] ^= 1 << int(rng.integers(8))
         refused(stored, path, raw, bytes(changed))
     assert len(open_store(stored)) == 300
     open_store(stored).store.check()

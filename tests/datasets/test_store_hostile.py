@@ -172,8 +172,8 @@ def test_odd_offsets_of_qids(tmp_path: Path, new: tuple[int, ...]):
     write(tmp_path, {})
     path = write_qids(tmp_path, pa.array(["a", "b"], pa.large_string()))
     raw = path.read_bytes()
-    place = raw.index(struct.pack("<3q", 0, 1, 2))
-    path.write_bytes(raw[:place] + struct.pack("<3q", *new) + raw[place + 24 :])
+    position = raw.index(struct.pack("<3q", 0, 1, 2))
+    path.write_bytes(raw[:position] + struct.pack("<3q", *new) + raw[position + 24 :])
     seal(tmp_path)
     with pytest.raises(ValueError, match=f"^{path}: the lists are damaged"):
         open_store(tmp_path)[0]
@@ -289,13 +289,15 @@ def test_a_pickle_is_no_shard(tmp_path: Path):
 
 
 def test_every_number_of_the_file_overwritten_with_odd_ones(tmp_path: Path):
-    # sizes, counts and places of Arrow's own headers, huge and negative
+    # sizes, counts and positions of Arrow's own headers, huge and negative
     path = write(tmp_path, {})
     raw = path.read_bytes()
     sound = open_store(tmp_path).in_memory()
-    for place in range(0, len(raw) - 8, 8):
-        value = -1 if place % 16 else 2**63 - 1
-        path.write_bytes(raw[:place] + value.to_bytes(8, "little", signed=True) + raw[place + 8 :])
+    for position in range(0, len(raw) - 8, 8):
+        value = -1 if position % 16 else 2**63 - 1
+        path.write_bytes(
+            raw[:position] + value.to_bytes(8, "little", signed=True) + raw[position + 8 :]
+        )
         seal(tmp_path)
         try:
             data = open_store(tmp_path).in_memory()
@@ -312,10 +314,10 @@ def test_a_compressed_body_that_claims_to_be_huge_is_refused(tmp_path: Path):
     path = write(tmp_path, {}, options=pa.ipc.IpcWriteOptions(compression="zstd"))
     assert open_store(tmp_path).in_memory().qids == ["a", "b"]
     raw = path.read_bytes()
-    place = raw.index(b"\x28\xb5\x2f\xfd") - 8  # of the first buffer's length before zstd
+    position = raw.index(b"\x28\xb5\x2f\xfd") - 8  # of the first buffer's length before zstd
     for claimed in (2**62, 2**40, -2, 2**63 - 1):
         path.write_bytes(
-            raw[:place] + claimed.to_bytes(8, "little", signed=True) + raw[place + 8 :]
+            raw[:position] + claimed.to_bytes(8, "little", signed=True) + raw[position + 8 :]
         )
         seal(tmp_path)
         refused(tmp_path)

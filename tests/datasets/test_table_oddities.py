@@ -102,7 +102,7 @@ def test_a_qid_in_two_spellings_is_refused(tmp_path: Path, kind: str, one: str, 
     made.loc[3:5, "query"] = one
     made.loc[50, "query"] = two
     source: Any = tmp_path / f"t.{kind}"
-    places = f"row 50, column 'query': .* got '{two}'.* and '{one}' in row 3"
+    positions = f"row 50, column 'query': .* got '{two}'.* and '{one}' in row 3"
     if kind == "pandas":
         source = made
     elif kind == "parquet":
@@ -113,15 +113,15 @@ def test_a_qid_in_two_spellings_is_refused(tmp_path: Path, kind: str, one: str, 
         source.mkdir()
         made[:30].to_csv(source / "a.csv", index=False)
         made[30:].to_csv(source / "b.csv", index=False)
-        places = rf"b\.csv: row 20, column.*got '{two}'.* and '{one}' in .*a\.csv, in row 3"
-    places = places.replace("+", r"\+")
+        positions = rf"b\.csv: row 20, column.*got '{two}'.* and '{one}' in .*a\.csv, in row 3"
+    positions = positions.replace("+", r"\+")
     schema = Schema("query", "grade", features={"price": 1})
     calls = [lambda: fit(source), lambda: read_table(source, schema)]
     if kind != "pandas":
         calls += [lambda: convert(source, tmp_path / "store", qid="query", label="grade")]
         calls += [lambda: [*RowStream(source, schema)]]
     for call in calls:
-        with pytest.raises(ValueError, match=places):
+        with pytest.raises(ValueError, match=positions):
             call()
     assert not (tmp_path / "store" / "manifest.json").exists()
 
@@ -280,8 +280,8 @@ def test_string_views_in_parquet(tmp_path: Path):
     want = read_table(table, Schema.infer(table, qid="query", label="grade").fit_levels(table))
     for name in ("query", "shop"):
         column = table.column(name).cast(pa.string_view())
-        place = table.column_names.index(name)
-        table = table.set_column(place, name, column)
+        position = table.column_names.index(name)
+        table = table.set_column(position, name, column)
     pq.write_table(table, path := tmp_path / "t.parquet")
     data = fit(path)
     assert data.schema is not None

@@ -55,10 +55,10 @@ def test_without_missing_values_it_is_the_transform_of_the_numbers():
 
 def test_bins_are_of_the_values_that_are_there(rows):
     fitted = TableTransform(PiecewiseLinearBins()).fit(rows)
-    for place in range(4):
-        column = rows[:, place][~np.isnan(rows[:, place])]
+    for position in range(4):
+        column = rows[:, position][~np.isnan(rows[:, position])]
         alone = PiecewiseLinearBins().fit(column[:, None])
-        assert torch.equal(fitted.features.low[fitted.features.columns == place], alone.low)
+        assert torch.equal(fitted.features.low[fitted.features.columns == position], alone.low)
     got = fitted(torch.full((1, 4), torch.nan))[0]
     medians = torch.from_numpy(np.nanmedian(rows, axis=0))
     width = fitted.features.out_features

@@ -206,9 +206,9 @@ def test_weights_positions_and_groups():
         ("g", [1, None], "row 1, column 'g'.*nothing"),
         ("g", ["a", "b"], "row 0, column 'g'.*'a'"),
     ):
-        place = table.column_names.index(name)
+        position = table.column_names.index(name)
         with pytest.raises(ValueError, match=message):
-            read_table(table.set_column(place, name, pa.array(bad)), schema, needs_label=False)
+            read_table(table.set_column(position, name, pa.array(bad)), schema, needs_label=False)
 
 
 @pytest.mark.parametrize(

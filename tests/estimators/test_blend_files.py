@@ -212,9 +212,9 @@ def test_damage_in_any_file_is_found(blend, tmp_path):
     for name in ("model.safetensors", "ranker-1.txt", "ranker-2.ubj"):
         path = tmp_path / name
         whole = path.read_bytes()
-        for place in draw.sample(range(8 * len(whole)), 20):
+        for position in draw.sample(range(8 * len(whole)), 20):
             damaged = bytearray(whole)
-            damaged[place // 8] ^= 1 << place % 8
+            damaged[position // 8] ^= 1 << position % 8
             path.write_bytes(damaged)
             with pytest.raises(ValueError, match=f"{name}.*digest"):
                 Blend.load(tmp_path)

@@ -127,7 +127,7 @@ def test_without_validation_lists_all_are_kept():
     assert "no validation lists" in ranker.selected_["left"].reason
 
 
-def test_columns_of_an_array_have_the_names_of_their_places():
+def test_columns_of_an_array_have_the_names_of_their_positions():
     X, y, qid = draw(100)
     numbers = X.select_dtypes("number").to_numpy()
     ranker = quick().fit(numbers, y, qid=qid)

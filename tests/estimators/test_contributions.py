@@ -121,12 +121,12 @@ def test_additive_rankers_add_what_a_change_of_the_column_alone_changes(scorer):
     np.testing.assert_allclose(found.base + found.values.sum(1), ranker.predict(X), atol=1e-5)
     np.testing.assert_allclose(found.values.mean(0), 0, atol=1e-6)  # of the background itself
     assert abs(found.values).max() > 0.01
-    for place, column in enumerate(X.columns):
+    for position, column in enumerate(X.columns):
         moved = X.copy()
         moved[column] = [X[column].iloc[7]] * len(X)
         moved = moved.astype(X.dtypes)
         expected = ranker.predict(moved) - ranker.predict(X)
-        difference = found.values[7, place] - found.values[:, place]
+        difference = found.values[7, position] - found.values[:, position]
         np.testing.assert_allclose(difference, expected, atol=1e-5)
 
 

@@ -93,9 +93,9 @@ def test_every_flipped_bit_of_the_weights_is_found(first, tmp_path):
     first.save(tmp_path)
     path = tmp_path / "model.safetensors"
     whole, draw = path.read_bytes(), random.Random(0)
-    for place in draw.sample(range(8 * len(whole)), 150):
+    for position in draw.sample(range(8 * len(whole)), 150):
         damaged = bytearray(whole)
-        damaged[place // 8] ^= 1 << place % 8
+        damaged[position // 8] ^= 1 << position % 8
         path.write_bytes(damaged)
         for load in (NeuralRanker.load, load_model):
             with pytest.raises(ValueError, match=r"model\.safetensors.*digest"):

@@ -80,11 +80,11 @@ _GONE = object()
 def mutations() -> Callable[[Any], Iterator[str]]:
     """A function that gives JSON in which one key, at any depth, is gone or has another value."""
 
-    def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    def positions(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield at
         keys = range(len(value)) if isinstance(value, list) else value
         for key in keys if isinstance(value, dict | list) else ():
-            yield from places(value[key], (*at, key))
+            yield from positions(value[key], (*at, key))
 
     def changed(value: Any, at: tuple[Any, ...], new: Any) -> Any:
         if not at:
@@ -97,7 +97,7 @@ def mutations() -> Callable[[Any], Iterator[str]]:
         return copy
 
     def mutate(content: Any) -> Iterator[str]:
-        for at in places(content):
+        for at in positions(content):
             if at:
                 yield json.dumps(changed(content, at, _GONE))
             for new in _VALUES:

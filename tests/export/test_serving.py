@@ -156,13 +156,13 @@ def write_signed(path: Path, about: str | None) -> None:
 def test_every_flipped_bit_is_found(folder, tmp_path):
     whole, draw = (folder / "model.onnx").read_bytes(), random.Random(0)
     path = tmp_path / "model.onnx"
-    places = [
+    positions = [
         *draw.sample(range(8 * len(whole)), 150),
         *range(8 * (len(whole) - 80), 8 * len(whole)),
     ]
-    for place in places:
+    for position in positions:
         damaged = bytearray(whole)
-        damaged[place // 8] ^= 1 << place % 8
+        damaged[position // 8] ^= 1 << position % 8
         path.write_bytes(damaged)
         with pytest.raises(ValueError, match=r"model\.onnx: it (is damaged|has no digest)"):
             OnnxRanker(path)

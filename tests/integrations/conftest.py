@@ -72,8 +72,8 @@ def corpus(lists: int = 16, seed: int = 0) -> dict[str, list[Any]]:
         query = draw.sample(WORDS, 2)
         others = [word for word in WORDS if word not in query]
         documents, labels = [], []
-        for place in range(2 + number % 5):
-            label = place % 3
+        for position in range(2 + number % 5):
+            label = position % 3
             words = draw.sample(query, label) + draw.sample(others, 1 + draw.randrange(4))
             draw.shuffle(words)
             documents.append(" ".join(words))

@@ -73,7 +73,7 @@ def test_true_order_with_masks_and_extreme_values():
 
 @pytest.mark.parametrize("gap", [25.0, 60.0, 90.0, 120.0])
 @pytest.mark.parametrize("operator", [SoftSort(), NeuralSort(0.1)], ids=repr)
-def test_items_far_from_their_places_have_gradients_and_no_inf(operator, gap):
+def test_items_far_from_their_positions_have_gradients_and_no_inf(operator, gap):
     scores = torch.tensor([gap, 0.0], requires_grad=True)
     found = PermutationCrossEntropy(operator)(scores, torch.tensor([0.0, 1.0]))
     found.backward()

@@ -437,7 +437,7 @@ def test_chunks_of_any_size(monkeypatch):
         labels = torch.randint(0, 3, (len(ids),), generator=generator)
         whole = mrr(scores, labels, qid=ids, reduction="none")
         for positions in (1, 7, 300, 1 << 20):
-            monkeypatch.setattr(batches, "PLACES", positions)
+            monkeypatch.setattr(batches, "POSITIONS", positions)
             assert mrr(scores, labels, qid=ids, reduction="none").equal(whole)
             cuts = batches._cuts(lengths.sort().values)
             assert [a for a, _ in cuts] == [0, *(b for _, b in cuts[:-1])]

@@ -31,7 +31,7 @@ def lists(draw):
 
 @settings(max_examples=60, deadline=None)
 @given(lists(), st.sampled_from([1, 2, 3, 4, 500]))
-def test_the_first_places_are_those_of_the_sort(data, k):
+def test_the_first_positions_are_those_of_the_sort(data, k):
     scores, _, mask = data
     whole, some = descending_order(scores, mask), descending_order(scores, mask, k)
     assert torch.equal(some[..., :k], whole[..., :k])
@@ -68,7 +68,7 @@ def test_functions_classes_and_collections_agree():
         assert together.compute()["it"] == pytest.approx(expected.item())
 
 
-def test_which_metrics_need_all_places():
+def test_which_metrics_need_all_positions():
     assert NDCG().first_positions is None
     assert NDCG(top_k=3, ties="expected").first_positions is None
     assert RBP().first_positions is None
@@ -79,7 +79,7 @@ def test_which_metrics_need_all_places():
     assert Other(top_k=3).first_positions is None
 
 
-def test_nan_and_the_first_places():
+def test_nan_and_the_first_positions():
     scores = torch.zeros(LONG)
     scores[7] = torch.nan
     assert descending_order(scores, first=2).tolist()[:2] == [7, 0]

@@ -23,7 +23,7 @@ def test_share_scale_and_gradient(p: float, dtype: torch.dtype):
     y.sum().backward()
     assert x.grad is not None
     assert torch.equal(x.grad == 0, dropped)
-    # columns and rows are independent: no number is drawn for two places
+    # columns and rows are independent: no number is drawn for two positions
     rows = dropped.double() - p
     covariance = (rows[:, 1:] * rows[:, :-1]).mean()
     assert covariance.abs() < 5 * p * (1 - p) / x.numel() ** 0.5

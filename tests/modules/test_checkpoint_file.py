@@ -34,9 +34,9 @@ def test_a_flipped_bit_is_found(content: dict[str, Any], tmp_path: Path):
     rng = random.Random(0)
     errors: list[str] = []
     for _ in range(300):
-        place = rng.randrange(len(whole))
+        position = rng.randrange(len(whole))
         changed = bytearray(whole)
-        changed[place] ^= 1 << rng.randrange(8)
+        changed[position] ^= 1 << rng.randrange(8)
         (tmp_path / "x.ckpt").write_bytes(changed)
         try:
             again = read_checkpoint(tmp_path / "x.ckpt")

@@ -156,7 +156,7 @@ def test_a_list_whose_length_is_the_number_of_lists():
 
 def test_lists_without_names(tmp_path: Path):
     said = first_batch_last(tmp_path, Ranker(Squares(), PointwiseMSE()), qids=False)
-    assert "1 of 2 lists (place in the batch 0)" in said
+    assert "1 of 2 lists (position in the batch 0)" in said
 
 
 def test_a_gradient_alone(tmp_path: Path):

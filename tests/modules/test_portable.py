@@ -102,21 +102,21 @@ def test_a_checkpoint_is_plain_data(tmp_path: Path):
     assert b"ltr.losses.ndcg\n" not in (tmp_path / "model.ckpt").read_bytes()  # a pickled class
 
 
-@pytest.mark.parametrize("place", ["objects", "config", "unsaved", "transform", "epoch"])
+@pytest.mark.parametrize("position", ["objects", "config", "unsaved", "transform", "epoch"])
 @pytest.mark.parametrize("packed", [True, False])
-def test_a_malicious_pickle_is_refused(tmp_path: Path, place: str, packed: bool):
+def test_a_malicious_pickle_is_refused(tmp_path: Path, position: str, packed: bool):
     hit = tmp_path / "hit"
     file = saved(tmp_path, Ranker(LinearScorer()))
     bomb: Any = pickle.dumps(Bomb(hit)) if packed else Bomb(hit)
     content = torch.load(file, weights_only=True)
-    if place == "objects":
+    if position == "objects":
         del content["config"]
         bomb = {"scorer": bomb}
-    if place == "config":
+    if position == "config":
         bomb = {"class_path": "ltr.modules.Ranker", "init_args": {"scorer": bomb}}
-    torch.save({**content, place: bomb}, file)
+    torch.save({**content, position: bomb}, file)
     hit.unlink(missing_ok=True)
-    harmless = packed and place == "epoch"  # bytes that nobody reads
+    harmless = packed and position == "epoch"  # bytes that nobody reads
     if harmless:
         Ranker.load_from_checkpoint(file)
     else:
@@ -215,7 +215,7 @@ def test_a_transform_of_main_is_given_again(tmp_path: Path, monkeypatch: pytest.
     assert resumed.transform.by == 4.0
 
 
-def test_an_object_without_a_configuration_names_its_place(tmp_path: Path):
+def test_an_object_without_a_configuration_is_named(tmp_path: Path):
     noisy = SoftNDCG(Stochastic(SoftSort(), generator=torch.Generator()), gain=lambda y: y)
     with pytest.warns(UserWarning, match="loss is not in the checkpoint") as warned:
         file = saved(tmp_path, Ranker(LinearScorer(), noisy))

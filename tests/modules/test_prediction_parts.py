@@ -10,19 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ltr.modules import prediction_parts
-from ltr.modules.prediction_files import PLACE, PredictionFile
+from ltr.modules.prediction_files import POSITION, PredictionFile
 from ltr.modules.prediction_parts import join_parts, merged
 
 
 def write(path: Path, batches: list[list[int]], owner: int = 0) -> Path:
-    """A part with a row for each place, numbered within the part."""
+    """A part with a row for each position, numbered within the part."""
     path.touch()
     row = 0
     with PredictionFile(path, "part") as part:
-        for places in batches:
-            rows = [1000 * owner + row + i for i in range(len(places))]
-            part.write(pa.table({PLACE: pa.array(places, pa.int64()), "row": rows}))
-            row += len(places)
+        for positions in batches:
+            rows = [1000 * owner + row + i for i in range(len(positions))]
+            part.write(pa.table({POSITION: pa.array(positions, pa.int64()), "row": rows}))
+            row += len(positions)
     return path
 
 
@@ -32,20 +32,20 @@ def write(path: Path, batches: list[list[int]], owner: int = 0) -> Path:
     owners=st.lists(st.integers(0, 2), min_size=30, max_size=30),
     size=st.integers(1, 4),
 )
-def test_rows_come_in_the_order_of_their_places(tmp_path_factory, lengths, owners, size):
+def test_rows_come_in_the_order_of_their_positions(tmp_path_factory, lengths, owners, size):
     folder = tmp_path_factory.mktemp("parts")
     parts, expected = [], {}
     for owner in range(3):
-        lists = [place for place in range(len(lengths)) if owners[place] == owner]
+        lists = [position for position in range(len(lengths)) if owners[position] == owner]
         batches, row = [], 0
         for start in range(0, len(lists), size):
             batches.append([p for p in lists[start : start + size] for _ in range(lengths[p])])
-            for place in batches[-1]:
-                expected.setdefault(place, []).append(1000 * owner + row)
+            for position in batches[-1]:
+                expected.setdefault(position, []).append(1000 * owner + row)
                 row += 1
         parts.append(write(folder / str(owner), batches, owner))
     found = [row for table in merged(parts) for row in table["row"].to_pylist()]
-    assert found == [row for place in sorted(expected) for row in expected[place]]
+    assert found == [row for position in sorted(expected) for row in expected[position]]
 
 
 def test_little_is_in_memory(tmp_path):

@@ -1,4 +1,4 @@
-"""Each function against its hard twin, its matrix, and itself under dim, mask and direction."""
+"""Each function against its hard limit, its matrix, and itself under dim, mask and direction."""
 
 import numpy as np
 import pytest

@@ -52,8 +52,8 @@ def test_appendix_D_of_softsort(spacing, temperature):
     order = torch.randperm(12, generator=torch.Generator().manual_seed(0))
     scores = 3 + spacing * order.double()
     matrix = NeuralSort(temperature).permutation(scores).dense()
-    twin = SoftSort(spacing * temperature, 2).permutation(scores).dense()
-    torch.testing.assert_close(matrix, twin, rtol=1e-9, atol=1e-14)
+    square = SoftSort(spacing * temperature, 2).permutation(scores).dense()
+    torch.testing.assert_close(matrix, square, rtol=1e-9, atol=1e-14)
 
 
 def test_float32_keeps_its_digits_on_long_lists():

@@ -184,10 +184,10 @@ def test_the_choice_is_by_rows_and_memory():
 
 def test_windows_hold_the_rows_that_take_from_a_strip(small):
     n, line = 40, solver.Line(2, 1e-5)
-    places, weights = torch.linspace(1, 0, n).double(), torch.full((2, n), 1 / n).double()
-    t = solver.Transport(places, places - 0.01, *weights)
+    positions, weights = torch.linspace(1, 0, n).double(), torch.full((2, n), 1 / n).double()
+    t = solver.Transport(positions, positions - 0.01, *weights)
     state = solver._pass(t, line, torch.zeros(n).double())
-    kernel = solver.log_kernel(t.points, places, line)
+    kernel = solver.log_kernel(t.points, positions, line)
     kernel = (kernel - kernel.amax(-1, keepdim=True)).exp()
     assert len(state.windows) == len(list(over.tiles(n, n))) > 10
     for items, window in zip(over.tiles(n, n), state.windows, strict=True):

@@ -121,12 +121,12 @@ def test_the_same_seed_gives_the_same_noise():
 def test_copies_take_the_generator_with_them(clone):
     scores, operator = draw(4), seeded(SoftSort())
     operator(scores)
-    twin = clone(operator)
+    cloned = clone(operator)
     expected = operator(scores)
-    assert torch.equal(twin(scores), expected)  # the state, but not the generator itself
+    assert torch.equal(cloned(scores), expected)  # the state, but not the generator itself
     operator(scores)
     operator(scores)
-    assert not torch.equal(twin(scores), operator(scores))
+    assert not torch.equal(cloned(scores), operator(scores))
     assert not operator.state_dict()
 
 

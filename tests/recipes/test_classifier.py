@@ -85,7 +85,7 @@ def test_it_learns(tmp_path: Path, loss: Any):
     fit.fit(model, data)
     [found] = fit.test(model, data, verbose=False)
     assert found["test_accuracy"] > 0.85
-    assert found["test_top_5"] > 0.85  # a loss of the first place alone; by chance 0.5
+    assert found["test_top_5"] > 0.85  # a loss of the first position alone; by chance 0.5
 
 
 def test_metrics_and_losses_are_those_of_all_images(tmp_path: Path):

@@ -117,7 +117,7 @@ def test_crops_are_windows_of_the_padded_image():
     images = torch.from_numpy(rng.integers(1, 256, (30, 2, 6, 5)).astype(np.uint8))
     rows = torch.arange(30)
     found = crop_and_flip(images, rows, count=30, seed=3, epoch=2)
-    places, flips = set(), 0
+    positions, flips = set(), 0
     for image, one in zip(images, found, strict=True):
         framed = pad(image, (4, 4, 4, 4))
         windows = {
@@ -130,9 +130,9 @@ def test_crops_are_windows_of_the_padded_image():
         matches = [key for key, window in windows.items() if torch.equal(window, one)]
         assert matches
         if len(matches) == 1:
-            places.add(matches[0][:2])
+            positions.add(matches[0][:2])
             flips += matches[0][2]
-    assert len(places) > 15
+    assert len(positions) > 15
     assert 5 < flips < 25
     # an image's draw does not depend on the batch that it is in
     some = torch.tensor([17, 3])

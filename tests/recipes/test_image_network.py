@@ -55,9 +55,9 @@ def test_a_pool_before_its_relu_is_one_behind_it():
     model, x = network().eval(), images(4)
     assert model.body is not None
     layers = list(model.body)  # pyright: ignore[reportArgumentType]
-    for place in (3, 8):
-        assert isinstance(layers[place], nn.MaxPool2d)
-        layers[place], layers[place + 1] = layers[place + 1], layers[place]
+    for position in (3, 8):
+        assert isinstance(layers[position], nn.MaxPool2d)
+        layers[position], layers[position + 1] = layers[position + 1], layers[position]
     assert model.head is not None
     torch.testing.assert_close(model.head(nn.Sequential(*layers)(x)), model(x))
 

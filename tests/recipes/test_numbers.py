@@ -66,15 +66,15 @@ def test_colours_and_heights_stay_what_they_are():
 
 def test_numbers_and_images_are_drawn_evenly():
     lists = NumberLists(marked_images(), n=10, digits=3, count=2000)
-    numbers, places = lists.draw(range(2000))
+    numbers, positions = lists.draw(range(2000))
     assert numbers.min() == 0
     assert numbers.max() == 999
     # 20,000 draws: six standard deviations of a binomial count
-    for counts in (np.bincount(numbers.ravel() // 100), np.bincount(places.ravel())):
+    for counts in (np.bincount(numbers.ravel() // 100), np.bincount(positions.ravel())):
         p = 1 / len(counts)
         total = counts.sum()
         assert np.abs(counts - total * p).max() < 6 * (total * p * (1 - p)) ** 0.5
-    assert len(np.unique(places)) == 40
+    assert len(np.unique(positions)) == 40
 
 
 def test_a_list_depends_on_seed_split_and_number_alone():

@@ -98,7 +98,7 @@ def graded_pairs(lists, rule, found, begin, stop):
         count[:] = 0
         for p in range(m):
             item = order[row, p]
-            grade[p] = _place(values, grades, labels[row, item])
+            grade[p] = _position(values, grades, labels[row, item])
             count[grade[p]] += 1
             worth[grade[p]] = gains[row, item] if len(gains) else 1.0
             if by_item:
@@ -141,7 +141,7 @@ def _grades(labels, order, row, m, most, values):
         y = np.float64(labels[row, order[row, p]])
         if not math.isfinite(y):
             return -1
-        at = _place(values, grades, y)
+        at = _position(values, grades, y)
         if at < grades and values[at] == y:
             continue
         if grades == most:
@@ -154,7 +154,7 @@ def _grades(labels, order, row, m, most, values):
 
 
 @jit
-def _place(values, grades, y):
+def _position(values, grades, y):
     at = 0
     while at < grades and values[at] < y:
         at += 1

@@ -181,8 +181,8 @@ def test_metrics_are_those_of_numpy_scipy_and_sklearn(tmp_path: Path, q: float, 
     true, estimates, identified = [], [], []
     for x, y, m in zip(batch["features"], batch["labels"], batch["mask"], strict=True):
         order = x[m, 0].argsort()
-        place = q * (len(order) - 1)
-        hard, right = (np.interp(place, range(len(order)), t[m][order]) for t in (x[:, 1], y))
+        position = q * (len(order) - 1)
+        hard, right = (np.interp(position, range(len(order)), t[m][order]) for t in (x[:, 1], y))
         true.append(np.quantile(y[m], q))
         estimates.append(hard)
         identified.append(abs(right - true[-1]) < 1e-9)

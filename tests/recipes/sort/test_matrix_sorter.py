@@ -27,15 +27,15 @@ def batch(n: int = 4) -> dict[str, torch.Tensor]:
     return {"features": features, "labels": labels, "mask": torch.ones(6, n, dtype=torch.bool)}
 
 
-def test_scores_are_the_places_of_the_best_assignment():
+def test_scores_are_the_positions_of_the_best_assignment():
     model, data = sorter(), batch()
     matrix = model.scorer.outputs_of(data["features"])[..., :4].mT
     scores = model(data["features"])
     for one, got in zip(matrix, scores, strict=True):
         _, columns = linear_sum_assignment(one.detach().numpy(), maximize=True)
         expected = torch.empty(4)
-        for place, item in enumerate(columns):
-            expected[item] = 3 - place
+        for position, item in enumerate(columns):
+            expected[item] = 3 - position
         assert torch.equal(got, expected)
     assert model.operator.training  # as it was
 

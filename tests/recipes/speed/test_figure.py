@@ -11,15 +11,15 @@ def run_of(n: int, steps: dict[str, int]) -> dict[str, Any]:
     """A run of lists of n in which operators took so many of the four steps."""
     metrics: dict[str, float] = {}
     curves: dict[str, list[Any]] = {"epoch": list(range(1, STEPS + 1))}
-    for place, (name, taken) in enumerate(steps.items(), start=1):
+    for position, (name, taken) in enumerate(steps.items(), start=1):
         metrics |= {
-            f"test_cpu_ms_{name}": float(place * n),
-            f"test_mb_{name}": float(place + n),
+            f"test_cpu_ms_{name}": float(position * n),
+            f"test_mb_{name}": float(position + n),
             f"test_steps_{name}": float(taken),
         }
         there = [epoch <= taken for epoch in range(1, STEPS + 1)]
-        curves[f"val_spearman_{name}"] = [0.1 * place if one else None for one in there]
-        curves[f"train_loss_{name}"] = [1.0 * place if one else None for one in there]
+        curves[f"val_spearman_{name}"] = [0.1 * position if one else None for one in there]
+        curves[f"train_loss_{name}"] = [1.0 * position if one else None for one in there]
     name = f"speed-n-{n}"
     return {
         "name": name,

@@ -172,10 +172,10 @@ def test_the_gradient_takes_minimum_and_maximum_as_constants():
         return float(np.mean(lists) + (values.numpy() ** 2).sum() / 200)
 
     expected = torch.zeros(3, 6, dtype=torch.float64)
-    for place in np.ndindex(3, 6):
+    for position in np.ndindex(3, 6):
         step = torch.zeros(3, 6, dtype=torch.float64)
-        step[place] = 1e-6
-        expected[place] = (at(theta.detach() + step) - at(theta.detach() - step)) / 2e-6
+        step[position] = 1e-6
+        expected[position] = (at(theta.detach() + step) - at(theta.detach() - step)) / 2e-6
     assert theta.grad is not None
     torch.testing.assert_close(theta.grad, expected, rtol=1e-6, atol=1e-8)
 
