@@ -97,7 +97,8 @@ def main() -> None:
     if options.measure:
         print(json.dumps(measure(options.measure, options.other)))
         return
-    found = {}
+    kept = options.output.exists() and options.cases != CASES  # other cases stay
+    found = json.loads(options.output.read_text("utf-8"))["cases"] if kept else {}
     with tempfile.TemporaryDirectory() as name:
         make_tables(Path(name), options.rows)
         for case in options.cases:
