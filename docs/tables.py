@@ -20,6 +20,7 @@ PAGES = [
         "docs/losses/training.md",
         "benchmarks/trials.md",
         "docs/text-rerankers.md",
+        "docs/tuning.md",
     )
 ]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -213,6 +214,29 @@ def _text_memory(result: Mapping[str, Any]) -> str:
     return table(["peak memory of a step, MiB", "`cached=False`", "`cached=True`"], rows)
 
 
+def _tuning(result: Mapping[str, Any]) -> str:
+    """Return what a search gained on the test lists of each set."""
+    header = ["test lists", "defaults", "tuned", "difference [95 %]", "p", "folds", "trials pruned"]
+    rows = []
+    for name, one in result["sets"].items():
+        default, tuned = (model["mean"]["mean"] for model in one["test"]["models"])
+        found = one["test"]["models"][1]
+        gain = found["difference"]
+        pruned = sum(fold["pruned"] for fold in one["folds"])
+        rows.append(
+            [
+                f"{name}, {one['test']['lists']}",
+                f"{default:.4f}",
+                f"{tuned:.4f}",
+                f"{gain['mean']:+.4f} [{gain['low']:+.4f}, {gain['high']:+.4f}]",
+                f"{found['p']:.2f}",
+                f"{len(one['folds'])} of 5",
+                f"{pruned} of {one['trials'] * len(one['folds'])}",
+            ]
+        )
+    return table(header, rows)
+
+
 def setting(result: Mapping[str, Any]) -> str:
     """Return the versions, the processor and the threads as a sentence."""
     where = result["environment"]
@@ -224,9 +248,9 @@ def tables() -> dict[str, str]:
     """Return every table by its name."""
     names = (
         "compare_operators", "neuralsort_cubed", "training_step", "training", "soft_ndcg_goal",
-        "standardized", "trials", "text",
+        "standardized", "trials", "text", "tuning",
     )  # fmt: skip
-    compared, cubed, step, training, goal, standardized, trials, text = (
+    compared, cubed, step, training, goal, standardized, trials, text, tuning = (
         json.loads((RESULTS / f"{name}.json").read_text()) for name in names
     )
     found = {"setting": setting(compared), "setting cubed": setting(cubed)}
@@ -235,7 +259,7 @@ def tables() -> dict[str, str]:
     found |= {"goal": _goal(goal), "standardized": _standardized(standardized)}
     found |= {"setting trials": setting(trials), "trials": _trials(trials)}
     found |= {"setting text": setting(text), "text": _text(text)}
-    found |= {"text memory": _text_memory(text)}
+    found |= {"text memory": _text_memory(text), "tuning": _tuning(tuning)}
     kinds: dict[str, Callable[[Mapping[str, Any]], str]] = {"ranks": _ranks, "values": _values}
     for size in compared["sizes"]:
         for kind, make in kinds.items():
