@@ -75,7 +75,9 @@ def public_classes() -> list[type[nn.Module]]:
     """All public modules of the toolkit, in any of its packages."""
     found: set[type[nn.Module]] = set()
     for module in pkgutil.walk_packages(ltr.__path__, "ltr."):
-        if module.ispkg and not module.name.startswith(("ltr.cli", "ltr.kernels", "ltr.recipes")):
+        # what the integrations have takes models of other libraries, which have no configuration
+        other = ("ltr.cli", "ltr.integrations", "ltr.kernels", "ltr.recipes")
+        if module.ispkg and not module.name.startswith(other):
             home = import_module(module.name)
             names = getattr(home, "__all__", [name for name in vars(home) if name[0] != "_"])
             found.update(

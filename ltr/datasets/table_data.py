@@ -191,8 +191,8 @@ class TableDataModule(ListDataModule):
     def missing_split(self, split: str) -> ValueError:
         """Name the argument that is missing."""
         name = _SPLITS[split]
-        alone = "" if split == "train" else " or path"
-        return ValueError(f"{name}{alone} must be given, the table of the {split} lists, got None")
+        alone = "" if split == "train" else " (or path)"
+        return ValueError(f"{name} must be given{alone}, the table of the {split} lists, got None")
 
     def use_schema(self, schema: Schema) -> None:
         """Take the schema of a model.
