@@ -102,7 +102,8 @@ class ListDataModule(SplitDataModule):
             ValueError: features are missing, or there are categories, and the transform takes none.
         """
         train = train.to_fit()
-        fit_documents(self.feature_transform, train.features, train.categories)
+        numbers = train.features, train.categories
+        fit_documents(self.feature_transform, *numbers, train.labels, train.offsets)
 
     def hold_out(self, qids: Sequence[Any], validation: float) -> np.ndarray:
         """Return which of the queries are held out for validation, bool (queries,), and say so.

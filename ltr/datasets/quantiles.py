@@ -13,6 +13,10 @@ from ltr.shapes import check_at_least, check_choice, check_whole
 
 _VALUES = 1 << 24  # values at a time, so that fitting copies little of a mapped file
 _LARGEST = float(np.finfo(np.float32).max)
+_SAMPLE = 50_000  # documents that thresholds are looked for in, at most
+_NARROW = 400  # a threshold's bin has one of so many documents on either side
+_FEWEST, _SHARE = 50, 200  # documents between two thresholds: so many, and one of so many of all
+_GAIN = 15.0  # how much of the labels' variance, times the documents, a threshold must explain
 
 
 class PiecewiseLinearBins(FeatureTransform):
@@ -35,15 +39,24 @@ class PiecewiseLinearBins(FeatureTransform):
     other value, since the indicator has a weight of its own. A feature that is missing for the
     first time after training then looks average.
 
-    Cost: one pass over the numbers that come out; fitting sorts each feature once.
+    If `thresholds` is not 0, a small regression tree on each feature alone looks for values at
+    which the labels jump. Each that it finds gets a narrow bin, of 0.5 % of the documents. A linear
+    layer then makes a step there, as boosted trees do, while wide bins would make a ramp. The
+    labels are those of training, less the mean of their list. A threshold must explain 15 times the
+    variance that one document has of them, so that features that say nothing get none.
+
+    Cost: one pass over the numbers that come out; fitting sorts each feature once, and grows the
+    tree on at most 50,000 documents, which takes some 40 ms a feature.
 
     Args:
-        bins: how many bins a feature has at most, >= 1.
+        bins: how many bins of equal numbers of documents a feature has at most, >= 1.
         num_features: d, if it is known already.
+        thresholds: how many narrow bins a feature has at most, >= 0. With more than 0, `fit` needs
+            labels.
 
     Attributes:
-        out_features: the bins of all features together, at most bins * d; after `fit`, or after a
-            state is loaded.
+        out_features: the bins of all features together, at most (bins + 2 * thresholds) * d; after
+            `fit`, or after a state is loaded.
 
     >>> fitted = PiecewiseLinearBins(bins=2).fit(torch.tensor([[0.0], [4.0], [8.0]]))
     >>> fitted(torch.tensor([[1.0], [4.0], [5.0], [99.0]]))
@@ -51,6 +64,12 @@ class PiecewiseLinearBins(FeatureTransform):
             [1.0000, 0.0000],
             [1.0000, 0.2500],
             [1.0000, 1.0000]])
+
+    >>> x = torch.linspace(0, 10, 1001).unsqueeze(1)
+    >>> steps = PiecewiseLinearBins(bins=1, thresholds=1).fit(x, labels=(x > 3).double().squeeze())
+    >>> steps(torch.tensor([[2.9], [3.1]]))  # below 3, around 3, above 3
+    tensor([[0.9699, 0.0000, 0.0000],
+            [1.0000, 1.0000, 0.0115]])
     """
 
     fits_missing = True
@@ -58,9 +77,11 @@ class PiecewiseLinearBins(FeatureTransform):
     low: Tensor
     high: Tensor
 
-    def __init__(self, bins: int = 8, num_features: int | None = None) -> None:
+    def __init__(self, bins: int = 8, num_features: int | None = None, thresholds: int = 0) -> None:
         super().__init__(num_features)
         self.bins = check_at_least("bins", check_whole("bins", bins), 1)
+        self.thresholds = check_at_least("thresholds", thresholds, 0)
+        self.fits_labels = self.thresholds > 0
         self.register_buffer("columns", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("low", torch.zeros(0))
         self.register_buffer("high", torch.zeros(0))
@@ -71,20 +92,50 @@ class PiecewiseLinearBins(FeatureTransform):
         return len(self.columns) or None
 
     def fit(
-        self, features: np.ndarray | Tensor, categories: np.ndarray | Tensor | None = None
+        self,
+        features: np.ndarray | Tensor,
+        categories: np.ndarray | Tensor | None = None,
+        labels: np.ndarray | Tensor | None = None,
     ) -> "PiecewiseLinearBins":
-        """Take the edges of the bins of each feature; see `FeatureTransform.fit`."""
+        """Take the edges of the bins of each feature; see `FeatureTransform.fit`.
+
+        Raises:
+            ValueError: as there; or `thresholds` is not 0 and labels are missing, of another length
+                than the features, or not finite.
+        """
         super().fit(features, categories)
         steps = np.linspace(0, 1, self.bins + 1)
-        found = [np.quantile(values, steps) for values in _columns(features)]
+        kept = [np.quantile(values, steps) for values in _columns(features)]
+        if self.thresholds:
+            narrow = self._narrow_bins(as_numbers("features", features), labels)
+            kept = [np.r_[wide, more] for wide, more in zip(kept, narrow, strict=True)]
         # compared in the type in which they are kept
-        edges = torch.from_numpy(np.stack(found)).to(self.low)
-        low, high = edges[:, :-1], edges[:, 1:]
-        kept = high > low
-        kept[:, 0] |= ~kept.any(dim=1)
-        self.columns = kept.nonzero()[:, 0].to(self.columns)
-        self.low, self.high = low[kept], high[kept]
+        edges = [torch.from_numpy(one).to(self.low).unique() for one in kept]
+        low = [one[: max(1, len(one) - 1)] for one in edges]  # a constant has one bin without width
+        columns = torch.arange(len(edges)).repeat_interleave(torch.tensor([*map(len, low)]))
+        self.columns = columns.to(self.columns)
+        self.low = torch.cat(low)
+        self.high = torch.cat([one[-len(start) :] for one, start in zip(edges, low, strict=True)])
         return self
+
+    def _narrow_bins(
+        self, features: np.ndarray, labels: np.ndarray | Tensor | None
+    ) -> list[np.ndarray]:
+        """Return for each feature the edges of the bins around its thresholds."""
+        if labels is None:
+            raise ValueError(f"labels must be given to fit with thresholds={self.thresholds}")
+        y = as_numbers("labels", labels)
+        if y.shape != (len(features),) or not np.isfinite(y).all():
+            raise ValueError(f"labels must be ({len(features)},), all finite, got {y.shape}")
+        if len(features) > _SAMPLE:
+            some = np.linspace(0, len(features) - 1, _SAMPLE).astype(np.int64)
+            features, y = features[some], y[some]
+        found = []
+        for column in features.T:
+            there = ~np.isnan(column)
+            values = column[there].astype(np.float64).clip(-_LARGEST, _LARGEST)
+            found.append(_jumps(values, y[there], self.thresholds))
+        return found
 
     def transform(self, features: Tensor, mask: Tensor) -> Tensor:
         """Return the share of each bin that lies below the value, (..., n, out_features)."""
@@ -156,7 +207,10 @@ class Quantile(FeatureTransform):
         self.register_buffer("scores", torch.zeros(0, 0))
 
     def fit(
-        self, features: np.ndarray | Tensor, categories: np.ndarray | Tensor | None = None
+        self,
+        features: np.ndarray | Tensor,
+        categories: np.ndarray | Tensor | None = None,
+        labels: np.ndarray | Tensor | None = None,
     ) -> "Quantile":
         """Take the quantiles of each feature; see `FeatureTransform.fit`."""
         super().fit(features, categories)
@@ -207,6 +261,28 @@ class Quantile(FeatureTransform):
     def _end_loading(self) -> None:
         if len(self.values):
             self.num_features = len(self.values)
+
+
+def _jumps(values: np.ndarray, labels: np.ndarray, most: int) -> np.ndarray:
+    """Return the edges of narrow bins around the values where the labels jump, two for each."""
+    if len(values) < 2 * _FEWEST or labels.var() == 0:
+        return np.zeros(0)
+    from sklearn.tree import DecisionTreeRegressor  # takes a while to import
+
+    fewest = max(_FEWEST, len(values) // _SHARE)
+    tree = DecisionTreeRegressor(max_leaf_nodes=most + 1, min_samples_leaf=fewest, random_state=0)
+    # float32, in which the tree compares
+    nodes = tree.fit(values[:, None].astype(np.float32), labels).tree_
+    left, right, split = nodes.children_left, nodes.children_right, nodes.children_left >= 0
+    errors = nodes.weighted_n_node_samples * nodes.impurity
+    explained = errors - errors[left] - errors[right]
+    jumps = nodes.threshold[split & (explained > _GAIN * nodes.impurity[0])]
+    ordered = np.sort(values)
+    width = max(1, len(values) // _NARROW)
+    above = np.searchsorted(ordered, jumps, side="right")
+    low = ordered[(above - width).clip(min=0)]
+    high = ordered[(above + width - 1).clip(max=len(ordered) - 1)]
+    return np.r_[low, high]
 
 
 def _columns(features: np.ndarray | Tensor) -> Iterator[np.ndarray]:

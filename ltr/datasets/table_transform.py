@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ltr.arrays import as_numbers
-from ltr.datasets.transforms import FeatureTransform, Standardize
+from ltr.datasets.transforms import FeatureTransform, Standardize, fit_numbers
 from ltr.shapes import check_at_least
 
 
@@ -70,6 +70,7 @@ class TableTransform(FeatureTransform):
         self.register_buffer("positions", torch.zeros(0, dtype=torch.int64), persistent=False)
         self.register_buffer("codes", torch.zeros(0, dtype=torch.int64), persistent=False)
         self.within_list = self.features.within_list
+        self.fits_labels = self.features.fits_labels
         self._fitted = False
 
     @property
@@ -81,13 +82,17 @@ class TableTransform(FeatureTransform):
         return (numbers or 0) + len(self.indicators) + len(self.codes)
 
     def fit(
-        self, features: np.ndarray | Tensor, categories: np.ndarray | Tensor | None = None
+        self,
+        features: np.ndarray | Tensor,
+        categories: np.ndarray | Tensor | None = None,
+        labels: np.ndarray | Tensor | None = None,
     ) -> "TableTransform":
         """Learn medians, missing columns and levels from the documents of the training lists.
 
         Args:
             features: (documents, d), NaN where missing; d may be 0 where there are categories.
             categories: (documents, c), codes from 0; None where there are none.
+            labels: (documents,), for the argument `features`, if that has `fits_labels`.
 
         Returns:
             Itself.
@@ -122,7 +127,8 @@ class TableTransform(FeatureTransform):
         self.indicators = torch.from_numpy(np.flatnonzero(missing)).to(self.indicators)
         if features.shape[1]:
             fill = missing.any() and not self.features.fits_missing
-            self.features.fit(np.where(np.isnan(features), median, features) if fill else features)
+            numbers = np.where(np.isnan(features), median, features) if fill else features
+            fit_numbers(self.features, numbers, labels)
         if codes is not None:
             self.levels = torch.from_numpy(codes.max(axis=0)).to(self.levels)
             self.has_zero = torch.from_numpy((codes == 0).any(axis=0)).to(self.has_zero)

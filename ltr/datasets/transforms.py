@@ -30,6 +30,7 @@ class FeatureTransform(nn.Module):
     Attributes:
         takes_missing: whether features may be NaN and categories may be given.
         fits_missing: whether `fit` may be given NaN, which it leaves out.
+        fits_labels: whether `fit` needs labels. One that does not is fitted without.
         within_list: whether a document's numbers depend on the other documents of its list, so that
             `forward` must know the lists.
 
@@ -43,6 +44,7 @@ class FeatureTransform(nn.Module):
 
     takes_missing = False
     fits_missing = False
+    fits_labels = False
     within_list = False
 
     def __init__(self, num_features: int | None = None) -> None:
@@ -59,13 +61,17 @@ class FeatureTransform(nn.Module):
         return self.num_features
 
     def fit(
-        self, features: np.ndarray | Tensor, categories: np.ndarray | Tensor | None = None
+        self,
+        features: np.ndarray | Tensor,
+        categories: np.ndarray | Tensor | None = None,
+        labels: np.ndarray | Tensor | None = None,
     ) -> "FeatureTransform":
         """Learn from the documents of the training lists.
 
         Args:
             features: (documents, d), all of them real; NaN where missing if `fits_missing`.
             categories: (documents, c), codes; None unless the transform takes them.
+            labels: (documents,), the grades less the mean of their list, if `fits_labels`.
 
         Returns:
             Itself.
@@ -180,7 +186,11 @@ class FeatureTransform(nn.Module):
 
 
 def fit_documents(
-    transform: FeatureTransform, features: np.ndarray, categories: np.ndarray | None
+    transform: FeatureTransform,
+    features: np.ndarray,
+    categories: np.ndarray | None,
+    labels: np.ndarray,
+    offsets: np.ndarray,
 ) -> None:
     """Fit a transform on the documents of the training lists.
 
@@ -188,14 +198,18 @@ def fit_documents(
         transform: fitted in place.
         features: (documents, d), NaN where missing.
         categories: (documents, c), codes, or None.
+        labels: (documents,), grades.
+        offsets: (lists + 1,), where each list starts, and where the last one ends.
 
     Raises:
         ValueError: features are missing, or there are categories, and the transform takes none.
     """
-    if categories is not None:
-        transform.fit(features, categories)
-        return
-    if not transform.takes_missing:
+    within = None
+    if transform.fits_labels:
+        lengths = np.diff(offsets)
+        sums = np.bincount(np.repeat(np.arange(len(lengths)), lengths), labels, len(lengths))
+        within = labels - np.repeat(sums / np.maximum(lengths, 1), lengths)
+    if categories is None and not transform.takes_missing:
         for start in range(0, len(features), _CHUNK):
             absent = np.isnan(features[start : start + _CHUNK]).any(axis=0)
             for position in np.flatnonzero(absent)[:1]:
@@ -204,7 +218,19 @@ def fit_documents(
                     f"features must not be missing for {name}, got some in column {position}: "
                     f'give TableTransform({name}()), or missing="error" to find them'
                 )
-    transform.fit(features)
+    fit_numbers(transform, features, within, categories)
+
+
+def fit_numbers(
+    transform: FeatureTransform,
+    features: np.ndarray | Tensor,
+    labels: np.ndarray | Tensor | None,
+    categories: np.ndarray | Tensor | None = None,
+) -> None:
+    """Fit a transform, with labels and categories only if it needs or has them."""
+    given = {"categories": categories} if categories is not None else {}
+    given |= {"labels": labels} if transform.fits_labels else {}
+    transform.fit(features, **given)
 
 
 # functions of a module, so that a transform can be copied and pickled with its hooks
@@ -263,7 +289,10 @@ class Standardize(FeatureTransform):
         self._fitted = False
 
     def fit(
-        self, features: np.ndarray | Tensor, categories: np.ndarray | Tensor | None = None
+        self,
+        features: np.ndarray | Tensor,
+        categories: np.ndarray | Tensor | None = None,
+        labels: np.ndarray | Tensor | None = None,
     ) -> "Standardize":
         """Take mean and standard deviation of each feature; see `FeatureTransform.fit`.
 
@@ -382,6 +411,7 @@ class Join(FeatureTransform):
         self.transforms = nn.ModuleList(transforms)
         self.within_list = any(one.within_list for one in transforms)
         self.fits_missing = all(one.fits_missing for one in transforms)
+        self.fits_labels = any(one.fits_labels for one in transforms)
 
     @property
     def out_features(self) -> int | None:
@@ -390,12 +420,15 @@ class Join(FeatureTransform):
         return None if None in widths else sum(width or 0 for width in widths)
 
     def fit(
-        self, features: np.ndarray | Tensor, categories: np.ndarray | Tensor | None = None
+        self,
+        features: np.ndarray | Tensor,
+        categories: np.ndarray | Tensor | None = None,
+        labels: np.ndarray | Tensor | None = None,
     ) -> "Join":
         """Fit each transform; see `FeatureTransform.fit`."""
         super().fit(features, categories)
         for one in self._parts():
-            one.fit(features)
+            fit_numbers(one, features, labels)
         return self
 
     def forward(

@@ -13,7 +13,6 @@ from ltr.datasets import FeatureTransform, ListDataset, Schema
 from ltr.estimators.scoring import score_lists
 from ltr.models import Scorer
 
-_LISTS = 2000  # that columns are shuffled on, at most
 _CLEAR = 2.0  # standard errors: a column that costs more is kept in any case
 _JOINT = 1.0  # standard errors, which the columns that are dropped may cost together
 
@@ -89,7 +88,7 @@ def choose_columns(
     If nothing is left, all are kept, with a warning: the model has then learned nothing that a
     choice could be made by.
 
-    Cost: each column takes the scoring of the lists, of at most 2,000; then 20 more scorings.
+    Cost: each column takes a scoring of the lists; then there are at most 20 more.
 
     Args:
         transform: of the model, fitted on all columns.
@@ -172,7 +171,7 @@ class _Shuffled:
         from ltr.metrics.named import ranking_measure  # torchmetrics takes a while to import
 
         self.parts, self.device, self.schema = (transform, scorer), device, schema
-        self.lists = lists.between(0, min(len(lists), _LISTS))
+        self.lists = lists
         self.measure, self.draw = ranking_measure(metric), np.random.default_rng(seed)
         self.features = _positions(schema.features)
         self.categories = _positions(dict.fromkeys(schema.categories, 1))

@@ -38,6 +38,8 @@ from ltr.models import Ensemble, Scorer
 if TYPE_CHECKING:
     from ltr.export import Exported
 
+_CHOICE_LISTS = 10_000  # that columns are chosen with, at most
+
 Callback = Callable[[list[list[float]]], Any]
 
 
@@ -503,6 +505,7 @@ class NeuralRanker(RankingEstimator):
         if len(column_names(schema)) == 1:
             return all_kept(schema, "kept: it is the only column")
         # without validation: a best epoch would have the luck of these lists, shuffled ones not
+        lists = _evenly(lists, _CHOICE_LISTS)
         trained = train(
             for_choice(settings, len(lists)),
             lists,
@@ -513,5 +516,12 @@ class NeuralRanker(RankingEstimator):
             callbacks=(),
         )
         model = trained.transform, trained.scorer
-        lists = validation
-        return choose_columns(*model, lists, schema, self.metric, settings.device, trained.seed)
+        some = _evenly(validation, settings.choice_lists)
+        return choose_columns(*model, some, schema, self.metric, settings.device, trained.seed)
+
+
+def _evenly(lists: ListDataset, most: int) -> ListDataset:
+    """Return lists at equal steps, at most so many."""
+    if len(lists) <= most:
+        return lists
+    return lists.select(np.linspace(0, len(lists) - 1, most).astype(np.int64))

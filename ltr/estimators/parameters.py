@@ -16,7 +16,7 @@ from ltr.datasets import (
     TableTransform,
 )
 from ltr.losses import XENDCG, RankingLoss
-from ltr.models import MLPScorer, Scorer
+from ltr.models import CrossScorer, MLPScorer, Scorer
 from ltr.shapes import check_number
 
 Effort = Literal["fast", "default", "best"]
@@ -49,6 +49,7 @@ class Settings:
     max_epochs: int
     patience: int
     columns: Columns
+    choice_lists: int  # that columns are chosen by, at most
     metric: str
     device: str
     random_state: Any
@@ -60,7 +61,7 @@ class Settings:
         return {name: getattr(self, name) for name in names}
 
 
-_FIELDS = {one.name for one in fields(Settings)} - {"transform"}
+_FIELDS = {one.name for one in fields(Settings)} - {"transform", "choice_lists"}
 
 
 def settings(estimator: Any, rows: int, columns: int, lists: int) -> Settings:
@@ -68,9 +69,11 @@ def settings(estimator: Any, rows: int, columns: int, lists: int) -> Settings:
     named = {name: getattr(estimator, name) for name in _FIELDS}
     named["transform"] = estimator.get_params(deep=False).get("transform")
     given = {name: value for name, value in named.items() if value is not None}
-    given = {"loss": XENDCG(gamma="random"), **_values(estimator.effort, rows, columns), **given}
+    steps = math.ceil(lists / estimator.batch_size)
+    values = _values(estimator.effort, estimator.schedule, rows, columns, steps)
+    given = {"loss": XENDCG(gamma="random"), **values, **given}
     cycle = given["schedule"] == "cycle"
-    short = max(_EPOCHS, math.ceil(_STEPS / math.ceil(lists / given["batch_size"])))
+    short = max(_EPOCHS, math.ceil(_STEPS / steps))
     given = {"patience": given["max_epochs"] if cycle else short, **given}
     if _has_width(given["scorer"], given["transform"]):
         if estimator.columns == "useful":
@@ -101,26 +104,37 @@ def for_choice(settings: Settings, lists: int) -> Settings:
     )
 
 
-def _values(effort: Effort, rows: int, columns: int) -> dict[str, Any]:
-    """Return what an effort sets for a training on so many rows and columns."""
-    large = rows >= LARGE
-    bins = PiecewiseLinearBins(8)
-    joined = large or effort == "fast"
+def _values(
+    effort: Effort, schedule: Schedule | None, rows: int, columns: int, steps: int
+) -> dict[str, Any]:
+    """Return what an effort sets for so many rows and columns, and steps in an epoch."""
+    large, hidden = rows >= LARGE, (128, 64)
+    schedule = schedule or ("cycle" if large or effort == "fast" else "constant")
+    bins = PiecewiseLinearBins(4, thresholds=8)
     found: dict[str, Any] = {
-        "scorer": MLPScorer(hidden=(128, 64)),
-        "transform": TableTransform(Join([bins, Standardize()]) if joined else bins),
-        "members": 10 if effort == "best" else 5,
-        "learning_rate": 3e-3 if joined else 1e-3,
-        "schedule": "constant",
-        "max_epochs": 100,
+        "scorer": MLPScorer(hidden=hidden),
+        "members": 5,
+        "learning_rate": 3e-3,
+        "schedule": schedule,
+        "max_epochs": _cycle(steps) if schedule == "cycle" else 100,
         "columns": "useful" if large else "all",
+        "choice_lists": 2000,
     }
-    if effort == "fast":
-        long = rows >= _LONG
-        epochs = 8 if long else round(_FAST_NUMBERS / (rows * columns))
-        found |= {"members": 2 if long else 1, "schedule": "cycle"}
-        found |= {"max_epochs": min(max(epochs, 2), 40), "columns": "useful" if long else "all"}
-    return found
+    if effort == "best":
+        found |= {"scorer": CrossScorer(hidden=hidden), "members": 10}
+    elif effort == "fast" and rows >= _LONG:
+        found |= {"members": 2, "max_epochs": 5, "choice_lists": 500}
+    elif effort == "fast":
+        bins = PiecewiseLinearBins(8)  # thresholds take seconds to find
+        epochs = min(max(round(_FAST_NUMBERS / (rows * columns)), 2), 40)
+        found |= {"members": 1, "max_epochs": epochs, "columns": "all"}
+    return found | {"transform": TableTransform(Join([bins, Standardize()]))}
+
+
+def _cycle(steps: int) -> int:
+    """Return the epochs of a cycle: 2,000 steps or near that, at most 15 epochs of many steps."""
+    long = min(max(round(2000 / steps), 5), 15)
+    return min(max(long, math.ceil(300 / steps)), 100)
 
 
 def check_parameters(estimator: Any) -> None:

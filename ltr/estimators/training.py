@@ -77,7 +77,8 @@ def train(
     with _FITTING, own_random_numbers(), torch.inference_mode(False), torch.enable_grad():
         torch.manual_seed(seed)
         if known is None:
-            fit_documents(transform, lists.features, lists.categories)
+            numbers = lists.features, lists.categories
+            fit_documents(transform, *numbers, lists.labels, lists.offsets)
         width = transform.out_features
         if width is None and not transform.takes_missing:
             width = lists.num_features

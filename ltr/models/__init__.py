@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ltr.models.additive import AdditiveScorer
 from ltr.models.attention import AttentionScorer
+from ltr.models.cross import CrossScorer
 from ltr.models.ensemble import Ensemble
 from ltr.models.linear import LinearScorer
 from ltr.models.mlp import MLPScorer
@@ -17,6 +18,7 @@ from ltr.names import no_attribute
 __all__ = [
     "AdditiveScorer",
     "AttentionScorer",
+    "CrossScorer",
     "Ensemble",
     "FeatureScorer",
     "LinearScorer",

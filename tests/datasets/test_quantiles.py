@@ -8,8 +8,17 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from scipy.stats import norm, rankdata
 from sklearn.preprocessing import QuantileTransformer
+from sklearn.tree import DecisionTreeRegressor
 
-from ltr.datasets import PiecewiseLinearBins, Quantile
+from ltr.datasets import (
+    Join,
+    ListDataset,
+    PiecewiseLinearBins,
+    Quantile,
+    Standardize,
+    TableTransform,
+)
+from ltr.datasets.transforms import fit_documents
 
 
 @pytest.fixture
@@ -90,6 +99,85 @@ def test_bins_take_their_number():
     for bins in (0, -1, 2.5, True):
         with pytest.raises(ValueError, match=r"bins must"):
             PiecewiseLinearBins(bins)
+
+
+def stepped(rows: int = 4000) -> tuple[np.ndarray, np.ndarray]:
+    """Three columns and labels: two jumps of the first, one of the second, which has whole numbers
+    and missing values, and none of the third.
+    """
+    draw = np.random.default_rng(3)
+    X = draw.normal(size=(rows, 3)).astype(np.float32)
+    X[:, 1] = draw.integers(0, 6, rows)
+    y = (X[:, 0] > -0.5) + 2.0 * (X[:, 0] > 1) + (X[:, 1] >= 4)
+    X[::7, 1] = np.nan
+    return X, y + draw.normal(0, 0.5, rows)
+
+
+def test_thresholds_get_narrow_bins_where_the_labels_jump():
+    X, y = stepped()
+    fitted = PiecewiseLinearBins(1, thresholds=3).fit(X, labels=y)
+    first, second, third = (
+        [*zip(fitted.low[here].tolist(), fitted.high[here].tolist(), strict=True)]
+        for here in (fitted.columns == j for j in range(3))
+    )
+    assert [i for i, (low, high) in enumerate(first) if low <= -0.5 <= high] == [1]
+    assert [i for i, (low, high) in enumerate(first) if low <= 1 <= high] == [3]
+    ordered = np.sort(X[:, 0])
+    for low, high in (first[1], first[3]):  # 10 documents on either side
+        assert np.searchsorted(ordered, high) - np.searchsorted(ordered, low) == 19
+    assert second == [(0, 3), (3, 4), (4, 5)]
+    assert third == [(X[:, 2].min(), X[:, 2].max())]
+    new = torch.tensor([[-0.6, 3.0, 0.0], [-0.4, 4.0, 0.0]])
+    # the numbers that the jumps lie between differ by 1: a linear layer makes a step
+    assert (fitted(new)[1] - fitted(new)[0])[[1, 6]].tolist() == [1, 1]
+
+
+def test_thresholds_are_those_of_a_tree():
+    X, y = stepped()
+    tree = DecisionTreeRegressor(max_leaf_nodes=3, min_samples_leaf=50).fit(X[:, :1], y).tree_
+    best = np.sort(tree.threshold[tree.children_left >= 0])
+    fitted = PiecewiseLinearBins(1, thresholds=2).fit(X[:, :1], labels=y)
+    assert (fitted.low[[1, 3]].numpy() < best).all()
+    assert (fitted.high[[1, 3]].numpy() > best).all()
+
+
+@pytest.mark.parametrize("labels", [np.zeros(4000), np.random.default_rng(0).normal(size=4000)])
+def test_there_are_no_thresholds_where_labels_say_nothing(labels):
+    X, _ = stepped()
+    fitted = PiecewiseLinearBins(4, thresholds=8).fit(X, labels=labels)
+    for one, two in zip(fitted.buffers(), PiecewiseLinearBins(4).fit(X).buffers(), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_thresholds_need_labels():
+    X, y = stepped(200)
+    bins = PiecewiseLinearBins(thresholds=2)
+    with pytest.raises(ValueError, match=r"labels must be given.*thresholds=2"):
+        bins.fit(X)
+    with pytest.raises(ValueError, match=r"labels must be \(200,\).*\(199,\)"):
+        bins.fit(X, labels=y[1:])
+    with pytest.raises(ValueError, match=r"labels must be .*finite"):
+        bins.fit(X, labels=np.where(y > 0, np.nan, y))
+    for thresholds in (-1, 2.5, True):
+        with pytest.raises(ValueError, match=r"thresholds must"):
+            PiecewiseLinearBins(thresholds=thresholds)  # pyright: ignore[reportArgumentType]
+
+
+def test_labels_reach_the_bins_less_the_mean_of_their_lists():
+    X, y = stepped()
+    X = np.nan_to_num(X)
+    lists = np.repeat(np.arange(100), 40)
+    y = y + lists  # what differs between lists says nothing
+    data = ListDataset.from_arrays(X, labels=y - y.min(), qid=lists)
+    parts = PiecewiseLinearBins(2, thresholds=3), Standardize()
+    transform = TableTransform(Join([*parts]))
+    assert transform.fits_labels
+    fit_documents(transform, data.features, None, data.labels, data.offsets)
+    means = np.bincount(lists, data.labels) / 40
+    alone = PiecewiseLinearBins(2, thresholds=3).fit(X, labels=data.labels - means[lists])
+    for one, two in zip(parts[0].buffers(), alone.buffers(), strict=True):
+        assert torch.equal(one, two)
+    assert len(alone.columns) > 6
 
 
 def test_quantiles_of_few_documents_are_mean_ranks(rows):

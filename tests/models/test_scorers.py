@@ -20,6 +20,7 @@ from ltr.export.program import describe
 from ltr.models import (
     AdditiveScorer,
     AttentionScorer,
+    CrossScorer,
     Ensemble,
     FeatureScorer,
     LinearScorer,
@@ -47,12 +48,14 @@ SCORERS: list[Callable[..., FeatureScorer]] = [
     partial(MLPScorer, hidden=[7], activation=nn.GELU, norm=False, dropout=0.0),
     AdditiveScorer,
     partial(AdditiveScorer, hidden=(), dropout=0.5),
+    CrossScorer,
+    partial(CrossScorer, hidden=(), crosses=3, rank=2, dropout=0.0),
     partial(AttentionScorer, hidden=(8,), heads=2),
     partial(AttentionScorer, hidden=(6, 4), heads=1, blocks=1, points=3),
 ]
 NAMES = [
     *("linear", "mlp", "mlp-none", "mlp-gelu"),
-    *("additive", "additive-none", "attention", "attention-points"),
+    *("additive", "additive-none", "cross", "cross-none", "attention", "attention-points"),
 ]
 
 
