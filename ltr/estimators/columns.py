@@ -56,6 +56,7 @@ def narrowed(schema: Schema, names: Sequence[str]) -> Schema:
     return replace(
         schema,
         features={name: width for name, width in schema.features.items() if name in kept},
+        dates={name: zone for name, zone in schema.dates.items() if name in kept},
         categories={name: one for name, one in schema.categories.items() if name in kept},
     )
 

@@ -29,6 +29,7 @@ from ltr.estimators.parameters import (
     check_parameters,
     device,
     for_choice,
+    max_levels,
     settings,
 )
 from ltr.estimators.scoring import RankingEstimator, needs_lists, score, score_lists
@@ -53,27 +54,29 @@ class NeuralRanker(RankingEstimator):
     Args:
         effort: "fast", "default" or "best": sets the arguments that are None, by the rows that are
             trained on; see `settings_`. An argument that is given wins over it. "fast" is a few
-            passes of one network, and from 60,000 rows two networks on useful columns. "best" is
-            the default with twice the members.
+            passes of one network, and from 60,000 rows two networks on useful columns. "best" has
+            twice the members of the default, each a `CrossScorer`.
         columns: "all", or "useful": one member is trained first, each column is shuffled on the
             validation lists, and those that cost nothing, alone and together, are dropped; see
             `selected_`. Default: "useful" from 30,000 rows to train on ("fast": 60,000), if there
             are validation lists.
         scorer: the network that each member is a copy of, made without the number of features.
-            Default: `MLPScorer(hidden=(128, 64))`.
+            Default: `MLPScorer(hidden=(128, 64))` ("best": `CrossScorer(hidden=(128, 64))`).
         loss: what training minimizes. Default: `XENDCG(gamma="random")`.
         transform: of the columns to the numbers that the scorer gets. Default:
-            `TableTransform(PiecewiseLinearBins(8))`, and from 30,000 rows
-            `TableTransform(Join([PiecewiseLinearBins(8), Standardize()]))`.
+            `TableTransform(Join([PiecewiseLinearBins(4, thresholds=8), Standardize()]))`. "fast"
+            has `PiecewiseLinearBins(8)` in it below 60,000 rows.
         members: how many networks are trained and averaged, >= 1. Only their random draws differ.
             Default: 5 ("best": 10; "fast": 1, and 2 from 60,000 rows).
-        learning_rate: of AdamW. Default: 1e-3; 3e-3 from 30,000 rows, and for "fast".
+        learning_rate: of AdamW. Default: 3e-3.
         schedule: "constant", or "cycle": the learning rate rises in the first tenth of the steps of
-            `max_epochs`, and descends to 0 by a half cosine. Default: "constant" ("fast": "cycle").
+            `max_epochs`, and descends to 0 by a half cosine. Default: "constant"; "cycle" from
+            30,000 rows, and for "fast".
         weight_decay: of AdamW.
         batch_size: lists in a step of training.
-        max_epochs: the most passes over the training lists. Default: 100 ("fast": 2 to 40, by the
-            rows and columns, and 8 from 60,000 rows).
+        max_epochs: the most passes over the training lists. Default: 100; for a cycle as many as
+            make 2,000 steps, but at least 5 and at most 15, or as many as make 300 steps. "fast": 2
+            to 40, by the rows and columns, and 5 from 60,000 rows.
         metric: what early stopping and `score` look at, by its name, such as "ndcg@10" (the
             default), "mrr@10" or "map"; see `ltr.metrics.evaluate`.
         patience: a member stops when its metric on the validation lists has not risen for this
@@ -83,7 +86,7 @@ class NeuralRanker(RankingEstimator):
             `eval_set`, in (0, 1). A hash of the qid decides, so that a query stays on its side. 0
             holds none out, and all of `max_epochs` are trained; so it is with too few queries.
         max_levels: how many values of a category have a code, the most frequent ones; the others
-            count as missing.
+            count as missing. Default: 256, and 1,024 from 30,000 rows.
         warm_start: whether another `fit` goes on from the weights that there are, with the columns
             and the transform as they are.
         device: "auto" (a CUDA device if there is one), "cpu", "cuda", "cuda:1" or "mps".
@@ -151,7 +154,7 @@ class NeuralRanker(RankingEstimator):
         metric: str = "ndcg@10",
         patience: int | None = None,
         validation: float = 0.2,
-        max_levels: int = 256,
+        max_levels: int | None = None,
         warm_start: bool = False,
         device: str = "auto",
         random_state: Any = None,
@@ -430,8 +433,9 @@ class NeuralRanker(RankingEstimator):
         if evaluation is None and not one_pass and self.validation:
             held = tables.held_out(groups, queries, labels, self.validation)
         train_rows = table if held is None else table.filter(pa.array(~held[groups]))
+        levels = max_levels(self, train_rows.num_rows)
         if not again:
-            schema = schema.fit_levels(train_rows, self.max_levels)
+            schema = schema.fit_levels(train_rows, levels)
         lists = read_table(train_rows, schema)
         if not tables.varies(lists.labels, lists.offsets).any():
             raise ValueError(
@@ -448,7 +452,7 @@ class NeuralRanker(RankingEstimator):
         elif not one_pass:
             note = "no query held out"
         if not again:
-            warn_of_table(table, schema, self.max_levels, chosen=False)
+            warn_of_table(table, schema, levels, chosen=False)
         from ltr.estimators.training import train  # torchmetrics takes a while to import
 
         chosen = settings(self, len(lists.features), len(column_names(schema)), len(lists))
@@ -516,7 +520,7 @@ class NeuralRanker(RankingEstimator):
             callbacks=(),
         )
         model = trained.transform, trained.scorer
-        some = _evenly(validation, settings.choice_lists)
+        some = _evenly(validation, settings.choice.lists)
         return choose_columns(*model, some, schema, self.metric, settings.device, trained.seed)
 
 

@@ -28,7 +28,21 @@ LARGE = 30_000
 
 _EPOCHS, _STEPS = 3, 40  # the default of patience is this many epochs, and steps
 _LONG, _FAST_NUMBERS = 60_000, 15_000_000  # of `effort="fast"`: rows, and numbers in all epochs
-_CHOICE_EPOCHS, _CHOICE_STEPS = 4, 300  # at least, by which columns are chosen
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How much is done to choose the columns.
+
+    Attributes:
+        lists: to validate on, at most.
+        epochs: of training, at least.
+        steps: of training, at least.
+    """
+
+    lists: int = 2000
+    epochs: int = 4
+    steps: int = 300
 
 
 @dataclass(frozen=True)
@@ -49,7 +63,7 @@ class Settings:
     max_epochs: int
     patience: int
     columns: Columns
-    choice_lists: int  # that columns are chosen by, at most
+    choice: "Choice"
     metric: str
     device: str
     random_state: Any
@@ -61,7 +75,7 @@ class Settings:
         return {name: getattr(self, name) for name in names}
 
 
-_FIELDS = {one.name for one in fields(Settings)} - {"transform", "choice_lists"}
+_FIELDS = {one.name for one in fields(Settings)} - {"transform", "choice"}
 
 
 def settings(estimator: Any, rows: int, columns: int, lists: int) -> Settings:
@@ -93,13 +107,14 @@ def _has_width(scorer: Scorer, transform: FeatureTransform) -> bool:
 
 def for_choice(settings: Settings, lists: int) -> Settings:
     """Return what one small member trains with, by which the columns are chosen."""
-    epochs = math.ceil(_CHOICE_STEPS / math.ceil(lists / settings.batch_size))
+    choice = settings.choice
+    epochs = math.ceil(choice.steps / math.ceil(lists / settings.batch_size))
     return replace(
         settings,
         members=1,
         schedule="cycle",
         learning_rate=3e-3,
-        max_epochs=max(_CHOICE_EPOCHS, epochs),
+        max_epochs=max(choice.epochs, epochs),
         verbose=0,
     )
 
@@ -118,12 +133,12 @@ def _values(
         "schedule": schedule,
         "max_epochs": _cycle(steps) if schedule == "cycle" else 100,
         "columns": "useful" if large else "all",
-        "choice_lists": 2000,
+        "choice": Choice(),
     }
     if effort == "best":
         found |= {"scorer": CrossScorer(hidden=hidden), "members": 10}
     elif effort == "fast" and rows >= _LONG:
-        found |= {"members": 2, "max_epochs": 5, "choice_lists": 500}
+        found |= {"members": 2, "max_epochs": 5, "choice": Choice(lists=400, epochs=2, steps=150)}
     elif effort == "fast":
         bins = PiecewiseLinearBins(8)  # thresholds take seconds to find
         epochs = min(max(round(_FAST_NUMBERS / (rows * columns)), 2), 40)
@@ -137,6 +152,13 @@ def _cycle(steps: int) -> int:
     return min(max(long, math.ceil(300 / steps)), 100)
 
 
+def max_levels(estimator: Any, rows: int) -> int:
+    """Return how many values of a category have a code, where so many rows are trained on."""
+    if estimator.max_levels is not None:
+        return estimator.max_levels
+    return 1024 if rows >= LARGE else 256
+
+
 def check_parameters(estimator: Any) -> None:
     """Raise `ValueError` if a parameter of a `NeuralRanker` is out of range."""
     from ltr.metrics.named import ranking_measure  # torchmetrics takes a while to import
@@ -148,7 +170,7 @@ def check_parameters(estimator: Any) -> None:
             raise ValueError(f"{name} must be a {kind.__name__} or None, got {value!r}")
     for name in ("members", "batch_size", "max_epochs", "patience", "max_levels"):
         value = getattr(estimator, name)
-        if value is None and name in ("members", "max_epochs", "patience"):
+        if value is None and name != "batch_size":
             continue
         if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
             raise ValueError(f"{name} must be a whole number >= 1, got {value!r}")

@@ -11,8 +11,8 @@ import torch
 from ltr.datasets import PiecewiseLinearBins, Standardize, TableTransform
 from ltr.estimators import Blend, NeuralRanker
 from ltr.estimators.columns import choose_columns
-from ltr.estimators.parameters import LARGE, settings
-from ltr.models import LinearScorer, MLPScorer, Scorer
+from ltr.estimators.parameters import LARGE, max_levels, settings
+from ltr.models import CrossScorer, LinearScorer, MLPScorer, Scorer
 
 DOCUMENTS = 20
 
@@ -210,7 +210,7 @@ def test_an_effort_sets_by_size_what_is_not_given():
     small, large = (1000, 20, 50), (LARGE, 20, 1500)
     assert settings(NeuralRanker(), *small).resolved() == {
         "members": 5,
-        "learning_rate": 1e-3,
+        "learning_rate": 3e-3,
         "schedule": "constant",
         "max_epochs": 100,
         "patience": 40,
@@ -219,17 +219,46 @@ def test_an_effort_sets_by_size_what_is_not_given():
     assert settings(NeuralRanker(), *large).resolved() == {
         "members": 5,
         "learning_rate": 3e-3,
-        "schedule": "constant",
-        "max_epochs": 100,
-        "patience": 3,
+        "schedule": "cycle",
+        "max_epochs": 15,
+        "patience": 15,
         "columns": "useful",
     }
     fast = settings(NeuralRanker(effort="fast"), *large)
     assert (fast.members, fast.schedule, fast.columns) == (1, "cycle", "all")
     assert fast.patience == fast.max_epochs == 25
     longer = settings(NeuralRanker(effort="fast"), 1_000_000, 100, 40_000)
-    assert (longer.members, longer.max_epochs, longer.columns) == (2, 8, "useful")
-    assert settings(NeuralRanker(effort="best"), *large).members == 10
+    assert (longer.members, longer.max_epochs, longer.columns) == (2, 5, "useful")
+    best = settings(NeuralRanker(effort="best"), *large)
+    assert best.members == 10
+    assert isinstance(best.scorer, CrossScorer)
+
+
+@pytest.mark.parametrize(
+    ("lists", "epochs"), [(64, 100), (640, 30), (6400, 15), (12_800, 10), (64_000, 5)]
+)
+def test_a_cycle_has_enough_steps_and_not_too_many(lists: int, epochs: int):
+    """At least 300 steps of 64 lists or 100 epochs; near 2,000 steps, in 5 to 15 epochs."""
+    found = settings(NeuralRanker(schedule="cycle"), 10 * lists, 20, lists)
+    assert found.max_epochs == found.patience == epochs
+
+
+def test_large_tables_have_codes_for_more_levels():
+    assert max_levels(NeuralRanker(), LARGE - 1) == 256
+    assert max_levels(NeuralRanker(), LARGE) == 1024
+    assert max_levels(NeuralRanker(max_levels=7), LARGE) == 7
+
+
+def test_a_column_of_dates_that_says_nothing_is_dropped():
+    X, y, qid = draw(120)
+    X["day"] = pd.Timestamp("2024-01-01") + pd.to_timedelta(np.arange(len(X)) % 7, "D")
+    X["useful day"] = pd.Timestamp("2024-01-01") + pd.to_timedelta(np.round(9 * X["linear"]), "D")
+    X = X.drop(columns="linear")
+    ranker = quick(max_epochs=10).fit(X, y, qid=qid)
+    assert not ranker.selected_["day"].kept
+    assert {*ranker.schema_.dates} == {"useful day"} <= {*ranker.schema_.features}
+    scores = ranker.predict(X)
+    assert np.array_equal(scores, ranker.predict(X.drop(columns="day")))
 
 
 def test_every_argument_wins_over_the_effort():
@@ -281,7 +310,7 @@ def test_a_cycle_rises_and_descends(monkeypatch: pytest.MonkeyPatch):
     assert len(rates) == 50
     top = int(np.argmax(rates))
     assert top in (4, 5)
-    assert rates[top] == pytest.approx(1e-3, rel=0.02)
+    assert rates[top] == pytest.approx(3e-3, rel=0.02)
     assert rates == sorted(rates[: top + 1]) + sorted(rates[top + 1 :], reverse=True)
     assert rates[-1] < 1e-5
     rates.clear()

@@ -241,6 +241,27 @@ def test_the_width_can_come_later(make: Callable[..., FeatureScorer]):
     assert later(torch.zeros(2, D + 1)).shape == (2,)
 
 
+def test_cross_layers_are_those_of_the_paper():
+    scorer = CrossScorer(D, hidden=(), crosses=2, rank=3)
+    state = dict(scorer.layers.named_parameters()) if scorer.layers is not None else {}
+    features = torch.randn(7, D)
+    x = features
+    for i in range(2):
+        down, up, bias = (
+            state[f"crosses.{i}.{n}"] for n in ("down.weight", "up.weight", "up.bias")
+        )
+        x = features * ((up @ down) @ x.T + bias[:, None]).T + x  # equations 1 and 3
+    expected = x @ state["deep.0.weight"].T + state["deep.0.bias"]
+    torch.testing.assert_close(scorer(features), expected.squeeze(-1))
+
+
+@pytest.mark.parametrize("name", ["crosses", "rank"])
+def test_cross_layers_need_whole_numbers(name: str):
+    for value in (0, 1.5, True):
+        with pytest.raises(ValueError, match=rf"{name} must be a whole number >= 1, got {value}"):
+            CrossScorer(**{name: value})
+
+
 def test_dropout_only_in_training():
     scorer = MLPScorer(D, dropout=0.5)
     x = torch.randn(4, 3, D)

@@ -1,0 +1,45 @@
+"""Three losses and three transforms of the recipe `table` on LightGBM's example.
+
+python -m recipes.table_losses --data.path data/rank.train --data.test_path data/rank.test
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import ltr.recipes
+from recipes.sweep import Run, Sweep, of
+
+METRICS = {
+    "val_ndcg_10": "NDCG@10, validation lists",
+    "test_ndcg_10": "NDCG@10",
+    "test_mrr": "MRR",
+    "seconds": "seconds",
+}
+LOSSES: dict[str, dict[str, Any]] = {
+    "SoftNDCG": {},
+    "softmax": {"model.loss": of("ListNet")},
+    "XENDCG": {"model.loss": of("XENDCG", gamma="random")},
+}
+FEATURES: dict[str, dict[str, Any]] = {
+    "bins, thresholds, standardized": {},
+    "8 bins": {"data.transform.features": of("PiecewiseLinearBins")},
+    "standardized": {"data.transform.features": of("Standardize")},
+}
+
+
+def runs(overlays: Sequence[str], seeds: Sequence[int] = (1, 2)) -> Iterator[Run]:
+    """Yield a run for each loss, transform and seed; all split the queries by the same seed."""
+    for variant, loss in LOSSES.items():
+        for features, transform in FEATURES.items():
+            for seed in seeds:
+                options = {"data.seed": 0, "seed_everything": seed, **loss, **transform}
+                yield Run(variant, {"features": features, "seed": seed}, options)
+
+
+FOLDER = Path(ltr.recipes.__file__).parent / "table"
+SWEEP = Sweep(FOLDER, runs, METRICS, columns="features")
+
+if __name__ == "__main__":
+    sys.exit(SWEEP.main("recipes.table_losses"))
