@@ -258,7 +258,7 @@ def test_a_column_of_dates_that_says_nothing_is_dropped():
     assert not ranker.selected_["day"].kept
     assert {*ranker.schema_.dates} == {"useful day"} <= {*ranker.schema_.features}
     scores = ranker.predict(X)
-    assert np.array_equal(scores, ranker.predict(X.drop(columns="day")))
+    assert np.array_equal(scores, ranker.predict(X.assign(day=X["day"].to_numpy()[::-1])))
 
 
 def test_every_argument_wins_over_the_effort():
@@ -315,4 +315,4 @@ def test_a_cycle_rises_and_descends(monkeypatch: pytest.MonkeyPatch):
     assert rates[-1] < 1e-5
     rates.clear()
     quick(columns="all", max_epochs=2).fit(X, y, qid=qid)
-    assert {*rates} == {1e-3}
+    assert {*rates} == {3e-3}
