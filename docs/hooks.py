@@ -22,9 +22,12 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, **kwargs: Any) -> str:
-    """Put guides and the first pages of sections before others in a search; mark the prompts."""
+    """Put guides and the first pages of sections before others in a search; mark the prompts.
+
+    The page of questions only links to the pages that answer, which should come before it.
+    """
     guide = page.parent is not None and page.parent.title == "Guides"
-    if guide or page.file.name == "index":
+    if page.file.name == "index" or (guide and page.file.name != "questions"):
         page.meta["search"] = {"boost": 2}
     return sessions(markdown)
 
