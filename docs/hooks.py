@@ -39,3 +39,18 @@ def sessions(markdown: str) -> str:
     '```pycon\n>>> 1 + 1\n2\n```\n```python\nx = 1\n```'
     """
     return re.sub(r"^```python\n(?=>>> )", "```pycon\n", markdown, flags=re.MULTILINE)
+
+
+def on_page_content(html: str, **kwargs: Any) -> str:
+    r"""Keep an option in one line, and open a picture in its full size by a tap.
+
+    Browsers break `--seed` behind its first hyphens. On a phone a wide picture is too small.
+
+    >>> on_page_content("<p><code>--data.fold 2</code></p>")
+    '<p><code><span class="option">--data.fold</span> 2</code></p>'
+    >>> on_page_content('<p><img alt="Time" src="a.png" /></p>')
+    '<p><a href="a.png"><img alt="Time" src="a.png" /></a></p>'
+    """
+    option = r'<span class="option">\1</span>'
+    html = re.sub(r"(?<=<code>)(--[\w.-]+)(?=[^<>]*</code>)", option, html)
+    return re.sub(r'(<img [^>]*src="([^"]+)"[^>]*>)(?!</a>)', r'<a href="\2">\1</a>', html)
