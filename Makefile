@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SPEC := pyproject.toml constraints.txt
 
-.PHONY: demo test test-slow check format docs pages clean
+.PHONY: demo test test-slow check format docs pages wheel clean
 
 demo: .venv/.demo  ## train a ranker on scikit-learn's digits, print its table, draw its picture
 	OMP_NUM_THREADS=1 $(BIN)/python examples/digits.py --out runs/digits # too small for two threads
@@ -41,6 +41,9 @@ pages: .venv/.docs  ## the tables and pictures of the pages, from the results of
 	$(BIN)/python docs/quality_tables.py
 	$(BIN)/python docs/sizing.py
 	$(BIN)/python docs/recipe_pages.py
+
+wheel: .venv/.dev  ## the wheel of a release, in dist/; the same files give the same bytes
+	$(BIN)/python -m build --wheel --no-isolation --outdir dist
 
 .venv/.base:
 	$(PYTHON) -m venv .venv

@@ -282,12 +282,26 @@ def test_python_adds_no_second_suggestion():
     assert result.stderr.strip().endswith("has no attribute 'ListNET': did you mean 'ListNet'?")
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
+def built(folder: Path) -> Path:
+    """The wheel as `make wheel` builds it."""
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT]
     subprocess.run(command, check=True, capture_output=True)
     return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(tmp_path_factory.mktemp("wheel"))
+
+
+def test_the_same_files_give_the_same_wheel(wheel: Path, tmp_path: Path):
+    assert built(tmp_path).read_bytes() == wheel.read_bytes()
+
+
+def test_the_wheel_has_the_name_that_the_pages_install(wheel: Path):
+    for page in ("README.md", "docs/install.md"):
+        named = re.findall(r"ltr_torch-[\w.]+?-py3-none-any\.whl", (ROOT / page).read_text("utf-8"))
+        assert set(named) == {wheel.name}, page
 
 
 def test_the_wheel_holds_ltr_alone_with_its_recipes(wheel: Path):
@@ -304,7 +318,13 @@ def test_the_wheel_holds_ltr_alone_with_its_recipes(wheel: Path):
         f"ltr/recipes/{name}/{file}" for name in folders - {"__init__.py"} for file in files
     }
     assert not [name for name in names if "papers" in name or "/bench" in name]
-    assert {"ltr/py.typed", "ltr/kernels/table.json", "ltr/metrics/report.html"} <= set(names)
+    others = {name for name in names if name.startswith("ltr/") and not name.endswith(".py")}
+    assert {name for name in others if "/recipes/" not in name} == {
+        "ltr/cli/published.toml",
+        "ltr/kernels/table.json",
+        "ltr/metrics/report.html",
+        "ltr/py.typed",
+    }
 
 
 def test_ltr_imports_nothing_of_the_recipes():

@@ -5,6 +5,7 @@ Each third of the sample is of one kind. The seed repeats a sample:
     python tools/sentences.py --seed 1 --number 60
 
 A sentence that needs a second reading by someone who has not read the code is rewritten.
+`--words` counts the words of the pages instead; the aim is at most 33,000.
 """
 
 import argparse
@@ -18,6 +19,10 @@ ROOT = Path(__file__).resolve().parent.parent
 CODE, TABLE = (
     re.compile(r"```.*?```|<!-- table.*?<!-- end -->", re.DOTALL),
     re.compile(r"^[|#!<>\-]"),
+)
+HIDDEN = re.compile(
+    r"<!-- (table|results).*?<!-- end -->|<!--.*?-->|^```.*?^```|(?<=\n\n)(    [^\n]*\n)+",
+    re.DOTALL | re.MULTILINE,
 )
 END = re.compile(r"(?<=[.!?:])\s+(?=[A-Z`*])")
 
@@ -35,6 +40,27 @@ def sentences(text: str) -> Iterator[str]:
         for sentence in END.split(" ".join(lines)):
             if len(sentence.split()) > 3 and sentence[-1] in ".!?":
                 yield sentence
+
+
+def words(text: str) -> int:
+    r"""Return the number of words of a page, without code blocks and generated tables.
+
+    Headings and tables written by hand count. A word has a letter or a digit.
+
+    >>> words("# One\n\nTwo `three` - 4\n\n```\ncode\n```\n<!-- table x -->\n| 5 |\n<!-- end -->\n")
+    4
+    """
+    return sum(any(map(str.isalnum, word)) for word in HIDDEN.sub("", text).split())
+
+
+def pages() -> list[Path]:
+    """Return the files of the prose: the README, the pages, and what the pages include.
+
+    The pages of the API come from docstrings, and the changelog is history: both are left out.
+    """
+    files = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    files += [*ROOT.glob("recipes/*/README.md"), *ROOT.glob("ltr/recipes/*/README.md")]
+    return sorted(path for path in files if path.parent != ROOT / "docs" / "api")
 
 
 def docstrings(tree: ast.Module) -> Iterator[str]:
@@ -73,11 +99,18 @@ def found() -> dict[str, list[str]]:
 
 
 def main() -> None:
-    """Print the sample."""
+    """Print the sample, or the words of each page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--number", type=int, default=60)
+    parser.add_argument("--words", action="store_true", help="count the words of the pages")
     options = parser.parse_args()
+    if options.words:
+        counts = {str(path.relative_to(ROOT)): words(path.read_text("utf-8")) for path in pages()}
+        for name, count in sorted(counts.items(), key=lambda one: -one[1]):
+            print(f"{count:6,} {name}")
+        print(f"{sum(counts.values()):6,} in all")
+        return
     draw = random.Random(options.seed)
     for kind, texts in found().items():
         for text in draw.sample(texts, options.number // 3):

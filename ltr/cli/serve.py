@@ -42,7 +42,11 @@ def run(command: str, args: list[str]) -> int:
     from ltr.serving import OnnxRanker
 
     path = Path(given.model).expanduser()
-    path = path / "model.onnx" if path.is_dir() else path
+    if path.is_dir():
+        if not (path / "model.onnx").is_file():
+            wanted = "model must be an ONNX file or a folder with a model.onnx; `ltr export`"
+            raise ValueError(f"{wanted} writes one, got the folder {given.model!r}")
+        path /= "model.onnx"
     limits = Limits(given.max_documents, given.max_lists, given.max_bytes)
     app = make_app(OnnxRanker(path, given.threads), limits)
     config = uvicorn.Config(app, given.host, given.port, log_level="info", access_log=False)

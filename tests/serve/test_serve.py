@@ -250,6 +250,10 @@ def test_what_cannot_be_served(tmp_path, capsys):
     from ltr.cli import main
 
     assert main(["serve", str(tmp_path)]) == 2
+    found = capsys.readouterr().err
+    assert "model must be an ONNX file or a folder with a model.onnx" in found
+    assert f"got the folder '{tmp_path}'" in found
+    assert main(["serve", str(tmp_path / "model.onnx")]) == 2
     assert "path must be an ONNX file" in capsys.readouterr().err
     written = export_model(ExportedRanker(None, LinearScorer(2), None), tmp_path / "m.onnx")
     assert main(["serve", str(written.model)]) == 2
