@@ -166,16 +166,17 @@ class OwnEmbedding(FeatureScorer):
 def contestants(levels: int) -> dict[str, dict[str, Any]]:
     """Return the parameters of each ranker."""
     all_levels = {"max_levels": levels}
-    found: dict[str, dict[str, Any]] = {"none": {}, "one-hot": all_levels}
+    bins = {"transform": TableTransform(PiecewiseLinearBins(8))}
+    found: dict[str, dict[str, Any]] = {"none": bins, "one-hot": {**bins, **all_levels}}
     if levels > 256:
-        found["one-hot, 256"] = {}
+        found["one-hot, 256"] = {**bins, "max_levels": 256}
     found["embedding"] = {"transform": Embedded(), **all_levels}
     found["own embeddings"] = {
         "transform": Passed(),
         "scorer": OwnEmbedding(levels),
         **all_levels,
     }
-    return found
+    return {name: {"learning_rate": 1e-3, **one} for name, one in found.items()}
 
 
 def main() -> None:

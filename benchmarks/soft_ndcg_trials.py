@@ -38,10 +38,11 @@ SIZES = {"generated, 10,000": 10_000, "generated, 100,000": 100_000, "generated,
 DOCUMENTS = 25
 PLAIN = {
     "learning_rate": 1e-3,
+    "schedule": "constant",
     "columns": "all",
     "transform": TableTransform(PiecewiseLinearBins(8)),
 }
-"""Of the networks at every size: `NeuralRanker`'s defaults for small tables."""
+"""Of the networks at every size."""
 
 SLOWER = 1 / 3
 """Of the learning rate, for the losses after the first."""

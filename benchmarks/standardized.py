@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from measure import RESULTS, environment, write
 from quality_sets import Fold, Lists
-from soft_ndcg_trials import SIZES, folds, loss
+from soft_ndcg_trials import PLAIN, SIZES, folds, loss
 
 from ltr.estimators import NeuralRanker
 from ltr.metrics import functional
@@ -72,7 +72,8 @@ def measure(name: str, data: str, seed: int, kind: str, metric: str, **options: 
             for x in ("train", "val", "test")
         }
         one = Fold(**parts)
-        ranker = NeuralRanker(members=1, loss=loss(name), random_state=seed, verbose=0, **options)
+        given = {"members": 1, "loss": loss(name), "random_state": seed, **PLAIN, **options}
+        ranker = NeuralRanker(verbose=0, **given)
         start = time.process_time()
         lists = {"qid": one.train.qid, "eval_qid": [one.val.qid]}
         ranker.fit(one.train.X, one.train.y, eval_set=[(one.val.X, one.val.y)], **lists)
