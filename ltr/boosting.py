@@ -138,8 +138,8 @@ class Objective:
             raise ValueError(f"loss must be a RankingLoss, got {loss!r}")
         if loss.side_inputs:
             raise ValueError(
-                f"loss must need labels and weights alone, got {type(loss).__name__}, which needs "
-                f"{', '.join(loss.side_inputs)}"
+                f"loss must need only labels and weights, got {type(loss).__name__}, which "
+                f"needs {', '.join(loss.side_inputs)}"
             )
         self.loss = copy.deepcopy(loss)
         self.loss.reduction = "none"
@@ -174,7 +174,7 @@ class Objective:
                 each = factors[lists].repeat_interleave(lengths[lists])
                 gradient[rows], hessian[rows] = each * g, each * h
         if not bool(gradient.isfinite().all()):
-            raise ValueError(f"loss must have finite gradients, got NaN or inf of {self!r}")
+            raise ValueError(f"loss must have finite gradients, got NaN or inf from {self!r}")
         if scores.min() == scores.max():
             self._check_start(gradient, labels, lengths)
         mean = hessian.mean()
@@ -194,8 +194,8 @@ class Objective:
     def calc_ders_range(self, approxes: Any, targets: Any, weights: Any) -> Any:
         """Raise `ValueError`: this is what CatBoost calls, which gives no lists."""
         raise ValueError(
-            "objective must be used with LightGBM or XGBoost, got a call from CatBoost, "
-            "which gives rows without their lists"
+            "objective must be used with LightGBM or XGBoost, got a call from CatBoost: it "
+            "passes rows without their lists"
         )
 
     def _check_start(self, gradient: Tensor, labels: Tensor, lengths: Tensor) -> None:
@@ -205,9 +205,9 @@ class Objective:
         differ = bool(((high + low) > 0).any())
         if differ and gradient.abs().max() <= 1e-12 * (high.abs().max() + 1):
             raise ValueError(
-                f"loss must have a gradient where all scores tie, as at the first tree, got "
-                f"{one_line(self.loss)}; take an operator that has one, such as SigmoidRank(1.0), "
-                f"or give init_score"
+                "loss must have a gradient if all scores are equal, as before the first "
+                f"tree, got {one_line(self.loss)}: use an operator such as "
+                "SigmoidRank(1.0), or give init_score"
             )
 
     def _derivatives(
@@ -314,12 +314,12 @@ def checked_lists(
     if weights is not None and bool((weights < 0).any()):
         raise ValueError(f"weight must be >= 0, got {weights.min().item():g}")
     if group is None:
-        raise ValueError("group must be given, the length of each list, got None")
+        raise ValueError("group must be the lengths of the lists, got None")
     lengths = torch.from_numpy(np.array(group, dtype=np.int64).reshape(-1))
     if bool((lengths < 0).any()) or lengths.sum() != len(scores):
         raise ValueError(
-            f"group must be lengths of lists that sum to {len(scores)} rows, "
-            f"got {len(lengths)} that sum to {int(lengths.sum())}"
+            f"group must be list lengths that sum to {len(scores)} rows, got {len(lengths)} "
+            f"that sum to {int(lengths.sum())}"
         )
     return labels, weights, lengths[lengths > 0]
 
@@ -348,7 +348,7 @@ def xgboost_lists(data: Any) -> tuple[np.ndarray | None, np.ndarray]:
     """Return the weights (rows,) or None, and the lengths of the lists, of a `DMatrix`."""
     bounds = np.asarray(data.get_uint_info("group_ptr"), dtype=np.int64)
     if len(bounds) < 2:
-        raise ValueError("dtrain must have lists: give qid or group to the DMatrix, got none")
+        raise ValueError("dtrain must have lists, got none: give qid or group to the DMatrix")
     lengths, weight = np.diff(bounds), np.asarray(data.get_weight())
     if not len(weight):
         return None, lengths

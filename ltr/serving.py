@@ -191,7 +191,7 @@ def _check_digest(content: bytes) -> None:
     if start < 0 or not content[start:].startswith(_DIGEST):
         raise ValueError("it has no digest: export it again")
     if sha256(content[:start]).hexdigest().encode() != content[-64:]:
-        raise ValueError("it is damaged: its digest is another one")
+        raise ValueError("it is damaged: its digest is wrong")
 
 
 def _fits(about: Any, shapes: Mapping[str, Sequence[Any]]) -> bool:
@@ -263,7 +263,7 @@ def _column(documents: Mapping[str, Any] | list[Mapping[str, Any]], name: str) -
     if isinstance(values, np.ndarray) and values.dtype.kind == "M":
         values = values.astype("datetime64[us]")  # whose list has datetimes
     if isinstance(values, str) or not hasattr(values, "__len__"):
-        raise ValueError(f"column {name!r} must hold a value for each document, got {values!r}")
+        raise ValueError(f"column {name!r} must hold one value for each document, got {values!r}")
     return values.tolist() if hasattr(values, "tolist") else list(values)
 
 
@@ -311,7 +311,7 @@ def _numbers(name: str, values: Sequence[Any], width: int, dtype: type) -> np.nd
         return found.reshape(len(values), width)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(
-            f"column {name!r} must hold {width} number(s) a document: {error}"
+            f"column {name!r} must hold {width} number(s) per document: {error}"
         ) from None
 
 
@@ -349,7 +349,7 @@ def _array(name: str, values: Any, dtype: type) -> np.ndarray:
     try:
         found = np.asarray(values)
         if dtype is np.int64 and found.dtype.kind not in "iu":
-            raise TypeError(f"{found.dtype} in place of whole numbers")
+            raise TypeError(f"{found.dtype} instead of whole numbers")
         with np.errstate(over="ignore"):
             return found.astype(dtype, copy=False)
     except (TypeError, ValueError, OverflowError) as error:

@@ -171,7 +171,7 @@ def _run(args: list[str]) -> int:
         sys.path.append(here)
     rest, workers = take_workers(rest)
     if workers is not None and command not in _ON_RAY:
-        raise CommandError(f"--ray and --ray-workers are options of {', '.join(_ON_RAY)} alone")
+        raise CommandError(f"only {', '.join(_ON_RAY)} take --ray and --ray-workers")
     run: Callable[..., int] = import_module(_COMMANDS[command][0]).run
     return run(command, rest, workers) if command in _ON_RAY else run(command, rest)
 

@@ -57,8 +57,8 @@ class CheckpointGuard(Callback):
             if _has_text(state) and not isinstance(callback, _TEXT_IS_NO_PATH):
                 del states[callback.state_key]
                 rank_zero_warn(
-                    f"{type(callback).__name__} starts over: its state in {self.path} holds text, "
-                    "which may be a path"
+                    f"{type(callback).__name__} starts without its saved state: the state "
+                    f"in {self.path} holds text, which may be a path"
                 )
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -93,8 +93,8 @@ class CheckpointGuard(Callback):
                 raise
             if isinstance(error, RuntimeError) and "loading state_dict" in str(error):
                 raise CommandError(
-                    f"{self.path} is of another model than the configuration: use the "
-                    "configuration that it was trained with, config.yaml in the run's logs"
+                    f"{self.path} does not fit the configured model: use config.yaml from "
+                    "the logs of the run that wrote it"
                 ) from error
             known = isinstance(error, ValueError) or is_out_of_memory(error)
             if self._restores or (self._begins and not known):

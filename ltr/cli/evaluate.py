@@ -231,7 +231,7 @@ def _names(files: Sequence[str], columns: "Columns") -> list[list[str]]:
         stems = list(files)
     if len(set(stems)) < len(stems):
         twice = next(path for path in files if files.count(path) > 1)
-        raise CommandError(f"{twice}: is given twice")
+        raise CommandError(f"{twice} is given twice")
     if len(set(columns.score)) < len(columns.score):
         raise CommandError(f"--score must be different columns, got {' '.join(columns.score)}")
     if len(columns.score) == 1:

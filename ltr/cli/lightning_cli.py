@@ -184,7 +184,7 @@ class RankingCLI(LightningCLI):
             raise CommandError(explain(parser, args, str(error))) from error
         for group in ("trainer", "best_checkpoint", "last_checkpoint", "early_stopping"):
             if not isinstance(value := self.config[group], Namespace):
-                raise CommandError(f"{group} must have options and values, got {value!r}")
+                raise CommandError(f"{group} must be a mapping of options to values, got {value!r}")
 
     @property
     def root(self) -> Path:
@@ -220,7 +220,7 @@ class RankingCLI(LightningCLI):
             return None
         if not is_checkpoint(path):
             if self.command == "fit":
-                raise CommandError(f"fit resumes from a checkpoint, got {path}")
+                raise CommandError(f"fit resumes only from a checkpoint, got {path}")
             return None
         if str(path) != str(Path(self.config.ckpt_path).expanduser()):
             rank_zero_info(f"{self.config.ckpt_path}: {path}")

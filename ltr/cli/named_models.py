@@ -82,8 +82,8 @@ def is_of_table(path: Path) -> bool:
     """
     if path.suffix == ".pt2":
         raise CommandError(
-            f"{path} is a program of torch.export, which ltr does not run: give the ONNX file, or "
-            "the model that it was made from"
+            f"{path} is a torch.export program, which ltr cannot run: give the ONNX file or "
+            "the original model"
         )
     if is_checkpoint(path):
         return read_checkpoint(path).get("schema") is not None
@@ -139,7 +139,7 @@ def load_to_export(path: Path, trust: list[str], per_document: bool) -> "Exporte
     if path.is_dir():
         return load_model(path, trust=trust, per_document=per_document)
     if not is_checkpoint(path):
-        raise CommandError(f"{path} is exported already: give the model that it was made from")
+        raise CommandError(f"{path} is already exported: give the original model")
     ranker = load_ranker(path, trust)
     return ExportedRanker(ranker.transform, ranker.scorer, ranker.schema, per_document)
 

@@ -65,7 +65,9 @@ def predict(args: list[str], workers: int) -> int:
     cli = make_cli("predict", args)
     if not isinstance(cli.datamodule, SplitDataModule):
         name = type(cli.datamodule).__name__
-        raise CommandError(f"{NUMBER} needs a data module of ltr, which has parts, got {name}")
+        raise CommandError(
+            f"{NUMBER} needs a data module of ltr, which Ray can split into parts, got {name}"
+        )
     path = cli.writer.path.absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(path.parent)

@@ -54,7 +54,7 @@ def configs(values: Mapping[str, Any], unsaved: dict[str, str]) -> dict[str, Any
         except ValueError as error:
             found[name], unsaved[name] = None, str(error)
             warnings.warn(
-                f"{name} is not saved, and must be given again to load the model: {error}",
+                f"{name} was not saved; give it again to load the model: {error}",
                 stacklevel=5,
             )
     return found
@@ -237,7 +237,9 @@ def _read_config(path: Path) -> tuple[dict[str, Any], tuple[int, int]]:
             version = _version(os.fstat(file.fileno()))
             content = json.load(file)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        raise ValueError(f"path must be a folder that `save` wrote, got none with {path}") from None
+        raise ValueError(
+            f"path must be a folder that `save` wrote, got one without {path}"
+        ) from None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged: {error}") from None
     if not isinstance(content, dict):

@@ -172,7 +172,7 @@ class _Reader:
         cls = self._find_class(config["class_path"], bases, where)
         given = config.get("init_args") or {}
         if not isinstance(given, Mapping):
-            raise ValueError(f"{_at(where)}init_args must be arguments by name, got {given!r}")
+            raise ValueError(f"{_at(where)}init_args must be keyword arguments, got {given!r}")
         arguments = self.read_arguments(cls, given, where, depth)
         if issubclass(cls, Optimizer | LRScheduler):
             return partial(cls, **arguments) if arguments else cls
@@ -206,9 +206,7 @@ class _Reader:
     def _find_class(self, path: Any, bases: tuple[type, ...] | None, where: str) -> type:
         found = self._find(path, where)
         if not isinstance(found, type) or not issubclass(found, BASES):
-            raise ValueError(
-                f"{_at(where)}{path} is not a class of modules, optimizers or schedulers"
-            )
+            raise ValueError(f"{_at(where)}{path} is not a class of modules, optimizers or schedulers")
         self._check_home(found, path, (*_PACKAGES, *self.trust), where)
         if bases and not issubclass(found, bases):
             names = " or ".join(one.__name__ for one in bases)
@@ -232,7 +230,7 @@ class _Reader:
         if not is_within(module, (*_PACKAGES, *self.trust)) and path not in _CLASSES:
             package = path.partition(".")[0]
             raise ValueError(
-                f"{_at(where)}{path} is of the package {package}, which is not named in trust"
+                f"{_at(where)}{path} is in the package {package}, which is not named in trust"
             )
         try:
             home = import_module(module)

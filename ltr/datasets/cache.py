@@ -145,7 +145,7 @@ def _cache_folder(files: Sequence[Path], cache_dir: str | PathLike[str] | None) 
     else:
         folder = platformdirs.user_cache_path("ltr")
         if not folder.is_absolute():  # with an older platformdirs it begins with a literal "~"
-            raise RuntimeError("there is no home folder for a cache: give cache_dir")
+            raise RuntimeError("no home folder for the cache: give cache_dir")
     paths = "\n".join(str(file.absolute()) for file in files)
     digest = hashlib.sha256(paths.encode(errors="surrogateescape")).hexdigest()[:10]
     return folder / f"{Path(_name(files)).name}-{digest}{_SUFFIX}"

@@ -110,7 +110,7 @@ def convert(
     named |= {"group": group, "doc_id": doc_id, "features": features, "categories": categories}
     check_columns(named)
     if is_store(path):
-        raise ValueError(f"path must not be a store already, got {path}")
+        raise ValueError(f"path must not be a list store already, got {path}")
     files = find_files(path)
     reader: LetorReader | None = None
     if kind_of_file(files[0]) == "letor":
@@ -194,8 +194,9 @@ def _check_folder(folder: Path, source: dict[str, Any]) -> None:
     if is_store(folder):
         if open_store(folder).store.source != source:
             raise ValueError(
-                f"out must be a new folder, or the store of this source, got {folder}, a store "
-                "of another source, of an older state of it, or with other options: delete it first"
+                f"out must be a new folder or a store of this source, got {folder}, a store "
+                "of another source, of an older version of it, or with other options: "
+                "delete it first"
             )
     elif folder.exists() and not folder.is_dir():
         raise ValueError(f"out must be a folder, got the file {folder}")
@@ -248,6 +249,7 @@ def _refuse_return(
         qid = next((qid for qid in Store(before).qids if qid in qids), None)
         if qid is not None:
             raise ValueError(
-                f"{here}: a query must be in one file where the files are converted apart, got "
-                f"{qid!r}, which is in {rows.files[0]} too: convert them in one process"
+                f"{here}: each query must be in one file if files are converted in "
+                f"parallel, got {qid!r}, which is in {rows.files[0]} too: convert them in "
+                "one process"
             )

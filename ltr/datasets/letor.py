@@ -289,7 +289,7 @@ class LetorReader:
             raise MalformedError("the label must be a finite number >= 0", tokens[0])
         has_qid = len(tokens) > 1 and tokens[1].startswith(b"qid:")
         if self._has_qid is False and has_qid:
-            raise MalformedError("a qid comes after lines without one", tokens[1])
+            raise MalformedError("this line has a qid, but earlier lines have none", tokens[1])
         if not has_qid and (self._has_qid or self._group_file is None):
             raise MalformedError(self._qid_is_missing(), b" ".join(tokens))
         self._has_qid = has_qid
@@ -365,9 +365,7 @@ class LetorReader:
         if not self.width:
             raise ValueError(f"{self._file}: at least one line must have a feature, got none")
         if self._has_qid and self.group_file is not None:
-            raise ValueError(
-                f"group_file must be None where lines have a qid, got {self.group_file}"
-            )
+            raise ValueError(f"group_file must be None if lines have a qid, got {self.group_file}")
         if not self._has_qid:
             ends = self._group_ends()
             if self._documents != ends[-1]:
@@ -619,7 +617,7 @@ def parse_pairs(
             declared = "declare num_features for more" if num_features is None else "num_features"
             raise MalformedError(f"a feature index must be <= {limit} ({declared})", token)
         if index in seen:
-            raise MalformedError("a feature index must come once in a line", token)
+            raise MalformedError("a line must not repeat a feature index", token)
         parsed = parse_number(value)
         if keep_missing and value in _MISSING:
             parsed = math.nan

@@ -110,7 +110,7 @@ class LetorDataModule(ListDataModule):
         if "train" in splits and self.validation:
             if "val" in splits:
                 raise ValueError(
-                    "validation must be None where root has a validation file, got "
+                    "validation must be None if root has a validation file, got "
                     f"{self.validation} (root {self.root} holds {files['val'].name})"
                 )
             train = splits["train"]
@@ -125,8 +125,8 @@ class LetorDataModule(ListDataModule):
         """Names the root, the split, and what is there."""
         if split == "predict":
             return ValueError(
-                f"predict_path must be a file where root has no test file, got {self.predict_path} "
-                f"(root {self.root} holds {list_folder(self.root)})"
+                "predict_path must be a file if root has no test file, got "
+                f"{self.predict_path} (root {self.root} holds {list_folder(self.root)})"
             )
         name = {"val": "vali"}.get(split, split)
         return ValueError(

@@ -115,8 +115,8 @@ class ListDataModule(SplitDataModule):
         held = query_shares(qids, self.seed) < validation
         if held.all() or not held.any():
             raise ValueError(
-                f"validation must leave queries on both sides, got {validation}: "
-                f"{int(held.sum())} of {len(held)} held out (seed {self.seed})"
+                "validation must leave queries for training and for validation, got "
+                f"{validation}: {int(held.sum())} of {len(held)} held out (seed {self.seed})"
             )
         rank_zero_info(
             f"val: {int(held.sum())} of the {len(held)} queries are held out for validation, by a "

@@ -74,8 +74,8 @@ def load_lists(
         kept = made_of.get("missing") if isinstance(made_of, dict) else None
         if missing == "error" and kept != missing:
             raise ValueError(
-                'missing must be "keep" for a store that was converted so, got "error" for '
-                f"{source}"
+                'missing must be "keep" for a store that was converted with '
+                f'missing="keep", got "error" for {source}'
             )
     else:
         check_one_split(path)
@@ -112,7 +112,7 @@ def schema_of(
     for name in features or ():
         if name not in whole.features:
             known = shown_names(whole.features)
-            raise ValueError(f"features must be those of {what}, {known}, got {name!r}")
+            raise ValueError(f"features must be the columns of {what}, {known}, got {name!r}")
     if features is None:
         return whole
     dates = {name: zone for name, zone in whole.dates.items() if name in features}

@@ -114,8 +114,8 @@ class ListDataset(Dataset[dict[str, Any]]):
                 raise ValueError(f"{name} must be ({documents},), got shape {array.shape}")
         if len(offsets) != len(qids) + 1 or offsets[0] != 0 or offsets[-1] != documents:
             raise ValueError(
-                f"offsets must run from 0 to {documents} in {len(qids) + 1} numbers, "
-                f"got {len(offsets)} from {offsets[0]} to {offsets[-1]}"
+                f"offsets must be {len(qids) + 1} numbers from 0 to {documents}, got "
+                f"{len(offsets)} from {offsets[0]} to {offsets[-1]}"
             )
         if doc_ids is not None and len(doc_ids) != documents:
             raise ValueError(f"doc_ids must be {documents} strings, got {len(doc_ids)}")
@@ -221,9 +221,9 @@ class ListDataset(Dataset[dict[str, Any]]):
         if back is not None:
             first, again = back
             raise ValueError(
-                f"qid must be contiguous, got {runs[again]!r} again at row {rows[starts[again]]}: "
-                f"its list stood at rows {rows[starts[first]]} to {rows[ends[first] - 1]} "
-                "(sort_by_qid=True gathers it)"
+                f"qid must be contiguous, got {runs[again]!r} again at row "
+                f"{rows[starts[again]]}: its list was at rows {rows[starts[first]]} to "
+                f"{rows[ends[first] - 1]} (sort_by_qid=True sorts the rows)"
             )
         ids = None
         if given_ids is not None:
@@ -332,7 +332,7 @@ class ListDataset(Dataset[dict[str, Any]]):
             ValueError: there are none.
         """
         if self._labels is None:
-            raise ValueError("the lists must have labels, got lists without: name their column")
+            raise ValueError("the lists must have labels, got none: name the label column")
         return self._labels
 
     @property

@@ -49,9 +49,9 @@ class ListLoader(DataLoader[dict[str, Any]]):
         if state is not None and self.batches_done is not None and self.batches_done() > 0:
             if state != self.state_dict():
                 rank_zero_warn(
-                    "Resuming inside an epoch with other training data: the rest of the epoch "
-                    "may repeat or miss lists "
-                    f"(now {self.state_dict()}, in the checkpoint {state})."
+                    "Resuming in the middle of an epoch with other training data: the rest "
+                    f"of the epoch may repeat or miss lists (now {self.state_dict()}, in "
+                    f"the checkpoint {state})."
                 )
             sampler = cast(ListSampler, self.sampler)
             sampler.skip = self.batches_done() * cast(int, self.batch_size)

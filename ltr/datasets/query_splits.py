@@ -51,7 +51,7 @@ class QueryFolds:
         rows = X.shape[0] if hasattr(X, "shape") else len(self.folds) if X is None else len(X)
         if rows != len(self.folds):
             raise ValueError(
-                f"X must have a row for each of the {len(self.folds)} qids, got {rows}"
+                f"X must have one row for each of the {len(self.folds)} qids, got {rows}"
             )
         for fold in range(self.n_splits):
             tested = self.folds == fold

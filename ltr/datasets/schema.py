@@ -129,8 +129,8 @@ class Schema:
         for argument, name in uses:
             if name not in kinds:
                 raise ValueError(
-                    f"{argument} must name a column of the table, got {name!r}: there are "
-                    f"{shown_names(table.column_names)}"
+                    f"{argument} must name a column of the table, got {name!r}: the columns "
+                    f"are {shown_names(table.column_names)}"
                 )
             if name in given:
                 raise ValueError(
@@ -176,7 +176,7 @@ class Schema:
                 )
         if not features and not categories:
             raise ValueError(
-                "a table must have a feature or a category beside the columns "
+                "a table must have a feature or a category besides the columns "
                 f"{shown_names(list(given))}, got {shown_names(table.column_names)}"
             )
         return cls(

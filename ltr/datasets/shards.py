@@ -149,7 +149,7 @@ def check_entry(folder: Path, entry: ShardEntry) -> None:
     if any(type(count) is not int or count < 1 for count in counts):
         raise DamagedError(f"{path}: the shard is damaged: its counts must be whole numbers >= 1")
     if path.stat().st_size != entry.bytes:
-        raise DamagedError(f"{path}: the shard is damaged: its size is not the manifest's")
+        raise DamagedError(f"{path}: the shard is damaged: its size differs from the manifest")
     least = 4 * entry.documents * sum(entry.widths.values())
     if entry.lists > entry.documents or least > entry.bytes:
         raise DamagedError(
@@ -169,7 +169,7 @@ def check_file(path: Path, checksum: str) -> None:
     except OSError as error:
         raise DamagedError(f"{path}: the file cannot be read: {error.strerror}") from None
     if found != checksum:
-        raise DamagedError(f"{path}: the file is damaged: its checksum is not the manifest's")
+        raise DamagedError(f"{path}: the file is damaged: its checksum differs from the manifest")
 
 
 def map_shard(folder: Path, entry: ShardEntry, *, known: bool = False) -> Shard:
@@ -192,7 +192,7 @@ def map_shard(folder: Path, entry: ShardEntry, *, known: bool = False) -> Shard:
                 )
             batch = reader.get_batch(0)
         if len(batch) != entry.documents:
-            raise DamagedError("the documents are not those of the manifest")
+            raise DamagedError("the documents differ from the manifest")
         if not known:
             batch.validate(full=True)  # checks strings, and the number of the features
         return from_batch(batch, known=known)
@@ -232,7 +232,7 @@ def from_batch(batch: pa.RecordBatch, *, known: bool = True) -> Shard:
     for key, column in zip(batch.schema.names, batch.columns, strict=True):
         values: Any = column.values if key in WIDE else column  # pyright: ignore[reportAttributeAccessIssue]
         if not known and (column.null_count or values.null_count):
-            raise DamagedError("no value must be null")
+            raise DamagedError("values must not be null")
         if key == "doc_ids":
             doc_ids = column
         if key not in _TYPES:

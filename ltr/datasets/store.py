@@ -91,13 +91,13 @@ class Store:
             for key, width in entry.widths.items():
                 self.widths[key] = max(width, self.widths.get(key, 0))
         if offsets.stat().st_size != OFFSETS.itemsize * (self.first_list[-1] + 1):
-            raise DamagedError(f"{offsets}: the offsets are not those of the manifest")
+            raise DamagedError(f"{offsets}: the offsets differ from the manifest")
         self.offsets: np.ndarray = np.memmap(offsets, OFFSETS, "r").view(np.ndarray)
         starts = range(0, len(self.offsets), _CHECKED)
         chunks = (self.offsets[start : start + _CHECKED + 1] for start in starts)
         ascending = all((np.diff(chunk) > 0).all() for chunk in chunks)
         if not ascending or (self.offsets[self.first_list] != self.first_document).any():
-            raise DamagedError(f"{offsets}: the offsets must rise, and be those of the shards")
+            raise DamagedError(f"{offsets}: the offsets must ascend and match the shards")
         self._mapped: OrderedDict[int, Shard] = OrderedDict()
         self._known: set[int] = set()
 
@@ -132,7 +132,7 @@ class Store:
         try:
             with pa.ipc.open_file(pa.memory_map(str(path))) as reader:
                 if not reader.schema.equals(LISTS):
-                    raise DamagedError(f"{path}: the columns must be those of the format")
+                    raise DamagedError(f"{path}: the columns differ from the format")
                 batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
             for batch in batches:
                 batch.validate(full=True)
@@ -141,7 +141,7 @@ class Store:
         found = [(batch.column("qid"), batch.column("relevant")) for batch in batches]
         counts = [len(batch) for batch in batches]
         if counts != np.diff(self.first_list).tolist() or any(qid.null_count for qid, _ in found):
-            raise DamagedError(f"{path}: the lists are not those of the manifest")
+            raise DamagedError(f"{path}: the lists differ from the manifest")
         return found
 
     @property
@@ -256,7 +256,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise DamagedError(f"{folder}: the manifest is damaged: {error}") from None
     if not isinstance(found, dict) or found.get("format") != "ltr store":
-        raise DamagedError(f"{folder}: the manifest is damaged: it is not that of a list store")
+        raise DamagedError(f"{folder}: the manifest is damaged: it does not describe a list store")
     if found.get("version") != FORMAT_VERSION:
         version = str(found.get("version"))[:20]
         raise StaleError(
@@ -265,7 +265,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         )
     checksum = found.pop("checksum", None)
     if checksum != _digest(found):
-        raise DamagedError(f"{folder}: the manifest is damaged: its checksum is another one")
+        raise DamagedError(f"{folder}: the manifest is damaged: its checksum is wrong")
     return found
 
 

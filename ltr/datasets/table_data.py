@@ -192,7 +192,7 @@ class TableDataModule(ListDataModule):
         """Name the argument that is missing."""
         name = _SPLITS[split]
         alone = "" if split == "train" else " (or path)"
-        return ValueError(f"{name} must be given{alone}, the table of the {split} lists, got None")
+        return ValueError(f"{name} must be given{alone}, a table with the {split} lists, got None")
 
     def use_schema(self, schema: Schema) -> None:
         """Take the schema of a model.
@@ -202,8 +202,8 @@ class TableDataModule(ListDataModule):
         """
         if self.schema is not None and (found := schema.difference(self.schema)):
             raise ValueError(
-                f"the data's schema must be the model's, got a difference: {found} (train a new "
-                "model on a table with other columns or levels)"
+                f"the data must have the schema of the model, got a difference: {found} "
+                "(train a new model on a table with other columns or levels)"
             )
         for key in ("qid", "label", "weight", "position", "group"):
             given, known = self.uses[key], getattr(schema, key)
@@ -237,7 +237,7 @@ class TableDataModule(ListDataModule):
 
     def _all_keys(self) -> pa.Table:
         if "predict" not in self.splits:
-            raise ValueError("there must be a table to score, got none")
+            raise ValueError("a table to score must be given, got none")
         if self._keys is None:  # of lists
             self._keys = keys_of(self.splits["predict"], self._schema_of("predict").qid)
         return self._keys

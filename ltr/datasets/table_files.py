@@ -368,13 +368,13 @@ def _refuse_doubles(names: Sequence[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise ValueError(f"a column must be there once, got {name!r} twice")
+            raise ValueError(f"duplicate column {name!r}")
         seen.add(name)
 
 
 def _with_rows(table: pa.Table, source: Any) -> pa.Table:
     if not table.num_rows:
-        raise ValueError(f"a table must have a row at least, got none{of_file(source)}")
+        raise ValueError(f"the table must have at least one row, got none{of_file(source)}")
     return table
 
 
@@ -399,7 +399,7 @@ def find_files(path: Path) -> list[Path]:
         found = [Path(one) for one in sorted(glob(str(path), recursive=True))]
         found = [one for one in found if one.is_file()]
         if not found:
-            raise ValueError(f"a pattern must be of files that are there, got {path}")
+            raise ValueError(f"no file matches the pattern {path}")
     else:
         raise ValueError(f"path must be a file, a folder or a pattern, got {path} (no such file)")
     kinds = {kind_of_file(one) for one in found}

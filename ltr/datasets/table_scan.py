@@ -67,7 +67,7 @@ def _find_types(files: TableFiles, uses: dict[str, Any]) -> dict[str, pa.DataTyp
     for _, table in files.chunks(files.schema.names):
         found.add(table)
     if not found.rows:
-        raise ValueError("a table must have a row at least, got none")
+        raise ValueError("the table must have at least one row, got none")
     return found.found()
 
 

@@ -139,7 +139,9 @@ class RowStream(IterableDataset[dict[str, Any]]):
                         data, table = self._read(table)
                     yield chunk, data, table
         if not self.rows:
-            raise ValueError(f"a table must have a row at least, got none{of_file(self.source)}")
+            raise ValueError(
+                f"the table must have at least one row, got none{of_file(self.source)}"
+            )
 
     def tables(self) -> Iterator[pa.Table]:
         """Yield the rows as they are in the files."""

@@ -108,7 +108,9 @@ class TableTransform(FeatureTransform):
                 f"{codes.min(initial=0) if codes.dtype.kind in 'iu' else codes.dtype}"
             )
         if not features.shape[1] and (codes is None or not codes.shape[1]):
-            raise ValueError("there must be a feature or a category, got none")
+            raise ValueError(
+                "features must have at least one column if there are no categories, got none"
+            )
         self._check_width(features.shape[1])
         self.num_features = features.shape[1]
         median = np.zeros(features.shape[1], dtype=np.float32)
@@ -216,8 +218,8 @@ def _may_be_missing(features: Tensor) -> bool:
 def _check_codes(categories: Tensor, features: Tensor) -> None:
     if categories.shape[:-1] != features.shape[:-1]:
         raise ValueError(
-            f"categories must be of shape {tuple(features.shape[:-1])} and c, got "
-            f"{tuple(categories.shape)}"
+            f"categories must have shape {tuple(features.shape[:-1])} and an axis of "
+            f"columns, got {tuple(categories.shape)}"
         )
     if not isinstance(categories, Tensor) or categories.is_floating_point():
         got = getattr(categories, "dtype", type(categories).__name__)

@@ -135,25 +135,24 @@ class FeatureTransform(nn.Module):
             got = features.dtype if isinstance(features, Tensor) else type(features).__name__
             raise ValueError(f"features must be a floating-point tensor, got {got}")
         if not features.dim():
-            raise ValueError("features must be (..., n, d), got a number alone")
+            raise ValueError("features must be (..., n, d), got a single number")
         self._check_width(features.shape[-1])
         if mask is not None:
             check_mask(mask, features.shape[:-1])
         if lengths is None:
             return
         if mask is not None:
-            raise ValueError("mask must be None where lengths are given")
+            raise ValueError("mask must be None if lengths are given")
         if features.dim() != 2:
             raise ValueError(
-                "features must be (documents, d) where lengths are given, got "
-                f"{tuple(features.shape)}"
+                f"features must be (documents, d) if lengths are given, got {tuple(features.shape)}"
             )
         check_lengths(features.new_empty(len(features)), lengths, "documents")
 
     def not_fitted(self) -> ValueError:
         """Return the error of a transform that is used before it is fitted."""
         return ValueError(
-            f"{type(self).__name__} must be fitted, or loaded from a checkpoint, first"
+            f"{type(self).__name__} must first be fitted, or loaded from a checkpoint"
         )
 
     def _begin_loading(self, saved: dict[str, Any]) -> None:
@@ -201,8 +200,9 @@ def fit_documents(
             for position in np.flatnonzero(absent)[:1]:
                 name = type(transform).__name__
                 raise ValueError(
-                    f"features must not be missing for {name}, got some in column {position}: "
-                    f'give TableTransform({name}()), or missing="error" to find them'
+                    f"features must not be missing for {name}, got some in column "
+                    f'{position}: give TableTransform({name}()), or missing="error" to find '
+                    "them"
                 )
     transform.fit(features)
 
@@ -282,8 +282,9 @@ class Standardize(FeatureTransform):
             count += (~np.isnan(chunk)).sum(axis=0)
         for position in np.flatnonzero((low < -_LARGEST) | (high > _LARGEST))[:1]:
             raise ValueError(
-                f"features must be finite in float32 for {type(self).__name__}, got another number "
-                f"in column {position}: PiecewiseLinearBins and Quantile take any"
+                f"features must be finite in float32 for {type(self).__name__}, got an "
+                f"infinite or larger number in column {position}: use PiecewiseLinearBins "
+                "or Quantile"
             )
         count = count.clip(1)
         mean = total / count
@@ -374,11 +375,11 @@ class Join(FeatureTransform):
         for one in transforms:
             if not isinstance(one, FeatureTransform) or one.takes_missing:
                 raise ValueError(
-                    "transforms must be FeatureTransforms of numbers that are there (TableTransform"
-                    f" takes a Join, not the other way round), got {one!r}"
+                    "transforms must be FeatureTransforms that take no missing values (put "
+                    f"the Join into a TableTransform), got {one!r}"
                 )
         if not transforms:
-            raise ValueError("transforms must be one or more, got none")
+            raise ValueError("transforms must have at least one transform, got none")
         self.transforms = nn.ModuleList(transforms)
         self.within_list = any(one.within_list for one in transforms)
         self.fits_missing = all(one.fits_missing for one in transforms)

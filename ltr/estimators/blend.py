@@ -360,7 +360,7 @@ class Blend(RankingEstimator):
             scores = one.predict(own, qid=qid) if takes_qid else one.predict(own)
             found.append(np.asarray(scores, dtype=np.float64))
             if found[-1].shape != (tables.row_count(X),):
-                raise ValueError(f"rankers must predict a number for each row, got {one!r}")
+                raise ValueError(f"rankers must predict one number for each row, got {one!r}")
         return np.stack(found)
 
     def _fit_scales(self, train: "_Lists") -> np.ndarray:

@@ -46,7 +46,7 @@ def export_blend(
     if blend.schema_ is not None:
         columns, schema = _columns(blend.feature_names_in_.tolist(), blend.schema_), blend.schema_
     elif blend.levels_:
-        raise ValueError("columns must have names that are text, and levels of one type")
+        raise ValueError("columns must have text as names, and levels of one type")
     evaluation = None
     if test is not None:
         if not isinstance(test, tuple | list) or len(test) != 3:

@@ -189,8 +189,9 @@ def _written(name: str, fitted: Any, given: Any) -> tuple[str, dict[str, Any], b
             )
         return "skops", {}, data
     raise ValueError(
-        f"rankers must all have a safe format, got {name}: there is one for NeuralRanker, rankers "
-        "and regressors of LightGBM, XGBoost and CatBoost, and scikit-learn's estimators"
+        f"rankers must all have a safe file format, got {name}: it exists for NeuralRanker, "
+        "for rankers and regressors of LightGBM, XGBoost and CatBoost, and for "
+        "scikit-learn's estimators"
     )
 
 
@@ -206,8 +207,8 @@ def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
             from_config(config)
         except ValueError as error:
             warnings.warn(
-                f"{name} is not saved, and is the default where the loaded ranker is fitted again: "
-                f"{error}",
+                f"{name} was not saved; if the loaded ranker is fitted again, it uses the "
+                f"default: {error}",
                 stacklevel=5,
             )
             continue

@@ -214,7 +214,7 @@ def _with_numbers(frame: pd.DataFrame, schema: Schema) -> pd.DataFrame:
         hour = one.feature_names[-1]
         if width > 1 and hour in names:
             raise ValueError(
-                f"column {hour!r} must not exist: it is the name of the hours of {name!r}"
+                f"column {hour!r} must not exist: the hours of {name!r} take this name"
             )
         frame = frame.assign(**{name: numbers[:, 0]})
         if width > 1:

@@ -141,7 +141,9 @@ class Contributions:
     def _position(self, name: str, row: int) -> int:
         check_at_least(name, row, 0)
         if row >= len(self.scores):
-            raise ValueError(f"{name} must be below {len(self.scores)}, the rows of X, got {row}")
+            raise ValueError(
+                f"{name} must be below {len(self.scores)}, the number of rows of X, got {row}"
+            )
         return int(row)
 
     def _held(self, row: int) -> np.ndarray:

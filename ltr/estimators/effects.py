@@ -107,8 +107,8 @@ def _panels(ranker: NeuralRanker, X: Any, rows: int) -> list[_Panel]:
     error = np.abs(scores - scores.mean() - total).max()
     if error > 1e-3 * max(scores.std(), 1e-6):
         raise ValueError(
-            "ranker must be additive, such as NeuralRanker(scorer=AdditiveScorer()): its scores "
-            f"differ by up to {error:.2g} from the sums of what each column adds"
+            "ranker must be additive, such as NeuralRanker(scorer=AdditiveScorer()): its "
+            f"scores differ by up to {error:.2g} from the sum of the columns' contributions"
         )
     return panels
 

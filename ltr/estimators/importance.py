@@ -226,7 +226,8 @@ def predicted(ranker: Any, X: Any, groups: np.ndarray | None = None) -> np.ndarr
     scores = np.asarray(found, dtype=np.float64)
     if scores.shape != (len(X),):
         raise ValueError(
-            f"ranker must predict a number for each of the {len(X)} rows, got shape {scores.shape}"
+            f"ranker must predict one number for each of the {len(X)} rows, got shape "
+            f"{scores.shape}"
         )
     if (bad := np.flatnonzero(~np.isfinite(scores))).size:
         raise ValueError(f"ranker must predict finite numbers, got {scores[bad[0]]}")

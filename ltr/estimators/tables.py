@@ -96,7 +96,7 @@ def by_name(estimator: Any, X: Any) -> Any:
         return X
     if missing := [name for name in wanted if name not in names]:
         raise ValueError(
-            f"X must have the columns of the training, got none called {', '.join(missing)}"
+            f"X must have all columns of the training, got none called {', '.join(missing)}"
         )
     return X.select(wanted) if isinstance(X, pa.Table) else X[wanted]
 
@@ -118,7 +118,9 @@ def as_labels(y: Any, rows: int) -> np.ndarray:
     except OverflowError as error:
         raise ValueError(f"y must be finite in float32, got {error}") from None
     if len(labels) != rows:
-        raise ValueError(f"y must have a label for each of the {rows} rows of X, got {len(labels)}")
+        raise ValueError(
+            f"y must have one label for each of the {rows} rows of X, got {len(labels)}"
+        )
     if (bad := np.flatnonzero(labels < 0)).size:
         raise ValueError(f"y must be >= 0, got {labels[bad[0]]:g} in row {bad[0]}")
     return labels
@@ -155,7 +157,7 @@ def query_names(rows: int, qid: Any, group: Any, suffix: str = "") -> pa.Array:
     names = as_names(name, qid)
     if names.shape != (rows,):
         raise ValueError(
-            f"{name} must have an entry for each of the {rows} rows of X, got shape {names.shape}"
+            f"{name} must have one value for each of the {rows} rows of X, got shape {names.shape}"
         )
     if names.dtype.kind in "iu":
         return pa.array(names)
@@ -190,7 +192,7 @@ def row_weights(sample_weight: Any, groups: np.ndarray, lists: int) -> tuple[np.
             f"for each list in the order of its first row, got {weights.shape}"
         )
     if not (weights >= 0).all() or not 0 < weights.max() <= np.finfo(np.float32).max:
-        raise ValueError("sample_weight must be finite and >= 0, and not all of it 0")
+        raise ValueError("sample_weight must be finite, >= 0 and not 0 everywhere")
     of_lists = len(weights) != rows
     weights = weights / weights.mean()
     return (weights[groups] if of_lists else weights), of_lists
@@ -234,7 +236,7 @@ def row_numbers(given: Mapping[str, Any], rows: int) -> dict[str, np.ndarray]:
     for name, values in found.items():
         if values.shape != (rows,):
             raise ValueError(
-                f"{name} must have an entry for each of the {rows} rows of X, got shape "
+                f"{name} must have one value for each of the {rows} rows of X, got shape "
                 f"{values.shape}"
             )
     return found
@@ -276,7 +278,7 @@ def one_evaluation(
     if eval_set is None:
         for name, value in given.items():
             if value is not None:
-                raise ValueError(f"eval_set must be given where {name} is")
+                raise ValueError(f"eval_set must be given if {name} is given")
         return None
     if isinstance(eval_set, tuple) and len(eval_set) == 2:  # LightGBM takes it without a list
         eval_set = [eval_set]
@@ -284,7 +286,7 @@ def one_evaluation(
         if value is not None and (not isinstance(value, list | tuple) or len(value) != 1):
             several = isinstance(value, list | tuple)
             size = f"{len(value)} entries" if several else f"a {type(value).__name__}"
-            raise ValueError(f"{name} must be a list of one entry, got {size}")
+            raise ValueError(f"{name} must be a list of one value, got {size}")
     if not isinstance(eval_set[0], list | tuple) or len(eval_set[0]) != 2:
         raise ValueError(f"eval_set must hold one pair (X, y), got a {type(eval_set[0]).__name__}")
     X, y = eval_set[0]

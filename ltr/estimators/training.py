@@ -279,7 +279,7 @@ class Training:
         else:
             loss = self.loss(scores.flatten(), labels, weights=weights, **named)
         if loss.dim() or not loss.requires_grad:
-            raise ValueError(f"loss must be a number with a gradient to train by, got {loss}")
+            raise ValueError(f"loss must be a number with a gradient, got {loss}")
         return loss * times
 
     def _validate(self, lists: ListDataset, epoch: int) -> list[float]:

@@ -218,7 +218,7 @@ class ExportedBlend:
         own = member.schema.feature_names if member.schema else known
         categories = member.schema.categories if member.schema else {}
         if missing := {*own} - {*known} | {*categories} - {*self.schema.categories}:
-            raise ValueError(f"column {min(missing)!r} must be one of the blend's, got {known}")
+            raise ValueError(f"column {min(missing)!r} must be a column of the blend, got {known}")
         found = [build.columns("float32", [known.index(name) for name in own])]
         if categories:
             all_levels = {name: one.levels for name, one in self.schema.categories.items()}

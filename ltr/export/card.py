@@ -54,7 +54,7 @@ def evaluate(module: ExportedRanker, data: ListDataset) -> Evaluation:
     if not isinstance(data, ListDataset):
         raise ValueError(f"data must be a ListDataset, got {type(data).__name__}")
     if not data.has_labels or len(data) < 2:
-        raise ValueError(f"data must have labels and two lists or more, got {len(data)} lists")
+        raise ValueError(f"data must have labels and at least two lists, got {len(data)} lists")
     if data.num_features != module.num_features:
         raise ValueError(
             f"data must have the model's {module.num_features} features, got {data.num_features}"

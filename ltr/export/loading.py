@@ -57,7 +57,9 @@ def _make(
         raise ValueError(f"{folder}: {CONFIG} is not the configuration of a model")
     for name in ("scorer", "transform"):
         if reason := content["unsaved"].get(name):
-            raise ValueError(f"{name} of {folder} cannot be loaded, as it was not saved: {reason}")
+            raise ValueError(
+                f"{name} of {folder} cannot be loaded, because it could not be saved: {reason}"
+            )
     scorer: Scorer = read_part(content["scorer"], "scorer", Scorer, trusted)
     parts: dict[str, nn.Module] = {"scorer": scorer}
     transform = None

@@ -150,7 +150,7 @@ def _add_lightgbm(found: Trees, tree: int, root: dict[str, Any], scale: float) -
             continue
         kind, split = node["missing_type"], node["threshold"]
         if kind == "Zero":
-            raise ValueError("a ranker must not take zeros as missing, got zero_as_missing=True")
+            raise ValueError("a ranker must not treat zeros as missing, got zero_as_missing=True")
         # without missing values in training, LightGBM takes a missing one for 0
         goes_left = node["default_left"] if kind == "NaN" else split >= 0
         if abs(split) <= _ZERO:

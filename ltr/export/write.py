@@ -107,7 +107,7 @@ def export_model(
     if not isinstance(module, ExportedRanker | ExportedBlend):
         module = ExportedBlend.of(module, per_document, single)
     if evaluation is not None and not isinstance(evaluation, Evaluation):
-        raise ValueError(f"evaluation must be what `evaluate` returns, got {evaluation!r}")
+        raise ValueError(f"evaluation must be a result of `evaluate`, got {evaluation!r}")
     path = Path(path)
     if to is None:
         to = "torch" if path.suffix == _SUFFIX["torch"] else "onnx"
@@ -160,7 +160,7 @@ def _naming(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ValueError(f"path must be one that can be written, got {path}: {error}") from error
+        raise ValueError(f"path must be writable, got {path}: {error}") from error
 
 
 def _checked(
@@ -181,9 +181,9 @@ def _checked(
     allowed = isinstance(module, ExportedBlend) and module.single
     if not found.largest <= LIMIT and not allowed:
         raise ValueError(
-            f"the exported model differs from the model by {found.largest:.2g} of the largest "
-            f"score, more than {LIMIT:g}, and by more than {DIFFERS:g} in {found.differing} of "
-            f"{found.rows} rows"
+            "the exported model must score like the model, but differs by "
+            f"{found.largest:.2g} of the largest score (limit {LIMIT:g}), and by more than "
+            f"{DIFFERS:g} in {found.differing} of {found.rows} rows"
         )
     return content, found
 
@@ -258,7 +258,9 @@ def _network(module: ExportedRanker, opset: int) -> Any:
     except (RuntimeError, onnx.checker.ValidationError) as error:
         raise ValueError(f"opset must be higher for this model, got {opset}: {error}") from error
     if (found := {one.domain: one.version for one in model.opset_import}[""]) != opset:
-        raise ValueError(f"opset must be one that torch and onnx write, got {opset} (not {found})")
+        raise ValueError(
+            f"opset must be one that torch and onnx can write, got {opset} (they wrote {found})"
+        )
     return model
 
 

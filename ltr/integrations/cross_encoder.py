@@ -170,7 +170,7 @@ def check_columns(
     ValueError: labels must be one for each document, got 3 for the 2 documents of 'q'
     """
     if isinstance(labels, Tensor) or labels is None:
-        raise ValueError("labels must be a list of numbers for each query, got one value for each")
+        raise ValueError("labels must be a list of numbers for each query, got one number")
     if not len(queries) == len(documents) == len(labels):
         raise ValueError(
             "inputs must have documents and labels for each query, got "
@@ -181,8 +181,8 @@ def check_columns(
             raise ValueError(f"documents must be a list of texts for each query, got {each!r}")
         if len(each) != len(own):
             raise ValueError(
-                f"labels must be one for each document, got {len(own)} for the {len(each)} "
-                f"documents of {query!r}"
+                f"labels must have one value for each document, got {len(own)} for the "
+                f"{len(each)} documents of {query!r}"
             )
     lengths = [len(each) for each in documents]
     if not any(lengths):

@@ -61,8 +61,7 @@ class Pruning:
         values = np.asarray(history, dtype=np.float64)
         if np.isnan(values[0]).any():
             raise ValueError(
-                "validation must be above 0 with Pruning, or eval_set be given to fit: nothing is "
-                "validated"
+                "validation must be above 0 with Pruning, unless eval_set is given to fit"
             )
         self.trial.report(float(np.nanmax(values, axis=0).mean()), step=len(values))
         if self.trial.should_prune():

@@ -185,7 +185,7 @@ def rows(data: Iterable[dict[str, Any]]) -> Lists:
         labels = row[named[0]]
         if isinstance(documents, str) or len(documents) != len(labels):
             raise ValueError(
-                f"{named[0]} must be one for each document, got {len(labels)} for "
+                f"{named[0]} must have one value for each document, got {len(labels)} for "
                 f"{len(documents)} documents in row {number}"
             )
         found.qids.append(str(number))

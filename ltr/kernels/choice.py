@@ -140,6 +140,6 @@ def _compiled() -> Implementation:
     try:
         from ltr.kernels.cpu import CPU
     except ImportError as error:
-        warnings.warn(f"plain PyTorch does the kernel sums, slower: {error}", stacklevel=2)
+        warnings.warn(f"kernel sums run in plain PyTorch, which is slower: {error}", stacklevel=2)
         return REFERENCE
     return CPU

@@ -99,7 +99,7 @@ def check_lengths(scores: Tensor, lengths: Lengths, name: str = "scores") -> Ten
     refuse_nested(**{name: scores})
     if not isinstance(scores, Tensor) or scores.dim() != 1:
         got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-        raise ValueError(f"{name} must be flat (N,) where lengths are given, got {got}")
+        raise ValueError(f"{name} must be flat (N,) if lengths are given, got {got}")
     if name == "scores" and not scores.is_floating_point():
         raise ValueError(f"scores must be floating point, got {scores.dtype}")
     given = lengths

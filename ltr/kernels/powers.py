@@ -41,7 +41,9 @@ def power_sum(values: Any, tolerance: float) -> tuple[Array, Array, float]:
     """
     table = np.asarray(values, dtype=np.float64)
     if table.ndim != 1 or table.size == 0 or not np.isfinite(table).all():
-        raise ValueError(f"values must be one finite number a rank, got shape {table.shape}")
+        raise ValueError(
+            f"values must have one finite number for each rank, got shape {table.shape}"
+        )
     if not tolerance > 0:
         raise ValueError(f"tolerance must be > 0, got {tolerance}")
     r = spaced_ranks(len(table), 180)

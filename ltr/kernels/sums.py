@@ -90,8 +90,8 @@ def check_sums(
     shape = scores.shape if lists.order is None else lists.order.shape
     if shape != scores.shape or lists.starts.shape[:-1] != scores.shape[:-1]:
         raise ValueError(
-            f"lists must be those of scores {tuple(scores.shape)}, got an order {tuple(shape)} "
-            f"and starts {tuple(lists.starts.shape)}"
+            f"lists must fit scores {tuple(scores.shape)}, got an order {tuple(shape)} and "
+            f"starts {tuple(lists.starts.shape)}"
         )
 
 

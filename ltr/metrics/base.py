@@ -132,7 +132,7 @@ class RankingMetric(Metric):
         self._names = tuple(signature(self.core).parameters)[1:]
         lacking = [name for name in self._names if name not in arguments]
         if lacking:
-            raise TypeError(f"{type(self).__name__}.__init__ must give {lacking} to its base class")
+            raise TypeError(f"{type(self).__name__}.__init__ must pass {lacking} to its base class")
         own = {name: arguments.pop(name) for name in self._names}
         super().__init__(
             compute_on_cpu=compute_on_cpu,

@@ -121,7 +121,7 @@ class Batch:
         columns, qid = self._columns(), self.qid
         if self.scores.dim() != 1:
             got = tuple(self.scores.shape)
-            raise ValueError(f"scores must be flat (N,) where qid is given, got {got}")
+            raise ValueError(f"scores must be flat (N,) if qid is given, got {got}")
         assert qid is not None
         order, lengths = group_by_qid(qid, len(self.scores))
         if order is not None:

@@ -449,7 +449,7 @@ def _table(models: Mapping[str, Values], least: int = 2) -> tuple[np.ndarray, in
     known = np.asarray(~np.isnan(table).any(axis=1))
     if known.sum() < least:
         raise ValueError(
-            f"values must have at least {least} lists that count in every model, "
-            f"got {known.sum()} of {len(known)}"
+            f"values must have at least {least} lists with a value in every model, got "
+            f"{known.sum()} of {len(known)}"
         )
     return table[known], int((~known).sum())

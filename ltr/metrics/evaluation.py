@@ -205,8 +205,8 @@ class Evaluation:
         alone += [qid for qid in other.qids if qid not in {*self.qids}]
         if alone:
             raise ValueError(
-                f"other must have the same lists: {len(alone):,} qids are in one of the two alone, "
-                f"such as {alone[0]!r}"
+                f"other must have the same lists: {len(alone):,} qids are in only one of "
+                f"the two, such as {alone[0]!r}"
             )
         return [position[qid] for qid in self.qids]
 
@@ -294,8 +294,7 @@ def evaluate(
     documents = None if doc_id is None else _names("doc_id", doc_id, "a document", grades)
     if documents is not None and (row := repeated_name(lists, documents)) is not None:
         raise ValueError(
-            f"doc_id must name a document once in each list, got {documents[row]!r} again in row "
-            f"{row}"
+            f"doc_id must be unique within each list, got {documents[row]!r} again in row {row}"
         )
     options: dict[str, Any] = {"gain": gain, "empty": empty, "ties": ties}
     table = Scored([*known], lists, grades, [predicted], documents)
@@ -317,7 +316,7 @@ def evaluate(
 def _names(name: str, values: Any, what: str, labels: np.ndarray) -> np.ndarray:
     array = as_names(name, values)
     if array.shape != labels.shape:
-        raise ValueError(f"{name} must have shape {labels.shape} as labels have, got {array.shape}")
+        raise ValueError(f"{name} must have the shape of labels, {labels.shape}, got {array.shape}")
     for row, one in enumerate(array.tolist()):
         if is_missing(one):
             raise ValueError(f"{name} must name {what} in each row, got {one!r} in row {row}")

@@ -158,11 +158,11 @@ def parse_measures(
         if at and not (cut.isascii() and cut.isdigit() and int(cut) >= 1):
             raise ValueError(f"metrics: {name}@K must have a K >= 1, got {text!r}")
         if at and not has_cut:
-            raise ValueError(f"metrics: {name} is not cut at a rank, got {text!r}")
+            raise ValueError(f"metrics: {name} takes no cutoff, got {text!r}")
         if of_runs and (not has_cut or name == "rbo"):  # rbo is of two orders of the same items
             raise ValueError(f"metrics: {name} needs whole lists, which a run does not have")
         if of_runs and not at and not cuts and divided_by_k(Measure(name).metric):
-            raise ValueError(f"metrics: {name} of a run must have a K, such as {name}@10")
+            raise ValueError(f"metrics: {name} of a run needs a cutoff, such as {name}@10")
         whole = [Measure(name)]
         cut_at = [Measure(name, k) for k in cuts] if has_cut else []
         found += [Measure(name, int(cut))] if at else cut_at or whole

@@ -192,8 +192,8 @@ def _check_topics(scores: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor
     """Return labels (..., n, topics) in the dtype of the scores, 0 under the mask."""
     if labels.shape[:-1] != scores.shape:
         raise ValueError(
-            f"labels must have the shape of scores {tuple(scores.shape)} and an axis of topics, "
-            f"got {tuple(labels.shape)}"
+            f"labels must have the shape of scores {tuple(scores.shape)}, followed by an "
+            f"axis of topics, got {tuple(labels.shape)}"
         )
     topics = labels.to(upcast(scores).dtype)
     topics = topics if mask is None else torch.where(mask.unsqueeze(-1), topics, 0)

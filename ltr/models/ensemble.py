@@ -107,7 +107,7 @@ class Ensemble(Scorer):
         """
         if scores.dim() != 2 or len(scores) != self.members:
             raise ValueError(
-                f"scores must be ({self.members}, N), one row a member, got {tuple(scores.shape)}"
+                f"scores must be ({self.members}, N), one row per member, got {tuple(scores.shape)}"
             )
         lengths = check_lengths(scores[0], lengths)
         lists = list_ids(scores[0], lengths)

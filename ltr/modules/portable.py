@@ -123,7 +123,7 @@ class PortableModule(LightningModule):
                 return config
             checkpoint["unsaved"][name] = str(error)
             warnings.warn(
-                f"{name} is not in the checkpoint, and must be given again to load it: {error}",
+                f"{name} is not in the checkpoint; give it again to load the checkpoint: {error}",
                 stacklevel=2,
             )
             return None

@@ -93,7 +93,7 @@ def _in_order(tables: list[pa.Table]) -> pa.Table:
     positions = rows[POSITION].to_numpy()
     order = np.argsort(positions, kind="stable")
     if not np.array_equal(positions[order], np.arange(len(positions))):
-        raise ValueError(f"each of the rows must be in one process once, got {len(positions)} rows")
+        raise ValueError(f"each row must come from exactly one process, got {len(positions)} rows")
     return rows.take(pa.array(order))
 
 

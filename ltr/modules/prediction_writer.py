@@ -72,8 +72,8 @@ scores.xlsx; or say --format csv, parquet or trec
         found = format or _EXTENSIONS.get(self.path.suffix.lower())
         if found is None:
             raise ValueError(
-                "--output must end in .csv, .parquet, .run, .trec or .txt, got "
-                f"{output}; or say --format csv, parquet or trec"
+                f"--output must end in .csv, .parquet, .run, .trec or .txt, got {output}; "
+                "or give --format csv, parquet or trec"
             )
         if self.path.exists() and not self.path.is_file():
             kind = "folder" if self.path.is_dir() else "device"
@@ -153,8 +153,9 @@ scores.xlsx; or say --format csv, parquet or trec
             positions = np.asarray(trainer.predict_loop.current_batch_indices, dtype=np.int64)
             if len(positions) != lists:
                 raise ValueError(
-                    "predict_dataloader must return a DataLoader with a sampler for several "
-                    "processes, since the sampler knows the order: give --trainer.devices 1"
+                    "predict_dataloader must return a DataLoader with a sampler, so that "
+                    "several processes can share its lists: otherwise, give "
+                    "--trainer.devices 1"
                 )
             return positions
         self._lists += lists

@@ -254,7 +254,8 @@ def _check_transform(transform: FeatureTransform) -> None:
         again.load_state_dict(transform.state_dict())
     except (ValueError, RuntimeError) as error:
         raise ValueError(
-            f"transform must be made again by its arguments and its state, got {transform}: {error}"
+            "transform must be reproducible from its arguments and its state, got "
+            f"{transform}: {error}"
         ) from error
 
 

@@ -98,8 +98,8 @@ class ScoringModule(TrainableModule):
         loss = self.mean_loss(lists, self.train_loss)
         if not loss.requires_grad:
             raise ValueError(
-                "loss must have a gradient to train by, got one without: hard ranks, such as those "
-                f"of HardRank, have none ({self.loss})"
+                "loss must have a gradient, got one without: hard ranks, such as those of "
+                f"HardRank, have none ({self.loss})"
             )
         self.log("train_loss", self.train_loss, on_step=False, on_epoch=True, prog_bar=True)
         return self.weigh_processes(loss, lists.real(), getattr(self.loss, "reduction", "mean"))
@@ -133,8 +133,8 @@ class ScoringModule(TrainableModule):
         loss = self.loss(lists.scores, lists.labels, lists.mask, lists.weights, **more)
         if loss.dim():
             raise ValueError(
-                f"loss must give one number a batch, got shape {tuple(loss.shape)}: "
-                'its reduction must be "mean" or "sum"'
+                f"loss must give one number per batch, got shape {tuple(loss.shape)}: its "
+                'reduction must be "mean" or "sum"'
             )
         mean.update(loss.detach(), lists.real())  # over lists, not batches
         return loss

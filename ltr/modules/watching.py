@@ -76,8 +76,8 @@ class CheckFinite(Callback):
         if (name := first_not_finite(pl_module)) is not None:
             raise ValueError(
                 f"{name} must be finite to be saved, got NaN or inf after step "
-                f"{trainer.global_step} in epoch {trainer.current_epoch + 1}; the checkpoint "
-                "before stays as it was"
+                f"{trainer.global_step} in epoch {trainer.current_epoch + 1}; the previous "
+                "checkpoint is unchanged"
             )
 
     def _check(self, trainer: Trainer, module: LightningModule) -> None:

@@ -293,7 +293,7 @@ def soft_quantile(
     if not isinstance(q, Tensor):  # checking a tensor's values would wait for the device
         check_levels("q", q)
     if x.shape[-1] == 0:
-        raise ValueError(f"x must have at least one item, got a list axis of 0: {tuple(x.shape)}")
+        raise ValueError(f"x must have at least one item, got shape {tuple(x.shape)}")
     values = _sorted(x, operator, temperature, mask, descending, "soft_quantile")
     if values.shape[-1] != x.shape[-1]:
         raise ValueError(

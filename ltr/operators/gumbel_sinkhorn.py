@@ -60,7 +60,7 @@ class Matching(DensePermutation, tensors=("log_matrix", "scores", "mask", "order
         Raises:
             ValueError: always.
         """
-        raise ValueError("a Matching has no scores to sort: call mv with the columns' values")
+        raise ValueError("a Matching has no scores to sort: use mv with one value for each column")
 
     def hard(self) -> Tensor:
         """Return the most likely matching: order (..., n) int64, row i with column order[i].

@@ -87,7 +87,7 @@ class SoftPermutation:
         fields = self._fields
         if fields is None or fields.owner is not type(self):
             raise ValueError(
-                f"{type(self).__name__} must name its tensors to be detached (tensors=...)"
+                f"{type(self).__name__} must list its tensors (tensors=...) to be detached"
             )
         return self._replaced(**{name: _detached(getattr(self, name)) for name in fields.tensors})
 

@@ -52,7 +52,7 @@ def distances(tops: Tensor, scores: Tensor, power: float | Metric) -> Tensor:
     found = power(tops, items)
     shape = (*scores.shape, scores.shape[-1])
     if found.shape != shape:
-        raise ValueError(f"power must give distances of shape {shape}, got {tuple(found.shape)}")
+        raise ValueError(f"power must return distances of shape {shape}, got {tuple(found.shape)}")
     return found
 
 

@@ -152,7 +152,10 @@ class StraightThrough(SortOperator):
         n = scores.shape[-1]
         if not soft.is_registered:  # it could not be detached
             name = type(soft).__name__
-            raise ValueError(f"operator must give a permutation that names its tensors, got {name}")
+            raise ValueError(
+                "operator must return a permutation that lists its tensors (tensors=...), got "
+                f"{name}"
+            )
         if soft.rows != n:
             raise ValueError(f"operator must give {n} rows, one for each item, got {soft.rows}")
         values = upcast(masked_fill(scores, mask))

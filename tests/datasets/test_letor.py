@@ -235,7 +235,7 @@ def test_a_missing_qid_says_which_file_was_looked_for(write: Write):
     write("1\n", "rank.train.query")
     path.write_text("1 1:1\n1 qid:2 1:1\n")
     with pytest.raises(
-        ValueError, match=r"line 2: a qid comes after lines without one, got 'qid:2'"
+        ValueError, match=r"line 2: this line has a qid, but earlier lines have none, got 'qid:2'"
     ):
         read_letor(path)
 
@@ -640,5 +640,5 @@ def test_lists_of_group_sizes_in_several_files_are_apart(tmp_path: Path):
     assert data.qids == ["1", "2", "3"]
     assert data.lengths.tolist() == [1, 2, 1]
     files[1].write_text("1 qid:4 1:1\n")
-    with pytest.raises(ValueError, match=r"b\.train, line 1: a qid comes after lines without one"):
+    with pytest.raises(ValueError, match=r"b\.train, line 1: this line has a qid, but earlier lines have none"):
         letor.read_letor_files(files)

@@ -125,11 +125,11 @@ NULL = pd.Series(QID, dtype="Int64").mask(np.arange(ROWS) == 7)
         ({"X": table().iloc[:0], "y": [], "qid": []}, "a row at least|minimum of 1 is required"),
         (
             {"X": table(c=pd.Timedelta("1h"))[["c"]]},
-            "must have a feature or a category beside the columns",
+            "must have features must have at least one column beside the columns",
         ),
         (
             {"X": pd.concat([table(), table()], axis=1)},
-            "Expected unique column names|a column must be there once",
+            "Expected unique column names|duplicate column",
         ),
         (
             {"qid": QID[1:]},
@@ -152,7 +152,7 @@ NULL = pd.Series(QID, dtype="Int64").mask(np.arange(ROWS) == 7)
         ({"eval_set": [(table(), LABELS)]}, "eval_qid .* must be given, got neither"),
         (
             {"eval_set": [(table(), LABELS)] * 2, "eval_qid": [QID] * 2},
-            "a list of one entry, got 2",
+            "a list of one value, got 2",
         ),
         (
             {"eval_set": [(table(), LABELS)], "eval_qid": QID},

@@ -94,7 +94,7 @@ def test_other_packages_must_be_trusted(tmp_path, monkeypatch):
     path = tmp_path / "config.json"
     text = path.read_text().replace("ltr.models.LinearScorer", "elsewhere.Own")
     path.write_text(text)
-    with pytest.raises(ValueError, match=r"elsewhere.Own is of the package elsewhere, which"):
+    with pytest.raises(ValueError, match=r"elsewhere.Own is in the package elsewhere, which"):
         NeuralRanker.load(tmp_path)
 
 

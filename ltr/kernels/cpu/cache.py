@@ -68,8 +68,8 @@ def locked(folder: str | None) -> Iterator[None]:
 @cache
 def _warn_once() -> None:
     warnings.warn(
-        "numba cannot write its cache of compiled code, so each process compiles again, which "
-        "takes about a minute. Set NUMBA_CACHE_DIR to a folder that can be written, or compile "
+        "numba cannot write its cache of compiled code, so each process compiles again, "
+        "which takes about a minute. Set NUMBA_CACHE_DIR to a writable folder, or compile "
         "ahead of time with `python -m ltr.precompile`.",
         stacklevel=2,
     )
