@@ -1,4 +1,4 @@
-"""`ltr evaluate`: metrics of TREC runs, or of tables of labels and scores, without a model."""
+"""`ltr evaluate`: metrics of TREC runs or of tables of labels and scores, without a model."""
 
 import argparse
 import json
@@ -179,7 +179,7 @@ def _evaluate(options: argparse.Namespace) -> "list[Evaluated]":
 
 
 def _notes(model: "Evaluated", options: argparse.Namespace) -> Iterator[str]:
-    """Yield notes on the lists that are missing, not judged, or empty."""
+    """Yield notes on lists that are missing, not judged or empty."""
     lists = f"of {len(model.qids):,} lists"
     if model.missing and options.qrels is None:
         yield f"{model.name}: {model.missing:,} {lists} are missing"
@@ -225,7 +225,7 @@ def _empty(text: str) -> str | float:
 
 
 def _names(files: Sequence[str], columns: "Columns") -> list[list[str]]:
-    """Return a name for each model: the file's stem, or path if stems are equal, or the column."""
+    """Return a name for each model: the file's stem, its path if stems are equal, or the column."""
     stems = [_stem(path) for path in files]
     if len(set(stems)) < len(stems):
         stems = list(files)
@@ -269,7 +269,7 @@ def _draws(options: argparse.Namespace) -> dict[str, Any]:
 def _results(
     options: argparse.Namespace, models: "list[Evaluated]"
 ) -> "dict[str, Interval | Comparison]":
-    """Return the mean of each metric, or the comparison of several models, by its title."""
+    """Return, by title, the mean of each metric or the comparison of several models."""
     from ltr.metrics.compare import compare, mean_interval
 
     draws = _draws(options)

@@ -60,7 +60,7 @@ OPTIONS: dict[str, dict[str, tuple[tuple[str, ...], str]]] = {
 
 
 def short_help(command: str) -> str:
-    """Return the help of a command.
+    """Return the short help of a command.
 
     >>> print(short_help("predict").partition("Data")[0])
     usage: ltr predict --ckpt_path MODEL --data.path TABLE --output FILE [options]

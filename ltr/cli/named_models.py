@@ -102,7 +102,7 @@ def is_blend(path: Path) -> bool:
 
 
 def load_ranker(path: Path, trust: list[str]) -> Ranker:
-    """Return a model that is tested and that scores.
+    """Return a model for tests and scores.
 
     Raises:
         ValueError: it is damaged, or names a class that is not trusted.
@@ -145,9 +145,9 @@ def load_to_export(path: Path, trust: list[str], per_document: bool) -> "Exporte
 
 
 def use_names(ranker: Ranker, data: Any) -> None:
-    """Give a model that is no checkpoint the names of qid, label and ids that the data have.
+    """Use the data's names of qid, label and ids for a model that is not a checkpoint.
 
-    `NeuralRanker` knows them by names of its own, and an ONNX file knows none.
+    `NeuralRanker` has its own names for them, and an ONNX file has none.
 
     Raises:
         ValueError: the column of the qid has no name.
@@ -172,7 +172,7 @@ def _onnx(path: Path) -> "OnnxRanker":
 
 
 class _Joined(nn.Module):
-    """Features and codes of categories side by side: the transform is inside the ONNX file."""
+    """Put features and codes of categories side by side: the transform is inside the ONNX file."""
 
     within_list, takes_missing = False, True
 
@@ -183,7 +183,7 @@ class _Joined(nn.Module):
 
 
 class _BlendModel:
-    """A Blend with `about` and `score_arrays`, as `OnnxRanker` has them."""
+    """A Blend with the attributes `about` and `score_arrays` of `OnnxRanker`."""
 
     def __init__(self, blend: "Blend") -> None:
         self.blend = blend
@@ -197,7 +197,7 @@ class _BlendModel:
 
 
 class _OutsideScorer(Scorer):
-    """The model of an ONNX file or a Blend, which takes one list at a time."""
+    """The model of an ONNX file or a Blend, which scores one list at a time."""
 
     def __init__(self, model: "OnnxRanker | _BlendModel") -> None:
         super().__init__()
@@ -206,7 +206,7 @@ class _OutsideScorer(Scorer):
         self.num_categories = len(model.about["categories"] or {})
 
     def score(self, features: Tensor, mask: Tensor | None) -> Tensor:
-        """Return the scores (..., n) of what `_Joined` gives."""
+        """Return the scores (..., n) of the result of `_Joined`."""
         lists = features.cpu().flatten(0, -3) if features.dim() > 2 else features.cpu()[None]
         if self.per_document:
             lists, mask = lists.flatten(0, 1)[None], None

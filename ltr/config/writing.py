@@ -90,7 +90,7 @@ def import_path(obj: Any) -> str:
 
 
 def is_within(module: str, packages: Sequence[str]) -> bool:
-    """Return whether a module is one of the packages or belongs to one."""
+    """Return whether a module is one of the packages or is inside one."""
     return any(module == one or module.startswith(f"{one}.") for one in packages)
 
 
@@ -124,7 +124,7 @@ def _to(value: Any, where: str, depth: int) -> Any:
 
 
 def _form(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the configuration of an object, class or function, and its arguments apart."""
+    """Return the path of an object, class or function, and its arguments separately."""
     if isinstance(value, type):
         mark = "class_path" if issubclass(value, Optimizer | LRScheduler) else "class"
         return {mark: import_path(value)}, {}

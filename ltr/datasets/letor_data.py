@@ -17,7 +17,7 @@ from ltr.shapes import check_at_least
 
 
 class LetorDataModule(ListDataModule):
-    """Lists from LETOR / svmlight files, as their publishers ship them.
+    """Lists from LETOR / svmlight files in their publishers' layout.
 
     Args:
         root: a folder with a train, a validation and a test file, plain or compressed, under any
@@ -42,7 +42,7 @@ class LetorDataModule(ListDataModule):
 
     Raises:
         ValueError: at construction for an argument out of range, in `setup` for files that are
-            missing or not as `read_letor` wants them.
+            missing or that `read_letor` refuses.
 
     >>> LetorDataModule("data/MQ2008", fold=2).batch_size
     64
@@ -95,13 +95,13 @@ class LetorDataModule(ListDataModule):
                 self._prepared[path] = self._load(path)
 
     def setup(self, stage: str | None = None) -> None:
-        """Load the splits, with lists held out for validation where there is no file of them."""
+        """Load the splits; hold out lists for validation if there is no validation file."""
         if self.validation is None and stage in ("fit", "validate") and not self.splits:
             self.validation = None if "val" in self._files() else VALIDATION
         super().setup(stage)
 
     def load_splits(self) -> dict[str, ListDataset]:
-        """Load the files that are there; hold out lists for validation where that is asked for."""
+        """Load the existing files; hold out lists for validation if the options ask for it."""
         files = self._files()
         splits = {
             split: self._prepared.pop(path, None) or self._load(path)
@@ -122,7 +122,7 @@ class LetorDataModule(ListDataModule):
         return splits
 
     def missing_split(self, split: str) -> ValueError:
-        """Names the root, the split, and what is there."""
+        """The message names the root, the split and the existing files."""
         if split == "predict":
             return ValueError(
                 "predict_path must be a file if root has no test file, got "

@@ -48,8 +48,8 @@ def write_store(
 
     Args:
         lists: a data set, or chunks of one that come one after another. The first list of a chunk
-            goes on with the last one of the chunk before where both have the same qid. All chunks
-            have the same columns; only document ids may be left out.
+            continues the last one of the previous chunk if both have the same qid. All chunks have
+            the same columns; only document ids may be left out.
         path: the folder, made if it is missing. A store that is there is replaced, by the manifest
             in one step.
         schema: of the table that the lists come from; it is kept.

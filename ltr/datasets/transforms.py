@@ -189,7 +189,8 @@ def fit_documents(
         categories: (documents, c), codes, or None.
 
     Raises:
-        ValueError: features are missing, or there are categories, and the transform takes none.
+        ValueError: features are missing or there are categories, and the transform does not accept
+            them.
     """
     if categories is not None:
         transform.fit(features, categories)
