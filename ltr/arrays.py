@@ -33,7 +33,7 @@ def as_numbers(argument: str, values: Any) -> np.ndarray:
 
 
 def as_names(argument: str, values: Any) -> np.ndarray:
-    """Return names as an array, each of its own type, or raise an error that names the argument."""
+    """Return names as an array of their types, or raise an error that names the argument."""
     if hasattr(values, "__array__"):
         return as_array(values)
     if not isinstance(values, Iterable):

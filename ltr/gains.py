@@ -1,6 +1,6 @@
-"""Gains, discounts, cuts and the ideal DCG, for the losses and the metrics.
+"""Gains, discounts, cutoffs and the ideal DCG, for the losses and the metrics.
 
-With hard ranks these make the metric, with soft ranks the loss; the ideal DCG is always exact.
+They define the metric with hard ranks and the loss with soft ranks; the ideal DCG is always exact.
 """
 
 from collections.abc import Callable
@@ -144,11 +144,11 @@ def stop_probabilities(
     max_label: float | None = None,
     weights: Tensor | None = None,
 ) -> Tensor:
-    """Return how likely a reader of ERR stops at an item: (2^label - 1) / 2^max_label, (..., n).
+    """Return the probability that a reader stops at an item: (2^label - 1) / 2^max_label, (..., n).
 
-    Without `max_label` it is the largest label of each list; labels above it count as it. No power
-    overflows. The value under the mask is 0. A weight w counts as so many looks at the item: the
-    reader stops at one of them with probability 1 - (1 - R)^w.
+    By default `max_label` is the largest label of each list; larger labels count as `max_label`. No
+    power overflows. The value under the mask is 0. With a weight w the reader looks at the item w
+    times, and stops with probability 1 - (1 - R)^w.
 
     >>> stop_probabilities(torch.tensor([0.0, 1.0, 2.0]), None)
     tensor([0.0000, 0.2500, 0.7500])
@@ -178,7 +178,7 @@ def log_left(stops: Tensor) -> Tensor:
 def truncated(
     discount: Callable[[Tensor], Tensor], k: int, *, exact: bool
 ) -> Callable[[Tensor], Tensor]:
-    """Return `discount` cut off after rank k. All losses and metrics share this cut-off.
+    """Return `discount`, set to 0 after rank k. All losses and metrics share this cutoff.
 
     Args:
         discount: Maps ranks (..., n) to discounts (..., n).
@@ -202,7 +202,7 @@ def truncated(
 
 
 class Cut:
-    """The result of `truncated`. `StraightThrough` uses the exact form of a smooth cut."""
+    """The result of `truncated`. `StraightThrough` uses the exact form of a smooth cutoff."""
 
     def __init__(self, discount: Callable[[Tensor], Tensor], k: int, exact: bool):
         self.discount = discount
@@ -218,16 +218,16 @@ class Cut:
 
     @property
     def exact(self) -> "Cut":
-        """Return the same discount with the exact cut."""
+        """Return the same discount with the exact cutoff."""
         return Cut(self.discount, self.k, True)
 
 
 def cut_discount(
     discount: Callable[[Tensor], Tensor], top_k: int | None, *, exact: bool
 ) -> Callable[[Tensor], Tensor]:
-    """Return `discount` cut off behind rank `top_k`: exactly, or smoothly for soft ranks.
+    """Return `discount` with a cutoff after rank `top_k`: exact, or smooth for soft ranks.
 
-    The cut is `truncated`; `top_k=None` cuts nothing.
+    The cutoff is `truncated`; `top_k=None` means no cutoff.
 
     >>> cut_discount(log2_discount, 1, exact=True)(torch.tensor([1.0, 2.0]))
     tensor([1., 0.])

@@ -23,8 +23,7 @@ class TableTransform(FeatureTransform):
       layer this is a learned embedding. Code 0, a value that is missing or unseen, has a position
       too, which is always 0 where no training document had it.
 
-    A feature that is missing in no training document may be missing later: it is replaced by the
-    median.
+    A feature that was never missing in training may be missing later: it is replaced by the median.
 
     Args:
         features: the transform of the features. It is fitted on the values of the training lists
@@ -74,7 +73,7 @@ class TableTransform(FeatureTransform):
 
     @property
     def out_features(self) -> int | None:
-        """d', the width of what comes out, or None before it is known."""
+        """d', the width of the output, or None before it is known."""
         if not self._fitted:
             return None
         numbers = self.features.out_features if len(self.median) else 0
@@ -93,8 +92,8 @@ class TableTransform(FeatureTransform):
             Itself.
 
         Raises:
-            ValueError: if a shape is wrong, there is no document, the features are not numbers, or
-                a code is not a whole number >= 0.
+            ValueError: a shape is wrong, there is no document, the features are not numbers, or a
+                code is not a whole number >= 0.
         """
         features = as_numbers("features", features)
         codes = None if categories is None else as_numbers("categories", categories)
@@ -150,8 +149,8 @@ class TableTransform(FeatureTransform):
             lengths: (B,), the documents of each list; see `FeatureTransform.forward`.
 
         Raises:
-            ValueError: if d, c, another shape or a dtype is wrong, mask and lengths are both given,
-                or the transform is not fitted.
+            ValueError: d, c, another shape or a dtype is wrong, mask and lengths are both given, or
+                the transform is not fitted.
         """
         self.check_shapes(features, mask, lengths)
         if not self._fitted:
@@ -185,7 +184,7 @@ class TableTransform(FeatureTransform):
         return self.features.training_range()
 
     def _lay_out(self) -> None:
-        """Give each level a position."""
+        """Give each level a position among the codes."""
         counts = self.levels + 1
         self.positions = torch.arange(len(counts), device=counts.device).repeat_interleave(counts)
         codes = torch.arange(len(self.positions), device=counts.device)
@@ -206,9 +205,9 @@ class TableTransform(FeatureTransform):
 
 
 def _may_be_missing(features: Tensor) -> bool:
-    """Return False if one quick pass tells that no value is missing.
+    """Return False if one fast pass shows that no value is missing.
 
-    It is made on the CPU alone: elsewhere it would wait for the device.
+    The check runs only on the CPU: on a GPU it would wait for the device.
     """
     if features.device.type != "cpu" or torch.compiler.is_compiling():
         return True

@@ -19,17 +19,17 @@ class FeatureTransform(nn.Module):
     """Base class: features (..., n, d), mask (..., n) -> (..., n, out_features), 0 under the mask.
 
     A subclass writes `transform`, and `fit` with buffers if it learns from the data. A buffer may
-    be empty until it is fitted: loading a state takes its shape over. A checkpoint has the state,
-    and the constructor's arguments, which are kept as attributes of their names. Missing values and
-    categories are for `TableTransform`, which hands the numbers on to any other. A transform that
-    looks at the other documents of a list is a `ListTransform`.
+    be empty until the transform is fitted: loading a state adopts its shape. A checkpoint has the
+    state and the constructor's arguments, which are attributes of the same names. `TableTransform`
+    handles missing values and categories, and passes the numbers on to any other transform. A
+    transform that looks at the other documents of a list is a `ListTransform`.
 
     Args:
         num_features: d, if it is known already; fitting or loading a state sets it.
 
     Attributes:
         takes_missing: whether features may be NaN and categories may be given.
-        fits_missing: whether `fit` may be given NaN, which it leaves out.
+        fits_missing: whether `fit` accepts NaN and ignores it.
         within_list: whether a document's numbers depend on the other documents of its list, so that
             `forward` must know the lists.
 
@@ -55,7 +55,7 @@ class FeatureTransform(nn.Module):
 
     @property
     def out_features(self) -> int | None:
-        """How many numbers a document has after the transform, or None before that is known."""
+        """The number of features after the transform, or None before it is known."""
         return self.num_features
 
     def fit(
@@ -71,7 +71,7 @@ class FeatureTransform(nn.Module):
             Itself.
 
         Raises:
-            ValueError: if the shape is wrong, there is no document, there are categories, or the
+            ValueError: the shape is wrong, there is no document, there are categories, or the
                 features are not numbers.
         """
         self._refuse_categories(categories)
@@ -83,14 +83,14 @@ class FeatureTransform(nn.Module):
         return self
 
     def transform(self, features: Tensor, mask: Tensor) -> Tensor:
-        """Return the features transformed: features (..., n, d), 0 under mask (..., n)."""
+        """Return the transformed features: features (..., n, d), 0 under mask (..., n)."""
         raise NotImplementedError
 
     def training_range(self) -> tuple[Tensor, Tensor]:
-        """Return about where the features lay in training: the low and the high ends, (d,) each.
+        """Return the approximate range of the features in training: low and high ends, (d,) each.
 
-        It is what the transform knows, such as three standard deviations around the mean. A
-        transform that learns nothing gives -1 and 1.
+        It is derived from the state of the transform, such as three standard deviations around the
+        mean. A transform that learns nothing gives -1 and 1.
         """
         width = self.num_features or 0
         return torch.full((width,), -1.0), torch.ones(width)
@@ -113,8 +113,8 @@ class FeatureTransform(nn.Module):
                 their sum must be N.
 
         Raises:
-            ValueError: if a shape or dtype is wrong, mask and lengths are both given, lengths do
-                not sum to N, there are categories, or the transform is not fitted.
+            ValueError: a shape or dtype is wrong, mask and lengths are both given, lengths do not
+                sum to N, there are categories, or the transform is not fitted.
         """
         self._refuse_categories(categories)
         self.check_shapes(features, mask, lengths)
@@ -128,7 +128,7 @@ class FeatureTransform(nn.Module):
     def check_shapes(self, features: Tensor, mask: Tensor | None, lengths: Tensor | None) -> None:
         """Raise `ValueError` unless features, mask and lengths fit together and have d features.
 
-        The values of lengths are checked on the CPU alone; elsewhere that would wait for the
+        The values of lengths are checked only on the CPU; on a GPU the check would wait for the
         device.
         """
         if not isinstance(features, Tensor) or not features.is_floating_point():
@@ -222,7 +222,7 @@ def _after_loading(transform: FeatureTransform, _: Any) -> None:
 
 
 class NoTransform(FeatureTransform):
-    """Leave the features as they are (0 under the mask).
+    """Leave the features unchanged (0 under the mask).
 
     Args:
         num_features: d, if it is known already.
@@ -241,8 +241,9 @@ class NoTransform(FeatureTransform):
 class Standardize(FeatureTransform):
     """(x - mean) / standard deviation, feature by feature; 0 for one constant in training.
 
-    Mean and deviation (over the documents that have the feature, not their number less one) are
-    taken in float64, two passes. A feature that is missing throughout gives 0.
+    Mean and deviation are computed in float64, in two passes, over the documents that have the
+    feature. The deviation divides by their number n, not by n - 1. A feature that is always missing
+    gives 0.
 
     Args:
         num_features: d, if it is known already.
@@ -349,18 +350,18 @@ class SignedLog1pStandardize(Standardize):
 
 
 class Join(FeatureTransform):
-    """Several transforms of the same features, side by side.
+    """Several transforms of the same features, concatenated.
 
-    For missing values and categories, give it to `TableTransform` as a whole.
+    For missing values and categories, wrap it in `TableTransform`.
 
     Args:
         transforms: one or more; each is fitted on the training lists.
 
     Attributes:
-        out_features: the sum of those of the parts; after `fit`, or after a state is loaded.
+        out_features: the sum over the transforms; after `fit`, or after a state is loaded.
 
     Raises:
-        ValueError: there is none, or one that takes missing values itself.
+        ValueError: there is no transform, or one that accepts missing values itself.
 
     >>> fitted = Join([NoTransform(), Standardize()]).fit(torch.tensor([[1.0], [3.0]]))
     >>> fitted(torch.tensor([[1.0], [4.0]])), fitted.out_features
@@ -387,7 +388,7 @@ class Join(FeatureTransform):
 
     @property
     def out_features(self) -> int | None:
-        """How many numbers a document has after all transforms, or None before that is known."""
+        """The number of features after all transforms, or None before it is known."""
         widths = [one.out_features for one in self._parts()]
         return None if None in widths else sum(width or 0 for width in widths)
 
@@ -407,13 +408,13 @@ class Join(FeatureTransform):
         categories: Tensor | None = None,
         lengths: Tensor | None = None,
     ) -> Tensor:
-        """Return what the transforms give, side by side; see `FeatureTransform.forward`."""
+        """Return the outputs of the transforms, concatenated; see `FeatureTransform.forward`."""
         self._refuse_categories(categories)
         self.check_shapes(features, mask, lengths)
         return torch.cat([one(features, mask, None, lengths) for one in self._parts()], dim=-1)
 
     def training_range(self) -> tuple[Tensor, Tensor]:
-        """Return the widest range of the parts."""
+        """Return the widest range of the transforms."""
         lows, highs = zip(*(one.training_range() for one in self._parts()), strict=True)
         return torch.stack(lows).amin(0), torch.stack(highs).amax(0)
 

@@ -66,6 +66,6 @@ def export_blend(
 
 
 def _columns(names: Sequence[str], schema: Schema) -> list[str]:
-    """Return the names of columns, in which dates may be two; see `in_form`."""
+    """Return the names of columns, two for a column of dates if needed; see `in_form`."""
     widths = {name: schema.features[name] for name in schema.dates}
     return [one for name in names for one in (name, f"{name} (hour)")[: widths.get(name, 1)]]

@@ -1,4 +1,4 @@
-"""Turn what LGBMRanker and XGBRanker take into tables and lists."""
+"""Turn the arguments of LGBMRanker and XGBRanker into tables and lists."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -24,7 +24,7 @@ SIDE_INPUTS = {"shown": "position", "groups": "groups"}
 
 
 def as_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool = False) -> pa.Table:
-    """Return the rows of X as a table, and let scikit-learn check its names and its width.
+    """Return the rows of X as a table, with the names and the width checked by scikit-learn.
 
     Args:
         estimator: keeps `n_features_in_` and `feature_names_in_` if `reset`, else is compared.
@@ -33,8 +33,8 @@ def as_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool = 
         reset: whether this is a new training.
 
     Raises:
-        ValueError: X is not such a table, is sparse, lacks a column of the training, or holds a
-            number beyond float32.
+        ValueError: X is not a table, is sparse, lacks a column of the training, or holds a number
+            beyond float32.
     """
     X = with_rows(X)
     if not reset:
@@ -62,7 +62,7 @@ def as_table(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool = 
 
 
 def is_frame(X: Any) -> bool:
-    """Return whether X is a table whose columns have names and types of their own."""
+    """Return whether X is a table whose columns have names and types."""
     return hasattr(X, "__arrow_c_stream__") and len(getattr(X, "shape", ())) == 2
 
 
@@ -83,7 +83,7 @@ def with_rows(X: Any) -> Any:
 
 
 def by_name(estimator: Any, X: Any) -> Any:
-    """Return the columns of the training, in its order, if X and the training have names.
+    """Return the columns of the training in its order, if both X and the training have names.
 
     Raises:
         ValueError: columns are missing; the message names them.
@@ -169,7 +169,7 @@ def query_names(rows: int, qid: Any, group: Any, suffix: str = "") -> pa.Array:
 
 
 def list_groups(names: pa.Array) -> tuple[np.ndarray, list[str]]:
-    """Return the list of each row, (rows,), and the lists' names, as they first appear."""
+    """Return the list of each row, (rows,), and the lists' names, in order of appearance."""
     encoded = names.dictionary_encode()
     groups = encoded.indices.to_numpy().astype(np.int64)
     return groups, encoded.dictionary.cast(pa.string()).to_pylist()
@@ -179,7 +179,7 @@ def row_weights(sample_weight: Any, groups: np.ndarray, lists: int) -> tuple[np.
     """Return a weight for each row, and whether they were given for each list.
 
     Raises:
-        ValueError: there is neither one for each row nor one for each list, or one is negative or
+        ValueError: there is not one weight for each row or each list, or a weight is negative or
             not finite.
     """
     weights = as_numbers("sample_weight", sample_weight).astype(np.float64)
@@ -199,7 +199,7 @@ def row_weights(sample_weight: Any, groups: np.ndarray, lists: int) -> tuple[np.
 
 
 def side_columns(loss: RankingLoss, given: Mapping[str, Any], rows: int) -> dict[str, np.ndarray]:
-    """Return the columns of the side inputs that a loss needs, by the argument of `fit`.
+    """Return the columns of a loss's side inputs, by the argument of `fit`.
 
     Args:
         loss: the loss.
@@ -208,7 +208,7 @@ def side_columns(loss: RankingLoss, given: Mapping[str, Any], rows: int) -> dict
         rows: how many there are.
 
     Raises:
-        ValueError: one that the loss needs is not given, or is not a number for each row.
+        ValueError: a needed side input is not given, or is not one number for each row.
     """
     found = {}
     for name in loss.side_inputs:
@@ -230,7 +230,7 @@ def row_numbers(given: Mapping[str, Any], rows: int) -> dict[str, np.ndarray]:
     """Return arguments as arrays (rows,), without those that are None.
 
     Raises:
-        ValueError: one does not have a number for each row.
+        ValueError: an argument does not have one number for each row.
     """
     found = {name: as_numbers(name, x) for name, x in given.items() if x is not None}
     for name, values in found.items():
@@ -272,7 +272,7 @@ def one_evaluation(
     """Return (X, y, qid, group) of the validation lists, or None.
 
     Raises:
-        ValueError: they are not given as lists of one entry each.
+        ValueError: they are not lists of one value each.
     """
     given = {"eval_set": eval_set, "eval_qid": eval_qid, "eval_group": eval_group}
     if eval_set is None:
@@ -297,7 +297,7 @@ def one_evaluation(
 def read_lists(
     estimator: Any, schema: Schema, X: Any, y: Any, qid: Any, group: Any = None, suffix: str = ""
 ) -> ListDataset:
-    """Return lists with labels, in the columns of a fitted estimator.
+    """Return lists with labels, with the columns of a fitted estimator.
 
     Args:
         estimator: see `as_table`.
@@ -323,7 +323,7 @@ def varies(labels: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 def held_out(
     groups: np.ndarray, queries: list[str], labels: np.ndarray, share: float
 ) -> np.ndarray | None:
-    """Return which queries are held out, (queries,) bool, or None if there are too few of them.
+    """Return which queries are held out, (queries,) bool, or None if there are too few.
 
     Args:
         groups: (rows,), the number of each row's query.

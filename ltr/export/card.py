@@ -1,4 +1,4 @@
-"""The model card that is written beside an exported model."""
+"""The model card, which is written beside an exported model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -106,7 +106,7 @@ class Difference:
     """How the scores of an export differ from the model's.
 
     Attributes:
-        largest: of the largest absolute score.
+        largest: the largest difference, as a fraction of the largest absolute score.
         rows: how many rows were compared.
         differing: how many of them differ by more than 1e-4 of the largest absolute score.
     """
@@ -196,7 +196,7 @@ def model_card(
 
 
 def _what(width: int, zone: str | None) -> str:
-    """Return what a column of features holds."""
+    """Return what a column of features contains."""
     if zone is None:
         return f"{width} numbers" if width > 1 else "number"
     hour = ", and the hour of the day" if width > 1 else ""

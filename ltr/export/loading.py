@@ -26,8 +26,8 @@ def load_model(
 
     Raises:
         ValueError: the folder holds no model, a file is damaged or names a class that is not
-            trusted, the weights are not those whose digest the configuration holds, a weight is
-            not finite, or a part has no configuration.
+            trusted, the weights do not match their digest, a weight is not finite, or a part has no
+            configuration.
 
     >>> from tempfile import mkdtemp
     >>> import torch

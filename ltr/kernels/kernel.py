@@ -1,4 +1,4 @@
-"""Kernels as short sums of exponentials on each side of zero, closed under differentiation.
+"""Kernels as short sums of exponentials on each side of zero; their derivatives have the same form.
 
 The engine computes y_i = sum_j k((s_i - s_j) / temperature) v_j. A `Kernel` holds k to the left
 (items above: higher scores) and to the right (items below), each as a `Profile`.

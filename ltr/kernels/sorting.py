@@ -101,7 +101,7 @@ def by_torch(scores: Tensor, mask: Tensor | None, first: int | None = None) -> T
 
 
 def by_numpy(scores: Tensor, mask: Tensor | None, first: int | None = None) -> Tensor:
-    """Sort float32 on the CPU: numpy sorts one number, a score's bits and its position."""
+    """Sort float32 on the CPU: numpy sorts one number per score, its bits and its position."""
     import numpy as np
 
     if scores.dtype in HALF:

@@ -1,4 +1,4 @@
-"""The primitive: sums of a kernel over sorted scores, and their derivatives of any order.
+"""The basic function: sums of a kernel over sorted scores, and their derivatives of any order.
 
 Let g be the gradient of y_i = sum_j k((s_i - s_j) / temperature) v_j. The gradient of v is the
 transposed kernel's sum of g. The gradient of s_i is g_i (k' v)_i - v_i (k'^T g)_i, with k' the
@@ -68,7 +68,7 @@ def check_sums(
     lists: SortedLists,
     temperature: float,
 ) -> None:
-    """Raise a ValueError unless these arguments of `kernel_sums` belong together."""
+    """Raise a ValueError unless these arguments of `kernel_sums` fit together."""
     if scores.dtype not in (torch.float32, torch.float64):
         raise ValueError(f"scores must be float32 or float64, got {scores.dtype}")
     if not temperature > 0:
@@ -104,8 +104,8 @@ def inner_sums(
 ) -> tuple[Tensor, ...]:
     """Return `kernel_sums` as a part of a rule, without checks.
 
-    They have derivatives only if grad mode is enabled and nothing is compiled, since torch.compile
-    has no second derivatives.
+    They have derivatives only if grad mode is enabled and nothing is compiled, because
+    torch.compile supports no second derivatives.
     """
     rule = _KernelSums(tuple(outputs), temperature)
     tensors = scores, lists.order, lists.starts, lists.lengths, *columns

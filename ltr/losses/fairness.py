@@ -36,7 +36,7 @@ class ExposureParity(RankingLoss):
         one_sided: whether the first group may have more exposure. Default: False.
         discount: "log2" (1 / log2(1 + rank), the default), "letor4", or a function of the ranks.
 
-    `forward` has a further argument, `groups` (..., n). By default it is the labels. Weights make
+    `forward` has one more argument, `groups` (..., n). By default it is the labels. Weights make
     the means over the groups weighted means.
 
     Raises:
@@ -102,7 +102,7 @@ class ExposureParity(RankingLoss):
 class Penalized(RankingLoss):
     """A ranking loss plus a penalty: loss + strength * penalty.
 
-    For unusual lists it is the sum of what the two give.
+    For unusual lists it is the sum of the two values.
 
     Args:
         loss: any `RankingLoss`. Default: `SoftNDCG()`.

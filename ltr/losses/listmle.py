@@ -210,7 +210,8 @@ def _total(weight: Tensor, each: Tensor, real: Tensor, defined: Tensor) -> Tenso
 def _group_mean(x: Tensor, first: Tensor, last: Tensor, size: Tensor) -> Tensor:
     """Return the mean of x over each item's ties.
 
-    It is the difference of two sums from the end, since there x is small and little is lost.
+    It is the difference of two sums from the end, because x is small there and little precision is
+    lost.
     """
     sums = x.flip(-1).cumsum(-1).flip(-1)
     sums = torch.cat([sums, torch.zeros_like(sums[..., :1])], -1)

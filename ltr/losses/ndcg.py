@@ -38,26 +38,26 @@ class SoftNDCG(RankingLoss):
         harmonic: 1 - (sum_i p_i / d(ideal rank_i)) / (sum_i p_i / d(r_i))
         arithmetic: 1 - (sum_i p_i d(r_i)) / (sum_i p_i d(ideal rank_i))
 
-    Both are 0 for an ideal order alone, and a network that lowers the first one raises a lower
-    bound of NDCG. They differ in what they ask for on the way there. The gradient of the arithmetic
-    mean at rank r is that of 1 / log2(1 + r), and falls like 1 / (r log(r)^2). A relevant item far
-    down hardly pulls, so training soon gives up on it, spreads the scores of the others until
-    their ranks are hard, and stops. The harmonic mean has the gradient of log2(1 + r), which falls
-    like 1 / r. (With the ranks 1 / softmax(scores), sum_i p_i log(r_i) is the softmax
-    cross-entropy.) The guide "How to train on soft NDCG" has measurements.
+    Both are 0 only for an ideal order, and a network that lowers the first one raises a lower bound
+    of NDCG. They differ in their gradients. The gradient of the arithmetic mean at rank r is that
+    of 1 / log2(1 + r), and decreases like 1 / (r log(r)^2). A relevant item at a low position has
+    almost no gradient. So training soon ignores it, spreads the other scores until their ranks are
+    hard, and stops. The harmonic mean has the gradient of log2(1 + r), which decreases like 1 / r.
+    (With the ranks 1 / softmax(scores), sum_i p_i log(r_i) is the softmax cross-entropy.) The guide
+    "How to train on soft NDCG" has measurements.
 
     With `softmax` = w the loss is that plus w KL(p || softmax(s)), the loss of `SoftmaxLoss` with
-    the same shares p and the scores as they are. It holds their scale. A loss of standardized
-    scores alone has the gradient g with sum of s_i g_i = 0, so nothing does: the spread of a
-    network's scores sinks to a tenth of what it is with softmax, and a step of the optimizer
-    changes the order of more pairs. The cross-entropy is smallest at s_i = log(p_i) plus a
-    constant, so it asks for a spread that says how sure a list is. For graded labels the least
-    value of the sum is a little above 0.
+    the same shares p and the unstandardized scores. This term controls the scale of the scores. The
+    gradient g of a loss of standardized scores has sum of s_i g_i = 0, so without this term nothing
+    does. The spread of a network's scores then falls to a tenth of that with softmax, and a step of
+    the optimizer changes the order of more pairs. The cross-entropy is smallest at s_i = log(p_i)
+    plus a constant, so the spread then expresses how certain the order of a list is. For graded
+    labels, the minimum of the sum is slightly above 0.
 
     Measured with one network, `SoftNDCG(gain="linear", dequantize=True, softmax=1.0)` is level with
-    `SoftmaxLoss` and `XENDCG` on seven sets by paired tests, and ahead of them on none. Without the
-    softmax term it is behind by 0.004 to 0.023 on noisy tables of 10,000 and 100,000 rows. For
-    NDCG@10 alone, `XENDCG(gamma="random")` is as good a choice, and the simpler one.
+    `SoftmaxLoss` and `XENDCG` on seven sets by paired tests, and never ahead. Without the softmax
+    term it is behind by 0.004 to 0.023 on noisy tables of 10,000 and 100,000 rows. For NDCG@10
+    alone, `XENDCG(gamma="random")` is as good and simpler.
 
     With hard ranks, `mean="arithmetic"` is exactly 1 - `ltr.metrics.NDCG`, and with `SigmoidRank`
     it is ApproxNDCG (Qin et al. 2010). Ranks by SoftSort's transpose can be below 1. The soft NDCG
@@ -220,7 +220,7 @@ class ApproxNDCG(SoftNDCG):
     """1 - NDCG on ranks by sigmoids of score differences, with the arithmetic mean of discounts.
 
     It is `SoftNDCG(SigmoidRank(temperature), mean="arithmetic")`, under the name of the literature.
-    Where there is much to learn, `SoftNDCG()` trains far better: see there.
+    If there is much to learn, `SoftNDCG()` trains far better; its docstring explains why.
 
     Args:
         temperature: of the sigmoids, in units of the scores (1 / alpha in the paper). 0 gives hard
@@ -267,14 +267,14 @@ class NeuralNDCG(RankingLoss):
     item the discount (P^T discounts)_j. Without scaling that is the same number, summed in another
     order.
 
-    With `scaling` the matrix is built, and its columns and rows are divided by their sums in turn.
-    The two forms then differ by the side that is divided last. Here it is the rows, so sorted gains
-    are means of gains. In the transposed form it is the columns, so discounts are means of
-    discounts. With a hard permutation both are exactly 1 - `ltr.metrics.NDCG`.
+    With `scaling` the matrix is built, and its columns and rows are divided by their sums in
+    alternation. The two forms then differ in which sums are made 1 last. Here it is the rows, so
+    sorted gains are means of gains. In the transposed form it is the columns, so discounts are
+    means of discounts. With a hard permutation both are exactly 1 - `ltr.metrics.NDCG`.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a relevant item or fully
     masked. For one item it is 0. The operator decides how tied scores share the positions. Without
-    scaling an item may stand at several positions, so the soft NDCG may be above 1.
+    scaling an item may have several positions, so the soft NDCG may be above 1.
 
     Args:
         operator: any `SortOperator` with a row for each item. Default: `NeuralSort()`.
@@ -354,8 +354,8 @@ class NeuralNDCG(RankingLoss):
 class PiRank(NeuralNDCG):
     """1 - NDCG@k of softly sorted gains, for which only the first k rows of P are computed.
 
-    It is `NeuralNDCG(operator, top_k)` without scaling, under the name of the paper, and with a cut
-    at 10 by default. The paper's straight-through variant is
+    It is `NeuralNDCG(operator, top_k)` without scaling, under the name of the paper, and with a
+    cutoff of 10 by default. The paper's straight-through variant is
     `PiRank(StraightThrough(NeuralSort()))`. The paper lowers the temperature during training.
 
     The special cases are those of `NeuralNDCG`.

@@ -40,7 +40,7 @@ class PairCost(nn.Module):
     def reversed(
         self, t: Tensor, gap: Tensor, cost: Tensor, gradient: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        """Return `both` at -t, given cost and gradient at t >= 0.
+        """Return `both` at -t, given the cost and its gradient at t >= 0.
 
         A subclass overrides this if computing them from those at t is cheaper.
         """
@@ -66,7 +66,7 @@ class LogisticCost(PairCost):
         return F.softplus(_divided(t, -self.temperature), threshold=50)
 
     def gradient(self, t: Tensor, gap: Tensor) -> Tensor:
-        """Return the gradient, from -1 / temperature for pairs far in the wrong order, to 0."""
+        """Return the gradient: from -1 / temperature for pairs far in the wrong order, up to 0."""
         return _divided(torch.sigmoid(_divided(t, -self.temperature)), -self.temperature)
 
     def both(self, t: Tensor, gap: Tensor, gradients: bool) -> tuple[Tensor, Tensor | None]:

@@ -83,7 +83,7 @@ class PairWeights(nn.Module):
         return None
 
     def kept(self, i: Tensor, j: Tensor) -> Tensor:
-        """Return True for the pairs that count: each once, if the cut keeps it: (a, b) bool."""
+        """Return True for the pairs that count, each once, within the cutoff: (a, b) bool."""
         once = i < j
         if self.top_k is None or self.truncation == "metric":
             return once
@@ -112,7 +112,7 @@ class PairWeights(nn.Module):
         return weights._replace(last=self.top_k)
 
     def extra_repr(self) -> str:
-        """Return the cut, if there is one."""
+        """Return the cutoff, if there is one."""
         return "" if self.top_k is None else f"top_k={self.top_k}, truncation={self.truncation!r}"
 
 
@@ -122,7 +122,7 @@ class LabelDifference(PairWeights):
     As a bound on the average relevance position these weights are `ARPLoss2`.
 
     Reference: Burges et al., "Learning to rank with nonsmooth cost functions", NeurIPS 2006, in
-    which pairs "cost" more the more their grades differ.
+    which a pair "costs" more the more its grades differ.
 
     >>> from ltr.losses import LambdaLoss
     >>> LambdaLoss(LabelDifference())(torch.tensor([0.0, 0.0]), torch.tensor([3.0, 0.0]))
@@ -194,18 +194,18 @@ class _NDCGWeights(PairWeights):
 
     @property
     def full(self) -> Callable[[Tensor], Tensor]:
-        """The discount, without a cut."""
+        """The discount, without a cutoff."""
         return discount_function(self.discount)
 
     @property
     def cut(self) -> Callable[[Tensor], Tensor]:
-        """The discount, with 0 behind `top_k` if the metric is cut."""
+        """The discount, 0 after `top_k` if the metric has this cutoff."""
         return (
             self.full if self.metric_k is None else truncated(self.full, self.metric_k, exact=True)
         )
 
     def columns(self, labels: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
-        """Return the gains divided by the ideal DCG, which is cut at `top_k` if it is given."""
+        """Return the gains divided by the ideal DCG, which has the cutoff `top_k` if given."""
         gains = ndcg_gains(labels, mask, None, self.gain)
         ideal = ideal_dcg(gains, self.full, self.top_k).unsqueeze(-1)
         return (gains / torch.where(ideal > 0, ideal, 1.0),)
@@ -266,8 +266,8 @@ class NDCGLoss1(_NDCGWeights):
     """G_i D_i for every other item j, equal labels included: the looser bound of LambdaLoss.
 
     Both orders of a pair count, so the minimum of the loss is above 0 if two items are relevant.
-    The arguments are those of `DeltaNDCG`: "metric" sets D to 0 behind rank k, "any" and "both"
-    leave out the pairs named there. Reference: Wang et al., CIKM 2018.
+    The arguments are those of `DeltaNDCG`: "metric" sets D to 0 after rank k, "any" and "both"
+    leave out the pairs described there. Reference: Wang et al., CIKM 2018.
     """
 
     both_orders = True
@@ -420,7 +420,7 @@ class DeltaPrecision(PairWeights):
         return ((labels > 0).to(labels.dtype),)
 
     def by_rank(self, i: Tensor, j: Tensor) -> Tensor | None:
-        """Return 1 / k for ranks on different sides of the cut."""
+        """Return 1 / k for ranks on different sides of the cutoff."""
         assert self.top_k is not None
         return ((i <= self.top_k) & (j > self.top_k)).to(i.dtype) / self.top_k
 

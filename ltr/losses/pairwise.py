@@ -75,7 +75,8 @@ class PairwiseLoss(RankingLoss):
 class PairwiseHinge(PairwiseLoss):
     """Pairwise hinge loss: the mean of max(0, margin - (s_i - s_j)), over pairs with y_i > y_j.
 
-    `PairwiseLoss` documents weights, special cases and cost. At the margin itself the slope is 0.
+    `PairwiseLoss` documents weights, special cases and cost. At the margin itself the gradient is
+    0.
 
     Args:
         margin: > 0, in units of score.
@@ -98,12 +99,12 @@ class PairwiseHinge(PairwiseLoss):
 
 
 class PairwiseSoftZeroOne(PairwiseLoss):
-    """The smoothed share of pairs in the wrong order: the mean of sigmoid(-(s_i - s_j) / tau).
+    """The smoothed fraction of pairs in the wrong order: the mean of sigmoid(-(s_i - s_j) / tau).
 
     The mean goes over the pairs with y_i > y_j. `PairwiseLoss` documents weights, special cases
-    and cost. The cost of a pair is bounded, so the loss is robust to pairs that cannot be right.
-    For the same reason a pair that is wrong by many temperatures has nearly no gradient.
-    So training should start from scores near each other.
+    and cost. The cost of a pair is bounded, so the loss is robust to pairs with wrong labels. For
+    the same reason a pair that is wrong by many temperatures has nearly no gradient. So training
+    should start with similar scores.
 
     Args:
         temperature: > 0, in units of score. As it falls to 0, the loss becomes the share itself,
@@ -176,7 +177,7 @@ class RankNet(PairwiseLoss):
     """Pairwise logistic loss: the mean of log(1 + exp(-(s_i - s_j) / temperature)).
 
     The mean goes over the pairs with y_i > y_j. `PairwiseLoss` documents weights, special cases
-    and cost. The loss is always finite: a pair that is wrong by 90 costs 90, with a slope of -1.
+    and cost. The loss is always finite: a pair that is wrong by 90 costs 90, with a gradient of -1.
 
     Args:
         temperature: > 0, in units of score (the paper's 1 / sigma).
@@ -205,9 +206,9 @@ class PairwiseDCGHinge(RankingLoss):
 
     With a margin of 1 the hinges bound the number of wrong pairs from above. With one relevant
     item that number is its rank - 1, so 1 / log2(2 + H) is a lower bound of its DCG. Because of the
-    discount, a list counts less the more of it is wrong: the slope falls as 1 / (H log(H)^2),
-    while that of `PairwiseHinge` is constant. The loss lies between 0 and 1. It is 0 if each pair
-    is right by the margin.
+    discount, a list counts less if more of it is wrong: the gradient decreases like 1 / (H
+    log(H)^2), while that of `PairwiseHinge` is constant. The loss lies between 0 and 1. It is 0 if
+    each pair is right by the margin.
 
     The loss is 0, with a zero gradient, for a list without a pair, with one item, or fully masked.
     Pairs with tied scores are treated like other pairs. The weight of item i, the one with the
@@ -331,12 +332,12 @@ class LambdaRank(LambdaLoss):
 
     @property
     def top_k(self) -> int | None:
-        """The cut of the pair weights."""
+        """The cutoff of the pair weights."""
         return self._delta.top_k
 
     @property
     def truncation(self) -> Truncation:
-        """How the pair weights cut at `top_k`."""
+        """How the pair weights use the cutoff `top_k`."""
         return self._delta.truncation
 
     @property

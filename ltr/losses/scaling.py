@@ -68,7 +68,7 @@ def potentials(matrix: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
 def adjoint(
     matrix: Tensor, us: Tensor, vs: Tensor, of_us: Tensor, of_vs: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the gradients by K v and by K^T u in each iteration, from those by `potentials`.
+    """Return the gradients by K v and by K^T u in each iteration, given those by `potentials`.
 
     All tensors are (..., iterations, n). Cost: O(n^2) for each iteration, from last to first.
 

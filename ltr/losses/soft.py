@@ -37,9 +37,9 @@ def reciprocal_rank(ranks: Tensor) -> Tensor:
 def cut(
     discount: Callable[[Tensor], Tensor], top_k: int | None, operator: RankOperator
 ) -> Callable[[Tensor], Tensor]:
-    """Return `discount` cut off behind rank `top_k`, or `discount` itself if `top_k` is None.
+    """Return `discount` with a cutoff after rank `top_k`, or `discount` itself if `top_k` is None.
 
-    The cut is exact for an operator whose ranks are whole numbers, and smooth for others.
+    The cutoff is exact for an operator whose ranks are whole numbers, and smooth for others.
     """
     return cut_discount(discount, top_k, exact=operator.whole_ranks)
 
@@ -88,7 +88,7 @@ def one_draw(
 ) -> tuple[RankOperator, Tensor, Tensor | None]:
     """Return the operator without its noise, and scores and mask with one draw of the noise.
 
-    A `Stochastic` operator draws new noise at each call. A loss that asks an operator twice about
+    A `Stochastic` operator draws new noise at each call. A loss that calls an operator twice for
     the same order needs the same noise in both calls.
     """
     while isinstance(operator, Stochastic):
@@ -98,7 +98,7 @@ def one_draw(
 
 
 def shortfall(value: Tensor, ideal: Tensor) -> Tensor:
-    """Return 1 - value / ideal, or 0 with a zero gradient where the ideal is 0.
+    """Return 1 - value / ideal, or 0 with a zero gradient if the ideal is 0.
 
     >>> shortfall(torch.tensor([1.0, 0.0]), torch.tensor([4.0, 0.0]))
     tensor([0.7500, 0.0000])

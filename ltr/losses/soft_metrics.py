@@ -150,14 +150,14 @@ class SoftMAP(RankingLoss):
 class SoftERR(RankingLoss):
     """1 - soft ERR: sum over i of R_i / rank_i * product over j before i of (1 - R_j).
 
-    R = (2^label - 1) / 2^max_label is the probability that a reader stops at the item. "j before
-    i" is a smooth step of the difference of their soft ranks: 1/2 if the ranks are equal, and as
-    wide as the smooth cut at k. With hard ranks and `normalize=False` the loss is exactly 1 - ERR.
-    By default ERR is divided by its ideal, so the minimum of the loss is 0.
+    R = (2^label - 1) / 2^max_label is the probability that a reader stops at the item. "j before i"
+    is a smooth step of the difference of their soft ranks: 1/2 if the ranks are equal, and as wide
+    as the smooth cutoff at k. With hard ranks and `normalize=False` the loss is exactly 1 - ERR. By
+    default ERR is divided by its ideal, so the minimum of the loss is 0.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a relevant item or fully
-    masked. For one item it is 0 if the item's soft rank is 1. Of two items with tied scores, each
-    is before the other by one half.
+    masked. For one item it is 0 if the item's soft rank is 1. If the scores of two items tie, each
+    is half before the other.
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`.
@@ -174,8 +174,8 @@ class SoftERR(RankingLoss):
     The ideal is the order by descending R, with the weights included. To see this, take neighbors a
     and b at ranks r and r + 1. "a first" adds R_a / r + (1 - R_a) R_b / (r + 1), times the
     probability that the reader arrives there. That exceeds "b first" by the same probability times
-    (R_a - R_b) / (r (r + 1)). Nothing behind the two changes. So no order is better than the
-    ideal, and with hard ranks the loss is >= 0 and 0 only at an ideal order.
+    (R_a - R_b) / (r (r + 1)). Nothing below the two changes. So no order is better than the ideal,
+    and with hard ranks the loss is >= 0 and 0 only at an ideal order.
 
     Cost: the operator's, and O(n^2) time and memory.
 
@@ -320,7 +320,7 @@ class SoftPrecision(_SoftTopK):
 
 
 class SoftRecall(_SoftTopK):
-    """1 - soft recall@k: the soft hits among the first k, divided by the most any order has.
+    """1 - soft recall@k: the soft hits among the first k, divided by the largest possible number.
 
     That maximum is min(k, number of relevant items), so the minimum of the loss is 0. With
     `normalize=False` the divisor is the number of relevant items; with hard ranks the loss is then
@@ -435,8 +435,8 @@ class SpearmanLoss(RankingLoss):
         operator: any `RankOperator`. Default: `SigmoidRank()`.
         normalize: see above. Default: True.
 
-    Labels may be any numbers, such as a teacher's scores. A weight is the room that an item takes
-    among the ranks of the labels, instead of 1 (see `weighted_ranks`). Two items in the wrong order
+    Labels may be any numbers, such as a teacher's scores. A weight is the number of ranks of the
+    labels that an item takes, instead of 1 (see `weighted_ranks`). Two items in the wrong order
     then cost the weight between them, including half of their own weights. So with hard ranks the
     loss is >= 0. It is 0 only if no pair of different labels is in the wrong order, except pairs
     with no weight between them. (If weights multiplied the terms of the covariance instead, a heavy
@@ -500,7 +500,7 @@ class ADRMSE(RankingLoss):
     With r_i the soft rank of item i and t_i its rank by the labels, the loss of a list of m items
     is 1/m times the sum over i of D(t_i) (r_i - t_i)^2, D(t) = 1 / log2(1 + t). Equal labels share
     their mean rank, which equal scores reach. The labels may be any numbers, such as a teacher's
-    scores: the loss was made to distill a reranker. It is 0 at the right ranks alone.
+    scores: the loss was made to distill a reranker. It is 0 only at the right ranks.
 
     Special cases: the loss is 0, with a zero gradient, if all labels are equal, for one item, and
     for a fully masked list. Weights make a weighted mean of the terms. The operator decides the

@@ -120,13 +120,13 @@ class ListNet(SoftmaxLoss):
     """ListNet's top-one loss: KL(softmax(y) || softmax(s)).
 
     It is the paper's cross-entropy between the probabilities of being first, minus the entropy of
-    softmax(y). Weights multiply softmax(y) before it is normalized. The loss is smallest where the
-    scores equal the labels up to a constant, which is more than a right order. `SoftmaxLoss`
+    softmax(y). Weights multiply softmax(y) before it is normalized. The loss is smallest if the
+    scores equal the labels up to a constant, which is more than the right order. `SoftmaxLoss`
     requires less.
 
     The loss is 0, with a zero gradient, for a list without a relevant item or fully masked. (The
-    paper's loss would pull the scores of such a list together.) If all labels are equal and above
-    0, the loss is 0 where all scores are equal. Cost: O(n).
+    paper's loss would make the scores of such a list equal.) If all labels are equal and above 0,
+    the loss is 0 if all scores are equal. Cost: O(n).
 
     Args:
         temperature: of the labels' softmax, > 0. A small one stresses the highest labels.
@@ -317,12 +317,12 @@ class SoftmaxLossAtK(RankingLoss):
 
         sigmoid((s_i - b) / weight_temperature) log(sum over j of exp((s_j - s_i) / temperature))
 
-    The sum over j is over all items. The sigmoid stands for "item i is among the first k": an item
-    far below the cut counts little, so that the loss does not spend itself on items that NDCG@k
-    cannot see. The sigmoid is held fixed in the gradient, as the lambdas of `LambdaRank` are; the
-    paper holds b alone fixed. With its gradient an item below the cut is pushed further down where
-    that lowers its loss. If a list has fewer than k items, all sigmoids are 1, and the loss for
-    labels of 0 and 1 is the cross-entropy of `SoftmaxLoss`.
+    The sum over j is over all items. The sigmoid is a smooth "item i is among the first k". An item
+    far below the cutoff counts little, because NDCG@k ignores it. The sigmoid is constant in the
+    gradient, like the lambdas of `LambdaRank`; in the paper only b is constant. With its gradient,
+    an item below the cutoff would be pushed further down if that lowers its loss. If a list has
+    fewer than k items, all sigmoids are 1, and the loss for labels of 0 and 1 is the cross-entropy
+    of `SoftmaxLoss`.
 
     Special cases: the loss is 0, with a zero gradient, for a list without a relevant item, with one
     item, or fully masked. Weights multiply the gains. The minimum is 0 for one relevant item, and
@@ -335,7 +335,7 @@ class SoftmaxLossAtK(RankingLoss):
         gain: "exp2" (2^label - 1, the default), "linear", or a function. The paper's labels are 0
             and 1.
 
-    Cost: a selection of k items.
+    Cost: finding the k-th score.
 
     Raises:
         ValueError: an argument has none of these values.

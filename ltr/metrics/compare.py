@@ -47,7 +47,7 @@ class ModelResult:
         difference: the mean of model - baseline, with its interval.
         p: the p-value of the paired test.
         p_holm: p, corrected for the number of models.
-        exact: whether the test went through all flips of signs, instead of drawing some.
+        exact: whether the test used all flips of signs, instead of random ones.
         better: lists on which the model has the higher value.
         equal: lists on which the values are equal.
         worse: lists on which the model has the lower value.

@@ -1,4 +1,4 @@
-"""Evaluate arrays of labels and scores: means with intervals, values by list, paired tests."""
+"""Evaluate arrays of labels and scores: means with intervals, values of each list, paired tests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ DEFAULT = ("ndcg@10", "map", "mrr")
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The result of `evaluate`: `print` it, or take `result["ndcg@10"]`, an `Interval`.
+    """The result of `evaluate`: `print` it, or use `result["ndcg@10"]`, an `Interval`.
 
     Attributes:
         name: what is evaluated, for tables and plots.
@@ -96,7 +96,7 @@ class Evaluation:
             The paired test, with this evaluation's confidence, resamples and seed.
 
         Raises:
-            ValueError: a qid is in one of the two alone, or one lacks the metric.
+            ValueError: a qid is in only one of the two, or one lacks the metric.
         """
         title = self._title(metric) if metric is not None else next(iter(self.values))
         values = other.values[other._title(title)][self._positions(other)]
@@ -136,11 +136,11 @@ class Evaluation:
         *others: "Evaluation",
         test: Test = "randomization",
     ) -> None:
-        """Write a page of HTML that needs no other file: what `ltr evaluate --html` writes.
+        """Write a page of HTML that needs no other file, like `ltr evaluate --html`.
 
         It shows the means with their intervals, the values over lists, and the best and worst lists
-        by the first metric with their documents. With other evaluations it has the paired tests
-        with Holm's correction, the differences over lists, and how far the rankings agree, too.
+        by the first metric with their documents. With other evaluations it also has the paired
+        tests with Holm's correction, the differences over lists, and how far the rankings agree.
         Pass `doc_id` to `evaluate` so that documents have names.
 
         Args:
@@ -150,8 +150,8 @@ class Evaluation:
             test: see `ltr.metrics.compare.compare`.
 
         Raises:
-            ValueError: a qid is in one of two evaluations alone, one lacks a metric or has other
-                options, two have one name, or jinja2 (the extra `report`) is not installed.
+            ValueError: a qid is in only one of two evaluations, one lacks a metric or has other
+                options, two have the same name, or jinja2 (the extra `report`) is not installed.
 
         >>> from pathlib import Path
         >>> from tempfile import mkdtemp

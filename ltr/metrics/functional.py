@@ -21,9 +21,9 @@ Each function describes its own arguments. All functions share these, and `weigh
 - `reduction`: "mean" over the lists that count, "sum", or "none": one value a list, NaN for a list
   that is left out.
 
-The result is a scalar. With `reduction="none"` it is (...), or (R,) with `lengths`, or one value a
-list by ascending id with `qid`. A list without a real item is left out. Nothing is padded to the
-longest list; `qid` costs one sort of the ids, or one pass if they are in order.
+The result is a scalar. With `reduction="none"` it is (...), or (R,) with `lengths`, or one value
+per list by ascending id with `qid`. A list without a real item is left out. Nothing is padded to
+the longest list; `qid` costs one sort of the ids, or one pass if they are in order.
 
 All functions compile with `torch.compile(fullgraph=True)`, one graph for all masks, lengths and
 ids of the same shapes. In compiled code:

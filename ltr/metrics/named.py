@@ -32,7 +32,7 @@ ELSEWHERE = {
 
 @dataclass(frozen=True)
 class Measure:
-    """A metric and its cut, such as `ndcg@10`.
+    """A metric and its cutoff, such as `ndcg@10`.
 
     >>> Measure("ndcg", 10).title
     'ndcg@10'
@@ -43,12 +43,12 @@ class Measure:
 
     @property
     def title(self) -> str:
-        """The metric's name, `@` and the cut."""
+        """The metric's name, `@` and the cutoff."""
         return self.name if self.top_k is None else f"{self.name}@{self.top_k}"
 
     @property
     def has_cut(self) -> bool:
-        """Whether the metric is cut at a rank."""
+        """Whether the metric takes a cutoff."""
         return "top_k" in signature(self.metric).parameters
 
     @property
@@ -96,7 +96,7 @@ class Measure:
         return self.metric(scores, labels, **options)
 
     def make(self, given: dict[str, Any], depth: int | None = None) -> RankingMetric:
-        """Return the metric with its cut and those of the given options that it takes.
+        """Return the metric with its cutoff and those of the given options that it takes.
 
         Args:
             given: options by name.
@@ -131,8 +131,8 @@ def parse_measures(
 ) -> list[Measure]:
     """Return the metrics of these names.
 
-    Upper and lower case are treated alike. The names of ir_measures and trec_eval are taken, too,
-    and mean the metrics of this library: the gain and what MAP is divided by are options there.
+    Upper and lower case are equivalent. The names of ir_measures and trec_eval also work, and mean
+    the metrics of this library: the gain and the divisor of MAP are options.
 
     Args:
         names: names with or without a cut: `ndcg@10`, `map`; `nDCG@10`, `RR`, `P@5`;
@@ -141,7 +141,7 @@ def parse_measures(
         of_runs: whether the lists are cut, so that metrics of whole lists are refused.
 
     Raises:
-        ValueError: a metric is unknown, or has no cut, or needs one.
+        ValueError: a metric is unknown, takes no cutoff, or needs one.
 
     >>> [measure.title for measure in parse_measures(["nDCG@10", "RR", "P_5", "AP"])]
     ['ndcg@10', 'mrr', 'precision@5', 'map']
@@ -170,10 +170,10 @@ def parse_measures(
 
 
 def ranking_measure(name: str) -> Measure:
-    """Return the metric by which rankers are chosen, the higher the better.
+    """Return the metric that chooses rankers; higher must be better.
 
     Raises:
-        ValueError: there is no such metric, or the best of it is the lowest.
+        ValueError: the metric is unknown, or lower is better.
 
     >>> ranking_measure("MRR@10").title
     'mrr@10'

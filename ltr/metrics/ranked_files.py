@@ -249,7 +249,7 @@ def _column_names(path: str) -> list[str]:
 
 @contextmanager
 def _errors_of(path: str) -> Iterator[None]:
-    """Raise what is wrong with a table as one line that names the file."""
+    """Raise any problem of a table as one line that names the file."""
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:

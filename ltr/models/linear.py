@@ -8,7 +8,7 @@ from ltr.models.scorer import FeatureScorer
 class LinearScorer(FeatureScorer):
     """score = w . features + b.
 
-    A ranking does not depend on b. Losses on the labels' own scale need it.
+    A ranking does not depend on b. Losses on the scale of the labels need it.
 
     Args:
         num_features: d. Default: taken from the data (`Scorer.build`).

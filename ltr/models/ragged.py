@@ -9,8 +9,8 @@ from ltr.kernels.lists import check_lengths
 def score_ragged(scorer: nn.Module, features: Tensor, lengths: Tensor) -> Tensor:
     """Return the scores (N,) of ragged lists.
 
-    A scorer with `per_document` scores the documents as they are, and nothing is padded. Any other
-    gets the lists that have documents, padded to the longest, with their mask.
+    A scorer with `per_document` scores the documents directly, without padding. Any other gets the
+    lists that have documents, padded to the longest, with their mask.
 
     Args:
         scorer: a `Scorer`, or a module that is called like one.

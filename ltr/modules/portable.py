@@ -22,7 +22,7 @@ class PortableModule(LightningModule):
     A checkpoint holds only tensors and plain values, so reading one runs no code from the file. It
     holds the arguments as a configuration (`ltr.config.to_config`), from which
     `load_from_checkpoint` makes the module. Some arguments have no configuration, such as a lambda
-    or an object whose class is in `__main__`. Saving a checkpoint warns of them, and
+    or an object whose class is in `__main__`. Saving a checkpoint warns about them, and
     `load_from_checkpoint` needs them again.
 
     A subclass calls plain `self.save_hyperparameters()`. Then `hparams` show an object by its

@@ -40,7 +40,7 @@ class ScoredLists(NamedTuple):
     side_inputs: Mapping[str, Tensor] = MappingProxyType({})
 
     def real(self) -> Tensor:
-        """Return how many lists have a real item; empty lists may fill up an epoch."""
+        """Return how many lists have a real item; empty lists may fill an epoch."""
         if self.lengths is not None:
             return (self.lengths > 0).sum()
         if self.mask is None:
@@ -54,8 +54,8 @@ class ScoringModule(TrainableModule):
     A subclass defines `score_batch`. Logged once an epoch: `train_loss`, `val_loss`, and
     `val_<name>` and `test_<name>` for each metric, as means over lists.
 
-    A loss that has side inputs (see `RankingLoss.side_inputs`) gets them from `score_batch`. One
-    that is missing is an error in the first batch.
+    A loss that has side inputs (see `RankingLoss.side_inputs`) gets them from `score_batch`. A
+    missing side input is an error in the first batch.
 
     Args:
         loss: the loss to minimize.

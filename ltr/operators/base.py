@@ -61,15 +61,15 @@ class RankOperator(nn.Module):
         """Return `discount` of the soft ranks, (..., n), 0 where masked.
 
         An operator that knows the distribution of each rank returns the mean discount instead.
-        `truncated` cuts a discount off after rank k.
+        `truncated` sets a discount to 0 after rank k.
         """
         return masked_fill(discount(self(scores, mask)), mask)
 
     def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return soft membership in the first k, (..., n) in [0, 1], 0 where masked.
 
-        It is `(ranks <= k)` with the smooth cut of `truncated`, so that an item outside has a
-        gradient. The cut is exact if `whole_ranks` is True.
+        It is `(ranks <= k)` with the smooth cutoff of `truncated`, so that an item outside has a
+        gradient. The cutoff is exact if `whole_ranks` is True.
 
         Raises:
             ValueError: k is not a whole number >= 1.
@@ -77,7 +77,7 @@ class RankOperator(nn.Module):
         return self.discounts(truncated(torch.ones_like, k, exact=self.whole_ranks), scores, mask)
 
     def ragged(self, scores: Tensor, lengths: Lengths, weights: Tensor | None = None) -> Tensor:
-        """Return soft ranks (N,) of ragged lists: flat scores with `lengths` in place of a mask.
+        """Return soft ranks (N,) of ragged lists: flat scores with `lengths` instead of a mask.
 
         Each list gets the same ranks as on its own. Operators that are kernel sums handle all
         lists in one sweep, without padding. The others pad to the longest list.

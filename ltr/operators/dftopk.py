@@ -26,7 +26,7 @@ class DFTopK(TemperatureRank):
     `top_k` gives membership sigmoid((s_i - b_k) / temperature), b_k midway between the k-th and the
     (k + 1)-th highest score. Its hard limit is the indicator of `torch.topk(scores, k).indices`.
     The memberships do **not** sum to k: if all n scores are tied, they sum to n / 2. `LapSum` keeps
-    the sum, for the price of a sort.
+    the sum, at the cost of a sort.
 
     The ranks count the thresholds that an item misses: rank_i = 1 + the sum over k < m of
     sigmoid((b_k - s_i) / temperature), which is 1 plus the sum over k of 1 - membership. They lie
@@ -34,8 +34,8 @@ class DFTopK(TemperatureRank):
     temperature falls to 0 the ranks tend to the hard ranks (tied items share their mean rank); as
     it grows all tend to (m + 1) / 2.
 
-    Choose it for a loss on the first k of long lists, where a sort is too slow. Its memberships do
-    not sum to k, and all but two scores leave the threshold alone: use `LapSum` if either matters.
+    Choose it for a loss on the first k of long lists, if a sort is too slow. Its memberships do not
+    sum to k, and only two scores move the threshold: use `LapSum` if either matters.
 
     Args:
         temperature: the scale of the sigmoid, in units of the scores; >= 0, and 0 is hard (ties in
@@ -88,9 +88,9 @@ class DFTopK(TemperatureRank):
         """Return soft membership in the first k, (..., n) in [0, 1], 0 where masked.
 
         If k >= m, all m real items belong. Tied items share the same membership: 1/2 each if both
-        scores at the cut are tied. The threshold has the gradient 1/2 for each of its two scores,
-        and no other score moves it; so raising one score far from the cut changes only its own
-        membership. A score that is not finite makes its list NaN.
+        scores at the cutoff are tied. The threshold has the gradient 1/2 for each of its two
+        scores, and no other score changes it. So raising a score far from the cutoff changes only
+        its own membership. A score that is not finite makes its list NaN.
 
         Raises:
             ValueError: k is not a whole number >= 1.

@@ -156,8 +156,8 @@ def expected_discounts(
             distribution.
         chances: their weights.
 
-    Cost: O(M n) time, M some 350 multiply-adds (15 powers on 22 nodes), after the sort, a few
-    times that for the backward pass, and O(n) memory; the exact distribution's copies multiply the
+    Cost: O(M n) time after the sort, with M some 350 multiply-adds (15 powers on 22 nodes), and a
+    few times that for the backward pass; O(n) memory. The exact distribution's copies multiply the
     time.
 
     >>> expected_discounts(lambda rank: 0.5**rank, torch.zeros(20), temperature=0.1)[:2]
@@ -180,7 +180,7 @@ def expected_discounts(
 
 @dataclass(frozen=True)
 class _Copies:
-    """Points that hold the scores once, or once as sources and once, shifted, as targets."""
+    """Points that hold the scores once, or twice: as sources and, shifted, as targets."""
 
     points: Tensor
     column: Tensor  # 1 where a point is a source
@@ -330,7 +330,7 @@ def _add(total: Tensor | None, more: Tensor, factor: float = 1.0) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class _Means(Rule):
-    """sum_m c_m E[z_m^rank] with derivatives that keep O(n) numbers and no graph."""
+    """sum_m c_m E[z_m^rank] with derivatives that store O(n) numbers and no graph."""
 
     plan: Plan
 

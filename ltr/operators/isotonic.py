@@ -28,9 +28,9 @@ def isotonic_blocks(p: Tensor, q: Tensor, length: Tensor, kl: bool) -> Tensor:
     A is the mean (`kl=False`) or the log-sum-exp (`kl=True`) over the block. These are the
     projections onto the permutahedron of Blondel et al. 2020, sections 4 and 5.
 
-    These are whole numbers without a gradient. The operators compute values and derivatives from
-    them by formulas in plain PyTorch. So second derivatives are correct, and no two rounded block
-    values are ever compared.
+    The blocks are whole numbers without a gradient. The operators compute values and derivatives
+    from them by formulas in plain PyTorch. So second derivatives are correct, and no two rounded
+    block values are ever compared.
 
     Args:
         p: (..., n), float64.
@@ -137,7 +137,7 @@ def _block_log_softmax(x: Tensor, temperature: float, ids: Tensor) -> Tensor:
 class IsotonicRank(TemperatureRank):
     """Soft ranks: -scores / temperature projected onto the permutahedron of (1, ..., m).
 
-    The hard limit is `hard_ranks`, the vertex of the permutahedron that lies farthest in that
+    The hard limit is `hard_ranks`, the vertex of the permutahedron that is farthest in that
     direction. The pool-adjacent-violators algorithm divides the descending scores t into blocks B.
     With positions i from 1, the ranks are
 
@@ -145,9 +145,9 @@ class IsotonicRank(TemperatureRank):
     - kl: rank_i = sum_B(i) * softmax_B(-t / temperature)_i.
 
     They lie between 1 and m, a list's ranks sum to m (m + 1) / 2, and tied items share their mean
-    rank. As the temperature falls the ranks become exactly the hard ranks, already above
-    temperature 0: to the last digit once neighboring scores are one temperature apart (kl:
-    log((i + 1) / i) temperatures at position i). As it grows all ranks tend to (n + 1) / 2.
+    rank. As the temperature falls, the ranks become exactly the hard ranks even above temperature
+    0: to the last digit once neighboring scores are one temperature apart (kl: log((i + 1) / i)
+    temperatures at position i). As it grows all ranks tend to (n + 1) / 2.
 
     Derivatives of any order are exact. With l2 the second ones are 0, since the ranks are
     piecewise linear. An item that is alone in its block has gradient 0.
@@ -222,7 +222,7 @@ class IsotonicSort(nn.Module):
     - kl: value_i = logsumexp_B(t) + log_softmax_B(-i / temperature)_i.
 
     There is no matrix, so this is not a `SortOperator`: `forward` returns the values. As the
-    temperature falls they become exactly the sorted values. As it grows all tend to the mean of
+    temperature falls, they become exactly the sorted values. As it grows all tend to the mean of
     the scores (kl: to the logarithm of the mean of their exponentials). With l2 the sum of the
     values is that of the scores; with kl this holds for the exponentials.
 

@@ -1,8 +1,8 @@
 """Entropic optimal transport between points on a line, in strips: no array of rows x items.
 
 This solves the problem of `sinkhorn_transport` for the cost |y - x|^power, with derivatives. The
-matrix is computed strip by strip, all rows of a few items, and only what a strip adds to a sum is
-kept. So memory is O(rows + items): vectors, and some arrays of a strip, of 512 KiB each.
+matrix is computed strip by strip, all rows of a few items. Only the contributions of a strip to the
+sums are kept. So memory is O(rows + items): vectors, and some arrays of a strip, of 512 KiB each.
 
 Newton's equations are solved by conjugate gradients, list by list. Their preconditioner is exact
 for steps between groups of neighboring rows. The first potentials are those of a problem with fewer
@@ -61,7 +61,7 @@ class Line(NamedTuple):
 
 
 class State(NamedTuple):
-    """What one pass over the strips finds for given row potentials."""
+    """The results of one pass over the strips for given row potentials."""
 
     rows: Tensor  # the row potentials
     items: Tensor  # minus the log-sum-exp of each item

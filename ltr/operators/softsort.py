@@ -115,7 +115,7 @@ class SoftSort(DistanceRank, SortOperator):
             own units, and the temperature divides its result.
 
     Cost: one sort and O(n) time and memory for powers 1 and 2; O(n^2) time and O(n) memory for
-    other powers; O(n^2) time and memory for a function. Short lists take the n x n matrix
+    other powers; O(n^2) time and memory for a function. Short lists use the n x n matrix
     (`ltr.kernels.use`).
 
     Raises:
@@ -205,7 +205,7 @@ class SoftSortRank(DistanceRank):
             `SoftSort`. An `nn.Module` becomes a submodule.
 
     Cost: one sort and O(n) time and memory for powers 1 and 2; O(n^2) time and O(n) memory for
-    other powers; O(n^2) time and memory for a function. Short lists take the n x n matrix
+    other powers; O(n^2) time and memory for a function. Short lists use the n x n matrix
     (`ltr.kernels.use`).
 
     Raises:

@@ -152,7 +152,7 @@ class Stochastic(SortOperator):
 
 
 def needs_matrix(operator: RankOperator, method: str) -> SortOperator:
-    """Return `operator`, or raise a ValueError that names the method unless it has a matrix.
+    """Return `operator`, or raise a ValueError that names the method if it has no matrix.
 
     >>> from ltr.operators import SigmoidRank
     >>> needs_matrix(SigmoidRank(), "soft_sort")

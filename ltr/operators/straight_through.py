@@ -89,8 +89,8 @@ class StraightThroughPermutation(SoftPermutation, tensors=("hard_part", "soft_pa
 class StraightThrough(SortOperator):
     """Hard ranks, permutations, discounts and memberships, with the gradients of a soft operator.
 
-    The value is exactly that of `HardRank`. This holds with the `top_k` of a loss too: its cut is
-    exact for the value and smooth for the gradient. A permutation is H + (S - S.detach()). In
+    The value is exactly that of `HardRank`. This holds with the `top_k` of a loss too: its cutoff
+    is exact for the value and smooth for the gradient. A permutation is H + (S - S.detach()). In
     `P.mv(v)` the scores get the gradient of the soft S, and v gets the gradient of the hard H.
     Ties stay in list order. A NaN changes only its own list.
 
@@ -127,7 +127,7 @@ class StraightThrough(SortOperator):
 
     @property
     def whole_ranks(self) -> bool:
-        """Return whether the operator's ranks are whole, since a cut must keep its gradient."""
+        """Return whether the operator's ranks are whole, since a cutoff must keep its gradient."""
         return self.operator.whole_ranks
 
     def forward(

@@ -1,9 +1,9 @@
-"""The one way to take what is too large at once: in tiles, with derivatives of any order.
+"""Compute large arrays in tiles, with derivatives of any order.
 
-A `Tiles` function takes some tensors whole and a tile of others. Its results are sums over the
-tiles, or are joined. The derivatives compute each tile again, and are `Tiles` functions themselves.
-So memory stays that of a tile and of the results: forward, backward, forward mode and what is made
-of them. `by_lists` takes some lists at a time; matrices take some of their rows.
+A `Tiles` function takes some tensors as a whole and others tile by tile. Its results are summed
+over the tiles, or concatenated. The derivatives compute each tile again, and are `Tiles` functions
+themselves. So the memory is that of a tile and of the results: forward, backward, forward mode and
+their combinations. `by_lists` takes some lists at a time; matrices take some of their rows.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +25,7 @@ Part = Callable[[Sequence[Tensor], Sequence[Tensor]], tuple[Sequence[Tensor], Se
 
 
 class Tiles(NamedTuple):
-    """A function of whole tensors and of tensors that are cut into tiles along the last axis.
+    """A function of whole tensors and of tensors that are split into tiles along the last axis.
 
     Args:
         part: computes a tile. It works on the last axes, so that more may come before them. It must
@@ -55,7 +55,7 @@ def tiles(count: int, length: int) -> Iterator[slice]:
 
 
 def over_tiles(task: Tiles, *tensors: Tensor, most: int = 0) -> tuple[Tensor, ...]:
-    """Return the results of a `Tiles` function: its sums, then what is joined.
+    """Return the results of a `Tiles` function: its sums, then the concatenated results.
 
     Args:
         task: the function.
@@ -79,9 +79,9 @@ def over_tiles(task: Tiles, *tensors: Tensor, most: int = 0) -> tuple[Tensor, ..
 def by_lists(
     compute: Callable[..., Tensor], rows: int, scores: Tensor, *more: tuple[Maybe, int]
 ) -> Tensor:
-    """Return compute of tensors with batch axes in front, some lists at a time if they are many.
+    """Return compute of tensors with leading batch axes, some lists at a time if they are large.
 
-    They are if their matrices have more than `MOST` entries.
+    They are large if their matrices have more than `MOST` elements.
 
     Args:
         compute: a function of all the tensors, list by list. It must close over no tensor.

@@ -1,4 +1,4 @@
-"""The cache of numba's compiled code: one that is read-only, missing, or shared by processes."""
+"""The cache of numba's compiled code; it may be read-only, missing, or shared by processes."""
 
 import atexit
 import os
@@ -46,7 +46,7 @@ def cached(compile: Callable[[bool], Any]) -> Any:
 def locked(folder: str | None) -> Iterator[None]:
     """Wait until no other process compiles into this cache, for at most `WAIT` seconds.
 
-    The lock of a process that dies is free again. After `WAIT` seconds, or if the folder cannot be
+    The lock is released if its process dies. After `WAIT` seconds, or if the folder cannot be
     locked, the block runs without the lock.
 
     Args:

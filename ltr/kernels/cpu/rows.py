@@ -1,9 +1,9 @@
 """NeuralSort's rows on the CPU, compiled by numba, in float64 and in a buffer for one row of P.
 
 Neighboring rows differ by a factor for each column: exp(L_ij) exp(2 (t_i - t_j) / temperature) is
-exp(L_(i + 1)j), up to a constant for the row. So some rows together need two exponentials for each
-column, and no more. Their columns are those from where the first row passes the cut on the left to
-where the last one does on the right. Where rows are narrow, each is computed on its own.
+exp(L_(i + 1)j), up to a constant for the row. So several rows together need only two exponentials
+for each column. Their columns range from the left cutoff of the first row to the right cutoff of
+the last. Narrow rows are computed one by one.
 """
 
 from typing import Any, NamedTuple

@@ -186,7 +186,7 @@ def backward(lists, sums, gradients, out, begin, stop):
 def ranks(
     scores: Tensor, mask: Tensor | None, order: Tensor | None, temperature: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute the ranks (..., n) and, in sorted order, the sums c; also return a new order."""
+    """Compute the ranks (..., n) and, in sorted order, the sums c; also return the order."""
     n = scores.shape[-1]
     is_sorted = order is not None or scores.numel() * n > FEW
     if order is not None:

@@ -25,9 +25,9 @@ WHOLE = 256
 
 
 def row_cut(points: Tensor) -> float:
-    """Return the largest -L_ij that counts in a row. Entries beyond it are below rounding.
+    """Return the largest -L_ij that counts in a row. Elements beyond it are below rounding.
 
-    Rows are concave in j, so all entries beyond the cut sum to at most exp(-cut) of the row.
+    Rows are concave in j, so all elements beyond the cutoff sum to at most exp(-cutoff) of the row.
     """
     return 44.0 if points.dtype == torch.float64 else 20.0
 
