@@ -55,7 +55,7 @@ def objective(
       where it is q (1 - q) with q the softmax of the scores, and for every pairwise loss with a
       logistic cost: `RankNet`, `LambdaRank`, `LambdaLoss`. The weights of pairs count as fixed.
     - For any other loss an estimate of a bound: the root of the sum over j of H_ij^2, which is at
-      least |H_ii|. The diagonal itself is negative for some rows where a loss is not convex. The
+      least |H_ii|. The diagonal itself is negative for some rows if a loss is not convex. The
       sum is the expected square of H times random signs. It is estimated by the mean over `probes`
       vectors of signs, and exact for lists of at most `probes` items, if that is a power of 2.
     - For all of them h_i is at least |g_i| / max_step, so no leaf is larger than `max_step` before
@@ -76,7 +76,7 @@ def objective(
     lists.
 
     Args:
-        loss: any loss that needs scores, labels and weights alone.
+        loss: any loss that needs only scores, labels and weights.
         max_step: > 0, in units of the scores. Larger values take larger steps where a loss is flat;
             1e9 leaves the Hessian as it is. Default: 1, chosen on the validation lists of OHSUMED.
         probes: >= 1. Each costs a second backward pass.
@@ -354,7 +354,7 @@ def xgboost_lists(data: Any) -> tuple[np.ndarray | None, np.ndarray]:
     lengths, weight = np.diff(bounds), np.asarray(data.get_weight())
     if not len(weight):
         return None, lengths
-    # XGBoost has one weight a list, if there are lists
+    # XGBoost has one weight per list, if there are lists
     return (np.repeat(weight, lengths) if len(weight) == len(lengths) else weight), lengths
 
 

@@ -42,7 +42,7 @@ def atomic_write(path: str | PathLike[str]) -> Iterator[Path]:
     its target is replaced.
 
     Args:
-        path: the file; its folder must be there.
+        path: the file; its folder must exist.
 
     Raises:
         OSError: the file cannot be written. The error names `path` if it would not name a file, as
@@ -77,7 +77,7 @@ def temporary_beside(path: str | PathLike[str]) -> Iterator[Path]:
     Its name holds the host and the process, like that of `atomic_write`, for `remove_leftovers`.
 
     Args:
-        path: a file; its folder must be there.
+        path: a file; its folder must exist.
 
     Raises:
         OSError: the file cannot be made.

@@ -185,7 +185,7 @@ def truncated(
         k: A whole number >= 1.
         exact: Whether the discount is 0 for ranks above k (for whole ranks). False multiplies it
             by the Cauchy distribution's 1/2 + arctan((k + 1/2 - rank) / CUT_WIDTH) / pi instead.
-            That tail falls like one over the distance. So items far behind k, such as all items
+            That tail decreases like one over the distance. So items far after k, such as all items
             of a long list before training, still have a gradient; an exponential tail would
             leave them none.
 

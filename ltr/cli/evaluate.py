@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _EPILOG = """\
 A run has lines `qid Q0 docno rank score tag`, the qrels `qid 0 docno rel`; both may be gzipped.
-A table, .csv or .parquet, has one row a document, in any order. With --qrels its labels come from
+A table, .csv or .parquet, has one row per document, in any order. With --qrels its labels come from
 the qrels, matched by the column doc_id, which `ltr predict` writes.
 
   ltr evaluate bm25.run --qrels qrels.txt --metrics ndcg@10 map recall@100

@@ -45,7 +45,7 @@ OPTIONS: dict[str, dict[str, tuple[tuple[str, ...], str]]] = {
     },
     "Output": {
         "--output FILE": (("predict",), ".csv, .parquet, .run or .txt"),
-        "--format NAME": (("predict",), "csv, parquet or trec, where the name does not tell"),
+        "--format NAME": (("predict",), "csv, parquet or trec, if the name does not tell"),
     },
     "Machine": {
         "--trainer.accelerator NAME": (_ALL, "cpu, cuda or mps; default: what there is"),

@@ -93,7 +93,7 @@ class RankingCLI(LightningCLI):
         args: the options, `--config` with files only.
         name: the run's name; the default of `trainer.default_root_dir` is `runs/<name>`.
         numbered: whether `fit` makes a folder for each run; otherwise it uses the root.
-        trainer: options of the Trainer, as objects, in place of those in `args`.
+        trainer: options of the Trainer, as objects, instead of those in `args`.
         model: the file or folder of the model that `--ckpt_path` names, or None.
         alone: whether that is all that is known of the model.
 

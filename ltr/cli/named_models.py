@@ -39,8 +39,8 @@ def find_model(value: str, root: Path | None = None, *, resume: bool = False) ->
         root: the folder of the runs that `best` and `last` are of. Default: that of the newest
             checkpoint of this name in the folder `runs`.
         resume: whether to resume a training: the folder of a run stands for its `last.ckpt`, and
-            the result is None where there is no `last` yet. Default: the folder stands for
-            `best.ckpt`, or for `last.ckpt` where there is none.
+            the result is None if there is no `last` yet. Default: the folder stands for
+            `best.ckpt`, or for `last.ckpt` if there is none.
 
     Raises:
         CommandError: there is no such model; the message names the nearest.

@@ -151,7 +151,7 @@ def names_own_code(args: list[str]) -> bool:
             if is_part if is_file else here:
                 return True
         else:
-            with suppress(CommandError):  # which is raised again where the file is needed
+            with suppress(CommandError):  # which is raised again if the file is needed
                 if not set(resolve(value)[1]) <= set(ours):
                     return True
     return False

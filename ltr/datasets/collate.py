@@ -19,7 +19,7 @@ def collate_ragged(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> di
         given: a ragged batch, or items of a `ListDataset`, all with the same keys.
 
     Returns:
-        `features` float32 (N, d), `lengths` int64 (B,), `qid`, B strings, and, where the items have
+        `features` float32 (N, d), `lengths` int64 (B,), `qid`, B strings, and, if the items have
         them, `labels` float32 (N,), `doc_ids`, N strings, and every other tensor (n, ...) of the
         items as (N, ...). A filler is a list of length 0.
 
@@ -65,7 +65,7 @@ def collate_lists(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> dic
         given: a ragged batch, or items of a `ListDataset`, all with the same keys.
 
     Returns:
-        `features` float32 (B, n, d), `mask` bool (B, n), `qid`, B strings, and, where the items
+        `features` float32 (B, n, d), `mask` bool (B, n), `qid`, B strings, and, if the items
         have them, `labels` float32 (B, n) and `doc_ids`, B lists of strings (the real documents
         alone). Every other tensor (n, ...) of the items, such as `weights`, is padded with 0 in the
         same way.

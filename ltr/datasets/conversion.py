@@ -64,7 +64,7 @@ def convert(
         out: the folder of the store. It must be new or empty, or hold a store of this source or
             what is left of a conversion.
         qid: the column of the query; None for LETOR text.
-        label: the column of the labels; None for LETOR text, or where there are none.
+        label: the column of the labels; None for LETOR text, or if there are none.
         weight: see `Schema`.
         position: see `Schema`.
         group: see `Schema`.
@@ -237,7 +237,7 @@ def _refuse_return(
 ) -> None:
     """Raise the error if an earlier part has one of the qids; different qids may share a hash.
 
-    That a number is in two spellings is left to say here for LETOR text alone: `scan_table` has
+    Only for LETOR text, a number in two spellings must be reported here: `scan_table` has
     already compared those of tables.
     """
     if isinstance(parts[part], LetorReader):

@@ -72,7 +72,7 @@ def read_letor(
 
     Returns:
         The lists: features float32 (documents, num_features), NaN where missing. Where lines were
-        gathered, `rows` says where each document stood, from 0.
+        gathered, `rows` has the original row of each document, from 0.
 
     Raises:
         ValueError: the file is missing, empty, damaged or in another format; a label is missing,

@@ -23,14 +23,14 @@ class LetorDataModule(ListDataModule):
         root: a folder with a train, a validation and a test file, plain or compressed, under any
             usual name (train.txt, vali.txt, valid.txt, trainingset.txt, rank.train, ...), or with
             folders Fold1, Fold2, ... of such files.
-        fold: which fold, where there are folds.
+        fold: which fold, if there are folds.
         batch_size: lists in a batch, in each process.
         transform: of the features, fitted on the training lists; None for `TableTransform()`,
             which fills in missing values and standardizes. `NoTransform()` leaves them as they are.
         num_features: how many features there are; None takes the largest index in any split.
-        sort_by_qid: gather the lines of a list that stands in several positions; otherwise that is
+        sort_by_qid: gather the lines of a list that are not together; otherwise that is
             an error.
-        validation: where there is no validation file, the share of the training lists to hold out
+        validation: if there is no validation file, the fraction of the training lists to hold out
             for it, in [0, 1). A hash of the qid and `seed` decides, so that a query stays on its
             side for ever. None holds out a fifth for `fit` and `validate`, 0 holds out none.
         predict_path: the file to score with `predict`; None takes the test file.

@@ -157,7 +157,7 @@ class RankPerList(ListTransform):
 
 
 def _min_max(features: Tensor, lists: Tensor, num_lists: int) -> Tensor:
-    """The features (N, d) from 0 to 1 in each list, in float32 at least."""
+    """The features (N, d) from 0 to 1 in each list, in at least float32."""
     x = features if features.dtype == torch.float64 else features.float()
     limit = torch.finfo(x.dtype).max / 4  # no difference may overflow
     x = x.clamp(-limit, limit)

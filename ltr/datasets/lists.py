@@ -63,10 +63,10 @@ class ListDataset(Dataset[dict[str, Any]]):
 
     Args:
         features: float32 (documents, d); NaN is a missing value.
-        labels: float32 (documents,), >= 0; None where there are none, as in data to be scored.
+        labels: float32 (documents,), >= 0; None if there are none, as in data to score.
         offsets: int64 (lists + 1,); list i has the documents offsets[i] to offsets[i + 1].
         qids: one string per list.
-        doc_ids: one string per document, or None where the data has none.
+        doc_ids: one string per document, or None if the data have none.
         categories: int64 (documents, c), codes of categories; 0 is missing or unseen.
         weights: float32 (documents,), >= 0.
         positions: int64 (documents,), from 1.
@@ -456,7 +456,7 @@ def join_lists(parts: Iterable[ListDataset], *, across: bool = False) -> ListDat
 
     Args:
         parts: one or more.
-        across: whether the first list of a part goes on with the last one of the part before where
+        across: whether the first list of a part continues the last one of the previous part if
             both have the same qid.
 
     >>> one = ListDataset.from_arrays([[1.0], [2.0]], labels=[0, 1], qid=["a", "b"])

@@ -27,9 +27,9 @@ class ListSampler(DistributedSampler[int]):
     instead of a list of another process. So no metric counts a list twice. The class is a
     `DistributedSampler`, so Lightning keeps it and calls `set_epoch`.
 
-    Up to `EXACT` lists (10 million), every order is equally likely, and takes 16 bytes per list. Of
-    more, blocks of 4,096 neighboring lists are shuffled, and then the lists of each 256 blocks
-    together: it takes some 25 MB, and 2 MB more for each thousand million lists.
+    Up to `EXACT` lists (10 million), every order is equally likely, and takes 16 bytes per list.
+    For more lists, blocks of 4,096 neighboring lists are shuffled, and then the lists of each 256
+    blocks together. This takes some 25 MB, and 2 MB more for each billion lists.
 
     Args:
         dataset: anything with a length.
@@ -82,7 +82,7 @@ class ListSampler(DistributedSampler[int]):
         self.skip = 0
 
     def __iter__(self) -> Iterator[int]:
-        # a generator, so that epoch and `skip` are read when the first index is asked for
+        # a generator, so that epoch and `skip` are read when the first index is requested
         skip, self.skip = self.skip, 0
         draws = np.random.default_rng([self.seed, self.epoch]) if self.shuffle else None
         position = self.rank + skip * self.num_replicas  # of this process's next list, in its part

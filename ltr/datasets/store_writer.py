@@ -50,7 +50,7 @@ def write_store(
         lists: a data set, or chunks of one that come one after another. The first list of a chunk
             continues the last one of the previous chunk if both have the same qid. All chunks have
             the same columns; only document ids may be left out.
-        path: the folder, made if it is missing. A store that is there is replaced, by the manifest
+        path: the folder, made if it is missing. An existing store is replaced, by the manifest
             in one step.
         schema: of the table that the lists come from; it is kept.
         source: what the lists were made from, plain data; it is kept.
@@ -154,7 +154,7 @@ class StoreWriter:
         """Write the lists of several stores in order; their shards move into this store's folder.
 
         Args:
-            folders: of the stores; they may be made when they are asked for.
+            folders: of the stores; they may be made on demand.
 
         Raises:
             ValueError: there is no store, or one is damaged.

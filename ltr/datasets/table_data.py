@@ -52,7 +52,7 @@ class TableDataModule(ListDataModule):
     levels of its conversion.
 
     Args:
-        path: the table to train on; where there is no `test_path` or `predict_path`, `test` and
+        path: the table to train on; if there is no `test_path` or `predict_path`, `test` and
             `predict` take it (after a `fit` of this object, `test` asks for a `test_path`). See
             `load_table` for what it may be.
         qid: the column of the query that a row belongs to. `fit` requires it.
@@ -68,7 +68,7 @@ class TableDataModule(ListDataModule):
         validation: the share of the queries of `path` that is held out for validation, in (0, 1).
             A hash of the qid and `seed` decides, so that a query stays on its side for ever.
             Default: a fifth, unless `val_path` is given.
-        val_path: the table to validate on, in place of `validation`.
+        val_path: the table to validate on, instead of `validation`.
         test_path: the table to test on.
         predict_path: the table to score.
         batch_size: lists in a batch, in each process.
@@ -219,7 +219,7 @@ class TableDataModule(ListDataModule):
             scores: (n,).
 
         Returns:
-            The columns of the qid and, where there is one, of the document ids as they are in the
+            The columns of the qid and, if there is one, of the document ids as they are in the
             input, and `score`.
 
         Raises:

@@ -118,7 +118,7 @@ class RowStream(IterableDataset[dict[str, Any]]):
             yield data
 
     def keys(self) -> Iterator[ListDataset]:
-        """Yield the rows with their qids alone."""
+        """Yield the rows with only their qids."""
         return RowStream(self.source, Schema(self.schema.qid), types=self.types).chunks()
 
     def by_file(self) -> "list[RowStream]":
@@ -160,7 +160,7 @@ class RowStream(IterableDataset[dict[str, Any]]):
 
 
 def scores_rows(model: Any) -> bool:
-    """Return whether a model's score of a row depends on that row alone.
+    """Return whether a model's score of a row depends only on that row.
 
     >>> from ltr.models import AttentionScorer, LinearScorer
     >>> from ltr.modules import Ranker

@@ -21,7 +21,7 @@ class TableTransform(FeatureTransform):
     - for each feature that is missing in some training document, 1 where it is missing and else 0;
     - for each category, a 1 at the position of its level and else 0 (one-hot). In front of a linear
       layer this is a learned embedding. Code 0, a value that is missing or unseen, has a position
-      too, which is always 0 where no training document had it.
+      too, which is always 0 if no training document had it.
 
     A feature that was never missing in training may be missing later: it is replaced by the median.
 
@@ -29,7 +29,7 @@ class TableTransform(FeatureTransform):
         features: the transform of the features. It is fitted on the values of the training lists
             that are not missing, or, if it has no `fits_missing`, after the missing ones are
             replaced. Several stand side by side in `Join`. Default: `Standardize()`.
-        num_features: d, if it is known already; 0 where there are categories alone.
+        num_features: d, if it is known already; 0 if there are only categories.
 
     Attributes:
         out_features: d'; after `fit`, or after a state is loaded.
@@ -85,8 +85,8 @@ class TableTransform(FeatureTransform):
         """Learn medians, missing columns and levels from the documents of the training lists.
 
         Args:
-            features: (documents, d), NaN where missing; d may be 0 where there are categories.
-            categories: (documents, c), codes from 0; None where there are none.
+            features: (documents, d), NaN where missing; d may be 0 if there are categories.
+            categories: (documents, c), codes from 0; None without categories.
 
         Returns:
             Itself.

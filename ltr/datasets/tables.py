@@ -37,7 +37,7 @@ def read_table(
 
     The rows of a query need not be together. Lists and documents are in the order of their first
     appearance; `rows` of the result is the row of each document in the table. A missing feature is
-    NaN. Dates are days since 1970-01-01, and the hour of the day where the schema has it; see
+    NaN. Dates are days since 1970-01-01, and the hour of the day if the schema has it; see
     `Schema.infer`. A missing category has code 0, and so has any value that is not a level of the
     schema. Errors count rows from 0, without a header. For a folder or pattern they name the file,
     and count its rows.
@@ -46,7 +46,7 @@ def read_table(
         source: see `load_table`.
         schema: how the columns are used; see `Schema.infer`.
         missing: "keep", or "error" to refuse a missing feature.
-        needs_label: whether the column of the labels must be there. If it may be missing and is,
+        needs_label: whether the column of the labels must exist. If it may be missing and is,
             the lists have no labels.
         needs_weight: whether the columns of weights, positions and groups, which only training
             uses, must exist. Without `needs_label` they may be missing too.
@@ -122,7 +122,7 @@ def add_scores(keys: pa.Table, rows: np.ndarray, scores: np.ndarray) -> pa.Table
     """Return a table with a column `score`, float32.
 
     Args:
-        keys: the columns of the qid and, where there is one, of the document ids.
+        keys: the columns of the qid and, if there is one, of the document ids.
         rows: (n,), the row of each score, each row of the table once.
         scores: (n,).
 
@@ -217,7 +217,7 @@ def _check_numbers(table: pa.Table, schema: Schema) -> None:
     """Raise an error for text instead of numbers; it names the first row without a number."""
     uses = {getattr(schema, use): f"a {use}" for use in _RULES}
     uses |= {name: "a feature" for name in schema.features if name not in schema.dates}
-    given = {*table.column_names}  # once: Arrow makes the list anew each time
+    given = {*table.column_names}  # once: Arrow makes a new list each time
     for name, what in uses.items():
         if name is None or name not in given:
             continue

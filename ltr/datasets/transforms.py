@@ -109,7 +109,7 @@ class FeatureTransform(nn.Module):
                 looked at.
             mask: (..., n), True for a real document; None for all.
             categories: (..., n, c), codes; None unless the transform takes them.
-            lengths: (B,), the documents of each list, where the lists stand one after another;
+            lengths: (B,), the documents of each list, if the lists are ragged;
                 their sum must be N.
 
         Raises:

@@ -46,8 +46,8 @@ class Blend(RankingEstimator):
     equal if the gain is at most two standard errors of the paired differences. With a few hundred
     lists the best weights are mostly chance, and equal weights are better on new lists.
 
-    A ranker is any estimator with `fit(X, y)` and `predict(X)`. It gets what its `fit` names in its
-    signature: the rows sorted by query, with `qid` (numbers from 0) or else `group` (the sizes of
+    A ranker is any estimator with `fit(X, y)` and `predict(X)`. It gets those arguments that its
+    `fit` names: the rows sorted by query, with `qid` (numbers from 0) or else `group` (the sizes of
     the lists) or `group_id`, `sample_weight`, and the validation lists as `eval_set` (or `eval_X`
     and `eval_y`) with `eval_qid` or `eval_group`. So `NeuralRanker`, `lightgbm.LGBMRanker`,
     `xgboost.XGBRanker`, `catboost.CatBoostRanker` and scikit-learn's regressors work.
@@ -179,7 +179,7 @@ class Blend(RankingEstimator):
                 may have further columns, which the rankers do not get.
             qid: (rows,), see `fit`; it reaches the rankers whose `predict` takes it. It is needed
                 only if one of them needs it.
-            group: in place of `qid`.
+            group: instead of `qid`.
         """
         check_is_fitted(self)
         X = self._columns(X)

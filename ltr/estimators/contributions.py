@@ -186,7 +186,7 @@ def contributions(
             its row alone.
         X: (rows, columns) of the documents: a pandas or polars data frame, an Arrow table, or an
             array, as the ranker takes it. A few hundred rows.
-        background: rows of the same columns, which stand for what is usual. With the other
+        background: rows of the same columns, which represent usual documents. With the other
             documents of the list, the contributions tell what sets a document apart in this list;
             with one row b, why a row's score differs from that of b. Default: X.
         samples: how many rows of the background are used, at equal steps. Default: 1000 for an

@@ -89,7 +89,7 @@ def _panels(ranker: NeuralRanker, X: Any, rows: int) -> list[_Panel]:
     columns: dict[str, np.ndarray] = {"features": data.features}
     if data.categories is not None:
         columns["categories"] = data.categories
-    # each column is moved alone, while the others stay as in the first row
+    # only one column changes; the others stay as in the first row
     still = {key: np.repeat(x[:1], len(x), 0) for key, x in columns.items()}
     names: list[tuple[str, int, str, tuple[str, ...] | None]] = [
         ("features", i, name, None) for i, name in enumerate(schema.feature_names)

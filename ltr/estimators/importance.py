@@ -140,13 +140,13 @@ def importance(
             gets the same type, with text and categories as they are.
         y: (rows,), graded relevance >= 0.
         qid: (rows,), the query of each row, in any order.
-        group: in place of `qid`, the sizes of lists that stand one after the other.
+        group: instead of `qid`, the sizes of lists that follow each other.
         metric: a metric's name, such as "mrr@10"; see `ltr.metrics.evaluate`.
         columns: the names of the columns to shuffle; those of an array are x0, x1 and so on.
             Default: the columns that the ranker was trained on, if it knows their names
             (`feature_names_in_`), or all.
         repeats: how many times each column is shuffled in each way, >= 2. All columns are shuffled
-            by the same permutations, so a result does not depend on which others are asked for.
+            by the same permutations, so a result does not depend on which others are requested.
         confidence: level of the intervals, in (0, 1).
         seed: of the permutations.
 

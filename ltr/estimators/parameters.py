@@ -33,7 +33,7 @@ _CHOICE_EPOCHS, _CHOICE_STEPS = 4, 300  # at least, by which columns are chosen
 
 @dataclass(frozen=True)
 class Settings:
-    """What a `NeuralRanker` trains with: its parameters, and what `effort` says where one is None.
+    """The settings of a training: a `NeuralRanker`'s parameters, with those of `effort` for None.
 
     `scorer` and `transform` are not built or fitted yet; the others are as in `NeuralRanker`.
     """

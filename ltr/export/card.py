@@ -140,7 +140,7 @@ def model_card(
         + (
             "A score depends on the whole list, so a list must come as a whole."
             if module.looks_at_list
-            else "A score depends on its document alone."
+            else "A score depends only on its document."
         ),
         "",
         "## Inputs and output",

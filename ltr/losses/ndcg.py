@@ -71,8 +71,8 @@ class SoftNDCG(RankingLoss):
         operator: any `RankOperator`. Default: `Standardized(SigmoidRank(0.3))`, with which the loss
             does not depend on the scale of the scores.
         top_k: NDCG@k, by a smooth cut at rank k + 1/2 (the ideal is cut exactly), for the
-            arithmetic mean alone. Default: all, for NDCG@k too: on long lists a new network has
-            hardly any gradient behind the cut.
+            arithmetic mean only. Default: all, for NDCG@k too: on long lists a new network has
+            hardly any gradient after the cutoff.
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
         discount: "log2" (1 / log2(1 + rank), the default), "letor4", or a function of the ranks.
             The harmonic mean needs discounts above 0. On the CPU a function that gives another one

@@ -152,7 +152,7 @@ class ExponentialCost(PairCost):
             )
 
     def forward(self, t: Tensor, gap: Tensor) -> Tensor:
-        """Return the exponential, or its tangent where it would overflow."""
+        """Return the exponential, or its tangent if it would overflow."""
         most = torch.finfo(t.dtype).max / 2**34
         cost = self._limited(t) * (1 + (-t - self.limit).relu())
         return cost.clamp(max=most)

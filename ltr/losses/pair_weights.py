@@ -224,7 +224,7 @@ class DeltaNDCG(_NDCGWeights):
 
     Args:
         top_k: NDCG@k. Default: the whole list.
-        truncation: "metric" (default) sets D to 0 behind rank k, so pairs with both items behind k
+        truncation: "metric" (default) sets D to 0 after rank k, so pairs with both items after k
             have weight 0 (rax, TF-Ranking). "any" does not cut D, and leaves out these pairs only
             (LightGBM's truncation level). "both" leaves out all pairs except those with both items
             among the first k (allRank's k).
@@ -255,7 +255,7 @@ class DeltaNDCG(_NDCGWeights):
 
 @lru_cache(maxsize=16)
 def _discounts(full: Callable[[Tensor], Tensor], n: int, top_k: int | None) -> Any:
-    # Discounts of ranks 1 to n, with 0 behind top_k, as an array. They are cached, since for short
+    # Discounts of ranks 1 to n, with 0 after top_k, as an array. They are cached, since for short
     # lists they would take a tenth of the time.
     discounts = full(torch.arange(1, n + 1, dtype=torch.float64)).numpy().copy()
     discounts[n if top_k is None else top_k :] = 0
@@ -285,7 +285,7 @@ class NDCGLoss2(_NDCGWeights):
     """|G_i - G_j| (D(|i - j|) - D(|i - j| + 1)), with ranks i and j: the tighter bound.
 
     The arguments are those of `DeltaNDCG`, except that "metric" is the correction of Jagerman et
-    al. 2022 for NDCG@k: the weight of a pair with an item behind rank k is multiplied by
+    al. 2022 for NDCG@k: the weight of a pair with an item after rank k is multiplied by
     1 / (1 - D(the larger rank)).
 
     Reference: Wang et al., CIKM 2018; Jagerman, Qin, Wang, Bendersky and Najork, "On optimizing
@@ -376,7 +376,7 @@ class DeltaMRR(PairWeights):
     item is not relevant, or its lower item is relevant and would become the first relevant one.
 
     Args:
-        top_k: the reciprocal rank of a first relevant item behind rank k is 0. Default: the whole
+        top_k: the reciprocal rank of a first relevant item after rank k is 0. Default: the whole
             list.
         truncation: see `PairWeights`.
 

@@ -130,7 +130,7 @@ class PairwiseExponential(PairwiseLoss):
     """RankBoost's loss: the mean of exp(-(s_i - s_j)), over pairs with y_i > y_j.
 
     `PairwiseLoss` documents weights, special cases and cost. For a pair that is wrong by more than
-    `limit` the exponential is replaced by its tangent, and the value is limited where a sum over
+    `limit` the exponential is replaced by its tangent, and the value is limited if a sum over
     pairs would overflow (see `ExponentialCost`). So with any finite gap, value and gradient are
     finite, in float32 too.
 
@@ -205,9 +205,10 @@ class PairwiseDCGHinge(RankingLoss):
     """1 - 1 / log2(2 + H), with H the sum of max(0, margin - (s_i - s_j)) over pairs y_i > y_j.
 
     With a margin of 1 the hinges bound the number of wrong pairs from above. With one relevant
-    item that number is its rank - 1, so 1 / log2(2 + H) is a lower bound of its DCG. Because of the
-    discount, a list counts less if more of it is wrong: the gradient decreases like 1 / (H
-    log(H)^2), while that of `PairwiseHinge` is constant. The loss lies between 0 and 1. It is 0 if
+    item that number is its rank - 1, so 1 / log2(2 + H) is a lower bound of its DCG. A list with
+    more errors counts less, because of the discount: the gradient decreases like 1 / (H log(H)^2).
+    That of
+    `PairwiseHinge` is constant. The loss lies between 0 and 1. It is 0 if
     each pair is right by the margin.
 
     The loss is 0, with a zero gradient, for a list without a pair, with one item, or fully masked.

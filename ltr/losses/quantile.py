@@ -94,7 +94,7 @@ class QuantileLoss(RankingLoss):
         P = self.operator.permutation(scores, mask)
         n = scores.shape[-1]
         check_rows(P.rows, n)
-        if n:  # the rows behind the quantile of a full list are not needed
+        if n:  # the rows after the quantile of a full list are not needed
             P = P.top(math.ceil((1 - self.q) * (n - 1)) + 1)
         if self.expected:
             errors = (values - target).square().expand(P.scores.shape)

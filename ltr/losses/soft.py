@@ -13,7 +13,7 @@ from ltr.operators.stochastic import needs_matrix
 from ltr.shapes import masked_fill
 
 LEAST_LOG = math.log(1e-38)
-"""Stands for the logarithm of an exact 0 in a cross-entropy: float32 holds nothing smaller."""
+"""Replaces the logarithm of an exact 0 in a cross-entropy: float32 holds nothing smaller."""
 
 
 def relevance(labels: Tensor) -> Tensor:
@@ -141,7 +141,7 @@ def finite_log(log_p: Tensor) -> Tensor:
 
 
 def log_sum(log_p: Tensor, dim: int) -> Tensor:
-    """Return `logsumexp`, or LEAST_LOG without a gradient where all entries are -inf.
+    """Return `logsumexp`, or LEAST_LOG without a gradient if all values are -inf.
 
     >>> log_sum(torch.tensor([[-900.0, -torch.inf], [-torch.inf, -torch.inf]]), -1)
     tensor([-900.0000,  -87.4982])

@@ -421,7 +421,7 @@ class SpearmanLoss(RankingLoss):
     The correlation is cov(soft ranks, label ranks) divided by its largest value, the variance of
     the label ranks. Equal labels share their mean rank. The loss is 0 at the right ranks, 1 where
     all scores are equal, and 2 for the opposite order. It is linear in the soft ranks, so it has a
-    gradient even where all scores are tied. With hard ranks and no equal labels it is exactly
+    gradient even if all scores are tied. With hard ranks and no equal labels it is exactly
     1 - rho. For labels 0 and 1 the normalized correlation is 2 AUC - 1.
 
     With `normalize=False` the covariance is divided by both standard deviations: that of the label

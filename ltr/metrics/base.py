@@ -191,8 +191,8 @@ class RankingMetric(Metric):
             weights: item weights of the shape of `preds`, for a metric that has them.
             judged: bool, of the shape of `preds`, True = a judged item, for `BPref`; other metrics
                 ignore it.
-            lengths: (R,) whole numbers, in place of a mask. The lists are then ragged, one after
-                the other: `preds` (N,), and all else but `indexes` likewise.
+            lengths: (R,) whole numbers, instead of a mask. The lists are then ragged and follow
+                each other: `preds` (N,), and all else but `indexes` likewise.
         """
         if not isinstance(preds, BatchValues):
             [preds] = measure_lists([self], preds, target, indexes, mask, weights, judged, lengths)

@@ -227,7 +227,7 @@ def compare(
         b: the other model's values, for the same lists as `a`. None if `a` is a mapping.
         baseline: if `a` is a mapping, the name of the model to compare with. Default: the first.
         names: the names of `a` and `b` in the table.
-        test: "randomization" flips the signs of the differences (Fisher): exact where there are no
+        test: "randomization" flips the signs of the differences (Fisher): exact if there are no
             more flips than `resamples`, which is up to 13 differences that are not 0 by default;
             "bootstrap" shifts the bootstrap means to 0. Both are two-sided.
         interval: "bca", corrected for bias and skewness, or "percentile".
@@ -311,7 +311,7 @@ def mean_interval(
     """Return the mean of per-list values with its bootstrap interval, as in `compare`.
 
     Args:
-        values: one value a list, of any shape; NaN for a list that is left out.
+        values: one value per list, of any shape; NaN for a list that is left out.
         interval: "bca" or "percentile".
         confidence: level of the interval, in (0, 1).
         resamples: the number of draws.

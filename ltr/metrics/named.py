@@ -91,7 +91,7 @@ class Measure:
             options["max_label"] = largest
         if weights is not None:
             if "weights" not in known:
-                raise ValueError(f"metric must take weights of items, got {self.title!r}")
+                raise ValueError(f"metric must support item weights, got {self.title!r}")
             options["weights"] = weights
         return self.metric(scores, labels, **options)
 

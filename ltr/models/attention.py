@@ -99,7 +99,7 @@ class _Network(nn.Module):
 
 
 class _Block(nn.Module):
-    """x + attention of x, then x + a layer of x. Each sum begins as x alone, by zero weights."""
+    """x + attention of x, then x + a layer of x. Each sum begins as x, because of zero weights."""
 
     def __init__(self, options: AttentionScorer, width: int):
         super().__init__()

@@ -22,7 +22,7 @@ class Ensemble(Scorer):
 
     Args:
         scorer: what the members are copies of, without weights yet: `build` gives each copy its
-            own. One member alone may have them. Default: `MLPScorer()`.
+            own. A single member may have them. Default: `MLPScorer()`.
         members: how many there are, >= 1.
 
     Attributes:

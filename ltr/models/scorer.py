@@ -19,7 +19,7 @@ class Scorer(nn.Module):
 
     Attributes:
         item_dims: axes of one item: 1 for a feature vector (default), 2 or 3 for an image.
-        per_document: whether an item's score depends on that item alone. Such a scorer gets the
+        per_document: whether an item's score depends only on that item. Such a scorer gets the
             items of ragged lists directly, (N, *item); any other gets padded lists.
 
     >>> class Total(Scorer):

@@ -91,7 +91,7 @@ scores.xlsx; or say --format csv, parquet or trec
         self._scored: list[tuple[np.ndarray, np.ndarray]] = []
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Let a table be scored as it is read: its rows have no ranks in CSV and Parquet."""
+        """Allow scoring a table while it is read: its rows have no ranks in CSV and Parquet."""
         super().setup(trainer, pl_module, stage)
         data = getattr(trainer, "datamodule", None)
         if stage == "predict" and isinstance(data, TableDataModule):

@@ -111,7 +111,7 @@ class Ranker(ScoringModule):
             features: (..., n, *item), NaN where missing, if the transform takes that.
             mask: (..., n), True for a real document; None for all.
             categories: (..., n, c), codes, if the transform takes them.
-            lengths: (B,) int64, in place of a mask; the documents of each list.
+            lengths: (B,) int64, instead of a mask; the number of documents of each list.
 
         Raises:
             ValueError: there are categories and no transform that takes them; mask and lengths are

@@ -2,8 +2,8 @@
 
 A step depends on nothing but the weights before it and its position in the training:
 
-- The order of the lists depends on the seed and the epoch alone (`ltr.datasets.ListSampler`).
-- The random numbers of a batch depend on the seed, the epoch and the batch alone (`seed_batch`).
+- The order of the lists depends only on the seed and the epoch (`ltr.datasets.ListSampler`).
+- The random numbers of a batch depend only on the seed, the epoch and the batch (`seed_batch`).
 
 So a run that is killed and resumed gives the same weights as an uninterrupted one, bit for bit on a
 CPU.

@@ -39,7 +39,8 @@ class Power:
 def powers_of(discount: Discount, n: int, double: bool) -> tuple[Power, ...] | None:
     """Return the discount of ranks 1..n as a sum of powers, or None if few powers do not fit it.
 
-    The error is at most 1e-6 of the largest discount; in doubles 1e-8 (1e-9 for 1/log2(1 + r)).
+    The error is at most 1e-6 of the largest discount; with float64 it is 1e-8 (1e-9 for 1/log2(1 +
+    r)).
 
     >>> [(round(p.c, 6), round(p.z, 6)) for p in powers_of(lambda r: 0.5**r, 20, True)]
     [(0.5, 0.5)]

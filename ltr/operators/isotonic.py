@@ -145,8 +145,8 @@ class IsotonicRank(TemperatureRank):
     - kl: rank_i = sum_B(i) * softmax_B(-t / temperature)_i.
 
     They lie between 1 and m, a list's ranks sum to m (m + 1) / 2, and tied items share their mean
-    rank. As the temperature falls, the ranks become exactly the hard ranks even above temperature
-    0: to the last digit once neighboring scores are one temperature apart (kl: log((i + 1) / i)
+    rank. At a low temperature the ranks equal the hard ranks to the last digit.
+    It is low enough if neighboring scores are one temperature apart (kl: log((i + 1) / i)
     temperatures at position i). As it grows all ranks tend to (n + 1) / 2.
 
     Derivatives of any order are exact. With l2 the second ones are 0, since the ranks are

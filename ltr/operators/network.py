@@ -50,11 +50,11 @@ class Layer(NamedTuple):
 def network_layers(network: Network, n: int) -> list[Layer]:
     """Return the layers that sort n items: n for "odd_even", about log2(n)^2 / 2 for "bitonic".
 
-    The higher of two items always goes to the wire in front. So wires behind the last item never
-    matter: cutting the last wires off a network leaves a network for fewer items, and a list of m
-    items ignores all later wires. In the bitonic network this needs the form with mirrored halves,
-    which is the usual network with some wires renamed. There is always at least one layer, so that
-    autograd has a graph.
+    The higher of two items always goes to the wire in front. So wires after the last item never
+    matter. Without its last wires, a network sorts fewer items, and a list of m items ignores all
+    later wires. In the bitonic network this needs the form with mirrored halves, which is the usual
+    network with some wires renamed. There is always at least one layer, so that autograd has a
+    graph.
 
     Raises:
         ValueError: an unknown network.

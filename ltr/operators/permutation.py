@@ -397,7 +397,7 @@ class HardPermutation(SoftPermutation, tensors=("order", "scores", "mask"), stat
     A list with a NaN among its scores gives NaN everywhere.
 
     Args:
-        order: (..., n) int64: item `order[..., i]` stands at position i; masked items come last.
+        order: (..., n) int64: item `order[..., i]` is at position i; masked items come last.
         scores: (..., n).
         mask: (..., n) bool, or None.
         kept: The number of rows, or None for all n.

@@ -98,7 +98,7 @@ def solve_rows(
 
     Returns:
         rows (..., rows), inverse (..., rows, rows), in the dtype of log_kernel. The arithmetic
-        is in float64 where the device has it.
+        is in float64 if the device has it.
     """
     dtype = log_kernel.dtype
     if log_kernel.numel() == 0:

@@ -96,7 +96,7 @@ class SoftSort(DistanceRank, SortOperator):
 
     Here s_[i] is the i-th highest score, and d(a, b) = |a - b|^power or a function given as
     `power`. The hard limit is `torch.argsort(scores, descending=True)` as a one-hot matrix:
-    row-wise argmax gives it at every temperature, if d is 0 at a = b alone.
+    row-wise argmax gives it at every temperature, if d is 0 only at a = b.
 
     Its ranks are the transpose applied to 1..n. Rows sum to 1 but columns need not. So ranks can
     leave [1, n]: one item a few temperatures above a hundred equal items has the rank 0.92. A

@@ -21,7 +21,7 @@ def gumbel_noise(
     on among the rest.
 
     Args:
-        scores: (..., n), for their shape, dtype and device; the noise is float32 at least.
+        scores: (..., n), for their shape, dtype and device; the noise has at least float32.
         samples: The number of copies.
         scale: The scale of the noise, in units of the scores.
         generator: The random generator, on any device; the noise is drawn there and then moved.

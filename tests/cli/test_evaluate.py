@@ -223,7 +223,10 @@ def test_lists_of_very_different_lengths(ltr):
             "kendall_tau needs whole lis",
         ),
         (["t.csv", "--ties", "none"], "argument --ties: invalid choice: 'none'"),
-        ([*OF_RUN, "precision"], "--metrics: precision of a run needs a cutoff, such as precision@"),
+        (
+            [*OF_RUN, "precision"],
+            "--metrics: precision of a run needs a cutoff, such as precision@",
+        ),
         (["t.csv", "--at", "0"], "--at must be >= 1, got 0"),
         (["t.csv", "--at", "ten"], "argument --at: invalid int value: 'ten'"),
         (["t.csv", "--empty", "none"], "--empty must be a number, skip or error, got none"),

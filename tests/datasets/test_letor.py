@@ -26,7 +26,7 @@ def write(tmp_path: Path) -> Write:
 
 
 def always_odd(*_) -> int:
-    """In position of the compiled parser: the strict one reads each line."""
+    """Replaces the compiled parser: the strict one reads each line."""
     return svmlight_jit.ODD
 
 
@@ -640,5 +640,7 @@ def test_lists_of_group_sizes_in_several_files_are_apart(tmp_path: Path):
     assert data.qids == ["1", "2", "3"]
     assert data.lengths.tolist() == [1, 2, 1]
     files[1].write_text("1 qid:4 1:1\n")
-    with pytest.raises(ValueError, match=r"b\.train, line 1: this line has a qid, but earlier lines have none"):
+    with pytest.raises(
+        ValueError, match=r"b\.train, line 1: this line has a qid, but earlier lines have none"
+    ):
         letor.read_letor_files(files)

@@ -1,4 +1,4 @@
-"""A run killed anywhere in an epoch goes on with just the lists that an unbroken run would see."""
+"""A run killed anywhere in an epoch continues with exactly the lists of an uninterrupted run."""
 
 from pathlib import Path
 

@@ -99,7 +99,7 @@ BAD_COLUMNS: dict[str, dict[str, Any]] = {
     "a null id": {"doc_ids": pa.array(["x", None, "z"], pa.large_string())},
 }
 
-# what stands in the file in place of the offsets 0, 2, 3 of the lists
+# what the file has instead of the offsets 0, 2, 3 of the lists
 BAD_OFFSETS = {
     "beyond the end": (0, 2, 2**31 - 1),
     "in the middle beyond the end": (0, 2**30, 3),

@@ -36,7 +36,7 @@ def test_it_is_sklearns(rows):
     imputer = SimpleImputer(strategy="median", add_indicator=True)
     filled = imputer.fit_transform(rows)
     hot = OneHotEncoder(categories=[range(4)] * 2, sparse_output=False).fit_transform(codes)
-    # sklearn's scaler, like ours, is fitted on the values that are there
+    # sklearn's scaler, like ours, is fitted on the values that exist
     scaled = StandardScaler().fit(rows).transform(filled[:, :4])
     expected = np.hstack([scaled, filled[:, 4:], hot])
     np.testing.assert_allclose(got.numpy(), expected, atol=1e-5)

@@ -145,7 +145,7 @@ def backward(lists, sums, gradients, out, begin, stop):
             continue
         for p in range(n):
             h[p] = gradients[row, items[p]]
-        of_u, of_h, of_1 = 0.0, 0.0, 0.0  # states of all passed, and of the tied alone
+        of_u, of_h, of_1 = 0.0, 0.0, 0.0  # states of all passed items, and of only the tied ones
         tied_u, tied_h, tied_1 = 0.0, 0.0, 0.0
         for p in range(n - 1, -1, -1):
             of_u, of_h, of_1 = d[p + 1] * of_u, d[p + 1] * of_h, d[p + 1] * of_1
