@@ -18,7 +18,8 @@ Discount = Literal["log2", "letor4"] | Callable[[Tensor], Tensor]
 
 
 CUT_WIDTH = 0.1
-"""Width of the smooth cut at rank k + 1/2, in ranks: rank k counts 0.94, rank k + 1 counts 0.06."""
+"""Width of the smooth cutoff at rank k + 1/2, in ranks: rank k counts 0.94, rank k + 1 counts
+0.06."""
 
 
 def log2_discount(ranks: Tensor) -> Tensor:
@@ -222,14 +223,14 @@ class Cut:
         return Cut(self.discount, self.k, True)
 
 
-def cut_discount(
+def with_cutoff(
     discount: Callable[[Tensor], Tensor], top_k: int | None, *, exact: bool
 ) -> Callable[[Tensor], Tensor]:
     """Return `discount` with a cutoff after rank `top_k`: exact, or smooth for soft ranks.
 
     The cutoff is `truncated`; `top_k=None` means no cutoff.
 
-    >>> cut_discount(log2_discount, 1, exact=True)(torch.tensor([1.0, 2.0]))
+    >>> with_cutoff(log2_discount, 1, exact=True)(torch.tensor([1.0, 2.0]))
     tensor([1., 0.])
     """
     return discount if top_k is None else truncated(discount, top_k, exact=exact)
@@ -269,4 +270,4 @@ def ragged_ideal_dcg(
     tensor([3.6309, 2.0000])
     """
     ranks = positions_in_lists(sort_ragged(gains, lengths), gains)
-    return sum_lists(gains * cut_discount(discount, top_k, exact=True)(ranks), lengths)
+    return sum_lists(gains * with_cutoff(discount, top_k, exact=True)(ranks), lengths)

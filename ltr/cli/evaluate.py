@@ -102,7 +102,7 @@ def _parser() -> LineParser:
     add("files", nargs="+", metavar="FILE", help="TREC runs, or tables .csv, .csv.gz, .parquet")
     add("--qrels", metavar="FILE", help="judgements; required for a TREC run")
     add("--metrics", nargs="+", metavar="NAME", help=f"default: {' '.join(_DEFAULT)}")
-    add("--at", nargs="+", type=int, metavar="K", help="cut-offs of metrics without @K")
+    add("--at", nargs="+", type=int, metavar="K", help="cutoffs of metrics without @K")
     add("--gain", choices=["linear", "exp2"], help="default: linear with --qrels, else exp2")
     add("--ties", choices=["stable", "expected", "worst"], default="stable", help=_TIES)
     add("--empty", default="0", help="value if nothing is relevant: a number, skip or error")
@@ -196,18 +196,18 @@ def _notes(model: "Evaluated", options: argparse.Namespace) -> Iterator[str]:
 
 
 def _measures(
-    names: Sequence[str] | None, cuts: Sequence[int] | None, *, of_runs: bool
+    names: Sequence[str] | None, cutoffs: Sequence[int] | None, *, of_runs: bool
 ) -> "list[Measure]":
-    """Return the chosen metrics: `ndcg@10` is cut at 10, `ndcg` at each value of `--at`, if any."""
+    """Return the chosen metrics: `ndcg@10` has one cutoff, `ndcg` each of `--at`."""
     from ltr.metrics.named import parse_measures
 
-    for cut in cuts or []:
-        if cut < 1:
-            raise CommandError(f"--at must be >= 1, got {cut}")
+    for cutoff in cutoffs or []:
+        if cutoff < 1:
+            raise CommandError(f"--at must be >= 1, got {cutoff}")
     if names is None:
-        names = [name.partition("@")[0] for name in _DEFAULT] if cuts else _DEFAULT
+        names = [name.partition("@")[0] for name in _DEFAULT] if cutoffs else _DEFAULT
     try:
-        return parse_measures(names, cuts or (), of_runs=of_runs)
+        return parse_measures(names, cutoffs or (), of_runs=of_runs)
     except ValueError as error:
         raise CommandError(f"--{error}") from None
 

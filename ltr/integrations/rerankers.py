@@ -52,7 +52,7 @@ def evaluate_reranker(
         data: a `CrossEncoderRerankingEvaluator` or `CrossEncoderNanoBEIREvaluator`; or a data set
             (or rows as dicts) in the form of training, with graded labels: a query, its
             documents, and their labels in a column "label", "labels", "score" or "scores".
-        metrics: names with or without a cutoff, as in `ltr.metrics.evaluate`.
+        metrics: names with or without a cutoffoff, as in `ltr.metrics.evaluate`.
         gain: "exp2" (default) or "linear", of labels beyond 0 and 1.
         ties: order of equal scores, as in `ltr.metrics.evaluate`. Default: "expected".
         confidence: level of the intervals, in (0, 1).

@@ -44,7 +44,7 @@ class Rule:
         """
         raise NotImplementedError
 
-    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+    def tangents(self, tangents: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
         """Return the tangent of each output, given the tangent of each tensor (None for 0)."""
         raise NotImplementedError
 
@@ -112,8 +112,8 @@ class _Function(_Compiled):
     """A rule with forward mode, and with its batch rule."""
 
     @staticmethod
-    def jvp(ctx: Any, *moved: Any) -> tuple[Maybe, ...]:
-        return tuple(ctx.rule.tangents(moved[1:], *ctx.saved_tensors))
+    def jvp(ctx: Any, *tangents: Any) -> tuple[Maybe, ...]:
+        return tuple(ctx.rule.tangents(tangents[1:], *ctx.saved_tensors))
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:

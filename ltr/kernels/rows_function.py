@@ -188,9 +188,9 @@ class _Products(Rule):
             to_points, to_slack = P.vjp(*sides, self.blocks)
         return to_columns, to_points, to_slack, None
 
-    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+    def tangents(self, tangents: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
         columns, points, slack, lengths, out = saved
-        by_columns, by_points, by_slack, _ = moved
+        by_columns, by_points, by_slack, _ = tangents
         P = RowSoftmax(points, slack, lengths, *self.numbers)
         change = torch.zeros_like(out)
         if by_columns is not None:
@@ -217,9 +217,9 @@ class _Vjp(Rule):
         function, arguments = self.plain(*saved)
         return [*torch.func.vjp(function, *arguments)[1](given[0]), None]
 
-    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+    def tangents(self, tangents: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
         function, arguments = self.plain(*saved)
-        pairs = zip(arguments, moved, strict=False)
+        pairs = zip(arguments, tangents, strict=False)
         changes = tuple(torch.zeros_like(x) if dx is None else dx for x, dx in pairs)
         return (torch.func.jvp(function, arguments, changes)[1],)
 
@@ -257,10 +257,10 @@ class _LogSums(Rule):
         to_points = by_slope.squeeze(-1) * (2 / P.temperature)
         return to_points, torch.where(real, to_slack, 0.0), None
 
-    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+    def tangents(self, tangents: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
         points, slack, lengths = saved
         P = RowSoftmax(points, slack, lengths, *self.numbers)
-        by_points, by_slack, _ = moved
+        by_points, by_slack, _ = tangents
         change = P.mean_change(by_points, by_slack).squeeze(-1)
         if by_slack is not None:
             own = by_slack.narrow(-1, 0, P.rows) / P.temperature

@@ -80,10 +80,10 @@ class _Ranks(Rule):
         slopes = torch.ops.ltr.softsort_slopes(scores, mask, order, sums, h, self.temperature)
         return slopes, None, None
 
-    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+    def tangents(self, tangents: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
         scores, mask, _, _, order = saved
         lists, u, c, one = _parts(scores, mask, order, self.temperature)
-        change, k = moved[0], laplace()
+        change, k = tangents[0], laplace()
         assert change is not None
         slope = k.derivative
         outputs = [(0, slope), (1, slope), (2, slope), (3, slope)]

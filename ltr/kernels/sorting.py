@@ -78,8 +78,8 @@ class _FallingValues(Rule):
         assert g is not None
         return (torch.zeros_like(g).scatter(-1, order, g),)
 
-    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
-        change = moved[0]
+    def tangents(self, tangents: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+        change = tangents[0]
         assert change is not None
         return (change.gather(-1, descending_order(saved[0])),)
 

@@ -150,16 +150,16 @@ class _KernelSums(Rule):
                 column, _ = self.outputs[o]
                 if by_scores:
                     own, others = next(found), next(found)
-                    moved = torch.addcmul(own * gradient, columns[column], others, value=-1)
-                    of_scores = moved if of_scores is None else of_scores + moved
+                    part = torch.addcmul(own * gradient, columns[column], others, value=-1)
+                    of_scores = part if of_scores is None else of_scores + part
                 if by_column[column]:
                     part, total = next(found), of_columns[column]
                     of_columns[column] = part if total is None else total + part
         return [of_scores, None, None, None, *of_columns]
 
-    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+    def tangents(self, tangents: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
         x, order, starts, lengths, *columns = saved
-        by_scores, _, _, _, *by_column = moved
+        by_scores, _, _, _, *by_column = tangents
         sources, wanted, parts = list(columns), [], []
         for column, kernel in self.outputs:
             if by_scores is not None:

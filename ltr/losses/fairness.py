@@ -8,7 +8,7 @@ from torch import Tensor
 from ltr.gains import Discount, discount_function
 from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.ndcg import SoftNDCG
-from ltr.losses.soft import cut, rank_operator, weighted_mean
+from ltr.losses.soft import cutoff_discount, rank_operator, weighted_mean
 from ltr.operators import RankOperator
 from ltr.shapes import check_number, check_top_k, masked_fill
 
@@ -30,7 +30,8 @@ class ExposureParity(RankingLoss):
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`.
-        top_k: count exposure among the first k only, by a smooth cut at rank k + 1/2. Default: all.
+        top_k: count exposure among the first k only, by a smooth cutoff at rank k + 1/2. Default:
+            all.
         merit: whether exposure should be in proportion to the labels. Default: False, for equal
             exposure.
         one_sided: whether the first group may have more exposure. Default: False.
@@ -84,7 +85,7 @@ class ExposureParity(RankingLoss):
         w = masked_fill(torch.ones_like(scores) if weights is None else weights, mask)
         first = w * masked_fill((groups > 0).to(scores.dtype), mask)
         second = w - first
-        discount = cut(discount_function(self.discount), self.top_k, self.operator)
+        discount = cutoff_discount(discount_function(self.discount), self.top_k, self.operator)
         exposure = self.operator.discounts(discount, scores, mask)
         gap = weighted_mean(exposure, second) - weighted_mean(exposure, first)
         defined = (first.sum(-1) > 0) & (second.sum(-1) > 0)

@@ -19,7 +19,7 @@ from ltr.gains import (
 from ltr.kernels.lists import list_ids, sum_lists
 from ltr.losses.base import RankingLoss, Reduction, check_flag, first_value
 from ltr.losses.scaling import sinkhorn_scaled
-from ltr.losses.soft import check_rows, cut, shortfall, sort_operator
+from ltr.losses.soft import check_rows, cutoff_discount, shortfall, sort_operator
 from ltr.losses.softmax import ragged_softmax_divergence, softmax_divergence
 from ltr.operators import NeuralSort, RankOperator, SigmoidRank, SortOperator, Standardized
 from ltr.operators.base import check_operator
@@ -70,7 +70,7 @@ class SoftNDCG(RankingLoss):
     Args:
         operator: any `RankOperator`. Default: `Standardized(SigmoidRank(0.3))`, with which the loss
             does not depend on the scale of the scores.
-        top_k: NDCG@k, by a smooth cut at rank k + 1/2 (the ideal is cut exactly), for the
+        top_k: NDCG@k, by a smooth cutoff at rank k + 1/2 (that of the ideal is exact), for the
             arithmetic mean only. Default: all, for NDCG@k too: on long lists a new network has
             hardly any gradient after the cutoff.
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
@@ -207,7 +207,7 @@ class SoftNDCG(RankingLoss):
         discount = discount_function(self.discount)
         if self.mean == "harmonic":
             return (inverse := lambda ranks: discount(ranks).reciprocal()), inverse
-        return discount, cut(discount, self.top_k, self.operator)
+        return discount, cutoff_discount(discount, self.top_k, self.operator)
 
     def _shortfall(self, soft: Tensor, ideal: Tensor) -> Tensor:
         if self.mean == "arithmetic":
@@ -225,7 +225,8 @@ class ApproxNDCG(SoftNDCG):
     Args:
         temperature: of the sigmoids, in units of the scores (1 / alpha in the paper). 0 gives hard
             ranks. Default: 0.1.
-        top_k: NDCG@k, by a smooth cut at rank k + 1/2 (the ideal is cut exactly). Default: all.
+        top_k: NDCG@k, by a smooth cutoff at rank k + 1/2 (that of the ideal is exact). Default:
+            all.
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
         discount: "log2" (1 / log2(1 + rank), the default), "letor4", or a function of the ranks.
 

@@ -118,9 +118,9 @@ class _PairSums(Rule):
             gradient = _plain_slopes(self.cost, self.pair_weights, *lists)
         return g.unsqueeze(-1) * gradient, None, None, None
 
-    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+    def tangents(self, tangents: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
         *lists, _ = saved
-        change = moved[0]
+        change = tangents[0]
         assert change is not None
         slopes = _plain_slopes(self.cost, self.pair_weights, *lists)
         return (slopes * change).sum(-1), None, None

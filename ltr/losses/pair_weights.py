@@ -33,10 +33,11 @@ class PairWeights(nn.Module):
     subclass defines one of the two methods, or both.
 
     Args:
-        top_k: the rank k of the cut. Default: no cut.
-        truncation: the kind of cut, if `top_k` is given. "metric": the weights of the metric at k,
-            which the subclass documents. "any": the weights without a cut, but only for pairs with
-            an item among the first k. "both": the same, but only for pairs with both items there.
+        top_k: the cutoff k. Default: no cutoff.
+        truncation: the kind of cutoff, if `top_k` is given. "metric": the weights of the metric at
+            k, which the subclass documents. "any": the weights without a cutoff, but only for pairs
+            with an item among the first k. "both": the same, but only for pairs with both items
+            there.
 
     Raises:
         ValueError: top_k or truncation has none of these values.
@@ -225,9 +226,9 @@ class DeltaNDCG(_NDCGWeights):
     Args:
         top_k: NDCG@k. Default: the whole list.
         truncation: "metric" (default) sets D to 0 after rank k, so pairs with both items after k
-            have weight 0 (rax, TF-Ranking). "any" does not cut D, and leaves out these pairs only
-            (LightGBM's truncation level). "both" leaves out all pairs except those with both items
-            among the first k (allRank's k).
+            have weight 0 (rax, TF-Ranking). "any" has D at all ranks, and leaves out these pairs
+            only (LightGBM's truncation level). "both" leaves out all pairs except those with both
+            items among the first k (allRank's k).
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
         discount: "log2" (the default), "letor4", or a function of the ranks.
 

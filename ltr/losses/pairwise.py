@@ -304,7 +304,7 @@ class LambdaRank(LambdaLoss):
 
     Args:
         top_k: NDCG@k. Default: the whole list.
-        truncation: how pairs are cut at `top_k`, see `DeltaNDCG`.
+        truncation: how the cutoff `top_k` chooses pairs, see `DeltaNDCG`.
         gain: "exp2" (2^label - 1, the default), "linear", or a function of the labels.
         discount: "log2" (the default), "letor4", or a function of the ranks.
         temperature: > 0, in units of score.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ltr.gains import cut_discount
+from ltr.gains import with_cutoff
 from ltr.operators import RankOperator, SigmoidRank, SortOperator, Stochastic
 from ltr.operators.base import check_operator
 from ltr.operators.stochastic import needs_matrix
@@ -34,14 +34,14 @@ def reciprocal_rank(ranks: Tensor) -> Tensor:
     return 1 / ranks.clamp(min=1)
 
 
-def cut(
+def cutoff_discount(
     discount: Callable[[Tensor], Tensor], top_k: int | None, operator: RankOperator
 ) -> Callable[[Tensor], Tensor]:
     """Return `discount` with a cutoff after rank `top_k`, or `discount` itself if `top_k` is None.
 
     The cutoff is exact for an operator whose ranks are whole numbers, and smooth for others.
     """
-    return cut_discount(discount, top_k, exact=operator.whole_ranks)
+    return with_cutoff(discount, top_k, exact=operator.whole_ranks)
 
 
 def rank_operator(operator: RankOperator | None) -> RankOperator:

@@ -18,7 +18,7 @@ from ltr.kernels.sorting import falling_values
 from ltr.losses.base import RankingLoss, Reduction
 from ltr.losses.listmle import tie_groups
 from ltr.losses.soft import (
-    cut,
+    cutoff_discount,
     one_draw,
     rank_operator,
     reciprocal_rank,
@@ -51,7 +51,7 @@ class SoftMRR(RankingLoss):
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`.
-        top_k: MRR@k, by a smooth cut at rank k + 1/2. Default: all.
+        top_k: MRR@k, by a smooth cutoff at rank k + 1/2. Default: all.
 
     Weights multiply the reciprocal ranks, in the ideal too.
 
@@ -82,7 +82,7 @@ class SoftMRR(RankingLoss):
     ) -> Tensor:
         """Return 1 - soft reciprocal rank of each list."""
         gains = item_gains(labels, mask, weights, relevance)
-        discount = cut(reciprocal_rank, self.top_k, self.operator)
+        discount = cutoff_discount(reciprocal_rank, self.top_k, self.operator)
         reciprocal = self.operator.discounts(discount, scores, mask)
         return shortfall(largest(gains * reciprocal), largest(gains))
 
@@ -103,7 +103,7 @@ class SoftMAP(RankingLoss):
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`. With a `Stochastic` operator both
             ranks use the same draw.
-        top_k: AP@k, by a smooth cut at rank k + 1/2. The ideal is then min(k, number of relevant
+        top_k: AP@k, by a smooth cutoff at rank k + 1/2. The ideal is then min(k, number of relevant
             items). Default: all.
 
     Weights make the mean over the relevant items a weighted mean. With `top_k` the ideal has the
@@ -142,7 +142,7 @@ class SoftMAP(RankingLoss):
         operator, scores, mask = one_draw(self.operator, scores, mask)
         relevant = relevant.expand(scores.shape)
         among = operator(scores, relevant if mask is None else relevant & mask)
-        discount = cut(reciprocal_rank, self.top_k, operator)
+        discount = cutoff_discount(reciprocal_rank, self.top_k, operator)
         precision = masked_fill(among, relevant) * operator.discounts(discount, scores, mask)
         return shortfall((gains * precision).sum(-1), ideal)
 
@@ -161,7 +161,7 @@ class SoftERR(RankingLoss):
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`.
-        top_k: ERR@k, by a smooth cut at rank k + 1/2 (the ideal is cut exactly). Default: all.
+        top_k: ERR@k, by a smooth cutoff at rank k + 1/2 (that of the ideal is exact). Default: all.
         max_label: the highest grade of the scale, such as 4. Labels above it count as that grade.
             Default: the largest label of each list.
         normalize: whether to divide by the ERR of the ideal order. Default: True.
@@ -215,7 +215,9 @@ class SoftERR(RankingLoss):
         ideal = ideal_err(stops, self.top_k)
         operator, scores, mask = one_draw(self.operator, scores, mask)
         arrivals = _arrival_probabilities(stops, operator(scores, mask), operator.whole_ranks)
-        discounts = operator.discounts(cut(reciprocal_rank, self.top_k, operator), scores, mask)
+        discounts = operator.discounts(
+            cutoff_discount(reciprocal_rank, self.top_k, operator), scores, mask
+        )
         err = (stops * discounts * arrivals).sum(-1)
         if self.normalize:
             return shortfall(err, ideal)
@@ -296,7 +298,7 @@ class SoftPrecision(_SoftTopK):
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`. It computes the soft membership in
-            the first k: by default a smooth cut of the ranks at k + 1/2.
+            the first k: by default a smooth cutoff of the ranks at k + 1/2.
         top_k: k, or several numbers, over which the mean is taken. Default: 10.
         normalize: True (default) divides by the maximum, False by k.
 
@@ -335,7 +337,7 @@ class SoftRecall(_SoftTopK):
 
     Args:
         operator: any `RankOperator`. Default: `SigmoidRank()`. It computes the soft membership in
-            the first k: by default a smooth cut of the ranks at k + 1/2.
+            the first k: by default a smooth cutoff of the ranks at k + 1/2.
         top_k: k, or several numbers, over which the mean is taken. Default: 10.
         normalize: True (default) divides by the maximum, False by the number of relevant items.
 

@@ -252,8 +252,8 @@ def evaluate(
         labels: (rows,), numbers >= 0; above 0 is relevant.
         scores: (rows,), the higher the better; equal scores are ranked as `ties` says.
         qid: (rows,), the query of each row, numbers, text or dates, in any order.
-        metrics: names with or without a cut, such as "ndcg@10", "map" and "mrr" (the default); the
-            names of ir_measures and trec_eval mean the same: "nDCG@10", "RR", "P_5".
+        metrics: names with or without a cutoff, such as "ndcg@10", "map" and "mrr" (the default);
+            the names of ir_measures and trec_eval mean the same: "nDCG@10", "RR", "P_5".
         doc_id: (rows,), the name of each row's document, for `Evaluation.report`. Default: the
             number of the row.
         gain: of NDCG, DCG and RBP, "exp2" (2^label - 1; LightGBM and XGBoost, too) or "linear" (the

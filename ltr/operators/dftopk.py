@@ -68,20 +68,22 @@ class DFTopK(TemperatureRank):
             return hard_ranks(scores, mask)
         scores = upcast(masked_fill(scores, mask))
         points = descending(scores, descending_order(scores.detach(), mask), mask)
-        cuts = points[..., :-1] / 2 + points[..., 1:] / 2
+        thresholds = points[..., :-1] / 2 + points[..., 1:] / 2
         real = None
         if mask is not None:  # m items have m - 1 thresholds
-            real = torch.arange(1, cuts.shape[-1] + 1, device=cuts.device) < count(cuts, mask)
-        if not cuts.shape[-1] or prefers_dense("logistic", scores.shape):
-            missed = by_lists(self._missed, scores.shape[-1], scores, (cuts, 1), (real, 1))
+            real = torch.arange(1, thresholds.shape[-1] + 1, device=thresholds.device) < count(
+                thresholds, mask
+            )
+        if not thresholds.shape[-1] or prefers_dense("logistic", scores.shape):
+            missed = by_lists(self._missed, scores.shape[-1], scores, (thresholds, 1), (real, 1))
         else:
             above = survival("logistic", level_of(scores.dtype))
             given = [(0, above)], self.temperature, mask, real
-            (missed,) = kernel_sums_at(scores, cuts, [torch.ones_like(cuts)], *given)
+            (missed,) = kernel_sums_at(scores, thresholds, [torch.ones_like(thresholds)], *given)
         return with_masked(nan_unless_finite(1 + missed, scores), mask)
 
-    def _missed(self, scores: Tensor, cuts: Tensor, real: Tensor | None) -> Tensor:
-        missed = torch.sigmoid((cuts.unsqueeze(-2) - scores.unsqueeze(-1)) / self.temperature)
+    def _missed(self, scores: Tensor, thresholds: Tensor, real: Tensor | None) -> Tensor:
+        missed = torch.sigmoid((thresholds.unsqueeze(-2) - scores.unsqueeze(-1)) / self.temperature)
         return masked_fill(missed, None if real is None else real.unsqueeze(-2)).sum(-1)
 
     def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -106,8 +108,8 @@ class DFTopK(TemperatureRank):
         lowest = masked_fill(scores, mask, torch.finfo(scores.dtype).min)
         first, second = lowest.topk(k + 1, -1).values[..., k - 1 :].unbind(-1)
         # halves first: the sum of two large scores overflows
-        cut = (first / 2 + second / 2).unsqueeze(-1)
-        members = torch.sigmoid((scores - cut) / self.temperature)
+        threshold = (first / 2 + second / 2).unsqueeze(-1)
+        members = torch.sigmoid((scores - threshold) / self.temperature)
         if mask is not None:
             members = torch.where(count(scores, mask) <= k, 1 + 0 * scores, members)
         return masked_fill(nan_unless_finite(members, scores), mask)

@@ -295,13 +295,13 @@ def _add_gradient(
     common = copies.lists, temperature
     outputs = [(0, k) for p in powers for k in (p.kernel, p.kernel.derivative)]
     found = list(inner_sums(copies.points, [copies.column], outputs, *common))
-    moved = []
+    cotangents = []
     for power in powers:
         part = copies.targets(power, found.pop(0))
-        moved.append(copies.spread(part * g))
-        total = _add(total, copies.fold(moved[-1] * found.pop(0)))
+        cotangents.append(copies.spread(part * g))
+        total = _add(total, copies.fold(cotangents[-1] * found.pop(0)))
     outputs = [(m, p.kernel.derivative.transpose) for m, p in enumerate(powers)]
-    for others in inner_sums(copies.points, moved, outputs, *common):
+    for others in inner_sums(copies.points, cotangents, outputs, *common):
         total = _add(total, copies.sources(others), -1.0)
     return total
 
@@ -346,8 +346,8 @@ class _Means(Rule):
         scores, mask, order = saved
         return _gradient(gradient, scores, mask, order, self.plan), None, None
 
-    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
-        change = moved[0]
+    def tangents(self, tangents: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+        change = tangents[0]
         assert change is not None
         scores, mask, order = saved
         return (_tangent(change, scores, mask, order, self.plan),)

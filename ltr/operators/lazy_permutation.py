@@ -149,12 +149,12 @@ class LazyPermutation(SoftPermutation):
         numbers, real = self.item_numbers(), self.row_mask()
         masks, has_real = [] if self.mask is None else [self.mask], real is not None
         whole = [*((x, 1) for x in (*masks, *numbers)), *items]
-        cut = [(self.row_numbers(), 1), *([] if real is None else [(real, 1)]), *rows]
-        batch = torch.broadcast_shapes(*(x.shape[: x.dim() - own] for x, own in (*whole, *cut)))
-        given = [x.expand(*batch, *x.shape[x.dim() - own :]) for x, own in (*whole, *cut)]
+        tiled = [(self.row_numbers(), 1), *([] if real is None else [(real, 1)]), *rows]
+        batch = torch.broadcast_shapes(*(x.shape[: x.dim() - own] for x, own in (*whole, *tiled)))
+        given = [x.expand(*batch, *x.shape[x.dim() - own :]) for x, own in (*whole, *tiled)]
 
-        def part(whole: Sequence[Tensor], cut: Sequence[Tensor]) -> tuple[Any, Any]:
-            numbered, (row, *others) = list(whole), cut
+        def part(whole: Sequence[Tensor], tiled: Sequence[Tensor]) -> tuple[Any, Any]:
+            numbered, (row, *others) = list(whole), tiled
             mask = numbered.pop(0) if masks else None
             known = others.pop(0) if has_real else None
             more = others or [numbered.pop()]
@@ -404,9 +404,9 @@ class NeuralSortPermutation(
         """
         s = widened(self.scores)
 
-        def gaps(whole: Sequence[Tensor], cut: Sequence[Tensor]) -> tuple[Any, Any]:
+        def gaps(whole: Sequence[Tensor], tiled: Sequence[Tensor]) -> tuple[Any, Any]:
             others, *masks = whole
-            found = (cut[0].unsqueeze(-1) - others.unsqueeze(-2)).abs()
+            found = (tiled[0].unsqueeze(-1) - others.unsqueeze(-2)).abs()
             return [], [masked_fill(found, masks[0].unsqueeze(-2) if masks else None).sum(-1)]
 
         whole = [s] if self.mask is None else [s, self.mask]

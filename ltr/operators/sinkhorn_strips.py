@@ -298,9 +298,9 @@ def item_potentials(t: Transport, line: Line, rows: Tensor) -> Tensor:
 def log_normalizers(t: Transport, line: Line, items: Tensor) -> Tensor:
     """Return the logarithms (..., rows) of the sums over items of exp(item + log K)."""
 
-    def part(whole: Sequence[Tensor], cut: Sequence[Tensor]) -> tuple[Any, Any]:
+    def part(whole: Sequence[Tensor], tiled: Sequence[Tensor]) -> tuple[Any, Any]:
         items, points = whole
-        return [], [(items.unsqueeze(-2) + log_kernel(cut[0], points, line)).logsumexp(-1)]
+        return [], [(items.unsqueeze(-2) + log_kernel(tiled[0], points, line)).logsumexp(-1)]
 
     (found,) = over_tiles(Tiles(part, 2, 0, 1, items.shape[-1]), items, t.points, t.row_points)
     return found
@@ -309,8 +309,8 @@ def log_normalizers(t: Transport, line: Line, items: Tensor) -> Tensor:
 def _columns(line: Line, t: Transport, rows: Tensor) -> tuple[Tensor, Tensor]:
     # the row sums (..., rows) of the coupling with item weights a, and the log-sum-exp of each item
 
-    def part(whole: Sequence[Tensor], cut: Sequence[Tensor]) -> tuple[Any, Any]:
-        (rows, row_points), (points, a) = whole, cut
+    def part(whole: Sequence[Tensor], tiled: Sequence[Tensor]) -> tuple[Any, Any]:
+        (rows, row_points), (points, a) = whole, tiled
         logits = rows.unsqueeze(-2) + log_kernel(points, row_points, line)
         sums = logits.logsumexp(-1)
         shares = (logits - sums.unsqueeze(-1)).exp()
@@ -336,9 +336,9 @@ class _Solved(Rule):
         _, *fixed = saved
         return (*differentiable(self, given[0], *fixed), *(None for _ in fixed))
 
-    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+    def tangents(self, tangents: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
         _, *fixed = saved
-        return differentiable(self, moved[0], *fixed)
+        return differentiable(self, tangents[0], *fixed)
 
 
 # ops, so that a trace such as `make_fx` records a call and not the solvers' numbers

@@ -97,10 +97,10 @@ def mean_by_recursion(
     position = torch.arange(n, device=x.device).expand(x.shape)
     given = x, values.to(x.dtype).expand(*x.shape[:-1], k), *([] if mask is None else [mask])
 
-    def part(whole: Sequence[Tensor], cut: Sequence[Tensor]) -> tuple[Any, Any]:
+    def part(whole: Sequence[Tensor], tiled: Sequence[Tensor]) -> tuple[Any, Any]:
         scores, values, *masks = whole
         mask = masks[0] if masks else None
-        position, own = cut
+        position, own = tiled
         found = _rank_rows(scores, mask, position, own, (k, temperature, distribution))
         return [], [(found @ values.unsqueeze(-1)).squeeze(-1)]
 

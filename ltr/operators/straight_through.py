@@ -167,7 +167,7 @@ class StraightThrough(SortOperator):
     ) -> Tensor:
         """Return `discount` of the hard ranks, with the gradient of the operator's discounts."""
         soft = self.operator.discounts(discount, scores, mask)
-        exact = getattr(discount, "exact", discount)  # a smooth cut is for the gradient only
+        exact = getattr(discount, "exact", discount)  # a smooth cutoff is for the gradient only
         return _straight_through(masked_fill(exact(hard_ranks(scores, mask)), mask), soft)
 
     def top_k(self, k: int, scores: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -18,7 +18,7 @@ TILE = 1 << 18
 """The entries of an array of a tile: a processor's cache holds some of these arrays."""
 
 MOST = 1 << 22
-"""Up to this many entries, 16 MiB in float32, an array is not cut: autograd records it."""
+"""Up to this many entries, 16 MiB in float32, an array is not tiled: autograd records it."""
 
 Part = Callable[[Sequence[Tensor], Sequence[Tensor]], tuple[Sequence[Tensor], Sequence[Tensor]]]
 """Maps whole tensors and tiles of others to terms of sums, and tiles of results."""
@@ -30,10 +30,10 @@ class Tiles(NamedTuple):
     Args:
         part: computes a tile. It works on the last axes, so that more may come before them. It must
             close over no tensor.
-        whole: the number of tensors that it gets whole. The others are cut.
+        whole: the number of tensors that it gets whole. The others are tiled.
         sums: The number of results that are summed over the tiles.
         joined: The number of the other results, whose tiles are joined.
-        length: entries of the arrays of a tile for each position on the cut axis.
+        length: elements of the arrays of a tile for each position on the tiled axis.
     """
 
     part: Part
@@ -59,12 +59,12 @@ def over_tiles(task: Tiles, *tensors: Tensor, most: int = 0) -> tuple[Tensor, ..
 
     Args:
         task: the function.
-        tensors: those that it gets whole, then those that are cut.
+        tensors: those that it gets whole, then those that are tiled.
         most: Up to this many entries all is computed at once, and autograd records it. With
             `torch.compile` it always is.
 
-    >>> def part(whole, cut):  # the rows of exp(x y), summed and one by one
-    ...     array = torch.exp(whole[0].unsqueeze(-1) * cut[0].unsqueeze(-2))
+    >>> def part(whole, tiled):  # the rows of exp(x y), summed and one by one
+    ...     array = torch.exp(whole[0].unsqueeze(-1) * tiled[0].unsqueeze(-2))
     ...     return [array.sum(-1)], [array.sum(-2)]
     >>> x, y = torch.tensor([0.0, 1.0]), torch.tensor([0.0, 0.0, 1.0])
     >>> over_tiles(Tiles(part, whole=1, sums=1, joined=1, length=2), x, y)
@@ -105,8 +105,8 @@ def by_lists(
         x.flatten(0, len(batch) - 1).movedim(0, -1) for x in (scores, *given) if x is not None
     ]
 
-    def part(whole: Sequence[Tensor], cut: Sequence[Tensor]) -> tuple[Any, Any]:
-        scores, *lists = (x.movedim(-1, 0) for x in cut)
+    def part(whole: Sequence[Tensor], tiled: Sequence[Tensor]) -> tuple[Any, Any]:
+        scores, *lists = (x.movedim(-1, 0) for x in tiled)
         left = iter(lists)
         return [], [compute(scores, *(next(left) if one else None for one in known)).movedim(0, -1)]
 
@@ -121,12 +121,12 @@ class _OverTiles(Rule):
 
     def values(self, *tensors: Tensor, **_: Any) -> tuple[Tensor, ...]:
         task = self.task
-        whole, cut = tensors[: task.whole], tensors[task.whole :]
-        count, entries = cut[0].shape[-1], task.length * cut[0].shape[:-1].numel()
+        whole, tiled = tensors[: task.whole], tensors[task.whole :]
+        count, entries = tiled[0].shape[-1], task.length * tiled[0].shape[:-1].numel()
         sums: list[Tensor] = []
         joined: list[Tensor] = []
         for tile in tiles(count, entries) if count else [slice(0)]:
-            terms, results = task.part(whole, [x[..., tile] for x in cut])
+            terms, results = task.part(whole, [x[..., tile] for x in tiled])
             if not tile.start:
                 # No tile leaves a tensor behind: between those freed it would break the heap up.
                 sums = [torch.zeros_like(x) for x in terms]
@@ -145,61 +145,61 @@ class _OverTiles(Rule):
         grads = [
             torch.zeros_like(x) if g is None else g for x, g in zip(results, given, strict=True)
         ]
-        whole, cut = tensors[: task.whole], tensors[task.whole :]
-        inputs = [*whole, *grads[: task.sums], *cut, *grads[task.sums :]]
+        whole, tiled = tensors[: task.whole], tensors[task.whole :]
+        inputs = [*whole, *grads[: task.sums], *tiled, *grads[task.sums :]]
         found: list[Maybe] = [None] * len(tensors)
         for i, grad in zip(
-            wanted, over_tiles(_pullback(task, len(cut), wanted), *inputs), strict=True
+            wanted, over_tiles(_pullback(task, len(tiled), wanted), *inputs), strict=True
         ):
             found[i] = grad
         return found
 
-    def tangents(self, moved: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
-        task, tensors = self.task, saved[: len(moved)]
-        known = {i: x for i, x in enumerate(moved) if x is not None}
-        whole, cut = tensors[: task.whole], tensors[task.whole :]
+    def tangents(self, tangents: Sequence[Maybe], *saved: Any) -> tuple[Maybe, ...]:
+        task, tensors = self.task, saved[: len(tangents)]
+        known = {i: x for i, x in enumerate(tangents) if x is not None}
+        whole, tiled = tensors[: task.whole], tensors[task.whole :]
         inputs = [
             *whole,
             *(x for i, x in known.items() if i < task.whole),
-            *cut,
+            *tiled,
             *(x for i, x in known.items() if i >= task.whole),
         ]
-        return over_tiles(_pushforward(task, len(cut), [*known]), *inputs)
+        return over_tiles(_pushforward(task, len(tiled), [*known]), *inputs)
 
 
-def _pullback(task: Tiles, cuts: int, wanted: list[int]) -> Tiles:
+def _pullback(task: Tiles, tiled_count: int, wanted: list[int]) -> Tiles:
     # the function of the tensors and of the results' gradients that has the wanted gradients
 
-    def part(whole: Sequence[Tensor], cut: Sequence[Tensor]) -> tuple[Any, Any]:
-        inputs = [*whole[: task.whole], *cut[:cuts]]
+    def part(whole: Sequence[Tensor], tiled: Sequence[Tensor]) -> tuple[Any, Any]:
+        inputs = [*whole[: task.whole], *tiled[:tiled_count]]
 
         def results(*chosen: Tensor) -> tuple[Tensor, ...]:
             return _flat(task, inputs, wanted, chosen)
 
         _, pull = torch.func.vjp(results, *[inputs[i] for i in wanted])  # pyright: ignore
-        grads = pull((*whole[task.whole :], *cut[cuts:]))
+        grads = pull((*whole[task.whole :], *tiled[tiled_count:]))
         return grads[:inside], grads[inside:]
 
     inside = sum(i < task.whole for i in wanted)
     return Tiles(part, task.whole + task.sums, inside, len(wanted) - inside, task.length)
 
 
-def _pushforward(task: Tiles, cuts: int, moved: list[int]) -> Tiles:
+def _pushforward(task: Tiles, tiled_count: int, varied: list[int]) -> Tiles:
     # the function of the tensors and of some tangents that has the results' tangents
 
-    def part(whole: Sequence[Tensor], cut: Sequence[Tensor]) -> tuple[Any, Any]:
-        inputs = [*whole[: task.whole], *cut[:cuts]]
+    def part(whole: Sequence[Tensor], tiled: Sequence[Tensor]) -> tuple[Any, Any]:
+        inputs = [*whole[: task.whole], *tiled[:tiled_count]]
 
         def results(*chosen: Tensor) -> tuple[Tensor, ...]:
-            return _flat(task, inputs, moved, chosen)
+            return _flat(task, inputs, varied, chosen)
 
         # the gradient's gradient is the tangent; torch.func.jvp does not nest in forward mode
-        values, pull = torch.func.vjp(results, *[inputs[i] for i in moved])  # pyright: ignore
+        values, pull = torch.func.vjp(results, *[inputs[i] for i in varied])  # pyright: ignore
         _, push = torch.func.vjp(pull, tuple(torch.zeros_like(y) for y in values))  # pyright: ignore
-        (found,) = push((*whole[task.whole :], *cut[cuts:]))
+        (found,) = push((*whole[task.whole :], *tiled[tiled_count:]))
         return found[: task.sums], found[task.sums :]
 
-    inside = sum(i < task.whole for i in moved)
+    inside = sum(i < task.whole for i in varied)
     return Tiles(part, task.whole + inside, task.sums, task.joined, task.length)
 
 

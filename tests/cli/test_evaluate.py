@@ -283,7 +283,7 @@ def test_every_metric(ltr, files, name):
     assert answer.code == 0, answer.err
     assert len(content()["values"]["t"][name]) == 12
     measure = named.Measure(name)
-    if measure.has_cut and name != "rbo":
+    if measure.takes_cutoff and name != "rbo":
         answer = ltr("evaluate", "a.run", *OF_RUN[1:], f"{name}@3", "--out", "o.json", *FAST)
         assert answer.code == 0, answer.err
         assert content()["metrics"][f"{name}@3"]["mean"]["mean"] > 0

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ltr.kernels.cpu.jit import entry, jit, run_parallel
 from ltr.kernels.cpu.vectors import dot, exp, total_of
-from ltr.kernels.reference.rows import row_cut
+from ltr.kernels.reference.rows import row_cutoff
 
 TOGETHER = 16
 """The rows that follow from one another by a factor for each column."""
@@ -237,7 +237,7 @@ def _by_column(x: Tensor, positions: np.ndarray) -> np.ndarray:
 
 def _points(points: Tensor, lengths: Tensor, temperature: float) -> Points:
     t = np.ascontiguousarray(points.numpy())
-    return Points(t, 1 / temperature, lengths.numpy(), row_cut(points))
+    return Points(t, 1 / temperature, lengths.numpy(), row_cutoff(points))
 
 
 def _steps(blocks: list[int]) -> tuple[np.ndarray, np.ndarray]:
