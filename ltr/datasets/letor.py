@@ -550,7 +550,7 @@ def refuse_return(files: Sequence[Path], gather: bool) -> None:
 
 
 def _of(file: Path, path: Path) -> str:
-    """Return words that name a file, if it is not the file that an error names anyway."""
+    """Return " of FILE" for an error, or "" if the error already names this file."""
     return "" if file == path else f" of {file}"
 
 

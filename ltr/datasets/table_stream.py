@@ -28,10 +28,10 @@ class RowStream(IterableDataset[dict[str, Any]]):
     """The rows of a table's files as ragged batches, for a model that scores each row by itself.
 
     A batch holds neighboring rows, at most 16,384, and fewer if there are many features. The rows
-    of a query may be in several batches; each batch treats its rows as one list. Besides the values
-    of a `ListDataset` batch, `rows` counts from the first row of the batch, `keys` is an Arrow
-    table of the qid and the document ids, and `chunk` counts the batches of all processes. Every
-    process reads all files, but checks and scores only its own chunks.
+    of a query may be in several batches; each batch treats its rows as one list. A batch has
+    the values of a `ListDataset` batch, with three differences. `rows` counts from the first row of
+    the batch. `keys` is an Arrow table of the qid and the document ids. `chunk` counts the batches
+    of all processes. Every process reads all files, but checks and scores only its own chunks.
 
     Args:
         source: files of CSV or Parquet; see `load_table`.

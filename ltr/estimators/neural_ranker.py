@@ -108,7 +108,8 @@ class NeuralRanker(RankingEstimator):
             stopped.
         validation_queries_: how many queries were validated on.
 
-    A list without a relevant row, or of one row, trains nothing. Tied scores keep the rows' order.
+    A list without a relevant row, or with only one row, does not change the weights. Tied scores
+    keep the rows' order.
 
     >>> import numpy as np
     >>> from sklearn.datasets import load_digits

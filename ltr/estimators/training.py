@@ -265,7 +265,7 @@ class Training:
         return torch.stack([score_ragged(one, features, lengths) for one in copies])
 
     def _loss(self, batch: Batch) -> Tensor:
-        """Return the sum of the members' losses: the lists count once for each of them."""
+        """Return the sum of the members' losses on the same lists."""
         scores = self._scores(batch)
         times = len(scores)
         named = {"lengths": batch["lengths"], **side_inputs(self.loss, batch)}

@@ -75,7 +75,7 @@ class Profile:
 class Kernel:
     """k(x): `above(-x)` for x < 0, `below(x)` for x > 0, `own` for an item with itself.
 
-    Of two tied items the first one in the order is above the other. This makes no difference if
+    Of two tied items, the first one in the order counts as above. This makes no difference if
     above(0) = below(0), as in all kernels here that have a derivative at 0. Derivatives are by x;
     `kernel_sums` divides them by temperature^order.
 

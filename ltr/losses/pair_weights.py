@@ -366,7 +366,7 @@ class DeltaMAP(PairWeights):
         return relevant, as_upper / total, as_lower / total
 
     def by_item(self, upper: Sequence[Tensor], lower: Sequence[Tensor]) -> Any:
-        """Return the size of the change."""
+        """Return the absolute change of the metric."""
         return (upper[0] - lower[0]).abs() * (upper[1] + lower[2]).abs()
 
 

@@ -100,7 +100,7 @@ class Extremes(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """How far two models agree; None if their documents cannot be compared."""
+    """The agreement of two models; None if their documents cannot be compared."""
 
     one: str
     other: str

@@ -117,12 +117,12 @@ def _lengths(x: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _block_sum(x: Tensor, ids: Tensor) -> Tensor:
-    """Return the sum over each item's block, at each item."""
+    """Return, for each item, the sum over its block."""
     return torch.zeros_like(x).scatter_add(-1, ids, x).gather(-1, ids)
 
 
 def _block_max(x: Tensor, ids: Tensor) -> Tensor:
-    """Return the largest value of each item's block, at each item, without a derivative."""
+    """Return, for each item, the largest value of its block, without a derivative."""
     return (
         torch.zeros_like(x).scatter_reduce(-1, ids, x, "amax", include_self=False).gather(-1, ids)
     )

@@ -2,7 +2,7 @@
 
 This solves the problem of `sinkhorn_transport` for the cost |y - x|^power, with derivatives. The
 matrix is computed strip by strip, all rows of a few items. Only the contributions of a strip to the
-sums are kept. So memory is O(rows + items): vectors, and some arrays of a strip, of 512 KiB each.
+sums are kept. So memory is O(rows + items): some vectors, and some arrays of 512 KiB for one strip.
 
 Newton's equations are solved by conjugate gradients, list by list. Their preconditioner is exact
 for steps between groups of neighboring rows. The first potentials are those of a problem with fewer
