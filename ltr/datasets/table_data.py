@@ -83,7 +83,7 @@ class TableDataModule(ListDataModule):
             tables are always gathered.
 
     Attributes:
-        schema: what the columns are: of the table that `fit` read, or of the model; None before.
+        schema: the schema of the table that `fit` read, or of the model; None before.
         stream: whether batches of `predict` have their own qids and document ids: of the lists of a
             store, and of the rows of files if the model looks at each row alone (`RowStream`).
             False at first; `PredictionWriter` sets it for CSV and Parquet.

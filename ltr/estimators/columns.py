@@ -83,9 +83,9 @@ def choose_columns(
 
     Each column is shuffled among all documents of the validation lists. The cost of a column
     is the loss of the metric. A column that costs more than two standard errors is kept. The others
-    may still matter together. So they are ordered by cost / standard error, and shuffled in one go,
-    the least ones first: the longest run of them that costs no more than one standard error is
-    dropped.
+    may still matter together. So they are ordered by cost / standard error. The first 1, 2, 3,
+    ... of them are shuffled together, and the most columns that together cost at most one standard
+    error are dropped.
 
     If nothing is left, all are kept, with a warning: the model has then learned nothing that a
     choice could be made by.

@@ -72,7 +72,7 @@ def export_model(
     """Write a model for other programs, and check it against the model.
 
     The file takes raw features, NaN for a missing value, and codes of categories. It contains the
-    transform. The numbers of lists and their lengths are free. The check scores lists of 1 to 130
+    transform. It takes any number of lists, of any lengths. The check scores lists of 1 to 130
     documents: within the range of the training data, with missing values and unseen categories, and
     far outside the range. Numbers for trees lie exactly on their splits, and next to them.
 

@@ -38,8 +38,8 @@ class PermutationCrossEntropy(RankingLoss):
     Args:
         operator: any `SortOperator` with a row for each item. Default: `SoftSort()`.
 
-    The mean over the positions is weighted: a position has the weight of the item that belongs
-    there.
+    The mean over the positions is weighted. The weight of a position is that of its correct
+    item.
 
     Raises:
         ValueError: the operator has no permutation; in `forward`, the operator does not give a row

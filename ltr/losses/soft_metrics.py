@@ -238,7 +238,7 @@ def ideal_err(stops: Tensor, top_k: int | None = None) -> Tensor:
 
 
 def _arrival_probabilities(stops: Tensor, ranks: Tensor, whole: bool) -> Tensor:
-    """Return how likely a reader arrives at each item: the product over j before i of 1 - R_j."""
+    """Return the probability that a reader reaches each item: the product of 1 - R_j before it."""
     gaps = ranks.unsqueeze(-1) - ranks.unsqueeze(-2)
     before = (gaps > 0).to(gaps.dtype) if whole else 0.5 + torch.atan(gaps / CUT_WIDTH) / torch.pi
     itself = torch.eye(gaps.shape[-1], dtype=torch.bool, device=gaps.device)

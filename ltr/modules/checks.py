@@ -1,6 +1,6 @@
 """Checks of scores and gradients in training, and their messages.
 
-Lightning is not needed here: its callbacks and the loop of an estimator call these functions.
+This module does not import Lightning. Lightning's callbacks and the loop of an estimator call it.
 """
 
 from collections.abc import Callable, Iterator

@@ -62,8 +62,7 @@ class PortableModule(LightningModule):
     def get_params(self, deep: bool = False) -> dict[str, Any]:
         """Return the arguments by name, as scikit-learn's estimators do.
 
-        For a part of the module that was None or not given, it returns the part that the module
-        made.
+        If an argument was None or not given, it returns the part that the module made instead.
 
         Args:
             deep: ignored, there for scikit-learn; arguments of arguments are never included.

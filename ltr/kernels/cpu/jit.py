@@ -44,7 +44,8 @@ def entry(function: Any) -> Callable[..., Any]:
 
     The first argument must be an array, or a tuple that begins with one. The first call for each of
     its dtypes holds a lock that all processes with this cache share: the first process compiles,
-    the others load its cached code. A second layout of the arguments compiles without waiting.
+    the others load its cached code. Another memory layout of the arguments compiles without
+    waiting.
     """
     ready = set()
 
