@@ -13,7 +13,9 @@ _SHARES = {"train": 0.6, "val": 0.2, "test": 0.2}
 
 
 class DigitsDataModule(ListDataModule):
-    """Lists of images from scikit-learn's bundled digits, 1,797 of 8x8 pixels.
+    """A small data set that needs no download: lists of handwritten digits.
+
+    Lists of images from scikit-learn's bundled digits, 1,797 of 8x8 pixels.
 
     The images are split 60 : 20 : 20 into train, validation and test, so that none is in two
     splits. The lists of a split are drawn from its images; an image occurs at most once in a list.

@@ -71,7 +71,9 @@ class ListTransform(FeatureTransform):
 
 
 class MinMaxPerList(ListTransform):
-    """(x - min) / (max - min) over the list's real documents; 0 for a constant feature.
+    """Scales each feature to [0, 1] within its list.
+
+    The result is (x - min) / (max - min) over the list's real documents; 0 for a constant feature.
 
     LETOR's "query level normalization". There is nothing to fit.
 
@@ -90,7 +92,10 @@ class MinMaxPerList(ListTransform):
 
 
 class StandardizePerList(ListTransform):
-    """(x - mean) / standard deviation over the list's real documents; 0 for a constant feature.
+    """Standardizes each feature within its list.
+
+    The result is (x - mean) / standard deviation over the list's real documents; 0 for a constant
+    feature.
 
     The deviation divides by the number of documents n, not by n - 1. A list of one gives 0. There
     is nothing to fit.

@@ -21,7 +21,9 @@ MOST_PADDING = 0.1
 
 
 class ListSampler(DistributedSampler[int]):
-    """Indices of lists: shuffled by (seed, epoch) alone, divided among the processes.
+    """Samples the lists in random order, divided among the processes.
+
+    The order depends only on (seed, epoch).
 
     If the lists do not divide evenly, some processes get the index -1, the filler of `ListDataset`,
     instead of a list of another process. So no metric counts a list twice. The class is a

@@ -16,7 +16,9 @@ _CHUNK = 1 << 16  # documents at a time, so that fitting copies little of a mapp
 
 
 class FeatureTransform(nn.Module):
-    """Base class: features (..., n, d), mask (..., n) -> (..., n, out_features), 0 under the mask.
+    """Base class of transforms of the features, which are fitted on the training lists.
+
+    Features (..., n, d) and mask (..., n) become (..., n, out_features), 0 under the mask.
 
     A subclass writes `transform`, and `fit` with buffers if it learns from the data. A buffer may
     be empty until the transform is fitted: loading a state adopts its shape. A checkpoint has the
@@ -239,7 +241,10 @@ class NoTransform(FeatureTransform):
 
 
 class Standardize(FeatureTransform):
-    """(x - mean) / standard deviation, feature by feature; 0 for one constant in training.
+    """Standardizes each feature by its mean and standard deviation in training.
+
+    The result is (x - mean) / standard deviation, feature by feature; 0 for one constant in
+    training.
 
     Mean and deviation are computed in float64, in two passes, over the documents that have the
     feature. The deviation divides by their number n, not by n - 1. A feature that is always missing
@@ -331,7 +336,10 @@ class Standardize(FeatureTransform):
 
 
 class SignedLog1pStandardize(Standardize):
-    """sign(x) log(1 + |x|), then `Standardize`: for counts and other features with long tails.
+    """Takes logarithms of the features, then standardizes: for counts and long tails.
+
+    The result is sign(x) log(1 + |x|), then `Standardize`: for counts and other features with long
+    tails.
 
     Args:
         num_features: d, if it is known already.

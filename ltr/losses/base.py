@@ -22,7 +22,9 @@ Reduction = Literal["mean", "sum", "none"]
 
 
 class RankingLoss(nn.Module):
-    """Base class of losses: scores, labels, mask=None, weights=None -> a scalar.
+    """Base class of losses, which map the scores and labels of lists to a number.
+
+    The arguments are scores, labels, mask=None, weights=None; the result is a scalar.
 
     With reduction="none" the result has one number for each list. To write a new loss, subclass
     this and define `per_list`. Every loss follows these rules:

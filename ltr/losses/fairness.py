@@ -14,7 +14,10 @@ from ltr.shapes import check_number, check_top_k, masked_fill
 
 
 class ExposureParity(RankingLoss):
-    """(mean exposure of one group - mean exposure of the other)^2, with exposure by soft ranks.
+    """Penalty on a difference in exposure between two groups of items.
+
+    The loss is (mean exposure of one group - mean exposure of the other)^2, with exposure by soft
+    ranks.
 
     An item's exposure is discount(soft rank), such as 1 / log2(1 + rank). The first group are
     the items with a group id above 0. The second group are the others. With `merit` each group's

@@ -14,7 +14,10 @@ Form = Literal["probability", "log"]
 
 
 class KNNLoss(RankingLoss):
-    """1 - p or -log p, where p is the fraction of k soft nearest neighbors of the query's class.
+    """Loss of k-nearest-neighbor classification with soft neighbors.
+
+    The loss is 1 - p or -log p, where p is the fraction of k soft nearest neighbors of the query's
+    class.
 
     A list holds the candidates of one query. The scores say how near each is, such as minus the
     squared distance of embeddings. Labels are 1 (above 0) for candidates of the query's class.

@@ -45,7 +45,10 @@ def tie_groups(labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class ListMLE(RankingLoss):
-    """Negative log-likelihood of the order by labels under the Plackett-Luce model of the scores.
+    """Negative log-likelihood of the correct order in a random model of orders (ListMLE).
+
+    The model is that of Plackett and Luce with the scores, and the correct order is that of the
+    labels.
 
     With pi, the items in the order of their labels, the highest first, the loss is
 

@@ -29,7 +29,9 @@ Mean = Literal["harmonic", "arithmetic"]
 
 
 class SoftNDCG(RankingLoss):
-    r"""1 - NDCG on soft ranks; by default of the harmonic mean of the discounts, which trains best.
+    r"""1 - NDCG on soft ranks: a differentiable loss for NDCG.
+
+    By default it uses the harmonic mean of the discounts, which trains best.
 
     With gains g_i, shares p_i = g_i / sum of g, discounts d and soft ranks r_i, the DCG of a list
     is the sum of its gains times the arithmetic mean of the discounts, sum of p_i d(r_i). The
@@ -262,7 +264,9 @@ class ApproxNDCG(SoftNDCG):
 
 
 class NeuralNDCG(RankingLoss):
-    """1 - NDCG of softly sorted gains: sum over positions of (P gains)_i * discount(i) / ideal.
+    """1 - NDCG of softly sorted gains.
+
+    NDCG is the sum over positions of (P gains)_i * discount(i) / ideal.
 
     Only the first `top_k` rows of P are computed. The transposed form of the paper gives each
     item the discount (P^T discounts)_j. Without scaling that is the same number, summed in another

@@ -25,7 +25,9 @@ Truncation = Literal["metric", "any", "both"]
 
 
 class PairWeights(nn.Module):
-    """The weight of a pair, from the labels and from the ranks by the current scores.
+    """Base class of weights of pairs, which say how much each pair counts.
+
+    A weight is computed from the labels and from the ranks by the current scores.
 
     The items are in the order of their scores, the highest first (ties in the order of the list),
     so the position of an item is its rank. A pair (i, j) has i < j. Its weight is `by_rank` times
@@ -118,7 +120,9 @@ class PairWeights(nn.Module):
 
 
 class LabelDifference(PairWeights):
-    """|y_i - y_j|: a pair counts by how far its labels are apart.
+    """Weights a pair by the difference of its labels.
+
+    The weight is |y_i - y_j|.
 
     As a bound on the average relevance position these weights are `ARPLoss2`.
 
@@ -148,7 +152,9 @@ class LabelDifference(PairWeights):
 
 
 class ARPLoss2(LabelDifference):
-    """|y_i - y_j|: the tighter bound on the average relevance position.
+    """Weights for the average relevance position, by the tighter bound.
+
+    The weight is |y_i - y_j|.
 
     The weights equal those of `LabelDifference`. Reference: Wang et al., "The LambdaLoss framework
     for ranking metric optimization", CIKM 2018, which gives the bound this name.
@@ -156,7 +162,9 @@ class ARPLoss2(LabelDifference):
 
 
 class ARPLoss1(PairWeights):
-    """y_i for every other item j, which could be above i, equal labels included.
+    """Weights for the average relevance position, by the looser bound.
+
+    The weight is y_i for every other item j, which could be above i, equal labels included.
 
     This is the looser bound on the average relevance position, sum of y_i * rank_i. Both orders of
     a pair count, (i, j) with y_i and (j, i) with y_j. So the minimum of the loss is above 0 if two
@@ -217,7 +225,9 @@ class _NDCGWeights(PairWeights):
 
 
 class DeltaNDCG(_NDCGWeights):
-    """|G_i - G_j| |D_i - D_j|: the change of NDCG if the two items swap positions. LambdaRank's.
+    """Weights a pair by the change of NDCG if its items swap positions, as in LambdaRank.
+
+    The weight is |G_i - G_j| |D_i - D_j|.
 
     G is the gain divided by the ideal DCG. D is the discount of the item's current rank, which
     comes from the sort of the loss for tied scores too. The product is a sum of products of the
@@ -264,7 +274,9 @@ def _discounts(full: Callable[[Tensor], Tensor], n: int, top_k: int | None) -> A
 
 
 class NDCGLoss1(_NDCGWeights):
-    """G_i D_i for every other item j, equal labels included: the looser bound of LambdaLoss.
+    """Weights for NDCG by LambdaLoss's looser bound.
+
+    G_i D_i for every other item j, equal labels included: the looser bound of LambdaLoss.
 
     Both orders of a pair count, so the minimum of the loss is above 0 if two items are relevant.
     The arguments are those of `DeltaNDCG`: "metric" sets D to 0 after rank k, "any" and "both"
@@ -283,7 +295,9 @@ class NDCGLoss1(_NDCGWeights):
 
 
 class NDCGLoss2(_NDCGWeights):
-    """|G_i - G_j| (D(|i - j|) - D(|i - j| + 1)), with ranks i and j: the tighter bound.
+    """Weights for NDCG by LambdaLoss's tighter bound.
+
+    The weight is |G_i - G_j| (D(|i - j|) - D(|i - j| + 1)), with ranks i and j: the tighter bound.
 
     The arguments are those of `DeltaNDCG`, except that "metric" is the correction of Jagerman et
     al. 2022 for NDCG@k: the weight of a pair with an item after rank k is multiplied by
@@ -309,7 +323,10 @@ class NDCGLoss2(_NDCGWeights):
 
 
 class NDCGLoss2PP(NDCGLoss2):
-    """mu times the weight of `NDCGLoss2` plus that of `DeltaNDCG`: LambdaLoss's NDCG-Loss2++.
+    """Weights for NDCG by LambdaLoss's NDCG-Loss2++.
+
+    The weight is mu times the weight of `NDCGLoss2` plus that of `DeltaNDCG`: LambdaLoss's
+    NDCG-Loss2++.
 
     Args:
         mu: >= 0. Default: 10, as in the paper.
@@ -339,7 +356,9 @@ class NDCGLoss2PP(NDCGLoss2):
 
 
 class DeltaMAP(PairWeights):
-    """The exact change of average precision if the two items swap positions; relevant is y > 0.
+    """Weights a pair by the change of average precision if its items swap positions.
+
+    The change is exact; relevant is y > 0.
 
     A swap of two relevant items changes nothing, so their pair has weight 0.
 
@@ -371,7 +390,9 @@ class DeltaMAP(PairWeights):
 
 
 class DeltaMRR(PairWeights):
-    """The exact change of the reciprocal rank if the two items swap positions; relevant is y > 0.
+    """Weights a pair by the change of the reciprocal rank if its items swap positions.
+
+    The change is exact; relevant is y > 0.
 
     A pair has a weight above 0 in two cases: its upper item is the first relevant one and its lower
     item is not relevant, or its lower item is relevant and would become the first relevant one.
@@ -404,7 +425,9 @@ class DeltaMRR(PairWeights):
 
 
 class DeltaPrecision(PairWeights):
-    """1 / k for a relevant and an irrelevant item on different sides of rank k, else 0.
+    """Weights a pair by the change of precision@k if its items swap positions.
+
+    The weight is 1 / k for a relevant and an irrelevant item on different sides of rank k, else 0.
 
     This is the change of precision@k if the two items swap positions; relevant is y > 0. A list of
     at most k items has no such pair.

@@ -202,7 +202,10 @@ class RankNet(PairwiseLoss):
 
 
 class PairwiseDCGHinge(RankingLoss):
-    """1 - 1 / log2(2 + H), with H the sum of max(0, margin - (s_i - s_j)) over pairs y_i > y_j.
+    """Pairwise hinge loss with a discount like that of DCG.
+
+    The loss is 1 - 1 / log2(2 + H), with H the sum of max(0, margin - (s_i - s_j)) over pairs y_i >
+    y_j.
 
     With a margin of 1 the hinges bound the number of wrong pairs from above. With one relevant
     item that number is its rank - 1, so 1 / log2(2 + H) is a lower bound of its DCG. A list with

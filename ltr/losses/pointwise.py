@@ -35,7 +35,9 @@ class PointwiseMSE(RankingLoss):
 
 
 class PointwiseSigmoid(RankingLoss):
-    """Sigmoid cross-entropy: 1 / (1 + exp(-s)) is the probability that the item is relevant.
+    """Binary cross-entropy for each item: relevant or not.
+
+    Sigmoid cross-entropy: 1 / (1 + exp(-s)) is the probability that the item is relevant.
 
     The loss of a list is the weighted mean of log(1 + exp(s)) - t s over its items, with the
     target t of 1 or 0. A list without a relevant item is not special; its targets are all 0. The
@@ -69,7 +71,9 @@ class PointwiseSigmoid(RankingLoss):
 
 
 class PointwiseOrdinal(RankingLoss):
-    """Cumulative logits: sigmoid(s - theta_g) is the probability that the label is at least g.
+    """Ordinal regression of the grades with one score per item.
+
+    Cumulative logits: sigmoid(s - theta_g) is the probability that the label is at least g.
 
     The loss of a list is the sum over the grades g of the weighted mean sigmoid cross-entropy of
     its items. All grades share one score per item. So the score ranks, and its position between the
@@ -122,7 +126,9 @@ def _item_mean(each: Tensor, mask: Tensor | None, weights: Tensor | None) -> Ten
 
 
 class PointwiseHuber(RankingLoss):
-    """Huber's loss of the errors e = score - label, over the items of each list.
+    """Huber's robust regression loss over the items of each list.
+
+    The errors are e = score - label.
 
     This is robust regression. With z = e / s, the loss is the mean of s H(z) + s. H(z) is z^2 up to
     |z| = t, the `threshold`, and 2 t |z| - t^2 beyond. The scale s minimizes the loss; there the

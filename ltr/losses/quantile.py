@@ -29,7 +29,9 @@ def check_level(q: float) -> float:
 
 
 class QuantileLoss(RankingLoss):
-    """Squared error of the softly chosen item at a quantile: (P values)_row - quantile(labels).
+    """Squared error of the item at a quantile of the soft order, such as the median.
+
+    Squared error of the softly chosen item at a quantile: (P values)_row - quantile(labels).
 
     The scores decide which item is at the quantile. The labels are the items' numbers. The loss
     needs only the right item, by default the median, and not the order of the others. Between two
@@ -126,7 +128,9 @@ def _exact_quantile(values: Tensor, mask: Tensor | None, q: float) -> Tensor:
 
 
 class LeastQuantileRegression(RankingLoss):
-    """The soft q-quantile of the squared errors (score - label)^2 of a list.
+    """Robust regression by a soft quantile of the squared errors, such as the median.
+
+    The soft q-quantile of the squared errors (score - label)^2 of a list.
 
     With the median, the default, half of the labels may be wrong: this is least median of squares,
     made differentiable. Errors are limited to 1,024 times (1 + the error at the quantile), so
@@ -179,7 +183,9 @@ class LeastQuantileRegression(RankingLoss):
 
 
 class LeastTrimmedSquares(RankingLoss):
-    """The mean of the smallest squared errors (score - label)^2 of a list, softly chosen.
+    """Robust regression by the mean of the smallest squared errors.
+
+    The errors of a list are (score - label)^2, and the smallest ones are chosen softly.
 
     The largest errors, a fraction of 1 - `keep`, are left out, so wrong labels do no harm however
     large they are. Errors are limited to 1,024 times (1 + the largest error that is kept). The list

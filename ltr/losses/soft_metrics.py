@@ -39,7 +39,9 @@ from ltr.shapes import (
 
 
 class SoftMRR(RankingLoss):
-    """1 - soft reciprocal rank: 1 - max over the relevant items i of 1 / soft rank_i.
+    """1 - MRR (mean reciprocal rank) on soft ranks.
+
+    The loss is 1 - soft reciprocal rank: 1 - max over the relevant items i of 1 / soft rank_i.
 
     With hard ranks this is exactly 1 - `ltr.metrics.MRR`: only the first relevant item counts.
     (Some libraries take the mean of 1 / rank over the relevant items instead. A second relevant
@@ -88,7 +90,9 @@ class SoftMRR(RankingLoss):
 
 
 class SoftMAP(RankingLoss):
-    """1 - soft average precision: the mean of soft precisions at the relevant items.
+    """1 - MAP (mean average precision) on soft ranks.
+
+    The loss is 1 - soft average precision: the mean of soft precisions at the relevant items.
 
     The precision at item i is its soft rank among the relevant items, divided by its soft rank
     among all items. So the operator is called twice. With hard ranks this is exactly
@@ -148,7 +152,9 @@ class SoftMAP(RankingLoss):
 
 
 class SoftERR(RankingLoss):
-    """1 - soft ERR: sum over i of R_i / rank_i * product over j before i of (1 - R_j).
+    """1 - ERR (expected reciprocal rank) on soft ranks.
+
+    The loss is 1 - soft ERR: sum over i of R_i / rank_i * product over j before i of (1 - R_j).
 
     R = (2^label - 1) / 2^max_label is the probability that a reader stops at the item. "j before i"
     is a smooth step of the difference of their soft ranks: 1/2 if the ranks are equal, and as wide
@@ -287,7 +293,10 @@ class _SoftTopK(RankingLoss):
 
 
 class SoftPrecision(_SoftTopK):
-    """1 - soft precision@k: the soft hits among the first k, divided by the most any order has.
+    """1 - precision@k on soft ranks.
+
+    The loss is 1 - soft precision@k: the soft hits among the first k, divided by the most any order
+    has.
 
     That maximum is min(k, number of relevant items), so the minimum of the loss is 0. With
     `normalize=False` the divisor is k; with hard ranks the loss is then exactly 1 - precision@k.
@@ -322,7 +331,10 @@ class SoftPrecision(_SoftTopK):
 
 
 class SoftRecall(_SoftTopK):
-    """1 - soft recall@k: the soft hits among the first k, divided by the largest possible number.
+    """1 - recall@k on soft ranks.
+
+    The loss is 1 - soft recall@k: the soft hits among the first k, divided by the largest possible
+    number.
 
     That maximum is min(k, number of relevant items), so the minimum of the loss is 0. With
     `normalize=False` the divisor is the number of relevant items; with hard ranks the loss is then
@@ -497,7 +509,9 @@ class SpearmanLoss(RankingLoss):
 
 
 class ADRMSE(RankingLoss):
-    """Mean squared error of the soft ranks against the ranks of the labels, discounted.
+    """Squared error of the soft ranks, made to distill rerankers.
+
+    Mean squared error of the soft ranks against the ranks of the labels, discounted.
 
     With r_i the soft rank of item i and t_i its rank by the labels, the loss of a list of m items
     is 1/m times the sum over i of D(t_i) (r_i - t_i)^2, D(t) = 1 / log2(1 + t). Equal labels share

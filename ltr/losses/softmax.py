@@ -117,7 +117,9 @@ class SoftmaxLoss(RankingLoss):
 
 
 class ListNet(SoftmaxLoss):
-    """ListNet's top-one loss: KL(softmax(y) || softmax(s)).
+    """Softmax cross-entropy between softmax(labels) and softmax(scores).
+
+    ListNet's top-one loss: KL(softmax(y) || softmax(s)).
 
     It is the paper's cross-entropy between the probabilities of being first, minus the entropy of
     softmax(y). Weights multiply softmax(y) before it is normalized. The loss is smallest if the
@@ -150,7 +152,9 @@ class ListNet(SoftmaxLoss):
 
 
 class XENDCG(SoftmaxLoss):
-    """Cross-entropy that bounds NDCG: p_i is proportional to 2^y_i - gamma_i.
+    """Softmax cross-entropy whose targets make it a bound of NDCG.
+
+    Cross-entropy that bounds NDCG: p_i is proportional to 2^y_i - gamma_i.
 
     The paper draws each gamma_i from [0, 1] at every step. The default here is the mean, 1/2,
     which needs no random numbers. The entropy of p is subtracted, so the minimum is 0. Weights
@@ -219,7 +223,9 @@ class PolyOneSoftmax(SoftmaxLoss):
 
 
 class CalibratedSoftmax(RankingLoss):
-    """Softmax cross-entropy with a virtual item of score 0 and label `anchor` in each list.
+    """Softmax loss that also gives the scores a scale.
+
+    Softmax cross-entropy with a virtual item of score 0 and label `anchor` in each list.
 
     The virtual item gives the scores a scale: at the minimum exp(s_i) = y_i / anchor. The loss is
     the divergence of `SoftmaxLoss` over the n + 1 items, and its minimum is 0. A list without a
@@ -384,7 +390,9 @@ class SoftmaxLossAtK(RankingLoss):
 
 
 class Distillation(RankingLoss):
-    """KL(softmax(teacher / T) || softmax(scores / T)) * T^2: labels are a teacher's scores.
+    """Learns from a teacher's scores, by the divergence of the softmaxes.
+
+    KL(softmax(teacher / T) || softmax(scores / T)) * T^2: labels are a teacher's scores.
 
     The softmaxes are over the list. The loss is 0 if the scores of each list equal the teacher's
     up to a constant. The factor T^2 keeps the size of the gradients as T grows: for large T the

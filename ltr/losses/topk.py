@@ -107,7 +107,9 @@ def _probabilities(
 
 
 class TopKLoss(_ClassLoss):
-    """Differentiable top-k loss: max(0, soft rank of the label - k); k = 1 is the 0/1 loss.
+    """Top-k classification loss: by how many positions the label misses the first k.
+
+    Differentiable top-k loss: max(0, soft rank of the label - k); k = 1 is the 0/1 loss.
 
     The items are classes, with label 1 (above 0) for the true one. The loss is the number of
     positions by which the label misses the first k. The paper writes it as J_k(L - R) with J_k(u) =
@@ -176,7 +178,10 @@ class TopKLoss(_ClassLoss):
 
 
 class TopKCrossEntropy(_ClassLoss):
-    """-log of the label's probability to be among the first k, with k drawn from a distribution.
+    """Top-k classification loss: the label's probability to be among the first k.
+
+    The loss is -log of the label's probability to be among the first k, with k drawn from a
+    distribution.
 
     That is -log sum over rows m of P(k >= m) * P[m, label], where P[m, j] is the probability that
     class j is at position m. The number of rows computed is the length of the distribution. They

@@ -12,7 +12,9 @@ from ltr.shapes import check_number, masked_fill, positions
 
 
 class PositionBias(nn.Module):
-    """The probability that a user looks at a position: positions (..., n) -> (0, 1].
+    """The probability that a user looks at a position.
+
+    The probability that a user looks at a position: positions (..., n) -> (0, 1].
 
     It is 1 / position^power, or comes from a table of probabilities. Such a table can be estimated
     from experiments that swap results.

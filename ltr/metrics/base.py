@@ -48,7 +48,9 @@ class BatchValues(NamedTuple):
 
 
 class RankingMetric(Metric):
-    """Mean of one number per list over all lists with a value; its state is a few sums.
+    """Base class of the metrics: the mean of one number per list.
+
+    The mean is over all lists with a value; the state is a few sums.
 
     A new metric is a subclass such as `MRR`. Its `core` takes a `Ranked` and the metric's own
     arguments and returns `ListValues`. Its constructor passes these arguments and the options below

@@ -13,7 +13,9 @@ from ltr.shapes import check_at_least
 
 
 class AttentionScorer(FeatureScorer):
-    """An MLP on each document, self-attention over the list, then a linear layer to one score.
+    """Scores documents by self-attention over their list.
+
+    An MLP on each document, self-attention over the list, then a linear layer to one score.
 
     A document's score depends on the other documents of its list, but not on their order or on
     padding. So a list must be scored as a whole. A list of one document attends to itself.

@@ -6,7 +6,9 @@ from ltr.models.scorer import FeatureScorer
 
 
 class LinearScorer(FeatureScorer):
-    """score = w . features + b.
+    """Linear model of the features.
+
+    score = w . features + b.
 
     A ranking does not depend on b. Losses on the scale of the labels need it.
 

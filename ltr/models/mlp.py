@@ -12,7 +12,9 @@ from ltr.models.scorer import FeatureScorer
 
 
 class MLPScorer(FeatureScorer):
-    """Blocks of linear, activation and dropout, then a linear layer to one score.
+    """Multi-layer perceptron that scores each item by itself.
+
+    Blocks of linear, activation and dropout, then a linear layer to one score.
 
     Layer norm, if requested, follows each hidden linear layer. It looks at only one item. On tables
     of features it made rankings worse in every measurement, so it is off by default. Batch norm is

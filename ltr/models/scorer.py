@@ -7,7 +7,9 @@ from ltr.shapes import check_at_least, check_mask
 
 
 class Scorer(nn.Module):
-    """Base of scorers: features (..., n, *item), mask (..., n) -> scores (..., n).
+    """Base class of scorers.
+
+    Base of scorers: features (..., n, *item), mask (..., n) -> scores (..., n).
 
     There may be any number of batch axes. A new scorer is one subclass with `score`. Every scorer
     keeps two promises:

@@ -16,7 +16,9 @@ from ltr.shapes import check_lists, check_temperature, masked_fill
 
 
 class RankOperator(nn.Module):
-    """A module that maps scores and a mask (..., n) to soft ranks (..., n); 1 = the highest score.
+    """Base class of rank operators, which map scores to soft ranks.
+
+    It maps scores and a mask (..., n) to soft ranks (..., n); 1 = the highest score.
 
     Every operator keeps these rules:
 
@@ -122,7 +124,9 @@ def check_operator(operator: RankOperator) -> RankOperator:
 
 
 class SortOperator(RankOperator):
-    """A rank operator that has a relaxed permutation matrix; its transpose gives the ranks.
+    """Base class of rank operators with a soft permutation matrix.
+
+    The transpose of the matrix gives the ranks.
 
     >>> from ltr.operators import DensePermutation
     >>> class SquaredSort(SortOperator):

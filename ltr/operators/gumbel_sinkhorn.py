@@ -102,7 +102,9 @@ def _shares(x: Tensor, mask: Tensor | None, other: Tensor | None) -> Tensor:
 
 
 class GumbelSinkhorn(nn.Module):
-    """Soft matchings of a score matrix X (..., n, n), deterministic or sampled.
+    """Soft matchings of the rows and columns of a score matrix, deterministic or sampled.
+
+    The matrix X is (..., n, n).
 
     Rows and columns of exp(X / temperature) are normalized in alternation. The hard limit, as the
     temperature falls to 0, is `scipy.optimize.linear_sum_assignment(X, maximize=True)`; as it

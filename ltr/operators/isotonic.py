@@ -135,7 +135,9 @@ def _block_log_softmax(x: Tensor, temperature: float, ids: Tensor) -> Tensor:
 
 
 class IsotonicRank(TemperatureRank):
-    """Soft ranks: -scores / temperature projected onto the permutahedron of (1, ..., m).
+    """Soft ranks by a projection; they are exactly hard if scores differ enough.
+
+    Soft ranks: -scores / temperature projected onto the permutahedron of (1, ..., m).
 
     The hard limit is `hard_ranks`, the vertex of the permutahedron that is farthest in that
     direction. The pool-adjacent-violators algorithm divides the descending scores t into blocks B.
@@ -213,7 +215,9 @@ class IsotonicRank(TemperatureRank):
 
 
 class IsotonicSort(nn.Module):
-    """Soft sorted values: (m, ..., 1) / temperature projected onto the scores' permutahedron.
+    """Soft sorted values by a projection; they are exact if scores differ enough.
+
+    Soft sorted values: (m, ..., 1) / temperature projected onto the scores' permutahedron.
 
     That is the convex hull of all orders of the scores. The hard limit is `torch.sort(scores,
     descending=True).values`. With sorted scores t, blocks B and positions i from 1, the values are

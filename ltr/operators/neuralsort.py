@@ -10,7 +10,9 @@ from ltr.shapes import check_lists, masked_fill, refuse_weights, upcast
 
 
 class NeuralSort(TemperatureRank, SortOperator):
-    """NeuralSort: row i is the softmax over j of ((n + 1 - 2i) s_j - A_j) / temperature.
+    """Soft sort whose blur depends on positions, not on scores (NeuralSort).
+
+    NeuralSort: row i is the softmax over j of ((n + 1 - 2i) s_j - A_j) / temperature.
 
     Here A_j = sum over k of |s_j - s_k|, and n is the number m of real items. The hard limit is
     `torch.argsort(scores, descending=True)` as a one-hot matrix: row-wise argmax gives it at every

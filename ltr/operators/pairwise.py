@@ -223,7 +223,9 @@ class KernelRank(TemperatureRank):
 
 
 class SigmoidRank(KernelRank):
-    """Ranks 1 + sum over j != i of F((s_j - s_i) / temperature), F the logistic function.
+    """Soft ranks by sigmoids of score differences, as in ApproxNDCG.
+
+    Ranks 1 + sum over j != i of F((s_j - s_i) / temperature), F the logistic function.
 
     These are the expected ranks when logistic noise decides each pair. They make `ApproxNDCG`. The
     hard limit is 1 + the number of higher scores.
@@ -257,7 +259,9 @@ class SigmoidRank(KernelRank):
 
 
 class GaussianRank(KernelRank):
-    """Ranks 1 + sum over j != i of F((s_j - s_i) / (sqrt(2) temperature)), F the normal cdf.
+    """Expected ranks if each score has Gaussian noise.
+
+    Ranks 1 + sum over j != i of F((s_j - s_i) / (sqrt(2) temperature)), F the normal cdf.
 
     These are the exact expected ranks when each score has independent Gaussian noise of standard
     deviation `temperature`; that of a difference is sqrt(2) times as large. The hard limit is
@@ -295,7 +299,9 @@ class GaussianRank(KernelRank):
 
 
 class LaplaceRank(KernelRank):
-    """Ranks 1 + sum over j != i of F((s_j - s_i) / temperature), F the Laplace cdf.
+    """Expected ranks if each score has exponential noise: the soft ranks for long lists.
+
+    Ranks 1 + sum over j != i of F((s_j - s_i) / temperature), F the Laplace cdf.
 
     F(x) is exp(x) / 2 below 0 and 1 - exp(-x) / 2 above. These are the exact expected ranks when
     each score has independent exponential noise of mean `temperature`: a difference of two is then

@@ -24,7 +24,9 @@ class _Fields(NamedTuple):
 
 
 class SoftPermutation:
-    """A row-stochastic matrix (..., rows, n): row i tells which item is at position i.
+    """A soft permutation matrix: row i tells which item is at position i.
+
+    A matrix (..., rows, n) whose rows sum to 1.
 
     This class computes everything from `log_dense`. A subclass overrides what it can compute
     without the matrix, the products by `_product` and `_transposed_product`. A subclass that lists

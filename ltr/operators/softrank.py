@@ -122,7 +122,7 @@ def check_distribution(distribution: str) -> None:
 
 
 class SoftRank(TemperatureRank):
-    """The rank distribution under Gaussian noise.
+    """Ranks, discounts and top-k as averages over the rank distribution under Gaussian noise.
 
     `SoftNDCG(SoftRank(), mean="arithmetic")` is the paper's loss.
 

@@ -92,7 +92,9 @@ class DistanceRank(TemperatureRank):
 
 
 class SoftSort(DistanceRank, SortOperator):
-    """SoftSort: row i of P is the softmax over j of -d(s_[i], s_j) / temperature.
+    """Soft sort by a softmax of distances from the sorted scores.
+
+    SoftSort: row i of P is the softmax over j of -d(s_[i], s_j) / temperature.
 
     Here s_[i] is the i-th highest score, and d(a, b) = |a - b|^power or a function given as
     `power`. The hard limit is `torch.argsort(scores, descending=True)` as a one-hot matrix:
@@ -186,7 +188,9 @@ class SoftSort(DistanceRank, SortOperator):
 
 
 class SoftSortRank(DistanceRank):
-    """SoftSort's distances as ranks that stay in [1, n]: a softmax over positions for each item.
+    """Soft ranks that stay in [1, n], from the distances of `SoftSort`.
+
+    SoftSort's distances as ranks that stay in [1, n]: a softmax over positions for each item.
 
     The rank of item j is the sum over i of i * softmax over i of -d(s_[i], s_j) / temperature, with
     s_[i] the i-th highest score and d(a, b) = |a - b|^power or a function given as `power`.

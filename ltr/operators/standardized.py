@@ -16,7 +16,9 @@ from ltr.shapes import check_lists, count, largest, masked_fill, upcast
 
 
 class Standardized(SortOperator):
-    r"""An operator on standardized scores: the unit of its temperature is each list's spread.
+    r"""Applies an operator to standardized scores, so that one temperature fits any scale.
+
+    The unit of the temperature is the spread of each list.
 
     The operator gets z = (s - mean) / sd, with the mean and the standard deviation sd of the real
     items of each list (divided by their number m, not m - 1). So

@@ -49,7 +49,9 @@ def check_generator(generator: torch.Generator | None) -> torch.Generator | None
 
 
 class Stochastic(SortOperator):
-    """Draws of an operator with Gumbel noise on the scores: samples of Plackett-Luce orders.
+    """Adds Gumbel noise to the scores of any operator, to draw random orders.
+
+    The draws are samples of Plackett-Luce orders.
 
     It adds noise in training mode only, as dropout does; results then have a first axis of
     `samples`. In eval mode it is the plain operator, without that axis. Around a hard operator
