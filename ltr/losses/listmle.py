@@ -75,7 +75,7 @@ class ListMLE(RankingLoss):
         ties: "mean", "random" or "first".
 
     Raises:
-        ValueError: top_k or ties has none of these values.
+        ValueError: top_k or ties is invalid.
 
     Reference: Xia, Liu, Wang, Zhang and Li, "Listwise approach to learning to rank: theory and
     algorithm", ICML 2008; Efron, "The efficiency of Cox's likelihood function for censored data",
@@ -162,7 +162,7 @@ class PListMLE(ListMLE):
         ties: see `ListMLE`.
 
     Raises:
-        ValueError: discount or ties has none of these values.
+        ValueError: discount or ties is invalid.
 
     Reference: Lan, Zhu, Guo, Niu and Cheng, "Position-aware ListMLE: a sequential learning process
     for ranking", UAI 2014.

@@ -42,7 +42,7 @@ class PairWeights(nn.Module):
             there.
 
     Raises:
-        ValueError: top_k or truncation has none of these values.
+        ValueError: top_k or truncation is invalid.
 
     >>> from ltr.losses import LambdaLoss, PairWeights
     >>> class Gap(PairWeights):

@@ -42,7 +42,7 @@ class PairwiseLoss(RankingLoss):
         normalize: True (default) divides a list's sum by the sum of its weights. False does not.
 
     Raises:
-        ValueError: an argument has none of these values.
+        ValueError: an argument is invalid.
 
     >>> PairwiseLoss(HingeCost())(torch.tensor([0.5, 0.0]), torch.tensor([1.0, 0.0]))
     tensor(0.5000)
@@ -222,7 +222,7 @@ class PairwiseDCGHinge(RankingLoss):
         margin: > 0, in units of score. Default: 1.
 
     Raises:
-        ValueError: margin or reduction has none of these values.
+        ValueError: margin or reduction is invalid.
 
     Reference: Agarwal, Takatsu, Zaitsev and Joachims, "A general framework for counterfactual
     learning-to-rank", SIGIR 2019, which has one rank bound for each relevant item. pytorchltr's
@@ -272,7 +272,7 @@ class LambdaLoss(PairwiseLoss):
         normalize: see `PairwiseLoss`.
 
     Raises:
-        ValueError: an argument has none of these values.
+        ValueError: an argument is invalid.
 
     Reference: Wang, Li, Golbandi, Bendersky and Najork, "The LambdaLoss framework for ranking
     metric optimization", CIKM 2018.

@@ -86,7 +86,7 @@ class SoftmaxLoss(RankingLoss):
         normalize: whether p is divided by its sum. Default: True.
 
     Raises:
-        ValueError: an argument has none of these values.
+        ValueError: an argument is invalid.
 
     Reference: Bruch, Wang, Bendersky and Najork, "An analysis of the softmax cross entropy loss
     for learning-to-rank with binary relevance", ICTIR 2019.
@@ -279,7 +279,7 @@ class UniqueSoftmax(RankingLoss):
         normalize: whether to divide by the sum of the gains. Default: True.
 
     Raises:
-        ValueError: an argument has none of these values.
+        ValueError: an argument is invalid.
 
     Reference: Zhu and Klabjan, "Listwise learning to rank by exploring unique ratings", WSDM 2020.
 
@@ -344,7 +344,7 @@ class SoftmaxLossAtK(RankingLoss):
     Cost: finding the k-th score.
 
     Raises:
-        ValueError: an argument has none of these values.
+        ValueError: an argument is invalid.
 
     Reference: Yang et al., "Breaking the top-K barrier: advancing top-K ranking metrics
     optimization in recommender systems", KDD 2025 (arXiv 2508.05673). There b is estimated from a

@@ -55,9 +55,9 @@ def test_a_run_its_checkpoint_and_its_exports(ltr, write_table):
         assert metrics[-1] == metrics[0]
 
     for args, message in (
-        (["predict", "--ckpt_path", "one.pt2", "--output", "x.csv"], "program of torch.export"),
+        (["predict", "--ckpt_path", "one.pt2", "--output", "x.csv"], "torch.export program"),
         (["predict", "--ckpt_path", "one.onnx", "--output", "x.csv"], "--data.qid is required"),
-        (["export", "one.onnx", "--out", "x"], "one.onnx is exported already"),
+        (["export", "one.onnx", "--out", "x"], "one.onnx is already exported"),
         (["fit", "--config", "table", "--ckpt_path", "folder"], "resumes only from a checkpoint"),
         (["export", "runs/none", "--out", "x"], "no checkpoint 'runs/none'"),
     ):

@@ -231,7 +231,7 @@ def test_a_resumed_fit_needs_the_same_levels(fitted):
         if code:
             assert answer.err.count("\n") == 1
             assert (
-                "the data's schema must be the model's, got a difference: column 'shop'"
+                "the data must have the schema of the model, got a difference: column 'shop'"
                 in answer.err
             )
             assert "train a new model" in answer.err

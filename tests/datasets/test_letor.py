@@ -183,7 +183,7 @@ BAD = {
     "index 0": ("1 qid:1 0:1", "a feature index must be >= 1, got '0:1'"),
     "index -0": ("1 qid:1 -0:1", "a feature index must be >= 1, got '-0:1'"),
     "negative index": ("1 qid:1 -3:1", "a feature index must be >= 1, got '-3:1'"),
-    "double index": ("1 qid:1 1:1 2:2 1:1", "a feature index must come once in a line, got '1:1'"),
+    "double index": ("1 qid:1 1:1 2:2 1:1", "a line must not repeat a feature index, got '1:1'"),
     "absurd index": (
         "1 qid:1 99999999:1",
         "a feature index must be <= 1048576 (declare num_features for more), got '99999999:1'",
@@ -543,7 +543,9 @@ def test_unsorted_indices_need_no_strict_parser(write: Write, monkeypatch: pytes
     assert_same(read_letor(write(texts[1], "unsorted")), ascending)
     assert len(calls) == 2  # the first line of each, which is wider than what stood before
     twice = write(texts[1] + "1 qid:1 3:1 1:2 3:3\n", "twice")
-    with pytest.raises(ValueError, match=r"line 1001: a feature index must come once .*'3:3'"):
+    with pytest.raises(
+        ValueError, match=r"line 1001: a line must not repeat a feature index .*'3:3'"
+    ):
         read_letor(twice)
 
 

@@ -101,7 +101,7 @@ NULL = pd.Series(QID, dtype="Int64").mask(np.arange(ROWS) == 7)
         ({"y": LABELS - 1}, r"y.*-1 in row"),
         (
             {"y": LABELS[1:]},
-            "inconsistent numbers of samples|y must have a label for each of the 60",
+            "inconsistent numbers of samples|y must have one label for each of the 60",
         ),
         ({"y": np.where(LABELS, np.nan, 0.0)}, "Input y contains NaN"),
         ({"y": ["good"] * ROWS}, "could not convert string to float|numeric"),
@@ -125,7 +125,7 @@ NULL = pd.Series(QID, dtype="Int64").mask(np.arange(ROWS) == 7)
         ({"X": table().iloc[:0], "y": [], "qid": []}, "a row at least|minimum of 1 is required"),
         (
             {"X": table(c=pd.Timedelta("1h"))[["c"]]},
-            "must have features must have at least one column beside the columns",
+            "must have a feature or a category besides the columns",
         ),
         (
             {"X": pd.concat([table(), table()], axis=1)},

@@ -80,7 +80,7 @@ def test_what_cannot_be_saved_is_given_again(tmp_path):
     X, y, qid = data()
     loss = SoftNDCG(gain=lambda labels: labels)
     ranker = quick(loss=loss).fit(X, y, qid=qid)
-    with pytest.warns(UserWarning, match="loss is not saved, and must be given again .* lambda"):
+    with pytest.warns(UserWarning, match="loss was not saved; give it again .* lambda"):
         ranker.save(tmp_path)
     with pytest.raises(ValueError, match=r"loss.*lambda"):
         NeuralRanker.load(tmp_path)

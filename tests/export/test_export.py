@@ -125,7 +125,7 @@ def test_a_model_whose_parts_have_no_configuration(tmp_path):
         pass
 
     module = ExportedRanker(None, Local(2), None)
-    with pytest.warns(UserWarning, match="scorer is not saved, and must be given again"):
+    with pytest.warns(UserWarning, match="scorer was not saved; give it again"):
         export_model(module, tmp_path, to="torch")
     with pytest.raises(
         ValueError, match=r"scorer of .* cannot be loaded, because it could not be saved"
@@ -264,6 +264,6 @@ def test_a_difference_is_an_error_and_leaves_no_file(tmp_path, monkeypatch):
     module = ExportedRanker(None, LinearScorer(2), None)
     for wrong in (lambda x: x.numpy()[..., 0], lambda x: np.full(x.shape[:2], np.nan)):
         monkeypatch.setattr("ltr.export.write._program_runner", lambda path, run=wrong: run)
-        with pytest.raises(ValueError, match="the exported model differs from the model by"):
+        with pytest.raises(ValueError, match="the exported model must score like the model"):
             export_model(module, tmp_path / "m.pt2", to="torch")
     assert not list(tmp_path.iterdir())
