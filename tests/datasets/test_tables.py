@@ -214,7 +214,7 @@ def test_weights_positions_and_groups():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda t: t.iloc[:0], "a table.*none"),
+        (lambda t: t.iloc[:0], "the table.*none"),
         (lambda t: t.assign(query=["b", None, "b", "c", "a"]), "row 1, column 'query': a qid must"),
         (lambda t: t.assign(query=["b", "a", "", "c", "a"]), "row 2, column 'query': a qid must"),
         (lambda t: t.assign(query=[1, 2, np.nan, 3, 4]), "row 2, column 'query': a qid must"),
@@ -234,7 +234,7 @@ def test_weights_positions_and_groups():
         ),
         (
             lambda t: t.rename(columns={"stock": "price"}),
-            "a column.*'price' twice",
+            "duplicate column 'price'",
         ),
     ],
 )
@@ -258,7 +258,7 @@ def test_missing_values_may_be_refused():
         ({"features": ["shop"]}, "a feature.*column 'shop'"),
         ({"features": ["price", "price"]}, "a column.*'price'"),
         ({"label": "query"}, "a column.*'query' as qid and as label"),
-        ({"features": [], "categories": []}, "a table must"),
+        ({"features": [], "categories": []}, "the table must"),
     ],
 )
 def test_uses_that_cannot_be(uses, message):
@@ -298,10 +298,10 @@ def test_types_in_a_csv_file(tmp_path: Path):
     ("text", "message"),
     [
         ("q,x\na,1\nb,2\nc,abc\n", "row 2, column 'x': most values are numbers, got 'abc'"),
-        ("q,x,x\na,1,2\n", "a column.*'x' twice"),
+        ("q,x,x\na,1,2\n", "duplicate column 'x'"),
         ("q,x\na,1\nb\n", "not a table: .*Row #3"),
         ("", "not a table: Empty CSV file"),
-        ("q,x\n", "a table must"),
+        ("q,x\n", "the table must"),
     ],
 )
 def test_bad_csv_files(tmp_path: Path, text, message):
