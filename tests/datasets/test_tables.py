@@ -258,7 +258,7 @@ def test_missing_values_may_be_refused():
         ({"features": ["shop"]}, "a feature.*column 'shop'"),
         ({"features": ["price", "price"]}, "a column.*'price'"),
         ({"label": "query"}, "a column.*'query' as qid and as label"),
-        ({"features": [], "categories": []}, "the table must"),
+        ({"features": [], "categories": []}, "a table must"),
     ],
 )
 def test_uses_that_cannot_be(uses, message):
